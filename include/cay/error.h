@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CAY_ERROR_H
+#define CAY_ERROR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CAY_PUBLIC __attribute__((visibility("default")))
+#define CAY_NODISC __attribute__((warn_unused_result))
+
+/* Every failure has one of these codes.  They are ABI: append only, never renumber, never
+ * reuse.  The columns are: name, value, slug, and what it means to the one who reads it.
+ * The enum, cay_code_slug(), the exit status of the command, the Python exceptions and
+ * cay-errors(7) are all made from this list. */
+#define CAY_CODES(X)                                                                     \
+    X(INVALID, -1, "invalid", "The request itself is wrong; repeating it cannot help.")  \
+    X(DENIED, -2, "denied", "The operating system or a rule refuses this access.")       \
+    X(NOT_FOUND, -3, "not-found", "There is nothing of that name.")                      \
+    X(NO_MEMORY, -4, "no-memory", "Memory is exhausted.")                                \
+    X(EXISTS, -5, "exists", "Something of that name is there already.")                  \
+    X(BUSY, -6, "busy", "Somebody else is changing the same thing; try again.")          \
+    X(TIMEOUT, -7, "timeout", "The time given for the operation is over.")               \
+    X(CANCELLED, -8, "cancelled", "The caller asked to stop.")                           \
+    X(LIMIT, -9, "limit", "A limit of the call is reached; ask for less at a time.")     \
+    X(NO_SPACE, -10, "no-space", "The disk or a quota is full; nothing was changed.")    \
+    X(UNSUPPORTED, -11, "unsupported", "This kernel, file system or build cannot do it.") \
+    X(UNAVAILABLE, -12, "unavailable", "The host is not set up for it.")                 \
+    X(PROTOCOL, -13, "protocol", "The other side sent something malformed.")             \
+    X(EXEC_FAILED, -14, "exec-failed", "The program could not be started.")              \
+    X(KILLED, -15, "killed", "The process was killed before it was done.")               \
+    X(INTERNAL, -16, "internal", "A bug in Cay; please report it.")                      \
+    X(OUTSIDE, -17, "outside", "The path lies outside what the policy shows.")           \
+    X(READ_ONLY, -18, "read-only", "The policy grants reading here, but not writing.")   \
+    X(ESCALATION, -19, "escalation", "A derived policy asked for more than its parent.") \
+    X(SUFFIX, -20, "suffix", "The policy does not allow files of this suffix.")          \
+    X(TOO_LARGE, -21, "too-large", "The file is over the policy's size limit.")          \
+    X(NO_MATCH, -22, "no-match", "The text to replace is not there exactly once.")       \
+    X(NOT_A_FILE, -23, "not-a-file", "A regular file is needed; this is something else.") \
+    X(NOT_A_DIRECTORY, -24, "not-a-directory", "A directory is needed here.")            \
+    X(NOT_TEXT, -25, "not-text", "The file is not UTF-8 text.")                          \
+    X(NOT_APPROVED, -26, "not-approved", "A person must approve this and has not.")      \
+    X(CHANGED, -27, "changed", "What was approved is no longer what is there.")          \
+    X(IO, -28, "io", "Reading or writing the storage failed.")
+
+enum cay_code {
+    CAY_OK = 0,
+#define X(name, value, slug, meaning) CAY_E_##name = value,
+    CAY_CODES(X)
+#undef X
+};
+
+/* One failure, told so that a program, a person and a model can each act on it.  Plain
+ * data with no pointers and smaller than PIPE_BUF, so a child reports it to its parent
+ * in one atomic write(2).  Text is NUL-terminated; over-long text is cut, never split
+ * inside a UTF-8 character.
+ *
+ * Every fallible function takes a `struct cay_error *err` last, which may be NULL and is
+ * left alone on success, and returns CAY_OK or a negative code. */
+struct cay_error {
+    int32_t code;      /* enum cay_code */
+    int32_t sys_errno; /* errno of the call that failed, or 0 */
+    char op[32];       /* the step that failed: "files.read", "policy.parse" */
+    char subject[256]; /* what it failed on, as the caller spelled it */
+    char message[512]; /* one sentence: what happened */
+    char hint[512];    /* one sentence: what is allowed, or what to do next */
+};
+
+/* "not-found" for CAY_E_NOT_FOUND, "ok" for 0, "unknown" for what is no code. */
+CAY_PUBLIC const char *cay_code_slug(int code);
+
+/* The exit status the `cay` command ends with: 0, or 2 for "invalid" and so on upwards. */
+CAY_PUBLIC int cay_code_exit(int code);
+
+/* Frees any memory that the library handed out as a plain pointer.  NULL is fine. */
+CAY_PUBLIC void cay_free(void *memory);
+
+/* "0.1.0" */
+CAY_PUBLIC const char *cay_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
