@@ -8,9 +8,9 @@
 #include "base/buf.h"
 
 /* What a scope owns is released when the scope is left; TAKE_* hands it over instead. */
-#define AUTO_FD   __attribute__((cleanup(auto_close))) int
-#define AUTO_FREE __attribute__((cleanup(auto_free)))
-#define AUTO_BUF  __attribute__((cleanup(buf_done))) struct buf
+#define AUTO_FD    __attribute__((cleanup(auto_close))) int
+#define AUTO_FREE  __attribute__((cleanup(auto_free)))
+#define AUTO_BUF   __attribute__((cleanup(buf_done))) struct buf
 #define AUTO(type) __attribute__((cleanup(auto_##type))) type *
 
 #define TAKE_FD(fd)                                                                      \

@@ -45,7 +45,8 @@ static void cut_between_characters(char *text, size_t len)
 {
     size_t start = len;
 
-    while (start > 0 && len - start < 4 && ((unsigned char)text[start - 1] & 0xC0) == 0x80)
+    while (start > 0 && len - start < 4 &&
+           ((unsigned char)text[start - 1] & 0xC0) == 0x80)
         start--;
     if (start > 0 && (unsigned char)text[start - 1] >= 0xC0)
         text[start - 1] = '\0';
@@ -111,8 +112,7 @@ int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
         {EEXIST, CAY_E_EXISTS, "already exists", "choose a name that is not taken"},
         {ENOTEMPTY, CAY_E_EXISTS, "the directory is not empty",
          "delete what is in it first, or delete recursively"},
-        {EISDIR, CAY_E_NOT_A_FILE, "is a directory, not a file",
-         "name a file inside it"},
+        {EISDIR, CAY_E_NOT_A_FILE, "is a directory, not a file", "name a file inside it"},
         {ENOTDIR, CAY_E_NOT_A_DIRECTORY, "a part of the path is not a directory",
          "list the parent directory to see what is there"},
         {ELOOP, CAY_E_INVALID, "symbolic links lead round in a circle",

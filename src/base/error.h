@@ -12,7 +12,8 @@ int cay_fail(struct cay_error *err, int code, int sys_errno, const char *op,
              const char *subject, const char *message, const char *hint, ...)
     __attribute__((format(printf, 7, 8)));
 
-/* The code and words for an errno; `op` and `subject` as above.  Never says a host path. */
+/* The code and words for an errno; `op` and `subject` as above.  Never says a host path.
+ */
 int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
                    const char *subject);
 

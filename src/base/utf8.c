@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Counting is done on whole vectors, since it decides what the first look at a large file
+ * costs; validity is checked byte by byte, but only where a piece is not pure ASCII. */
+#include "base/utf8.h"
+
+#include <string.h>
+
+enum { LANES = 16, PIECE = 255 * LANES };
+
+typedef unsigned char lanes __attribute__((vector_size(LANES)));
+
+/* What one piece (at most PIECE bytes, so that no lane overflows) contains. */
+struct tally {
+    size_t starts, lf, crlf;
+    bool ascii, has_cr;
+};
+
+static size_t sum(lanes v)
+{
+    size_t total = 0;
+
+    for (int i = 0; i < LANES; i++)
+        total += v[i];
+    return total;
+}
+
+/* `data` must have a byte before it. */
+static struct tally count(const unsigned char *data, size_t len)
+{
+    struct tally tally = {.ascii = true};
+    lanes lf = {0}, crlf = {0}, tails = {0}, high = {0}, crs = {0};
+    size_t i = 0;
+
+    for (; i + LANES <= len; i += LANES) {
+        lanes now, before;
+        memcpy(&now, data + i, LANES);
+        memcpy(&before, data + i - 1, LANES);
+        lanes is_lf = (lanes)(now == '\n');
+        lf -= is_lf;
+        crlf -= is_lf & (lanes)(before == '\r');
+        crs |= (lanes)(now == '\r');
+        tails -= (lanes)((now & 0xC0) == 0x80);
+        high |= now;
+    }
+    size_t continuation = sum(tails);
+    tally.lf = sum(lf);
+    tally.crlf = sum(crlf);
+    for (int lane = 0; lane < LANES; lane++) {
+        tally.ascii = tally.ascii && high[lane] < 0x80;
+        tally.has_cr = tally.has_cr || crs[lane];
+    }
+    for (; i < len; i++) {
+        continuation += (data[i] & 0xC0) == 0x80;
+        tally.lf += data[i] == '\n';
+        tally.crlf += data[i] == '\n' && data[i - 1] == '\r';
+        tally.has_cr = tally.has_cr || data[i] == '\r';
+        tally.ascii = tally.ascii && data[i] < 0x80;
+    }
+    tally.starts = len - continuation;
+    return tally;
+}
+
+/* The length of the character that `lead` begins, or 0 if none can. */
+static size_t length_of(unsigned char lead)
+{
+    return lead < 0x80                    ? 1
+           : lead >= 0xC2 && lead <= 0xDF ? 2
+           : lead >= 0xE0 && lead <= 0xEF ? 3
+           : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                          : 0;
+}
+
+/* Whether `c` may be the second byte after `lead`: no over-long form, no surrogate,
+ * nothing above U+10FFFF. */
+static bool second_fits(unsigned char lead, unsigned char c)
+{
+    unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+
+    return c >= low && c <= high;
+}
+
+/* How many of the `have` bytes at `text` are right for one character: its whole length,
+ * or all that there are of it; 0 if they are wrong. */
+static size_t character(const unsigned char *text, size_t have)
+{
+    size_t need = length_of(text[0]);
+
+    if (have > need)
+        have = need;
+    if (have >= 2 && !second_fits(text[0], text[1]))
+        return 0;
+    for (size_t i = 2; i < have; i++)
+        if ((text[i] & 0xC0) != 0x80)
+            return 0;
+    return have;
+}
+
+/* Completes the character that the last piece ended in.  Returns the bytes used. */
+static size_t finish_pending(struct utf8_scan *scan, const unsigned char *data,
+                             size_t len)
+{
+    size_t used = 0;
+    size_t need = length_of(scan->held[0]);
+
+    while (scan->pending < need && used < len)
+        scan->held[scan->pending++] = data[used++];
+    if (character(scan->held, scan->pending) != scan->pending)
+        scan->invalid = true;
+    if (scan->pending == need)
+        scan->pending = 0;
+    return used;
+}
+
+static void validate(struct utf8_scan *scan, const unsigned char *data, size_t len)
+{
+    size_t i = scan->pending ? finish_pending(scan, data, len) : 0;
+    uint64_t eight;
+
+    while (i < len && !scan->invalid) {
+        if (len - i >= 8) {
+            memcpy(&eight, data + i, 8);
+            if (!(eight & 0x8080808080808080u)) {
+                i += 8;
+                continue;
+            }
+        }
+        size_t good = character(data + i, len - i);
+        if (good == 0) {
+            scan->invalid = true;
+        } else if (good < length_of(data[i])) {
+            memcpy(scan->held, data + i, good);
+            scan->pending = (unsigned char)good;
+        }
+        i += good;
+    }
+}
+
+static void scan_piece(struct utf8_scan *scan, const unsigned char *data, size_t len)
+{
+    struct tally tally = count(data, len);
+
+    scan->chars += tally.starts;
+    scan->lf += tally.lf;
+    scan->crlf += tally.crlf;
+    scan->has_cr = scan->has_cr || tally.has_cr;
+    scan->last = data[len - 1];
+    if (!scan->trusted && (!tally.ascii || scan->pending))
+        validate(scan, data, len);
+}
+
+bool utf8_scan(struct utf8_scan *scan, const void *data, size_t len)
+{
+    const unsigned char *bytes = data;
+
+    if (len && !scan->invalid) {
+        /* The vectors look one byte back, so the first byte goes alone, behind the last.
+         */
+        const unsigned char first[2] = {scan->last, bytes[0]};
+        scan_piece(scan, first + 1, 1);
+    }
+    for (size_t i = 1; i < len && !scan->invalid; i += PIECE)
+        scan_piece(scan, bytes + i, len - i < PIECE ? len - i : PIECE);
+    return !scan->invalid;
+}
+
+bool utf8_scan_complete(const struct utf8_scan *scan)
+{
+    return !scan->invalid && scan->pending == 0;
+}

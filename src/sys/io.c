@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys/io.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+ssize_t io_pread(int fd, void *data, size_t len, uint64_t offset)
+{
+    size_t have = 0;
+
+    while (have < len) {
+        ssize_t got = pread(fd, (char *)data + have, len - have, (off_t)(offset + have));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -errno;
+        if (got == 0)
+            break;
+        have += (size_t)got;
+    }
+    return (ssize_t)have;
+}
+
+int io_write(int fd, const void *data, size_t len)
+{
+    const char *bytes = data;
+
+    while (len > 0) {
+        ssize_t put = write(fd, bytes, len);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return -errno;
+        bytes += put;
+        len -= (size_t)put;
+    }
+    return 0;
+}

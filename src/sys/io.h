@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_IO_H
+#define SYS_IO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Whole reads and writes, whatever interrupts them.  Negative errno on failure. */
+
+/* Fills the buffer unless the file ends first; the number of bytes read. */
+ssize_t io_pread(int fd, void *data, size_t len, uint64_t offset);
+
+int io_write(int fd, const void *data, size_t len);
+
+#endif

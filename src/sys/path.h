@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_PATH_H
+#define SYS_PATH_H
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+/* openat2(2) and what goes with it.  All return a descriptor (always CLOEXEC) or 0, or a
+ * negative errno. */
+
+/* No link of any kind is followed and nothing above `dir` is reached. */
+#define PATH_PLAIN (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+
+/* Tries again, a bounded number of times, while a rename nearby makes the kernel say
+ * EAGAIN.  "" means `dir` itself. */
+int path_open(int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t resolve);
+
+/* Opens for real what an O_PATH descriptor holds: the very same file, whatever its name
+ * means by now.  -ENOSYS if /proc is not mounted. */
+int path_reopen(int fd, int flags);
+
+/* Follows the links of `rel` by hand, one component at a time and never above `root`, to
+ * a place that has none.  An absolute link is taken for one below the root if it starts
+ * with `host`, the root's own path.  With `follow_last` false the last component may
+ * remain a link.
+ *
+ * On success `ret_rel` (PATH_MAX bytes) is the link-free path and *ret_fd holds it by
+ * O_PATH with *ret_stat filled in; or *ret_fd is -1 and nothing is there, though links up
+ * to that point were followed.  -EXDEV: a link leads out.  -ELOOP: links go round. */
+int path_resolve(int root, const char *host, const char *rel, int follow_last,
+                 char *ret_rel, int *ret_fd, struct stat *ret_stat);
+
+#endif
