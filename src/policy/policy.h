@@ -8,15 +8,15 @@
 #include "cay/policy.h"
 
 /* The engine under the three styles: mounts at virtual points, and for each access either
- * everything the mounts grant or a list of prefixes (a derived policy).  Pure: it compares
- * text, never looks at a file. */
+ * everything the mounts grant or a list of prefixes (a derived policy).  Pure: it
+ * compares text, never looks at a file. */
 
 struct mount {
-    char *name;     /* as configured: "docs", "/docs"; "/" in the root style */
-    char *point;    /* where it lies in the tree all mounts form: "/", "/docs", "/a/b" */
-    char *host;     /* absolute; canonical once policy_set_host() was called */
-    char *host_was; /* absolute as configured, before links were resolved */
-    char *origin;   /* for errors, or NULL */
+    char *name;      /* as configured: "docs", "/docs"; "/" in the root style */
+    char *point;     /* where it lies in the tree all mounts form: "/", "/docs", "/a/b" */
+    char *host;      /* absolute; canonical once policy_set_host() was called */
+    char *host_was;  /* absolute as configured, before links were resolved */
+    char *origin;    /* for errors, or NULL */
     char **suffixes; /* lower case */
     size_t suffix_count;
     int64_t max_file_bytes;
@@ -61,12 +61,13 @@ unsigned policy_access(const cay_policy *policy, size_t mount, const char *rel);
 /* A place that another, longer mount point covers is hidden behind that mount. */
 bool policy_is_hidden(const cay_policy *policy, size_t mount, const char *rel);
 
-/* The place as the style spells it: "docs/a", "/docs/a".  Fails only if over PATH_MAX * 2. */
+/* The place as the style spells it: "docs/a", "/docs/a".  Always fits 2 * PATH_MAX. */
 bool policy_label(const cay_policy *policy, size_t mount, const char *rel, char *out,
                   size_t room);
 
 /* "Readable paths" or "writable paths": the tops of what is granted, in the contract's
- * order (mounts style: longest point first; others: as configured; derived: as listed). */
+ * order: in the mounts style longest point first, in the others as configured, in derived
+ * policies as listed. */
 int policy_roots(const cay_policy *policy, unsigned access, struct cay_strings *ret_roots,
                  struct cay_error *err);
 
@@ -78,8 +79,9 @@ int policy_fail_read_only(const cay_policy *policy, const char *op, const char *
 /* CAY_E_SUFFIX or CAY_E_TOO_LARGE; the file is called `path` in the error.  The suffix is
  * that of the last component of `name`: from its last dot, unless that dot comes first or
  * last.  The error's message is exactly "suffix '.png' not allowed" and the hint
- * "allowed suffixes: .txt, .md" (or "none"); and for sizes "SIZE bytes is over the limit of LIMIT bytes"
- * with thousands separators, hint "the largest file allowed here has LIMIT bytes". */
+ * "allowed suffixes: .txt, .md" (or "none"); and for sizes "SIZE bytes is over the limit
+ * of LIMIT bytes" with thousands separators, hint "the largest file allowed here has
+ * LIMIT bytes". */
 int policy_check_suffix(const struct mount *mount, const char *op, const char *path,
                         const char *name, struct cay_error *err);
 int policy_check_size(const struct mount *mount, const char *op, const char *path,
@@ -89,14 +91,19 @@ int policy_check_size(const struct mount *mount, const char *op, const char *pat
 char *policy_explain(const cay_policy *policy, const char *path, size_t mount,
                      const char *rel);
 
+/* cay_policy_new() that also tells how many mounts it took: if it fails, the last of them
+ * is at fault, or none of them if that is 0. */
+int policy_build(const struct cay_policy_config *config, cay_policy **ret_policy,
+                 size_t *ret_taken, struct cay_error *err);
+
 int policy_copy(const cay_policy *policy, cay_policy **ret_copy, struct cay_error *err);
 
 /* Replaces a mount's host by its canonical path, once the directory is open. */
 int policy_set_host(cay_policy *policy, size_t mount, const char *host,
                     struct cay_error *err);
 
-/* Takes over the prefixes: a copy of `parent` whose grants are these.  The caller has made
- * sure that they are within the parent's. */
+/* Takes over the prefixes: a copy of `parent` whose grants are these ("all" is all that
+ * the parent has).  The caller has made sure that they are within the parent's. */
 int policy_narrow(const cay_policy *parent, struct grant *read, struct grant *write,
                   cay_policy **ret_child, struct cay_error *err);
 void grant_done(struct grant *grant);

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/policy-entry.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/words.h"
+
+#define FIELDS_MAX 10
+
+typedef int taker(struct yaml *yaml, const struct yaml_event *event, struct entry *entry,
+                  struct cay_error *err);
+
+struct field {
+    const char *key;
+    taker *take;
+};
+
+void entry_done(struct entry *entry)
+{
+    for (size_t i = 0; i < entry->mount.suffix_count; i++)
+        free(entry->suffixes[i]);
+    free(entry->suffixes);
+    free(entry->name);
+    free(entry->host);
+    free(entry->origin);
+}
+
+/* --- Values --------------------------------------------------------------------------
+ */
+
+static bool is_word(const struct yaml_event *event, const char *word)
+{
+    return event->kind == YAML_SCALAR && event->len == strlen(word) &&
+           strcmp(event->text, word) == 0;
+}
+
+static bool is_null(const struct yaml_event *event)
+{
+    return event->plain && (is_word(event, "null") || is_word(event, "~"));
+}
+
+static bool is_number(const char *text)
+{
+    text += *text == '-' || *text == '+';
+    return *text >= '0' && *text <= '9' && text[strspn(text, "0123456789.")] == '\0';
+}
+
+/* `root: 12` and `root: true` are a number and a boolean in YAML, and no text. */
+static bool is_text(const struct yaml_event *event)
+{
+    if (event->kind != YAML_SCALAR)
+        return false;
+    return !event->plain ||
+           (event->len > 0 && !is_null(event) && !is_word(event, "true") &&
+            !is_word(event, "false") && !is_number(event->text));
+}
+
+static int check_nul(struct yaml *yaml, const struct yaml_event *event,
+                     struct cay_error *err)
+{
+    if (strlen(event->text) == event->len)
+        return CAY_OK;
+    return yaml_fail(err, yaml, event->line, "there is a NUL character in the text",
+                     "take the \"\\0\" out");
+}
+
+static int take_text(struct yaml *yaml, const struct yaml_event *event, char **ret_text,
+                     struct cay_error *err)
+{
+    if (!is_text(event))
+        return yaml_fail(err, yaml, event->line, "must be a string",
+                         "put quotes around it if it is meant as text");
+    int code = check_nul(yaml, event, err);
+    if (code)
+        return code;
+    *ret_text = strdup(event->text);
+    return *ret_text ? CAY_OK : cay_fail_memory(err, "policy.parse");
+}
+
+static int take_bool(struct yaml *yaml, const struct yaml_event *event, bool *ret_value,
+                     struct cay_error *err)
+{
+    if (!event->plain || !(is_word(event, "true") || is_word(event, "false")))
+        return yaml_fail(err, yaml, event->line, "must be true or false",
+                         "write true or false without quotes");
+    *ret_value = is_word(event, "true");
+    return CAY_OK;
+}
+
+static int take_access(struct yaml *yaml, const struct yaml_event *event,
+                       bool *ret_writable, struct cay_error *err)
+{
+    if (!is_word(event, "ro") && !is_word(event, "rw"))
+        return yaml_fail(err, yaml, event->line, "must be ro or rw",
+                         "ro is read-only, rw is readable and writable");
+    *ret_writable = is_word(event, "rw");
+    return CAY_OK;
+}
+
+/* --- Keys ----------------------------------------------------------------------------
+ */
+
+static int take_host(struct yaml *yaml, const struct yaml_event *event,
+                     struct entry *entry, struct cay_error *err)
+{
+    int code = take_text(yaml, event, &entry->host, err);
+
+    if (!code && !*entry->host)
+        return yaml_fail(err, yaml, event->line, "must not be empty",
+                         "name a directory; \".\" is the one relative paths start at");
+    return code;
+}
+
+static int take_mount_point(struct yaml *yaml, const struct yaml_event *event,
+                            struct entry *entry, struct cay_error *err)
+{
+    return take_text(yaml, event, &entry->name, err);
+}
+
+static int take_mode(struct yaml *yaml, const struct yaml_event *event,
+                     struct entry *entry, struct cay_error *err)
+{
+    return take_access(yaml, event, &entry->mount.writable, err);
+}
+
+static int take_readonly(struct yaml *yaml, const struct yaml_event *event,
+                         struct entry *entry, struct cay_error *err)
+{
+    bool readonly = false;
+    int code = take_bool(yaml, event, &readonly, err);
+
+    entry->mount.writable = !readonly;
+    return code;
+}
+
+static int take_write_approval(struct yaml *yaml, const struct yaml_event *event,
+                               struct entry *entry, struct cay_error *err)
+{
+    return take_bool(yaml, event, &entry->mount.write_approval, err);
+}
+
+static int take_read_approval(struct yaml *yaml, const struct yaml_event *event,
+                              struct entry *entry, struct cay_error *err)
+{
+    return take_bool(yaml, event, &entry->mount.read_approval, err);
+}
+
+static int take_exec(struct yaml *yaml, const struct yaml_event *event,
+                     struct entry *entry, struct cay_error *err)
+{
+    bool writable = false;
+    int code = take_access(yaml, event, &writable, err);
+
+    entry->mount.exec = writable ? CAY_EXEC_RW : CAY_EXEC_RO;
+    return code;
+}
+
+static int take_max_file_bytes(struct yaml *yaml, const struct yaml_event *event,
+                               struct entry *entry, struct cay_error *err)
+{
+    if (is_null(event)) {
+        entry->mount.max_file_bytes = CAY_NO_LIMIT;
+        return CAY_OK;
+    }
+    if (event->kind != YAML_SCALAR || !event->plain || event->len == 0 ||
+        strspn(event->text, "0123456789") != event->len)
+        return yaml_fail(err, yaml, event->line, "must be a number of bytes, or null",
+                         "write a whole number, 0 or more, in digits only");
+    errno = 0;
+    long long number = strtoll(event->text, NULL, 10);
+    if (errno)
+        return yaml_fail(err, yaml, event->line, "the number is too large",
+                         "the largest is %jd; null is no limit", INTMAX_MAX);
+    entry->mount.max_file_bytes = number;
+    return CAY_OK;
+}
+
+static int add_suffix(struct yaml *yaml, const struct yaml_event *event,
+                      struct entry *entry, struct cay_error *err)
+{
+    size_t count = entry->mount.suffix_count;
+    char **grown = reallocarray(entry->suffixes, count + 1, sizeof *grown);
+
+    if (!grown)
+        return cay_fail_memory(err, "policy.parse");
+    entry->suffixes = grown;
+    size_t mark = yaml_enter_index(yaml, count);
+    int code = take_text(yaml, event, &grown[count], err);
+    yaml_leave(yaml, mark);
+    entry->mount.suffix_count += !code;
+    return code;
+}
+
+static int take_suffixes(struct yaml *yaml, const struct yaml_event *event,
+                         struct entry *entry, struct cay_error *err)
+{
+    struct yaml_event item;
+
+    if (is_null(event))
+        return CAY_OK;
+    if (event->kind != YAML_LIST)
+        return yaml_fail(err, yaml, event->line, "must be a list of suffixes, or null",
+                         "[.txt, .md] allows these two, [] allows none, null allows all");
+    entry->mount.limit_suffixes = true;
+    for (;;) {
+        int code = yaml_next(yaml, &item, err);
+        if (!code && item.kind == YAML_LIST_END)
+            return CAY_OK;
+        if (!code)
+            code = add_suffix(yaml, &item, entry, err);
+        if (code)
+            return code;
+    }
+}
+
+/* --- Maps ----------------------------------------------------------------------------
+ */
+
+static const struct field root_fields[] = {
+    {"root", take_host},         {"readonly", take_readonly},
+    {"suffixes", take_suffixes}, {"max_file_bytes", take_max_file_bytes},
+    {"exec", take_exec},         {NULL, NULL},
+};
+
+static const struct field path_fields[] = {
+    {"root", take_host},
+    {"mode", take_mode},
+    {"suffixes", take_suffixes},
+    {"max_file_bytes", take_max_file_bytes},
+    {"write_approval", take_write_approval},
+    {"read_approval", take_read_approval},
+    {"exec", take_exec},
+    {NULL, NULL},
+};
+
+static const struct field mount_fields[] = {
+    {"host_path", take_host},
+    {"mount_point", take_mount_point},
+    {"mode", take_mode},
+    {"suffixes", take_suffixes},
+    {"max_file_bytes", take_max_file_bytes},
+    {"write_approval", take_write_approval},
+    {"read_approval", take_read_approval},
+    {"exec", take_exec},
+    {NULL, NULL},
+};
+
+_Static_assert(sizeof mount_fields / sizeof *mount_fields <= FIELDS_MAX, "no room");
+
+int entry_next_key(struct yaml *yaml, struct yaml_event *ret_key, struct cay_error *err)
+{
+    int code = yaml_next(yaml, ret_key, err);
+
+    if (code || ret_key->kind == YAML_MAP_END)
+        return code;
+    if (ret_key->kind != YAML_SCALAR)
+        return yaml_fail(err, yaml, ret_key->line, "a key must be a plain word",
+                         "write \"key: value\"");
+    return check_nul(yaml, ret_key, err);
+}
+
+/* How many letters must be added, removed or replaced to make one from the other. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[32], len = strlen(b);
+
+    if (len >= 32 || strlen(a) >= 32)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= len; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= len; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            best = best < row[j] + 1 ? best : row[j] + 1;
+            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+        }
+    }
+    return row[len];
+}
+
+int entry_fail_unknown(struct yaml *yaml, unsigned line, const char *key,
+                       const char *const *keys, struct cay_error *err)
+{
+    struct words_list known = {.len = 0};
+    const char *nearest = NULL;
+    size_t least = SIZE_MAX;
+
+    for (; *keys; keys++) {
+        size_t far = distance(key, *keys);
+        if (far <= strlen(*keys) * 2 / 5 && far < least) {
+            nearest = *keys;
+            least = far;
+        }
+        words_add(&known, *keys);
+    }
+    yaml_enter(yaml, key);
+    if (nearest)
+        return yaml_fail(err, yaml, line, "unknown key",
+                         "did you mean %s? the keys here are %s", nearest,
+                         words_end(&known));
+    return yaml_fail(err, yaml, line, "unknown key", "the keys here are %s",
+                     words_end(&known));
+}
+
+static int read_field(struct yaml *yaml, const struct field *fields,
+                      const struct yaml_event *key, unsigned *seen, struct entry *entry,
+                      struct cay_error *err)
+{
+    const char *keys[FIELDS_MAX] = {NULL};
+    struct yaml_event value;
+    size_t i = 0;
+
+    while (fields[i].key && strcmp(fields[i].key, key->text) != 0) {
+        keys[i] = fields[i].key;
+        i++;
+    }
+    if (!fields[i].key)
+        return entry_fail_unknown(yaml, key->line, key->text, keys, err);
+    size_t mark = yaml_enter(yaml, key->text);
+    if (*seen & 1u << i)
+        return yaml_fail(err, yaml, key->line, "is given twice", "keep one of the two");
+    *seen |= 1u << i;
+    int code = yaml_next(yaml, &value, err);
+    if (!code)
+        code = fields[i].take(yaml, &value, entry, err);
+    if (!code)
+        yaml_leave(yaml, mark);
+    return code;
+}
+
+static int check_complete(struct yaml *yaml, enum cay_style style,
+                          const struct entry *entry, struct cay_error *err)
+{
+    bool is_mount = style == CAY_STYLE_MOUNTS;
+
+    if (!entry->host)
+        return yaml_fail(err, yaml, entry->line,
+                         is_mount ? "host_path is missing" : "root is missing",
+                         "name the directory to show");
+    if (is_mount && !entry->name)
+        return yaml_fail(err, yaml, entry->line, "mount_point is missing",
+                         "say where the directory is shown, like /data");
+    return CAY_OK;
+}
+
+int entry_read(struct yaml *yaml, enum cay_style style, const struct yaml_event *first,
+               struct entry *entry, struct cay_error *err)
+{
+    const struct field *fields = style == CAY_STYLE_ROOT    ? root_fields
+                                 : style == CAY_STYLE_PATHS ? path_fields
+                                                            : mount_fields;
+    unsigned seen = 0;
+    struct yaml_event key;
+
+    if (style == CAY_STYLE_ROOT && is_text(first))
+        return take_host(yaml, first, entry, err);
+    if (first->kind != YAML_MAP)
+        return yaml_fail(err, yaml, first->line,
+                         style == CAY_STYLE_ROOT ? "must be a string or a map of rules"
+                                                 : "must be a map of rules",
+                         "write at least \"%s: DIRECTORY\" below it", fields[0].key);
+    for (;;) {
+        int code = entry_next_key(yaml, &key, err);
+        if (!code && key.kind == YAML_MAP_END)
+            return check_complete(yaml, style, entry, err);
+        if (!code)
+            code = read_field(yaml, fields, &key, &seen, entry, err);
+        if (code)
+            return code;
+    }
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A policy from text: cay-policy(5) describes the form. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "config/policy-entry.h"
+#include "policy/policy.h"
+
+#define TEXT_MAX ((size_t)1 << 20)
+
+static const char op[] = "policy.parse";
+
+struct draft {
+    struct yaml *yaml;
+    const char *name;     /* of the text, in errors and origins */
+    enum cay_style style; /* 0 until one of root, paths and mounts was read */
+    unsigned line;        /* of that key */
+    bool has_policy;      /* "policy:" was there */
+    char *unknown;        /* the first key at the top that we do not know, or NULL */
+    unsigned unknown_line;
+    struct entry *entries;
+    size_t count;
+};
+
+static void draft_done(struct draft *draft)
+{
+    for (size_t i = 0; i < draft->count; i++)
+        entry_done(&draft->entries[i]);
+    free(draft->entries);
+    free(draft->unknown);
+    yaml_free(draft->yaml);
+}
+
+/* Takes over `name`, which is NULL where the style has the name among the rules. */
+static int add_entry(struct draft *draft, char *name, unsigned line,
+                     const struct yaml_event *first, struct cay_error *err)
+{
+    struct entry *grown = reallocarray(draft->entries, draft->count + 1, sizeof *grown);
+
+    if (!grown) {
+        free(name);
+        return cay_fail_memory(err, op);
+    }
+    draft->entries = grown;
+    struct entry *entry = &grown[draft->count++];
+    *entry = (struct entry){.mount = CAY_MOUNT_INIT, .name = name, .line = line};
+    entry->mount.writable = draft->style == CAY_STYLE_ROOT;
+    if (asprintf(&entry->origin, "%s:%u: %s", draft->name, line, yaml_key(draft->yaml)) <
+        0) {
+        entry->origin = NULL;
+        return cay_fail_memory(err, op);
+    }
+    return entry_read(draft->yaml, draft->style, first, entry, err);
+}
+
+static int read_paths(struct draft *draft, const struct yaml_event *first,
+                      struct cay_error *err)
+{
+    struct yaml_event key, value;
+
+    if (first->kind != YAML_MAP)
+        return yaml_fail(err, draft->yaml, first->line, "must be a map of names",
+                         "write \"NAME: {root: DIRECTORY}\" for each path");
+    for (;;) {
+        int code = entry_next_key(draft->yaml, &key, err);
+        if (code || key.kind == YAML_MAP_END)
+            return code;
+        char *name = strdup(key.text);
+        if (!name)
+            return cay_fail_memory(err, op);
+        size_t mark = yaml_enter(draft->yaml, name);
+        unsigned line = key.line;
+        code = yaml_next(draft->yaml, &value, err);
+        if (code) {
+            free(name);
+            return code;
+        }
+        code = add_entry(draft, name, line, &value, err);
+        if (code)
+            return code;
+        yaml_leave(draft->yaml, mark);
+    }
+}
+
+static int read_mounts(struct draft *draft, const struct yaml_event *first,
+                       struct cay_error *err)
+{
+    struct yaml_event item;
+
+    if (first->kind != YAML_LIST)
+        return yaml_fail(
+            err, draft->yaml, first->line, "must be a list of mounts",
+            "write \"- {host_path: DIRECTORY, mount_point: /data}\" for each");
+    for (;;) {
+        int code = yaml_next(draft->yaml, &item, err);
+        if (!code && item.kind == YAML_LIST_END && draft->count == 0)
+            return yaml_fail(err, draft->yaml, draft->line, "there is no mount in it",
+                             "at least one is needed");
+        if (code || item.kind == YAML_LIST_END)
+            return code;
+        size_t mark = yaml_enter_index(draft->yaml, draft->count);
+        code = add_entry(draft, NULL, item.line, &item, err);
+        if (code)
+            return code;
+        yaml_leave(draft->yaml, mark);
+    }
+}
+
+static const char *const styles[] = {
+    [CAY_STYLE_ROOT] = "root",
+    [CAY_STYLE_PATHS] = "paths",
+    [CAY_STYLE_MOUNTS] = "mounts",
+    NULL,
+};
+
+static enum cay_style find_style(const char *key)
+{
+    for (int style = CAY_STYLE_ROOT; style <= CAY_STYLE_MOUNTS; style++)
+        if (strcmp(styles[style], key) == 0)
+            return (enum cay_style)style;
+    return 0;
+}
+
+static int read_style(struct draft *draft, enum cay_style style, unsigned line,
+                      struct cay_error *err)
+{
+    struct yaml_event value;
+
+    if (draft->style)
+        return yaml_fail(
+            err, draft->yaml, line,
+            draft->style == style ? "is given twice"
+                                  : "only one of root, paths and mounts is used",
+            "line %u has %s already; keep one", draft->line, styles[draft->style]);
+    draft->style = style;
+    draft->line = line;
+    int code = yaml_next(draft->yaml, &value, err);
+    if (code)
+        return code;
+    switch (style) {
+    case CAY_STYLE_ROOT:
+        return add_entry(draft, NULL, line, &value, err);
+    case CAY_STYLE_PATHS:
+        return read_paths(draft, &value, err);
+    case CAY_STYLE_MOUNTS:
+        return read_mounts(draft, &value, err);
+    }
+    return CAY_OK;
+}
+
+/* The map below "policy:". */
+static int read_policy(struct draft *draft, struct cay_error *err)
+{
+    struct yaml_event key;
+    int code = yaml_next(draft->yaml, &key, err);
+
+    if (!code && key.kind != YAML_MAP)
+        return yaml_fail(err, draft->yaml, key.line, "must be a map",
+                         "write one of root, paths and mounts below it");
+    while (!code) {
+        code = entry_next_key(draft->yaml, &key, err);
+        if (code || key.kind == YAML_MAP_END)
+            return code;
+        enum cay_style style = find_style(key.text);
+        if (!style)
+            return entry_fail_unknown(draft->yaml, key.line, key.text,
+                                      styles + CAY_STYLE_ROOT, err);
+        size_t mark = yaml_enter(draft->yaml, key.text);
+        code = read_style(draft, style, key.line, err);
+        if (!code)
+            yaml_leave(draft->yaml, mark);
+    }
+    return code;
+}
+
+/* A key we do not know is none of our business if "policy:" is beside it, and that may
+ * come later. */
+static int pass_over(struct draft *draft, const struct yaml_event *key,
+                     struct cay_error *err)
+{
+    struct yaml_event value;
+
+    if (!draft->unknown) {
+        draft->unknown = strdup(key->text);
+        draft->unknown_line = key->line;
+        if (!draft->unknown)
+            return cay_fail_memory(err, op);
+    }
+    int code = yaml_next(draft->yaml, &value, err);
+    return code ? code : yaml_skip(draft->yaml, value.kind, err);
+}
+
+static int read_top_key(struct draft *draft, const struct yaml_event *key,
+                        struct cay_error *err)
+{
+    enum cay_style style = find_style(key->text);
+
+    if (!style && strcmp(key->text, "policy") != 0)
+        return pass_over(draft, key, err);
+    size_t mark = yaml_enter(draft->yaml, key->text);
+    if (!style && draft->has_policy)
+        return yaml_fail(err, draft->yaml, key->line, "is given twice",
+                         "keep one of the two");
+    draft->has_policy |= !style;
+    int code = style ? read_style(draft, style, key->line, err) : read_policy(draft, err);
+    if (!code)
+        yaml_leave(draft->yaml, mark);
+    return code;
+}
+
+static int read_top(struct draft *draft, struct cay_error *err)
+{
+    static const char *const keys[] = {"policy", "root", "paths", "mounts", NULL};
+    struct yaml_event key;
+    int code = yaml_next(draft->yaml, &key, err);
+
+    if (!code && key.kind != YAML_MAP)
+        return yaml_fail(err, draft->yaml, key.line,
+                         key.kind == YAML_END ? "the text is empty"
+                                              : "the text is not a map of keys",
+                         "start with one of policy, root, paths and mounts");
+    while (!code) {
+        code = entry_next_key(draft->yaml, &key, err);
+        if (!code && key.kind == YAML_MAP_END)
+            break;
+        if (!code)
+            code = read_top_key(draft, &key, err);
+    }
+    if (!code && draft->unknown && !draft->has_policy)
+        return entry_fail_unknown(draft->yaml, draft->unknown_line, draft->unknown, keys,
+                                  err);
+    if (!code && !draft->style)
+        return yaml_fail(err, draft->yaml, 1, "no policy is given",
+                         "one of root, paths and mounts is needed, at the top or below "
+                         "policy");
+    return code ? code : yaml_next(draft->yaml, &key, err);
+}
+
+/* A rule that the policy itself checks, told with the line and the key. */
+static int fail_rule(const struct draft *draft, size_t taken,
+                     const struct cay_error *rule, struct cay_error *err)
+{
+    const struct entry *entry = taken > 0 ? &draft->entries[taken - 1] : NULL;
+    unsigned line = entry ? entry->line : draft->line;
+    const char *key = entry ? strstr(entry->origin + strlen(draft->name), ": ") + 2
+                            : styles[draft->style];
+    char message[1024];
+
+    snprintf(message, sizeof message, "line %u: %s: %s", line, key, rule->message);
+    return cay_fail(err, CAY_E_INVALID, rule->sys_errno, op, draft->name, message, "%s",
+                    rule->hint);
+}
+
+static int build(const struct draft *draft, const char *base, cay_policy **ret_policy,
+                 struct cay_error *err)
+{
+    AUTO_FREE struct cay_mount *mounts = calloc(draft->count + 1, sizeof *mounts);
+    struct cay_error rule;
+    size_t taken;
+
+    if (!mounts)
+        return cay_fail_memory(err, op);
+    for (size_t i = 0; i < draft->count; i++) {
+        const struct entry *entry = &draft->entries[i];
+
+        mounts[i] = entry->mount;
+        mounts[i].name = entry->name;
+        mounts[i].host = entry->host;
+        mounts[i].origin = entry->origin;
+        mounts[i].suffixes = (const char *const *)entry->suffixes;
+    }
+    struct cay_policy_config config = {
+        .size = sizeof config,
+        .style = draft->style,
+        .mounts = mounts,
+        .mount_count = draft->count,
+        .base = base,
+    };
+    int code = policy_build(&config, ret_policy, &taken, &rule);
+    if (code == CAY_E_INVALID)
+        return fail_rule(draft, taken, &rule, err);
+    if (code && err)
+        *err = rule;
+    return code;
+}
+
+int cay_policy_parse(const char *text, size_t len, const char *name, const char *base,
+                     cay_policy **ret_policy, struct cay_error *err)
+{
+    struct draft draft
+        __attribute__((cleanup(draft_done))) = {.name = name ? name : "policy"};
+
+    if (len > TEXT_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, op, draft.name,
+                        "the text is larger than a policy can be", "1 MiB is the limit");
+    int code = yaml_open(len > 0 ? text : "", len, op, draft.name, &draft.yaml, err);
+    if (!code)
+        code = read_top(&draft, err);
+    if (!code)
+        code = build(&draft, base, ret_policy, err);
+    return code;
+}
+
+static int read_file(const char *file, struct buf *text, struct cay_error *err)
+{
+    /* O_NONBLOCK: a FIFO must not make us wait before we see that it is one. */
+    AUTO_FD fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, "policy.load", file);
+    if (!S_ISREG(st.st_mode))
+        return cay_fail(err, CAY_E_NOT_A_FILE, 0, "policy.load", file,
+                        "is not a regular file", "name a YAML or JSON file");
+    while (text->len <= TEXT_MAX) {
+        if (!buf_reserve(text, 65536))
+            return cay_fail_memory(err, "policy.load");
+        ssize_t got = read(fd, text->data + text->len, 65536);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return cay_fail_errno(err, errno, "policy.load", file);
+        if (got == 0)
+            break;
+        text->len += (size_t)got;
+    }
+    return CAY_OK;
+}
+
+int cay_policy_load(const char *file, const char *base, cay_policy **ret_policy,
+                    struct cay_error *err)
+{
+    AUTO_FREE char *directory = NULL;
+    const char *slash = strrchr(file, '/');
+    AUTO_BUF text = {.max = TEXT_MAX + 2 * 65536};
+
+    int code = read_file(file, &text, err);
+    if (code)
+        return code;
+    if (!base && slash) {
+        directory = strndup(file, slash > file ? (size_t)(slash - file) : 1);
+        if (!directory)
+            return cay_fail_memory(err, "policy.load");
+        base = directory;
+    }
+    return cay_policy_parse(text.data, text.len, file, base, ret_policy, err);
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/yaml.h"
+
+#include <libfyaml.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/utf8.h"
+
+#define DEPTH_MAX 32
+
+struct yaml {
+    struct fy_diag *diag;
+    struct fy_parser *parser;
+    struct fy_event *event; /* the last one: its text is in use */
+    const char *op, *name;
+    unsigned line, depth, documents;
+    char key[256];
+};
+
+int yaml_fail(struct cay_error *err, const struct yaml *yaml, unsigned line,
+              const char *message, const char *hint, ...)
+{
+    struct cay_error words;
+    va_list args;
+
+    snprintf(words.message, sizeof words.message, "line %u: %s%s%s", line, yaml->key,
+             *yaml->key ? ": " : "", message);
+    va_start(args, hint);
+    vsnprintf(words.hint, sizeof words.hint, hint, args);
+    va_end(args);
+    return cay_fail(err, CAY_E_INVALID, 0, yaml->op, yaml->name, words.message, "%s",
+                    words.hint);
+}
+
+/* What does not fit, or would break the line, is not worth an error inside an error. */
+static size_t add_key(struct yaml *yaml, const char *before, const char *key,
+                      const char *after)
+{
+    size_t mark = strlen(yaml->key);
+    char text[128];
+
+    cay_copy_text(text, sizeof text / 2, key);
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = '?';
+    if (mark + strlen(text) + 8 < sizeof yaml->key)
+        snprintf(yaml->key + mark, sizeof yaml->key - mark, "%s%s%s", before, text,
+                 after);
+    return mark;
+}
+
+size_t yaml_enter(struct yaml *yaml, const char *key)
+{
+    return add_key(yaml, *yaml->key ? "." : "", key, "");
+}
+
+size_t yaml_enter_index(struct yaml *yaml, size_t index)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%zu", index);
+    return add_key(yaml, "[", text, "]");
+}
+
+void yaml_leave(struct yaml *yaml, size_t mark)
+{
+    yaml->key[mark] = '\0';
+}
+
+const char *yaml_key(const struct yaml *yaml)
+{
+    return yaml->key;
+}
+
+static int check_bytes(struct yaml *yaml, const char *text, size_t len,
+                       struct cay_error *err)
+{
+    struct utf8_scan scan = {.chars = 0};
+
+    for (unsigned line = 1; len > 0; line++) {
+        const char *end = memchr(text, '\n', len);
+        size_t step = end ? (size_t)(end - text) + 1 : len;
+
+        if (memchr(text, '\0', step))
+            return yaml_fail(err, yaml, line, "there is a NUL byte in the text",
+                             "write plain UTF-8 text");
+        if (!utf8_scan(&scan, text, step) || (step == len && !utf8_scan_complete(&scan)))
+            return yaml_fail(err, yaml, line, "the text is not UTF-8",
+                             "save the file as UTF-8");
+        text += step;
+        len -= step;
+    }
+    return CAY_OK;
+}
+
+static void discard(struct fy_diag *diag, void *user, const char *text, size_t len)
+{
+    (void)diag;
+    (void)user;
+    (void)text;
+    (void)len;
+}
+
+/* libfyaml does not survive a failed allocation, so find out before it starts: it takes
+ * up to 380 bytes for a byte of text. */
+static bool has_memory_for(size_t len)
+{
+    void *volatile reserve = malloc(((size_t)1 << 20) + 400 * len); /* else elided */
+
+    free(reserve);
+    return reserve != NULL;
+}
+
+static bool start(struct yaml *yaml, const char *text, size_t len)
+{
+    struct fy_diag_cfg diag;
+
+    if (!has_memory_for(len))
+        return false;
+    fy_diag_cfg_default(&diag);
+    diag.fp = NULL;
+    diag.output_fn = discard;
+    diag.colorize = false;
+    yaml->diag = fy_diag_create(&diag);
+    if (!yaml->diag)
+        return false;
+    fy_diag_set_collect_errors(yaml->diag, true);
+    struct fy_parse_cfg config = {
+        .search_path = "",
+        .flags = FYPCF_DEFAULT_VERSION_1_2 | FYPCF_JSON_NONE,
+        .diag = yaml->diag,
+    };
+    yaml->parser = fy_parser_create(&config);
+    return yaml->parser && fy_parser_set_string(yaml->parser, text, len) == 0;
+}
+
+static void auto_yaml(struct yaml **yaml)
+{
+    yaml_free(*yaml);
+}
+
+int yaml_open(const char *text, size_t len, const char *op, const char *name,
+              struct yaml **ret_yaml, struct cay_error *err)
+{
+    struct yaml *yaml __attribute__((cleanup(auto_yaml))) = calloc(1, sizeof *yaml);
+
+    if (!yaml)
+        return cay_fail_memory(err, op);
+    yaml->op = op;
+    yaml->name = name;
+    yaml->line = 1;
+    int code = check_bytes(yaml, text, len, err);
+    if (code)
+        return code;
+    if (!start(yaml, text, len))
+        return cay_fail_memory(err, op);
+    *ret_yaml = TAKE_PTR(yaml);
+    return CAY_OK;
+}
+
+static void drop_event(struct yaml *yaml)
+{
+    if (yaml->event)
+        fy_parser_event_free(yaml->parser, yaml->event);
+    yaml->event = NULL;
+}
+
+void yaml_free(struct yaml *yaml)
+{
+    if (!yaml)
+        return;
+    drop_event(yaml);
+    if (yaml->parser)
+        fy_parser_destroy(yaml->parser);
+    if (yaml->diag)
+        fy_diag_destroy(yaml->diag);
+    free(yaml);
+}
+
+/* libfyaml does not always say what is wrong. */
+static int fail_syntax(const struct yaml *yaml, struct cay_error *err)
+{
+    const struct fy_diag_error *error;
+    const char *message = "this is not YAML";
+    unsigned line = yaml->line;
+
+    for (void *at = NULL; (error = fy_diag_errors_iterate(yaml->diag, &at));) {
+        if (error->type < FYET_ERROR || !error->msg)
+            continue;
+        message = error->msg;
+        if (error->line > 0)
+            line = (unsigned)error->line;
+        break;
+    }
+    return yaml_fail(err, yaml, line, message, "the text must be YAML or JSON");
+}
+
+static int refuse(const struct yaml *yaml, const char *what, struct cay_error *err)
+{
+    return yaml_fail(err, yaml, yaml->line, what, "write the value out where it is used");
+}
+
+static int enter_level(struct yaml *yaml, struct cay_error *err)
+{
+    if (++yaml->depth <= DEPTH_MAX)
+        return CAY_OK;
+    return yaml_fail(err, yaml, yaml->line, "the text is nested too deeply",
+                     "%d levels are allowed", DEPTH_MAX);
+}
+
+static int take_scalar(struct yaml *yaml, struct yaml_event *event, struct cay_error *err)
+{
+    struct fy_token *token = yaml->event->scalar.value;
+
+    event->plain = !token || fy_token_scalar_style(token) == FYSS_PLAIN;
+    event->text = token ? fy_token_get_text0(token) : "";
+    if (!event->text)
+        return cay_fail_memory(err, yaml->op);
+    event->len = token ? fy_token_get_text_length(token) : 0;
+    return CAY_OK;
+}
+
+/* The kinds that libfyaml only frames the document with are left to the caller. */
+static int take_event(struct yaml *yaml, struct yaml_event *event, struct cay_error *err)
+{
+    const struct fy_event *from = yaml->event;
+    const struct fy_token *anchor = NULL, *tag = NULL;
+    int code = CAY_OK;
+
+    switch ((int)from->type) {
+    case FYET_ALIAS:
+        return refuse(yaml, "aliases are not allowed", err);
+    case FYET_SCALAR:
+        event->kind = YAML_SCALAR;
+        anchor = from->scalar.anchor;
+        tag = from->scalar.tag;
+        code = take_scalar(yaml, event, err);
+        break;
+    case FYET_MAPPING_START:
+        event->kind = YAML_MAP;
+        anchor = from->mapping_start.anchor;
+        tag = from->mapping_start.tag;
+        code = enter_level(yaml, err);
+        break;
+    case FYET_SEQUENCE_START:
+        event->kind = YAML_LIST;
+        anchor = from->sequence_start.anchor;
+        tag = from->sequence_start.tag;
+        code = enter_level(yaml, err);
+        break;
+    case FYET_MAPPING_END:
+    case FYET_SEQUENCE_END:
+        event->kind = from->type == FYET_MAPPING_END ? YAML_MAP_END : YAML_LIST_END;
+        yaml->depth--;
+        break;
+    default:
+        break;
+    }
+    if (!code && anchor)
+        code = refuse(yaml, "anchors are not allowed", err);
+    if (!code && tag)
+        code = refuse(yaml, "tags are not allowed", err);
+    return code;
+}
+
+int yaml_next(struct yaml *yaml, struct yaml_event *ret_event, struct cay_error *err)
+{
+    enum fy_event_type type;
+
+    do {
+        drop_event(yaml);
+        yaml->event = fy_parser_parse(yaml->parser);
+        if (!yaml->event && fy_parser_get_stream_error(yaml->parser))
+            return fail_syntax(yaml, err);
+        if (!yaml->event)
+            break;
+        const struct fy_mark *mark = fy_event_start_mark(yaml->event);
+        if (mark)
+            yaml->line = (unsigned)mark->line + 1;
+        type = yaml->event->type;
+        if (type == FYET_DOCUMENT_START && yaml->documents++)
+            return yaml_fail(err, yaml, yaml->line, "a second document starts here",
+                             "one text is one document; remove the \"---\" line");
+    } while (type == FYET_STREAM_START || type == FYET_DOCUMENT_START ||
+             type == FYET_DOCUMENT_END || type == FYET_NONE);
+
+    *ret_event = (struct yaml_event){.kind = YAML_END, .line = yaml->line};
+    return yaml->event ? take_event(yaml, ret_event, err) : CAY_OK;
+}
+
+int yaml_skip(struct yaml *yaml, enum yaml_kind first, struct cay_error *err)
+{
+    struct yaml_event event;
+
+    if (first != YAML_MAP && first != YAML_LIST)
+        return CAY_OK;
+    for (unsigned outside = yaml->depth - 1; yaml->depth > outside;) {
+        int code = yaml_next(yaml, &event, err);
+        if (code)
+            return code;
+    }
+    return CAY_OK;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONFIG_YAML_H
+#define CONFIG_YAML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+
+/* YAML, and so JSON, one event at a time, for readers that know what may come next.  It
+ * is the plain part of YAML only: one document, UTF-8 without NUL, at most 32 levels
+ * deep, no anchors, aliases or tags.  All else is CAY_E_INVALID, and every such error
+ * says the line and the key that yaml_enter() was told of: "line 7: paths.docs.mode: must
+ * be ro or rw". */
+struct yaml;
+
+enum yaml_kind {
+    YAML_SCALAR,
+    YAML_MAP,
+    YAML_MAP_END,
+    YAML_LIST,
+    YAML_LIST_END,
+    YAML_END
+};
+
+struct yaml_event {
+    enum yaml_kind kind;
+    unsigned line;    /* from 1 */
+    bool plain;       /* a scalar without quotes: may be a number, a boolean or null */
+    const char *text; /* a scalar's; lives until the next event */
+    size_t len;       /* more than strlen(text) if a NUL is in it */
+};
+
+/* `text`, `op` and `name`, the subject of errors, must outlive the reader. */
+int yaml_open(const char *text, size_t len, const char *op, const char *name,
+              struct yaml **ret_yaml, struct cay_error *err);
+void yaml_free(struct yaml *yaml); /* NULL is fine */
+
+int yaml_next(struct yaml *yaml, struct yaml_event *ret_event, struct cay_error *err);
+
+/* Passes over the rest of the value that `first` starts. */
+int yaml_skip(struct yaml *yaml, enum yaml_kind first, struct cay_error *err);
+
+/* Adds a key to those that errors name; yaml_leave() with the result takes it away. */
+size_t yaml_enter(struct yaml *yaml, const char *key);
+size_t yaml_enter_index(struct yaml *yaml, size_t index);
+void yaml_leave(struct yaml *yaml, size_t mark);
+const char *yaml_key(const struct yaml *yaml); /* "paths.docs" */
+
+/* The hint is a format. */
+int yaml_fail(struct cay_error *err, const struct yaml *yaml, unsigned line,
+              const char *message, const char *hint, ...)
+    __attribute__((format(printf, 5, 6)));
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the text of a path to its place.  Invariant: whatever the text, the place that
+ * comes out is plain (see struct place), and no longer mount point covers it; so a rule
+ * cannot be dodged by spelling a path differently. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "policy/policy.h"
+#include "policy/tidy.h"
+
+enum verdict { PLACED, OUTSIDE, TOO_LONG };
+
+/* Whole components only: "data" covers "data/a", not "database".  `len` 0 covers all. */
+static bool covers(const char *top, size_t len, const char *path)
+{
+    return strncmp(path, top, len) == 0 &&
+           (len == 0 || path[len] == '/' || path[len] == '\0');
+}
+
+static void drop_front(char *path, size_t len)
+{
+    const char *rest = path + len;
+
+    if (*rest == '/')
+        rest++;
+    memmove(path, rest, strlen(rest) + 1);
+}
+
+/* place->rel holds a plain path from the top of the tree all mounts form: the longest
+ * mount point that covers it takes it. */
+static enum verdict settle(const cay_policy *policy, struct place *place)
+{
+    for (size_t i = 0; i < policy->mount_count; i++) {
+        const char *point = policy->mounts[policy->by_length[i]].point + 1;
+        size_t len = strlen(point);
+
+        if (covers(point, len, place->rel)) {
+            place->mount = policy->by_length[i];
+            drop_front(place->rel, len);
+            return PLACED;
+        }
+    }
+    return OUTSIDE;
+}
+
+static enum verdict place_in_tree(const cay_policy *policy, const char *path,
+                                  struct place *place)
+{
+    bool is_root = policy->style == CAY_STYLE_ROOT;
+    size_t len;
+    const char *text = tidy_strip(path, &len);
+
+    bool has_drive = len > 1 && text[1] == ':' && *text != '/' && *text != '\\';
+    if (is_root)
+        has_drive = memchr(text, ':', len) != NULL;
+    if (has_drive || (len > 0 && *text == '~'))
+        return OUTSIDE;
+
+    struct tidy tidy = tidy_path(text, len, TIDY_BACKSLASH, place->rel);
+    if (tidy.climbs || (is_root && tidy.has_up))
+        return OUTSIDE;
+    return tidy.fits ? settle(policy, place) : TOO_LONG;
+}
+
+/* The mount whose name starts the path, and what follows the name and its separator. */
+static const struct mount *find_named(const cay_policy *policy, const char *path,
+                                      char separator, const char **ret_rest)
+{
+    for (size_t i = 0; i < policy->mount_count; i++) {
+        const struct mount *mount = &policy->mounts[policy->by_length[i]];
+        size_t len = strlen(mount->name);
+
+        if (strncmp(path, mount->name, len) == 0 &&
+            (path[len] == separator || path[len] == '\0')) {
+            *ret_rest = path + len + (path[len] != '\0');
+            return mount;
+        }
+    }
+    return NULL;
+}
+
+/* "name/../x" must not become a sibling of the name, so only the rest is tidied; and
+ * "name/./sub" may be what a mount named "name/sub" covers, so the whole is then settled
+ * like any path of the tree. */
+static enum verdict place_below(const cay_policy *policy, const char *name,
+                                const char *rest, struct place *place)
+{
+    struct tidy tidy = tidy_path(rest, strlen(rest), 0, place->rel);
+    size_t len = strlen(name);
+
+    if (tidy.climbs)
+        return OUTSIDE;
+    if (!tidy.fits || len + 1 + tidy.len > PATH_MAX - 2)
+        return TOO_LONG;
+    memmove(place->rel + len + 1, place->rel, tidy.len + 1);
+    memcpy(place->rel, name, len);
+    place->rel[len] = tidy.len ? '/' : '\0';
+    return settle(policy, place);
+}
+
+static enum verdict place_on_host(const cay_policy *policy, const char *path,
+                                  struct place *place)
+{
+    struct tidy tidy = tidy_path(path, strlen(path), 0, place->rel);
+    size_t longest = 0;
+    bool found = false;
+
+    if (tidy.climbs)
+        return OUTSIDE;
+    if (!tidy.fits)
+        return TOO_LONG;
+    for (size_t i = 0; i < policy->mount_count; i++) {
+        const char *hosts[] = {policy->mounts[i].host, policy->mounts[i].host_was};
+        for (size_t j = 0; j < 2; j++) {
+            size_t len = strlen(hosts[j] + 1);
+            if (covers(hosts[j] + 1, len, place->rel) && (!found || len > longest)) {
+                found = true;
+                longest = len;
+                place->mount = i;
+            }
+        }
+    }
+    if (!found)
+        return OUTSIDE;
+    drop_front(place->rel, longest);
+    return policy_is_hidden(policy, place->mount, place->rel) ? OUTSIDE : PLACED;
+}
+
+static enum verdict place_by_name(const cay_policy *policy, const char *path,
+                                  struct place *place)
+{
+    const char *rest;
+    const struct mount *mount = find_named(policy, path, '/', &rest);
+
+    if (!mount)
+        mount = find_named(policy, path, ':', &rest);
+    if (mount)
+        return place_below(policy, mount->name, rest, place);
+    return *path == '/' ? place_on_host(policy, path, place) : OUTSIDE;
+}
+
+int policy_place(const cay_policy *policy, const char *op, const char *path,
+                 struct place *ret_place, struct cay_error *err)
+{
+    enum verdict verdict = policy->style == CAY_STYLE_PATHS
+                               ? place_by_name(policy, path, ret_place)
+                               : place_in_tree(policy, path, ret_place);
+
+    if (verdict == OUTSIDE)
+        return policy_fail_outside(policy, op, path, err);
+    return verdict == TOO_LONG ? cay_fail_errno(err, ENAMETOOLONG, op, path) : CAY_OK;
+}
+
+bool policy_is_hidden(const cay_policy *policy, size_t mount, const char *rel)
+{
+    const char *point = policy->mounts[mount].point + 1;
+    size_t len = strlen(point);
+
+    for (size_t i = 0; i < policy->mount_count; i++) {
+        const char *other = policy->mounts[i].point + 1;
+
+        if (i == mount || !covers(point, len, other))
+            continue;
+        other += len;
+        if (*other == '/')
+            other++;
+        if (covers(other, strlen(other), rel))
+            return true;
+    }
+    return false;
+}
+
+bool policy_label(const cay_policy *policy, size_t mount, const char *rel, char *out,
+                  size_t room)
+{
+    const char *name = policy->mounts[mount].name;
+    size_t name_len = strlen(name), rel_len = strlen(rel);
+    bool slash = rel_len > 0 && name[name_len - 1] != '/';
+
+    if (name_len + slash + rel_len >= room)
+        return false;
+    memcpy(out, name, name_len);
+    if (slash)
+        out[name_len] = '/';
+    memcpy(out + name_len + slash, rel, rel_len + 1);
+    return true;
+}
