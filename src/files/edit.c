@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/draft.h"
+#include "files/handle.h"
+#include "files/replace.h"
+#include "files/write.h"
+#include "sys/io.h"
+
+static const char op[] = "files.edit";
+
+enum { SHOWN_MAX = 1 << 20, GATHER = 64 << 10 };
+
+/* Small pieces are gathered; large ones go straight through. */
+struct gather {
+    int fd;
+    uint64_t total;
+    size_t len;
+    char bytes[GATHER];
+};
+
+static int flush(struct gather *gather)
+{
+    size_t len = gather->len;
+
+    gather->len = 0;
+    return io_write(gather->fd, gather->bytes, len);
+}
+
+static int put(void *cookie, const void *data, size_t len)
+{
+    struct gather *gather = cookie;
+
+    gather->total += len;
+    if (len > GATHER - gather->len) {
+        int error = flush(gather);
+        if (error)
+            return error;
+    }
+    if (len > GATHER)
+        return io_write(gather->fd, data, len);
+    memcpy(gather->bytes + gather->len, data, len);
+    gather->len += len;
+    return 0;
+}
+
+static ssize_t get(void *cookie, void *data, size_t len, uint64_t offset)
+{
+    return io_pread(*(const int *)cookie, data, len, offset);
+}
+
+static int fail_no_match(const struct target *target, size_t number, size_t count,
+                         uint64_t found, struct cay_error *err)
+{
+    char message[128], which[64] = "";
+
+    if (count > 1)
+        snprintf(which, sizeof which, "edit %zu of %zu: ", number, count);
+    if (found == 0)
+        snprintf(message, sizeof message, "%stext not found in file", which);
+    else
+        snprintf(message, sizeof message, "%stext found %llu times (must be unique)",
+                 which, (unsigned long long)found);
+    return cay_fail(err, CAY_E_NO_MATCH, 0, op, target->path, message, "%s",
+                    found == 0 ? "read the file again and copy the text exactly"
+                               : "add surrounding text until it occurs once, or replace "
+                                 "all of them");
+}
+
+static int fail_stream(const struct target *target, int error, struct cay_error *err)
+{
+    if (error == -EILSEQ)
+        return cay_fail(err, CAY_E_NOT_TEXT, EILSEQ, op, target->path,
+                        "the file is not UTF-8 text, and only text can be edited",
+                        "write the whole file instead");
+    return target_fail(target, -error, err);
+}
+
+/* One edit, from the file `from` into a fresh draft. */
+static int apply(const struct target *target, int from, int dir,
+                 const struct cay_edit *edit, struct draft *ret_draft,
+                 uint64_t *ret_found, uint64_t *ret_bytes, struct cay_error *err)
+{
+    AUTO_FREE struct gather *gather = malloc(sizeof *gather);
+
+    if (!gather)
+        return cay_fail_memory(err, op);
+    int error = draft_open(dir, 0600, ret_draft);
+    if (error)
+        return target_fail(target, -error, err);
+    gather->fd = ret_draft->fd;
+    gather->total = 0;
+    gather->len = 0;
+    const struct replace_source source = {get, &from};
+    const struct replace_sink sink = {put, gather};
+    error = replace_stream(&source, edit, &sink, ret_found);
+    if (!error)
+        error = flush(gather);
+    *ret_bytes = gather->total;
+    return error ? fail_stream(target, error, err) : CAY_OK;
+}
+
+/* All edits, each on the outcome of the one before; the last draft is the result. */
+static int apply_all(const struct target *target, int from, int dir,
+                     const struct cay_edit *edits, size_t count, struct draft *ret_draft,
+                     struct cay_edit_result *ret_result, struct cay_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        AUTO_DRAFT next = DRAFT_NONE;
+        uint64_t found;
+        int code = apply(target, ret_draft->fd >= 0 ? ret_draft->fd : from, dir,
+                         &edits[i], &next, &found, &ret_result->bytes, err);
+        if (code)
+            return code;
+        if (!replace_fits(&edits[i], found))
+            return fail_no_match(target, i + 1, count, found, err);
+        ret_result->replaced += found;
+        draft_done(ret_draft);
+        *ret_draft = next;
+        next = (struct draft)DRAFT_NONE;
+    }
+    return CAY_OK;
+}
+
+/* A file of up to SHOWN_MAX bytes in memory, else NULL. */
+static int read_shown(int fd, uint64_t bytes, char **ret_text, struct cay_error *err)
+{
+    *ret_text = NULL;
+    if (bytes > SHOWN_MAX)
+        return CAY_OK;
+    char *text = malloc((size_t)bytes + 1);
+    if (!text)
+        return cay_fail_memory(err, op);
+    ssize_t got = io_pread(fd, text, (size_t)bytes, 0);
+    if (got != (ssize_t)bytes) {
+        free(text);
+        return cay_fail_errno(err, got < 0 ? (int)-got : EAGAIN, op, NULL);
+    }
+    text[bytes] = '\0';
+    *ret_text = text;
+    return CAY_OK;
+}
+
+/* Whether the file still has the bytes that were shown: times alone can miss a change. */
+static int check_shown(const struct target *target, const char *text,
+                       struct cay_error *err)
+{
+    AUTO_FREE char *now = NULL;
+    AUTO_FD fd = -1;
+
+    if (!text)
+        return CAY_OK;
+    int code = target_open(target, O_RDONLY, &fd, err);
+    if (!code)
+        code = read_shown(fd, (uint64_t)target->st.st_size, &now, err);
+    if (code)
+        return code;
+    if (now && memcmp(now, text, (size_t)target->st.st_size) == 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_CHANGED, 0, op, target->path,
+                    "the file has changed since it was shown; nothing was done",
+                    "read it again and ask for a new approval");
+}
+
+static int ask(cay_files *files, struct target *target, int from,
+               const struct cay_edit *edits, size_t count, const struct draft *draft,
+               uint64_t bytes, struct cay_error *err)
+{
+    AUTO_FREE char *before = NULL, *after = NULL;
+    char summary[2 * PATH_MAX];
+
+    if (!approval_wanted(files, target, CAY_ACCESS_WRITE))
+        return CAY_OK;
+    int code = read_shown(from, (uint64_t)target->st.st_size, &before, err);
+    if (!code)
+        code = read_shown(draft->fd, bytes, &after, err);
+    if (code)
+        return code;
+    if (count == 1)
+        snprintf(summary, sizeof summary, "Edit %s: replace %zu bytes with %zu bytes",
+                 target->path, edits[0].old_len, edits[0].new_len);
+    else
+        snprintf(summary, sizeof summary, "Edit %s: %zu edits", target->path, count);
+    struct cay_approval shown = {
+        .op = CAY_OP_EDIT,
+        .summary = summary,
+        .before = before,
+        .before_len = before ? (size_t)target->st.st_size : 0,
+        .after = after,
+        .after_len = after ? (size_t)bytes : 0,
+    };
+    code = approve(files, &shown, target, CAY_ACCESS_WRITE, NULL, 0, err);
+    return code ? code : check_shown(target, before, err);
+}
+
+/* In place the outcome is copied into the file; else the draft takes its name. */
+static int finish(const cay_files *files, const struct target *target,
+                  struct draft *draft, const struct parent *parent, uint64_t bytes,
+                  unsigned flags, struct cay_error *err)
+{
+    int error = flags & CAY_WRITE_IN_PLACE ? -EPERM : draft_like(draft, target);
+
+    if (!error) {
+        AUTO_TARGET now = TARGET_NONE;
+        struct cay_pin pin;
+        target_pin(target, &pin);
+        int code = target_find(files, op, target->path, 0, TARGET_FOLLOW, &now, err);
+        if (!code)
+            code = target_check_pin(files, &now, &pin, err);
+        return code ? code : write_commit(draft, parent->name, target, flags, err);
+    }
+    if (error != -EPERM)
+        return target_fail(target, -error, err);
+    return write_in_place(target, draft->fd, bytes, flags, err);
+}
+
+/* Access, suffix, existence, size and pin, in the contract's order. */
+static int find(cay_files *files, const char *path, const struct cay_pin *pin,
+                struct target *ret_target, struct cay_error *err)
+{
+    int code =
+        target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, ret_target, err);
+
+    if (!code)
+        code = target_check_suffix(files, ret_target, err);
+    if (!code)
+        code = target_must_be_file(ret_target, err);
+    if (!code)
+        code = write_check_target(ret_target, err);
+    if (!code)
+        code =
+            target_check_size(files, ret_target, (uint64_t)ret_target->st.st_size, err);
+    return code ? code : target_check_pin(files, ret_target, pin, err);
+}
+
+static int check_edits(const struct cay_edit *edits, size_t count, const char *path,
+                       unsigned flags, struct cay_error *err)
+{
+    if (count == 0)
+        return cay_fail(err, CAY_E_INVALID, 0, op, path, "there is nothing to edit",
+                        "give at least one edit");
+    if (flags & (CAY_WRITE_APPEND | CAY_WRITE_NEW | CAY_WRITE_NO_PARENTS))
+        return cay_fail(err, CAY_E_INVALID, 0, op, path,
+                        "an edit changes a file that is there",
+                        "the flags that go with an edit are in place and durable");
+    for (size_t i = 0; i < count; i++) {
+        if (edits[i].flags & ~(unsigned)(CAY_EDIT_ALL | CAY_EDIT_EXACT))
+            return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
+                            "the known ones are 0x%x", CAY_EDIT_ALL | CAY_EDIT_EXACT);
+        if (!edits[i].old_text || !edits[i].new_text)
+            return cay_fail(err, CAY_E_INVALID, 0, op, path,
+                            "an edit needs both its texts", "the empty text is \"\"");
+    }
+    return CAY_OK;
+}
+
+int cay_files_edit(cay_files *files, const char *path, const struct cay_edit *edits,
+                   size_t count, const struct cay_write_options *options,
+                   struct cay_edit_result *ret_result, struct cay_error *err)
+{
+    struct cay_write_options known;
+    struct cay_edit_result result = {0};
+    AUTO_TARGET target = TARGET_NONE;
+    AUTO_PARENT parent = PARENT_NONE;
+    AUTO_FD from = -1;
+
+    int code = write_take_options(options, op, &known, err);
+    if (!code)
+        code = check_edits(edits, count, path, known.flags, err);
+    if (!code)
+        code = find(files, path, known.pin, &target, err);
+    if (!code)
+        code = parent_open(files, &target, false, &parent, err);
+    if (!code)
+        code = target_open(&target, O_RDONLY, &from, err);
+    if (code)
+        return code;
+
+    AUTO_DRAFT draft = DRAFT_NONE;
+    code = apply_all(&target, from, parent.fd, edits, count, &draft, &result, err);
+    if (!code)
+        code = target_check_size(files, &target, result.bytes, err);
+    if (!code)
+        code = ask(files, &target, from, edits, count, &draft, result.bytes, err);
+    if (!code)
+        code = finish(files, &target, &draft, &parent, result.bytes, known.flags, err);
+    if (!code && ret_result)
+        *ret_result = result;
+    return code;
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "files/find.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/walk.h"
+#include "sys/path.h"
+
+/* A pattern may lead through links, and links may lead back up: "*" seven times over a
+ * few links to "." has more paths than anyone can list. */
+enum { LINKS_MAX = 100000, EXCLUDE_MAX = 256 };
+
+struct find {
+    cay_files *files;
+    const struct target *start;
+    const struct find_filter *filter;
+    struct walk *walk; /* NULL: nothing is to be found */
+    uint32_t links;    /* entered so far */
+    int dir;           /* of the last hit; the walk's */
+    const char *name;
+    char named[PATH_MAX];     /* the hit's path below the mount, as walked */
+    char label[2 * PATH_MAX]; /* the same as the policy spells it */
+    struct target target;     /* the hit; its rel is link-free */
+};
+
+/* --- Where to look -------------------------------------------------------------------
+ */
+
+static bool means_everything(const char *path)
+{
+    return strcmp(path, "") == 0 || strcmp(path, ".") == 0 || strcmp(path, "/") == 0;
+}
+
+static bool lies_in(const struct target *inner, const struct target *outer)
+{
+    size_t len = strlen(outer->rel);
+
+    return inner->mount == outer->mount && strncmp(inner->rel, outer->rel, len) == 0 &&
+           (!len || inner->rel[len] == '/' || inner->rel[len] == '\0');
+}
+
+/* Takes the target into the scope, or leaves it to the caller if it is there already. */
+static bool add_target(struct find_scope *scope, struct target *target)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < scope->count; i++)
+        if (lies_in(target, &scope->targets[i]))
+            return false;
+    for (size_t i = 0; i < scope->count; i++) {
+        if (lies_in(&scope->targets[i], target))
+            target_done(&scope->targets[i]);
+        else
+            scope->targets[kept++] = scope->targets[i];
+    }
+    scope->targets[kept] = *target;
+    scope->count = kept + 1;
+    return true;
+}
+
+/* Listing names asks for approval only where the policy has mounts; that is what the
+ * other styles have always promised. */
+static int ask(cay_files *files, const struct cay_approval *shown, struct target *target,
+               struct cay_error *err)
+{
+    struct cay_approval request = *shown;
+
+    if (shown->op == CAY_OP_LIST && files->policy->style != CAY_STYLE_MOUNTS)
+        return CAY_OK;
+    return approve(files, &request, target, CAY_ACCESS_READ, NULL, 0, err);
+}
+
+static int open_everything(cay_files *files, const char *op, struct find_scope *scope,
+                           struct cay_error *err)
+{
+    int code = policy_roots(files->policy, CAY_ACCESS_READ, &scope->roots, err);
+
+    if (code)
+        return code;
+    scope->targets = calloc(scope->roots.count + 1, sizeof *scope->targets);
+    if (!scope->targets)
+        return cay_fail_memory(err, op);
+    for (size_t i = 0; i < scope->roots.count; i++) {
+        struct target target;
+        struct cay_error ignored;
+        code = target_find(files, op, scope->roots.items[i], CAY_ACCESS_READ,
+                           TARGET_FOLLOW, &target, &ignored);
+        if (code || target.fd < 0 || !add_target(scope, &target))
+            target_done(&target);
+    }
+    return CAY_OK;
+}
+
+static int open_one(cay_files *files, const char *op, const char *path,
+                    struct find_scope *scope, struct cay_error *err)
+{
+    scope->targets = calloc(1, sizeof *scope->targets);
+    if (!scope->targets)
+        return cay_fail_memory(err, op);
+    scope->count = 1;
+    return target_find(files, op, path, CAY_ACCESS_READ, TARGET_FOLLOW, scope->targets,
+                       err);
+}
+
+int find_scope_open(cay_files *files, const char *op, const char *path,
+                    const struct cay_approval *shown, struct find_scope *ret_scope,
+                    struct cay_error *err)
+{
+    *ret_scope = (struct find_scope){0};
+    int code = means_everything(path) ? open_everything(files, op, ret_scope, err)
+                                      : open_one(files, op, path, ret_scope, err);
+    for (size_t i = 0; !code && i < ret_scope->count; i++)
+        code = ask(files, shown, &ret_scope->targets[i], err);
+    return code;
+}
+
+void find_scope_done(struct find_scope *scope)
+{
+    for (size_t i = 0; i < scope->count; i++)
+        target_done(&scope->targets[i]);
+    free(scope->targets);
+    cay_strings_done(&scope->roots);
+    *scope = (struct find_scope){0};
+}
+
+/* --- What to look for ----------------------------------------------------------------
+ */
+
+int find_filter_init(const char *op, const char *pattern, const char *const *exclude,
+                     size_t exclude_count, struct find_filter *ret_filter,
+                     struct cay_error *err)
+{
+    *ret_filter = (struct find_filter){0};
+    if (exclude_count > EXCLUDE_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "exclude",
+                        "too many patterns to exclude", "give at most %d", EXCLUDE_MAX);
+    int code = pattern_compile(op, pattern, &ret_filter->pattern, err);
+    if (code || !exclude_count)
+        return code;
+    ret_filter->exclude = calloc(exclude_count, sizeof *ret_filter->exclude);
+    if (!ret_filter->exclude)
+        return cay_fail_memory(err, op);
+    for (size_t i = 0; !code && i < exclude_count; i++) {
+        code = pattern_compile(op, exclude[i], &ret_filter->exclude[i], err);
+        ret_filter->exclude_count += !code;
+    }
+    return code;
+}
+
+void find_filter_done(struct find_filter *filter)
+{
+    pattern_done(&filter->pattern);
+    for (size_t i = 0; i < filter->exclude_count; i++)
+        pattern_done(&filter->exclude[i]);
+    free(filter->exclude);
+    *filter = (struct find_filter){0};
+}
+
+static bool is_excluded(const struct find_filter *filter, const char *rel)
+{
+    for (size_t i = 0; i < filter->exclude_count; i++)
+        if (pattern_matches_path(&filter->exclude[i], rel))
+            return true;
+    return false;
+}
+
+enum cay_type find_type(mode_t mode)
+{
+    return S_ISREG(mode)   ? CAY_TYPE_FILE
+           : S_ISDIR(mode) ? CAY_TYPE_DIRECTORY
+           : S_ISLNK(mode) ? CAY_TYPE_LINK
+                           : CAY_TYPE_OTHER;
+}
+
+static bool is_wanted(const struct find_filter *filter, enum cay_type type)
+{
+    switch (type) {
+    case CAY_TYPE_FILE:
+        return filter->flags & CAY_LIST_FILES;
+    case CAY_TYPE_DIRECTORY:
+        return filter->flags & CAY_LIST_DIRECTORIES;
+    case CAY_TYPE_LINK:
+        return filter->flags & CAY_LIST_LINKS;
+    case CAY_TYPE_OTHER:
+        return filter->flags & CAY_LIST_OTHER;
+    }
+    return false;
+}
+
+/* --- Looking -------------------------------------------------------------------------
+ */
+
+static bool is_visible(const struct find *find, const char *rel)
+{
+    const cay_policy *policy = find->files->policy;
+    size_t mount = find->start->mount;
+
+    return (policy_access(policy, mount, rel) & CAY_ACCESS_READ) &&
+           !policy_is_hidden(policy, mount, rel);
+}
+
+/* Fills in the target's place; false if the step leads nowhere the caller may see.  Only
+ * a link that is to be followed is looked up: target.fd then holds what it leads to. */
+static bool locate(struct find *find, const struct walk_step *step, bool follow)
+{
+    struct target *target = &find->target;
+    size_t mount = find->start->mount;
+    char place[PATH_MAX];
+
+    if (!walk_join(find->named, find->start->rel, step->rel) ||
+        policy_is_hidden(find->files->policy, mount, find->named) ||
+        !walk_join(place, step->real, step->name) || !is_visible(find, place))
+        return false;
+    if (step->type == DT_LNK && follow)
+        return path_resolve(find->files->roots[mount],
+                            find->files->policy->mounts[mount].host, place, 1,
+                            target->rel, &target->fd, &target->st) == 0 &&
+               target->fd >= 0 && is_visible(find, target->rel);
+    memcpy(target->rel, place, strlen(place) + 1);
+    return true;
+}
+
+static bool is_hit(struct find *find, const struct walk_step *step,
+                   struct find_hit *ret_hit)
+{
+    const struct find_filter *filter = find->filter;
+    pattern_state state =
+        pattern_step(&filter->pattern, step->mark, step->name, step->type == DT_LNK);
+
+    if (!pattern_accepts(&filter->pattern, state))
+        return false;
+    bool follow = !(filter->flags & CAY_LIST_LINKS);
+    if (step->type != DT_LNK && !is_wanted(filter, find_type((mode_t)DTTOIF(step->type))))
+        return false;
+    if (!locate(find, step, follow))
+        return false;
+    ret_hit->type = find->target.fd >= 0 ? find_type(find->target.st.st_mode)
+                                         : find_type((mode_t)DTTOIF(step->type));
+    find->dir = step->dir;
+    find->name = step->name;
+    ret_hit->path = find->label;
+    return is_wanted(filter, ret_hit->type) &&
+           policy_label(find->files->policy, find->start->mount, find->named, find->label,
+                        sizeof find->label);
+}
+
+static int go_below(struct find *find, const struct walk_step *step,
+                    struct cay_error *err)
+{
+    const struct pattern *pattern = &find->filter->pattern;
+    bool is_link = step->type == DT_LNK;
+    pattern_state state = pattern_step(pattern, step->mark, step->name, is_link);
+
+    if (!pattern_goes_deeper(pattern, state) || !locate(find, step, true))
+        return CAY_OK;
+    if (!is_link)
+        return walk_enter(find->walk, state, err);
+    if (!S_ISDIR(find->target.st.st_mode))
+        return CAY_OK;
+    if (++find->links > LINKS_MAX)
+        return cay_fail(err, CAY_E_LIMIT, 0, find->start->op, find->start->path,
+                        "the pattern leads through more than 100,000 links",
+                        "use \"**\", which does not pass through links, or a plain name");
+    return walk_enter_link(find->walk, find->target.fd, find->target.rel, state, err);
+}
+
+int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err)
+{
+    struct walk_step step;
+
+    for (;;) {
+        target_done(&find->target);
+        int found = find->walk ? walk_next(find->walk, &step, err) : 0;
+        if (found <= 0)
+            return found;
+        if (is_excluded(find->filter, step.rel))
+            continue;
+        if (step.event == WALK_NAME) {
+            if (is_hit(find, &step, ret_hit))
+                return 1;
+            continue;
+        }
+        int code = go_below(find, &step, err);
+        if (code)
+            return code;
+    }
+}
+
+const struct target *find_hold(struct find *find)
+{
+    struct target *target = &find->target;
+
+    if (target->fd < 0)
+        target->fd = path_open(find->dir, find->name, O_PATH | O_NOFOLLOW, 0,
+                               RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
+    return target->fd >= 0 && fstat(target->fd, &target->st) == 0 ? target : NULL;
+}
+
+/* What of filter->after lies below the start: NULL if everything comes after it;
+ * *ret_past is set if nothing does. */
+static const char *after_below(const struct find *find, const char *prefix,
+                               bool *ret_past)
+{
+    const char *after = find->filter->after;
+    size_t len = strlen(prefix);
+
+    *ret_past = false;
+    if (!after || !*after)
+        return NULL;
+    int order = strncmp(prefix, after, len);
+    *ret_past = order < 0;
+    return order == 0 ? after + len : NULL;
+}
+
+int find_new(cay_files *files, const struct target *start,
+             const struct find_filter *filter, struct find **ret_find,
+             struct cay_error *err)
+{
+    struct walk_options options = {.root = files->roots[start->mount],
+                                   .real = start->rel,
+                                   .mark = pattern_start(&filter->pattern),
+                                   .max_depth = filter->max_depth,
+                                   .deadline_ns = filter->deadline_ns};
+    char prefix[2 * PATH_MAX];
+    bool is_past = true;
+    struct find *find = malloc(sizeof *find);
+
+    if (!find)
+        return cay_fail_memory(err, start->op);
+    find->files = files;
+    find->start = start;
+    find->filter = filter;
+    find->walk = NULL;
+    find->links = 0;
+    find->target.op = start->op;
+    find->target.path = find->label;
+    find->target.mount = start->mount;
+    find->target.fd = -1;
+    if (policy_label(files->policy, start->mount, start->rel, prefix,
+                     sizeof prefix - 1)) {
+        size_t len = strlen(prefix);
+        if (prefix[len - 1] != '/')
+            memcpy(prefix + len, "/", 2);
+        options.after = after_below(find, prefix, &is_past);
+    }
+    int code =
+        is_past ? CAY_OK : walk_new(start->op, start->fd, &options, &find->walk, err);
+    if (code)
+        find_free(find);
+    else
+        *ret_find = find;
+    return code;
+}
+
+void find_free(struct find *find)
+{
+    if (!find)
+        return;
+    target_done(&find->target);
+    walk_free(find->walk);
+    free(find);
+}

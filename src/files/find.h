@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FILES_FIND_H
+#define FILES_FIND_H
+
+#include "files/handle.h"
+#include "files/pattern.h"
+
+/* Finding names by pattern under the policy: what listing and searching have in common.
+ */
+
+/* The directories (or the one file) a call's `path` means: everything readable for "/",
+ * "." and "", otherwise the one place.  None of them lies in another. */
+struct find_scope {
+    struct cay_strings roots; /* the targets' paths, where we spelled them */
+    struct target *targets;
+    size_t count;
+};
+
+/* Asks for the approvals that reading there needs; `shown` says what for.  A place that
+ * does not exist is in the scope only if it was named, with fd -1. */
+int find_scope_open(cay_files *files, const char *op, const char *path,
+                    const struct cay_approval *shown, struct find_scope *ret_scope,
+                    struct cay_error *err);
+void find_scope_done(struct find_scope *scope);
+#define AUTO_SCOPE __attribute__((cleanup(find_scope_done))) struct find_scope
+
+struct find_filter {
+    unsigned flags; /* enum cay_list_flag: the types to report */
+    struct pattern pattern;
+    struct pattern *exclude;
+    size_t exclude_count;
+    const char *after; /* only what sorts after this path, or NULL */
+    uint32_t max_depth;
+    uint64_t deadline_ns;
+};
+
+/* Compiles the patterns; find_filter_done() also after a failure. */
+int find_filter_init(const char *op, const char *pattern, const char *const *exclude,
+                     size_t exclude_count, struct find_filter *ret_filter,
+                     struct cay_error *err);
+void find_filter_done(struct find_filter *filter);
+#define AUTO_FILTER __attribute__((cleanup(find_filter_done))) struct find_filter
+
+struct find;
+
+/* `start` is a directory; it and the filter must outlive the find. */
+int find_new(cay_files *files, const struct target *start,
+             const struct find_filter *filter, struct find **ret_find,
+             struct cay_error *err);
+void find_free(struct find *find); /* NULL is fine */
+
+/* 1 and what is found next, in the order of paths; 0 at the end; or a code.  `path` is in
+ * the policy's spelling and lives until the next call. */
+struct find_hit {
+    const char *path;
+    enum cay_type type;
+};
+int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err);
+
+/* The last hit, held by O_PATH: what a link leads to, unless links are reported as
+ * themselves.  Belongs to the find until the next call.  NULL if it is gone by now. */
+const struct target *find_hold(struct find *find);
+
+enum cay_type find_type(mode_t mode);
+
+#endif

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/find.h"
+#include "files/regex.h"
+#include "files/walk.h"
+
+#define OP "files.grep"
+
+enum {
+    MATCHES = 1000,
+    LINE_BYTES = 500,
+    FILE_BYTES = 100 << 20,
+    TIMEOUT_MS = 10000,
+    DEPTH = 256,
+    WINDOW = 1 << 20,   /* a longer line is searched in pieces of this size... */
+    OVERLAP = 64 << 10, /* ...that have so much in common */
+    BINARY_LOOK = 8 << 10,
+    LINES_PER_LOOK = 16 /* lines between two looks at the clock */
+};
+
+struct search {
+    struct cay_grep_options options;
+    struct regex regex;
+    struct find_filter filter;
+    struct cay_matches matches;
+    size_t room;
+    size_t limit; /* stop once there are so many */
+    char *window;
+    unsigned lines; /* since the start, for looking at the clock */
+};
+
+/* Where a file's search has got to. */
+struct scan {
+    const char *path;
+    int fd;
+    uint64_t left;     /* bytes that may still be read */
+    size_t begin, end; /* of what the window holds and is not yet searched */
+    bool at_end;       /* of the file */
+    uint64_t line;     /* number of the line at begin */
+    uint64_t column;   /* bytes of that line that came before begin */
+    bool has_match;    /* that line had its match already */
+};
+
+static void drop(struct cay_matches *matches, size_t from)
+{
+    while (matches->count > from) {
+        const struct cay_match *last = &matches->items[--matches->count];
+        free(last->path);
+        free(last->text);
+    }
+}
+
+void cay_matches_done(struct cay_matches *matches)
+{
+    drop(matches, 0);
+    free(matches->items);
+    *matches = (struct cay_matches){0};
+}
+
+static void search_done(struct search *search)
+{
+    cay_matches_done(&search->matches);
+    find_filter_done(&search->filter);
+    regex_done(&search->regex);
+    free(search->window);
+}
+
+/* --- One line ------------------------------------------------------------------------
+ */
+
+static bool continues_character(char byte)
+{
+    return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
+/* The part of a line that is shown: all of it, or as much as allowed around the match,
+ * cut between characters. */
+static struct regex_span shown_part(const char *line, size_t len, struct regex_span match,
+                                    size_t max)
+{
+    size_t match_len = match.end - match.start;
+    struct regex_span part = {0, len};
+
+    if (len <= max)
+        return part;
+    size_t before = match_len < max ? (max - match_len) / 2 : 0;
+    part.start = match.start > before ? match.start - before : 0;
+    if (part.start > len - max)
+        part.start = len - max;
+    part.end = part.start + max;
+    for (int i = 0;
+         i < 3 && part.start < part.end && continues_character(line[part.start]); i++)
+        part.start++;
+    for (int i = 0; i < 3 && part.end < len && part.end > part.start &&
+                    continues_character(line[part.end]);
+         i++)
+        part.end--;
+    return part;
+}
+
+static int add_match(struct search *search, const struct scan *scan, const char *line,
+                     size_t len, struct regex_span span, struct cay_error *err)
+{
+    struct cay_matches *matches = &search->matches;
+    struct regex_span part = shown_part(line, len, span, search->options.max_line_bytes);
+
+    if (matches->count == search->room) {
+        size_t room = search->room ? 2 * search->room : 64;
+        struct cay_match *grown =
+            reallocarray(matches->items, room, sizeof *matches->items);
+        if (!grown)
+            return cay_fail_memory(err, OP);
+        matches->items = grown;
+        search->room = room;
+    }
+    AUTO_FREE char *path = strdup(scan->path);
+    char *text = malloc(part.end - part.start + 1);
+    if (!path || !text) {
+        free(text);
+        return cay_fail_memory(err, OP);
+    }
+    memcpy(text, line + part.start, part.end - part.start);
+    text[part.end - part.start] = '\0';
+    matches->items[matches->count++] =
+        (struct cay_match){.path = TAKE_PTR(path),
+                           .line = scan->line,
+                           .column = scan->column + span.start + 1,
+                           .text = text};
+    return CAY_OK;
+}
+
+/* Searches the line at scan->begin, or as much of it as the window has. */
+static int search_line(struct search *search, struct scan *scan, size_t len,
+                       bool is_whole, struct cay_error *err)
+{
+    const char *line = search->window + scan->begin;
+    struct regex_span span;
+
+    if (search->lines++ % LINES_PER_LOOK == 0) {
+        int code = walk_check_deadline(OP, search->filter.deadline_ns, err);
+        if (code)
+            return code;
+    }
+    if (scan->has_match)
+        return CAY_OK;
+    if (is_whole && len && line[len - 1] == '\r')
+        len--;
+    int found = regex_match(&search->regex, OP, line, len,
+                            (scan->column ? REGEX_NOT_LINE_START : 0) |
+                                (is_whole ? 0 : REGEX_NOT_LINE_END),
+                            &span, err);
+    if (found <= 0)
+        return found;
+    scan->has_match = true;
+    return add_match(search, scan, line, len, span, err);
+}
+
+/* --- One file ------------------------------------------------------------------------
+ */
+
+/* Moves what is left to the front and reads on behind it; a negative errno on failure. */
+static int refill(struct search *search, struct scan *scan)
+{
+    size_t kept = scan->end - scan->begin;
+    ssize_t got;
+
+    memmove(search->window, search->window + scan->begin, kept);
+    scan->begin = 0;
+    scan->end = kept;
+    size_t wanted = WINDOW - kept < scan->left ? WINDOW - kept : (size_t)scan->left;
+    do
+        got = read(scan->fd, search->window + kept, wanted);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return -errno;
+    scan->end += (size_t)got;
+    scan->left -= (uint64_t)got;
+    scan->at_end = got == 0;
+    return 0;
+}
+
+/* A line that fills the window is searched as far as it is here; its end stays for the
+ * next piece, so that a match across the border is seen. */
+static int search_piece(struct search *search, struct scan *scan, struct cay_error *err)
+{
+    int code = search_line(search, scan, scan->end - scan->begin, false, err);
+    size_t next = scan->end - OVERLAP;
+
+    for (int i = 0; i < 3 && continues_character(search->window[next]); i++)
+        next++;
+    scan->column += next - scan->begin;
+    scan->begin = next;
+    return code;
+}
+
+/* Searches every line the window has the end of. */
+static int search_window(struct search *search, struct scan *scan, struct cay_error *err)
+{
+    while (scan->begin < scan->end && search->matches.count < search->limit) {
+        const char *start = search->window + scan->begin;
+        const char *newline = memchr(start, '\n', scan->end - scan->begin);
+        if (!newline && !scan->at_end)
+            return scan->end - scan->begin == WINDOW ? search_piece(search, scan, err)
+                                                     : CAY_OK;
+        size_t len = newline ? (size_t)(newline - start) : scan->end - scan->begin;
+        int code = search_line(search, scan, len, true, err);
+        if (code)
+            return code;
+        scan->begin += len + (newline != NULL);
+        scan->line++;
+        scan->column = 0;
+        scan->has_match = false;
+    }
+    return CAY_OK;
+}
+
+/* 1 if the file was searched, 0 if it is to be skipped, or a code. */
+static int search_file(struct search *search, const char *path, int fd,
+                       struct cay_error *err)
+{
+    struct scan scan = {
+        .path = path, .fd = fd, .left = search->options.max_file_bytes, .line = 1};
+
+    if (refill(search, &scan) ||
+        memchr(search->window, '\0', scan.end < BINARY_LOOK ? scan.end : BINARY_LOOK))
+        return 0;
+    for (;;) {
+        int code = search_window(search, &scan, err);
+        if (code) {
+            if (err && code == CAY_E_LIMIT)
+                cay_copy_text(err->subject, sizeof err->subject, path);
+            return code;
+        }
+        if (scan.at_end || search->matches.count == search->limit ||
+            refill(search, &scan))
+            return 1;
+    }
+}
+
+static bool is_allowed(const cay_files *files, const struct search *search,
+                       const struct target *target)
+{
+    uint64_t bytes = (uint64_t)target->st.st_size;
+
+    return S_ISREG(target->st.st_mode) && bytes <= search->options.max_file_bytes &&
+           target_check_suffix(files, target, NULL) == CAY_OK &&
+           target_check_size(files, target, bytes, NULL) == CAY_OK;
+}
+
+static int search_target(const cay_files *files, struct search *search, const char *path,
+                         const struct target *target, struct cay_error *err)
+{
+    AUTO_FD fd = -1;
+    int searched = 0;
+
+    if (target && is_allowed(files, search, target) &&
+        target_open(target, O_RDONLY, &fd, NULL) == CAY_OK)
+        searched = search_file(search, path, fd, err);
+    if (searched < 0)
+        return searched;
+    search->matches.files_searched += searched == 1;
+    search->matches.files_skipped += searched == 0;
+    return CAY_OK;
+}
+
+/* --- All files -----------------------------------------------------------------------
+ */
+
+static int search_directory(cay_files *files, struct search *search,
+                            const struct target *start, struct cay_error *err)
+{
+    struct find *find = NULL;
+    struct find_hit hit;
+    size_t before = search->matches.count;
+
+    search->limit = before + search->options.max_matches + 1;
+    int code = find_new(files, start, &search->filter, &find, err);
+    while (!code && search->matches.count < search->limit) {
+        code = find_next(find, &hit, err);
+        if (code <= 0)
+            break;
+        code = search_target(files, search, hit.path, find_hold(find), err);
+    }
+    find_free(find);
+    return code;
+}
+
+/* The file that was named itself: breaking a rule is an error here, not a reason to skip.
+ */
+static int search_named(cay_files *files, struct search *search,
+                        const struct target *target, struct cay_error *err)
+{
+    char label[2 * PATH_MAX];
+
+    int code = target_must_be_file(target, err);
+    if (!code)
+        code = target_check_suffix(files, target, err);
+    if (!code)
+        code = target_check_size(files, target, (uint64_t)target->st.st_size, err);
+    if (code)
+        return code;
+    if (!policy_label(files->policy, target->mount, target->rel, label, sizeof label))
+        return target_fail(target, ENAMETOOLONG, err);
+    search->limit = search->options.max_matches + (size_t)1;
+    return search_target(files, search, label, target, err);
+}
+
+static int compare(const void *left, const void *right)
+{
+    const struct cay_match *a = left, *b = right;
+    int order = strcmp(a->path, b->path);
+
+    return order ? order : (a->line > b->line) - (a->line < b->line);
+}
+
+/* Brings what several starts gave into order; the one too many tells that there is more.
+ */
+static void settle(struct search *search)
+{
+    struct cay_matches *matches = &search->matches;
+
+    if (matches->count)
+        qsort(matches->items, matches->count, sizeof *matches->items, compare);
+    drop(matches, matches->count > search->options.max_matches
+                      ? search->options.max_matches + (size_t)1
+                      : matches->count);
+}
+
+static int take_options(const char *regex, const struct cay_grep_options *given,
+                        struct search *search, struct cay_error *err)
+{
+    struct cay_grep_options *options = &search->options;
+
+    int code = cay_take_struct(options, sizeof *options, given, OP, err);
+    if (code)
+        return code;
+    if (options->flags & ~(unsigned)(CAY_GREP_IGNORE_CASE | CAY_GREP_FIXED))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, OP, "flags", "an unknown flag is set",
+                        "use the flags of enum cay_grep_flag");
+    options->max_matches = options->max_matches ? options->max_matches : MATCHES;
+    options->max_line_bytes =
+        options->max_line_bytes ? options->max_line_bytes : LINE_BYTES;
+    options->max_file_bytes =
+        options->max_file_bytes ? options->max_file_bytes : FILE_BYTES;
+    options->timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_MS;
+    code = find_filter_init(OP, options->pattern, options->exclude,
+                            options->exclude_count, &search->filter, err);
+    if (code)
+        return code;
+    search->filter.flags = CAY_LIST_FILES;
+    search->filter.max_depth = DEPTH;
+    return regex_compile(
+        OP, regex,
+        (options->flags & CAY_GREP_IGNORE_CASE ? REGEX_IGNORE_CASE : 0u) |
+            (options->flags & CAY_GREP_FIXED ? REGEX_FIXED : 0u),
+        &search->regex, err);
+}
+
+int cay_files_grep(cay_files *files, const char *path, const char *regex,
+                   const struct cay_grep_options *options,
+                   struct cay_matches *ret_matches, struct cay_error *err)
+{
+    __attribute__((cleanup(search_done))) struct search search = {0};
+    struct cay_approval shown = {.op = CAY_OP_SEARCH};
+    AUTO_SCOPE scope = {0};
+
+    int code = take_options(regex, options, &search, err);
+    if (!code)
+        code = find_scope_open(files, OP, path, &shown, &scope, err);
+    if (code)
+        return code;
+    search.filter.deadline_ns = walk_deadline(search.options.timeout_ms);
+    search.window = malloc(WINDOW);
+    if (!search.window)
+        return cay_fail_memory(err, OP);
+    for (size_t i = 0; !code && i < scope.count; i++) {
+        const struct target *target = &scope.targets[i];
+        code = target->fd >= 0 && S_ISDIR(target->st.st_mode)
+                   ? search_directory(files, &search, target, err)
+                   : search_named(files, &search, target, err);
+        settle(&search);
+    }
+    if (code)
+        return code;
+    if (search.matches.count > search.options.max_matches) {
+        drop(&search.matches, search.options.max_matches);
+        search.matches.truncated = true;
+    }
+    *ret_matches = search.matches;
+    search.matches = (struct cay_matches){0};
+    return CAY_OK;
+}

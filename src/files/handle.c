@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "files/handle.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "sys/path.h"
+
+static const char *origin_of(const struct mount *mount)
+{
+    return mount->origin ? mount->origin : mount->name;
+}
+
+static int fail_root(const struct mount *mount, int code, int sys_errno, const char *what,
+                     const char *hint, struct cay_error *err)
+{
+    char message[512];
+
+    snprintf(message, sizeof message, "%s: %s: %s", origin_of(mount), mount->host_was,
+             what);
+    return cay_fail(err, code, sys_errno, "files.open", mount->name, message, "%s", hint);
+}
+
+static int make_host_directory(const char *path)
+{
+    char text[PATH_MAX];
+
+    if (strlen(path) >= sizeof text)
+        return -ENAMETOOLONG;
+    memcpy(text, path, strlen(path) + 1);
+    for (char *slash = strchr(text + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash)
+            *slash = '\0';
+        if (mkdir(text, 0777) != 0 && errno != EEXIST)
+            return -errno;
+        if (!slash)
+            return 0;
+        *slash = '/';
+    }
+}
+
+static int open_root(cay_files *files, size_t index, unsigned flags,
+                     struct cay_error *err)
+{
+    const struct mount *mount = &files->policy->mounts[index];
+    char name[32], host[PATH_MAX];
+
+    int fd = open(mount->host, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+        if (!mount->writable && !(flags & CAY_FILES_CREATE_ALL))
+            return fail_root(mount, CAY_E_NOT_FOUND, ENOENT,
+                             "the read-only root does not exist",
+                             "create the directory, or correct the path", err);
+        int error = make_host_directory(mount->host);
+        if (error)
+            return fail_root(mount, CAY_E_UNAVAILABLE, -error, strerrordesc_np(-error),
+                             "the root does not exist and could not be created", err);
+        fd = open(mount->host, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (fd < 0) {
+        int error = errno;
+        return fail_root(
+            mount, error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY : CAY_E_UNAVAILABLE, error,
+            strerrordesc_np(error), "name a directory that can be opened", err);
+    }
+    files->roots[index] = fd;
+
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(name, host, sizeof host - 1);
+    if (len < 0)
+        return fail_root(mount, CAY_E_UNAVAILABLE, errno, "/proc is not mounted",
+                         "mount it: mount -t proc proc /proc", err);
+    host[len] = '\0';
+    return policy_set_host(files->policy, index, host, err);
+}
+
+static bool lies_in(const char *inner, const char *outer)
+{
+    size_t len = strlen(outer);
+
+    if (len == 1)
+        return true;
+    return strncmp(inner, outer, len) == 0 && (inner[len] == '/' || inner[len] == '\0');
+}
+
+static int check_overlap(const cay_policy *policy, struct cay_error *err)
+{
+    for (size_t i = 0; i < policy->mount_count; i++)
+        for (size_t j = 0; j < i; j++) {
+            const struct mount *a = &policy->mounts[i], *b = &policy->mounts[j];
+            if (!lies_in(a->host, b->host) && !lies_in(b->host, a->host))
+                continue;
+            char what[512];
+            snprintf(what, sizeof what, "the root overlaps that of %s (%s)", origin_of(b),
+                     b->host_was);
+            return fail_root(a, CAY_E_INVALID, 0, what,
+                             "give each its own directory, none inside another", err);
+        }
+    return CAY_OK;
+}
+
+/* A handle on `policy`, which is taken over, with no root open yet. */
+static int handle_new(cay_policy *policy, struct session *session, cay_files **ret_files,
+                      struct cay_error *err)
+{
+    cay_files *files = calloc(1, sizeof *files);
+    int *roots = calloc(policy->mount_count + 1, sizeof *roots);
+
+    if (!files || !roots) {
+        free(files);
+        free(roots);
+        cay_policy_free(policy);
+        session_unref(session);
+        return cay_fail_memory(err, "files.open");
+    }
+    for (size_t i = 0; i < policy->mount_count; i++)
+        roots[i] = -1;
+    *files = (cay_files){.policy = policy, .roots = roots, .session = session};
+    *ret_files = files;
+    return CAY_OK;
+}
+
+int cay_files_open(const cay_policy *policy, const struct cay_files_options *options,
+                   cay_files **ret_files, struct cay_error *err)
+{
+    struct cay_files_options known;
+    const unsigned all_flags = CAY_FILES_CREATE_ALL | CAY_FILES_APPROVED_OUTSIDE;
+    cay_policy *copy;
+    cay_files *files;
+
+    int code = cay_take_struct(&known, sizeof known, options, "files.open", err);
+    if (!code && (known.flags & ~all_flags))
+        code = cay_fail(err, CAY_E_UNSUPPORTED, 0, "files.open", "flags", "unknown flags",
+                        "the known ones are 0x%x", all_flags);
+    if (code)
+        return code;
+    struct session *session = session_new(&known, err);
+    if (!session)
+        return CAY_E_NO_MEMORY;
+    code = policy_copy(policy, &copy, err);
+    if (code) {
+        session_unref(session);
+        return code;
+    }
+    code = handle_new(copy, session, &files, err);
+    if (code)
+        return code;
+    for (size_t i = 0; i < copy->mount_count && !code; i++)
+        code = open_root(files, i, known.flags, err);
+    if (!code)
+        code = check_overlap(files->policy, err);
+    if (code) {
+        cay_files_free(files);
+        return code;
+    }
+    *ret_files = files;
+    return CAY_OK;
+}
+
+int handle_narrow(const cay_files *parent, struct grant *read, struct grant *write,
+                  cay_files **ret_child, struct cay_error *err)
+{
+    cay_policy *policy;
+    cay_files *child;
+
+    int code = policy_narrow(parent->policy, read, write, &policy, err);
+    if (!code)
+        code = handle_new(policy, session_ref(parent->session), &child, err);
+    if (code)
+        return code;
+    for (size_t i = 0; i < policy->mount_count; i++) {
+        child->roots[i] = fcntl(parent->roots[i], F_DUPFD_CLOEXEC, 3);
+        if (child->roots[i] < 0) {
+            code = cay_fail_errno(err, errno, "files.derive", NULL);
+            cay_files_free(child);
+            return code;
+        }
+    }
+    *ret_child = child;
+    return CAY_OK;
+}
+
+void cay_files_free(cay_files *files)
+{
+    if (!files)
+        return;
+    for (size_t i = 0; i < files->policy->mount_count; i++)
+        if (files->roots[i] >= 0)
+            (void)close(files->roots[i]);
+    free(files->roots);
+    cay_policy_free(files->policy);
+    session_unref(files->session);
+    free(files);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/find.h"
+#include "files/walk.h"
+
+#define OP "files.list"
+
+enum {
+    TYPES = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_LINKS | CAY_LIST_OTHER,
+    ENTRIES = 100000,
+    DEPTH = 256
+};
+
+/* A listing being made: sorted, without doubles, at most max + 1 entries between starts
+ * (the one too many tells that there is more). */
+struct collection {
+    struct cay_listing listing;
+    size_t room;
+    uint64_t max;
+};
+
+static void drop(struct cay_listing *listing, size_t from)
+{
+    while (listing->count > from)
+        free(listing->entries[--listing->count].path);
+}
+
+void cay_listing_done(struct cay_listing *listing)
+{
+    drop(listing, 0);
+    free(listing->entries);
+    *listing = (struct cay_listing){0};
+}
+
+static void auto_collection(struct collection *collection)
+{
+    cay_listing_done(&collection->listing);
+}
+
+static int add(struct collection *collection, const char *path,
+               const struct cay_stat *stat, struct cay_error *err)
+{
+    struct cay_listing *listing = &collection->listing;
+
+    if (listing->count == collection->room) {
+        size_t room = collection->room ? 2 * collection->room : 64;
+        struct cay_entry *grown =
+            reallocarray(listing->entries, room, sizeof *listing->entries);
+        if (!grown)
+            return cay_fail_memory(err, OP);
+        listing->entries = grown;
+        collection->room = room;
+    }
+    char *copy = strdup(path);
+    if (!copy)
+        return cay_fail_memory(err, OP);
+    listing->entries[listing->count++] = (struct cay_entry){copy, *stat};
+    return CAY_OK;
+}
+
+static int collect(cay_files *files, const struct target *start,
+                   const struct find_filter *filter, struct collection *collection,
+                   struct cay_error *err)
+{
+    struct find *find = NULL;
+    struct find_hit hit;
+    uint64_t found = 0;
+
+    int code = find_new(files, start, filter, &find, err);
+    while (!code && found <= collection->max) {
+        code = find_next(find, &hit, err);
+        if (code <= 0)
+            break;
+        struct cay_stat stat = {.type = hit.type};
+        const struct target *target =
+            filter->flags & CAY_LIST_STAT ? find_hold(find) : NULL;
+        if (target)
+            stat_of(&target->st, &stat);
+        code = add(collection, hit.path, &stat, err);
+        found++;
+    }
+    find_free(find);
+    return code;
+}
+
+static int compare(const void *left, const void *right)
+{
+    return strcmp(((const struct cay_entry *)left)->path,
+                  ((const struct cay_entry *)right)->path);
+}
+
+/* Brings what several starts gave into order and lets go of what is too much. */
+static void settle(struct collection *collection)
+{
+    struct cay_listing *listing = &collection->listing;
+
+    if (listing->count)
+        qsort(listing->entries, listing->count, sizeof *listing->entries, compare);
+    if (listing->count > collection->max)
+        drop(listing, (size_t)collection->max + 1);
+}
+
+static int take_options(const struct cay_list_options *given,
+                        struct cay_list_options *ret_options,
+                        struct find_filter *ret_filter, struct cay_error *err)
+{
+    *ret_filter = (struct find_filter){0};
+    int code = cay_take_struct(ret_options, sizeof *ret_options, given, OP, err);
+    if (code)
+        return code;
+    if (ret_options->flags & ~(unsigned)(TYPES | CAY_LIST_STAT))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, OP, "flags", "an unknown flag is set",
+                        "use the flags of enum cay_list_flag");
+    if (!(ret_options->flags & TYPES))
+        ret_options->flags |= CAY_LIST_FILES;
+    if (!ret_options->max_entries)
+        ret_options->max_entries = ENTRIES;
+    code = find_filter_init(OP, ret_options->pattern, ret_options->exclude,
+                            ret_options->exclude_count, ret_filter, err);
+    ret_filter->flags = ret_options->flags;
+    ret_filter->after = ret_options->after;
+    ret_filter->max_depth = ret_options->max_depth ? ret_options->max_depth : DEPTH;
+    return code;
+}
+
+int cay_files_list(cay_files *files, const char *path,
+                   const struct cay_list_options *options,
+                   struct cay_listing *ret_listing, struct cay_error *err)
+{
+    __attribute__((cleanup(auto_collection))) struct collection collection = {0};
+    struct cay_list_options known;
+    char summary[2 * PATH_MAX];
+    struct cay_approval shown = {.op = CAY_OP_LIST, .summary = summary};
+    AUTO_FILTER filter;
+    AUTO_SCOPE scope = {0};
+
+    int code = take_options(options, &known, &filter, err);
+    if (code)
+        return code;
+    collection.max = known.max_entries;
+    snprintf(summary, sizeof summary, "List file paths in %s matching %s", path,
+             known.pattern && *known.pattern ? known.pattern : "**/*");
+    code = find_scope_open(files, OP, path, &shown, &scope, err);
+    filter.deadline_ns = walk_deadline(known.timeout_ms);
+    for (size_t i = 0; !code && i < scope.count; i++) {
+        if (scope.targets[i].fd >= 0)
+            code = collect(files, &scope.targets[i], &filter, &collection, err);
+        settle(&collection);
+    }
+    if (code)
+        return code;
+    if (collection.listing.count > collection.max) {
+        drop(&collection.listing, (size_t)collection.max);
+        collection.listing.truncated = true;
+    }
+    *ret_listing = collection.listing;
+    collection.listing = (struct cay_listing){0};
+    return CAY_OK;
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/draft.h"
+#include "files/handle.h"
+#include "files/walk.h"
+#include "sys/io.h"
+
+static int take_options(const struct cay_name_options *options, const char *op,
+                        unsigned allowed, struct cay_name_options *ret_known,
+                        struct cay_error *err)
+{
+    int code = cay_take_struct(ret_known, sizeof *ret_known, options, op, err);
+
+    if (!code && ret_known->flags & ~allowed)
+        code = cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
+                        "the known ones are 0x%x", allowed);
+    return code;
+}
+
+static int fail_is_root(const struct target *target, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, target->op, target->path,
+                    "this is the top of a root and stays", "name something below it");
+}
+
+/* A file, or a link to be treated as itself. */
+static int must_be_name(const struct target *target, struct cay_error *err)
+{
+    if (target->fd >= 0 && S_ISLNK(target->st.st_mode))
+        return CAY_OK;
+    return target_must_be_file(target, err);
+}
+
+/* --- Delete --- */
+
+static int find_for_delete(cay_files *files, const char *path, bool recursive,
+                           struct target *ret_target, struct cay_error *err)
+{
+    int code = target_find(files, "files.delete", path, CAY_ACCESS_WRITE,
+                           TARGET_NO_FOLLOW, ret_target, err);
+
+    if (!code)
+        code = target_must_exist(ret_target, err);
+    if (code)
+        return code;
+    if (!*ret_target->rel)
+        return fail_is_root(ret_target, err);
+    if (recursive && S_ISDIR(ret_target->st.st_mode))
+        return CAY_OK;
+    code = must_be_name(ret_target, err);
+    return code ? code : target_check_suffix(files, ret_target, err);
+}
+
+/* A directory may hold what a rule protects: a hidden mount point or names whose suffix
+ * is not allowed.  The first is refused here; the second asks for a rule-free mount. */
+static int check_whole_tree(const cay_files *files, const struct target *target,
+                            struct cay_error *err)
+{
+    if (!target_mount(files, target)->limit_suffixes)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_SUFFIX, 0, target->op, target->path,
+                    "a directory cannot be deleted where only some suffixes are allowed",
+                    "delete its files one by one");
+}
+
+/* The name must still be what was judged, just before it goes. */
+static int check_same(const struct target *target, int dir, const char *name,
+                      struct cay_error *err)
+{
+    struct stat now;
+
+    if (fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) != 0)
+        return target_fail(target, errno, err);
+    if (now.st_dev != target->st.st_dev || now.st_ino != target->st.st_ino)
+        return target_fail(target, EAGAIN, err);
+    return CAY_OK;
+}
+
+int cay_files_delete(cay_files *files, const char *path,
+                     const struct cay_name_options *options, struct cay_error *err)
+{
+    struct cay_name_options known;
+    struct cay_approval shown = {.op = CAY_OP_DELETE};
+    AUTO_TARGET target = TARGET_NONE;
+    AUTO_PARENT parent = PARENT_NONE;
+
+    int code = take_options(options, "files.delete", CAY_NAME_RECURSIVE, &known, err);
+    if (!code)
+        code =
+            find_for_delete(files, path, known.flags & CAY_NAME_RECURSIVE, &target, err);
+    if (code)
+        return code;
+    bool tree = S_ISDIR(target.st.st_mode);
+    if (tree)
+        code = check_whole_tree(files, &target, err);
+    if (!code)
+        code = target_check_pin(files, &target, known.pin, err);
+    if (!code)
+        code = approve(files, &shown, &target, CAY_ACCESS_WRITE, NULL, 0, err);
+    if (!code)
+        code = parent_open(files, &target, false, &parent, err);
+    if (!code)
+        code = check_same(&target, parent.fd, parent.name, err);
+    if (code)
+        return code;
+    if (tree)
+        return tree_remove(target.op, parent.fd, parent.name, path, err);
+    return unlinkat(parent.fd, parent.name, 0) == 0 ? CAY_OK
+                                                    : target_fail(&target, errno, err);
+}
+
+/* --- Move and copy --- */
+
+/* Both ends of a move or copy. */
+struct pair {
+    struct target source, destination;
+};
+
+static void pair_done(struct pair *pair)
+{
+    target_done(&pair->source);
+    target_done(&pair->destination);
+}
+
+#define AUTO_PAIR __attribute__((cleanup(pair_done))) struct pair
+#define PAIR_NONE                                                                        \
+    {                                                                                    \
+        .source = {.fd = -1}, .destination = {.fd = -1 }                                 \
+    }
+
+static int find_destination(const cay_files *files, const char *op, const char *path,
+                            uint64_t bytes, bool is_file, struct target *ret_target,
+                            struct cay_error *err)
+{
+    int code =
+        target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_NO_FOLLOW, ret_target, err);
+
+    if (!code && ret_target->fd >= 0)
+        code = target_fail(ret_target, EEXIST, err);
+    if (!code && is_file)
+        code = target_check_suffix(files, ret_target, err);
+    if (!code && is_file)
+        code = target_check_size(files, ret_target, bytes, err);
+    return code;
+}
+
+static int check_pins(const cay_files *files, const struct pair *pair,
+                      const struct cay_name_options *options, struct cay_error *err)
+{
+    int code = target_check_pin(files, &pair->source, options->pin, err);
+
+    return code ? code
+                : target_check_pin(files, &pair->destination, options->other_pin, err);
+}
+
+/* Content, mode and times into a draft beside the destination, which then takes its name
+ * unless that is taken by now. */
+static int copy_content(int from, const struct stat *st, int to)
+{
+    AUTO_FREE char *piece = NULL;
+    off_t left = st->st_size;
+
+    while (left > 0) {
+        ssize_t got = copy_file_range(from, NULL, to, NULL, (size_t)left, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 &&
+            (errno == EXDEV || errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS))
+            break;
+        if (got < 0)
+            return -errno;
+        if (got == 0)
+            return 0;
+        left -= got;
+    }
+    if (left == 0)
+        return 0;
+    piece = malloc(256 << 10);
+    if (!piece)
+        return -ENOMEM;
+    for (;;) {
+        ssize_t got = read(from, piece, 256 << 10);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? -errno : 0;
+        int error = io_write(to, piece, (size_t)got);
+        if (error)
+            return error;
+    }
+}
+
+static int copy_to(const struct pair *pair, const struct parent *parent,
+                   struct cay_error *err)
+{
+    const struct stat *st = &pair->source.st;
+    const struct timespec times[2] = {st->st_atim, st->st_mtim};
+    AUTO_DRAFT draft = DRAFT_NONE;
+    AUTO_FD from = -1;
+
+    int code = target_open(&pair->source, O_RDONLY, &from, err);
+    if (code)
+        return code;
+    int error = draft_open(parent->fd, 0600, &draft);
+    if (!error)
+        error = copy_content(from, st, draft.fd);
+    if (!error && fchmod(draft.fd, st->st_mode & 0777) != 0)
+        error = -errno;
+    if (!error && futimens(draft.fd, times) != 0)
+        error = -errno;
+    if (!error)
+        error = draft_commit(&draft, parent->name, DRAFT_NEW, false);
+    return error ? target_fail(&pair->destination, -error, err) : CAY_OK;
+}
+
+int cay_files_copy(cay_files *files, const char *source, const char *destination,
+                   const struct cay_name_options *options, struct cay_error *err)
+{
+    static const char op[] = "files.copy";
+    struct cay_name_options known;
+    struct cay_approval shown = {.op = CAY_OP_COPY};
+    AUTO_PAIR pair = PAIR_NONE;
+    AUTO_PARENT parent = PARENT_NONE;
+
+    int code = take_options(options, op, CAY_NAME_NO_PARENTS, &known, err);
+    if (!code)
+        code = target_find(files, op, source, CAY_ACCESS_READ, TARGET_FOLLOW,
+                           &pair.source, err);
+    if (!code)
+        code = target_must_be_file(&pair.source, err);
+    if (!code)
+        code = target_check_suffix(files, &pair.source, err);
+    if (code)
+        return code;
+    uint64_t bytes = (uint64_t)pair.source.st.st_size;
+    code = target_check_size(files, &pair.source, bytes, err);
+    if (!code)
+        code =
+            find_destination(files, op, destination, bytes, true, &pair.destination, err);
+    if (!code)
+        code = check_pins(files, &pair, &known, err);
+    if (!code)
+        code = approve(files, &shown, &pair.source, CAY_ACCESS_READ, &pair.destination,
+                       CAY_ACCESS_WRITE, err);
+    if (!code)
+        code = parent_open(files, &pair.destination, !(known.flags & CAY_NAME_NO_PARENTS),
+                           &parent, err);
+    if (code)
+        return code;
+    code = copy_to(&pair, &parent, err);
+    if (code)
+        parent_undo(&parent);
+    return code;
+}
+
+/* Between file systems: a copy, and then the original goes. */
+static int move_by_copy(const struct pair *pair, const struct parent *from,
+                        const struct parent *to, struct cay_error *err)
+{
+    if (!S_ISREG(pair->source.st.st_mode))
+        return cay_fail(err, CAY_E_UNSUPPORTED, EXDEV, pair->source.op, pair->source.path,
+                        "only regular files can be moved between file systems",
+                        "copy its files one by one");
+    int code = copy_to(pair, to, err);
+    if (!code)
+        code = check_same(&pair->source, from->fd, from->name, err);
+    if (!code && unlinkat(from->fd, from->name, 0) != 0)
+        code = target_fail(&pair->source, errno, err);
+    return code;
+}
+
+static int move_name(const struct pair *pair, const struct parent *from,
+                     const struct parent *to, struct cay_error *err)
+{
+    int code = check_same(&pair->source, from->fd, from->name, err);
+
+    if (code)
+        return code;
+    if (pair->source.mount != pair->destination.mount && S_ISLNK(pair->source.st.st_mode))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, pair->source.op, pair->source.path,
+                        "a symbolic link means something else below another root",
+                        "move the file it points to");
+    if (renameat2(from->fd, from->name, to->fd, to->name, RENAME_NOREPLACE) == 0)
+        return CAY_OK;
+    if (errno == EXDEV || errno == EINVAL)
+        return move_by_copy(pair, from, to, err);
+    return target_fail(errno == EEXIST ? &pair->destination : &pair->source, errno, err);
+}
+
+static int find_for_move(cay_files *files, const char *source, const char *destination,
+                         unsigned flags, struct pair *ret_pair, struct cay_error *err)
+{
+    static const char op[] = "files.move";
+
+    int code = target_find(files, op, source, CAY_ACCESS_WRITE, TARGET_NO_FOLLOW,
+                           &ret_pair->source, err);
+    if (!code)
+        code = target_must_exist(&ret_pair->source, err);
+    if (!code && !*ret_pair->source.rel)
+        code = fail_is_root(&ret_pair->source, err);
+    if (code)
+        return code;
+    bool tree = flags & CAY_NAME_DIRECTORY && S_ISDIR(ret_pair->source.st.st_mode);
+    if (tree) {
+        code = check_whole_tree(files, &ret_pair->source, err);
+    } else {
+        code = must_be_name(&ret_pair->source, err);
+        if (!code)
+            code = target_check_suffix(files, &ret_pair->source, err);
+    }
+    if (!code)
+        code = find_destination(files, op, destination,
+                                (uint64_t)ret_pair->source.st.st_size, !tree,
+                                &ret_pair->destination, err);
+    if (!code && tree)
+        code = check_whole_tree(files, &ret_pair->destination, err);
+    return code;
+}
+
+int cay_files_move(cay_files *files, const char *source, const char *destination,
+                   const struct cay_name_options *options, struct cay_error *err)
+{
+    struct cay_name_options known;
+    struct cay_approval shown = {.op = CAY_OP_MOVE};
+    AUTO_PAIR pair = PAIR_NONE;
+    AUTO_PARENT from = PARENT_NONE, to = PARENT_NONE;
+
+    int code = take_options(options, "files.move",
+                            CAY_NAME_NO_PARENTS | CAY_NAME_DIRECTORY, &known, err);
+    if (!code)
+        code = find_for_move(files, source, destination, known.flags, &pair, err);
+    if (!code)
+        code = check_pins(files, &pair, &known, err);
+    if (!code)
+        code = approve(files, &shown, &pair.source, CAY_ACCESS_WRITE, &pair.destination,
+                       CAY_ACCESS_WRITE, err);
+    if (!code)
+        code = parent_open(files, &pair.source, false, &from, err);
+    if (!code)
+        code = parent_open(files, &pair.destination, !(known.flags & CAY_NAME_NO_PARENTS),
+                           &to, err);
+    if (code)
+        return code;
+    code = move_name(&pair, &from, &to, err);
+    if (code)
+        parent_undo(&to);
+    return code;
+}
+
+/* --- Directories, stat --- */
+
+int cay_files_mkdir(cay_files *files, const char *path,
+                    const struct cay_name_options *options, struct cay_error *err)
+{
+    static const char op[] = "files.mkdir";
+    struct cay_name_options known;
+    struct cay_approval shown = {.op = CAY_OP_MKDIR};
+    AUTO_TARGET target = TARGET_NONE;
+    AUTO_PARENT parent = PARENT_NONE;
+
+    int code =
+        take_options(options, op, CAY_NAME_NO_PARENTS | CAY_NAME_EXIST_OK, &known, err);
+    if (!code)
+        code =
+            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, &target, err);
+    if (code)
+        return code;
+    if (target.fd >= 0) {
+        bool fine = known.flags & CAY_NAME_EXIST_OK && S_ISDIR(target.st.st_mode);
+        return fine ? CAY_OK : target_fail(&target, EEXIST, err);
+    }
+    code = target_check_pin(files, &target, known.pin, err);
+    if (!code)
+        code = approve(files, &shown, &target, CAY_ACCESS_WRITE, NULL, 0, err);
+    if (!code)
+        code = parent_open(files, &target, !(known.flags & CAY_NAME_NO_PARENTS), &parent,
+                           err);
+    if (code)
+        return code;
+    if (mkdirat(parent.fd, parent.name, 0777) != 0) {
+        int error = errno;
+        parent_undo(&parent);
+        return target_fail(&target, error, err);
+    }
+    return CAY_OK;
+}
+
+int cay_files_stat(cay_files *files, const char *path, bool no_follow,
+                   struct cay_stat *ret_stat, struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+
+    int code = target_find(files, "files.stat", path, CAY_ACCESS_READ,
+                           no_follow ? TARGET_NO_FOLLOW : TARGET_FOLLOW, &target, err);
+    if (!code)
+        code = target_must_exist(&target, err);
+    if (!code)
+        stat_of(&target.st, ret_stat);
+    return code;
+}
+
+void stat_of(const struct stat *st, struct cay_stat *ret_stat)
+{
+    *ret_stat = (struct cay_stat){
+        .type = S_ISREG(st->st_mode)   ? CAY_TYPE_FILE
+                : S_ISDIR(st->st_mode) ? CAY_TYPE_DIRECTORY
+                : S_ISLNK(st->st_mode) ? CAY_TYPE_LINK
+                                       : CAY_TYPE_OTHER,
+        .mode = st->st_mode & 07777,
+        .uid = st->st_uid,
+        .gid = st->st_gid,
+        .bytes = (uint64_t)st->st_size,
+        .links = st->st_nlink,
+        .mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
+    };
+}
+
+int cay_files_exists(cay_files *files, const char *path, struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+
+    int code = target_find(files, "files.exists", path, CAY_ACCESS_READ, TARGET_FOLLOW,
+                           &target, err);
+    return code ? code : target.fd >= 0;
+}

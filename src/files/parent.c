@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/handle.h"
+#include "sys/path.h"
+
+/* Makes the directories of `rest` below `dir` one by one.  Each new one is entered by
+ * descriptor, so what is made is made below `dir` whatever is renamed meanwhile. */
+static int make_directories(struct parent *parent, int dir, const char *rest)
+{
+    char name[NAME_MAX + 1];
+    AUTO_FD current = fcntl(dir, F_DUPFD_CLOEXEC, 3);
+
+    if (current < 0)
+        return -errno;
+    while (*rest) {
+        size_t len = strcspn(rest, "/");
+        memcpy(name, rest, len);
+        name[len] = '\0';
+        rest += len + (rest[len] == '/');
+
+        if (mkdirat(current, name, 0777) == 0) {
+            if (parent->made_in < 0) {
+                parent->made_in = fcntl(current, F_DUPFD_CLOEXEC, 3);
+                if (parent->made_in < 0) {
+                    int error = errno;
+                    (void)unlinkat(current, name, AT_REMOVEDIR);
+                    return -error;
+                }
+            }
+        } else if (errno != EEXIST) {
+            return -errno;
+        } else if (parent->made_in < 0) {
+            *parent->made = '\0';
+        }
+        if (parent->made_in >= 0) {
+            size_t used = strlen(parent->made);
+            if (used)
+                parent->made[used++] = '/';
+            memcpy(parent->made + used, name, len + 1);
+        }
+        int next = path_open(current, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        if (next < 0)
+            return next;
+        (void)close(current);
+        current = next;
+    }
+    parent->fd = TAKE_FD(current);
+    return 0;
+}
+
+/* Finds the deepest directory of `path` that exists and makes the rest below it. */
+static int open_or_make(struct parent *parent, int root, const char *path)
+{
+    char existing[PATH_MAX];
+
+    memcpy(existing, path, strlen(path) + 1);
+    for (;;) {
+        char *slash = strrchr(existing, '/');
+        *(slash ? slash : existing) = '\0';
+        AUTO_FD dir = path_open(root, existing, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        if (dir >= 0) {
+            const char *rest = path + strlen(existing);
+            return make_directories(parent, dir, rest + (*rest == '/'));
+        }
+        if (dir != -ENOENT || !*existing)
+            return dir;
+    }
+}
+
+int parent_open(const cay_files *files, const struct target *target, bool make,
+                struct parent *ret_parent, struct cay_error *err)
+{
+    char path[PATH_MAX];
+    int root = files->roots[target->mount];
+
+    *ret_parent = (struct parent)PARENT_NONE;
+    memcpy(path, target->rel, strlen(target->rel) + 1);
+    char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    memcpy(ret_parent->name, name, strlen(name) + 1);
+    *(slash ? slash : path) = '\0';
+
+    int fd = path_open(root, path, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    if (fd == -ENOENT && make) {
+        int error = open_or_make(ret_parent, root, path);
+        if (!error)
+            return CAY_OK;
+        parent_undo(ret_parent);
+        fd = error;
+    }
+    /* A link can only have come here since the path was resolved. */
+    if (fd < 0)
+        return target_fail(target, fd == -ELOOP ? EAGAIN : -fd, err);
+    ret_parent->fd = fd;
+    return CAY_OK;
+}
+
+void parent_undo(struct parent *parent)
+{
+    while (parent->made_in >= 0 && *parent->made) {
+        char *slash = strrchr(parent->made, '/');
+        const char *name = slash ? slash + 1 : parent->made;
+        char above[PATH_MAX];
+        size_t len = slash ? (size_t)(slash - parent->made) : 0;
+
+        memcpy(above, parent->made, len);
+        above[len] = '\0';
+        AUTO_FD dir =
+            path_open(parent->made_in, above, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        if (dir >= 0)
+            (void)unlinkat(dir, name, AT_REMOVEDIR);
+        *(slash ? slash : parent->made) = '\0';
+    }
+}
+
+void parent_done(struct parent *parent)
+{
+    if (parent->fd >= 0)
+        (void)close(parent->fd);
+    if (parent->made_in >= 0)
+        (void)close(parent->made_in);
+    parent->fd = parent->made_in = -1;
+}

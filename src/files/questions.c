@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/handle.h"
+
+void cay_location_done(struct cay_location *location)
+{
+    free(location->host);
+    free(location->path);
+    location->host = location->path = NULL;
+}
+
+static char *host_path(const char *host, const char *rel)
+{
+    AUTO_BUF text;
+
+    buf_init(&text, 2 * PATH_MAX);
+    buf_text(&text, host);
+    if (*rel) {
+        if (strcmp(host, "/") != 0)
+            buf_text(&text, "/");
+        buf_text(&text, rel);
+    }
+    return buf_take(&text);
+}
+
+int cay_files_locate(cay_files *files, const char *path, unsigned access,
+                     struct cay_location *ret_location, struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+    char label[2 * PATH_MAX];
+
+    int code =
+        target_find(files, "files.locate", path, access, TARGET_FOLLOW, &target, err);
+    if (code)
+        return code;
+    const struct mount *mount = target_mount(files, &target);
+    if (!policy_label(files->policy, target.mount, target.rel, label, sizeof label))
+        return cay_fail_errno(err, ENAMETOOLONG, "files.locate", path);
+    struct cay_location location = {
+        .size = sizeof location,
+        .mount = target.mount,
+        .name = mount->name,
+        .host = host_path(mount->host, target.rel),
+        .path = strdup(label),
+        .access = policy_access(files->policy, target.mount, target.rel),
+        .exists = target.fd >= 0,
+        .read_approval = mount->read_approval,
+        .write_approval = mount->write_approval,
+    };
+    if (!location.host || !location.path) {
+        cay_location_done(&location);
+        return cay_fail_memory(err, "files.locate");
+    }
+    *ret_location = location;
+    return CAY_OK;
+}
+
+bool cay_files_can(cay_files *files, const char *path, unsigned access)
+{
+    AUTO_TARGET target = TARGET_NONE;
+
+    return target_find(files, "files.can", path, access, TARGET_FOLLOW, &target, NULL) ==
+           CAY_OK;
+}
+
+bool cay_files_needs_approval(cay_files *files, const char *path, unsigned access)
+{
+    AUTO_TARGET target = TARGET_NONE;
+
+    if (target_find(files, "files.needs_approval", path, access, TARGET_FOLLOW, &target,
+                    NULL) != CAY_OK)
+        return false;
+    const struct mount *mount = target_mount(files, &target);
+    return (access & CAY_ACCESS_READ && mount->read_approval) ||
+           (access & CAY_ACCESS_WRITE && mount->write_approval);
+}
+
+int cay_files_explain(cay_files *files, const char *path, char **ret_sentence,
+                      struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+    struct cay_error why;
+    char *sentence = NULL;
+
+    int code = target_find(files, "files.explain", path, 0, TARGET_FOLLOW, &target, &why);
+    if (code && code != CAY_E_OUTSIDE) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    if (code) {
+        AUTO_BUF text;
+        buf_init(&text, 8192);
+        buf_format(&text, "%s: %s; %s", path, why.message, why.hint);
+        sentence = buf_take(&text);
+    } else {
+        sentence = policy_explain(files->policy, path, target.mount, target.rel);
+    }
+    if (!sentence)
+        return cay_fail_memory(err, "files.explain");
+    *ret_sentence = sentence;
+    return CAY_OK;
+}
+
+void cay_strings_done(struct cay_strings *strings)
+{
+    for (size_t i = 0; i < strings->count; i++)
+        free(strings->items[i]);
+    free(strings->items);
+    *strings = (struct cay_strings){0};
+}
+
+int cay_files_roots(const cay_files *files, unsigned access,
+                    struct cay_strings *ret_roots, struct cay_error *err)
+{
+    return policy_roots(files->policy, access, ret_roots, err);
+}
+
+static const struct mount *mount_at(const cay_files *files, const char *op, size_t mount,
+                                    struct cay_error *err)
+{
+    if (mount < files->policy->mount_count)
+        return &files->policy->mounts[mount];
+    cay_fail(err, CAY_E_INVALID, 0, op, "mount", "there is no such mount",
+             "the policy has %zu, counted from 0", files->policy->mount_count);
+    return NULL;
+}
+
+int cay_files_check_suffix(const cay_files *files, size_t mount, const char *path,
+                           struct cay_error *err)
+{
+    static const char op[] = "files.check_suffix";
+    const struct mount *rules = mount_at(files, op, mount, err);
+
+    return rules ? policy_check_suffix(rules, op, path, path, err) : CAY_E_INVALID;
+}
+
+int cay_files_check_size(const cay_files *files, size_t mount, const char *path,
+                         uint64_t bytes, struct cay_error *err)
+{
+    static const char op[] = "files.check_size";
+    const struct mount *rules = mount_at(files, op, mount, err);
+
+    return rules ? policy_check_size(rules, op, path, bytes, err) : CAY_E_INVALID;
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Reading.  A small file, or one that is wanted whole, is read in one go and counted
+ * where it lies.  Of a large one an index is made in one pass over it (index.h), and
+ * every page is then cut out by two look-ups and one read.  Nothing is mapped: a file
+ * that shrinks must not kill its reader. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "files/handle.h"
+#include "files/index.h"
+#include "files/session.h"
+#include "sys/io.h"
+
+enum { SMALL = 64 << 10, PIECE = 256 << 10, DEFAULT_LINES = 2000 };
+
+struct cay_reader {
+    int fd;
+    char *path;
+    uint64_t max_bytes;
+    struct session *session;
+    struct text_index *index;
+};
+
+/* One open file and what is asked of it. */
+struct job {
+    const char *op, *path;
+    int fd;
+    struct stat st;
+    uint64_t max_bytes; /* the policy's limit, or UINT64_MAX */
+    enum text_unit unit;
+    struct cay_read_options options;
+    struct session *session;
+};
+
+void cay_page_done(struct cay_page *page)
+{
+    free(page->text);
+    *page = (struct cay_page){0};
+}
+
+static int fail_not_text(const struct job *job, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_TEXT, EILSEQ, job->op, job->path,
+                    "the file is not UTF-8 text",
+                    "read it as bytes, or pass it on as an "
+                    "attachment");
+}
+
+static int fail_grown(const struct job *job, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_TOO_LARGE, EFBIG, job->op, job->path,
+                    "the file grew over the limit while it was read",
+                    "read a file of at most %llu bytes",
+                    (unsigned long long)job->max_bytes);
+}
+
+static int fail_page_size(const struct job *job, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_LIMIT, 0, job->op, job->path,
+                    "more than 100 MiB would be returned at once",
+                    "read it page by page, with offset and a smaller maximum");
+}
+
+static int fail_read(const struct job *job, int error, struct cay_error *err)
+{
+    return error == -EILSEQ  ? fail_not_text(job, err)
+           : error == -EFBIG ? fail_grown(job, err)
+                             : cay_fail_errno(err, -error, job->op, job->path);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Reads [from, to) as far as the file goes into fresh memory with a NUL behind. */
+static int read_range(const struct job *job, uint64_t from, uint64_t to, char **ret_data,
+                      size_t *ret_len, struct cay_error *err)
+{
+    AUTO_FREE char *data = NULL;
+    size_t want = (size_t)(to - from);
+
+    if (to - from > CAY_READ_MAX)
+        return fail_page_size(job, err);
+    data = malloc(want + 1);
+    if (!data)
+        return cay_fail_memory(err, job->op);
+    ssize_t have = io_pread(job->fd, data, want, from);
+    if (have < 0)
+        return cay_fail_errno(err, (int)-have, job->op, job->path);
+    data[have] = '\0';
+    *ret_len = (size_t)have;
+    *ret_data = TAKE_PTR(data);
+    return CAY_OK;
+}
+
+/* "\r\n" becomes "\n", and for characters a lone "\r" too.  Returns the new length. */
+static size_t translate(char *text, size_t len, bool lone_too)
+{
+    char *to = memchr(text, '\r', len);
+    const char *end = text + len;
+
+    if (!to)
+        return len;
+    for (const char *from = to; from < end; from++) {
+        bool pair = *from == '\r' && from + 1 < end && from[1] == '\n';
+        if (pair)
+            continue;
+        *to++ = *from == '\r' && lone_too ? '\n' : *from;
+    }
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
+static bool universal(const struct job *job)
+{
+    return job->options.flags & CAY_READ_UNIVERSAL_NEWLINES;
+}
+
+static void fill_page(const struct job *job, char *text, size_t len, uint64_t total,
+                      struct cay_page *ret_page)
+{
+    uint64_t left = total > job->options.offset ? total - job->options.offset : 0;
+
+    if (universal(job))
+        len = translate(text, len, job->unit != TEXT_LINES);
+    *ret_page = (struct cay_page){
+        .text = text,
+        .len = len,
+        .offset = job->options.offset,
+        .count = least(left, job->options.max),
+        .total = total,
+        .truncated = left > job->options.max,
+    };
+}
+
+/* The byte where unit `n` begins in text that lies in memory. */
+static size_t find_in_memory(const char *text, size_t len, enum text_unit unit,
+                             uint64_t n)
+{
+    const char *end = text + len;
+    size_t at = 0;
+
+    if (unit == TEXT_LINES) {
+        const char *line = text;
+        for (; n > 0 && line < end; n--) {
+            const char *lf = memchr(line, '\n', (size_t)(end - line));
+            line = lf ? lf + 1 : end;
+        }
+        return (size_t)(line - text);
+    }
+    for (; at < len; at++) {
+        unsigned char byte = (unsigned char)text[at];
+        bool joined = unit == TEXT_UNIVERSAL_CHARS && at > 0 && byte == '\n' &&
+                      text[at - 1] == '\r';
+        if ((byte & 0xC0) != 0x80 && !joined && n-- == 0)
+            break;
+    }
+    return at;
+}
+
+static uint64_t units_in(const struct utf8_scan *scan, size_t len, enum text_unit unit)
+{
+    return unit == TEXT_CHARS             ? scan->chars
+           : unit == TEXT_UNIVERSAL_CHARS ? scan->chars - scan->crlf
+                                          : scan->lf + (len > 0 && scan->last != '\n');
+}
+
+/* The whole file is at hand and counted: cut the page out in place. */
+static void cut_page(const struct job *job, char *text, size_t len,
+                     const struct utf8_scan *scan, struct cay_page *ret_page)
+{
+    uint64_t total = units_in(scan, len, job->unit);
+    uint64_t first = least(job->options.offset, total);
+    uint64_t after = first + least(job->options.max, total - first);
+    size_t from = 0, to = len;
+
+    if (scan->chars == len && !scan->crlf && job->unit != TEXT_LINES) {
+        from = (size_t)first;
+        to = (size_t)after;
+    } else {
+        if (first > 0)
+            from = find_in_memory(text, len, job->unit, first);
+        if (after < total)
+            to = from + find_in_memory(text + from, len - from, job->unit, after - first);
+    }
+    if (from > 0)
+        memmove(text, text + from, to - from);
+    text[to - from] = '\0';
+    fill_page(job, text, to - from, total, ret_page);
+}
+
+/* Reads until the file ends, whatever its size was said to be, and counts on the way,
+ * while the bytes are still in the processor's cache. */
+static int read_whole(const struct job *job, struct buf *text, struct utf8_scan *scan,
+                      struct cay_error *err)
+{
+    uint64_t limit = least(job->max_bytes, CAY_READ_MAX);
+
+    buf_init(text, (size_t)limit + PIECE + 2);
+    if (!buf_reserve(text, (size_t)least((uint64_t)job->st.st_size, limit) + 1))
+        return cay_fail_memory(err, job->op);
+    for (;;) {
+        size_t room = text->room - text->len - 1;
+        ssize_t got = read(job->fd, text->data + text->len, room < PIECE ? room : PIECE);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return cay_fail_errno(err, errno, job->op, job->path);
+        if (got == 0)
+            return utf8_scan_complete(scan) ? CAY_OK : fail_not_text(job, err);
+        if (!utf8_scan(scan, text->data + text->len, (size_t)got))
+            return fail_not_text(job, err);
+        text->len += (size_t)got;
+        if (text->len > limit)
+            return job->max_bytes < CAY_READ_MAX ? fail_grown(job, err)
+                                                 : fail_page_size(job, err);
+        if (text->room - text->len <= 1 && !buf_reserve(text, PIECE))
+            return cay_fail_memory(err, job->op);
+    }
+}
+
+/* The session keeps the indexes of the last few files, most recently used first. */
+static struct text_index *recall(struct session *session, const struct stat *st)
+{
+    struct text_index *found = NULL;
+
+    pthread_mutex_lock(&session->mutex);
+    for (size_t i = 0; i < SESSION_INDEXES && session->indexes[i]; i++)
+        if (text_index_fits(session->indexes[i], st)) {
+            found = session->indexes[i];
+            memmove(session->indexes + 1, session->indexes, i * sizeof found);
+            session->indexes[0] = found;
+            (void)text_index_ref(found);
+            break;
+        }
+    pthread_mutex_unlock(&session->mutex);
+    return found;
+}
+
+static void keep(struct session *session, struct text_index *index)
+{
+    struct text_index *last;
+
+    pthread_mutex_lock(&session->mutex);
+    last = session->indexes[SESSION_INDEXES - 1];
+    memmove(session->indexes + 1, session->indexes,
+            (SESSION_INDEXES - 1) * sizeof *session->indexes);
+    session->indexes[0] = text_index_ref(index);
+    pthread_mutex_unlock(&session->mutex);
+    text_index_unref(last);
+}
+
+static int index_of(const struct job *job, struct text_index **ret_index,
+                    struct cay_error *err)
+{
+    *ret_index = recall(job->session, &job->st);
+    if (*ret_index)
+        return CAY_OK;
+    int error = text_index_build(job->fd, &job->st, job->max_bytes, ret_index);
+    if (error)
+        return fail_read(job, error, err);
+    if ((*ret_index)->settled)
+        keep(job->session, *ret_index);
+    return CAY_OK;
+}
+
+static int page_by_index(const struct job *job, const struct text_index *index,
+                         struct cay_page *ret_page, struct cay_error *err)
+{
+    uint64_t total = text_index_total(index, job->unit);
+    uint64_t first = least(job->options.offset, total);
+    uint64_t after = first + least(job->options.max, total - first);
+    uint64_t from = index->bytes, to = index->bytes;
+    char *text;
+    size_t len;
+
+    int error =
+        first < total ? text_index_find(index, job->fd, job->unit, first, &from) : 0;
+    if (!error && after < total)
+        error = text_index_find(index, job->fd, job->unit, after, &to);
+    if (error)
+        return fail_read(job, error, err);
+    int code = read_range(job, from, to, &text, &len, err);
+    if (code)
+        return code;
+    struct utf8_scan scan = {0};
+    if (len != to - from || !utf8_scan(&scan, text, len)) {
+        free(text);
+        return cay_fail(err, CAY_E_BUSY, 0, job->op, job->path,
+                        "the file is being changed while it is read", "read it again");
+    }
+    fill_page(job, text, len, total, ret_page);
+    return CAY_OK;
+}
+
+static int text_page(const struct job *job, struct cay_page *ret_page,
+                     struct cay_error *err)
+{
+    uint64_t size = (uint64_t)job->st.st_size;
+
+    if (size <= SMALL || (size <= CAY_READ_MAX && job->options.max >= size)) {
+        AUTO_BUF text = {0};
+        struct utf8_scan scan = {0};
+        int code = read_whole(job, &text, &scan, err);
+        if (!code)
+            cut_page(job, TAKE_PTR(text.data), text.len, &scan, ret_page);
+        return code;
+    }
+    struct text_index *index;
+    int code = index_of(job, &index, err);
+    if (code)
+        return code;
+    code = page_by_index(job, index, ret_page, err);
+    text_index_unref(index);
+    return code;
+}
+
+static int byte_page(const struct job *job, struct cay_page *ret_page,
+                     struct cay_error *err)
+{
+    uint64_t size = (uint64_t)job->st.st_size;
+    uint64_t from = least(job->options.offset, size);
+    uint64_t want = least(job->options.max, size - from);
+    size_t len;
+    char *data;
+
+    int code = read_range(job, from, from + want, &data, &len, err);
+    if (code)
+        return code;
+    *ret_page = (struct cay_page){
+        .text = data,
+        .len = len,
+        .offset = job->options.offset,
+        .count = len,
+        .total = size,
+        .truncated = from + len < size,
+    };
+    return CAY_OK;
+}
+
+static int take_options(const struct cay_read_options *options, const char *op,
+                        uint64_t default_max, struct cay_read_options *ret_known,
+                        struct cay_error *err)
+{
+    int code = cay_take_struct(ret_known, sizeof *ret_known, options, op, err);
+
+    if (code)
+        return code;
+    if (ret_known->flags & ~(unsigned)CAY_READ_UNIVERSAL_NEWLINES)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
+                        "the known ones are 0x%x", CAY_READ_UNIVERSAL_NEWLINES);
+    if (!options)
+        ret_known->max = default_max;
+    return CAY_OK;
+}
+
+static uint64_t limit_of(const struct mount *mount)
+{
+    return mount->max_file_bytes < 0 ? UINT64_MAX : (uint64_t)mount->max_file_bytes;
+}
+
+static int read_path(cay_files *files, const char *path, struct job *job,
+                     int (*page)(const struct job *, struct cay_page *,
+                                 struct cay_error *),
+                     struct cay_page *ret_page, struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+    AUTO_FD fd = -1;
+
+    int code = target_open_for_reading(files, job->op, path, job->options.pin, &target,
+                                       &fd, &job->st, err);
+    if (code)
+        return code;
+    job->path = path;
+    job->fd = fd;
+    job->max_bytes = limit_of(target_mount(files, &target));
+    job->session = files->session;
+    return page(job, ret_page, err);
+}
+
+int cay_files_read(cay_files *files, const char *path,
+                   const struct cay_read_options *options, struct cay_page *ret_page,
+                   struct cay_error *err)
+{
+    struct job job = {.op = "files.read"};
+
+    int code = take_options(options, job.op, CAY_READ_CHARS, &job.options, err);
+    if (code)
+        return code;
+    job.unit = universal(&job) ? TEXT_UNIVERSAL_CHARS : TEXT_CHARS;
+    return read_path(files, path, &job, text_page, ret_page, err);
+}
+
+int cay_files_read_lines(cay_files *files, const char *path,
+                         const struct cay_read_options *options,
+                         struct cay_page *ret_page, struct cay_error *err)
+{
+    struct job job = {.op = "files.read_lines", .unit = TEXT_LINES};
+
+    int code = take_options(options, job.op, DEFAULT_LINES, &job.options, err);
+    if (code)
+        return code;
+    if (!job.options.max)
+        job.options.max = DEFAULT_LINES;
+    return read_path(files, path, &job, text_page, ret_page, err);
+}
+
+int cay_files_read_bytes(cay_files *files, const char *path,
+                         const struct cay_read_options *options,
+                         struct cay_page *ret_page, struct cay_error *err)
+{
+    struct job job = {.op = "files.read_bytes"};
+
+    int code = take_options(options, job.op, UINT64_MAX, &job.options, err);
+    return code ? code : read_path(files, path, &job, byte_page, ret_page, err);
+}
+
+int cay_files_read_many(cay_files *files, struct cay_read_item *items, size_t count,
+                        struct cay_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct cay_read_item *item = &items[i];
+        item->page = (struct cay_page){0};
+        item->error = (struct cay_error){0};
+        if (cay_files_read_bytes(files, item->path, NULL, &item->page, &item->error) ==
+            CAY_E_NO_MEMORY) {
+            while (i-- > 0)
+                cay_page_done(&items[i].page);
+            return cay_fail_memory(err, "files.read_many");
+        }
+    }
+    return CAY_OK;
+}
+
+int cay_reader_open(cay_files *files, const char *path, cay_reader **ret_reader,
+                    struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+    AUTO_FD fd = -1;
+    struct stat st;
+
+    int code =
+        target_open_for_reading(files, "reader.open", path, NULL, &target, &fd, &st, err);
+    if (code)
+        return code;
+    cay_reader *reader = calloc(1, sizeof *reader);
+    char *name = strdup(path);
+    if (!reader || !name) {
+        free(reader);
+        free(name);
+        return cay_fail_memory(err, "reader.open");
+    }
+    *reader = (cay_reader){
+        .fd = TAKE_FD(fd),
+        .path = name,
+        .max_bytes = limit_of(target_mount(files, &target)),
+        .session = session_ref(files->session),
+    };
+    *ret_reader = reader;
+    return CAY_OK;
+}
+
+/* The reader's own index if the file is as it was when that was made. */
+static bool still_fits(const struct text_index *index, const struct stat *st)
+{
+    return index && text_index_fits(index, st);
+}
+
+int cay_reader_page(cay_reader *reader, const struct cay_read_options *options,
+                    struct cay_page *ret_page, struct cay_error *err)
+{
+    struct job job = {.op = "reader.page",
+                      .path = reader->path,
+                      .fd = reader->fd,
+                      .max_bytes = reader->max_bytes,
+                      .session = reader->session};
+
+    int code = take_options(options, job.op, CAY_READ_CHARS, &job.options, err);
+    if (code)
+        return code;
+    if (fstat(reader->fd, &job.st) != 0)
+        return cay_fail_errno(err, errno, job.op, job.path);
+    job.unit = universal(&job) ? TEXT_UNIVERSAL_CHARS : TEXT_CHARS;
+    if (!still_fits(reader->index, &job.st)) {
+        text_index_unref(TAKE_PTR(reader->index));
+        code = index_of(&job, &reader->index, err);
+        if (code)
+            return code;
+    }
+    return page_by_index(&job, reader->index, ret_page, err);
+}
+
+void cay_reader_free(cay_reader *reader)
+{
+    if (!reader)
+        return;
+    text_index_unref(reader->index);
+    session_unref(reader->session);
+    (void)close(reader->fd);
+    free(reader->path);
+    free(reader);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FILES_REGEX_H
+#define FILES_REGEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cay/error.h"
+
+/* A regular expression in PCRE2's syntax that is matched against one line at a time, with
+ * bounds on the work and the memory of each match.  Text need not be UTF-8. */
+struct regex {
+    struct pcre2_real_code_8 *code;
+    struct pcre2_real_match_data_8 *data;
+    struct pcre2_real_match_context_8 *context;
+    struct pcre2_real_jit_stack_8 *stack;
+};
+
+struct regex_span {
+    size_t start, end;
+};
+
+enum { REGEX_IGNORE_CASE = 1 << 0, REGEX_FIXED = 1 << 1 };
+
+/* CAY_E_INVALID says what is wrong with the expression and where. */
+int regex_compile(const char *op, const char *text, unsigned flags,
+                  struct regex *ret_regex, struct cay_error *err);
+void regex_done(struct regex *regex);
+
+enum { REGEX_NOT_LINE_START = 1 << 0, REGEX_NOT_LINE_END = 1 << 1 };
+
+/* 1 and the first match, 0 if there is none, or CAY_E_LIMIT if it takes too much. */
+int regex_match(const struct regex *regex, const char *op, const char *line, size_t len,
+                unsigned flags, struct regex_span *ret_span, struct cay_error *err);
+
+#endif

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The text is looked for in a window that slides over the file.  Unless an edit is exact,
+ * "\r\n" and "\r" count as "\n" in both: a window that has a "\r" is translated into a
+ * second buffer, the search runs there, and the places found are counted back to the
+ * original bytes.  So what is outside a match is copied untouched, and the search itself
+ * is memmem(3), linear whatever the text.
+ *
+ * A match is never split: the window keeps the last bytes that could begin one, and never
+ * ends between "\r" and "\n". */
+#include "files/replace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/utf8.h"
+
+#ifndef REPLACE_STEP /* the fuzzer makes it small, to have many windows */
+#define REPLACE_STEP (256 << 10)
+#endif
+
+enum { STEP = REPLACE_STEP };
+
+struct needle {
+    char *text; /* newlines translated unless exact */
+    size_t len;
+    bool exact;
+};
+
+struct window {
+    char *bytes;
+    size_t len, room;
+    char *translated; /* as large; used only where there is a "\r" */
+    uint64_t offset;  /* in the source, of the end of the window */
+    bool at_end;
+};
+
+struct stream {
+    const struct replace_source *source;
+    const struct replace_sink *sink;
+    const struct cay_edit *edit;
+    struct needle needle;
+    struct window window;
+    const char *put_text; /* the replacement, with the file's line ends */
+    size_t put_len;
+    struct utf8_scan scan;
+    uint64_t found;
+    bool spoiled; /* too many matches: go on counting, write no more */
+};
+
+bool replace_fits(const struct cay_edit *edit, uint64_t found)
+{
+    return edit->flags & CAY_EDIT_ALL ? found > 0 : found == 1;
+}
+
+/* Copies with "\r\n" and "\r" as "\n"; the length of the copy. */
+static size_t translate(char *to, const char *from, size_t len)
+{
+    char *start = to;
+
+    for (size_t i = 0; i < len; i++) {
+        if (from[i] == '\r' && i + 1 < len && from[i + 1] == '\n')
+            continue;
+        *to++ = from[i] == '\r' ? '\n' : from[i];
+    }
+    return (size_t)(to - start);
+}
+
+static int prepare_needle(const struct cay_edit *edit, struct needle *ret_needle)
+{
+    *ret_needle = (struct needle){.text = malloc(edit->old_len + 1),
+                                  .exact = edit->flags & CAY_EDIT_EXACT};
+    if (!ret_needle->text)
+        return -ENOMEM;
+    ret_needle->len = edit->old_len;
+    if (ret_needle->exact)
+        memcpy(ret_needle->text, edit->old_text, edit->old_len);
+    else
+        ret_needle->len = translate(ret_needle->text, edit->old_text, edit->old_len);
+    return 0;
+}
+
+/* How lines end in the source: told by the first one that does. */
+static int line_end_of(const struct replace_source *source, char *buffer,
+                       const char **ret_end)
+{
+    uint64_t offset = 0;
+
+    *ret_end = "\n";
+    for (;;) {
+        ssize_t got = source->get(source->cookie, buffer, STEP, offset);
+        if (got <= 0)
+            return (int)got;
+        const char *cr = memchr(buffer, '\r', (size_t)got);
+        const char *lf = memchr(buffer, '\n', cr ? (size_t)(cr - buffer) : (size_t)got);
+        if (lf)
+            return 0;
+        if (cr) {
+            char next = cr + 1 < buffer + got ? cr[1] : '\0';
+            if (cr + 1 == buffer + got) {
+                uint64_t after = offset + (uint64_t)got;
+                got = source->get(source->cookie, &next, 1, after);
+                if (got < 0)
+                    return (int)got;
+            }
+            *ret_end = next == '\n' ? "\r\n" : "\r";
+            return 0;
+        }
+        offset += (uint64_t)got;
+    }
+}
+
+/* The replacement with its bare "\n" as the file has them; NULL if there is no memory. */
+static char *with_line_ends(const struct cay_edit *edit, const char *end, size_t *ret_len)
+{
+    AUTO_BUF text;
+    const char *from = edit->new_text, *stop = from + edit->new_len;
+
+    buf_init(&text, edit->new_len * 2 + 1);
+    while (from < stop) {
+        const char *lf = memchr(from, '\n', (size_t)(stop - from));
+        const char *until = lf ? lf : stop;
+        buf_append(&text, from, (size_t)(until - from));
+        if (lf) {
+            bool paired = lf > edit->new_text && lf[-1] == '\r';
+            buf_text(&text, paired ? "\n" : end);
+            until++;
+        }
+        from = until;
+    }
+    *ret_len = text.len;
+    return buf_take(&text);
+}
+
+/* Reads another step behind what the window still holds. */
+static int refill(struct stream *stream)
+{
+    struct window *window = &stream->window;
+    size_t want = window->room - window->len < STEP ? window->room - window->len : STEP;
+    ssize_t got = stream->source->get(stream->source->cookie, window->bytes + window->len,
+                                      want, window->offset);
+
+    if (got < 0)
+        return (int)got;
+    if (!utf8_scan(&stream->scan, window->bytes + window->len, (size_t)got))
+        return -EILSEQ;
+    window->at_end = (size_t)got < want;
+    window->offset += (uint64_t)got;
+    window->len += (size_t)got;
+    return 0;
+}
+
+static int put(struct stream *stream, const void *data, size_t len)
+{
+    if (stream->spoiled || len == 0)
+        return 0;
+    return stream->sink->put(stream->sink->cookie, data, len);
+}
+
+/* Walks a place in the translated text back to the original. */
+struct place {
+    size_t original, translated;
+};
+
+static void advance(const struct window *window, size_t len, struct place *place,
+                    size_t translated)
+{
+    while (place->translated < translated) {
+        bool pair = window->bytes[place->original] == '\r' && place->original + 1 < len &&
+                    window->bytes[place->original + 1] == '\n';
+        place->original += pair ? 2 : 1;
+        place->translated++;
+    }
+}
+
+/* Replaces what is found in the first `len` bytes; *ret_done of them are dealt with. */
+static int replace_window(struct stream *stream, size_t len, size_t *ret_done)
+{
+    const struct needle *needle = &stream->needle;
+    const struct window *window = &stream->window;
+    bool plain = needle->exact || !memchr(window->bytes, '\r', len);
+    const char *text = window->bytes;
+    size_t text_len = len, done = 0;
+    struct place here = {0};
+    int error = 0;
+
+    if (!plain) {
+        text_len = translate(window->translated, window->bytes, len);
+        text = window->translated;
+    }
+    for (size_t at = 0; !error;) {
+        const char *match = memmem(text + at, text_len - at, needle->text, needle->len);
+        size_t start = match ? (size_t)(match - text) : text_len;
+        if (!match) {
+            /* A match may begin in the last needle->len - 1 characters. */
+            size_t keep = window->at_end ? 0 : needle->len - 1;
+            start = text_len - at > keep ? text_len - keep : at;
+        }
+        size_t end = match ? start + needle->len : start;
+        if (plain)
+            here.original = start;
+        else
+            advance(window, len, &here, start);
+        error = put(stream, window->bytes + done, here.original - done);
+        done = here.original;
+        if (!match || error)
+            break;
+        stream->found++;
+        stream->spoiled = stream->spoiled ||
+                          (stream->found > 1 && !(stream->edit->flags & CAY_EDIT_ALL));
+        error = put(stream, stream->put_text, stream->put_len);
+        if (plain)
+            here.original = end;
+        else
+            advance(window, len, &here, end);
+        done = here.original;
+        at = end;
+    }
+    *ret_done = done;
+    return error;
+}
+
+static int slide(struct stream *stream)
+{
+    struct window *window = &stream->window;
+
+    for (;;) {
+        size_t done;
+        int error = refill(stream);
+        if (error)
+            return error;
+        /* A "\r" at the end may be half of a pair. */
+        bool held =
+            !window->at_end && window->len > 0 && window->bytes[window->len - 1] == '\r';
+        error = replace_window(stream, window->len - held, &done);
+        if (error)
+            return error;
+        memmove(window->bytes, window->bytes + done, window->len - done);
+        window->len -= done;
+        if (window->at_end)
+            return utf8_scan_complete(&stream->scan) ? 0 : -EILSEQ;
+    }
+}
+
+/* Every gap between characters holds the empty text; only in an empty file just one. */
+static int count_gaps(struct stream *stream)
+{
+    struct window *window = &stream->window;
+
+    do {
+        int error = refill(stream);
+        if (error)
+            return error;
+        window->len = 0;
+    } while (!window->at_end);
+    if (!utf8_scan_complete(&stream->scan))
+        return -EILSEQ;
+    stream->found =
+        stream->scan.chars - (stream->needle.exact ? 0 : stream->scan.crlf) + 1;
+    return stream->found == 1 ? put(stream, stream->put_text, stream->put_len) : 0;
+}
+
+int replace_stream(const struct replace_source *source, const struct cay_edit *edit,
+                   const struct replace_sink *sink, uint64_t *ret_found)
+{
+    struct stream stream = {.source = source, .sink = sink, .edit = edit};
+    AUTO_FREE char *needle = NULL, *bytes = NULL, *translated = NULL, *text = NULL;
+    const char *line_end = "\n";
+
+    int error = prepare_needle(edit, &stream.needle);
+    needle = stream.needle.text;
+    /* What is kept at the end of a window may be "\r\n" where the needle has "\n". */
+    stream.window.room = 2 * stream.needle.len + STEP + 2;
+    stream.window.bytes = bytes = malloc(stream.window.room);
+    stream.window.translated = translated = malloc(stream.window.room);
+    if (error || !bytes || !translated)
+        return -ENOMEM;
+    if (!stream.needle.exact && memchr(edit->new_text, '\n', edit->new_len)) {
+        error = line_end_of(source, bytes, &line_end);
+        if (error)
+            return error;
+    }
+    stream.put_text = edit->new_text;
+    stream.put_len = edit->new_len;
+    if (strcmp(line_end, "\n") != 0) {
+        stream.put_text = text = with_line_ends(edit, line_end, &stream.put_len);
+        if (!text)
+            return -ENOMEM;
+    }
+    error = stream.needle.len ? slide(&stream) : count_gaps(&stream);
+    *ret_found = stream.found;
+    return error;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "files/tar-options.h"
+
+#include "base/error.h"
+
+int tar_take_options(const struct cay_tar_options *given, const char *op,
+                     struct cay_tar_options *ret_options, struct cay_error *err)
+{
+    int code = cay_take_struct(ret_options, sizeof *ret_options, given, op, err);
+
+    if (!ret_options->max_entries)
+        ret_options->max_entries = 1000000;
+    if (!ret_options->max_bytes)
+        ret_options->max_bytes = (uint64_t)16 << 30;
+    if (!ret_options->max_depth)
+        ret_options->max_depth = 256;
+    return code;
+}
+
+locale_t tar_locale_new(void)
+{
+    return newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+}
+
+void tar_locale_done(locale_t *locale)
+{
+    if (*locale)
+        freelocale(*locale);
+}

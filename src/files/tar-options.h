@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FILES_TAR_OPTIONS_H
+#define FILES_TAR_OPTIONS_H
+
+#include <locale.h>
+
+#include "cay/files.h"
+
+/* The caller's options with the defaults filled in. */
+int tar_take_options(const struct cay_tar_options *given, const char *op,
+                     struct cay_tar_options *ret_options, struct cay_error *err);
+
+/* libarchive converts names by the locale of the thread; in this one UTF-8 stays as it
+ * is. (locale_t)0 if the system lacks it: names that are not ASCII may then be lost. */
+locale_t tar_locale_new(void);
+void tar_locale_done(locale_t *locale);
+#define AUTO_LOCALE __attribute__((cleanup(tar_locale_done))) locale_t
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "files/tar-reader.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "files/tar-frame.h"
+
+enum { INPUT_SIZE = 64 << 10 };
+
+struct reading {
+    const struct tar_reader *reader;
+    bool input_failed;
+    bool stopped; /* nobody listens any more */
+    char input[INPUT_SIZE];
+    char message[TAR_MESSAGE_MAX];
+};
+
+static bool say(struct reading *reading, const struct tar_frame *frame, const void *first,
+                const void *second, size_t second_len)
+{
+    size_t first_len = frame->path_len;
+
+    memcpy(reading->message, frame, sizeof *frame);
+    if (first_len)
+        memcpy(reading->message + sizeof *frame, first, first_len);
+    if (second_len)
+        memcpy(reading->message + sizeof *frame + first_len, second, second_len);
+    reading->stopped = !reading->reader->send(reading->reader->cookie, reading->message,
+                                              sizeof *frame + first_len + second_len);
+    return !reading->stopped;
+}
+
+static bool say_plain(struct reading *reading, enum tar_kind kind, uint32_t detail)
+{
+    struct tar_frame frame = {.kind = kind, .detail = detail};
+
+    return say(reading, &frame, "", "", 0);
+}
+
+static la_ssize_t feed(struct archive *archive, void *cookie, const void **ret_data)
+{
+    struct reading *reading = cookie;
+    ssize_t len =
+        reading->reader->read(reading->reader->cookie, reading->input, INPUT_SIZE);
+
+    *ret_data = reading->input;
+    if (len < 0) {
+        reading->input_failed = true;
+        archive_set_error(archive, EIO, "input");
+    }
+    return len;
+}
+
+static struct archive *open_archive(struct reading *reading)
+{
+    struct archive *archive = archive_read_new();
+
+    if (!archive)
+        return NULL;
+    if (archive_read_support_filter_gzip(archive) != ARCHIVE_OK ||
+        archive_read_support_format_tar(archive) != ARCHIVE_OK ||
+        archive_read_open(archive, reading, NULL, feed, NULL) != ARCHIVE_OK) {
+        archive_read_free(archive);
+        return NULL;
+    }
+    return archive;
+}
+
+static bool send_data(struct reading *reading, const char *data, size_t len,
+                      int64_t offset)
+{
+    while (len) {
+        size_t piece = len < TAR_DATA_MAX ? len : TAR_DATA_MAX;
+        struct tar_frame frame = {.kind = TAR_DATA, .size = (uint64_t)offset};
+        if (!say(reading, &frame, "", data, piece))
+            return false;
+        data += piece;
+        len -= piece;
+        offset += (int64_t)piece;
+    }
+    return true;
+}
+
+/* False if the archive is damaged or nobody listens. */
+static bool send_content(struct reading *reading, struct archive *archive)
+{
+    for (;;) {
+        const void *data;
+        size_t len;
+        int64_t offset;
+        int result = archive_read_data_block(archive, &data, &len, &offset);
+        if (result == ARCHIVE_EOF)
+            return say_plain(reading, TAR_FILE_END, 0);
+        if (result != ARCHIVE_OK || !send_data(reading, data, len, offset))
+            return false;
+    }
+}
+
+static enum tar_kind kind_of(struct archive_entry *entry, const char *path,
+                             const char *target)
+{
+    if (!path || strlen(path) > TAR_PATH_MAX || (target && strlen(target) > TAR_PATH_MAX))
+        return TAR_SPECIAL;
+    if (archive_entry_hardlink(entry))
+        return TAR_HARD_LINK;
+    switch (archive_entry_filetype(entry)) {
+    case AE_IFREG:
+        return TAR_FILE;
+    case AE_IFDIR:
+        return TAR_DIRECTORY;
+    case AE_IFLNK:
+        return target ? TAR_LINK : TAR_SPECIAL;
+    default:
+        return TAR_SPECIAL;
+    }
+}
+
+static bool send_entry(struct reading *reading, struct archive *archive,
+                       struct archive_entry *entry)
+{
+    const char *path = archive_entry_pathname(entry);
+    const char *target = archive_entry_hardlink(entry);
+    if (!target)
+        target = archive_entry_symlink(entry);
+    struct tar_frame frame = {.kind = kind_of(entry, path, target)};
+
+    if (frame.kind == TAR_SPECIAL)
+        return say(reading, &frame, "", "", 0);
+    bool is_link = frame.kind == TAR_LINK || frame.kind == TAR_HARD_LINK;
+    frame.detail = archive_entry_perm(entry);
+    frame.size = frame.kind == TAR_FILE ? (uint64_t)archive_entry_size(entry) : 0;
+    frame.mtime = archive_entry_mtime(entry);
+    frame.mtime_ns = (uint32_t)archive_entry_mtime_nsec(entry);
+    frame.path_len = (uint32_t)strlen(path);
+    frame.link_len = is_link ? (uint32_t)strlen(target) : 0;
+    return say(reading, &frame, path, is_link ? target : "", frame.link_len) &&
+           (frame.kind != TAR_FILE || send_content(reading, archive));
+}
+
+static enum tar_defect defect_of(const struct reading *reading, bool has_begun)
+{
+    return reading->input_failed ? TAR_UNREADABLE : has_begun ? TAR_DAMAGED : TAR_NOT_TAR;
+}
+
+static void read_archive(struct reading *reading, struct archive *archive)
+{
+    bool has_begun = false;
+
+    for (;;) {
+        struct archive_entry *entry;
+        int result = archive_read_next_header(archive, &entry);
+        if (result == ARCHIVE_EOF) {
+            say_plain(reading, TAR_END, 0);
+            return;
+        }
+        /* A warning is about owners or character sets: the entry itself is good. */
+        if (result != ARCHIVE_OK && result != ARCHIVE_WARN)
+            break;
+        has_begun = true;
+        if (!send_entry(reading, archive, entry))
+            break;
+    }
+    if (!reading->stopped)
+        say_plain(reading, TAR_BROKEN, defect_of(reading, has_begun));
+}
+
+void tar_read(const struct tar_reader *reader)
+{
+    struct tar_frame no_memory = {.kind = TAR_BROKEN, .detail = TAR_NO_MEMORY};
+    AUTO_FREE struct reading *reading = malloc(sizeof *reading);
+
+    if (!reading) {
+        reader->send(reader->cookie, &no_memory, sizeof no_memory);
+        return;
+    }
+    reading->reader = reader;
+    reading->input_failed = reading->stopped = false;
+    struct archive *archive = open_archive(reading);
+    if (!archive)
+        say_plain(reading, TAR_BROKEN, defect_of(reading, false));
+    else if (archive_filter_count(archive) > 2) /* tar itself counts as one */
+        say_plain(reading, TAR_BROKEN, TAR_COMPRESSED_TWICE);
+    else
+        read_archive(reading, archive);
+    archive_read_free(archive);
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "files/tar-unpack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/walk.h"
+#include "sys/io.h"
+#include "sys/path.h"
+
+#define OP "files.import"
+
+/* A directory that was made here: its mode and time are set once nothing more is to be
+ * put into it, if it is still the same. */
+struct unpack_made {
+    dev_t dev;
+    ino_t ino;
+    mode_t mode;
+    struct timespec mtime;
+    char *path;
+};
+
+void unpack_init(struct unpack *unpack, const cay_files *files,
+                 const struct target *target, uint64_t max_made)
+{
+    *unpack = (struct unpack){.files = files,
+                              .target = target,
+                              .max_made = max_made,
+                              .dir = -1,
+                              .draft = DRAFT_NONE};
+}
+
+/* --- Places --------------------------------------------------------------------------
+ */
+
+static int fail_at(const struct unpack *unpack, int sys_errno, struct cay_error *err)
+{
+    /* The way there leads through a link: made by the archive or there before. */
+    if (sys_errno == ELOOP)
+        return cay_fail(err, CAY_E_OUTSIDE, ELOOP, OP, unpack->label,
+                        "an entry of the archive leads through a symbolic link",
+                        "unpack it where the names of its directories are not links");
+    return cay_fail_errno(err, sys_errno, OP, unpack->label);
+}
+
+/* Finds the place of a path and requires that it may be written. */
+static int judge(struct unpack *unpack, const char *path, struct cay_error *err)
+{
+    const cay_policy *policy = unpack->files->policy;
+    size_t mount = unpack->target->mount;
+
+    if (!walk_join(unpack->rel, unpack->target->rel, path) ||
+        !policy_label(policy, mount, unpack->rel, unpack->label, sizeof unpack->label))
+        return cay_fail_errno(err, ENAMETOOLONG, OP, path);
+    if (policy_is_hidden(policy, mount, unpack->rel))
+        return policy_fail_outside(policy, OP, unpack->label, err);
+    if (!(policy_access(policy, mount, unpack->rel) & CAY_ACCESS_WRITE))
+        return policy_fail_read_only(policy, OP, unpack->label, err);
+    return CAY_OK;
+}
+
+static int check_rules(const struct unpack *unpack, const char *name, uint64_t bytes,
+                       struct cay_error *err)
+{
+    const struct mount *mount = target_mount(unpack->files, unpack->target);
+
+    int code = policy_check_suffix(mount, OP, unpack->label, name, err);
+    return code ? code : policy_check_size(mount, OP, unpack->label, bytes, err);
+}
+
+/* Makes what is missing of a directory path, one component at a time; a descriptor or a
+ * negative errno. */
+static int make_directories(struct unpack *unpack, const char *path)
+{
+    AUTO_FD dir = fcntl(unpack->target->fd, F_DUPFD_CLOEXEC, 3);
+    char name[NAME_MAX + 1];
+
+    while (dir >= 0 && *path) {
+        size_t len = strcspn(path, "/");
+        memcpy(name, path, len);
+        name[len] = '\0';
+        path += len + (path[len] == '/');
+        if (mkdirat(dir, name, 0777) != 0) {
+            if (errno != EEXIST)
+                return -errno;
+        } else if (unpack->made_unasked++ >= unpack->max_made) {
+            return -E2BIG;
+        }
+        int next = path_open(dir, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        if (next < 0)
+            return next;
+        (void)close(dir);
+        dir = next;
+    }
+    return dir < 0 ? -errno : TAKE_FD(dir);
+}
+
+/* Makes unpack->dir the directory of `path` and unpack->name the name in it. */
+static int go_to(struct unpack *unpack, const char *path, struct cay_error *err)
+{
+    char parent[PATH_MAX];
+
+    int code = judge(unpack, path, err);
+    if (code)
+        return code;
+    memcpy(parent, path, strlen(path) + 1);
+    char *slash = strrchr(parent, '/');
+    const char *name = slash ? path + (slash - parent) + 1 : path;
+    memcpy(unpack->name, name, strlen(name) + 1);
+    *(slash ? slash : parent) = '\0';
+    if (unpack->dir >= 0 && strcmp(parent, unpack->dir_path) == 0)
+        return CAY_OK;
+
+    if (unpack->dir >= 0)
+        (void)close(TAKE_FD(unpack->dir));
+    unpack->dir =
+        path_open(unpack->target->fd, parent, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    if (unpack->dir == -ENOENT)
+        unpack->dir = make_directories(unpack, parent);
+    if (unpack->dir == -E2BIG)
+        return cay_fail(err, CAY_E_LIMIT, 0, OP, unpack->label,
+                        "the archive needs more directories than it may have entries",
+                        "the limit is %llu", (unsigned long long)unpack->max_made);
+    if (unpack->dir < 0)
+        return fail_at(unpack, -unpack->dir, err);
+    memcpy(unpack->dir_path, parent, strlen(parent) + 1);
+    return CAY_OK;
+}
+
+/* --- Files ---------------------------------------------------------------------------
+ */
+
+static int begin_file(struct unpack *unpack, const struct tar_item *item,
+                      struct cay_error *err)
+{
+    int code = go_to(unpack, item->path, err);
+
+    if (!code)
+        code = check_rules(unpack, unpack->name, item->size, err);
+    if (code)
+        return code;
+    unpack->mtime = item->mtime;
+    int error = draft_open(unpack->dir, item->mode, &unpack->draft);
+    return error ? fail_at(unpack, -error, err) : CAY_OK;
+}
+
+static int add_data(struct unpack *unpack, const struct tar_item *item,
+                    struct cay_error *err)
+{
+    int error = lseek(unpack->draft.fd, (off_t)item->size, SEEK_SET) < 0
+                    ? -errno
+                    : io_write(unpack->draft.fd, item->data, item->len);
+
+    return error ? fail_at(unpack, -error, err) : CAY_OK;
+}
+
+static int end_file(struct unpack *unpack, const struct tar_item *item,
+                    struct cay_error *err)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, unpack->mtime};
+    struct draft *draft = &unpack->draft;
+
+    int error = ftruncate(draft->fd, (off_t)item->size) != 0 ? -errno : 0;
+    if (!error && futimens(draft->fd, times) != 0)
+        error = -errno;
+    if (!error)
+        error = draft_commit(draft, unpack->name, DRAFT_REPLACE, false);
+    draft_done(draft);
+    if (error)
+        return fail_at(unpack, -error, err);
+    unpack->result.entries++;
+    unpack->result.bytes += item->size;
+    return CAY_OK;
+}
+
+/* --- Links ---------------------------------------------------------------------------
+ */
+
+static int make_link(const struct unpack *unpack, const char *target, int held,
+                     const char *name)
+{
+    char file[32];
+
+    if (held < 0)
+        return symlinkat(target, unpack->dir, name) == 0 ? 0 : -errno;
+    snprintf(file, sizeof file, "/proc/self/fd/%d", held);
+    return linkat(AT_FDCWD, file, unpack->dir, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
+}
+
+/* A symbolic link to `target`, or another name for the file `held`, in place of whatever
+ * has the name; 0 or a negative errno. */
+static int put_link(const struct unpack *unpack, const char *target, int held)
+{
+    int error = make_link(unpack, target, held, unpack->name);
+    char temp[32];
+    uint64_t random;
+
+    if (error != -EEXIST)
+        return error;
+    (void)!getrandom(&random, sizeof random, 0);
+    snprintf(temp, sizeof temp, ".cay-%016llx", (unsigned long long)random);
+    error = make_link(unpack, target, held, temp);
+    if (error)
+        return error;
+    if (renameat(unpack->dir, temp, unpack->dir, unpack->name) != 0)
+        error = -errno;
+    /* Still there after a failure, and if both names were the same file already. */
+    (void)unlinkat(unpack->dir, temp, 0);
+    return error;
+}
+
+static int add_link(struct unpack *unpack, const struct tar_item *item,
+                    struct cay_error *err)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, item->mtime};
+
+    int code = go_to(unpack, item->path, err);
+    if (code)
+        return code;
+    int error = put_link(unpack, item->link, -1);
+    if (error)
+        return fail_at(unpack, -error, err);
+    (void)utimensat(unpack->dir, unpack->name, times, AT_SYMLINK_NOFOLLOW);
+    unpack->result.entries++;
+    return CAY_OK;
+}
+
+/* The file must lie below the same directory and be one that this policy would let the
+ * caller read and write by its own name. */
+static int hold_original(struct unpack *unpack, const char *path, int *ret_fd,
+                         struct stat *ret_stat, struct cay_error *err)
+{
+    const cay_policy *policy = unpack->files->policy;
+
+    int code = judge(unpack, path, err);
+    if (code)
+        return code;
+    if (!(policy_access(policy, unpack->target->mount, unpack->rel) & CAY_ACCESS_READ))
+        return policy_fail_outside(policy, OP, unpack->label, err);
+    *ret_fd = path_open(unpack->target->fd, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
+    if (*ret_fd < 0)
+        return fail_at(unpack, -*ret_fd, err);
+    if (fstat(*ret_fd, ret_stat) != 0)
+        return fail_at(unpack, errno, err);
+    if (S_ISLNK(ret_stat->st_mode))
+        return fail_at(unpack, ELOOP, err);
+    if (!S_ISREG(ret_stat->st_mode))
+        return cay_fail(err, CAY_E_NOT_A_FILE, 0, OP, unpack->label,
+                        "the archive has a hard link to what is not a regular file",
+                        "make the archive anew without that link");
+    return check_rules(unpack, path, (uint64_t)ret_stat->st_size, err);
+}
+
+static int add_hard_link(struct unpack *unpack, const struct tar_item *item,
+                         struct cay_error *err)
+{
+    AUTO_FD original = -1;
+    struct stat st;
+
+    int code = hold_original(unpack, item->link, &original, &st, err);
+    if (!code)
+        code = go_to(unpack, item->path, err);
+    if (!code)
+        code = check_rules(unpack, unpack->name, (uint64_t)st.st_size, err);
+    if (code)
+        return code;
+    int error = put_link(unpack, NULL, original);
+    if (error)
+        return fail_at(unpack, -error, err);
+    unpack->result.entries++;
+    return CAY_OK;
+}
+
+/* --- Directories ---------------------------------------------------------------------
+ */
+
+static int remember(struct unpack *unpack, const struct tar_item *item,
+                    const struct stat *st, struct cay_error *err)
+{
+    if (unpack->made_count == unpack->made_room) {
+        size_t room = unpack->made_room ? 2 * unpack->made_room : 16;
+        struct unpack_made *grown =
+            reallocarray(unpack->made, room, sizeof *unpack->made);
+        if (!grown)
+            return cay_fail_memory(err, OP);
+        unpack->made = grown;
+        unpack->made_room = room;
+    }
+    char *path = strdup(item->path);
+    if (!path)
+        return cay_fail_memory(err, OP);
+    /* What it has now is 0777 less the umask. */
+    unpack->made[unpack->made_count++] = (struct unpack_made){
+        st->st_dev, st->st_ino, item->mode & st->st_mode & 0777, item->mtime, path};
+    return CAY_OK;
+}
+
+static int add_directory(struct unpack *unpack, const struct tar_item *item,
+                         struct cay_error *err)
+{
+    struct stat st;
+
+    if (!*item->path)
+        return CAY_OK;
+    int code = go_to(unpack, item->path, err);
+    if (code)
+        return code;
+    bool is_new = mkdirat(unpack->dir, unpack->name, 0777) == 0;
+    if (!is_new && errno != EEXIST)
+        return fail_at(unpack, errno, err);
+    AUTO_FD fd =
+        path_open(unpack->dir, unpack->name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    if (fd < 0)
+        return fail_at(unpack, fd == -ENOTDIR ? EEXIST : -fd, err);
+    if (fstat(fd, &st) != 0)
+        return fail_at(unpack, errno, err);
+    unpack->result.entries++;
+    return is_new ? remember(unpack, item, &st, err) : CAY_OK;
+}
+
+/* Those made last first: a directory's own mode may bar the way to what is below it. */
+static void finish_directories(struct unpack *unpack)
+{
+    while (unpack->made_count) {
+        const struct unpack_made *made = &unpack->made[--unpack->made_count];
+        const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, made->mtime};
+        struct stat st;
+        AUTO_FD fd = path_open(unpack->target->fd, made->path, O_RDONLY | O_DIRECTORY, 0,
+                               PATH_PLAIN);
+        if (fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == made->dev &&
+            st.st_ino == made->ino) {
+            (void)fchmod(fd, made->mode);
+            (void)futimens(fd, times);
+        }
+        free(made->path);
+    }
+}
+
+int unpack_item(struct unpack *unpack, const struct tar_item *item, struct cay_error *err)
+{
+    switch (item->kind) {
+    case TAR_FILE:
+        return begin_file(unpack, item, err);
+    case TAR_DATA:
+        return add_data(unpack, item, err);
+    case TAR_FILE_END:
+        return end_file(unpack, item, err);
+    case TAR_DIRECTORY:
+        return add_directory(unpack, item, err);
+    case TAR_LINK:
+        return add_link(unpack, item, err);
+    case TAR_HARD_LINK:
+        return add_hard_link(unpack, item, err);
+    case TAR_SPECIAL:
+        unpack->result.skipped++;
+        return CAY_OK;
+    case TAR_END:
+    case TAR_BROKEN:
+        break;
+    }
+    return CAY_OK;
+}
+
+void unpack_done(struct unpack *unpack)
+{
+    draft_done(&unpack->draft);
+    if (unpack->dir >= 0)
+        (void)close(TAKE_FD(unpack->dir));
+    finish_directories(unpack);
+    free(unpack->made);
+    unpack->made = NULL;
+}

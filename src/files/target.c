@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/handle.h"
+#include "sys/path.h"
+
+const struct mount *target_mount(const cay_files *files, const struct target *target)
+{
+    return &files->policy->mounts[target->mount];
+}
+
+int target_fail(const struct target *target, int sys_errno, struct cay_error *err)
+{
+    return cay_fail_errno(err, sys_errno, target->op, target->path);
+}
+
+static int check_access(const cay_files *files, const struct target *target,
+                        unsigned access, struct cay_error *err)
+{
+    const cay_policy *policy = files->policy;
+    unsigned granted = policy_access(policy, target->mount, target->rel);
+
+    if (policy_is_hidden(policy, target->mount, target->rel))
+        return policy_fail_outside(policy, target->op, target->path, err);
+    if (access & CAY_ACCESS_WRITE & ~granted)
+        return policy_fail_read_only(policy, target->op, target->path, err);
+    if (access & CAY_ACCESS_READ & ~granted)
+        return policy_fail_outside(policy, target->op, target->path, err);
+    return CAY_OK;
+}
+
+int target_find(const cay_files *files, const char *op, const char *path, unsigned access,
+                enum target_how how, struct target *ret_target, struct cay_error *err)
+{
+    struct place place;
+
+    ret_target->op = op;
+    ret_target->path = path;
+    ret_target->fd = -1;
+    int code = policy_place(files->policy, op, path, &place, err);
+    if (code)
+        return code;
+    ret_target->mount = place.mount;
+
+    int error = path_resolve(
+        files->roots[place.mount], files->policy->mounts[place.mount].host, place.rel,
+        how == TARGET_FOLLOW, ret_target->rel, &ret_target->fd, &ret_target->st);
+    if (error == -EXDEV)
+        return policy_fail_outside(files->policy, op, path, err);
+    if (error)
+        return target_fail(ret_target, -error, err);
+    return check_access(files, ret_target, access, err);
+}
+
+void target_done(struct target *target)
+{
+    if (target->fd >= 0)
+        (void)close(target->fd);
+    target->fd = -1;
+}
+
+int target_must_exist(const struct target *target, struct cay_error *err)
+{
+    return target->fd >= 0 ? CAY_OK : target_fail(target, ENOENT, err);
+}
+
+static const char *kind_of(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "is a directory, not a file"
+           : S_ISLNK(mode)  ? "is a symbolic link, not a file"
+           : S_ISFIFO(mode) ? "is a FIFO, not a regular file"
+           : S_ISSOCK(mode) ? "is a socket, not a regular file"
+                            : "is a device, not a regular file";
+}
+
+int target_must_be_file(const struct target *target, struct cay_error *err)
+{
+    int code = target_must_exist(target, err);
+
+    if (code || S_ISREG(target->st.st_mode))
+        return code;
+    return cay_fail(err, CAY_E_NOT_A_FILE, S_ISDIR(target->st.st_mode) ? EISDIR : 0,
+                    target->op, target->path, kind_of(target->st.st_mode),
+                    "name a regular file; list the directory to see what is there");
+}
+
+int target_must_be_directory(const struct target *target, struct cay_error *err)
+{
+    int code = target_must_exist(target, err);
+
+    if (code || S_ISDIR(target->st.st_mode))
+        return code;
+    return cay_fail(err, CAY_E_NOT_A_DIRECTORY, ENOTDIR, target->op, target->path,
+                    "is not a directory", "name the directory the file is in");
+}
+
+int target_check_suffix(const cay_files *files, const struct target *target,
+                        struct cay_error *err)
+{
+    return policy_check_suffix(target_mount(files, target), target->op, target->path,
+                               target->rel, err);
+}
+
+int target_check_size(const cay_files *files, const struct target *target, uint64_t bytes,
+                      struct cay_error *err)
+{
+    return policy_check_size(target_mount(files, target), target->op, target->path, bytes,
+                             err);
+}
+
+int target_open(const struct target *target, int flags, int *ret_fd,
+                struct cay_error *err)
+{
+    struct stat st;
+    AUTO_FD fd = path_reopen(target->fd, flags);
+
+    if (fd == -ENOSYS)
+        return cay_fail(err, CAY_E_UNAVAILABLE, ENOSYS, target->op, target->path,
+                        "/proc is not mounted, so that an open file cannot be verified",
+                        "mount it: mount -t proc proc /proc");
+    if (fd < 0)
+        return target_fail(target, -fd, err);
+    if (fstat(fd, &st) != 0)
+        return target_fail(target, errno, err);
+    if (!S_ISREG(st.st_mode) || st.st_dev != target->st.st_dev ||
+        st.st_ino != target->st.st_ino)
+        return target_fail(target, EAGAIN, err);
+    *ret_fd = TAKE_FD(fd);
+    return CAY_OK;
+}
+
+int target_open_for_reading(cay_files *files, const char *op, const char *path,
+                            const struct cay_pin *pin, struct target *ret_target,
+                            int *ret_fd, struct stat *ret_stat, struct cay_error *err)
+{
+    struct cay_approval shown = {.op = CAY_OP_READ};
+    AUTO_FD fd = -1;
+
+    int code =
+        target_find(files, op, path, CAY_ACCESS_READ, TARGET_FOLLOW, ret_target, err);
+    if (!code)
+        code = target_must_be_file(ret_target, err);
+    if (!code)
+        code = target_check_suffix(files, ret_target, err);
+    if (!code)
+        code =
+            target_check_size(files, ret_target, (uint64_t)ret_target->st.st_size, err);
+    if (!code)
+        code = target_check_pin(files, ret_target, pin, err);
+    if (!code)
+        code = approve(files, &shown, ret_target, CAY_ACCESS_READ, NULL, 0, err);
+    if (!code)
+        code = target_open(ret_target, O_RDONLY, &fd, err);
+    if (code)
+        return code;
+    if (fstat(fd, ret_stat) != 0)
+        return target_fail(ret_target, errno, err);
+    *ret_fd = TAKE_FD(fd);
+    return CAY_OK;
+}

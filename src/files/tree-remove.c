@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/walk.h"
+#include "sys/path.h"
+
+/* Removes a tree whatever its depth and whatever is renamed meanwhile: names are only
+ * ever removed below directories that are held open, entered one component at a time and
+ * never through a link or onto another mount.  At most LEVELS directories are open; what
+ * lies deeper is moved up into the topmost one and has its turn there. */
+
+enum { LEVELS = 64, PASSES_MAX = 1 << 20, TRIES_MAX = 64 };
+
+struct level {
+    int fd;
+    bool removed_any; /* in this pass over the directory */
+    uint32_t passes;
+    size_t at, len; /* of what buffer holds */
+    char name[NAME_MAX + 1];
+    char buffer[4096] __attribute__((aligned(8)));
+};
+
+struct removal {
+    int dir; /* what the topmost level is in */
+    size_t count;
+    unsigned moved;
+    struct level levels[LEVELS];
+};
+
+static int parent_of(const struct removal *removal, size_t level)
+{
+    return level ? removal->levels[level - 1].fd : removal->dir;
+}
+
+static int enter(struct removal *removal, const char *name)
+{
+    struct level *level = &removal->levels[removal->count];
+    int fd = path_open(parent_of(removal, removal->count), name, O_RDONLY | O_DIRECTORY,
+                       0, PATH_PLAIN | RESOLVE_NO_XDEV);
+
+    if (fd < 0)
+        return fd;
+    level->fd = fd;
+    level->removed_any = false;
+    level->passes = 0;
+    level->at = level->len = 0;
+    memcpy(level->name, name, strlen(name) + 1);
+    removal->count++;
+    return 0;
+}
+
+/* A name that happens to be taken is that of something about to be removed anyway. */
+static int move_up(struct removal *removal, int dir, const char *name)
+{
+    for (;;) {
+        char place[32];
+        snprintf(place, sizeof place, ".cay-removed-%u", removal->moved++);
+        if (renameat(dir, name, removal->levels[0].fd, place) == 0)
+            return 0;
+        int error = errno;
+        if (error != EEXIST && error != ENOTEMPTY && error != ENOTDIR)
+            return -error;
+    }
+}
+
+/* One attempt at a name; -EAGAIN if it changed its nature meanwhile. */
+static int try_to_remove(struct removal *removal, const char *name)
+{
+    int dir = parent_of(removal, removal->count);
+
+    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR)
+        return -errno;
+    if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+        return 0;
+    if (errno == ENOTDIR)
+        return -EAGAIN;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return -errno;
+    int result =
+        removal->count == LEVELS ? move_up(removal, dir, name) : enter(removal, name);
+    return result == -ENOENT                        ? 0
+           : result == -ELOOP || result == -ENOTDIR ? -EAGAIN
+                                                    : result;
+}
+
+/* Removes one name, or goes into it if it is a directory with something in it. */
+static int remove_name(struct removal *removal, const char *name)
+{
+    int result = -EAGAIN;
+
+    for (int tries = 0; tries < TRIES_MAX && result == -EAGAIN; tries++)
+        result = try_to_remove(removal, name);
+    return result;
+}
+
+/* The next name in the lowest level, or NULL at the directory's end (*ret_error is 0). */
+static const char *next_name(struct level *level, int *ret_error)
+{
+    *ret_error = 0;
+    for (;;) {
+        if (level->at == level->len) {
+            ssize_t len = getdents64(level->fd, level->buffer, sizeof level->buffer);
+            if (len <= 0) {
+                *ret_error = len < 0 ? -errno : 0;
+                return NULL;
+            }
+            level->len = (size_t)len;
+            level->at = 0;
+        }
+        const struct dirent64 *entry = (const void *)(level->buffer + level->at);
+        level->at += entry->d_reclen;
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            return entry->d_name;
+    }
+}
+
+/* At a directory's end: removes it, or reads it again if more has come. */
+static int leave(struct removal *removal)
+{
+    struct level *level = &removal->levels[removal->count - 1];
+
+    if (unlinkat(parent_of(removal, removal->count - 1), level->name, AT_REMOVEDIR) ==
+            0 ||
+        errno == ENOENT) {
+        (void)close(level->fd);
+        removal->count--;
+        return 0;
+    }
+    int error = errno;
+    if (error != ENOTEMPTY && error != EEXIST)
+        return -error;
+    if (!level->removed_any || ++level->passes > PASSES_MAX)
+        return -EAGAIN;
+    level->removed_any = false;
+    return lseek(level->fd, 0, SEEK_SET) == 0 ? 0 : -errno;
+}
+
+static int remove_all(struct removal *removal, const char *name)
+{
+    int error = remove_name(removal, name);
+
+    while (!error && removal->count) {
+        struct level *level = &removal->levels[removal->count - 1];
+        const char *next = next_name(level, &error);
+        if (next) {
+            level->removed_any = true;
+            error = remove_name(removal, next);
+        } else if (!error || error == -ENOENT) {
+            error = leave(removal);
+        }
+    }
+    return error;
+}
+
+int tree_remove(const char *op, int dir, const char *name, const char *path,
+                struct cay_error *err)
+{
+    AUTO_FREE struct removal *removal = malloc(sizeof *removal);
+
+    if (!removal)
+        return cay_fail_memory(err, op);
+    removal->dir = dir;
+    removal->count = 0;
+    removal->moved = 0;
+    int error = remove_all(removal, name);
+    while (removal->count)
+        (void)close(removal->levels[--removal->count].fd);
+    if (error == -EXDEV || error == -EBUSY)
+        return cay_fail(err, CAY_E_BUSY, EBUSY, op, path,
+                        "a file system is mounted in it",
+                        "unmount that first, or delete what lies beside it by name");
+    return error ? cay_fail_errno(err, -error, op, path) : CAY_OK;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "files/draft.h"
+#include "files/handle.h"
+#include "files/write.h"
+#include "sys/io.h"
+
+enum { PIECE = 256 << 10 };
+
+static const unsigned all_flags = CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND | CAY_WRITE_NEW |
+                                  CAY_WRITE_DURABLE | CAY_WRITE_NO_PARENTS;
+
+int write_take_options(const struct cay_write_options *options, const char *op,
+                       struct cay_write_options *ret_known, struct cay_error *err)
+{
+    int code = cay_take_struct(ret_known, sizeof *ret_known, options, op, err);
+
+    if (code)
+        return code;
+    if (ret_known->flags & ~all_flags)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
+                        "the known ones are 0x%x", all_flags);
+    unsigned way =
+        ret_known->flags & (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND | CAY_WRITE_NEW);
+    if (way & (way - 1))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "flags",
+                        "in place, append and new exclude each other",
+                        "choose one of them");
+    return CAY_OK;
+}
+
+int write_check_target(const struct target *target, struct cay_error *err)
+{
+    if (!*target->rel)
+        return target_fail(target, EISDIR, err);
+    if (target->fd < 0)
+        return CAY_OK;
+    int code = target_must_be_file(target, err);
+    if (code)
+        return code;
+    /* Replacing a name asks only for the directory's permission; the file's own counts.
+     */
+    if (faccessat(target->fd, "", W_OK, AT_EACCESS | AT_EMPTY_PATH) != 0)
+        return target_fail(target, errno, err);
+    return CAY_OK;
+}
+
+int write_commit(struct draft *draft, const char *name, const struct target *target,
+                 unsigned flags, struct cay_error *err)
+{
+    int error =
+        draft_commit(draft, name, flags & CAY_WRITE_NEW ? DRAFT_NEW : DRAFT_REPLACE,
+                     flags & CAY_WRITE_DURABLE);
+
+    return error ? target_fail(target, -error, err) : CAY_OK;
+}
+
+/* The room is taken before the first byte is overwritten, so that a full disk leaves the
+ * file as it was; file systems that cannot do that say so and go without. */
+static int take_room(int fd, const struct stat *st, uint64_t len)
+{
+    if (len <= (uint64_t)st->st_size ||
+        fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)len) == 0 || errno == EOPNOTSUPP)
+        return 0;
+    return -errno;
+}
+
+static int overwrite(int fd, const struct stat *st, const void *data, size_t len)
+{
+    int error = take_room(fd, st, len);
+
+    if (!error)
+        error = io_write(fd, data, len);
+    if (!error && ftruncate(fd, (off_t)len) != 0)
+        error = -errno;
+    return error;
+}
+
+static int copy_over(int fd, const struct stat *st, int from, uint64_t bytes)
+{
+    AUTO_FREE char *piece = malloc(PIECE);
+    int error = piece ? take_room(fd, st, bytes) : -ENOMEM;
+
+    for (uint64_t at = 0; !error && at < bytes;) {
+        ssize_t got = io_pread(from, piece, bytes - at < PIECE ? bytes - at : PIECE, at);
+        if (got <= 0)
+            return got < 0 ? (int)got : -EIO;
+        error = io_write(fd, piece, (size_t)got);
+        at += (uint64_t)got;
+    }
+    if (!error && ftruncate(fd, (off_t)bytes) != 0)
+        error = -errno;
+    return error;
+}
+
+int write_in_place(const struct target *target, int from, uint64_t bytes, unsigned flags,
+                   struct cay_error *err)
+{
+    AUTO_FD fd = -1;
+
+    int code = target_open(target, O_WRONLY, &fd, err);
+    if (code)
+        return code;
+    int error = copy_over(fd, &target->st, from, bytes);
+    if (!error && flags & CAY_WRITE_DURABLE && fsync(fd) != 0)
+        error = -errno;
+    return error ? target_fail(target, -error, err) : CAY_OK;
+}
+
+static int append(int fd, const void *data, size_t len)
+{
+    struct stat before, after;
+
+    if (fstat(fd, &before) != 0)
+        return -errno;
+    int error = io_write(fd, data, len);
+    /* What was added is taken back, unless somebody else has added more since. */
+    if (error && fstat(fd, &after) == 0 && after.st_size - before.st_size < (off_t)len)
+        (void)!ftruncate(fd, before.st_size);
+    return error;
+}
+
+static int write_existing(const struct target *target, const void *data, size_t len,
+                          unsigned flags, struct cay_error *err)
+{
+    AUTO_FD fd = -1;
+    bool appends = flags & CAY_WRITE_APPEND;
+
+    int code = target_open(target, O_WRONLY | (appends ? O_APPEND : 0), &fd, err);
+    if (code)
+        return code;
+    int error = appends ? append(fd, data, len) : overwrite(fd, &target->st, data, len);
+    if (!error && flags & CAY_WRITE_DURABLE && fsync(fd) != 0)
+        error = -errno;
+    return error ? target_fail(target, -error, err) : CAY_OK;
+}
+
+/* -EPERM from draft_like(): only the file itself can keep its owner. */
+static int replace(const struct parent *parent, const struct target *target,
+                   const void *data, size_t len, unsigned flags, struct cay_error *err)
+{
+    AUTO_DRAFT draft = DRAFT_NONE;
+
+    int error = draft_open(parent->fd, 0666, &draft);
+    if (!error && target->fd >= 0) {
+        error = draft_like(&draft, target);
+        if (error == -EPERM)
+            return write_existing(target, data, len, flags, err);
+    }
+    if (!error)
+        error = io_write(draft.fd, data, len);
+    if (error)
+        return target_fail(target, -error, err);
+    return write_commit(&draft, parent->name, target, flags, err);
+}
+
+int write_content(const cay_files *files, const struct target *target, const void *data,
+                  size_t len, unsigned flags, struct cay_error *err)
+{
+    AUTO_PARENT parent = PARENT_NONE;
+
+    if (target->fd >= 0 && flags & (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND))
+        return write_existing(target, data, len, flags, err);
+    int code = parent_open(files, target, !(flags & CAY_WRITE_NO_PARENTS), &parent, err);
+    if (code)
+        return code;
+    code = replace(&parent, target, data, len, flags, err);
+    if (code)
+        parent_undo(&parent);
+    return code;
+}
+
+static int ask(cay_files *files, struct target *target, const void *data, size_t len,
+               unsigned flags, struct cay_error *err)
+{
+    bool appends = flags & CAY_WRITE_APPEND;
+    char summary[2 * PATH_MAX];
+    struct utf8_scan scan = {0};
+
+    if (!approval_wanted(files, target, CAY_ACCESS_WRITE))
+        return CAY_OK;
+    bool text = utf8_scan(&scan, data, len) && utf8_scan_complete(&scan);
+    snprintf(summary, sizeof summary, "%s %llu %s to %s", appends ? "Append" : "Write",
+             (unsigned long long)(text ? scan.chars : len), text ? "chars" : "bytes",
+             target->path);
+    struct cay_approval shown = {
+        .op = appends ? CAY_OP_APPEND : CAY_OP_WRITE,
+        .summary = summary,
+        .after = data,
+        .after_len = len,
+    };
+    return approve(files, &shown, target, CAY_ACCESS_WRITE, NULL, 0, err);
+}
+
+int cay_files_write(cay_files *files, const char *path, const void *data, size_t len,
+                    const struct cay_write_options *options, struct cay_error *err)
+{
+    static const char op[] = "files.write";
+    struct cay_write_options known;
+    AUTO_TARGET target = TARGET_NONE;
+
+    int code = write_take_options(options, op, &known, err);
+    if (!code)
+        code =
+            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, &target, err);
+    if (!code)
+        code = target_check_suffix(files, &target, err);
+    if (code)
+        return code;
+    uint64_t before = known.flags & CAY_WRITE_APPEND && target.fd >= 0
+                          ? (uint64_t)target.st.st_size
+                          : 0;
+    code = target_check_size(files, &target, before + len, err);
+    if (!code)
+        code = write_check_target(&target, err);
+    if (!code && known.flags & CAY_WRITE_NEW && target.fd >= 0)
+        code = target_fail(&target, EEXIST, err);
+    if (!code)
+        code = target_check_pin(files, &target, known.pin, err);
+    if (!code)
+        code = ask(files, &target, data, len, known.flags, err);
+    if (!code)
+        code = write_content(files, &target, data, len, known.flags, err);
+    return code;
+}
+
+int cay_files_write_many(cay_files *files, struct cay_write_item *items, size_t count,
+                         const struct cay_write_options *options, struct cay_error *err)
+{
+    struct cay_write_options known;
+    int code = write_take_options(options, "files.write_many", &known, err);
+
+    if (code)
+        return code;
+    for (size_t i = 0; i < count; i++) {
+        items[i].error = (struct cay_error){0};
+        if (cay_files_write(files, items[i].path, items[i].data, items[i].len, options,
+                            &items[i].error) == CAY_E_NO_MEMORY)
+            return cay_fail_memory(err, "files.write_many");
+    }
+    return CAY_OK;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FILES_WRITE_H
+#define FILES_WRITE_H
+
+#include "files/draft.h"
+#include "files/handle.h"
+
+/* Copies the options, refusing unknown flags and ways of writing that exclude each other.
+ */
+int write_take_options(const struct cay_write_options *options, const char *op,
+                       struct cay_write_options *ret_known, struct cay_error *err);
+
+/* What is there, if anything, must be a regular file that may be written. */
+int write_check_target(const struct target *target, struct cay_error *err);
+
+/* Puts the bytes there, atomically unless the flags say otherwise.  The target was found
+ * and judged by the caller. */
+int write_content(const cay_files *files, const struct target *target, const void *data,
+                  size_t len, unsigned flags, struct cay_error *err);
+
+/* Overwrites the target's file with the first `bytes` bytes of `from`. */
+int write_in_place(const struct target *target, int from, uint64_t bytes, unsigned flags,
+                   struct cay_error *err);
+
+/* The draft takes the target's name. */
+int write_commit(struct draft *draft, const char *name, const struct target *target,
+                 unsigned flags, struct cay_error *err);
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "sys/landlock.h"
+#include "sys/seccomp.h"
+
+/* Theory of operation.
+ *
+ * The child is made by fork(3), not by a bare clone(2): the host program may have
+ * threads, one of them inside malloc at this moment, and only the C library's fork hands
+ * the child an allocator that works.  The price is that the host sees one SIGCHLD when
+ * the child ends.  A host whose handler reaps every child, or that ignores SIGCHLD, does
+ * not disturb us: we wait by pidfd, ECHILD there only means that somebody was faster, and
+ * whether the job went well is told over the channel, never by the exit status.
+ *
+ * The child waits for one byte before it does anything, so that its pid is surely its own
+ * while the pidfd is opened.  Its first message is a struct cay_error: CAY_OK once every
+ * layer is in place.  No byte of the input is looked at before that.  Landlock is a
+ * second wall behind seccomp, so a kernel without it is no failure; a failing seccomp is.
+ */
+
+static int limit(int resource, rlim_t value)
+{
+    struct rlimit bounds = {value, value};
+
+    return setrlimit((__rlimit_resource_t)resource, &bounds) == 0 ? 0 : -errno;
+}
+
+/* The address sanitizer maps its shadow memory as it goes, terabytes of it. */
+#if defined(__SANITIZE_ADDRESS__)
+#define LIMIT_MEMORY 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LIMIT_MEMORY 0
+#endif
+#endif
+#ifndef LIMIT_MEMORY
+#define LIMIT_MEMORY 1
+#endif
+
+static int limit_memory(uint64_t more)
+{
+    char text[64];
+    unsigned long long pages;
+    AUTO_FD fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+
+    if (!LIMIT_MEMORY)
+        return 0;
+    if (fd < 0)
+        return -errno;
+    ssize_t len = read(fd, text, sizeof text - 1);
+    if (len <= 0)
+        return -EIO;
+    text[len] = '\0';
+    if (sscanf(text, "%llu", &pages) != 1)
+        return -EIO;
+    return limit(RLIMIT_AS, pages * (unsigned long)sysconf(_SC_PAGESIZE) + more);
+}
+
+static int limit_all(const struct worker_job *job)
+{
+    int error = limit_memory(job->memory);
+
+    if (!error)
+        error = limit(RLIMIT_CPU, job->cpu_seconds);
+    if (!error)
+        error = limit(RLIMIT_CORE, 0);
+    if (!error)
+        error = limit(RLIMIT_FSIZE, 0);
+    return error;
+}
+
+/* Leaves exactly the two descriptors open, at their fixed numbers. */
+static bool arrange_descriptors(int channel, int input)
+{
+    int high_channel = fcntl(channel, F_DUPFD_CLOEXEC, WORKER_INPUT + 1);
+    int high_input = fcntl(input, F_DUPFD_CLOEXEC, WORKER_INPUT + 1);
+
+    return high_channel >= 0 && high_input >= 0 &&
+           dup2(high_channel, WORKER_CHANNEL) >= 0 &&
+           dup2(high_input, WORKER_INPUT) >= 0 &&
+           syscall(SYS_close_range, WORKER_INPUT + 1, ~0u, 0) == 0 &&
+           syscall(SYS_close_range, 0, WORKER_CHANNEL - 1, 0) == 0;
+}
+
+static int confine(const struct worker_job *job, const char **ret_step)
+{
+    *ret_step = "prctl";
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return -errno;
+    *ret_step = "setrlimit";
+    int error = limit_all(job);
+    if (error)
+        return error;
+    *ret_step = "landlock";
+    error = landlock_deny_all();
+    if (error && error != -ENOSYS && error != -EOPNOTSUPP)
+        return error;
+    *ret_step = "setrlimit";
+    error = limit(RLIMIT_NOFILE, 0); /* landlock's own descriptor was the last */
+    if (error)
+        return error;
+    *ret_step = "seccomp";
+    return seccomp_allow_computation();
+}
+
+static _Noreturn void be_the_child(const char *op, const struct worker_job *job,
+                                   pid_t parent, int channel)
+{
+    struct cay_error report;
+    const char *step;
+    char go;
+
+    memset(&report, 0, sizeof report);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || getppid() != parent)
+        _exit(1);
+    if (!arrange_descriptors(channel, job->input) || read(WORKER_CHANNEL, &go, 1) != 1)
+        _exit(1);
+    int error = confine(job, &step);
+    if (error)
+        cay_fail(&report, CAY_E_UNAVAILABLE, -error, op, step,
+                 "the process that was to read the data cannot be confined",
+                 "allow the system call %s to this program, for example in its container",
+                 step);
+    if (write(WORKER_CHANNEL, &report, sizeof report) != sizeof report || error)
+        _exit(1);
+    job->run(job->cookie);
+    _exit(0);
+}
+
+/* With every signal blocked: a handler of the host's must not run in the child, and what
+ * is sent to the whole process group ("^C") is the parent's to act on. */
+static pid_t fork_child(const char *op, const struct worker_job *job, int channel)
+{
+    sigset_t all, before;
+    pid_t parent = getpid();
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = fork(); /* allow: fork (this file is where the library forks) */
+    int error = errno;
+    if (pid == 0)
+        be_the_child(op, job, parent, channel);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return pid;
+}
+
+static int wait_until_confined(const char *op, const struct worker *worker,
+                               struct cay_error *err)
+{
+    struct cay_error report;
+    ssize_t len;
+
+    do
+        len = read(worker->channel, &report, sizeof report);
+    while (len < 0 && errno == EINTR);
+    if (len != sizeof report)
+        return cay_fail(err, CAY_E_KILLED, 0, op, NULL,
+                        "the process that was to read the data died at its start",
+                        "see the kernel's log for who killed it, then try again");
+    if (report.code != CAY_OK && err)
+        *err = report;
+    return report.code;
+}
+
+int worker_start(const char *op, const struct worker_job *job, struct worker *ret_worker,
+                 struct cay_error *err)
+{
+    int ends[2];
+
+    *ret_worker = (struct worker)WORKER_NONE;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return cay_fail_errno(err, errno, op, NULL);
+    AUTO_FD theirs = ends[1];
+    ret_worker->channel = ends[0];
+
+    ret_worker->pid = fork_child(op, job, theirs);
+    int error = errno;
+    if (ret_worker->pid > 0) {
+        ret_worker->pidfd = (int)syscall(SYS_pidfd_open, ret_worker->pid, 0);
+        error = errno;
+    }
+    if (ret_worker->pidfd < 0) {
+        worker_end(ret_worker);
+        return cay_fail(err, CAY_E_UNAVAILABLE, error, op, NULL,
+                        "a process to read the data cannot be started",
+                        "raise the limit on processes, or close some");
+    }
+    (void)close(TAKE_FD(theirs));
+    (void)!send(ret_worker->channel, "", 1, MSG_NOSIGNAL);
+    int code = wait_until_confined(op, ret_worker, err);
+    if (code)
+        worker_end(ret_worker);
+    return code;
+}
+
+void worker_end(struct worker *worker)
+{
+    siginfo_t info;
+
+    if (worker->pidfd >= 0) {
+        (void)syscall(SYS_pidfd_send_signal, worker->pidfd, SIGKILL, NULL, 0);
+        while (waitid(P_PIDFD, (id_t)worker->pidfd, &info, WEXITED) != 0 &&
+               errno == EINTR)
+            continue;
+        (void)close(worker->pidfd);
+    } else if (worker->pid > 0) { /* still waiting for its byte, so the pid is its own */
+        (void)kill(worker->pid, SIGKILL);
+        while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR)
+            continue;
+    }
+    if (worker->channel >= 0)
+        (void)close(worker->channel);
+    *worker = (struct worker)WORKER_NONE;
+}

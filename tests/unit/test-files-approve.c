@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "policies.h"
+
+/* An approver that notes what it is asked and may do mischief before it answers. */
+struct person {
+    enum cay_verdict verdict;
+    const char *note;
+    void (*meanwhile)(void);
+    unsigned asked;
+    enum cay_op op;
+    char summary[256], path[128], other[128], before[256], after[256];
+};
+
+static void keep_text(char *field, size_t room, const char *text)
+{
+    snprintf(field, room, "%s", text ? text : "(none)");
+}
+
+static enum cay_verdict decide(void *cookie, const struct cay_approval *request,
+                               char note[CAY_NOTE_MAX])
+{
+    struct person *person = cookie;
+
+    person->asked++;
+    person->op = request->op;
+    keep_text(person->summary, sizeof person->summary, request->summary);
+    keep_text(person->path, sizeof person->path, request->path);
+    keep_text(person->other, sizeof person->other, request->other);
+    keep_text(person->before, sizeof person->before, request->before);
+    keep_text(person->after, sizeof person->after, request->after);
+    if (person->meanwhile)
+        person->meanwhile();
+    if (person->note)
+        snprintf(note, CAY_NOTE_MAX, "%s", person->note);
+    return person->verdict;
+}
+
+static cay_files *open_asking(struct person *person, bool reads_too)
+{
+    AUTO(cay_policy) policy = NULL;
+    cay_files *files = NULL;
+    struct cay_mount mount = CAY_MOUNT_INIT;
+    const struct cay_policy_config config = {.size = sizeof config,
+                                             .style = CAY_STYLE_PATHS,
+                                             .mounts = &mount,
+                                             .mount_count = 1,
+                                             .base = scratch()};
+    const struct cay_files_options options = {
+        .size = sizeof options, .approver = person ? decide : NULL, .cookie = person};
+
+    mount.name = mount.host = "data";
+    mount.writable = true;
+    mount.read_approval = reads_too;
+    ASSERT_OK(cay_policy_new(&config, &policy, &err));
+    ASSERT_OK(cay_files_open(policy, &options, &files, &err));
+    return files;
+}
+
+static int write_x(cay_files *files, const char *path)
+{
+    return cay_files_write(files, path, "new", 3, NULL, &err);
+}
+
+static int edit_old(cay_files *files)
+{
+    const struct cay_edit edit = {"old", 3, "new", 3, 0};
+
+    return cay_files_edit(files, "data/a", &edit, 1, NULL, NULL, &err);
+}
+
+TEST(a_yes_lets_the_write_happen_and_the_person_saw_it)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_files) files = open_asking(&person, false);
+
+    ASSERT_OK(write_x(files, "data/a"));
+    ASSERT_INT(person.asked, 1);
+    ASSERT_INT(person.op, CAY_OP_WRITE);
+    ASSERT_STR(person.summary, "Write 3 chars to data/a");
+    ASSERT_STR(person.after, "new");
+    ASSERT_STR(get_file("data/a"), "new");
+}
+
+TEST(a_no_leaves_everything_and_tells_the_reason)
+{
+    struct person person = {.verdict = CAY_VERDICT_DENY, .note = "not on Sundays"};
+    AUTO(cay_files) files = open_asking(&person, false);
+
+    put_file("data/a", "old");
+    ASSERT_CODE(write_x(files, "data/sub/b"), CAY_E_NOT_APPROVED);
+    ASSERT_HAS(err.hint, "not on Sundays");
+    ASSERT(access(scratch_path("data/sub"), F_OK) != 0);
+    ASSERT_CODE(edit_old(files), CAY_E_NOT_APPROVED);
+    ASSERT_CODE(cay_files_delete(files, "data/a", NULL, &err), CAY_E_NOT_APPROVED);
+    ASSERT_CODE(cay_files_move(files, "data/a", "data/b", NULL, &err),
+                CAY_E_NOT_APPROVED);
+    ASSERT_CODE(cay_files_copy(files, "data/a", "data/b", NULL, &err),
+                CAY_E_NOT_APPROVED);
+    ASSERT_CODE(cay_files_mkdir(files, "data/d", NULL, &err), CAY_E_NOT_APPROVED);
+    ASSERT_INT(person.asked, 6);
+    ASSERT_STR(get_file("data/a"), "old");
+}
+
+TEST(without_anybody_to_ask_the_answer_is_no)
+{
+    AUTO(cay_files) files = open_asking(NULL, false);
+
+    ASSERT_CODE(write_x(files, "data/a"), CAY_E_NOT_APPROVED);
+    ASSERT(access(scratch_path("data/a"), F_OK) != 0);
+}
+
+TEST(a_remembered_yes_holds_for_that_path_and_that_access)
+{
+    struct person person = {.verdict = CAY_VERDICT_REMEMBER};
+    AUTO(cay_files) files = open_asking(&person, true);
+    struct cay_page page;
+
+    ASSERT_OK(write_x(files, "data/a"));
+    ASSERT_OK(write_x(files, "data/a"));
+    ASSERT_INT(person.asked, 1);
+    ASSERT_OK(write_x(files, "data/b"));
+    ASSERT_INT(person.asked, 2);
+    ASSERT_OK(cay_files_read(files, "data/a", NULL, &page, &err));
+    cay_page_done(&page);
+    ASSERT_INT(person.asked, 3);
+
+    AUTO(cay_files) child = NULL;
+    const struct cay_derive wish = {.size = sizeof wish, .inherit = true};
+    ASSERT_OK(cay_files_derive(files, &wish, &child, &err));
+    ASSERT_OK(write_x(child, "data/a"));
+    ASSERT_INT(person.asked, 3);
+}
+
+TEST(a_plain_yes_is_asked_for_again)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_files) files = open_asking(&person, false);
+
+    ASSERT_OK(write_x(files, "data/a"));
+    ASSERT_OK(write_x(files, "data/a"));
+    ASSERT_INT(person.asked, 2);
+}
+
+TEST(what_the_rules_refuse_is_never_asked_about)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_files) files = open_asking(&person, false);
+
+    put_file("data/a", "text");
+    ASSERT_CODE(write_x(files, "etc/passwd"), CAY_E_OUTSIDE);
+    ASSERT_CODE(edit_old(files), CAY_E_NO_MATCH);
+    ASSERT_CODE(cay_files_delete(files, "data/none", NULL, &err), CAY_E_NOT_FOUND);
+    ASSERT_INT(person.asked, 0);
+}
+
+TEST(an_edit_shows_the_file_before_and_after)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_files) files = open_asking(&person, false);
+
+    put_file("data/a", "the old text");
+    ASSERT_OK(edit_old(files));
+    ASSERT_STR(person.before, "the old text");
+    ASSERT_STR(person.after, "the new text");
+    ASSERT_STR(get_file("data/a"), "the new text");
+}
+
+static void change_the_file(void)
+{
+    put_file("data/a", "The old text");
+}
+
+TEST(an_edit_of_a_file_that_changed_meanwhile_is_not_made)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE, .meanwhile = change_the_file};
+    AUTO(cay_files) files = open_asking(&person, false);
+
+    put_file("data/a", "the old text");
+    ASSERT_CODE(edit_old(files), CAY_E_CHANGED);
+    ASSERT_STR(get_file("data/a"), "The old text");
+}
+
+static void swap_for_a_link(void)
+{
+    ASSERT_INT(rename(scratch_path("data/a"), scratch_path("data/aside")), 0);
+    ASSERT_INT(symlink("victim", scratch_path("data/a")), 0);
+}
+
+TEST(a_path_that_leads_elsewhere_after_the_yes_is_not_followed)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE, .meanwhile = swap_for_a_link};
+    AUTO(cay_files) files = open_asking(&person, false);
+
+    put_file("data/victim", "old");
+    put_file("data/a", "old");
+    ASSERT_CODE(write_x(files, "data/a"), CAY_E_CHANGED);
+    ASSERT_STR(get_file("data/victim"), "old");
+    ASSERT_STR(get_file("data/aside"), "old");
+}
+
+static void create_the_file(void)
+{
+    put_file("data/a", "somebody else's");
+}
+
+TEST(a_file_that_appears_after_the_yes_is_not_overwritten)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE, .meanwhile = create_the_file};
+    AUTO(cay_files) files = open_asking(&person, false);
+
+    ASSERT_CODE(write_x(files, "data/a"), CAY_E_CHANGED);
+    ASSERT_STR(get_file("data/a"), "somebody else's");
+}
+
+TEST(moves_and_copies_name_both_ends)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_files) files = open_asking(&person, false);
+
+    put_file("data/a", "x");
+    ASSERT_OK(cay_files_copy(files, "data/a", "data/b", NULL, &err));
+    ASSERT_STR(person.summary, "Copy data/a to data/b");
+    ASSERT_STR(person.other, "data/b");
+    ASSERT_OK(cay_files_move(files, "data/a", "data/c", NULL, &err));
+    ASSERT_STR(person.summary, "Move data/a to data/c");
+}
+
+TEST(a_pin_taken_earlier_holds_the_operation_to_what_was_seen)
+{
+    AUTO(cay_files) files = open_data();
+    struct cay_pin pin;
+    struct cay_write_options writing = {.size = sizeof writing, .pin = &pin};
+    struct cay_name_options naming = {.size = sizeof naming, .pin = &pin};
+
+    put_file("data/a", "one");
+    ASSERT_INT(symlink("a", scratch_path("data/link")), 0);
+    ASSERT_OK(cay_files_pin(files, "data/link", &pin, &err));
+    ASSERT_OK(cay_files_write(files, "data/link", "two", 3, &writing, &err));
+    ASSERT_CODE(cay_files_write(files, "data/link", "three", 5, &writing, &err),
+                CAY_E_CHANGED);
+    ASSERT_STR(get_file("data/a"), "two");
+    ASSERT_CODE(cay_files_delete(files, "data/link", &naming, &err), CAY_E_CHANGED);
+    ASSERT_OK(cay_files_pin(files, "data/link", &pin, &err));
+    ASSERT_OK(cay_files_delete(files, "data/link", &naming, &err));
+    ASSERT_OK(cay_files_pin(files, "data/new", &pin, &err));
+    ASSERT_OK(cay_files_write(files, "data/new", "x", 1, &writing, &err));
+}
+
+static cay_files *reentrant;
+
+static enum cay_verdict reads_itself(void *cookie, const struct cay_approval *request,
+                                     char note[CAY_NOTE_MAX])
+{
+    struct cay_page page;
+
+    (void)cookie;
+    (void)note;
+    if (cay_files_read(reentrant, request->path, NULL, &page, NULL) != CAY_OK)
+        return CAY_VERDICT_DENY;
+    cay_page_done(&page);
+    return CAY_VERDICT_APPROVE;
+}
+
+TEST(an_approver_may_use_the_handle_it_is_asked_by)
+{
+    AUTO(cay_policy) policy = NULL;
+    AUTO(cay_files) files = NULL;
+    static const char text[] = "paths: {data: {root: data, mode: rw}}";
+    const struct cay_files_options options = {.size = sizeof options,
+                                              .approver = reads_itself};
+
+    ASSERT_OK(cay_policy_parse(text, strlen(text), "x", scratch(), &policy, &err));
+    ASSERT_OK(cay_files_open(policy, &options, &files, &err));
+    reentrant = files;
+    put_file("data/a", "old");
+    ASSERT_OK(write_x(files, "data/a"));
+}

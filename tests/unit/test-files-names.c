@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "policies.h"
+
+/* "data" and "other" writable, "docs" read-only. */
+static cay_files *open_three(void)
+{
+    struct cay_mount mounts[3] = {CAY_MOUNT_INIT, CAY_MOUNT_INIT, CAY_MOUNT_INIT};
+
+    mounts[0].name = mounts[0].host = "data";
+    mounts[0].writable = true;
+    mounts[1].name = mounts[1].host = "other";
+    mounts[1].writable = true;
+    mounts[1].max_file_bytes = 8;
+    mounts[2].name = mounts[2].host = "docs";
+    return open_mounts(CAY_STYLE_PATHS, mounts, 3);
+}
+
+static int with_flags(int (*call)(cay_files *, const char *,
+                                  const struct cay_name_options *, struct cay_error *),
+                      cay_files *files, const char *path, unsigned flags)
+{
+    const struct cay_name_options options = {.size = sizeof options, .flags = flags};
+
+    return call(files, path, &options, &err);
+}
+
+static bool is_there(const char *name)
+{
+    struct stat st;
+
+    return lstat(scratch_path(name), &st) == 0;
+}
+
+TEST(delete_removes_a_file)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/a", "x");
+    ASSERT_OK(cay_files_delete(files, "data/a", NULL, &err));
+    ASSERT(!is_there("data/a"));
+    ASSERT_CODE(cay_files_delete(files, "data/a", NULL, &err), CAY_E_NOT_FOUND);
+}
+
+TEST(delete_acts_on_the_link_and_not_on_what_it_points_to)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/real", "x");
+    put_file("outside", "x");
+    ASSERT_INT(symlink("real", scratch_path("data/link")), 0);
+    ASSERT_INT(symlink("../outside", scratch_path("data/out")), 0);
+    ASSERT_OK(cay_files_delete(files, "data/link", NULL, &err));
+    ASSERT_OK(cay_files_delete(files, "data/out", NULL, &err));
+    ASSERT(is_there("data/real") && is_there("outside"));
+    ASSERT(!is_there("data/link") && !is_there("data/out"));
+}
+
+TEST(delete_takes_directories_only_when_asked_to)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/dir/sub/a", "x");
+    put_file("outside/keep", "x");
+    ASSERT_INT(symlink("../../outside", scratch_path("data/dir/link")), 0);
+    ASSERT_CODE(cay_files_delete(files, "data/dir", NULL, &err), CAY_E_NOT_A_FILE);
+    ASSERT_OK(with_flags(cay_files_delete, files, "data/dir", CAY_NAME_RECURSIVE));
+    ASSERT(!is_there("data/dir") && is_there("outside/keep"));
+}
+
+TEST(delete_needs_writing_and_spares_the_root)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("docs/a", "x");
+    ASSERT_CODE(cay_files_delete(files, "docs/a", NULL, &err), CAY_E_READ_ONLY);
+    ASSERT_CODE(with_flags(cay_files_delete, files, "data", CAY_NAME_RECURSIVE),
+                CAY_E_INVALID);
+    ASSERT_CODE(with_flags(cay_files_delete, files, "data/a", CAY_NAME_EXIST_OK),
+                CAY_E_UNSUPPORTED);
+}
+
+TEST(move_renames_and_makes_parents)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/a", "text");
+    ASSERT_OK(cay_files_move(files, "data/a", "data/x/y/b", NULL, &err));
+    ASSERT_STR(get_file("data/x/y/b"), "text");
+    ASSERT(!is_there("data/a"));
+}
+
+TEST(move_never_replaces)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/a", "A");
+    put_file("data/b", "B");
+    ASSERT_INT(symlink("nowhere", scratch_path("data/dangling")), 0);
+    ASSERT_CODE(cay_files_move(files, "data/a", "data/b", NULL, &err), CAY_E_EXISTS);
+    ASSERT_STR(err.subject, "data/b");
+    ASSERT_CODE(cay_files_move(files, "data/a", "data/dangling", NULL, &err),
+                CAY_E_EXISTS);
+    ASSERT_CODE(cay_files_move(files, "data/a", "data/a", NULL, &err), CAY_E_EXISTS);
+    ASSERT_STR(get_file("data/a"), "A");
+}
+
+TEST(move_moves_a_link_as_a_link)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/real", "x");
+    ASSERT_INT(symlink("real", scratch_path("data/link")), 0);
+    ASSERT_OK(cay_files_move(files, "data/link", "data/moved", NULL, &err));
+    ASSERT(is_there("data/real") && is_there("data/moved"));
+    ASSERT_CODE(cay_files_move(files, "data/moved", "other/moved", NULL, &err),
+                CAY_E_UNSUPPORTED);
+}
+
+TEST(move_needs_writing_at_both_ends)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("docs/a", "x");
+    put_file("data/a", "x");
+    ASSERT_CODE(cay_files_move(files, "docs/a", "data/b", NULL, &err), CAY_E_READ_ONLY);
+    ASSERT_CODE(cay_files_move(files, "data/a", "docs/b", NULL, &err), CAY_E_READ_ONLY);
+    ASSERT_CODE(cay_files_move(files, "data/none", "data/b", NULL, &err),
+                CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_files_move(files, "data", "data/b", NULL, &err), CAY_E_INVALID);
+}
+
+TEST(move_respects_the_destinations_size_rule)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/big", "123456789");
+    put_file("data/fits", "12345678");
+    ASSERT_CODE(cay_files_move(files, "data/big", "other/big", NULL, &err),
+                CAY_E_TOO_LARGE);
+    ASSERT_OK(cay_files_move(files, "data/fits", "other/x/fits", NULL, &err));
+    ASSERT_STR(get_file("other/x/fits"), "12345678");
+    ASSERT(is_there("data/big") && !is_there("data/fits"));
+}
+
+TEST(move_takes_directories_only_when_asked_to)
+{
+    AUTO(cay_files) files = open_three();
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_DIRECTORY};
+
+    put_file("data/dir/a", "x");
+    ASSERT_CODE(cay_files_move(files, "data/dir", "data/new", NULL, &err),
+                CAY_E_NOT_A_FILE);
+    ASSERT_OK(cay_files_move(files, "data/dir", "data/new", &options, &err));
+    ASSERT(is_there("data/new/a"));
+    ASSERT_CODE(cay_files_move(files, "data/new", "data/new/inside", &options, &err),
+                CAY_E_UNSUPPORTED);
+    ASSERT(is_there("data/new/a"));
+}
+
+TEST(a_failed_move_takes_its_new_directories_away)
+{
+    AUTO(cay_files) files = open_three();
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_DIRECTORY};
+
+    put_file("data/dir/a", "x");
+    ASSERT(cay_files_move(files, "data/dir", "data/dir/p/q/r", &options, &err) < 0);
+    ASSERT(!is_there("data/dir/p"));
+}
+
+TEST(copy_copies_content_mode_and_time)
+{
+    AUTO(cay_files) files = open_three();
+    const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 2000}};
+    struct stat st;
+
+    put_file("docs/a", "text");
+    ASSERT_INT(chmod(scratch_path("docs/a"), 0751), 0);
+    ASSERT_INT(utimensat(AT_FDCWD, scratch_path("docs/a"), times, 0), 0);
+    ASSERT_OK(cay_files_copy(files, "docs/a", "data/n/b", NULL, &err));
+    ASSERT_STR(get_file("data/n/b"), "text");
+    ASSERT_INT(stat(scratch_path("data/n/b"), &st), 0);
+    ASSERT_INT(st.st_mode & 07777, 0751);
+    ASSERT_INT(st.st_mtim.tv_sec, 2000);
+}
+
+TEST(copy_follows_links_inside_and_never_replaces)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/real", "text");
+    put_file("outside", "secret");
+    ASSERT_INT(symlink("real", scratch_path("data/link")), 0);
+    ASSERT_INT(symlink("../outside", scratch_path("data/out")), 0);
+    ASSERT_OK(cay_files_copy(files, "data/link", "data/copy", NULL, &err));
+    ASSERT_STR(get_file("data/copy"), "text");
+    ASSERT_CODE(cay_files_copy(files, "data/real", "data/copy", NULL, &err),
+                CAY_E_EXISTS);
+    ASSERT_CODE(cay_files_copy(files, "data/out", "data/c2", NULL, &err), CAY_E_OUTSIDE);
+    ASSERT_CODE(cay_files_copy(files, "data", "data/c3", NULL, &err), CAY_E_NOT_A_FILE);
+}
+
+TEST(copy_respects_the_rules_of_both_ends)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/big", "123456789");
+    ASSERT_CODE(cay_files_copy(files, "data/big", "other/big", NULL, &err),
+                CAY_E_TOO_LARGE);
+    ASSERT_CODE(cay_files_copy(files, "data/big", "docs/big", NULL, &err),
+                CAY_E_READ_ONLY);
+    ASSERT(!is_there("other/big"));
+}
+
+TEST(large_files_are_copied_whole)
+{
+    AUTO(cay_files) files = open_data();
+    enum { LEN = 3 << 20 };
+    AUTO_FREE char *text = malloc(LEN + 1);
+
+    for (size_t i = 0; i < LEN; i++)
+        text[i] = (char)('a' + i * 7 % 26);
+    text[LEN] = '\0';
+    put_file("data/a", text);
+    ASSERT_OK(cay_files_copy(files, "data/a", "data/b", NULL, &err));
+    const char *copy = get_file("data/b");
+    ASSERT_MEM(copy, strlen(copy), text, LEN);
+}
+
+TEST(mkdir_makes_parents_and_says_what_exists)
+{
+    AUTO(cay_files) files = open_three();
+
+    ASSERT_OK(cay_files_mkdir(files, "data/a/b/c", NULL, &err));
+    ASSERT(is_there("data/a/b/c"));
+    ASSERT_CODE(cay_files_mkdir(files, "data/a", NULL, &err), CAY_E_EXISTS);
+    ASSERT_OK(with_flags(cay_files_mkdir, files, "data/a", CAY_NAME_EXIST_OK));
+    put_file("data/file", "x");
+    ASSERT_CODE(with_flags(cay_files_mkdir, files, "data/file", CAY_NAME_EXIST_OK),
+                CAY_E_EXISTS);
+    ASSERT_CODE(with_flags(cay_files_mkdir, files, "data/no/x", CAY_NAME_NO_PARENTS),
+                CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_files_mkdir(files, "docs/x", NULL, &err), CAY_E_READ_ONLY);
+}
+
+TEST(stat_follows_links_inside_or_describes_them)
+{
+    AUTO(cay_files) files = open_three();
+    struct cay_stat st;
+
+    put_file("data/real", "1234");
+    ASSERT_INT(symlink("real", scratch_path("data/link")), 0);
+    ASSERT_INT(mkfifo(scratch_path("data/fifo"), 0600), 0);
+    ASSERT_OK(cay_files_stat(files, "data/link", false, &st, &err));
+    ASSERT_INT(st.type, CAY_TYPE_FILE);
+    ASSERT_INT(st.bytes, 4);
+    ASSERT_OK(cay_files_stat(files, "data/link", true, &st, &err));
+    ASSERT_INT(st.type, CAY_TYPE_LINK);
+    ASSERT_OK(cay_files_stat(files, "data/fifo", false, &st, &err));
+    ASSERT_INT(st.type, CAY_TYPE_OTHER);
+    ASSERT_OK(cay_files_stat(files, "data", false, &st, &err));
+    ASSERT_INT(st.type, CAY_TYPE_DIRECTORY);
+    ASSERT_CODE(cay_files_stat(files, "data/none", false, &st, &err), CAY_E_NOT_FOUND);
+}
+
+TEST(exists_says_yes_no_or_why_not)
+{
+    AUTO(cay_files) files = open_three();
+
+    put_file("data/a", "x");
+    ASSERT_INT(cay_files_exists(files, "data/a", &err), 1);
+    ASSERT_INT(cay_files_exists(files, "data/b", &err), 0);
+    ASSERT_INT(cay_files_exists(files, "data/a/b", &err), 0);
+    ASSERT_INT(cay_files_exists(files, "elsewhere", &err), CAY_E_OUTSIDE);
+}
