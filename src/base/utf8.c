@@ -30,12 +30,12 @@ static struct tally count(const unsigned char *data, size_t len)
 {
     struct tally tally = {.ascii = true};
     lanes lf = {0}, crlf = {0}, tails = {0}, high = {0}, crs = {0};
-    size_t i = 0;
+    const unsigned char *at = data, *end = data + len;
 
-    for (; i + LANES <= len; i += LANES) {
+    for (; end - at >= LANES; at += LANES) {
         lanes now, before;
-        memcpy(&now, data + i, LANES);
-        memcpy(&before, data + i - 1, LANES);
+        memcpy(&now, at, LANES);
+        memcpy(&before, at - 1, LANES);
         lanes is_lf = (lanes)(now == '\n');
         lf -= is_lf;
         crlf -= is_lf & (lanes)(before == '\r');
@@ -50,12 +50,12 @@ static struct tally count(const unsigned char *data, size_t len)
         tally.ascii = tally.ascii && high[lane] < 0x80;
         tally.has_cr = tally.has_cr || crs[lane];
     }
-    for (; i < len; i++) {
-        continuation += (data[i] & 0xC0) == 0x80;
-        tally.lf += data[i] == '\n';
-        tally.crlf += data[i] == '\n' && data[i - 1] == '\r';
-        tally.has_cr = tally.has_cr || data[i] == '\r';
-        tally.ascii = tally.ascii && data[i] < 0x80;
+    for (; at < end; at++) {
+        continuation += (*at & 0xC0) == 0x80;
+        tally.lf += *at == '\n';
+        tally.crlf += *at == '\n' && at[-1] == '\r';
+        tally.has_cr = tally.has_cr || *at == '\r';
+        tally.ascii = tally.ascii && *at < 0x80;
     }
     tally.starts = len - continuation;
     return tally;

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/output.h"
+
+static int cmd_help(char *const *argv);
+static int cmd_version(char *const *argv);
+
+static const struct command {
+    const char *name;
+    const char *help;
+    int (*run)(char *const *argv);
+} commands[] = {
+    {"files", "Touch files as a policy allows, and no others", cmd_files},
+    {"help", "Show this, or the help for a command", cmd_help},
+    {"version", "Print the version", cmd_version},
+};
+
+#define COMMAND_COUNT (sizeof commands / sizeof *commands)
+
+static int finish(struct output *output)
+{
+    struct cay_error err;
+    int rc = output_finish(output, &err);
+
+    output_close(output);
+    return rc ? output_error(&err, false) : 0;
+}
+
+static int show_help(void)
+{
+    struct output output;
+    struct cay_error err;
+
+    if (output_open(&output, &err))
+        return output_error(&err, false);
+    fputs("Usage: cay COMMAND [ARGUMENT]...\n"
+          "A place where AI agents touch files without harm.\n\n",
+          output.file);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        fprintf(output.file, "  %-8s %s\n", commands[i].name, commands[i].help);
+    fputs("\n"
+          "  cay files --config policy.yaml list\n"
+          "  cay files --config policy.yaml read notes/a.txt\n\n"
+          "cay COMMAND --help says more; the manual is cay(1).\n"
+          "An error ends with a status of its own: see cay-errors(7).\n",
+          output.file);
+    return finish(&output);
+}
+
+static int cmd_version(char *const *argv)
+{
+    struct output output;
+    struct cay_error err;
+
+    if (argv[0] && strcmp(argv[0], "--help") == 0)
+        return show_help();
+    if (argv[0]) {
+        cay_fail(&err, CAY_E_INVALID, 0, "cli.main", argv[0], "one argument too many",
+                 "usage: cay version");
+        return output_error(&err, false);
+    }
+    if (output_open(&output, &err))
+        return output_error(&err, false);
+    fprintf(output.file, "cay %s\n", cay_version());
+    return finish(&output);
+}
+
+static int run_command(const char *name, char *const *argv)
+{
+    struct cay_error err;
+
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argv);
+    const char *nearest =
+        options_nearest(name, &commands[0].name, sizeof *commands, COMMAND_COUNT);
+    if (nearest)
+        cay_fail(&err, CAY_E_INVALID, 0, "cli.main", name, "unknown command",
+                 "did you mean %s?", nearest);
+    else
+        cay_fail(&err, CAY_E_INVALID, 0, "cli.main", name,
+                 name[0] == '-' ? "unknown option" : "unknown command",
+                 "cay --help lists the commands");
+    return output_error(&err, options_want_json(argv));
+}
+
+static int cmd_help(char *const *argv)
+{
+    char help[] = "--help";
+    char *words[] = {argv[0] ? argv[1] : NULL, help, NULL};
+
+    if (!argv[0] || strcmp(argv[0], "help") == 0 || strcmp(argv[0], "--help") == 0)
+        return show_help();
+    return run_command(argv[0], words[0] ? words : words + 1);
+}
+
+/* With a standard descriptor closed, the next file opened would take its number and get
+ * what was meant for the user.  These make such reads and writes fail instead. */
+static void open_standard_fds(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            /* allow: cloexec it is to be inherited like any standard descriptor */
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+int main(int argc, char **argv)
+{
+    /* Like any filter: when nobody reads on, end without a word, whatever we inherited.
+     */
+    struct sigaction quiet_end = {.sa_handler = SIG_DFL};
+
+    open_standard_fds();
+    sigaction(SIGPIPE, &quiet_end, NULL);
+    setvbuf(stderr, NULL, _IOLBF, 4096);
+
+    if (argc < 2) {
+        struct cay_error err;
+        cay_fail(&err, CAY_E_INVALID, 0, "cli.main", "cay", "a command is missing",
+                 "cay --help lists the commands");
+        return output_error(&err, false);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return show_help();
+    if (strcmp(argv[1], "--version") == 0)
+        return cmd_version(argv + 2);
+    return run_command(argv[1], argv + 2);
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define NAME_MAX_LEN 32 /* of options and subcommands */
+
+/* The command line, one word or option at a time. */
+struct cursor {
+    const struct grammar *grammar;
+    uint32_t takers; /* only options for these are known */
+    char *const *next;
+    const char *cluster; /* rest of "-abc" */
+    bool options_ended;
+};
+
+struct token {
+    const struct option_rule *rule; /* NULL: a word, or an option that is not known */
+    const char *word;               /* as written; of a cluster the whole cluster */
+    const char *value;              /* of an option that takes one; NULL if missing */
+    bool is_option;
+    bool has_excess; /* "--flag=value" */
+};
+
+static const struct option_rule *find_long(const struct cursor *cursor, const char *name,
+                                           size_t len)
+{
+    const struct grammar *grammar = cursor->grammar;
+
+    for (size_t i = 0; i < grammar->option_count; i++)
+        if ((grammar->options[i].takers & cursor->takers) &&
+            strlen(grammar->options[i].name) == len &&
+            memcmp(grammar->options[i].name, name, len) == 0)
+            return &grammar->options[i];
+    return NULL;
+}
+
+static const struct option_rule *find_letter(const struct cursor *cursor, char letter)
+{
+    const struct grammar *grammar = cursor->grammar;
+
+    for (size_t i = 0; i < grammar->option_count; i++)
+        if ((grammar->options[i].takers & cursor->takers) &&
+            grammar->options[i].letter == letter)
+            return &grammar->options[i];
+    return NULL;
+}
+
+static void next_letter(struct cursor *cursor, struct token *token)
+{
+    token->rule = find_letter(cursor, *cursor->cluster++);
+    token->is_option = true;
+    if (token->rule && token->rule->kind != OPTION_FLAG) {
+        token->value = *cursor->cluster ? cursor->cluster : *cursor->next;
+        if (!*cursor->cluster && *cursor->next)
+            cursor->next++;
+        cursor->cluster = NULL;
+    } else if (!*cursor->cluster) {
+        cursor->cluster = NULL;
+    }
+}
+
+static void next_long(struct cursor *cursor, struct token *token)
+{
+    const char *name = token->word + 2;
+    size_t len = strcspn(name, "=");
+
+    token->rule = find_long(cursor, name, len);
+    token->is_option = true;
+    if (!token->rule)
+        return;
+    if (token->rule->kind == OPTION_FLAG)
+        token->has_excess = name[len] == '=';
+    else if (name[len] == '=')
+        token->value = name + len + 1;
+    else if (*cursor->next)
+        token->value = *cursor->next++;
+}
+
+static bool next_token(struct cursor *cursor, struct token *token)
+{
+    if (cursor->cluster) {
+        *token = (struct token){.word = cursor->next[-1]};
+        next_letter(cursor, token);
+        return true;
+    }
+    if (!*cursor->next)
+        return false;
+    *token = (struct token){.word = *cursor->next++};
+    if (cursor->options_ended || token->word[0] != '-' || token->word[1] == '\0')
+        return true;
+    if (strcmp(token->word, "--") == 0) {
+        cursor->options_ended = true;
+        return next_token(cursor, token);
+    }
+    if (token->word[1] == '-') {
+        next_long(cursor, token);
+    } else {
+        cursor->cluster = token->word + 1;
+        next_letter(cursor, token);
+    }
+    return true;
+}
+
+/* Edits (insert, remove, replace) that turn one name into the other. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NAME_MAX_LEN + 1], a_len = strlen(a), b_len = strlen(b);
+
+    if (a_len > NAME_MAX_LEN || b_len > NAME_MAX_LEN)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= b_len; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_len; i++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b_len; j++) {
+            size_t best = corner + (a[i - 1] != b[j - 1]);
+            corner = row[j];
+            best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            row[j] = best < corner + 1 ? best : corner + 1;
+        }
+    }
+    return row[b_len];
+}
+
+const char *options_nearest(const char *word, const void *names, size_t stride,
+                            size_t count)
+{
+    const char *nearest = NULL;
+    size_t len = strlen(word), least = 3; /* two edits at most */
+
+    for (size_t i = 0; i < count; i++) {
+        const char *name;
+        memcpy(&name, (const char *)names + i * stride, sizeof name);
+        bool is_beginning = len > 2 && strncmp(name, word, len) == 0;
+        size_t steps = is_beginning ? 1 : distance(word, name);
+        if (steps < least && steps < len) {
+            least = steps;
+            nearest = name;
+        }
+    }
+    return nearest;
+}
+
+static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
+                               const struct token *token, struct cay_error *err)
+{
+    const char *known[64];
+    char name[NAME_MAX_LEN + 1];
+    size_t count = 0, len = strcspn(token->word, "=");
+
+    for (size_t i = 0; i < grammar->option_count; i++)
+        if ((grammar->options[i].takers & takers) && count < 64)
+            known[count++] = grammar->options[i].name;
+    const char *nearest = NULL;
+    if (strncmp(token->word, "--", 2) == 0 && len - 2 <= NAME_MAX_LEN) {
+        memcpy(name, token->word + 2, len - 2);
+        name[len - 2] = '\0';
+        nearest = options_nearest(name, known, sizeof *known, count);
+    }
+    if (nearest)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word,
+                        "unknown option", "did you mean --%s?", nearest);
+    return cay_fail(
+        err, CAY_E_INVALID, 0, "cli.options", token->word, "unknown option",
+        "%s --help lists the options; put -- before a name that starts with a "
+        "dash",
+        grammar->program);
+}
+
+static int fail_value(const struct token *token, const char *message,
+                      struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word, message,
+                    "write --%s %s", token->rule->name, token->rule->value);
+}
+
+static int take_number(const struct token *token, struct option_number *ret_number,
+                       struct cay_error *err)
+{
+    char *end;
+
+    errno = 0;
+    unsigned long long value = strtoull(token->value, &end, 10);
+    if (errno || *end || token->value[0] < '0' || token->value[0] > '9')
+        return fail_value(token, "the value is not a whole number from 0", err);
+    *ret_number = (struct option_number){.value = value, .given = true};
+    return CAY_OK;
+}
+
+static int take_choice(const struct token *token, int *ret_choice, struct cay_error *err)
+{
+    const char *choice = token->rule->value;
+
+    for (int i = 0; *choice; i++) {
+        size_t len = strcspn(choice, "|");
+        if (strlen(token->value) == len && memcmp(choice, token->value, len) == 0) {
+            *ret_choice = i;
+            return CAY_OK;
+        }
+        choice += len + (choice[len] == '|');
+    }
+    return fail_value(token, "the value is none of the choices", err);
+}
+
+static int take_option(const struct token *token, void *values, struct command_line *line,
+                       struct cay_error *err)
+{
+    void *field = (char *)values + token->rule->field;
+    struct option_list *list = field;
+
+    if (token->has_excess)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word,
+                        "this option takes no value", "write --%s", token->rule->name);
+    if (token->rule->kind != OPTION_FLAG && !token->value)
+        return fail_value(token, "the value is missing", err);
+
+    switch (token->rule->kind) {
+    case OPTION_FLAG:
+        *(bool *)field = true;
+        return CAY_OK;
+    case OPTION_TEXT:
+        *(const char **)field = token->value;
+        return CAY_OK;
+    case OPTION_NUMBER:
+        return take_number(token, field, err);
+    case OPTION_CHOICE:
+        return take_choice(token, field, err);
+    case OPTION_LIST:
+        if (!list->items)
+            list->items = line->items;
+        list->items[list->count++] = token->value;
+        return CAY_OK;
+    }
+    return CAY_OK;
+}
+
+static int find_subcommand(struct cursor cursor, const struct subcommand **ret_subcommand,
+                           struct cay_error *err)
+{
+    const struct grammar *grammar = cursor.grammar;
+    struct token token;
+
+    *ret_subcommand = NULL;
+    do
+        if (!next_token(&cursor, &token))
+            return CAY_OK;
+    while (token.is_option);
+
+    for (size_t i = 0; i < grammar->subcommand_count; i++)
+        if (strcmp(token.word, grammar->subcommands[i].name) == 0) {
+            *ret_subcommand = &grammar->subcommands[i];
+            return CAY_OK;
+        }
+    const char *nearest =
+        options_nearest(token.word, &grammar->subcommands[0].name,
+                        sizeof *grammar->subcommands, grammar->subcommand_count);
+    if (nearest)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token.word,
+                        "unknown command", "did you mean %s?", nearest);
+    return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token.word, "unknown command",
+                    "%s --help lists the commands", grammar->program);
+}
+
+int options_parse(const struct grammar *grammar, char *const *argv, void *values,
+                  struct command_line *ret_line, struct cay_error *err)
+{
+    struct cursor cursor = {.grammar = grammar, .takers = UINT32_MAX, .next = argv};
+    struct command_line line = {0};
+    struct token token;
+    size_t room = 1;
+    bool seen_subcommand = false;
+
+    int rc = find_subcommand(cursor, &line.subcommand, err);
+    if (rc)
+        return rc;
+    if (line.subcommand)
+        cursor.takers = UINT32_C(1) << (line.subcommand - grammar->subcommands);
+
+    while (argv[room - 1])
+        room++;
+    line.arguments = calloc(room, sizeof *line.arguments);
+    line.items = calloc(room, sizeof *line.items);
+    if (!line.arguments || !line.items)
+        rc = cay_fail_memory(err, "cli.options");
+    while (!rc && next_token(&cursor, &token)) {
+        if (token.rule)
+            rc = take_option(&token, values, &line, err);
+        else if (token.is_option)
+            rc = fail_unknown_option(grammar, cursor.takers, &token, err);
+        else if (seen_subcommand)
+            line.arguments[line.count++] = token.word;
+        seen_subcommand = seen_subcommand || !token.is_option;
+    }
+    if (rc)
+        options_done(&line);
+    *ret_line = line;
+    return rc;
+}
+
+void options_done(struct command_line *line)
+{
+    free(line->arguments);
+    free(line->items);
+    *line = (struct command_line){0};
+}
+
+int options_check(const struct grammar *grammar, const struct command_line *line,
+                  struct cay_error *err)
+{
+    const struct subcommand *subcommand = line->subcommand;
+
+    if (!subcommand)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.options", grammar->program,
+                        "a command is missing", "%s --help lists the commands",
+                        grammar->program);
+    if (line->count > subcommand->most)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.options",
+                        line->arguments[subcommand->most], "one argument too many",
+                        "usage: %s %s %s", grammar->program, subcommand->name,
+                        subcommand->arguments);
+    if (line->count < subcommand->least)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.options", subcommand->name,
+                        "an argument is missing", "usage: %s %s %s", grammar->program,
+                        subcommand->name, subcommand->arguments);
+    return CAY_OK;
+}
+
+bool options_want_json(char *const *argv)
+{
+    for (; *argv && strcmp(*argv, "--") != 0; argv++)
+        if (strcmp(*argv, "-ojson") == 0 || strcmp(*argv, "--output=json") == 0 ||
+            ((strcmp(*argv, "-o") == 0 || strcmp(*argv, "--output") == 0) && argv[1] &&
+             strcmp(argv[1], "json") == 0))
+            return true;
+    return false;
+}
+
+static void help_option(FILE *file, const struct option_rule *rule)
+{
+    char left[64];
+
+    snprintf(left, sizeof left, "%s%c%s--%s%s%s", rule->letter ? "-" : " ",
+             rule->letter ? rule->letter : ' ', rule->letter ? ", " : "  ", rule->name,
+             rule->value ? " " : "", rule->value ? rule->value : "");
+    fprintf(file, "  %-26s %s\n", left, rule->help);
+}
+
+void options_help(FILE *file, const struct grammar *grammar,
+                  const struct subcommand *subcommand)
+{
+    if (subcommand) {
+        fprintf(file, "Usage: %s %s [OPTION]... %s\n%s.\n\n", grammar->program,
+                subcommand->name, subcommand->arguments, subcommand->help);
+    } else {
+        for (size_t i = 0; i < grammar->subcommand_count; i++)
+            fprintf(file, "  %-8s %-20s %s\n", grammar->subcommands[i].name,
+                    grammar->subcommands[i].arguments, grammar->subcommands[i].help);
+        fprintf(file, "\n");
+    }
+    for (size_t i = 0; i < grammar->option_count; i++) {
+        const struct option_rule *rule = &grammar->options[i];
+        bool is_common = rule->takers == UINT32_MAX;
+        bool is_own =
+            subcommand && (rule->takers >> (subcommand - grammar->subcommands) & 1);
+        if (subcommand ? is_own && !is_common : is_common)
+            help_option(file, rule);
+    }
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "cay/error.h"
+
+/* The words after a command that has subcommands: one of those, its arguments, and
+ * options anywhere among them until "--".  An option is for some of the subcommands, and
+ * may mean different things to different ones. */
+
+struct option_number { /* OPTION_NUMBER */
+    uint64_t value;
+    bool given;
+};
+
+struct option_list { /* OPTION_LIST: may be given many times */
+    const char **items;
+    size_t count;
+};
+
+enum option_kind {
+    OPTION_FLAG,   /* bool */
+    OPTION_TEXT,   /* const char * */
+    OPTION_NUMBER, /* struct option_number */
+    OPTION_CHOICE, /* int: which of the words in `value`, "text|json" */
+    OPTION_LIST    /* struct option_list */
+};
+
+struct option_rule {
+    const char *name;
+    char letter; /* or 0 */
+    enum option_kind kind;
+    uint32_t takers;   /* bit N: subcommand N takes it */
+    size_t field;      /* where its value goes in the caller's struct */
+    const char *value; /* what help calls the value */
+    const char *help;
+};
+
+struct subcommand {
+    const char *name;
+    const char *arguments; /* as in the usage line: "REGEX [PATH]" */
+    const char *help;
+    unsigned least, most; /* arguments */
+};
+
+struct grammar {
+    const char *program; /* "cay files" */
+    const struct subcommand *subcommands;
+    size_t subcommand_count;
+    const struct option_rule *options;
+    size_t option_count;
+};
+
+/* options_done() frees it, and the items of lists. */
+struct command_line {
+    const struct subcommand *subcommand; /* NULL if there was none */
+    const char **arguments;
+    unsigned count;
+    const char **items; /* of the one OPTION_LIST that a grammar may have */
+};
+void options_done(struct command_line *line);
+
+/* Fills the fields of `values`, which the caller has zeroed.  CAY_E_INVALID names the
+ * word that is wrong and the nearest right one.  The number of arguments is left to
+ * options_check(), so that help can be asked for without them. */
+int options_parse(const struct grammar *grammar, char *const *argv, void *values,
+                  struct command_line *ret_line, struct cay_error *err);
+int options_check(const struct grammar *grammar, const struct command_line *line,
+                  struct cay_error *err);
+
+/* Whether the words ask for `-o json`, as far as they can be understood. */
+bool options_want_json(char *const *argv);
+
+/* All subcommands and the options common to them; or one subcommand and its own. */
+void options_help(FILE *file, const struct grammar *grammar,
+                  const struct subcommand *subcommand);
+
+/* A name among `count` that may have been meant, or NULL.  `names` points at the first;
+ * the next are `stride` bytes apart. */
+const char *options_nearest(const char *word, const void *names, size_t stride,
+                            size_t count);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library works through a whole transfer in one call, so progress is shown by a timer
+ * signal, from the kernel's own count of what this process has moved (/proc/self/io).
+ * Only async-signal-safe functions are called in the handler. */
+#include "cli/progress.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static struct {
+    const char *what;
+    const char *field;
+    uint64_t start;
+    volatile sig_atomic_t is_shown;
+    bool is_running;
+} progress;
+
+/* The number after `field` in /proc/self/io; 0 if it cannot be had. */
+static uint64_t count_bytes(const char *field)
+{
+    char text[512];
+    uint64_t value = 0;
+    int fd = open("/proc/self/io", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return 0;
+    ssize_t len = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[len < 0 ? 0 : len] = '\0';
+    const char *p = strstr(text, field);
+    for (p = p ? p + strlen(field) : ""; *p >= '0' && *p <= '9'; p++)
+        value = value * 10 + (uint64_t)(*p - '0');
+    return value;
+}
+
+static char *add(char *end, const char *text)
+{
+    size_t len = strlen(text);
+
+    memcpy(end, text, len);
+    return end + len;
+}
+
+static void show(int signal_number)
+{
+    int saved = errno;
+    char line[128], digits[24] = "", *digit = digits + sizeof digits - 1;
+    uint64_t mib = (count_bytes(progress.field) - progress.start) >> 20;
+
+    (void)signal_number;
+    do
+        *--digit = (char)('0' + mib % 10);
+    while (mib /= 10);
+    char *end = add(line, "\r");
+    end = add(end, progress.what);
+    end = add(end, ": ");
+    end = add(end, digit);
+    end = add(end, " MiB\033[K");
+    ssize_t written = write(STDERR_FILENO, line, (size_t)(end - line));
+    (void)written;
+    progress.is_shown = 1;
+    errno = saved;
+}
+
+void progress_start(const char *what, enum progress_counter counter)
+{
+    struct sigaction action = {.sa_handler = show, .sa_flags = SA_RESTART};
+
+    if (!isatty(STDERR_FILENO) || sigaction(SIGALRM, &action, NULL) < 0)
+        return;
+    progress.what = what;
+    progress.field = counter == PROGRESS_READ ? "rchar: " : "wchar: ";
+    progress.start = count_bytes(progress.field);
+    progress.is_running = true;
+    progress_resume();
+}
+
+void progress_stop(void)
+{
+    progress_pause();
+    progress.is_running = false;
+}
+
+void progress_pause(void)
+{
+    if (!progress.is_running)
+        return;
+    setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_sec = 0}, NULL);
+    if (progress.is_shown && write(STDERR_FILENO, "\r\033[K", 4) > 0)
+        progress.is_shown = 0;
+}
+
+void progress_resume(void)
+{
+    struct itimerval every = {.it_value.tv_sec = 1, .it_interval.tv_usec = 250000};
+
+    if (progress.is_running)
+        setitimer(ITIMER_REAL, &every, NULL);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_PROGRESS_H
+#define CLI_PROGRESS_H
+
+enum progress_counter { PROGRESS_READ, PROGRESS_WRITTEN };
+
+/* From the second after this call on, a terminal on standard error shows how many bytes
+ * this process has read or written since: "Importing: 12 MiB".  Nothing happens where
+ * standard error is not a terminal.  `what` must live until progress_stop(), which wipes
+ * the line again. */
+void progress_start(const char *what, enum progress_counter counter);
+void progress_stop(void);
+
+/* Around a question on the terminal.  Fine also when nothing is in progress. */
+void progress_pause(void);
+void progress_resume(void);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/show.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "json/json.h"
+
+static bool is_harmless(uint32_t code)
+{
+    if (code < 0x20 || (code >= 0x7F && code < 0xA0))
+        return code == '\t';
+    return code != 0x061C && !(code >= 0x200E && code <= 0x200F) &&
+           !(code >= 0x2028 && code <= 0x202E) && !(code >= 0x2066 && code <= 0x2069);
+}
+
+void show_text(FILE *file, const char *text, size_t len, size_t limit)
+{
+    for (size_t i = 0; i < len; limit--) {
+        uint32_t code = 0;
+        size_t size = json_character(text + i, len - i, &code);
+
+        if (limit == 0) {
+            fputs("...", file);
+            return;
+        }
+        if (size == 0)
+            fprintf(file, "\\x%02x", (unsigned char)text[i]);
+        else if (is_harmless(code))
+            fwrite(text + i, 1, size, file);
+        else if (code == '\n' || code == '\r')
+            fputs(code == '\n' ? "\\n" : "\\r", file);
+        else
+            fprintf(file, code < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)code);
+        i += size ? size : 1;
+    }
+}
+
+void show_name(FILE *file, const char *name)
+{
+    show_text(file, name, strlen(name), SIZE_MAX);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "json/json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+#define DEPTH_MAX 64
+
+void json_to_buf(struct json *json, struct buf *buf)
+{
+    *json = (struct json){.buf = buf};
+}
+
+void json_to_file(struct json *json, FILE *file)
+{
+    *json = (struct json){.file = file};
+}
+
+static void put(struct json *json, const void *data, size_t len)
+{
+    if (json->failed)
+        return;
+    json->failed = json->buf ? !buf_append(json->buf, data, len)
+                             : len > 0 && fwrite(data, 1, len, json->file) != len;
+}
+
+static bool in_object(const struct json *json)
+{
+    return json->depth > 0 && (json->objects >> (json->depth - 1) & 1);
+}
+
+/* Whatever must stand before a value; fails where none may be. */
+static void begin_value(struct json *json)
+{
+    if (in_object(json) ? !json->has_key : json->depth == 0 && json->comma)
+        json->failed = true;
+    if (!in_object(json) && json->comma)
+        put(json, ",", 1);
+    json->has_key = false;
+    json->comma = true;
+}
+
+static void open_level(struct json *json, bool is_object)
+{
+    begin_value(json);
+    if (json->depth == DEPTH_MAX) {
+        json->failed = true;
+        return;
+    }
+    put(json, is_object ? "{" : "[", 1);
+    json->objects &= ~(UINT64_C(1) << json->depth);
+    json->objects |= (uint64_t)is_object << json->depth;
+    json->depth++;
+    json->comma = false;
+}
+
+void json_put_object(struct json *json)
+{
+    open_level(json, true);
+}
+
+void json_put_array(struct json *json)
+{
+    open_level(json, false);
+}
+
+void json_put_end(struct json *json)
+{
+    if (json->depth == 0 || json->has_key) {
+        json->failed = true;
+        return;
+    }
+    put(json, in_object(json) ? "}" : "]", 1);
+    json->depth--;
+    json->comma = true;
+}
+
+size_t json_character(const char *text, size_t len, uint32_t *ret_code)
+{
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *p = (const unsigned char *)text;
+
+    if (len == 0)
+        return 0;
+    *ret_code = p[0];
+    if (p[0] < 0x80)
+        return 1;
+    size_t size = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
+    if (p[0] < 0xC2 || p[0] > 0xF4 || size > len)
+        return 0;
+
+    uint32_t code = p[0] & (0x7Fu >> size);
+    for (size_t i = 1; i < size; i++) {
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+        code = code << 6 | (p[i] & 0x3F);
+    }
+    if (code < smallest[size] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
+        return 0;
+    *ret_code = code;
+    return size;
+}
+
+static void put_escape(struct json *json, uint32_t unit)
+{
+    static const char digits[] = "0123456789abcdef";
+    static const char from[] = "\"\\\n\t\r\b\f", to[] = "\"\\ntrbf";
+    const char *known = unit < 0x80 && unit ? strchr(from, (int)unit) : NULL;
+
+    if (known) {
+        put(json, (char[]){'\\', to[known - from]}, 2);
+        return;
+    }
+    put(json,
+        (char[]){'\\', 'u', digits[unit >> 12 & 15], digits[unit >> 8 & 15],
+                 digits[unit >> 4 & 15], digits[unit & 15]},
+        6);
+}
+
+static void put_string(struct json *json, const char *text, size_t len)
+{
+    size_t plain = 0; /* start of the run that is written as it is */
+
+    put(json, "\"", 1);
+    for (size_t i = 0; i < len;) {
+        uint32_t code = 0;
+        size_t size = json_character(text + i, len - i, &code);
+        bool is_plain = size > 1 ? code >= 0xA0
+                                 : size == 1 && code >= 0x20 && code < 0x7F &&
+                                       code != '"' && code != '\\';
+        if (!is_plain) {
+            put(json, text + plain, i - plain);
+            put_escape(json, size ? code : 0xDC00u | (unsigned char)text[i]);
+            plain = i + (size ? size : 1);
+        }
+        i += size ? size : 1;
+    }
+    put(json, text + plain, len - plain);
+    put(json, "\"", 1);
+}
+
+void json_put_key(struct json *json, const char *key)
+{
+    if (!in_object(json) || json->has_key)
+        json->failed = true;
+    if (json->comma)
+        put(json, ",", 1);
+    put_string(json, key, strlen(key));
+    put(json, ":", 1);
+    json->has_key = true;
+}
+
+void json_put_bytes(struct json *json, const void *bytes, size_t len)
+{
+    begin_value(json);
+    put_string(json, bytes, len);
+}
+
+void json_put_text(struct json *json, const char *text)
+{
+    if (text)
+        json_put_bytes(json, text, strlen(text));
+    else
+        json_put_null(json);
+}
+
+void json_put_int(struct json *json, int64_t value)
+{
+    char text[24];
+
+    begin_value(json);
+    put(json, text, (size_t)snprintf(text, sizeof text, "%" PRId64, value));
+}
+
+void json_put_uint(struct json *json, uint64_t value)
+{
+    char text[24];
+
+    begin_value(json);
+    put(json, text, (size_t)snprintf(text, sizeof text, "%" PRIu64, value));
+}
+
+void json_put_bool(struct json *json, bool value)
+{
+    begin_value(json);
+    put(json, value ? "true" : "false", value ? 4 : 5);
+}
+
+void json_put_null(struct json *json)
+{
+    begin_value(json);
+    put(json, "null", 4);
+}
+
+void json_set_text(struct json *json, const char *key, const char *text)
+{
+    json_put_key(json, key);
+    json_put_text(json, text);
+}
+
+void json_set_int(struct json *json, const char *key, int64_t value)
+{
+    json_put_key(json, key);
+    json_put_int(json, value);
+}
+
+void json_set_uint(struct json *json, const char *key, uint64_t value)
+{
+    json_put_key(json, key);
+    json_put_uint(json, value);
+}
+
+void json_set_bool(struct json *json, const char *key, bool value)
+{
+    json_put_key(json, key);
+    json_put_bool(json, value);
+}
+
+bool json_finish(struct json *json)
+{
+    if (json->depth > 0 || !json->comma)
+        json->failed = true;
+    return !json->failed;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef JSON_JSON_H
+#define JSON_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct buf;
+
+/* A JSON document written as it is made: nothing is held back and nothing is allocated.
+ * Commas, colons and nesting come by themselves; what would not be JSON (a value without
+ * its key, an end without its beginning, more than 64 levels) makes the document fail
+ * instead of going out wrong.  After a failure nothing more is written, so a caller may
+ * check once, with json_finish().  (jansson, which reads JSON for us, has taken the
+ * plain names json_object() and the like.) */
+struct json {
+    FILE *file; /* one of the two is set */
+    struct buf *buf;
+    uint64_t objects; /* bit N: level N is an object, not an array */
+    unsigned depth;
+    bool comma;   /* a value was written at this level */
+    bool has_key; /* in an object: the value for a key comes next */
+    bool failed;
+};
+
+void json_to_buf(struct json *json, struct buf *buf);
+void json_to_file(struct json *json, FILE *file);
+
+void json_put_object(struct json *json);
+void json_put_array(struct json *json);
+void json_put_end(struct json *json); /* of the innermost object or array */
+
+void json_put_key(struct json *json, const char *key);
+
+/* Any bytes.  What is not UTF-8 is written byte by byte as \udc80 to \udcff, which Python
+ * turns back by encode("utf-8", "surrogateescape"); control characters are escaped, those
+ * above 0x7e too, so that the text is safe to show. */
+void json_put_bytes(struct json *json, const void *bytes, size_t len);
+void json_put_text(struct json *json, const char *text); /* NULL is null */
+void json_put_int(struct json *json, int64_t value);
+void json_put_uint(struct json *json, uint64_t value);
+void json_put_bool(struct json *json, bool value);
+void json_put_null(struct json *json);
+
+/* A key and its value. */
+void json_set_text(struct json *json, const char *key, const char *text);
+void json_set_int(struct json *json, const char *key, int64_t value);
+void json_set_uint(struct json *json, const char *key, uint64_t value);
+void json_set_bool(struct json *json, const char *key, bool value);
+
+/* True if exactly one complete value was written and none of it failed. */
+bool json_finish(struct json *json);
+
+/* Length in bytes and code point of the UTF-8 character at `text`; 0 if there is none. */
+size_t json_character(const char *text, size_t len, uint32_t *ret_code);
+
+#endif

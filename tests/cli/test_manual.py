@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manual pages and completions say what the command does."""
+
+import os
+import re
+import subprocess
+
+import pytest
+from conftest import CAY, PATIENCE, ROOT
+from test_options import COMMANDS
+
+DOCS = ROOT / "docs"
+COMPLETIONS = ROOT / "data" / "completions"
+
+
+def page(name):
+    return (DOCS / name).read_text()
+
+
+def blocks(text):
+    """The literal blocks of a page as they are shown: scdoc takes a backslash away."""
+    return [re.sub(r"\\(.)", r"\1", block)
+            for block in re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)]
+
+
+def transcripts(block):
+    """(command, expected output) for each "$ " of a block; "> " continues a command."""
+    found = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append([line[2:] + "\n", ""])
+        elif line.startswith("> ") and found[-1][1] == "":
+            found[-1][0] += line[2:] + "\n"
+        else:
+            found[-1][1] += line + "\n"
+    return found
+
+
+def files_options():
+    """Every option that any help of `cay files` names."""
+    helps = [["files", "--help"]] + [["files", command, "--help"] for command in COMMANDS]
+    texts = [subprocess.run([CAY, *words], capture_output=True, text=True, timeout=PATIENCE,
+                            check=True).stdout for words in helps]
+    return {option for text in texts for option in re.findall(r"^  .*?(--[a-z-]+)", text, re.M)}
+
+
+def test_the_examples_of_the_manual_do_what_it_says(tmp_path):
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    (binaries / "cay").symlink_to(os.path.abspath(CAY))
+    home = tmp_path / "home"
+    home.mkdir()
+    environ = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}
+    ran = 0
+    for block in blocks(page("cay-files.1.scd").split("# EXAMPLES")[1]):
+        for command, expected in transcripts(block):
+            done = subprocess.run(["bash", "-c", command], cwd=home, env=environ, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  timeout=PATIENCE, check=False)
+            assert done.stdout == expected, command
+            ran += 1
+    assert ran >= 12
+
+
+def test_the_policies_of_the_manual_can_be_loaded(world):
+    for name in ("src", "out", "etc", "manual", "work"):
+        (world.base / name).mkdir(exist_ok=True)
+    policies = [block for block in blocks(page("cay-policy.5.scd")) if not block.startswith("cay:")]
+    assert len(policies) == 5
+    for number, text in enumerate(policies):
+        text = text.replace("/srv/notes", "notes")
+        world.put(f"policy{number}.yaml", text)
+        assert world.ok("roots", config=f"policy{number}.yaml").out
+
+
+def test_the_error_in_the_policy_page_is_the_real_one(world):
+    told = next(block for block in blocks(page("cay-policy.5.scd")) if block.startswith("cay:"))
+    world.put("policy.yaml", "paths:\n  docs:\n    mode: xx\n    root: docs\n")
+    assert world.fails(2, "roots", config="policy.yaml") + "\n" == told
+
+
+def test_the_manual_has_every_command_and_option():
+    text = page("cay-files.1.scd")
+    for command in COMMANDS:
+        assert re.search(rf"^\*{command}\*", text, re.M), command
+    for option in files_options():
+        assert f"*{option}*" in text, option
+    for option in re.findall(r"\*(--[a-z-]+)", text):
+        assert option in files_options(), option
+
+
+@pytest.mark.parametrize("name", ["cay.1.scd", "cay-files.1.scd", "cay-policy.5.scd"])
+def test_the_pages_are_well_formed(name):
+    done = subprocess.run(["scdoc"], input=page(name), capture_output=True, text=True,
+                          timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def complete_in_bash(words, path):
+    script = (f"source {COMPLETIONS / 'cay.bash'}; compopt() {{ :; }}; COMP_WORDS=(\"$@\"); "
+              "COMP_CWORD=$(($# - 1)); _cay; printf '%s\\n' \"${COMPREPLY[@]}\"")
+    done = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True,
+                          env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"},
+                          timeout=PATIENCE, check=False)
+    assert done.stderr == ""
+    return done.stdout.split("\n")[:-1]
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "cay").symlink_to(os.path.abspath(CAY))
+    return tmp_path / "bin"
+
+
+def test_bash_completes_commands_options_and_values(path):
+    assert complete_in_bash(["cay", "fi"], path) == ["files"]
+    assert complete_in_bash(["cay", "files", "gl"], path) == ["glob"]
+    assert complete_in_bash(["cay", "files", "read", "--of"], path) == ["--offset"]
+    assert complete_in_bash(["cay", "files", "read", "--conf"], path) == ["--config"]
+    assert complete_in_bash(["cay", "files", "-o", "j"], path) == ["json"]
+    assert complete_in_bash(["cay", "files", "--approve", ""], path) == ["ask", "yes", "no"]
+
+
+def test_bash_completes_paths_of_the_policy(world, path):
+    world.put("docs/with space", "x")
+    world.put("docs/sub/a", "x")
+    start = ["cay", "files", "--config", str(world.config), "read"]
+    assert complete_in_bash([*start, "do"], path) == ["docs"]
+    assert complete_in_bash([*start, "docs/"], path) == ["docs/sub", "docs/with space"]
+    assert complete_in_bash([*start, "docs/w"], path) == ["docs/with space"]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: options anywhere, help that fits a screen, errors that help."""
+
+import re
+import subprocess
+
+import pytest
+from conftest import CAY, PATIENCE
+
+COMMANDS = ("resolve explain roots read stat exists list glob grep write append edit delete move "
+            "copy mkdir export import").split()
+
+
+def run(*words):
+    done = subprocess.run([CAY, *words], capture_output=True, text=True, timeout=PATIENCE,
+                          check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def fits(text, rows):
+    return len(text.splitlines()) <= rows and all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_options_stand_before_and_after_the_command(world):
+    world.put("docs/a", "abc")
+    for words in (["-o", "json", "--max", "1", "read", "docs/a"],
+                  ["read", "docs/a", "--max=1", "--output=json"],
+                  ["--max", "1", "read", "-ojson", "--", "docs/a"]):
+        assert world.ok(*words).json["content"] == "a"
+
+
+def test_letters_can_be_put_together(world):
+    world.put("docs/a", "abc\n")
+    assert world.ok("grep", "-iF0", "ABC", "docs").out == b"docs/a\x001:abc\n"
+    assert world.ok("list", "docs", "-l0").out.endswith(b" docs/a\0")
+
+
+def test_an_option_may_mean_something_else_to_another_command(world):
+    world.ok("write", "--new", "notes/a", stdin="x")
+    world.ok("edit", "notes/a", "--old", "x", "--new", "write")
+    assert world.get("notes/a") == b"write"
+
+
+def test_the_value_of_an_option_may_look_like_an_option(world):
+    world.ok("write", "notes/a", "--content", "--yes")
+    assert world.get("notes/a") == b"--yes"
+
+
+@pytest.mark.parametrize("words, subject, hint", [
+    (["read", "docs/a", "--ofset", "1"], "--ofset", "did you mean --offset?"),
+    (["read", "docs/a", "--univ"], "--univ", "did you mean --universal-newlines?"),
+    (["list", "--patern=x"], "--patern=x", "did you mean --pattern?"),
+    (["read", "docs/a", "--xyzzy"], "--xyzzy", "cay files --help"),
+    (["read", "docs/a", "-Z"], "-Z", "cay files --help"),
+    (["read", "docs/a", "--append"], "--append", "cay files --help"),
+    (["reade", "docs/a"], "reade", "did you mean read?"),
+    (["frobnicate"], "frobnicate", "cay files --help"),
+    ([], "cay files", "cay files --help"),
+    (["read"], "read", "usage: cay files read PATH"),
+    (["read", "a", "b"], "b", "usage: cay files read PATH"),
+    (["move", "a"], "move", "usage: cay files move SOURCE DESTINATION"),
+    (["read", "a", "--offset"], "--offset", "write --offset N"),
+    (["read", "a", "--offset", "-1"], "--offset", "write --offset N"),
+    (["read", "a", "--offset", "1x"], "--offset", "write --offset N"),
+    (["read", "a", "--offset", ""], "--offset", "write --offset N"),
+    (["read", "a", "--offset", "18446744073709551616"], "--offset", "write --offset N"),
+    (["read", "a", "-o", "xml"], "-o", "write --output text|json"),
+    (["read", "a", "--approve=maybe"], "--approve=maybe", "write --approve ask|yes|no"),
+    (["read", "a", "--yes=no"], "--yes=no", "write --yes"),
+])
+def test_a_wrong_word_is_named_with_the_right_one(world, words, subject, hint):
+    line = world.fails(2, *words)
+    assert line.startswith(f"cay: invalid: {subject}: ") and hint in line
+
+
+def test_a_wrong_option_is_json_if_json_was_asked_for(world):
+    for words in (["--bad", "-o", "json"], ["-ojson", "--bad"], ["--output=json", "--bad"]):
+        error = world.cay("read", "docs/a", *words).error
+        assert (error["slug"], error["subject"], error["code"]) == ("invalid", "--bad", -1)
+
+
+def test_a_policy_must_be_given():
+    status, out, err = run("files", "read", "a")
+    assert (status, out) == (2, "") and "--config FILE" in err
+
+
+def test_the_first_word_must_be_a_command():
+    status, out, err = run()
+    assert (status, out) == (2, "") and err.startswith("cay: invalid: ")
+    status, _, err = run("flies")
+    assert status == 2 and "did you mean files?" in err
+    status, _, err = run("--frobnicate")
+    assert status == 2 and "--frobnicate" in err
+
+
+def test_the_help_fits_a_screen():
+    for words in (["--help"], ["-h"], ["help"]):
+        status, out, err = run(*words)
+        assert (status, err) == (0, "") and out.startswith("Usage: cay ") and fits(out, 24)
+    for words in (["files", "--help"], ["help", "files"], ["files", "-h"]):
+        status, out, err = run(*words)
+        assert (status, err) == (0, "") and out.startswith("Usage: cay files ") and fits(out, 50)
+        assert re.findall(r"^  ([a-z]+) ", out, re.M) == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_a_short_help(command):
+    status, out, err = run("files", command, "--help")
+    assert (status, err) == (0, "") and fits(out, 24)
+    assert out.startswith(f"Usage: cay files {command} ")
+    assert run("help", "files", command) == (0, out, "")
+
+
+def test_every_way_to_ask_for_the_version_answers():
+    status, out, err = run("--version")
+    assert (status, err) == (0, "") and re.fullmatch(r"cay \d+\.\d+\.\d+\n", out)
+    assert run("version") == (0, out, "")
+    assert run("version", "x")[0] == 2
