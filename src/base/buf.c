@@ -21,7 +21,7 @@ void buf_done(struct buf *buf)
 
 bool buf_reserve(struct buf *buf, size_t len)
 {
-    if (buf->failed || len > buf->max - buf->len) {
+    if (buf->failed || len > buf->max - buf->len || len >= SIZE_MAX / 4 - buf->len) {
         buf->failed = true;
         return false;
     }
@@ -30,7 +30,7 @@ bool buf_reserve(struct buf *buf, size_t len)
 
     size_t room = buf->room < 64 ? 64 : buf->room;
     while (room - buf->len <= len)
-        room = room > SIZE_MAX / 4 ? buf->len + len + 1 : room * 2;
+        room *= 2;
     char *data = realloc(buf->data, room);
     if (!data) {
         buf->failed = true;
@@ -64,7 +64,7 @@ bool buf_format(struct buf *buf, const char *format, ...)
     va_start(args, format);
     int len = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (len < 0 || !buf_reserve(buf, (size_t)len + 1)) {
+    if (len < 0 || !buf_reserve(buf, (size_t)len)) {
         buf->failed = true;
         return false;
     }

@@ -145,7 +145,9 @@ int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
         if (known[i].sys_errno == sys_errno)
             return cay_fail(err, known[i].code, sys_errno, op, subject, known[i].message,
                             "%s", known[i].hint);
-    return cay_fail(err, CAY_E_IO, sys_errno, op, subject, strerrordesc_np(sys_errno),
+    const char *words = strerrordesc_np(sys_errno);
+    return cay_fail(err, CAY_E_IO, sys_errno, op, subject,
+                    words ? words : "an error this library has no words for",
                     "errno is %d", sys_errno);
 }
 

@@ -102,8 +102,9 @@ int policy_copy(const cay_policy *policy, cay_policy **ret_copy, struct cay_erro
 int policy_set_host(cay_policy *policy, size_t mount, const char *host,
                     struct cay_error *err);
 
-/* Takes over the prefixes: a copy of `parent` whose grants are these ("all" is all that
- * the parent has).  The caller has made sure that they are within the parent's. */
+/* A copy of `parent` whose grants are these, with `all` meaning all that the parent has.
+ * The caller has made sure that the prefixes are within the parent's.  They are taken
+ * over, also on failure. */
 int policy_narrow(const cay_policy *parent, struct grant *read, struct grant *write,
                   cay_policy **ret_child, struct cay_error *err);
 void grant_done(struct grant *grant);

@@ -394,6 +394,20 @@ TEST(broken_syntax_is_refused_at_its_line)
     ASSERT(!policy);
 }
 
+TEST(quoted_text_is_read_right_or_not_at_all)
+{
+    AUTO(cay_policy) single = NULL;
+    AUTO(cay_policy) pair = NULL;
+
+    ASSERT_OK(parse("root: 'it''s ''here'''", &single));
+    ASSERT_STR(mount_at(single, 0).host, "/base/it's 'here'");
+    ASSERT_OK(parse("root: \"a''b\"", &pair));
+    ASSERT_STR(mount_at(pair, 0).host, "/base/a''b");
+    assert_refused(
+        "root: 'a''''b'",
+        "line 1: root: two quotes in a row cannot be read inside single quotes");
+}
+
 TEST(bytes_that_are_no_text_are_refused_at_their_line)
 {
     cay_policy *policy = NULL;
