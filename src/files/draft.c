@@ -16,7 +16,7 @@ enum { MAX_TRIES = 16 };
 
 static void pick_name(char name[24])
 {
-    uint64_t random;
+    uint64_t random = 0;
 
     (void)!getrandom(&random, sizeof random, 0);
     snprintf(name, 24, ".cay-%016llx", (unsigned long long)random);
@@ -56,19 +56,23 @@ static bool is_ours_to_copy(const char *attribute)
            strcmp(attribute, "system.posix_acl_access") == 0;
 }
 
-static void copy_attributes(const struct draft *draft, const struct target *target)
+/* False if not all could be taken over: too large, not ours to read, no space. */
+static bool copy_attributes(const struct draft *draft, const struct target *target)
 {
     char file[32], names[4096], value[4096];
 
     snprintf(file, sizeof file, "/proc/self/fd/%d", target->fd);
     ssize_t len = listxattr(file, names, sizeof names);
+    if (len < 0)
+        return errno == EOPNOTSUPP;
     for (ssize_t at = 0; at < len; at += (ssize_t)strlen(names + at) + 1) {
         if (!is_ours_to_copy(names + at))
             continue;
         ssize_t size = getxattr(file, names + at, value, sizeof value);
-        if (size >= 0)
-            (void)fsetxattr(draft->fd, names + at, value, (size_t)size, 0);
+        if (size < 0 || fsetxattr(draft->fd, names + at, value, (size_t)size, 0) != 0)
+            return false;
     }
+    return true;
 }
 
 int draft_like(const struct draft *draft, const struct target *target)
@@ -83,8 +87,7 @@ int draft_like(const struct draft *draft, const struct target *target)
         return -EPERM;
     if (fchmod(draft->fd, old->st_mode & 0777) != 0)
         return -errno;
-    copy_attributes(draft, target);
-    return 0;
+    return copy_attributes(draft, target) ? 0 : -EPERM;
 }
 
 /* A name for a draft that has none: linkat never replaces, so that is exactly "new". */

@@ -24,7 +24,7 @@ struct draft {
 int draft_open(int dir, mode_t mode, struct draft *ret_draft);
 
 /* Takes over mode, owner and extended attributes of the file that is to be replaced.
- * -EPERM if the owner cannot be kept. */
+ * -EPERM if not all of that can be kept: then only the file itself can keep it. */
 int draft_like(const struct draft *draft, const struct target *target);
 
 enum draft_commit { DRAFT_REPLACE = 0, DRAFT_NEW = 1 /* -EEXIST if the name is taken */ };

@@ -71,17 +71,23 @@ static int check_whole_tree(const cay_files *files, const struct target *target,
                     "delete its files one by one");
 }
 
-/* The name must still be what was judged, just before it goes. */
-static int check_same(const struct target *target, int dir, const char *name,
-                      struct cay_error *err)
+/* 0 if the name still means this file, else a negative errno. */
+static int is_still(const struct stat *st, int dir, const char *name)
 {
     struct stat now;
 
     if (fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) != 0)
-        return target_fail(target, errno, err);
-    if (now.st_dev != target->st.st_dev || now.st_ino != target->st.st_ino)
-        return target_fail(target, EAGAIN, err);
-    return CAY_OK;
+        return -errno;
+    return now.st_dev == st->st_dev && now.st_ino == st->st_ino ? 0 : -EAGAIN;
+}
+
+/* The name must still be what was judged, just before it goes. */
+static int check_same(const struct target *target, int dir, const char *name,
+                      struct cay_error *err)
+{
+    int error = is_still(&target->st, dir, name);
+
+    return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
 int cay_files_delete(cay_files *files, const char *path,
@@ -199,7 +205,7 @@ static int copy_content(int from, const struct stat *st, int to)
 }
 
 static int copy_to(const struct pair *pair, const struct parent *parent,
-                   struct cay_error *err)
+                   struct stat *ret_copy, struct cay_error *err)
 {
     const struct stat *st = &pair->source.st;
     const struct timespec times[2] = {st->st_atim, st->st_mtim};
@@ -216,6 +222,8 @@ static int copy_to(const struct pair *pair, const struct parent *parent,
         error = -errno;
     if (!error && futimens(draft.fd, times) != 0)
         error = -errno;
+    if (!error && fstat(draft.fd, ret_copy) != 0)
+        error = -errno;
     if (!error)
         error = draft_commit(&draft, parent->name, DRAFT_NEW, false);
     return error ? target_fail(&pair->destination, -error, err) : CAY_OK;
@@ -229,6 +237,7 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
     struct cay_approval shown = {.op = CAY_OP_COPY};
     AUTO_PAIR pair = PAIR_NONE;
     AUTO_PARENT parent = PARENT_NONE;
+    struct stat copy;
 
     int code = take_options(options, op, CAY_NAME_NO_PARENTS, &known, err);
     if (!code)
@@ -255,25 +264,30 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
                            &parent, err);
     if (code)
         return code;
-    code = copy_to(&pair, &parent, err);
+    code = copy_to(&pair, &parent, &copy, err);
     if (code)
         parent_undo(&parent);
     return code;
 }
 
-/* Between file systems: a copy, and then the original goes. */
+/* Between file systems: a copy, and then the original goes, or else the copy does. */
 static int move_by_copy(const struct pair *pair, const struct parent *from,
                         const struct parent *to, struct cay_error *err)
 {
+    struct stat copy;
+
     if (!S_ISREG(pair->source.st.st_mode))
         return cay_fail(err, CAY_E_UNSUPPORTED, EXDEV, pair->source.op, pair->source.path,
                         "only regular files can be moved between file systems",
                         "copy its files one by one");
-    int code = copy_to(pair, to, err);
-    if (!code)
-        code = check_same(&pair->source, from->fd, from->name, err);
+    int code = copy_to(pair, to, &copy, err);
+    if (code)
+        return code;
+    code = check_same(&pair->source, from->fd, from->name, err);
     if (!code && unlinkat(from->fd, from->name, 0) != 0)
         code = target_fail(&pair->source, errno, err);
+    if (code && is_still(&copy, to->fd, to->name) == 0)
+        (void)unlinkat(to->fd, to->name, 0);
     return code;
 }
 

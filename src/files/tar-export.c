@@ -29,7 +29,8 @@ struct export
     struct archive *archive;
     struct archive_entry *entry;
     int fd;
-    int write_error; /* errno of what went wrong with fd */
+    bool is_over;    /* nothing more goes to fd */
+    int write_error; /* errno of what went wrong with it */
     char *piece;
     struct target target;     /* the current entry... */
     char label[2 * PATH_MAX]; /* ...and its path as the policy spells it */
@@ -38,24 +39,27 @@ struct export
 /* --- The stream ----------------------------------------------------------------------
  */
 
+/* Never fails in libarchive's eyes: that would make it leak its buffer.  After a failure
+ * of any kind nothing more is written, so that the stream does not look complete. */
 static la_ssize_t put(struct archive *archive, void *cookie, const void *data, size_t len)
 {
     struct export *export = cookie;
     struct pollfd output = {.fd = export->fd, .events = POLLOUT};
 
-    for (;;) {
+    (void)archive;
+    while (!export->is_over) {
         ssize_t written = write(export->fd, data, len);
         if (written >= 0)
             return written;
         int error = errno;
-        if (error == EAGAIN)
+        if (error == EAGAIN) {
             (void)poll(&output, 1, -1);
-        else if (error != EINTR) {
+        } else if (error != EINTR) {
             export->write_error = error;
-            archive_set_error(archive, error, "output");
-            return -1;
+            export->is_over = true;
         }
     }
+    return (la_ssize_t)len;
 }
 
 static int fail_stream(const struct export *export, struct cay_error *err)
@@ -90,11 +94,9 @@ static void export_done(struct export *export)
 {
     target_done(&export->target);
     archive_entry_free(export->entry);
-    /* After a failure nothing more may be written: the stream must not look complete. */
-    if (export->archive) {
-        archive_write_fail(export->archive);
+    export->is_over = true;
+    if (export->archive)
         archive_write_free(export->archive);
-    }
     free(export->piece);
 }
 
@@ -123,7 +125,7 @@ static int put_header(struct export *export, const char *rel, const char *link,
         archive_entry_set_symlink(entry, link);
     /* A warning says that the name is not UTF-8; it is stored byte by byte then. */
     int result = archive_write_header(export->archive, entry);
-    if (result != ARCHIVE_OK && result != ARCHIVE_WARN)
+    if ((result != ARCHIVE_OK && result != ARCHIVE_WARN) || export->write_error)
         return fail_stream(export, err);
     export->result->entries++;
     return CAY_OK;
@@ -143,7 +145,8 @@ static int put_content(struct export *export, int fd, struct cay_error *err)
             return cay_fail(err, CAY_E_CHANGED, 0, OP, export->label,
                             "the file became shorter while it was read",
                             "export again when nobody writes to it");
-        if (archive_write_data(export->archive, export->piece, (size_t)got) != got)
+        if (archive_write_data(export->archive, export->piece, (size_t)got) != got ||
+            export->write_error)
             return fail_stream(export, err);
         left -= (uint64_t)got;
         export->result->bytes += (uint64_t)got;
@@ -270,7 +273,8 @@ static int put_all(struct export *export, struct cay_error *err)
                                          : go_below(export, walk, &step, err);
     }
     walk_free(walk);
-    if (!code && archive_write_close(export->archive) != ARCHIVE_OK)
+    if (!code &&
+        (archive_write_close(export->archive) != ARCHIVE_OK || export->write_error))
         code = fail_stream(export, err);
     return code;
 }
@@ -310,6 +314,8 @@ int cay_files_export(cay_files *files, const char *path, int fd,
 
     *ret_result = (struct cay_tar_result){0};
     int code = tar_take_options(options, OP, &known, err);
+    if (!code)
+        code = tar_check_descriptor(fd, O_WRONLY, OP, err);
     if (!code)
         code = target_find(files, OP, path, CAY_ACCESS_READ, TARGET_FOLLOW, &target, err);
     if (!code)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +185,8 @@ int cay_files_import(cay_files *files, const char *path, int fd,
 
     *ret_result = (struct cay_tar_result){0};
     int code = tar_take_options(options, OP, &known, err);
+    if (!code)
+        code = tar_check_descriptor(fd, O_RDONLY, OP, err);
     if (!code)
         code =
             target_find(files, OP, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, &target, err);

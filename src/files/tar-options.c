@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files/tar-options.h"
 
+#include <errno.h>
+#include <fcntl.h>
+
 #include "base/error.h"
 
 int tar_take_options(const struct cay_tar_options *given, const char *op,
@@ -15,6 +18,18 @@ int tar_take_options(const struct cay_tar_options *given, const char *op,
     if (!ret_options->max_depth)
         ret_options->max_depth = 256;
     return code;
+}
+
+int tar_check_descriptor(int fd, int access, const char *op, struct cay_error *err)
+{
+    int flags = fcntl(fd, F_GETFL);
+    int mode = flags & O_ACCMODE;
+
+    if (flags >= 0 && !(flags & O_PATH) && (mode == access || mode == O_RDWR))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, EBADF, op, NULL,
+                    "the descriptor for the archive is not open for this",
+                    "open it for %s", access == O_RDONLY ? "reading" : "writing");
 }
 
 locale_t tar_locale_new(void)

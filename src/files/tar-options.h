@@ -10,6 +10,9 @@
 int tar_take_options(const struct cay_tar_options *given, const char *op,
                      struct cay_tar_options *ret_options, struct cay_error *err);
 
+/* CAY_E_INVALID unless the descriptor is open for that, O_RDONLY or O_WRONLY. */
+int tar_check_descriptor(int fd, int access, const char *op, struct cay_error *err);
+
 /* libarchive converts names by the locale of the thread; in this one UTF-8 stays as it
  * is. (locale_t)0 if the system lacks it: names that are not ASCII may then be lost. */
 locale_t tar_locale_new(void);

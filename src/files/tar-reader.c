@@ -86,9 +86,12 @@ static bool send_data(struct reading *reading, const char *data, size_t len,
     return true;
 }
 
-/* False if the archive is damaged or nobody listens. */
-static bool send_content(struct reading *reading, struct archive *archive)
+/* False if the archive is damaged or nobody listens.  The parts of a sparse file may
+ * claim to lie anywhere. */
+static bool send_content(struct reading *reading, struct archive *archive, int64_t size)
 {
+    int64_t end = 0;
+
     for (;;) {
         const void *data;
         size_t len;
@@ -96,8 +99,10 @@ static bool send_content(struct reading *reading, struct archive *archive)
         int result = archive_read_data_block(archive, &data, &len, &offset);
         if (result == ARCHIVE_EOF)
             return say_plain(reading, TAR_FILE_END, 0);
-        if (result != ARCHIVE_OK || !send_data(reading, data, len, offset))
+        if (result != ARCHIVE_OK || offset < end || offset > size ||
+            len > (uint64_t)(size - offset) || !send_data(reading, data, len, offset))
             return false;
+        end = offset + (int64_t)len;
     }
 }
 
@@ -133,13 +138,15 @@ static bool send_entry(struct reading *reading, struct archive *archive,
         return say(reading, &frame, "", "", 0);
     bool is_link = frame.kind == TAR_LINK || frame.kind == TAR_HARD_LINK;
     frame.detail = archive_entry_perm(entry);
-    frame.size = frame.kind == TAR_FILE ? (uint64_t)archive_entry_size(entry) : 0;
+    if (frame.kind == TAR_FILE)
+        frame.size = (uint64_t)archive_entry_size(entry);
     frame.mtime = archive_entry_mtime(entry);
     frame.mtime_ns = (uint32_t)archive_entry_mtime_nsec(entry);
     frame.path_len = (uint32_t)strlen(path);
     frame.link_len = is_link ? (uint32_t)strlen(target) : 0;
     return say(reading, &frame, path, is_link ? target : "", frame.link_len) &&
-           (frame.kind != TAR_FILE || send_content(reading, archive));
+           (frame.kind != TAR_FILE ||
+            send_content(reading, archive, (int64_t)frame.size));
 }
 
 static enum tar_defect defect_of(const struct reading *reading, bool has_begun)

@@ -128,10 +128,11 @@ static const char *next_name(struct level *level, int *ret_error)
 static int leave(struct removal *removal)
 {
     struct level *level = &removal->levels[removal->count - 1];
+    int dir = parent_of(removal, removal->count - 1);
 
-    if (unlinkat(parent_of(removal, removal->count - 1), level->name, AT_REMOVEDIR) ==
-            0 ||
-        errno == ENOENT) {
+    /* If the name means something else by now, the directory above finds that later. */
+    if (unlinkat(dir, level->name, AT_REMOVEDIR) == 0 || errno == ENOENT ||
+        errno == ENOTDIR) {
         (void)close(level->fd);
         removal->count--;
         return 0;

@@ -65,13 +65,19 @@ int write_commit(struct draft *draft, const char *name, const struct target *tar
 }
 
 /* The room is taken before the first byte is overwritten, so that a full disk leaves the
- * file as it was; file systems that cannot do that say so and go without. */
+ * file as it was, also one with holes; file systems that cannot do that say so and go
+ * without. */
 static int take_room(int fd, const struct stat *st, uint64_t len)
 {
-    if (len <= (uint64_t)st->st_size ||
-        fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)len) == 0 || errno == EOPNOTSUPP)
+    bool is_dense = (uint64_t)st->st_blocks * 512 >= (uint64_t)st->st_size;
+    int error;
+
+    if (len == 0 || (is_dense && len <= (uint64_t)st->st_size))
         return 0;
-    return -errno;
+    do
+        error = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)len) == 0 ? 0 : errno;
+    while (error == EINTR);
+    return error == EOPNOTSUPP ? 0 : -error;
 }
 
 static int overwrite(int fd, const struct stat *st, const void *data, size_t len)
@@ -144,7 +150,7 @@ static int write_existing(const struct target *target, const void *data, size_t 
     return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
-/* -EPERM from draft_like(): only the file itself can keep its owner. */
+/* -EPERM from draft_like(): only the file itself can keep its owner or attributes. */
 static int replace(const struct parent *parent, const struct target *target,
                    const void *data, size_t len, unsigned flags, struct cay_error *err)
 {

@@ -22,8 +22,9 @@
  *     }
  *
  * After each test its scratch directory is removed, and the test fails if it leaves a
- * descriptor open or a child behind.  Arguments of the program are name patterns: only
- * the tests that match one ("*" and "?") are run. */
+ * descriptor open or a child behind.  Arguments of the program are name patterns ("*" and
+ * "?"): only the tests that match one are run; CAY_LEAVE_OUT has those that are not, with
+ * blanks between them. */
 #define TEST(name)                                                                       \
     static void name(void);                                                              \
     __attribute__((constructor)) static void register_##name(void)                       \

@@ -14,7 +14,11 @@
 #include <unistd.h>
 
 #include "harness.h"
+#include "not-under-valgrind.h"
 #include "sys/landlock.h"
+
+/* It knows no pidfds either. */
+NOT_UNDER_VALGRIND("valgrind cannot live below a seccomp filter")
 
 /* What the child tells: the errno of each thing it tried, 0 for success. */
 enum {

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# A front for Meson.  `make run` and `make test` do everything on a fresh Debian machine.
+BUILD = build
+FUZZ_SECONDS = 60
+
+.PHONY: run test build deps bench fuzz lint install python clean help
+
+run: build ## install what the build needs, build, and show the file tools at work
+	@tools/demo $(BUILD)
+
+test: ## install what the tests need, build, and run every suite
+	@tools/install-packages build test
+	@tools/run-tests
+
+build: deps ## build/cay, build/libcay.so, build/libcay.a, build/libcay.pc
+	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) >/dev/null
+	@ninja -C $(BUILD) --quiet
+	@cp $(BUILD)/meson-private/libcay.pc $(BUILD)/libcay.pc
+
+deps: ## install the Debian packages the build needs
+	@tools/install-packages build
+
+bench: ## measure the file operations against plain system calls and the Python peer
+	@tools/install-packages build test
+	@bench/run
+
+fuzz: ## run every fuzz target for FUZZ_SECONDS
+	@tools/install-packages build test
+	@tools/fuzz $(FUZZ_SECONDS)
+
+lint: ## formatting, static analysis and our own checks
+	@tools/install-packages build test
+	@tools/run-tests lint
+
+install: build ## install the library, the command, headers and manual pages
+	@meson install -C $(BUILD) --no-rebuild
+
+python: ## make .venv with the Python package and what its tests need
+	@tools/install-packages build test
+	@tools/make-venv
+
+clean: ## remove what the other targets made
+	@rm -rf $(BUILD) $(BUILD)-* .venv
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile

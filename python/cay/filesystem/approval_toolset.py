@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ApprovableFileSystemToolset: for the ApprovalToolset of pydantic-ai-blocking-approval."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from cay import _lib
+from cay.filesystem.errors import PathNotInSandboxError, PathNotWritableError, SandboxError
+from cay.filesystem.sandbox import Sandbox
+from cay.filesystem.tools import Pins, Tool, Touch
+from cay.filesystem.toolset import _UNPINNED, FileSystemToolset
+
+if TYPE_CHECKING:
+    from pydantic_ai.tools import RunContext
+    from pydantic_ai_blocking_approval import ApprovalResult
+
+__all__ = ["ApprovableFileSystemToolset"]
+
+# Calls that were shown to somebody and have not come back; those denied never will.
+_PENDING_MAX = 1024
+
+_Key = tuple[str | None, str, bytes]
+
+
+class _Blocked(Exception):
+    """Why a call is refused without asking anybody."""
+
+
+class ApprovableFileSystemToolset(FileSystemToolset):
+    """FileSystemToolset that tells which calls a person must approve.
+
+    What a call touches is pinned when it is asked about: if the path leads elsewhere or the
+    file was changed by the time the approved call comes, it fails and nothing is touched.
+    """
+
+    def __init__(self, sandbox: Sandbox, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sandbox, *args, **kwargs)
+        self._pins: dict[_Key, Pins] = {}
+
+    def needs_approval(
+        self,
+        name: str,
+        tool_args: Any,
+        ctx: RunContext[Any],
+        config: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> ApprovalResult:
+        """Whether a call is blocked, needs a person's yes, or neither."""
+        try:
+            from pydantic_ai_blocking_approval import ApprovalResult
+        except ImportError:
+            raise ImportError(
+                "approvals need pydantic-ai-blocking-approval: pip install 'cay[approval]'"
+            ) from None
+
+        args = _as_mapping(tool_args)
+        tool = self._tools.get(name)
+        if (config or {}).get(name, {}).get("pre_approved"):
+            return ApprovalResult.pre_approved()
+        if tool is None:
+            return ApprovalResult.needs_approval()
+        try:
+            asks = self._asks(tool, args)
+        except _Blocked as blocked:
+            return ApprovalResult.blocked(str(blocked))
+        self._pin_call(tool, args, ctx, asks)
+        return ApprovalResult.needs_approval() if asks else ApprovalResult.pre_approved()
+
+    def get_approval_description(
+        self, name: str, tool_args: Any, ctx: RunContext[Any]
+    ) -> str:
+        """What the person is asked."""
+        args = _as_mapping(tool_args)
+        tool = self._tools.get(name)
+        if tool is None:
+            return f"{name}({args.get('path', '')})"
+        return _lib.display(tool.say(args))
+
+    # --- Inside ------------------------------------------------------------------------
+
+    def _asks(self, tool: Tool, args: dict[str, Any]) -> bool:
+        for touch in tool.touches:
+            if touch.argument not in args and not _has_default(tool, touch):
+                raise _Blocked(
+                    f"Missing required '{touch.argument}' argument for {tool.name}"
+                )
+        # Where there are no mounts, names are no secret and a copy is only a write.
+        mounts = self._sandbox._style == _lib.STYLE_MOUNTS
+        if tool.name == "list_files" and not mounts:
+            return False
+        asks = [self._asks_for(touch, args, tool) for touch in tool.touches]
+        return asks[-1] if tool.name == "copy_file" and not mounts else any(asks)
+
+    def _asks_for(self, touch: Touch, args: dict[str, Any], tool: Tool) -> bool:
+        path = args.get(touch.argument, ".")
+        if tool.walks and path in ("/", ".", ""):
+            return any(map(self._sandbox.needs_read_approval, self._sandbox.readable_roots))
+        try:
+            _, _, config = self._sandbox.get_path_config(path, op=touch.access)
+        except PathNotWritableError:
+            raise _Blocked(f"{touch.noun} is read-only: {path}") from None
+        except PathNotInSandboxError:
+            where = "mount" if self._sandbox._style == _lib.STYLE_MOUNTS else "sandbox"
+            raise _Blocked(f"{touch.noun} not in any {where}: {path}") from None
+        except SandboxError as error:
+            raise _Blocked(error.message) from None
+        return config.read_approval if touch.access == "read" else config.write_approval
+
+    def _pin_call(
+        self, tool: Tool, args: dict[str, Any], ctx: RunContext[Any], asks: bool
+    ) -> None:
+        try:
+            valid = tool.args.model_validate(args)
+        except ValidationError:
+            return  # as will the call
+        key = _key(tool.name, valid, ctx)
+        self._pins.pop(key, None)
+        if not asks or tool.walks:
+            return
+        while len(self._pins) >= _PENDING_MAX:
+            del self._pins[next(iter(self._pins))]
+        self._pins[key] = [
+            self.pin(getattr(valid, touch.argument)) for touch in tool.touches
+        ]
+
+    def _take_pins(self, name: str, args: BaseModel, ctx: RunContext[Any]) -> Pins:
+        return self._pins.pop(_key(name, args, ctx), _UNPINNED)
+
+
+def _as_mapping(tool_args: Any) -> dict[str, Any]:
+    return tool_args.model_dump() if isinstance(tool_args, BaseModel) else dict(tool_args)
+
+
+def _has_default(tool: Tool, touch: Touch) -> bool:
+    return not tool.args.model_fields[touch.argument].is_required()
+
+
+def _key(name: str, args: BaseModel, ctx: Any) -> _Key:
+    """Which call this is: the model's call id, if there is one, and the arguments."""
+    call = getattr(ctx, "tool_call_id", None)
+    shown = repr(args.model_dump()).encode("utf-8", "surrogatepass")
+    return (call if isinstance(call, str) else None, name, blake2b(shown).digest())

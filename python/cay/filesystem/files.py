@@ -1,0 +1,755 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File operations in a sandbox.
+
+Each is one call into libcay: the name is looked up once, checked, and the file so found is
+what is read or written.  Results and errors name files the way the caller does.
+"""
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import byref, c_void_p, pointer, sizeof, string_at
+from typing import IO, Any
+
+from cay import _lib, errors
+from cay.filesystem.approver import Approver
+from cay.filesystem.errors import (
+    PathNotInSandboxError,
+    SandboxError,
+    SandboxNotADirectoryError,
+    SandboxValueError,
+)
+from cay.filesystem.results import (
+    Entry,
+    FileStat,
+    GrepMatch,
+    GrepResult,
+    LinesResult,
+    ReadResult,
+    TarResult,
+)
+from cay.filesystem.sandbox import Handle, Sandbox
+
+__all__ = ["DEFAULT_MAX_READ_CHARS", "EditPair", "Files", "Pin", "Reader"]
+
+DEFAULT_MAX_READ_CHARS = 20_000
+"""Characters read() returns unless told."""
+
+_READ_SIZE = sizeof(_lib.ReadOptions)
+_WRITE_SIZE = sizeof(_lib.WriteOptions)
+_NAME_SIZE = sizeof(_lib.NameOptions)
+
+_DEFAULT_MAX_LINES = 2_000
+_EVERYTHING = "**/*"
+# So many characters fit one call whatever their width in UTF-8.
+_PAGE_CHARS = _lib.READ_MAX // 4
+
+EditPair = tuple[str, str] | Mapping[str, str]
+"""(old_text, new_text), or a mapping with those keys."""
+
+
+class Pin:
+    """What a path led to when pin() was called; an operation given it fails with
+    ChangedError if the path leads elsewhere since, or the file was changed."""
+
+    __slots__ = ("_pin",)
+
+    def __init__(self, pin: _lib.Pin) -> None:
+        self._pin = pin
+
+
+def _at(pin: Pin | None) -> Any:
+    return None if pin is None else pointer(pin._pin)
+
+
+def _count(value: int, what: str) -> int:
+    if value < 0:
+        raise SandboxValueError(f"{what} must be 0 or more, not {value}")
+    return min(value, _lib.U64_MAX)
+
+
+def _edit_pair(edit: EditPair) -> tuple[str, str]:
+    if isinstance(edit, Mapping):
+        return edit["old_text"], edit["new_text"]
+    old_text, new_text = edit
+    return old_text, new_text
+
+
+def _text(content: str, what: str) -> tuple[int, int]:
+    try:
+        return _lib.utf8(content)
+    except UnicodeEncodeError:
+        raise SandboxValueError(
+            f"{what} holds half a surrogate pair, which is no text.\n"
+            "Leave out characters from U+D800 to U+DFFF"
+        ) from None
+
+
+def _flags(**given: bool) -> int:
+    known = {
+        "in_place": _lib.WRITE_IN_PLACE,
+        "append": _lib.WRITE_APPEND,
+        "new": _lib.WRITE_NEW,
+        "durable": _lib.WRITE_DURABLE,
+    }
+    return sum(known[name] for name, value in given.items() if value)
+
+
+class Reader:
+    """One open file, for many pages; it stays the same file whatever its name comes to
+    mean.  For one thread at a time, best in a ``with`` statement."""
+
+    _pointer: int | None = None
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        reader, err = c_void_p(), _lib.Error()
+        name = files._name(path)
+        if _lib.reader_open(files._pointer, name, byref(reader), byref(err)):
+            raise files._failed(err, path)
+        self._pointer = reader.value
+
+    def page(self, max_chars: int = DEFAULT_MAX_READ_CHARS, offset: int = 0) -> ReadResult:
+        """As Files.read(), of the file that is open."""
+        if self._pointer is None:
+            raise SandboxValueError(f"'{self._path}' is closed")
+        options = _lib.ReadOptions(
+            _READ_SIZE,
+            _lib.READ_UNIVERSAL_NEWLINES,
+            _count(offset, "offset"),
+            _count(max_chars, "max_chars"),
+            None,
+        )
+        page, err = _lib.Page(), _lib.Error()
+        if _lib.reader_page(self._pointer, byref(options), byref(page), byref(err)):
+            raise self._files._failed(err, self._path)
+        return _read_result(page, offset)
+
+    def close(self, _free: Any = _lib.reader_free) -> None:
+        """Lets go of the file; again is fine."""
+        held, self._pointer = self._pointer, None
+        _free(held)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _take_text(page: _lib.Page) -> str:
+    try:
+        return _lib.text(page.text, page.len)
+    finally:
+        _lib.page_done(byref(page))
+
+
+def _read_result(page: _lib.Page, offset: int) -> ReadResult:
+    truncated, total, count = page.truncated, page.total, page.count
+    return ReadResult(
+        content=_take_text(page),
+        truncated=truncated,
+        total_chars=total,
+        offset=offset,
+        chars_read=count,
+    )
+
+
+class Files:
+    """The file operations of a sandbox, for several threads at once.
+
+    ``approver`` is asked before what the sandbox's configuration says a person must
+    approve, and the operation then acts on exactly what was shown.
+    """
+
+    def __init__(self, sandbox: Sandbox, *, approver: Approver | None = None) -> None:
+        self._sandbox = sandbox
+        self._handle: Handle = (
+            sandbox._handle if approver is None else sandbox._handle_asking(approver)
+        )
+        self._pointer = self._handle.pointer
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox these are the files of."""
+        return self._sandbox
+
+    # --- Reading -----------------------------------------------------------------------
+
+    def read(
+        self,
+        path: str,
+        max_chars: int = DEFAULT_MAX_READ_CHARS,
+        offset: int = 0,
+        *,
+        pin: Pin | None = None,
+    ) -> ReadResult:
+        """A page of a text file, counted in characters; every kind of line end reads as a
+        newline."""
+        options = _lib.ReadOptions(
+            _READ_SIZE,
+            _lib.READ_UNIVERSAL_NEWLINES,
+            _count(offset, "offset"),
+            _count(max_chars, "max_chars"),
+            _at(pin),
+        )
+        page, err = _lib.Page(), _lib.Error()
+        code = _lib.files_read(
+            self._pointer, self._name(path), byref(options), byref(page), byref(err)
+        )
+        if code == errors.Limit.code:
+            return self._read_large(path, max_chars, offset, pin)
+        if code:
+            raise self._failed(err, path)
+        return _read_result(page, offset)
+
+    def _read_large(
+        self, path: str, max_chars: int, offset: int, pin: Pin | None
+    ) -> ReadResult:
+        """More than one call returns."""
+        if pin is not None:
+            self.read(path, 0, pin=pin)
+        pieces: list[str] = []
+        count = 0
+        with Reader(self, path) as reader:
+            while True:
+                page = reader.page(min(_PAGE_CHARS, max_chars - count), offset + count)
+                pieces.append(page.content)
+                count += page.chars_read
+                if not page.truncated or count >= max_chars:
+                    break
+        return ReadResult(
+            content="".join(pieces),
+            truncated=page.truncated,
+            total_chars=page.total_chars,
+            offset=offset,
+            chars_read=count,
+        )
+
+    def open(self, path: str) -> Reader:
+        """A reader, for many pages of one text file."""
+        return Reader(self, path)
+
+    def read_lines(
+        self,
+        path: str,
+        max_lines: int = _DEFAULT_MAX_LINES,
+        offset: int = 0,
+        *,
+        pin: Pin | None = None,
+    ) -> LinesResult:
+        """Whole lines of a text file; ``offset`` is the first one's number, from 0."""
+        if max_lines == 0:
+            raise SandboxValueError("max_lines must be 1 or more, not 0")
+        options = _lib.ReadOptions(
+            _READ_SIZE,
+            _lib.READ_UNIVERSAL_NEWLINES,
+            _count(offset, "offset"),
+            _count(max_lines, "max_lines"),
+            _at(pin),
+        )
+        page, err = _lib.Page(), _lib.Error()
+        code = _lib.files_read_lines(
+            self._pointer, self._name(path), byref(options), byref(page), byref(err)
+        )
+        if code:
+            raise self._failed(err, path)
+        truncated, total, count = page.truncated, page.total, page.count
+        return LinesResult(
+            content=_take_text(page),
+            truncated=truncated,
+            total_lines=total,
+            offset=offset,
+            lines_read=count,
+        )
+
+    def read_bytes(
+        self,
+        path: str,
+        max_bytes: int | None = None,
+        offset: int = 0,
+        *,
+        pin: Pin | None = None,
+    ) -> bytes:
+        """The file's bytes, at most ``max_bytes``; SandboxLimitError over 100 MiB."""
+        options = _lib.ReadOptions(
+            _READ_SIZE,
+            0,
+            _count(offset, "offset"),
+            _lib.U64_MAX if max_bytes is None else _count(max_bytes, "max_bytes"),
+            _at(pin),
+        )
+        page, err = _lib.Page(), _lib.Error()
+        code = _lib.files_read_bytes(
+            self._pointer, self._name(path), byref(options), byref(page), byref(err)
+        )
+        if code:
+            raise self._failed(err, path)
+        try:
+            return string_at(page.text, page.len) if page.len else b""
+        finally:
+            _lib.page_done(byref(page))
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | SandboxError]:
+        """The bytes of many files in one call, or what went wrong with each."""
+        items = (_lib.ReadItem * max(len(paths), 1))()
+        for item, path in zip(items, paths):
+            item.path = self._name(path)
+        err = _lib.Error()
+        if _lib.files_read_many(self._pointer, items, len(paths), byref(err)):
+            raise self._failed(err)
+        try:
+            return [
+                self._failed(item.error, path)
+                if item.error.code
+                else string_at(item.page.text, item.page.len)
+                for item, path in zip(items, paths)
+            ]
+        finally:
+            for item in items:
+                _lib.page_done(byref(item.page))
+
+    # --- Writing -----------------------------------------------------------------------
+
+    def write(
+        self,
+        path: str,
+        content: str,
+        *,
+        in_place: bool = False,
+        new: bool = False,
+        durable: bool = False,
+        pin: Pin | None = None,
+    ) -> str:
+        """Writes a text file, with its directories; readers see the old file or the new.
+
+        ``in_place`` overwrites the file's bytes and keeps its inode, ``new`` refuses what
+        exists, ``durable`` waits until it is on the disk.
+        """
+        address, length = _text(content, "content")
+        flags = _flags(in_place=in_place, new=new, durable=durable)
+        self._write(path, address, length, flags, pin)
+        return f"Written {len(content)} characters to {self._sandbox._shown(path)}"
+
+    def write_bytes(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        in_place: bool = False,
+        new: bool = False,
+        durable: bool = False,
+        pin: Pin | None = None,
+    ) -> str:
+        """As write(), of any bytes."""
+        flags = _flags(in_place=in_place, new=new, durable=durable)
+        self._write(path, bytes(data), len(data), flags, pin)
+        return f"Written {len(data)} bytes to {self._sandbox._shown(path)}"
+
+    def append(self, path: str, content: str, *, pin: Pin | None = None) -> str:
+        """Adds text at the end of a file, which is created if need be."""
+        address, length = _text(content, "content")
+        self._write(path, address, length, _lib.WRITE_APPEND, pin)
+        return f"Appended {len(content)} characters to {self._sandbox._shown(path)}"
+
+    def _write(
+        self, path: str, data: int | bytes, length: int, flags: int, pin: Pin | None
+    ) -> None:
+        options = _lib.WriteOptions(_WRITE_SIZE, flags, _at(pin))
+        err = _lib.Error()
+        code = _lib.files_write(
+            self._pointer, self._name(path), data, length, byref(options), byref(err)
+        )
+        if code:
+            raise self._failed(err, path)
+
+    def write_many(
+        self, files: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
+    ) -> list[SandboxError | None]:
+        """Writes many files in one call, each by itself; None for each that was written."""
+        pairs = list(files.items() if isinstance(files, Mapping) else files)
+        items = (_lib.WriteItem * max(len(pairs), 1))()
+        held = []
+        for item, (path, content) in zip(items, pairs):
+            data = content.encode() if isinstance(content, str) else bytes(content)
+            held.append(data)
+            item.path, item.len = self._name(path), len(data)
+            item.data = _lib.address(data)
+        options = _lib.WriteOptions(_WRITE_SIZE, 0, None)
+        err = _lib.Error()
+        if _lib.files_write_many(
+            self._pointer, items, len(pairs), byref(options), byref(err)
+        ):
+            raise self._failed(err)
+        return [
+            self._failed(item.error, path) if item.error.code else None
+            for item, (path, _) in zip(items, pairs)
+        ]
+
+    def edit(
+        self,
+        path: str,
+        old_text: str,
+        new_text: str,
+        replace_all: bool = False,
+        *,
+        pin: Pin | None = None,
+    ) -> str:
+        """Replaces ``old_text``, which must occur exactly once unless ``replace_all``; the
+        file keeps its kind of line end."""
+        flags = _lib.EDIT_ALL if replace_all else 0
+        replaced = self._edit(path, [(old_text, new_text)], flags, pin)
+        times = f" {replaced} times" if replace_all else ""
+        return (
+            f"Edited {self._sandbox._shown(path)}: replaced {len(old_text)} chars "
+            f"with {len(new_text)} chars{times}"
+        )
+
+    def multi_edit(
+        self, path: str, edits: Sequence[EditPair], *, pin: Pin | None = None
+    ) -> str:
+        """Applies edits one after the other, each to the outcome of the one before: all of
+        them, or none."""
+        self._edit(path, [_edit_pair(edit) for edit in edits], 0, pin)
+        return f"Edited {self._sandbox._shown(path)}: made {len(edits)} edits"
+
+    def _edit(
+        self, path: str, pairs: Sequence[tuple[str, str]], flags: int, pin: Pin | None
+    ) -> int:
+        edits = (_lib.Edit * max(len(pairs), 1))()
+        for edit, (old_text, new_text) in zip(edits, pairs):
+            edit.old_text, edit.old_len = _text(old_text, "old_text")
+            edit.new_text, edit.new_len = _text(new_text, "new_text")
+            edit.flags = flags
+        options = _lib.WriteOptions(_WRITE_SIZE, 0, _at(pin))
+        result, err = _lib.EditResult(), _lib.Error()
+        code = _lib.files_edit(
+            self._pointer,
+            self._name(path),
+            edits,
+            len(pairs),
+            byref(options),
+            byref(result),
+            byref(err),
+        )
+        if code:
+            raise self._failed(err, path, old_texts=[old for old, _ in pairs])
+        return int(result.replaced)
+
+    # --- Names -------------------------------------------------------------------------
+
+    def delete(self, path: str, *, recursive: bool = False, pin: Pin | None = None) -> str:
+        """Deletes a file, or a link itself; with ``recursive`` also a directory and all
+        below it."""
+        shown = self._sandbox._shown(path)
+        flags = _lib.NAME_RECURSIVE if recursive else 0
+        self._change(_lib.files_delete, path, flags=flags, pin=pin)
+        return f"Deleted {shown}"
+
+    def move(
+        self,
+        source: str,
+        destination: str,
+        *,
+        directory: bool = False,
+        pin: Pin | None = None,
+        destination_pin: Pin | None = None,
+    ) -> str:
+        """Moves or renames a file (with ``directory``, also a directory) to a name that is
+        not taken."""
+        shown = self._sandbox._shown_short(source)
+        flags = _lib.NAME_DIRECTORY if directory else 0
+        self._change(
+            _lib.files_move, source, destination, flags=flags, pin=pin, other=destination_pin
+        )
+        return f"Moved {shown} to {self._sandbox._shown_short(destination)}"
+
+    def copy(
+        self,
+        source: str,
+        destination: str,
+        *,
+        pin: Pin | None = None,
+        destination_pin: Pin | None = None,
+    ) -> str:
+        """Copies a file, which may be read-only, to a name that is not taken."""
+        self._change(_lib.files_copy, source, destination, pin=pin, other=destination_pin)
+        shown = self._sandbox._shown_short
+        return f"Copied {shown(source)} to {shown(destination)}"
+
+    def create_directory(
+        self, path: str, *, exist_ok: bool = False, pin: Pin | None = None
+    ) -> str:
+        """Creates a directory, with those above it."""
+        flags = _lib.NAME_EXIST_OK if exist_ok else 0
+        self._change(_lib.files_mkdir, path, flags=flags, pin=pin)
+        return f"Created directory {self._sandbox._shown(path)}"
+
+    def _change(
+        self,
+        function: Any,
+        *paths: str,
+        flags: int = 0,
+        pin: Pin | None = None,
+        other: Pin | None = None,
+    ) -> None:
+        options = _lib.NameOptions(_NAME_SIZE, flags, _at(pin), _at(other))
+        names = [self._name(path) for path in paths]
+        err = _lib.Error()
+        if function(self._pointer, *names, byref(options), byref(err)):
+            raise self._failed(err, *paths)
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there; SandboxError if the path may not be read."""
+        err = _lib.Error()
+        code = _lib.files_exists(self._pointer, self._name(path), byref(err))
+        if code < 0:
+            raise self._failed(err, path)
+        return bool(code)
+
+    def stat(self, path: str, *, follow: bool = True) -> FileStat:
+        """Type, size, mode and times; without ``follow``, of a link itself."""
+        stat, err = _lib.Stat(), _lib.Error()
+        code = _lib.files_stat(
+            self._pointer, self._name(path), not follow, byref(stat), byref(err)
+        )
+        if code:
+            raise self._failed(err, path)
+        return FileStat._of(stat)
+
+    def pin(self, path: str) -> Pin:
+        """What the path leads to now, to be given to an operation later."""
+        pin, err = _lib.Pin(), _lib.Error()
+        if _lib.files_pin(self._pointer, self._name(path), byref(pin), byref(err)):
+            raise self._failed(err, path)
+        return Pin(pin)
+
+    # --- Listing and searching -----------------------------------------------------------
+
+    def list_files(self, path: str = ".", pattern: str = _EVERYTHING) -> list[str]:
+        """The files below a directory whose path from there matches, sorted.
+
+        "*" and "?" match within one name, "**" any number of directories.  "." means
+        everything readable; a directory that is missing has no files.
+        """
+        return self._paths(path, pattern, _lib.LIST_FILES)
+
+    def glob(
+        self,
+        pattern: str,
+        path: str = ".",
+        *,
+        exclude: Sequence[str] = (),
+        directories: bool = True,
+    ) -> list[str]:
+        """As list_files(), with the directories that match; what matches ``exclude`` is
+        skipped with all below it."""
+        flags = _lib.LIST_FILES | (_lib.LIST_DIRECTORIES if directories else 0)
+        return self._paths(path, pattern, flags, exclude)
+
+    def list_dir(
+        self, path: str = ".", pattern: str = "*", *, exclude: Sequence[str] = ()
+    ) -> list[Entry]:
+        """What is in a directory, of every type, with sizes and times."""
+        flags = (
+            _lib.LIST_FILES
+            | _lib.LIST_DIRECTORIES
+            | _lib.LIST_LINKS
+            | _lib.LIST_OTHER
+            | _lib.LIST_STAT
+        )
+        return [
+            Entry(_lib.decode(entry.path), FileStat._of(entry.stat))
+            for entry in self._list(path, pattern, flags, exclude)
+        ]
+
+    def _paths(
+        self, path: str, pattern: str, flags: int, exclude: Sequence[str] = ()
+    ) -> list[str]:
+        try:
+            return [
+                _lib.decode(entry.path)
+                for entry in self._list(path, pattern, flags, exclude)
+            ]
+        except SandboxNotADirectoryError:
+            return []
+
+    def _list(
+        self, path: str, pattern: str, flags: int, exclude: Sequence[str]
+    ) -> Iterator[Any]:
+        """The entries, a page at a time; each is good until the next."""
+        if path == "/" and self._sandbox._style == _lib.STYLE_PATHS:
+            raise PathNotInSandboxError(path, self._sandbox.readable_roots)
+        excluded = [_pattern(text) for text in exclude]
+        options = _lib.ListOptions(
+            size=sizeof(_lib.ListOptions),
+            flags=flags,
+            pattern=_pattern(pattern),
+            exclude=_lib.string_array(excluded),
+            exclude_count=len(excluded),
+        )
+        name, more = self._name(path), True
+        while more:
+            listing, err = _lib.Listing(), _lib.Error()
+            if _lib.files_list(
+                self._pointer, name, byref(options), byref(listing), byref(err)
+            ):
+                raise self._failed(err, path)
+            try:
+                for index in range(listing.count):
+                    yield listing.entries[index]
+                more = listing.truncated
+                if more:
+                    options.after = bytes(listing.entries[listing.count - 1].path)
+            finally:
+                _lib.listing_done(byref(listing))
+
+    def grep(
+        self,
+        regex: str,
+        path: str = ".",
+        pattern: str = _EVERYTHING,
+        *,
+        ignore_case: bool = False,
+        fixed: bool = False,
+        exclude: Sequence[str] = (),
+        max_matches: int = 1_000,
+        timeout: float = 10.0,
+    ) -> GrepResult:
+        """Lines that match a regular expression (``fixed``: contain the text) in the text
+        files below a directory, or in one file."""
+        excluded = [_pattern(text) for text in exclude]
+        options = _lib.GrepOptions(
+            size=sizeof(_lib.GrepOptions),
+            flags=(_lib.GREP_IGNORE_CASE if ignore_case else 0)
+            | (_lib.GREP_FIXED if fixed else 0),
+            pattern=_pattern(pattern),
+            exclude=_lib.string_array(excluded),
+            exclude_count=len(excluded),
+            max_matches=min(max(max_matches, 1), 2**32 - 1),
+            timeout_ms=min(max(int(timeout * 1000), 1), 2**32 - 1),
+        )
+        matches, err = _lib.Matches(), _lib.Error()
+        code = _lib.files_grep(
+            self._pointer,
+            self._name(path),
+            _plain_text(regex, "regex"),
+            byref(options),
+            byref(matches),
+            byref(err),
+        )
+        if code:
+            raise self._failed(err, path)
+        try:
+            return GrepResult(
+                matches=[
+                    GrepMatch(
+                        path=_lib.decode(item.path),
+                        line=item.line,
+                        column=item.column,
+                        text=_lib.decode(item.text),
+                    )
+                    for item in matches.items[: matches.count]
+                ],
+                files_searched=matches.files_searched,
+                files_skipped=matches.files_skipped,
+                truncated=matches.truncated,
+            )
+        finally:
+            _lib.matches_done(byref(matches))
+
+    # --- Tar streams -------------------------------------------------------------------
+
+    def export_tar(self, path: str, target: int | IO[bytes]) -> TarResult:
+        """Writes a directory as a tar stream to a descriptor or binary file."""
+        with _writable_fd(target) as fd:
+            return self._tar(_lib.files_export, path, fd)
+
+    def import_tar(self, path: str, source: int | bytes | IO[bytes]) -> TarResult:
+        """Unpacks a tar stream (plain or gzip) below a directory, which is created if need
+        be; each entry is written under the sandbox's rules."""
+        with _readable_fd(source) as fd:
+            return self._tar(_lib.files_import, path, fd)
+
+    def _tar(self, function: Any, path: str, fd: int) -> TarResult:
+        result, err = _lib.TarResult(), _lib.Error()
+        code = function(self._pointer, self._name(path), fd, None, byref(result), byref(err))
+        if code:
+            raise self._failed(err, path)
+        return TarResult(entries=result.entries, bytes=result.bytes, skipped=result.skipped)
+
+    # --- Inside ------------------------------------------------------------------------
+
+    def _name(self, path: str) -> bytes:
+        return self._sandbox._name(path)
+
+    def _failed(
+        self, err: Any, *paths: str, old_texts: Sequence[str] = ()
+    ) -> SandboxError:
+        """The exception for a failed call; raises what the approver raised, if it did."""
+        bridge = self._handle.bridge
+        raised = None if bridge is None else bridge.take_raised()
+        if raised is not None:
+            raise raised
+        return self._sandbox._error(err, *paths, old_texts=old_texts)
+
+
+def _plain_text(value: str, what: str) -> bytes:
+    name = _lib.encode(value)
+    if name is None:
+        raise SandboxValueError(f"{what} must not contain a NUL byte: {value!r}")
+    return name
+
+
+def _pattern(pattern: str) -> bytes:
+    return _plain_text(pattern.replace("\\", "/").strip(), "pattern")
+
+
+@contextmanager
+def _readable_fd(source: int | bytes | IO[bytes]) -> Iterator[int]:
+    if isinstance(source, int):
+        yield source
+        return
+    if not isinstance(source, bytes):
+        try:
+            fd = source.fileno()
+        except (AttributeError, OSError):
+            fd = -1
+        if fd >= 0:
+            if source.seekable():
+                # The descriptor may be ahead of the file object, which reads in blocks.
+                os.lseek(fd, source.tell(), os.SEEK_SET)
+            yield fd
+            return
+    with tempfile.TemporaryFile() as spool:
+        if isinstance(source, bytes):
+            spool.write(source)
+        else:
+            shutil.copyfileobj(source, spool)
+        spool.flush()
+        os.lseek(spool.fileno(), 0, os.SEEK_SET)
+        yield spool.fileno()
+
+
+@contextmanager
+def _writable_fd(target: int | IO[bytes]) -> Iterator[int]:
+    if isinstance(target, int):
+        yield target
+        return
+    target.flush()
+    try:
+        fd = target.fileno()
+    except (AttributeError, OSError):
+        with tempfile.TemporaryFile() as spool:
+            yield spool.fileno()
+            spool.seek(0)
+            shutil.copyfileobj(spool, target)
+        return
+    yield fd

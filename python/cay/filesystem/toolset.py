@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FileSystemToolset: the file operations as tools of a PydanticAI agent."""
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, TypeAdapter
+
+from cay import _lib
+from cay.filesystem.approver import Approver
+from cay.filesystem.config import PathConfig, SandboxConfig
+from cay.filesystem.errors import SandboxError
+from cay.filesystem.files import DEFAULT_MAX_READ_CHARS, Files
+from cay.filesystem.results import ReadResult
+from cay.filesystem.sandbox import Sandbox
+from cay.filesystem.tools import (
+    EXTRA_TOOLS,
+    TOOLS,
+    CopyFileArgs,
+    DeleteFileArgs,
+    EditFileArgs,
+    ListFilesArgs,
+    MoveFileArgs,
+    Pins,
+    ReadFileArgs,
+    Tool,
+    WriteFileArgs,
+    _NamedListFilesArgs,
+)
+
+if TYPE_CHECKING:
+    from pydantic_ai.tools import RunContext
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+
+    _Toolset: TypeAlias = AbstractToolset[Any]
+else:
+    try:
+        from pydantic_ai.toolsets import AbstractToolset
+
+        _Toolset = AbstractToolset[Any]
+    except ImportError:
+
+        class _Toolset:
+            """Stands in for PydanticAI's, so that the names can be imported without it."""
+
+            def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+                raise ImportError(
+                    f"{cls.__name__} needs PydanticAI: pip install 'cay[pydantic-ai]' "
+                    "(cay.filesystem.Files has the same operations without it)"
+                )
+
+
+__all__ = [
+    "DEFAULT_MAX_READ_CHARS",
+    "CopyFileArgs",
+    "DeleteFileArgs",
+    "EditFileArgs",
+    "FileSystemToolset",
+    "ListFilesArgs",
+    "MoveFileArgs",
+    "ReadFileArgs",
+    "ReadResult",
+    "WriteFileArgs",
+]
+
+# Work on more than this is done in a thread, so that the event loop goes on.
+_LARGE = 1 << 20
+_UNPINNED: Pins = (None, None)
+
+_Self = TypeVar("_Self", bound="FileSystemToolset")
+
+
+class FileSystemToolset(Files, _Toolset):
+    """File tools for a PydanticAI agent: read_file, write_file, list_files, edit_file,
+    delete_file, move_file, copy_file; with ``extra_tools`` also grep_files and others.
+
+    What the sandbox refuses reaches the model as a retry that says what is allowed;
+    ``raise_errors`` lets it abort the run instead.  ``approver`` is asked before what the
+    configuration says a person must approve; without one asking is up to the caller, see
+    ApprovableFileSystemToolset.
+
+    The methods work without an agent, too.  Tool calls that may take long (walks, files
+    over 1 MiB, anything an approver is asked about) are made in a thread.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        id: str | None = None,
+        max_retries: int = 1,
+        *,
+        raise_errors: bool = False,
+        approver: Approver | None = None,
+        extra_tools: bool = False,
+    ) -> None:
+        super().__init__(sandbox, approver=approver)
+        self._toolset_id = id
+        self._max_retries = max_retries
+        self._raise_errors = raise_errors
+        self._blocks = approver is not None
+        offered = TOOLS + (EXTRA_TOOLS if extra_tools else ())
+        if sandbox._style != _lib.STYLE_MOUNTS:
+            offered = tuple(_with_named_paths(tool) for tool in offered)
+        self._tools = {tool.name: tool for tool in offered}
+        self._toolset_tools: dict[str, ToolsetTool[Any]] | None = None
+
+    @classmethod
+    def create_default(
+        cls: type[_Self],
+        root: str | Path,
+        mode: Literal["ro", "rw"] = "rw",
+        id: str | None = None,
+    ) -> _Self:
+        """A toolset for one directory, which is called "data"."""
+        paths = {"data": PathConfig(root=str(root), mode=mode)}
+        return cls(Sandbox(SandboxConfig(paths=paths)), id=id)
+
+    # --- AbstractToolset ---------------------------------------------------------------
+
+    @property
+    def id(self) -> str | None:
+        """The id given to the constructor."""
+        return self._toolset_id
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """The tools, in their order."""
+        if self._toolset_tools is None:
+            self._toolset_tools = {
+                tool.name: self._offer(tool) for tool in self._tools.values()
+            }
+        return dict(self._toolset_tools)
+
+    def _offer(self, tool: Tool) -> ToolsetTool[Any]:
+        from pydantic_ai.tools import ToolDefinition
+        from pydantic_ai.toolsets import ToolsetTool
+
+        return ToolsetTool(
+            toolset=self,
+            tool_def=ToolDefinition(
+                name=tool.name,
+                description=f"{tool.description} {self._spelling()}",
+                parameters_json_schema=tool.args.model_json_schema(),
+            ),
+            max_retries=self._max_retries,
+            args_validator=_validator(tool.args),
+        )
+
+    def _spelling(self) -> str:
+        """How paths look here."""
+        roots = self._sandbox.readable_roots or self._sandbox.writable_roots or ["/"]
+        return f"Paths look like '{roots[0].rstrip('/')}/notes/a.txt'."
+
+    async def call_tool(
+        self, name: str, tool_args: Any, ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Calls a tool; ``tool_args`` is its argument model or a dict."""
+        offered = self._tools.get(name)
+        if offered is None:
+            raise ValueError(f"Unknown tool: {name}")
+        args = tool_args
+        if not isinstance(args, BaseModel):
+            args = offered.args.model_validate(args)
+        pins = self._take_pins(name, args, ctx)
+        try:
+            if self._takes_long(offered, args):
+                result = await asyncio.to_thread(offered.call, self, args, pins)
+            else:
+                result = offered.call(self, args, pins)
+        except SandboxError as error:
+            if self._raise_errors:
+                raise
+            from pydantic_ai import ModelRetry
+
+            raise ModelRetry(_readable(error.message)) from error
+        return _readable(result)
+
+    def _take_pins(self, name: str, args: BaseModel, ctx: RunContext[Any]) -> Pins:
+        """What the call may touch, if that was fixed before."""
+        return _UNPINNED
+
+    def _takes_long(self, tool: Tool, args: Any) -> bool:
+        if tool.walks or self._blocks:
+            return True
+        if len(getattr(args, "content", "")) > _LARGE:
+            return True
+        try:
+            return self.stat(getattr(args, tool.touches[0].argument)).bytes > _LARGE
+        except SandboxError:
+            return False
+
+
+def _validator(args: type[BaseModel]) -> Any:
+    """Validates into a dict, which is what PydanticAI and toolsets around ours expect."""
+    as_dict: Any = Annotated[args, AfterValidator(lambda model: model.model_dump())]
+    return TypeAdapter(as_dict).validator
+
+
+def _with_named_paths(tool: Tool) -> Tool:
+    if tool.args is not ListFilesArgs:
+        return tool
+    return dataclasses.replace(tool, args=_NamedListFilesArgs)
+
+
+def _readable(result: Any) -> Any:
+    """The result as a model gets it: names that are no UTF-8 cannot be sent, so what is
+    wrong in them is shown as U+FFFD."""
+    if isinstance(result, str):
+        return result if result.isascii() else _lib.display(result)
+    if isinstance(result, Mapping):
+        return {key: _readable(value) for key, value in result.items()}
+    if isinstance(result, list):
+        return [_readable(item) for item in result]
+    return result

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands and programs in the README do what it says (tests/cli has the manual)."""
+
+import sys
+from pathlib import Path
+
+import pages
+
+def test_the_commands_in_the_readme_print_what_is_shown(tmp_path: Path) -> None:
+    commands = pages.sessions("README.md")
+    assert commands
+    shown, printed = "", ""
+    for command in commands:
+        prompt = f"$ {command.text}\n"
+        shown += prompt + command.output
+        printed += prompt + pages.run(["bash", "-c", command.text], tmp_path).stdout
+    assert printed == shown
+
+
+def programs(language: str) -> list[tuple[str, str]]:
+    """Each program in the README with the output that is shown after it."""
+    blocks = pages.blocks("README.md")
+    return [(block.text, after.text) for block, after in zip(blocks, blocks[1:])
+            if block.language == language and after.language == "text"]
+
+
+def make_tour_folder(folder: Path) -> None:
+    for command in pages.sessions("README.md"):
+        pages.run(["bash", "-c", command.text], folder)
+
+
+def test_the_python_in_the_readme_prints_what_is_shown(tmp_path: Path) -> None:
+    make_tour_folder(tmp_path)
+    found = programs("python")
+    assert found
+    for program, output in found:
+        assert pages.run([sys.executable, "-c", program], tmp_path).stdout == output
+
+
+def install(folder: Path) -> str:
+    """Installs below the folder; the answer makes a compiler and pkg-config find it."""
+    done = pages.run(["meson", "install", "-C", str(pages.BUILD), "--no-rebuild", "--quiet",
+                      "--destdir", str(folder)], folder)
+    assert done.returncode == 0, done.stdout
+    (config,) = folder.rglob("libcay.pc")
+    return f"PKG_CONFIG_PATH={config.parent} PKG_CONFIG_SYSROOT_DIR={folder}"
+
+
+def test_the_c_in_the_readme_compiles_and_prints_what_is_shown(tmp_path: Path) -> None:
+    make_tour_folder(tmp_path)
+    (tmp_path / "installed").mkdir()
+    installed = install(tmp_path / "installed")
+    found = programs("c")
+    assert found
+    for program, output in found:
+        (tmp_path / "program.c").write_text(program)
+        built = pages.run(["bash", "-c", "cc -Wall -Werror program.c -o program "
+                           f"$({installed} pkg-config --cflags --libs libcay)"], tmp_path)
+        assert built.returncode == 0, built.stdout
+        assert pages.run(["./program"], tmp_path).stdout == output

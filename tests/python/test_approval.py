@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Approvals: by pydantic-ai-blocking-approval around a toolset, and by our own approver."""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from conftest import World, make_config, make_world
+from pydantic_ai.tools import RunContext
+from pydantic_ai_blocking_approval import (
+    ApprovalBlocked,
+    ApprovalDecision,
+    ApprovalDenied,
+    ApprovalRequest,
+    ApprovalToolset,
+)
+from test_toolset import call, run
+
+from cay.filesystem import (
+    ApprovableFileSystemToolset,
+    Decision,
+    Files,
+    FileSystemToolset,
+    Mount,
+    PathNotWritableError,
+    Request,
+    Sandbox,
+    SandboxConfig,
+)
+from cay.filesystem.errors import ApprovalError, ChangedError
+
+CONTEXT = MagicMock(spec=RunContext)
+Asked = list[ApprovalRequest]
+
+
+@pytest.fixture(params=["mounts", "paths"])
+def style(request: pytest.FixtureRequest) -> str:
+    """The styles in which approvals can be configured."""
+    return str(request.param)
+
+
+def approvable(style: str, host: Path, **rules: Any) -> tuple[World, Any]:
+    world = make_world(style, host, **rules)
+    return world, ApprovableFileSystemToolset(world.sandbox, raise_errors=True)
+
+
+def wrapped(
+    toolset: Any, then: Callable[[ApprovalRequest], None] | None = None, yes: bool = True
+) -> tuple[Any, Asked]:
+    """The toolset behind a person who does something and then says yes or no."""
+    asked: Asked = []
+
+    def decide(request: ApprovalRequest) -> ApprovalDecision:
+        asked.append(request)
+        if then is not None:
+            then(request)
+        return ApprovalDecision(approved=yes, note=None if yes else "not today")
+
+    return ApprovalToolset(inner=toolset, approval_callback=decide), asked
+
+
+# --- needs_approval ----------------------------------------------------------------------
+
+
+def result(toolset: Any, name: str, args: dict[str, Any], config: Any = None) -> Any:
+    return toolset.needs_approval(name, args, CONTEXT, config)
+
+
+def args_of(name: str, path: str) -> dict[str, Any]:
+    if name in ("move_file", "copy_file"):
+        return {"source": path, "destination": path + "2"}
+    return {"path": path, "content": "x", "old_text": "a", "new_text": "b"}
+
+
+WRITES = ["write_file", "edit_file", "delete_file", "move_file", "copy_file"]
+
+
+def test_writes_need_approval_where_configured(style: str, tmp_path: Path) -> None:
+    world, asking = approvable(style, tmp_path / "a", mode="rw")
+    free_world, free = approvable(style, tmp_path / "b", mode="rw", write_approval=False)
+    for name in WRITES:
+        assert result(asking, name, args_of(name, world.path("x"))).is_needs_approval
+        assert result(free, name, args_of(name, free_world.path("x"))).is_pre_approved
+
+
+def test_reads_need_approval_where_configured(style: str, tmp_path: Path) -> None:
+    world, asking = approvable(style, tmp_path / "a", read_approval=True)
+    free_world, free = approvable(style, tmp_path / "b")
+    assert result(asking, "read_file", {"path": world.path("x")}).is_needs_approval
+    assert result(free, "read_file", {"path": free_world.path("x")}).is_pre_approved
+
+
+def test_listing_asks_at_mounts_only(style: str, tmp_path: Path) -> None:
+    world, asking = approvable(style, tmp_path / "a", read_approval=True)
+    for args in ({"path": world.top}, {}, {"path": "."}, {"path": ""}):
+        found = result(asking, "list_files", args)
+        assert found.is_needs_approval if style == "mounts" else found.is_pre_approved
+    _, free = approvable(style, tmp_path / "b")
+    assert result(free, "list_files", {}).is_pre_approved
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_cannot_be_done_is_blocked_without_asking(
+    style: str, tmp_path: Path, name: str
+) -> None:
+    where = "mount" if style == "mounts" else "sandbox"
+    world, toolset = approvable(style, tmp_path / "a", mode="ro")
+    outside = result(toolset, name, args_of(name, "unknown/x"))
+    assert outside.is_blocked and f"not in any {where}: unknown/x" in outside.block_reason
+    readonly = result(toolset, name, args_of(name, world.path("x")))
+    assert readonly.is_blocked and "read-only" in readonly.block_reason
+    nouns = ("Source", "Destination") if name in ("move_file", "copy_file") else ("Path",)
+    assert outside.block_reason.startswith(nouns)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [(name, "path") for name in ("read_file", "write_file", "edit_file", "delete_file")]
+    + [(name, arg) for name in ("move_file", "copy_file") for arg in ("source", "destination")],
+)
+def test_a_missing_path_is_blocked(
+    style: str, tmp_path: Path, name: str, argument: str
+) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw")
+    args = args_of(name, world.path("x"))
+    del args[argument]
+    blocked = result(toolset, name, args)
+    assert blocked.block_reason == f"Missing required '{argument}' argument for {name}"
+
+
+def test_a_copy_asks_for_its_source_at_mounts_only(style: str, tmp_path: Path) -> None:
+    world, toolset = approvable(
+        style, tmp_path / "a", mode="rw", write_approval=False, read_approval=True
+    )
+    found = result(toolset, "copy_file", args_of("copy_file", world.path("x")))
+    assert found.is_needs_approval if style == "mounts" else found.is_pre_approved
+
+
+def test_a_move_asks_if_either_end_does(tmp_path: Path) -> None:
+    toolset = ApprovableFileSystemToolset(
+        Sandbox(
+            SandboxConfig(
+                mounts=[
+                    Mount(host_path=tmp_path / "a", mount_point="/a", mode="rw"),
+                    Mount(
+                        host_path=tmp_path / "b",
+                        mount_point="/b",
+                        mode="rw",
+                        write_approval=False,
+                    ),
+                ]
+            )
+        )
+    )
+    for source, destination, asks in [
+        ("/a/x", "/b/x", True),
+        ("/b/x", "/a/x", True),
+        ("/b/x", "/b/y", False),
+    ]:
+        args = {"source": source, "destination": destination}
+        assert result(toolset, "move_file", args).is_needs_approval is asks
+
+
+def test_unknown_tools_need_approval_and_configured_ones_do_not(
+    style: str, tmp_path: Path
+) -> None:
+    _, toolset = approvable(style, tmp_path / "a")
+    assert result(toolset, "format_disk", {}).is_needs_approval
+    config = {"write_file": {"pre_approved": True}}
+    assert result(toolset, "write_file", {"path": "/out"}, config).is_pre_approved
+
+
+def test_descriptions(style: str, tmp_path: Path) -> None:
+    _, toolset = approvable(style, tmp_path / "a")
+
+    def said(name: str, **args: str) -> str:
+        return str(toolset.get_approval_description(name, args, CONTEXT))
+
+    assert said("write_file", path="p", content="data") == "Write 4 chars to p"
+    assert said("read_file", path="p") == "Read from p"
+    assert said("edit_file", path="p", old_text="old", new_text="n") == (
+        "Edit p: replace 3 chars with 1 chars"
+    )
+    assert said("list_files", path="p") == "List file paths in p matching **/*"
+    assert said("delete_file", path="p") == "Delete p"
+    assert said("move_file", source="a", destination="b") == "Move a to b"
+    assert said("copy_file", source="a", destination="b") == "Copy a to b"
+    assert said("other", path="p") == "other(p)"
+
+
+# --- ApprovalToolset around it -----------------------------------------------------------
+
+
+def test_an_approved_write_is_done_and_a_denied_one_not(style: str, tmp_path: Path) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw")
+    args = {"path": world.path("x"), "content": "test"}
+    denied, asked = wrapped(toolset, yes=False)
+    with pytest.raises(ApprovalDenied, match="not today"):
+        call(denied, "write_file", args)
+    assert os.listdir(world.host) == [] and len(asked) == 1
+    assert asked[0].description == f"Write 4 chars to {world.path('x')}"
+    approved, _ = wrapped(toolset)
+    call(approved, "write_file", args)
+    assert (world.host / "x").read_text() == "test"
+
+
+def test_nobody_is_asked_where_nothing_needs_approval(style: str, tmp_path: Path) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw", write_approval=False)
+    approved, asked = wrapped(toolset)
+    call(approved, "write_file", {"path": world.path("x"), "content": "x"})
+    assert asked == []
+
+
+def test_an_agent_runs_through_an_approval_toolset(style: str, tmp_path: Path) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw")
+    approved, asked = wrapped(toolset)
+    back = run(approved, ("write_file", {"path": world.path("x"), "content": "hello"}))
+    assert back == [f"Written 5 characters to {world.path('x')}"]
+    assert asked[0].tool_args == {"path": world.path("x"), "content": "hello"}
+
+
+def test_a_blocked_call_is_not_asked_about(style: str, tmp_path: Path) -> None:
+    _, toolset = approvable(style, tmp_path / "a")
+    approved, asked = wrapped(toolset)
+    with pytest.raises(ApprovalBlocked, match="not in any"):
+        call(approved, "write_file", {"path": "unknown/x", "content": "x"})
+    assert asked == []
+
+
+# --- The call acts on what was approved --------------------------------------------------
+
+
+def swap_for_a_link(world: World) -> Callable[[Any], None]:
+    """While somebody thinks, x becomes a link to y."""
+
+    def swap(_: Any) -> None:
+        (world.host / "x").unlink(missing_ok=True)
+        (world.host / "x").symlink_to("y")
+
+    return swap
+
+
+def change(world: World) -> Callable[[Any], None]:
+    def rewrite(_: Any) -> None:
+        (world.host / "x").write_text("something else")
+
+    return rewrite
+
+
+@pytest.mark.parametrize("attack", [swap_for_a_link, change])
+@pytest.mark.parametrize("name", WRITES + ["read_file"])
+def test_what_changed_after_the_approval_is_left_alone(
+    style: str, tmp_path: Path, name: str, attack: Callable[[World], Callable[[Any], None]]
+) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw", read_approval=True)
+    (world.host / "x").write_text("a")
+    (world.host / "y").write_text("a")
+    approved, asked = wrapped(toolset, then=attack(world))
+    with pytest.raises(ChangedError):
+        call(approved, name, args_of(name, world.path("x")))
+    assert len(asked) == 1
+    assert (world.host / "y").read_text() == "a"
+    assert sorted(os.listdir(world.host)) == ["x", "y"]
+
+
+def test_a_destination_taken_after_the_approval_is_left_alone(
+    style: str, tmp_path: Path
+) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw")
+    (world.host / "y").write_text("y")
+
+    def take(_: Any) -> None:
+        (world.host / "x").write_text("theirs")
+
+    approved, _ = wrapped(toolset, then=take)
+    with pytest.raises(ChangedError):
+        call(approved, "write_file", {"path": world.path("x"), "content": "mine"})
+    assert (world.host / "x").read_text() == "theirs"
+
+
+def test_a_denied_call_leaves_no_pin_behind(style: str, tmp_path: Path) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw")
+    (world.host / "x").write_text("a")
+    args = {"path": world.path("x"), "content": "new"}
+    denied, _ = wrapped(toolset, then=change(world), yes=False)
+    with pytest.raises(ApprovalDenied):
+        call(denied, "write_file", args)
+    approved, _ = wrapped(toolset)
+    call(approved, "write_file", args)
+    assert (world.host / "x").read_text() == "new"
+
+
+def test_the_model_hears_that_it_changed(style: str, tmp_path: Path) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    (world.host / "x").write_text("a")
+    approved, _ = wrapped(ApprovableFileSystemToolset(world.sandbox), then=change(world))
+    back = run(approved, ("edit_file", args_of("edit_file", world.path("x"))))
+    assert "changed" in back[0]
+
+
+def test_pending_calls_are_bounded(style: str, tmp_path: Path) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw")
+    for number in range(2000):
+        result(toolset, "write_file", {"path": world.path(str(number)), "content": "x"})
+    assert len(toolset._pins) == 1024
+
+
+# --- Our own approver --------------------------------------------------------------------
+
+
+def test_the_approver_is_shown_what_will_happen(style: str, tmp_path: Path) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    seen: list[Request] = []
+
+    def approve(request: Request) -> Decision:
+        seen.append(request)
+        return Decision(True)
+
+    files = Files(world.sandbox, approver=approve)
+    files.write(world.path("x"), "héllo\n")
+    files.edit(world.path("x"), "h", "H")
+    files.copy(world.path("x"), world.path("y"))
+    files.read(world.path("x"))
+    assert [request.op for request in seen] == ["write", "edit", "copy"]
+    write, edit, copy = seen
+    assert (write.path, write.other, write.after) == (world.path("x"), None, "héllo\n")
+    assert write.summary == f"Write 6 chars to {world.path('x')}"
+    assert (edit.before, edit.after) == ("héllo\n", "Héllo\n")
+    assert (copy.path, copy.other) == (world.path("x"), world.path("y"))
+
+
+def test_a_denial_touches_nothing_and_carries_the_note(style: str, tmp_path: Path) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    files = Files(world.sandbox, approver=lambda request: Decision(False, note="nö" * 200))
+    with pytest.raises(PermissionError, match="nönö") as caught:
+        files.write(world.path("x"), "x")
+    assert isinstance(caught.value, ApprovalError)
+    assert caught.value.slug == "not-approved"
+    assert os.listdir(world.host) == []
+
+
+def test_a_yes_for_the_session_is_remembered(style: str, tmp_path: Path) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    asked: list[str] = []
+
+    def approve(request: Request) -> Decision:
+        asked.append(request.path)
+        return Decision(True, remember="session")
+
+    files = Files(world.sandbox, approver=approve)
+    for name in ("x", "x", "y", "x"):
+        files.write(world.path(name), "x")
+    assert asked == [world.path("x"), world.path("y")]
+
+
+def test_what_changed_while_the_approver_thought_is_left_alone(
+    style: str, tmp_path: Path
+) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    (world.host / "x").write_text("a")
+
+    def approve(request: Request) -> Decision:
+        (world.host / "x").write_text("changed")
+        return Decision(True)
+
+    with pytest.raises(ChangedError):
+        Files(world.sandbox, approver=approve).edit(world.path("x"), "a", "b")
+    assert (world.host / "x").read_text() == "changed"
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_what_the_approver_raises_comes_out(
+    style: str, tmp_path: Path, raised: BaseException
+) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+
+    def approve(request: Request) -> Decision:
+        raise raised
+
+    files = Files(world.sandbox, approver=approve)
+    with pytest.raises(type(raised)) as caught:
+        files.write(world.path("x"), "x")
+    assert caught.value is raised and os.listdir(world.host) == []
+
+
+def test_the_approver_may_use_the_same_files(style: str, tmp_path: Path) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    (world.host / "x").write_text("shown")
+    seen: list[str] = []
+
+    def approve(request: Request) -> Decision:
+        seen.append(files.read(request.path).content)
+        return Decision(True)
+
+    files = Files(world.sandbox, approver=approve)
+    files.delete(world.path("x"))
+    assert seen == ["shown"]
+
+
+def test_a_blocking_approval_decision_is_understood(style: str, tmp_path: Path) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    files = Files(world.sandbox, approver=lambda request: ApprovalDecision(approved=True))
+    files.write(world.path("x"), "x")
+    assert (world.host / "x").read_text() == "x"
+
+
+def test_a_toolset_with_an_approver_asks_and_tells_the_model(
+    style: str, tmp_path: Path
+) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    asked: list[str] = []
+
+    def approve(request: Request) -> Decision:
+        asked.append(request.summary)
+        return Decision("yes" in request.path, note="only yes")
+
+    toolset = FileSystemToolset(world.sandbox, approver=approve)
+    back = run(
+        toolset,
+        ("write_file", {"path": world.path("no"), "content": "x"}),
+        ("write_file", {"path": world.path("yes"), "content": "x"}),
+    )
+    assert "only yes" in back[0] and "Written" in back[1]
+    assert len(asked) == 2 and os.listdir(world.host) == ["yes"]
+
+
+def test_a_derived_sandbox_asks_too(style: str, tmp_path: Path) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    child = world.sandbox.derive(allow_write=world.path("sub")).derive(inherit=True)
+    asked: list[Request] = []
+
+    def approve(request: Request) -> Decision:
+        asked.append(request)
+        return Decision(True)
+
+    files = Files(child, approver=approve)
+    files.write(world.path("sub/x"), "x")
+    assert len(asked) == 1
+    with pytest.raises(PathNotWritableError):
+        files.write(world.path("x"), "x")
+
+
+def test_a_sandbox_may_carry_the_approver_to_its_children(style: str, tmp_path: Path) -> None:
+    asked: list[Request] = []
+
+    def approve(request: Request) -> Decision:
+        asked.append(request)
+        return Decision(False)
+
+    sandbox = Sandbox(make_config(style, tmp_path / "a", mode="rw"), approver=approve)
+    path = "/data/x" if style == "mounts" else "data/x"
+    for one in (sandbox, sandbox.derive(inherit=True)):
+        with pytest.raises(ApprovalError):
+            Files(one).write(path, "x")
+    assert len(asked) == 2

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package is typed, strictly."""
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import CHECKOUT
+
+import cay
+
+PACKAGE = Path(cay.__file__).parent
+
+
+def mypy(cache: Path, *arguments: str | Path) -> str:
+    """What mypy says, with the settings of python/pyproject.toml."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={cache}", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT / "python",
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_the_package_is_strictly_typed(tmp_path: Path) -> None:
+    assert mypy(tmp_path, "-p", "cay") == ""
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_a_user_sees_the_types(tmp_path: Path) -> None:
+    program = tmp_path / "user.py"
+    program.write_text(
+        "from cay.filesystem import FileSystemToolset, ReadResult\n"
+        "toolset = FileSystemToolset.create_default('x')\n"
+        "page: ReadResult = toolset.read('data/a', max_chars=10)\n"
+        "names: list[str] = toolset.list_files()\n"
+        "toolset.read(1)\n"
+    )
+    said = mypy(tmp_path, program)
+    assert said.count("error:") == 1 and "user.py:5" in said

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A wheel works in an empty virtual environment, with the checkout gone."""
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import CHECKOUT, pip
+
+SMOKE = """
+import cay, cay._lib, sys
+from cay.filesystem import Files, PathConfig, PathNotInSandboxError, Sandbox, SandboxConfig
+
+files = Files(Sandbox(SandboxConfig(paths={"d": PathConfig(root=sys.argv[1], mode="rw")})))
+print(files.write("d/a.txt", "hello"), files.read("d/a.txt").content, files.list_files())
+try:
+    files.read("/etc/passwd")
+except PathNotInSandboxError as error:
+    print(error.slug)
+print(cay.__version__, cay._lib._dll._name)
+"""
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the wheel is built from, which can be taken away."""
+    copy = tmp_path_factory.mktemp("checkout") / "cay"
+    skipped = shutil.ignore_patterns("build*", ".git", ".venv", "__pycache__", "tests")
+    shutil.copytree(CHECKOUT, copy, ignore=skipped)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    before = sorted(checkout.rglob("*"))
+    pip("wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", checkout / "python")
+    assert sorted(checkout.rglob("*")) == before, "the build left something behind"
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_is_for_any_python_3_on_this_kind_of_machine(wheel: Path) -> None:
+    assert "-py3-none-linux_" in wheel.name
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "cay/libcay.so" in names and "cay/py.typed" in names
+    assert not [name for name in names if "test" in name or name.endswith(".c")]
+
+
+def test_the_wheel_works_with_the_checkout_gone(
+    wheel: Path, checkout: Path, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip("--python", python, "install", "--quiet", wheel)
+    checkout.rename(checkout.with_name("gone"))
+    try:
+        done = subprocess.run(
+            [python, "-c", SMOKE, tmp_path / "data"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+        )
+    finally:
+        checkout.with_name("gone").rename(checkout)
+    assert done.returncode == 0, done.stderr
+    first, second, third = done.stdout.splitlines()
+    assert first == "Written 5 characters to d/a.txt hello ['d/a.txt']"
+    assert second == "outside"
+    assert third.endswith("site-packages/cay/libcay.so")
+
+
+def test_what_is_missing_is_told_with_the_command_that_installs_it(
+    wheel: Path, checkout: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", checkout / "python"],
+        cwd=tmp_path,
+        env={"PATH": str(tmp_path / "empty"), "HOME": os.environ.get("HOME", "/")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "meson is not installed" in said and "make deps" in said
+
+
+def import_with(library: str, package: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", "import cay._lib"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(package)}
+        | ({"CAY_LIBRARY": library} if library else {}),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_library_that_is_not_there_is_explained(tmp_path: Path) -> None:
+    package = CHECKOUT / "python"  # has no library inside
+    assert "CAY_LIBRARY" in import_with("", package)
+    assert "apt install" in import_with(str(tmp_path / "none.so"), package)
+    (tmp_path / "empty.c").write_text("")
+    other = tmp_path / "other.so"
+    subprocess.run(["cc", "-shared", "-o", other, tmp_path / "empty.c"], check=True)
+    assert "older than this package" in import_with(str(other), package)

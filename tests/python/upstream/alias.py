@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pytest plugin: tests that import pydantic_ai_filesystem_sandbox get cay.filesystem."""
+from __future__ import annotations
+
+import importlib
+import sys
+
+NAME = "pydantic_ai_filesystem_sandbox"
+
+sys.modules[NAME] = importlib.import_module("cay.filesystem")
+for part in ("sandbox", "toolset", "approval_toolset"):
+    sys.modules[f"{NAME}.{part}"] = importlib.import_module(f"cay.filesystem.{part}")
