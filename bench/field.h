@@ -14,12 +14,11 @@
 struct field {
     int dir;
     cay_files *files;
-    bool quick; /* a tenth of the rounds: to see that it works */
+    bool quick; /* small files and few rounds: to see that it works */
 
     /* Of the contest that is on. */
     uint64_t bytes;
     char *text; /* so many bytes of lines */
-    unsigned turn;
 };
 
 /* Makes the directory below `where`. */

@@ -28,6 +28,8 @@ static const struct part {
 static void run_part(const struct part *part, struct field *field)
 {
     for (const uint64_t *bytes = part->sizes; *bytes; bytes++) {
+        if (field->quick && *bytes > 16 * MIB)
+            continue;
         if (field_has_room(field, *bytes))
             part->run(field, *bytes);
         else

@@ -65,10 +65,8 @@ bool plain_page_of(int fd, uint64_t offset, size_t len)
 bool plain_page(int dir, const char *name, uint64_t offset, size_t len)
 {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-    bool ok = fd >= 0 && plain_page_of(fd, offset, len);
 
-    close(fd);
-    return ok;
+    return fd >= 0 && plain_page_of(fd, offset, len) && close(fd) == 0;
 }
 
 bool plain_read_in_steps(int dir, const char *name, size_t step)
@@ -81,8 +79,7 @@ bool plain_read_in_steps(int dir, const char *name, size_t step)
         off_t left = st.st_size - at;
         ok = plain_page_of(fd, (uint64_t)at, left < (off_t)step ? (size_t)left : step);
     }
-    close(fd);
-    return ok;
+    return ok && close(fd) == 0;
 }
 
 bool plain_pass(int dir, const char *name)
@@ -95,33 +92,30 @@ bool plain_pass(int dir, const char *name)
         while ((got = read(fd, piece, PIECE)) > 0)
             continue;
     free(piece);
-    close(fd);
-    return got == 0;
+    return got == 0 && close(fd) == 0;
 }
 
 bool plain_write_atomic(int dir, const char *name, const void *data, size_t len)
 {
     int fd = openat(dir, temporary, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-    bool ok = fd >= 0 && write_all(fd, data, len);
 
-    ok = close(fd) == 0 && ok;
-    return ok && renameat(dir, temporary, dir, name) == 0;
+    return fd >= 0 && write_all(fd, data, len) && close(fd) == 0 &&
+           renameat(dir, temporary, dir, name) == 0;
 }
 
 bool plain_write_in_place(int dir, const char *name, const void *data, size_t len)
 {
     int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
-    bool ok = fd >= 0 && write_all(fd, data, len) && ftruncate(fd, (off_t)len) == 0;
 
-    return close(fd) == 0 && ok;
+    return fd >= 0 && write_all(fd, data, len) && ftruncate(fd, (off_t)len) == 0 &&
+           close(fd) == 0;
 }
 
 bool plain_append(int dir, const char *name, const void *data, size_t len)
 {
     int fd = openat(dir, name, O_WRONLY | O_APPEND | O_CLOEXEC);
-    bool ok = fd >= 0 && write_all(fd, data, len);
 
-    return close(fd) == 0 && ok;
+    return fd >= 0 && write_all(fd, data, len) && close(fd) == 0;
 }
 
 static bool pump(int from, int to, off_t bytes)
@@ -156,14 +150,12 @@ static bool copy_by(bool (*way)(int, int, off_t), int dir, const char *from,
     struct stat st;
     int in = openat(dir, from, O_RDONLY | O_CLOEXEC);
     int out = openat(dir, to, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-    bool ok = in >= 0 && out >= 0 && fstat(in, &st) == 0 && way(in, out, st.st_size);
 
-    if (ok) {
-        const struct timespec times[2] = {st.st_atim, st.st_mtim};
-        ok = fchmod(out, st.st_mode & 0777) == 0 && futimens(out, times) == 0;
-    }
-    close(in);
-    return close(out) == 0 && ok;
+    if (in < 0 || out < 0 || fstat(in, &st) != 0 || !way(in, out, st.st_size))
+        return false;
+    const struct timespec times[2] = {st.st_atim, st.st_mtim};
+    return fchmod(out, st.st_mode & 0777) == 0 && futimens(out, times) == 0 &&
+           close(in) == 0 && close(out) == 0;
 }
 
 bool plain_copy(int dir, const char *from, const char *to)
@@ -181,11 +173,11 @@ static bool write_edited(int dir, const char *text, size_t len, const char *plac
 {
     int fd = openat(dir, temporary, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     const char *rest = place + old_len;
-    bool ok = fd >= 0 && write_all(fd, text, (size_t)(place - text)) &&
-              write_all(fd, new_text, strlen(new_text)) &&
-              write_all(fd, rest, len - (size_t)(rest - text)) && fchmod(fd, 0644) == 0;
 
-    return close(fd) == 0 && ok;
+    return fd >= 0 && write_all(fd, text, (size_t)(place - text)) &&
+           write_all(fd, new_text, strlen(new_text)) &&
+           write_all(fd, rest, len - (size_t)(rest - text)) && fchmod(fd, 0644) == 0 &&
+           close(fd) == 0;
 }
 
 bool plain_edit(int dir, const char *name, const char *old_text, const char *new_text)

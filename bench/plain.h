@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 /* The floors: each operation as a short program would do it that trusts its paths, with
- * the same outcome as ours.  `name` lies in the directory `dir`.  False: errno is set. */
+ * the same outcome as ours.  `name` lies in the directory `dir`.  A failure ends the
+ * benchmark, so nothing is cleaned up after one: false, and errno is set. */
 
 /* open, fstat, malloc, read, close.  free() it. */
 char *plain_read(int dir, const char *name, size_t *ret_len);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds libcay from the checkout this folder is in and puts it into the package."""
+
 from __future__ import annotations
 
 import atexit
@@ -35,7 +36,10 @@ def version() -> str:
 
 def run(*command: str) -> None:
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     if done.returncode:
         output = done.stdout.decode(errors="replace")
@@ -48,9 +52,18 @@ def run(*command: str) -> None:
 def build_library(target: Path) -> None:
     for tool in ("meson", "ninja", "pkg-config"):
         if not shutil.which(tool):
-            raise stop(f"{tool} is not installed; `make deps` in the checkout installs it")
+            raise stop(
+                f"{tool} is not installed; `make deps` in the checkout installs it"
+            )
     with tempfile.TemporaryDirectory(prefix="cay-") as folder:
-        run("meson", "setup", folder, str(CHECKOUT), "-Dtests=false", "-Dbuildtype=release")
+        run(
+            "meson",
+            "setup",
+            folder,
+            str(CHECKOUT),
+            "-Dtests=false",
+            "-Dbuildtype=release",
+        )
         run("meson", "compile", "-C", folder, "cay:shared_library")
         shutil.copy(Path(folder, LIBRARY).resolve(), target)
 

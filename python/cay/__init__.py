@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cay: a place where AI agents run code and touch files safely."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of every exception Cay raises; cay.errors has one class per error code."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,10 +13,10 @@ _OS_FIELDS = ("strerror", "filename", "filename2")
 class CayError(Exception):
     """A failure, told so that a program, a person and a model can each act on it.
 
-    ``message`` says what happened and ``hint`` what is allowed or what to do next; ``code``
-    and ``slug`` are stable, ``errno`` is that of the system call that failed (0 if none
-    did), ``op`` the step ("files.read") and ``subject`` what it failed on, as the caller
-    spelled it.
+    ``message`` says what happened and ``hint`` what is allowed or what to do next;
+    ``code`` and ``slug`` are stable, ``errno`` is that of the system call that failed (0
+    if none did), ``op`` the step ("files.read") and ``subject`` what it failed on, as the
+    caller spelled it.
     """
 
     code: int = 0
@@ -58,7 +59,9 @@ class CayError(Exception):
         return _rebuild, (type(self), self.args, state)
 
 
-def _rebuild(cls: type[CayError], args: tuple[Any, ...], state: dict[str, Any]) -> CayError:
+def _rebuild(
+    cls: type[CayError], args: tuple[Any, ...], state: dict[str, Any]
+) -> CayError:
     """Unpickles without the constructor, whose arguments differ from class to class."""
     error = cls.__new__(cls)
     error.args = args

@@ -2,9 +2,10 @@
 """libcay through ctypes: include/cay/*.h in Python, and nothing more.
 
 Struct members have the names and the order they have in C (tests/python/test_abi.py
-compares them with the headers).  Text crosses without a copy in between: utf8() lends C the
-bytes a str holds, text() makes a str straight from C memory.
+compares them with the headers).  Text crosses without a copy in between: utf8() lends C
+the bytes a str holds, text() makes a str straight from C memory.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -56,7 +57,7 @@ def _load() -> ctypes.CDLL:
 _dll = _load()
 
 
-# --- Constants ---------------------------------------------------------------------------
+# --- Constants --------------------------------------------------------------------------
 
 STYLE_ROOT, STYLE_PATHS, STYLE_MOUNTS = 1, 2, 3
 ACCESS_READ, ACCESS_WRITE = 1, 2
@@ -91,7 +92,7 @@ LIST_FILES, LIST_DIRECTORIES, LIST_LINKS, LIST_OTHER, LIST_STAT = 1, 2, 4, 8, 16
 GREP_IGNORE_CASE, GREP_FIXED = 1, 2
 
 
-# --- Structs -----------------------------------------------------------------------------
+# --- Structs ----------------------------------------------------------------------------
 
 
 class Error(Structure):
@@ -334,7 +335,7 @@ class TarResult(Structure):
     _fields_ = [("entries", c_uint64), ("bytes", c_uint64), ("skipped", c_uint64)]
 
 
-# --- Functions ---------------------------------------------------------------------------
+# --- Functions --------------------------------------------------------------------------
 
 
 def _bind(name: str, result: Any, *arguments: Any) -> Any:
@@ -390,7 +391,14 @@ files_read_many = _bind(
 )
 
 files_write = _bind(
-    "cay_files_write", c_int, _HANDLE, _PATH, c_void_p, c_size_t, POINTER(WriteOptions), _ERR
+    "cay_files_write",
+    c_int,
+    _HANDLE,
+    _PATH,
+    c_void_p,
+    c_size_t,
+    POINTER(WriteOptions),
+    _ERR,
 )
 files_write_many = _bind(
     "cay_files_write_many",
@@ -413,7 +421,9 @@ files_edit = _bind(
     _ERR,
 )
 
-files_delete = _bind("cay_files_delete", c_int, _HANDLE, _PATH, POINTER(NameOptions), _ERR)
+files_delete = _bind(
+    "cay_files_delete", c_int, _HANDLE, _PATH, POINTER(NameOptions), _ERR
+)
 _PAIR = (c_int, _HANDLE, _PATH, _PATH, POINTER(NameOptions), _ERR)
 files_move = _bind("cay_files_move", *_PAIR)
 files_copy = _bind("cay_files_copy", *_PAIR)
@@ -442,7 +452,7 @@ files_export = _bind("cay_files_export", *_TAR)
 files_import = _bind("cay_files_import", *_TAR)
 
 
-# --- Text --------------------------------------------------------------------------------
+# --- Text -------------------------------------------------------------------------------
 
 # Prototypes of our own: ctypes.pythonapi's function objects are shared with everybody.
 _decode = PYFUNCTYPE(py_object, c_void_p, c_ssize_t, c_char_p)(
@@ -478,7 +488,7 @@ def text(address: int | None, length: int) -> str:
 
 
 def encode(path: str) -> bytes | None:
-    """A path as C takes it, or None if it cannot be spelled: NUL, half a surrogate pair."""
+    """A path as C takes it, or None if it has no spelling: NUL, half a surrogate pair."""
     try:
         name = path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -72,7 +72,8 @@ static int ask(cay_files *files, const struct cay_approval *shown, struct target
 {
     struct cay_approval request = *shown;
 
-    if (shown->op == CAY_OP_LIST && files->policy->style != CAY_STYLE_MOUNTS)
+    if (target->fd < 0 ||
+        (shown->op == CAY_OP_LIST && files->policy->style != CAY_STYLE_MOUNTS))
         return CAY_OK;
     return approve(files, &request, target, CAY_ACCESS_READ, NULL, 0, err);
 }

@@ -20,7 +20,7 @@ static const char *origin_of(const struct mount *mount)
 static int fail_root(const struct mount *mount, int code, int sys_errno, const char *what,
                      const char *hint, struct cay_error *err)
 {
-    char message[512];
+    char message[2 * PATH_MAX];
 
     snprintf(message, sizeof message, "%s: %s: %s", origin_of(mount), mount->host_was,
              what);

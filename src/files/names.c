@@ -59,16 +59,21 @@ static int find_for_delete(cay_files *files, const char *path, bool recursive,
     return code ? code : target_check_suffix(files, ret_target, err);
 }
 
-/* A directory may hold what a rule protects: a hidden mount point or names whose suffix
- * is not allowed.  The first is refused here; the second asks for a rule-free mount. */
+/* A directory may hold what a rule protects: names whose suffix is not allowed, or what
+ * lies hidden behind another mount. */
 static int check_whole_tree(const cay_files *files, const struct target *target,
                             struct cay_error *err)
 {
+    if (policy_hides_below(files->policy, target->mount, target->rel))
+        return cay_fail(err, CAY_E_DENIED, 0, target->op, target->path,
+                        "another mount lies below this directory",
+                        "name the directories beside that mount one by one");
     if (!target_mount(files, target)->limit_suffixes)
         return CAY_OK;
     return cay_fail(err, CAY_E_SUFFIX, 0, target->op, target->path,
-                    "a directory cannot be deleted where only some suffixes are allowed",
-                    "delete its files one by one");
+                    "a directory cannot be deleted or moved where only some suffixes are "
+                    "allowed",
+                    "do it file by file");
 }
 
 /* 0 if the name still means this file, else a negative errno. */
@@ -237,7 +242,7 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
     struct cay_approval shown = {.op = CAY_OP_COPY};
     AUTO_PAIR pair = PAIR_NONE;
     AUTO_PARENT parent = PARENT_NONE;
-    struct stat copy;
+    struct stat copy = {0};
 
     int code = take_options(options, op, CAY_NAME_NO_PARENTS, &known, err);
     if (!code)
@@ -274,7 +279,7 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
 static int move_by_copy(const struct pair *pair, const struct parent *from,
                         const struct parent *to, struct cay_error *err)
 {
-    struct stat copy;
+    struct stat copy = {0};
 
     if (!S_ISREG(pair->source.st.st_mode))
         return cay_fail(err, CAY_E_UNSUPPORTED, EXDEV, pair->source.op, pair->source.path,

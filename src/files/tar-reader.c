@@ -56,19 +56,11 @@ static la_ssize_t feed(struct archive *archive, void *cookie, const void **ret_d
     return len;
 }
 
-static struct archive *open_archive(struct reading *reading)
+static bool open_archive(struct reading *reading, struct archive *archive)
 {
-    struct archive *archive = archive_read_new();
-
-    if (!archive)
-        return NULL;
-    if (archive_read_support_filter_gzip(archive) != ARCHIVE_OK ||
-        archive_read_support_format_tar(archive) != ARCHIVE_OK ||
-        archive_read_open(archive, reading, NULL, feed, NULL) != ARCHIVE_OK) {
-        archive_read_free(archive);
-        return NULL;
-    }
-    return archive;
+    return archive_read_support_filter_gzip(archive) == ARCHIVE_OK &&
+           archive_read_support_format_tar(archive) == ARCHIVE_OK &&
+           archive_read_open(archive, reading, NULL, feed, NULL) == ARCHIVE_OK;
 }
 
 static bool send_data(struct reading *reading, const char *data, size_t len,
@@ -149,9 +141,13 @@ static bool send_entry(struct reading *reading, struct archive *archive,
             send_content(reading, archive, (int64_t)frame.size));
 }
 
-static enum tar_defect defect_of(const struct reading *reading, bool has_begun)
+static enum tar_defect defect_of(const struct reading *reading, struct archive *archive,
+                                 bool has_begun)
 {
-    return reading->input_failed ? TAR_UNREADABLE : has_begun ? TAR_DAMAGED : TAR_NOT_TAR;
+    return archive_errno(archive) == ENOMEM ? TAR_NO_MEMORY
+           : reading->input_failed          ? TAR_UNREADABLE
+           : has_begun                      ? TAR_DAMAGED
+                                            : TAR_NOT_TAR;
 }
 
 static void read_archive(struct reading *reading, struct archive *archive)
@@ -173,23 +169,24 @@ static void read_archive(struct reading *reading, struct archive *archive)
             break;
     }
     if (!reading->stopped)
-        say_plain(reading, TAR_BROKEN, defect_of(reading, has_begun));
+        say_plain(reading, TAR_BROKEN, defect_of(reading, archive, has_begun));
 }
 
 void tar_read(const struct tar_reader *reader)
 {
     struct tar_frame no_memory = {.kind = TAR_BROKEN, .detail = TAR_NO_MEMORY};
     AUTO_FREE struct reading *reading = malloc(sizeof *reading);
+    struct archive *archive = archive_read_new();
 
-    if (!reading) {
+    if (!reading || !archive) {
         reader->send(reader->cookie, &no_memory, sizeof no_memory);
+        archive_read_free(archive);
         return;
     }
     reading->reader = reader;
     reading->input_failed = reading->stopped = false;
-    struct archive *archive = open_archive(reading);
-    if (!archive)
-        say_plain(reading, TAR_BROKEN, defect_of(reading, false));
+    if (!open_archive(reading, archive))
+        say_plain(reading, TAR_BROKEN, defect_of(reading, archive, false));
     else if (archive_filter_count(archive) > 2) /* tar itself counts as one */
         say_plain(reading, TAR_BROKEN, TAR_COMPRESSED_TWICE);
     else

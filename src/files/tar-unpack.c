@@ -183,19 +183,19 @@ static int end_file(struct unpack *unpack, const struct tar_item *item,
 /* --- Links ---------------------------------------------------------------------------
  */
 
+/* A symbolic link to `target`, or without one another name for the file `held`. */
 static int make_link(const struct unpack *unpack, const char *target, int held,
                      const char *name)
 {
     char file[32];
 
-    if (held < 0)
+    if (target)
         return symlinkat(target, unpack->dir, name) == 0 ? 0 : -errno;
     snprintf(file, sizeof file, "/proc/self/fd/%d", held);
     return linkat(AT_FDCWD, file, unpack->dir, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
 }
 
-/* A symbolic link to `target`, or another name for the file `held`, in place of whatever
- * has the name; 0 or a negative errno. */
+/* The same in place of whatever has the entry's name; 0 or a negative errno. */
 static int put_link(const struct unpack *unpack, const char *target, int held)
 {
     int error = make_link(unpack, target, held, unpack->name);
@@ -262,7 +262,7 @@ static int add_hard_link(struct unpack *unpack, const struct tar_item *item,
                          struct cay_error *err)
 {
     AUTO_FD original = -1;
-    struct stat st;
+    struct stat st = {0};
 
     int code = hold_original(unpack, item->link, &original, &st, err);
     if (!code)

@@ -152,20 +152,34 @@ int policy_place(const cay_policy *policy, const char *op, const char *path,
     return verdict == TOO_LONG ? cay_fail_errno(err, ENAMETOOLONG, op, path) : CAY_OK;
 }
 
-bool policy_is_hidden(const cay_policy *policy, size_t mount, const char *rel)
+/* Where another mount's point lies below this one's, or NULL. */
+static const char *point_within(const cay_policy *policy, size_t mount, size_t other)
 {
     const char *point = policy->mounts[mount].point + 1;
+    const char *rest = policy->mounts[other].point + 1;
     size_t len = strlen(point);
 
-    for (size_t i = 0; i < policy->mount_count; i++) {
-        const char *other = policy->mounts[i].point + 1;
+    if (other == mount || !covers(point, len, rest))
+        return NULL;
+    rest += len;
+    return rest + (*rest == '/');
+}
 
-        if (i == mount || !covers(point, len, other))
-            continue;
-        other += len;
-        if (*other == '/')
-            other++;
-        if (covers(other, strlen(other), rel))
+bool policy_is_hidden(const cay_policy *policy, size_t mount, const char *rel)
+{
+    for (size_t i = 0; i < policy->mount_count; i++) {
+        const char *other = point_within(policy, mount, i);
+        if (other && covers(other, strlen(other), rel))
+            return true;
+    }
+    return false;
+}
+
+bool policy_hides_below(const cay_policy *policy, size_t mount, const char *rel)
+{
+    for (size_t i = 0; i < policy->mount_count; i++) {
+        const char *other = point_within(policy, mount, i);
+        if (other && covers(rel, strlen(rel), other))
             return true;
     }
     return false;

@@ -61,6 +61,9 @@ unsigned policy_access(const cay_policy *policy, size_t mount, const char *rel);
 /* A place that another, longer mount point covers is hidden behind that mount. */
 bool policy_is_hidden(const cay_policy *policy, size_t mount, const char *rel);
 
+/* Whether another mount lies somewhere below a place: that directory hides something. */
+bool policy_hides_below(const cay_policy *policy, size_t mount, const char *rel);
+
 /* The place as the style spells it: "docs/a", "/docs/a".  Always fits 2 * PATH_MAX. */
 bool policy_label(const cay_policy *policy, size_t mount, const char *rel, char *out,
                   size_t room);

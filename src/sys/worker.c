@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -56,7 +56,6 @@ static int limit(int resource, rlim_t value)
 static int limit_memory(uint64_t more)
 {
     char text[64];
-    unsigned long long pages;
     AUTO_FD fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 
     if (!LIMIT_MEMORY)
@@ -67,8 +66,7 @@ static int limit_memory(uint64_t more)
     if (len <= 0)
         return -EIO;
     text[len] = '\0';
-    if (sscanf(text, "%llu", &pages) != 1)
-        return -EIO;
+    rlim_t pages = strtoul(text, NULL, 10);
     return limit(RLIMIT_AS, pages * (unsigned long)sysconf(_SC_PAGESIZE) + more);
 }
 
@@ -92,8 +90,8 @@ static bool arrange_descriptors(int channel, int input)
     int high_input = fcntl(input, F_DUPFD_CLOEXEC, WORKER_INPUT + 1);
 
     return high_channel >= 0 && high_input >= 0 &&
-           dup2(high_channel, WORKER_CHANNEL) >= 0 &&
-           dup2(high_input, WORKER_INPUT) >= 0 &&
+           dup3(high_channel, WORKER_CHANNEL, O_CLOEXEC) >= 0 &&
+           dup3(high_input, WORKER_INPUT, O_CLOEXEC) >= 0 &&
            syscall(SYS_close_range, WORKER_INPUT + 1, ~0u, 0) == 0 &&
            syscall(SYS_close_range, 0, WORKER_CHANNEL - 1, 0) == 0;
 }

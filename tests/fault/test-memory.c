@@ -1,216 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Every public operation is run again and again: the first time its first allocation
- * fails, then its second, and so on until a run meets no failure.  A run that fails says
- * CAY_E_NO_MEMORY and leaves the files as they were, byte for byte; one that succeeds all
- * the same has done its whole work; none leaves memory, descriptors or stray names. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include "../unit/harness.h"
+/* No memory for policies, questions, reading and searching. */
 #include "failing.h"
+#include "survive.h"
 #include "tree.h"
 
-/* --- The world the operations act in --------------------------------------------------
- */
-
-enum { LARGE = 300000 };
-
-static const char policy_text[] = "paths:\n"
-                                  "  data: {root: data, mode: rw, read_approval: true}\n"
-                                  "  other:\n"
-                                  "    root: other\n"
-                                  "    mode: rw\n"
-                                  "    write_approval: false\n"
-                                  "  docs:\n"
-                                  "    root: docs\n"
-                                  "    suffixes: [.md, .txt]\n"
-                                  "    max_file_bytes: 1000\n";
-
-static char world[4096];
-static cay_policy *policy;
-static cay_files *files;
-static bool far_apart; /* as if the mounts were on two file systems */
-
-static char large[LARGE];
-
-static const char *place(const char *name)
-{
-    static char path[sizeof world + 64];
-
-    snprintf(path, sizeof path, "%s/%s", world, name);
-    return path;
-}
-
-static void put_text(const char *name, const char *text)
-{
-    tree_put(place(name), text, strlen(text));
-}
-
-static void make_world(void)
-{
-    for (size_t i = 0; i + 6 <= LARGE; i += 6)
-        memcpy(large + i, i % 60 ? "caf\xc3\xa9 " : "line.\n", 6);
-    snprintf(world, sizeof world, "%s/world", scratch());
-    tree_clear(world);
-    put_text("policy.yaml", policy_text);
-    put_text("data/a.txt", "alpha\nbeta\nalpha\n");
-    put_text("data/dos.txt", "one\r\ntwo\r\n");
-    put_text("data/dir/b.txt", "bravo\n");
-    put_text("data/dir/deep/c.txt", "charlie\n");
-    tree_put(place("data/large.txt"), large, sizeof large);
-    put_text("other/o.txt", "other\n");
-    put_text("docs/read.md", "docs\n");
-    ASSERT(symlink("a.txt", place("data/link.txt")) == 0);
-}
-
-static enum cay_verdict approve_always(void *cookie, const struct cay_approval *request,
-                                       char note[CAY_NOTE_MAX])
-{
-    (void)cookie;
-    (void)request;
-    (void)note;
-    return CAY_VERDICT_REMEMBER;
-}
-
-static const struct cay_files_options asking = {.size = sizeof asking,
-                                                .approver = approve_always};
-
-static void open_world(void)
-{
-    ASSERT_OK(cay_policy_load(place("policy.yaml"), NULL, &policy, &err));
-    ASSERT_OK(cay_files_open(policy, &asking, &files, &err));
-}
-
-static void close_world(void)
-{
-    cay_files_free(files);
-    cay_policy_free(policy);
-    files = NULL;
-    policy = NULL;
-}
-
-ssize_t __real_copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at,
-                               size_t len, unsigned flags);
-ssize_t __wrap_copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at,
-                               size_t len, unsigned flags);
-int __real_renameat2(int from, const char *name, int to, const char *other,
-                     unsigned flags);
-int __wrap_renameat2(int from, const char *name, int to, const char *other,
-                     unsigned flags);
-
-ssize_t __wrap_copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at,
-                               size_t len, unsigned flags)
-{
-    if (!far_apart)
-        return __real_copy_file_range(from, from_at, to, to_at, len, flags);
-    errno = EXDEV;
-    return -1;
-}
-
-int __wrap_renameat2(int from, const char *name, int to, const char *other,
-                     unsigned flags)
-{
-    if (!far_apart || flags != RENAME_NOREPLACE)
-        return __real_renameat2(from, name, to, other, flags);
-    errno = EXDEV;
-    return -1;
-}
-
-/* --- One operation, over and over -----------------------------------------------------
- */
-
-enum wholeness {
-    WHOLE, /* all or nothing */
-    PARTS  /* made of parts, each of which is all or nothing */
-};
-
-static unsigned open_descriptors(void)
-{
-    unsigned count = 0;
-
-    for (int fd = 0; fd < 1024; fd++)
-        count += fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
-
-static struct failing_tally attempt(int (*run)(void), enum failing_where where,
-                                    unsigned nth, int *ret_code)
-{
-    open_world();
-    memset(&err, 0, sizeof err);
-    unsigned before = open_descriptors();
-    failing_start(where, nth);
-    *ret_code = run();
-    struct failing_tally tally = failing_stop();
-    ASSERT_INT(open_descriptors(), before);
-    close_world();
-    if (failing_unfreed())
-        harness_fail(__FILE__, __LINE__, "%zu blocks leak when allocation %u fails",
-                     failing_unfreed(), nth);
-    return tally;
-}
-
-/* Until a run in which nothing failed; the tally of that one. */
-static struct failing_tally fail_each(int (*run)(void), enum failing_where where,
-                                      enum wholeness wholeness, const char *old,
-                                      const char *now)
-{
-    for (unsigned nth = 1;; nth++) {
-        int code;
-        struct failing_tally tally = attempt(run, where, nth, &code);
-        AUTO_FREE char *words = tree_words(world);
-        if (code == CAY_OK) {
-            ASSERT_INT(err.code, 0);
-            ASSERT_STR(words, now);
-        } else {
-            ASSERT(tally.failed);
-            harness_code(__FILE__, __LINE__, "the run", code, CAY_E_NO_MEMORY, &err);
-            ASSERT_INT(err.code, code);
-            if (wholeness == WHOLE)
-                ASSERT_STR(words, old);
-            else
-                ASSERT(tree_is_mixture(words, old, now));
-        }
-        if (!tally.failed)
-            return tally;
-        if (strcmp(words, old) != 0)
-            make_world();
-    }
-}
-
-static void survive(int (*run)(void), enum wholeness wholeness)
-{
-    int code;
-
-    far_apart = false;
-    make_world();
-    AUTO_FREE char *old = tree_words(world);
-    attempt(run, FAILING_HERE, 0, &code);
-    harness_code(__FILE__, __LINE__, "the run without a failure", code, CAY_OK, &err);
-    AUTO_FREE char *now = tree_words(world);
-    make_world();
-    struct failing_tally tally = fail_each(run, FAILING_HERE, wholeness, old, now);
-    if (tally.child) {
-        make_world();
-        tally = fail_each(run, FAILING_CHILD, wholeness, old, now);
-    }
-    printf("# %u allocations, %u in a child\n", tally.here, tally.child);
-}
-
-#define SURVIVES(name, wholeness)                                                        \
-    static int name(void);                                                               \
-    TEST(name##_survives_any_failing_allocation)                                         \
-    {                                                                                    \
-        survive(name, wholeness);                                                        \
-    }                                                                                    \
-    static int name(void)
-
-/* --- The test itself ------------------------------------------------------------------
- */
+/* --- The test itself --------------------------------------------------------------- */
 
 TEST(exactly_the_nth_allocation_fails)
 {
@@ -254,8 +49,7 @@ TEST(a_tree_with_a_stray_name_is_no_mixture)
     ASSERT(!tree_is_mixture("/a 3\n", "/a 1\n", "/a 2\n"));
 }
 
-/* --- Policies -------------------------------------------------------------------------
- */
+/* --- Policies ---------------------------------------------------------------------- */
 
 static int make_policy(enum cay_style style, const char *name)
 {
@@ -329,8 +123,7 @@ SURVIVES(loading_a_policy, WHOLE)
     return code;
 }
 
-/* --- Handles and questions ------------------------------------------------------------
- */
+/* --- Handles and questions --------------------------------------------------------- */
 
 SURVIVES(opening, WHOLE)
 {
@@ -453,8 +246,7 @@ SURVIVES(asking_about_a_path, WHOLE)
     return code ? code : cay_files_pin(files, "data/a.txt", &pin, &err);
 }
 
-/* --- Reading --------------------------------------------------------------------------
- */
+/* --- Reading ----------------------------------------------------------------------- */
 
 typedef int reading(cay_files *, const char *, const struct cay_read_options *,
                     struct cay_page *, struct cay_error *);
@@ -545,151 +337,7 @@ SURVIVES(reading_many, WHOLE)
     return CAY_OK;
 }
 
-/* --- Writing --------------------------------------------------------------------------
- */
-
-static int write_to(const char *path, unsigned flags)
-{
-    const struct cay_write_options options = {.size = sizeof options, .flags = flags};
-
-    return cay_files_write(files, path, "new content\n", 12, &options, &err);
-}
-
-SURVIVES(replacing_a_file, WHOLE)
-{
-    return write_to("data/a.txt", CAY_WRITE_DURABLE);
-}
-
-SURVIVES(replacing_through_a_link, WHOLE)
-{
-    return write_to("data/link.txt", 0);
-}
-
-SURVIVES(a_new_file_with_its_parents, WHOLE)
-{
-    return write_to("data/x/y/z.txt", CAY_WRITE_NEW);
-}
-
-SURVIVES(overwriting_in_place, WHOLE)
-{
-    return write_to("data/a.txt", CAY_WRITE_IN_PLACE);
-}
-
-SURVIVES(appending, WHOLE)
-{
-    return write_to("data/a.txt", CAY_WRITE_APPEND);
-}
-
-SURVIVES(writing_many, PARTS)
-{
-    struct cay_write_item items[] = {{.path = "data/a.txt", .data = "A", .len = 1},
-                                     {.path = "other/b.txt", .data = "B", .len = 1}};
-    int code = cay_files_write_many(files, items, 2, NULL, &err);
-
-    if (!code)
-        ASSERT_INT(items[0].error.code + items[1].error.code, 0);
-    return code;
-}
-
-#define EDIT(old, new, edit_flags)                                                       \
-    {                                                                                    \
-        .old_text = (old), .old_len = strlen(old), .new_text = (new),                    \
-        .new_len = strlen(new), .flags = (edit_flags)                                    \
-    }
-
-static int edit(const char *path, const struct cay_edit *edits, size_t count,
-                unsigned flags)
-{
-    const struct cay_write_options options = {.size = sizeof options, .flags = flags};
-
-    return cay_files_edit(files, path, edits, count, &options, NULL, &err);
-}
-
-SURVIVES(an_edit, WHOLE)
-{
-    return edit("data/a.txt", (struct cay_edit[]){EDIT("beta", "gamma", 0)}, 1, 0);
-}
-
-SURVIVES(an_edit_of_dos_lines, WHOLE)
-{
-    return edit("data/dos.txt", (struct cay_edit[]){EDIT("one\n", "1\n2\n", 0)}, 1, 0);
-}
-
-SURVIVES(a_list_of_edits, WHOLE)
-{
-    return edit("data/a.txt",
-                (struct cay_edit[]){EDIT("beta", "gamma", CAY_EDIT_EXACT),
-                                    EDIT("alpha", "delta", CAY_EDIT_ALL)},
-                2, CAY_WRITE_DURABLE);
-}
-
-SURVIVES(an_edit_in_place, WHOLE)
-{
-    return edit("data/a.txt", (struct cay_edit[]){EDIT("beta", "b", 0)}, 1,
-                CAY_WRITE_IN_PLACE);
-}
-
-/* --- Names ----------------------------------------------------------------------------
- */
-
-static const struct cay_name_options *named(unsigned flags)
-{
-    static struct cay_name_options options;
-
-    options = (struct cay_name_options){.size = sizeof options, .flags = flags};
-    return &options;
-}
-
-SURVIVES(deleting_a_file, WHOLE)
-{
-    return cay_files_delete(files, "data/a.txt", NULL, &err);
-}
-
-SURVIVES(deleting_a_link, WHOLE)
-{
-    return cay_files_delete(files, "data/link.txt", NULL, &err);
-}
-
-SURVIVES(deleting_a_directory, WHOLE)
-{
-    return cay_files_delete(files, "data/dir", named(CAY_NAME_RECURSIVE), &err);
-}
-
-SURVIVES(moving_a_file, WHOLE)
-{
-    return cay_files_move(files, "data/a.txt", "other/x/a.txt", NULL, &err);
-}
-
-SURVIVES(moving_a_file_to_another_file_system, WHOLE)
-{
-    far_apart = true;
-    return cay_files_move(files, "data/a.txt", "other/x/a.txt", NULL, &err);
-}
-
-SURVIVES(moving_a_directory, WHOLE)
-{
-    return cay_files_move(files, "data/dir", "data/moved", named(CAY_NAME_DIRECTORY),
-                          &err);
-}
-
-SURVIVES(copying, WHOLE)
-{
-    return cay_files_copy(files, "data/large.txt", "other/x/y.txt", NULL, &err);
-}
-
-SURVIVES(copying_to_another_file_system, WHOLE)
-{
-    far_apart = true;
-    return cay_files_copy(files, "data/large.txt", "other/x/y.txt", NULL, &err);
-}
-
-SURVIVES(making_a_directory, WHOLE)
-{
-    return cay_files_mkdir(files, "data/x/y", NULL, &err);
-}
-
-/* --- Listing, searching, archives -----------------------------------------------------
- */
+/* --- Listing, searching, archives -------------------------------------------------- */
 
 static int list(const char *path, const struct cay_list_options *options, size_t count)
 {
@@ -734,42 +382,4 @@ SURVIVES(searching, WHOLE)
         cay_matches_done(&matches);
     }
     return code;
-}
-
-SURVIVES(exporting, WHOLE)
-{
-    struct cay_tar_result result;
-    AUTO_FD fd = memfd_create("tar", MFD_CLOEXEC);
-    int code = cay_files_export(files, "data", fd, NULL, &result, &err);
-
-    if (!code)
-        ASSERT_INT(result.entries, 8);
-    return code;
-}
-
-/* An archive of data/, made once. */
-static int archive = -1;
-
-static int import(void)
-{
-    struct cay_tar_result result;
-
-    ASSERT(lseek(archive, 0, SEEK_SET) == 0);
-    int code = cay_files_import(files, "other/in", archive, NULL, &result, &err);
-    if (!code)
-        ASSERT_INT(result.entries, 8);
-    return code;
-}
-
-TEST(importing_survives_any_failing_allocation)
-{
-    struct cay_tar_result result;
-
-    make_world();
-    open_world();
-    archive = memfd_create("tar", MFD_CLOEXEC);
-    ASSERT_OK(cay_files_export(files, "data", archive, NULL, &result, &err));
-    close_world();
-    survive(import, PARTS);
-    close(archive);
 }

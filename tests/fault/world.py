@@ -100,8 +100,12 @@ class World:
 
     def run(self, words, stdin=b"", before=()):
         """`cay files ... WORDS...` to its end, run by the command `before` if given."""
-        return subprocess.run([*before, *self.argv(words)], input=stdin, capture_output=True,
-                              cwd=self.base, timeout=PATIENCE, check=False)
+        source = self.base / "stdin"  # not a pipe: every run is to make the same reads
+        source.write_bytes(stdin)
+        with source.open("rb") as file:
+            return subprocess.run([*before, *self.argv(words)], stdin=file,
+                                  capture_output=True, cwd=self.base, timeout=PATIENCE,
+                                  check=False)
 
 
 def check_error(done):

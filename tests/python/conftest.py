@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One directory in each of the three styles, and a guard for tests that need a registry."""
+"""One directory in each of the three styles, and what to do without a registry."""
+
 from __future__ import annotations
 
 import os
@@ -34,7 +35,9 @@ def unavailable(reason: str) -> None:
 def pip(*arguments: str | Path) -> None:
     """Runs pip, or skips with what it said."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
     if done.returncode:
         unavailable(f"pip {arguments[0]}: {done.stderr.strip().splitlines()[-1:]}")
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay._lib says the same as the headers, byte for byte."""
+
 from __future__ import annotations
 
 import ctypes
@@ -119,7 +120,9 @@ def test_the_exceptions_are_those_of_the_header() -> None:
 
 def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
     text = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
-    public = set(re.findall(r"\b(cay_[a-z_]+)\(", re.sub(r"/\*.*?\*/", "", text, flags=re.S)))
+    public = set(
+        re.findall(r"\b(cay_[a-z_]+)\(", re.sub(r"/\*.*?\*/", "", text, flags=re.S))
+    )
     bound = set(re.findall(r'"(cay_[a-z_]+)"', Path(_lib.__file__).read_text()))
     left_out = {
         "cay_code_exit",  # for the command

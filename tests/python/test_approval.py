@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Approvals: by pydantic-ai-blocking-approval around a toolset, and by our own approver."""
+"""Approvals: by pydantic-ai-blocking-approval, and by our own approver."""
+
 from __future__ import annotations
 
 import os
@@ -63,7 +64,7 @@ def wrapped(
     return ApprovalToolset(inner=toolset, approval_callback=decide), asked
 
 
-# --- needs_approval ----------------------------------------------------------------------
+# --- needs_approval ---------------------------------------------------------------------
 
 
 def result(toolset: Any, name: str, args: dict[str, Any], config: Any = None) -> Any:
@@ -120,7 +121,11 @@ def test_what_cannot_be_done_is_blocked_without_asking(
 @pytest.mark.parametrize(
     ("name", "argument"),
     [(name, "path") for name in ("read_file", "write_file", "edit_file", "delete_file")]
-    + [(name, arg) for name in ("move_file", "copy_file") for arg in ("source", "destination")],
+    + [
+        (name, arg)
+        for name in ("move_file", "copy_file")
+        for arg in ("source", "destination")
+    ],
 )
 def test_a_missing_path_is_blocked(
     style: str, tmp_path: Path, name: str, argument: str
@@ -192,10 +197,12 @@ def test_descriptions(style: str, tmp_path: Path) -> None:
     assert said("other", path="p") == "other(p)"
 
 
-# --- ApprovalToolset around it -----------------------------------------------------------
+# --- ApprovalToolset around it ----------------------------------------------------------
 
 
-def test_an_approved_write_is_done_and_a_denied_one_not(style: str, tmp_path: Path) -> None:
+def test_an_approved_write_is_done_and_a_denied_one_not(
+    style: str, tmp_path: Path
+) -> None:
     world, toolset = approvable(style, tmp_path / "a", mode="rw")
     args = {"path": world.path("x"), "content": "test"}
     denied, asked = wrapped(toolset, yes=False)
@@ -231,7 +238,7 @@ def test_a_blocked_call_is_not_asked_about(style: str, tmp_path: Path) -> None:
     assert asked == []
 
 
-# --- The call acts on what was approved --------------------------------------------------
+# --- The call acts on what was approved -------------------------------------------------
 
 
 def swap_for_a_link(world: World) -> Callable[[Any], None]:
@@ -254,7 +261,10 @@ def change(world: World) -> Callable[[Any], None]:
 @pytest.mark.parametrize("attack", [swap_for_a_link, change])
 @pytest.mark.parametrize("name", WRITES + ["read_file"])
 def test_what_changed_after_the_approval_is_left_alone(
-    style: str, tmp_path: Path, name: str, attack: Callable[[World], Callable[[Any], None]]
+    style: str,
+    tmp_path: Path,
+    name: str,
+    attack: Callable[[World], Callable[[Any], None]],
 ) -> None:
     world, toolset = approvable(style, tmp_path / "a", mode="rw", read_approval=True)
     (world.host / "x").write_text("a")
@@ -309,7 +319,7 @@ def test_pending_calls_are_bounded(style: str, tmp_path: Path) -> None:
     assert len(toolset._pins) == 1024
 
 
-# --- Our own approver --------------------------------------------------------------------
+# --- Our own approver -------------------------------------------------------------------
 
 
 def test_the_approver_is_shown_what_will_happen(style: str, tmp_path: Path) -> None:
@@ -333,9 +343,13 @@ def test_the_approver_is_shown_what_will_happen(style: str, tmp_path: Path) -> N
     assert (copy.path, copy.other) == (world.path("x"), world.path("y"))
 
 
-def test_a_denial_touches_nothing_and_carries_the_note(style: str, tmp_path: Path) -> None:
+def test_a_denial_touches_nothing_and_carries_the_note(
+    style: str, tmp_path: Path
+) -> None:
     world = make_world(style, tmp_path / "a", mode="rw")
-    files = Files(world.sandbox, approver=lambda request: Decision(False, note="nö" * 200))
+    files = Files(
+        world.sandbox, approver=lambda request: Decision(False, note="nö" * 200)
+    )
     with pytest.raises(PermissionError, match="nönö") as caught:
         files.write(world.path("x"), "x")
     assert isinstance(caught.value, ApprovalError)
@@ -444,7 +458,9 @@ def test_a_derived_sandbox_asks_too(style: str, tmp_path: Path) -> None:
         files.write(world.path("x"), "x")
 
 
-def test_a_sandbox_may_carry_the_approver_to_its_children(style: str, tmp_path: Path) -> None:
+def test_a_sandbox_may_carry_the_approver_to_its_children(
+    style: str, tmp_path: Path
+) -> None:
     asked: list[Request] = []
 
     def approve(request: Request) -> Decision:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration models, and what a sandbox makes of them."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -126,7 +127,9 @@ def test_an_overlap_through_a_link_is_refused(tmp_path: Path) -> None:
         Sandbox(SandboxConfig(mounts=mounts))
 
 
-def test_a_file_where_a_directory_should_be_is_refused(style: str, tmp_path: Path) -> None:
+def test_a_file_where_a_directory_should_be_is_refused(
+    style: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError):
         Sandbox(make_config(style, tmp_path / "file"))

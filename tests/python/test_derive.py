@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Derived sandboxes: less than their parent, at any depth, never more."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -100,8 +101,9 @@ def test_reading_where_the_parent_may_not_is_an_escalation(world: World) -> None
         with pytest.raises(raised):
             child.derive(allow_read=world.path("other"))
         with pytest.raises(raised):
-            world.sandbox.derive(allow_read="/no/such\\place:x" if world.style == "root"
-                                 else "/nowhere")
+            world.sandbox.derive(
+                allow_read="/no/such\\place:x" if world.style == "root" else "/nowhere"
+            )
 
 
 def test_grandchildren_narrow_further_and_never_regain(world: World) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exceptions: what they carry, what they say, what catches them."""
+
 from __future__ import annotations
 
 import errno
@@ -33,7 +34,12 @@ def test_every_code_has_a_class_and_a_slug() -> None:
 
 def test_a_cay_error_tells_everything() -> None:
     error = errors.Denied("refused", errno=13, op="files.read", subject="a", hint="ask")
-    assert (error.code, error.slug, error.errno, error.op) == (-2, "denied", 13, "files.read")
+    assert (error.code, error.slug, error.errno, error.op) == (
+        -2,
+        "denied",
+        13,
+        "files.read",
+    )
     assert (error.subject, error.message, error.hint) == ("a", "refused", "ask")
     assert str(error) == "a: refused (ask)"
     assert str(cay.CayError("plain")) == "plain"

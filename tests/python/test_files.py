@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file operations, called as Python methods."""
+
 from __future__ import annotations
 
 import io
@@ -27,7 +28,7 @@ from cay.filesystem import (
 )
 from cay.filesystem.errors import ChangedError, SandboxLimitError
 
-# --- Reading -----------------------------------------------------------------------------
+# --- Reading ----------------------------------------------------------------------------
 
 
 def put(world: World, name: str, content: str | bytes) -> str:
@@ -186,7 +187,7 @@ def test_many_files_are_read_and_written_in_one_call(world: World) -> None:
     assert world.files.read_many([]) == [] == world.files.write_many([])
 
 
-# --- Writing -----------------------------------------------------------------------------
+# --- Writing ----------------------------------------------------------------------------
 
 
 def test_write_creates_directories_and_counts_characters(world: World) -> None:
@@ -260,7 +261,7 @@ def test_bytes_can_be_written_and_text_appended(world: World) -> None:
     assert (world.host / "log").read_text() == "one\ntwo\n"
 
 
-# --- Editing -----------------------------------------------------------------------------
+# --- Editing ----------------------------------------------------------------------------
 
 
 def test_edit_replaces_what_is_there_once(world: World) -> None:
@@ -336,7 +337,7 @@ def test_the_order_of_checks_in_edit(style: str, tmp_path: Path) -> None:
     assert (world.host / "grows.txt").read_text() == "1234"
 
 
-# --- Names -------------------------------------------------------------------------------
+# --- Names ------------------------------------------------------------------------------
 
 
 def test_delete_removes_files_only(world: World) -> None:
@@ -420,7 +421,9 @@ def two_mounts(tmp_path: Path, **rules: object) -> tuple[Files, Path, Path]:
     return Files(sandbox), one, two
 
 
-def test_a_copy_may_come_from_a_read_only_directory_and_a_move_not(tmp_path: Path) -> None:
+def test_a_copy_may_come_from_a_read_only_directory_and_a_move_not(
+    tmp_path: Path,
+) -> None:
     files, one, two = two_mounts(tmp_path)
     (one / "x").write_text("x")
     with pytest.raises(PathNotWritableError, match="read-only") as caught:
@@ -481,7 +484,7 @@ def test_stat_and_exists(world: World) -> None:
         world.files.stat(world.path("no"))
 
 
-# --- Listing and searching ---------------------------------------------------------------
+# --- Listing and searching --------------------------------------------------------------
 
 
 def plant(world: World) -> None:
@@ -587,7 +590,9 @@ def test_links_to_directories_are_not_walked(world: World, tmp_path: Path) -> No
     assert world.files.list_files(world.top, "out/*") == []
 
 
-def test_many_files_come_in_many_pages(mounts: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_come_in_many_pages(
+    mounts: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(250):
         (mounts.host / f"{number:03}").touch()
     from cay import _lib
@@ -646,7 +651,7 @@ def test_grep_finds_lines(world: World) -> None:
         world.files.grep("a\0b", world.top)
 
 
-# --- Tar ---------------------------------------------------------------------------------
+# --- Tar --------------------------------------------------------------------------------
 
 
 def test_a_directory_goes_out_and_in_as_tar(world: World) -> None:
@@ -698,7 +703,7 @@ def test_what_is_no_archive_is_refused(world: World) -> None:
         world.files.import_tar(world.path("in"), b"this is no tar archive" * 100)
 
 
-# --- Pins --------------------------------------------------------------------------------
+# --- Pins -------------------------------------------------------------------------------
 
 
 def test_a_pinned_operation_acts_on_what_was_pinned(world: World) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths: how they may be spelled, where they lead, what is granted there."""
+
 from __future__ import annotations
 
 import os
@@ -36,13 +37,22 @@ def nested(tmp_path: Path) -> Sandbox:
     )
 
 
-# --- Mounts ------------------------------------------------------------------------------
+# --- Mounts -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "spelled",
-    ["data/x", "/data/x", "//data//x", "\\data\\x", "  /data/x ", "/data/./x", "/data/a/../x",
-     "/./data/x", "/data/x/"],
+    [
+        "data/x",
+        "/data/x",
+        "//data//x",
+        "\\data\\x",
+        "  /data/x ",
+        "/data/./x",
+        "/data/a/../x",
+        "/./data/x",
+        "/data/x/",
+    ],
 )
 def test_a_mounted_path_has_many_spellings(mounts: World, spelled: str) -> None:
     assert mounts.sandbox.resolve(spelled) == mounts.host / "x"
@@ -50,8 +60,23 @@ def test_a_mounted_path_has_many_spellings(mounts: World, spelled: str) -> None:
 
 @pytest.mark.parametrize(
     "spelled",
-    ["/", "", ".", "/database/x", "/Data/x", "~", "~/x", "c:/x", "C:\\x", "/data/../../etc",
-     "/data\0", "/data/x\0y", "..", "/other/x", "x"],
+    [
+        "/",
+        "",
+        ".",
+        "/database/x",
+        "/Data/x",
+        "~",
+        "~/x",
+        "c:/x",
+        "C:\\x",
+        "/data/../../etc",
+        "/data\0",
+        "/data/x\0y",
+        "..",
+        "/other/x",
+        "x",
+    ],
 )
 def test_what_lies_in_no_mount_is_outside(mounts: World, spelled: str) -> None:
     assert not mounts.sandbox.can_read(spelled)
@@ -121,10 +146,12 @@ def test_get_path_config_of_mounts_checks_the_operation(tmp_path: Path) -> None:
         world.sandbox.get_path_config("/data/x", op="write")
 
 
-# --- Named paths -------------------------------------------------------------------------
+# --- Named paths ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spelled", ["data/x", "data:x", "data:/x", "data/a/../x", "data/./x"])
+@pytest.mark.parametrize(
+    "spelled", ["data/x", "data:x", "data:/x", "data/a/../x", "data/./x"]
+)
 def test_a_named_path_has_some_spellings(paths: World, spelled: str) -> None:
     assert paths.sandbox.resolve(spelled) == paths.host / "x"
 
@@ -139,8 +166,21 @@ def test_a_host_path_inside_is_taken(paths: World) -> None:
 
 @pytest.mark.parametrize(
     "spelled",
-    ["/data/x", "unknown/x", "data/../../etc/passwd", "data/../x", "/etc/passwd", " data/x",
-     "data\\x", "Data/x", "", ".", "~", "database/x", "data/x\0"],
+    [
+        "/data/x",
+        "unknown/x",
+        "data/../../etc/passwd",
+        "data/../x",
+        "/etc/passwd",
+        " data/x",
+        "data\\x",
+        "Data/x",
+        "",
+        ".",
+        "~",
+        "database/x",
+        "data/x\0",
+    ],
 )
 def test_what_has_no_known_name_is_outside(paths: World, spelled: str) -> None:
     assert not paths.sandbox.can_read(spelled)
@@ -168,7 +208,7 @@ def test_get_path_config_of_named_paths_needs_no_operation(paths: World) -> None
     assert config is paths.sandbox.config.paths["data"]
 
 
-# --- Root --------------------------------------------------------------------------------
+# --- Root -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spelled", ["x", "/x", "\\x", " /x ", "//x", "/./x"])
@@ -180,7 +220,9 @@ def test_a_rooted_path_has_some_spellings(tmp_path: Path, spelled: str) -> None:
 @pytest.mark.parametrize(
     "spelled", ["../x", "/a/../x", "~x", "a:b", "c:/x", "x\0", "/.."]
 )
-def test_a_root_refuses_climbing_and_colons_altogether(tmp_path: Path, spelled: str) -> None:
+def test_a_root_refuses_climbing_and_colons_altogether(
+    tmp_path: Path, spelled: str
+) -> None:
     world = make_world("root", tmp_path / "data")
     assert not world.sandbox.can_read(spelled)
     with pytest.raises(PathNotInSandboxError):
@@ -199,14 +241,12 @@ def test_the_root_is_slash(tmp_path: Path) -> None:
 
 
 def test_a_readonly_root_has_no_writable_roots(tmp_path: Path) -> None:
-    sandbox = Sandbox(
-        SandboxConfig(root=RootSandboxConfig(root=tmp_path, readonly=True))
-    )
+    sandbox = Sandbox(SandboxConfig(root=RootSandboxConfig(root=tmp_path, readonly=True)))
     assert sandbox.writable_roots == []
     assert sandbox.can_read("/x") and not sandbox.can_write("/x")
 
 
-# --- All styles --------------------------------------------------------------------------
+# --- All styles -------------------------------------------------------------------------
 
 
 def test_can_read_and_write_do_not_need_the_file(world: World) -> None:
@@ -219,7 +259,9 @@ def test_what_is_read_only_can_be_read_only(readonly: World) -> None:
     assert not readonly.sandbox.can_write(readonly.path("x"))
 
 
-def test_links_inside_work_and_links_out_are_outside(world: World, tmp_path: Path) -> None:
+def test_links_inside_work_and_links_out_are_outside(
+    world: World, tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_text("secret")
     (world.host / "real").write_text("real")
     (world.host / "inside").symlink_to("real")
@@ -307,7 +349,9 @@ def test_a_suffix_needs_its_dot_and_no_suffixes_allow_nothing(world: World) -> N
     for suffixes in (["md"], []):
         with pytest.raises(SuffixNotAllowedError) as caught:
             world.sandbox.check_suffix(
-                Path("a.md"), PathConfig(root="x", suffixes=suffixes), virtual_path="v/a.md"
+                Path("a.md"),
+                PathConfig(root="x", suffixes=suffixes),
+                virtual_path="v/a.md",
             )
         assert caught.value.path == "v/a.md"
         assert caught.value.allowed == suffixes

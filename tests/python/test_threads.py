@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One sandbox, several threads; and nothing left behind."""
+
 from __future__ import annotations
 
 import gc
@@ -87,7 +88,9 @@ def test_each_thread_gets_what_its_own_approver_call_raised(tmp_path: Path) -> N
             except LookupError as error:
                 assert error.args == (f"/data/{name}",)
 
-    assert together(*(lambda name=name: work(name) for name in ("a", "bad1", "bad2"))) == []
+    assert (
+        together(*(lambda name=name: work(name) for name in ("a", "bad1", "bad2"))) == []
+    )
 
 
 def descriptors() -> int:
@@ -95,7 +98,9 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_sandboxes_and_readers_let_go_of_their_descriptors(style: str, tmp_path: Path) -> None:
+def test_sandboxes_and_readers_let_go_of_their_descriptors(
+    style: str, tmp_path: Path
+) -> None:
     world = make_world(style, tmp_path / "data", mode="rw")
     world.files.write(world.path("x"), "x")
     before = descriptors()

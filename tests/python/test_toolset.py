@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FileSystemToolset under a real PydanticAI agent."""
+
 from __future__ import annotations
 
 import asyncio
@@ -28,7 +29,12 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
-from cay.filesystem import FileSystemToolset, PathNotInSandboxError, ReadResult, SandboxError
+from cay.filesystem import (
+    FileSystemToolset,
+    PathNotInSandboxError,
+    ReadResult,
+    SandboxError,
+)
 from cay.filesystem.toolset import ReadFileArgs
 
 CONTEXT = MagicMock(spec=RunContext)
@@ -75,7 +81,7 @@ def run(toolset: AbstractToolset[Any], *calls: tuple[str, dict[str, Any]]) -> li
     return told(asyncio.run(agent.run("go")).all_messages())
 
 
-# --- The tools that are offered ----------------------------------------------------------
+# --- The tools that are offered ---------------------------------------------------------
 
 
 def test_it_is_a_toolset_with_an_id(world: World) -> None:
@@ -150,7 +156,7 @@ def test_create_default_has_one_path_called_data(tmp_path: Path) -> None:
     assert readonly.read("data/a.txt").content == "hi"
 
 
-# --- Calls -------------------------------------------------------------------------------
+# --- Calls ------------------------------------------------------------------------------
 
 
 def test_arguments_may_be_a_dict_or_a_model(world: World) -> None:
@@ -222,7 +228,7 @@ def test_the_test_model_can_call_every_tool(world: World) -> None:
     assert asyncio.run(agent.run("list")).output
 
 
-# --- Errors ------------------------------------------------------------------------------
+# --- Errors -----------------------------------------------------------------------------
 
 
 def test_a_refusal_reaches_the_model_and_it_can_go_on(world: World) -> None:
@@ -283,7 +289,7 @@ def test_names_that_are_no_utf8_reach_the_model_with_a_sign(world: World) -> Non
     caught.value.message.encode()
 
 
-# --- The event loop ----------------------------------------------------------------------
+# --- The event loop ---------------------------------------------------------------------
 
 
 def threads_used(toolset: FileSystemToolset, name: str, args: dict[str, Any]) -> bool:
@@ -311,12 +317,14 @@ def test_what_takes_long_does_not_hold_up_the_event_loop(world: World) -> None:
     (world.host / "small").write_text("x")
     assert threads_used(toolset, "list_files", {})
     assert threads_used(toolset, "read_file", {"path": large})
-    assert threads_used(toolset, "write_file", {"path": large, "content": "y" * (2 << 20)})
+    assert threads_used(
+        toolset, "write_file", {"path": large, "content": "y" * (2 << 20)}
+    )
     assert not threads_used(toolset, "read_file", {"path": small})
     assert not threads_used(toolset, "write_file", {"path": small, "content": "y"})
 
 
-# --- Without PydanticAI ------------------------------------------------------------------
+# --- Without PydanticAI -----------------------------------------------------------------
 
 
 def without(module: str, code: str) -> subprocess.CompletedProcess[str]:
@@ -331,7 +339,8 @@ def test_the_names_can_be_imported_without_pydantic_ai(tmp_path: Path) -> None:
         "pydantic_ai",
         "from cay.filesystem import *\n"
         "from cay.filesystem import ApprovableFileSystemToolset, FileSystemToolset\n"
-        f"sandbox = Sandbox(SandboxConfig(paths={{'d': PathConfig(root={str(tmp_path)!r})}}))\n"
+        f"path = PathConfig(root={str(tmp_path)!r})\n"
+        "sandbox = Sandbox(SandboxConfig(paths={'d': path}))\n"
         "print(Files(sandbox).list_files())\n"
         "for cls in FileSystemToolset, ApprovableFileSystemToolset:\n"
         "    try:\n"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package is typed, strictly."""
+
 from __future__ import annotations
 
 import subprocess

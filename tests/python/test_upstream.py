@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests of the package we replace, run as they are against ours."""
+
 from __future__ import annotations
 
 import os
@@ -58,10 +59,17 @@ def test_upstreams_own_suite_passes(version: str, approval: Path, tmp_path: Path
     count, expected = VERSIONS[version]
     report = tmp_path / "report.xml"
     plugins = Path(__file__).parent / "upstream"
-    path = os.pathsep.join([str(approval), str(plugins), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(approval), str(plugins), os.environ.get("PYTHONPATH", "")]
+    )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "alias", "-p", "no:cacheprovider"]
-        + ["--rootdir", str(tmp_path), f"--junitxml={report}", str(unpack(version, tmp_path))],
+        + [
+            "--rootdir",
+            str(tmp_path),
+            f"--junitxml={report}",
+            str(unpack(version, tmp_path)),
+        ],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,

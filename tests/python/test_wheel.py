@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wheel works in an empty virtual environment, with the checkout gone."""
+
 from __future__ import annotations
 
 import os
@@ -14,13 +15,14 @@ from conftest import CHECKOUT, pip
 
 SMOKE = """
 import cay, cay._lib, sys
-from cay.filesystem import Files, PathConfig, PathNotInSandboxError, Sandbox, SandboxConfig
+from cay.filesystem import Files, PathConfig, Sandbox, SandboxConfig, SandboxError
 
-files = Files(Sandbox(SandboxConfig(paths={"d": PathConfig(root=sys.argv[1], mode="rw")})))
+path = PathConfig(root=sys.argv[1], mode="rw")
+files = Files(Sandbox(SandboxConfig(paths={"d": path})))
 print(files.write("d/a.txt", "hello"), files.read("d/a.txt").content, files.list_files())
 try:
     files.read("/etc/passwd")
-except PathNotInSandboxError as error:
+except SandboxError as error:
     print(error.slug)
 print(cay.__version__, cay._lib._dll._name)
 """

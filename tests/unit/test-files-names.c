@@ -72,6 +72,27 @@ TEST(delete_takes_directories_only_when_asked_to)
     ASSERT(!is_there("data/dir") && is_there("outside/keep"));
 }
 
+TEST(a_directory_that_hides_something_behind_a_mount_is_not_deleted_or_moved)
+{
+    struct cay_mount mounts[2] = {CAY_MOUNT_INIT, CAY_MOUNT_INIT};
+    const struct cay_name_options moving = {.size = sizeof moving,
+                                            .flags = CAY_NAME_DIRECTORY};
+
+    mounts[0].name = "/m";
+    mounts[0].host = "outer";
+    mounts[0].writable = true;
+    mounts[1].name = "/m/a/b";
+    mounts[1].host = "inner";
+    put_file("outer/a/b/hidden", "x");
+    put_file("outer/c/plain", "x");
+    AUTO(cay_files) files = open_mounts(CAY_STYLE_MOUNTS, mounts, 2);
+    ASSERT_CODE(with_flags(cay_files_delete, files, "/m/a", CAY_NAME_RECURSIVE),
+                CAY_E_DENIED);
+    ASSERT_CODE(cay_files_move(files, "/m/a", "/m/z", &moving, &err), CAY_E_DENIED);
+    ASSERT_OK(with_flags(cay_files_delete, files, "/m/c", CAY_NAME_RECURSIVE));
+    ASSERT(is_there("outer/a/b/hidden") && !is_there("outer/c"));
+}
+
 TEST(delete_needs_writing_and_spares_the_root)
 {
     AUTO(cay_files) files = open_three();

@@ -348,7 +348,7 @@ TEST(removing_a_tree_stops_at_what_is_mounted_in_it)
 
     put_file("t/a/b/c", "");
     const char *top = scratch_path("t"), *point = scratch_path("t/a/b");
-    pid_t pid = fork(); /* allow: fork (a mount namespace of its own) */
+    pid_t pid = fork();
     if (pid == 0)
         _exit(remove_with_mount_inside(top, point));
     ASSERT_INT(waitpid(pid, &status, 0), pid);

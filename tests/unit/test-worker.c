@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <seccomp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -123,7 +125,7 @@ TEST(the_same_calls_work_in_a_child_that_is_not_confined)
     put_file("secret", "secret");
     snprintf(probe.path, sizeof probe.path, "%s", scratch_path("secret"));
     ASSERT(pipe(pipes) == 0);
-    pid_t pid = fork(); /* allow: fork (the control) */
+    pid_t pid = fork();
     if (pid == 0) {
         probe_all(&probe, input, results);
         (void)!write(pipes[1], results, sizeof results);
@@ -156,7 +158,7 @@ TEST(landlock_alone_stops_the_open_too)
     put_file("secret", "secret");
     ASSERT(pipe(pipes) == 0);
     const char *path = scratch_path("secret");
-    pid_t pid = fork(); /* allow: fork (landlock is for good) */
+    pid_t pid = fork();
     if (pid == 0) {
         if (syscall(SYS_prctl, 38 /* PR_SET_NO_NEW_PRIVS */, 1, 0, 0, 0) == 0)
             open_after_landlock(path, pipes[1]);
@@ -170,6 +172,45 @@ TEST(landlock_alone_stops_the_open_too)
     if (results[1] == ENOSYS || results[1] == EOPNOTSUPP)
         SKIP("this kernel has no landlock");
     ASSERT_INT(results[1], EACCES);
+}
+
+/* The code that worker_start() returns to a program that may not make the call. */
+static int start_without(int call)
+{
+    AUTO_FD input = open_input();
+    struct worker_job job = job_of(probe_in_child, &(struct probe){0}, input);
+    struct cay_error error = {0};
+    int status;
+
+    pid_t pid = fork();
+    if (pid == 0) {
+        scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+        struct worker worker;
+        seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), call, 0);
+        /* What libseccomp falls back to. */
+        if (call == SCMP_SYS(seccomp))
+            seccomp_rule_add(filter, SCMP_ACT_ERRNO(EINVAL), SCMP_SYS(prctl), 1,
+                             SCMP_A0(SCMP_CMP_EQ, PR_SET_SECCOMP));
+        if (!filter || seccomp_load(filter) != 0)
+            _exit(100);
+        int code = worker_start("test", &job, &worker, &error);
+        if (code == CAY_OK)
+            worker_end(&worker);
+        _exit(-code);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT(WIFEXITED(status) && WEXITSTATUS(status) != 100);
+    return -WEXITSTATUS(status);
+}
+
+TEST(without_seccomp_nothing_is_run)
+{
+    ASSERT_INT(start_without(SCMP_SYS(seccomp)), CAY_E_UNAVAILABLE);
+}
+
+TEST(without_landlock_there_is_still_seccomp)
+{
+    ASSERT_INT(start_without(SCMP_SYS(landlock_create_ruleset)), CAY_OK);
 }
 
 static void list_descriptors(void *cookie)

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 /* Valgrind 3.19 answers openat2(2) with ENOSYS.  Under it the tests are run with
- * openat2-client preloaded, which has each call made by openat2-server, a process that
+ * preload.c preloaded, which has each call made by openat2-server, a process that
  * valgrind does not run, and gets the descriptor back over a socket. */
 
 struct openat2_request { /* with two descriptors: the directory, and where to answer */

@@ -7,9 +7,10 @@
     toolset = FileSystemToolset(Sandbox(config))
     agent = Agent(..., toolsets=[toolset])
 
-``Files`` has the same operations without PydanticAI, which is imported only when a toolset
-is asked for.
+``Files`` has the same operations without PydanticAI, which is imported only when a
+toolset is asked for.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

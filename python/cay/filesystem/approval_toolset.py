@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ApprovableFileSystemToolset: for the ApprovalToolset of pydantic-ai-blocking-approval."""
+"""A toolset for the ApprovalToolset of pydantic-ai-blocking-approval."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from cay import _lib
-from cay.filesystem.errors import PathNotInSandboxError, PathNotWritableError, SandboxError
+from cay.filesystem.errors import (
+    PathNotInSandboxError,
+    PathNotWritableError,
+    SandboxError,
+)
 from cay.filesystem.sandbox import Sandbox
 from cay.filesystem.tools import Pins, Tool, Touch
 from cay.filesystem.toolset import _UNPINNED, FileSystemToolset
@@ -33,8 +38,9 @@ class _Blocked(Exception):
 class ApprovableFileSystemToolset(FileSystemToolset):
     """FileSystemToolset that tells which calls a person must approve.
 
-    What a call touches is pinned when it is asked about: if the path leads elsewhere or the
-    file was changed by the time the approved call comes, it fails and nothing is touched.
+    What a call touches is pinned when it is asked about: if the path leads elsewhere or
+    the file was changed by the time the approved call comes, it fails and nothing is
+    touched.
     """
 
     def __init__(self, sandbox: Sandbox, *args: Any, **kwargs: Any) -> None:
@@ -53,7 +59,8 @@ class ApprovableFileSystemToolset(FileSystemToolset):
             from pydantic_ai_blocking_approval import ApprovalResult
         except ImportError:
             raise ImportError(
-                "approvals need pydantic-ai-blocking-approval: pip install 'cay[approval]'"
+                "approvals need pydantic-ai-blocking-approval: "
+                "pip install 'cay[approval]'"
             ) from None
 
         args = _as_mapping(tool_args)
@@ -97,7 +104,9 @@ class ApprovableFileSystemToolset(FileSystemToolset):
     def _asks_for(self, touch: Touch, args: dict[str, Any], tool: Tool) -> bool:
         path = args.get(touch.argument, ".")
         if tool.walks and path in ("/", ".", ""):
-            return any(map(self._sandbox.needs_read_approval, self._sandbox.readable_roots))
+            return any(
+                map(self._sandbox.needs_read_approval, self._sandbox.readable_roots)
+            )
         try:
             _, _, config = self._sandbox.get_path_config(path, op=touch.access)
         except PathNotWritableError:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asking a person: a Python callable as the library's approver."""
+
 from __future__ import annotations
 
 import ctypes
@@ -18,7 +19,8 @@ class Request:
     """What is about to happen, before anything is touched."""
 
     op: str
-    """read, write, edit, delete, move, copy, list, search, mkdir, append, export, import"""
+    """read, write, edit, delete, move, copy, list, search, mkdir, append, export or
+    import"""
     path: str
     """as the caller spelled it"""
     other: str | None
@@ -32,7 +34,7 @@ class Request:
 
 
 class _Verdict(Protocol):
-    """What an approver answers with; pydantic-ai-blocking-approval's decision fits too."""
+    """What an approver answers; pydantic-ai-blocking-approval's decision fits too."""
 
     @property
     def approved(self) -> bool: ...
@@ -44,8 +46,8 @@ class _Verdict(Protocol):
 
 @dataclass(frozen=True)
 class Decision:
-    """A person's answer.  The note of a denial reaches the caller's error; "session" means
-    not to ask again for this path and kind of access while the toolset lives."""
+    """A person's answer.  The note of a denial reaches the caller's error; "session"
+    means not to ask again for this path and kind of access while the toolset lives."""
 
     approved: bool
     note: str | None = None

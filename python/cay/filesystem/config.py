@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a sandbox shows: one root, named paths, or mounts."""
+
 from __future__ import annotations
 
 import posixpath
@@ -14,7 +15,7 @@ __all__ = ["Mount", "PathConfig", "RootSandboxConfig", "SandboxConfig"]
 class _Rules(BaseModel):
     suffixes: list[str] | None = Field(
         default=None,
-        description="Suffixes of the files that may be used, each with its dot; None is any",
+        description="Suffixes of the files that may be used, with the dot; None is any",
     )
     max_file_bytes: int | None = Field(
         default=None, ge=0, description="Size of the largest file that may be used"
@@ -25,8 +26,12 @@ class _Directory(_Rules):
     mode: Literal["ro", "rw"] = Field(
         default="ro", description="'ro' to read only, 'rw' to write too"
     )
-    write_approval: bool = Field(default=True, description="Whether a person approves writes")
-    read_approval: bool = Field(default=False, description="Whether a person approves reads")
+    write_approval: bool = Field(
+        default=True, description="Whether a person approves writes"
+    )
+    read_approval: bool = Field(
+        default=False, description="Whether a person approves reads"
+    )
 
 
 class Mount(_Directory):
@@ -76,7 +81,9 @@ class SandboxConfig(BaseModel):
     @model_validator(mode="after")
     def _one_style(self) -> SandboxConfig:
         given = [
-            name for name in ("mounts", "root", "paths") if getattr(self, name) is not None
+            name
+            for name in ("mounts", "root", "paths")
+            if getattr(self, name) is not None
         ]
         if len(given) != 1:
             raise ValueError(

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong, told to a model: each message says what is allowed instead.
 
-Failures that Python has a name for are that too: ``except FileNotFoundError`` and ``except
-SandboxError`` both catch a missing file.  ``errno``, ``strerror`` and ``filename`` (as the
-caller spelled it) are set on those that are OSErrors.
+Failures that Python has a name for are that too: ``except FileNotFoundError`` and
+``except SandboxError`` both catch a missing file.  ``errno``, ``strerror`` and
+``filename`` (as the caller spelled it) are set on those that are OSErrors.
 """
+
 from __future__ import annotations
 
 import errno as _errno

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """File operations in a sandbox.
 
-Each is one call into libcay: the name is looked up once, checked, and the file so found is
-what is read or written.  Results and errors name files the way the caller does.
+Each is one call into libcay: the name is looked up once, checked, and the file so found
+is what is read or written.  Results and errors name files the way the caller does.
 """
+
 from __future__ import annotations
 
 import os
@@ -113,7 +114,9 @@ class Reader:
             raise files._failed(err, path)
         self._pointer = reader.value
 
-    def page(self, max_chars: int = DEFAULT_MAX_READ_CHARS, offset: int = 0) -> ReadResult:
+    def page(
+        self, max_chars: int = DEFAULT_MAX_READ_CHARS, offset: int = 0
+    ) -> ReadResult:
         """As Files.read(), of the file that is open."""
         if self._pointer is None:
             raise SandboxValueError(f"'{self._path}' is closed")
@@ -373,7 +376,7 @@ class Files:
     def write_many(
         self, files: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
     ) -> list[SandboxError | None]:
-        """Writes many files in one call, each by itself; None for each that was written."""
+        """Writes many files in one call, each by itself; None for each that worked."""
         pairs = list(files.items() if isinstance(files, Mapping) else files)
         items = (_lib.WriteItem * max(len(pairs), 1))()
         held = []
@@ -402,8 +405,8 @@ class Files:
         *,
         pin: Pin | None = None,
     ) -> str:
-        """Replaces ``old_text``, which must occur exactly once unless ``replace_all``; the
-        file keeps its kind of line end."""
+        """Replaces ``old_text``, which must occur exactly once unless ``replace_all``;
+        the file keeps its kind of line end."""
         flags = _lib.EDIT_ALL if replace_all else 0
         replaced = self._edit(path, [(old_text, new_text)], flags, pin)
         times = f" {replaced} times" if replace_all else ""
@@ -415,8 +418,8 @@ class Files:
     def multi_edit(
         self, path: str, edits: Sequence[EditPair], *, pin: Pin | None = None
     ) -> str:
-        """Applies edits one after the other, each to the outcome of the one before: all of
-        them, or none."""
+        """Applies edits one after the other, each to the outcome of the one before: all
+        of them, or none."""
         self._edit(path, [_edit_pair(edit) for edit in edits], 0, pin)
         return f"Edited {self._sandbox._shown(path)}: made {len(edits)} edits"
 
@@ -445,7 +448,9 @@ class Files:
 
     # --- Names -------------------------------------------------------------------------
 
-    def delete(self, path: str, *, recursive: bool = False, pin: Pin | None = None) -> str:
+    def delete(
+        self, path: str, *, recursive: bool = False, pin: Pin | None = None
+    ) -> str:
         """Deletes a file, or a link itself; with ``recursive`` also a directory and all
         below it."""
         shown = self._sandbox._shown(path)
@@ -462,12 +467,17 @@ class Files:
         pin: Pin | None = None,
         destination_pin: Pin | None = None,
     ) -> str:
-        """Moves or renames a file (with ``directory``, also a directory) to a name that is
-        not taken."""
+        """Moves or renames a file (with ``directory``, also a directory) to a name that
+        is not taken."""
         shown = self._sandbox._shown_short(source)
         flags = _lib.NAME_DIRECTORY if directory else 0
         self._change(
-            _lib.files_move, source, destination, flags=flags, pin=pin, other=destination_pin
+            _lib.files_move,
+            source,
+            destination,
+            flags=flags,
+            pin=pin,
+            other=destination_pin,
         )
         return f"Moved {shown} to {self._sandbox._shown_short(destination)}"
 
@@ -531,7 +541,7 @@ class Files:
             raise self._failed(err, path)
         return Pin(pin)
 
-    # --- Listing and searching -----------------------------------------------------------
+    # --- Listing and searching ----------------------------------------------------------
 
     def list_files(self, path: str = ".", pattern: str = _EVERYTHING) -> list[str]:
         """The files below a directory whose path from there matches, sorted.
@@ -673,17 +683,21 @@ class Files:
             return self._tar(_lib.files_export, path, fd)
 
     def import_tar(self, path: str, source: int | bytes | IO[bytes]) -> TarResult:
-        """Unpacks a tar stream (plain or gzip) below a directory, which is created if need
-        be; each entry is written under the sandbox's rules."""
+        """Unpacks a tar stream (plain or gzip) below a directory, which is created if
+        need be; each entry is written under the sandbox's rules."""
         with _readable_fd(source) as fd:
             return self._tar(_lib.files_import, path, fd)
 
     def _tar(self, function: Any, path: str, fd: int) -> TarResult:
         result, err = _lib.TarResult(), _lib.Error()
-        code = function(self._pointer, self._name(path), fd, None, byref(result), byref(err))
+        code = function(
+            self._pointer, self._name(path), fd, None, byref(result), byref(err)
+        )
         if code:
             raise self._failed(err, path)
-        return TarResult(entries=result.entries, bytes=result.bytes, skipped=result.skipped)
+        return TarResult(
+            entries=result.entries, bytes=result.bytes, skipped=result.skipped
+        )
 
     # --- Inside ------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the file operations give back."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -56,7 +57,9 @@ class FileStat:
     @classmethod
     def _of(cls, stat: Any) -> FileStat:
         return cls(
-            type=cast(Literal["file", "directory", "link", "other"], _lib.TYPES[stat.type]),
+            type=cast(
+                Literal["file", "directory", "link", "other"], _lib.TYPES[stat.type]
+            ),
             bytes=stat.bytes,
             mode=stat.mode,
             uid=stat.uid,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The policy: which paths there are and what may be done with them."""
+
 from __future__ import annotations
 
 import errno
@@ -74,7 +75,7 @@ class _Step:
 
 
 class Sandbox:
-    """Says which paths may be used and how; FileSystemToolset does the reading and writing.
+    """Says which paths may be used and how; FileSystemToolset reads and writes.
 
     It may be used from several threads at once.  The directories are created and opened
     here, and are the same from then on whatever their names come to mean.
@@ -119,7 +120,7 @@ class Sandbox:
     # --- Questions ---------------------------------------------------------------------
 
     def resolve(self, path: str) -> Path:
-        """The host path of a readable path; PathNotInSandboxError if it is not readable."""
+        """The host path of a readable path; else PathNotInSandboxError."""
         return self._locate(path, _lib.ACCESS_READ)[1]
 
     def can_read(self, path: str) -> bool:
@@ -351,7 +352,9 @@ class Sandbox:
         for index, root in enumerate(self._hosts):
             if host == root or root in host.parents:
                 label = self._label(index, self._models[index])
-                return os.path.join(label, host.relative_to(root)) if host != root else label
+                return (
+                    os.path.join(label, host.relative_to(root)) if host != root else label
+                )
         return host.name
 
     def _name(self, path: str) -> bytes:
@@ -405,7 +408,7 @@ class Sandbox:
             return path
 
     def _shown_short(self, path: str) -> str:
-        """The same for moves and copies: outside mounts, the directory's and last name."""
+        """The same for moves and copies: outside mounts, the top's and the last name."""
         shown = self._shown(path)
         if self._style == _lib.STYLE_MOUNTS:
             return shown
@@ -416,7 +419,9 @@ class Sandbox:
         ]
         return os.path.join(max(names, key=len, default=""), os.path.basename(shown))
 
-    def _error(self, err: Any, *paths: str, old_texts: Sequence[str] = ()) -> SandboxError:
+    def _error(
+        self, err: Any, *paths: str, old_texts: Sequence[str] = ()
+    ) -> SandboxError:
         """The exception for a failure on one of `paths`, as the caller spelled them."""
         code, op = err.code, err.op.decode()
         path = _spelled(err.subject, paths)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tools a model is offered: their arguments, what they do, what they touch."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -71,9 +72,13 @@ class ReadFileLinesArgs(BaseModel):
 class GrepFilesArgs(BaseModel):
     regex: str = Field(description="Regular expression, matched line by line")
     path: str = Field(default=".", description="Directory or file to search")
-    pattern: str = Field(default="**/*", description="Glob pattern of the files to search")
+    pattern: str = Field(
+        default="**/*", description="Glob pattern of the files to search"
+    )
     ignore_case: bool = Field(default=False, description="Whether case does not matter")
-    max_matches: int = Field(default=100, description="How many matches to return at most")
+    max_matches: int = Field(
+        default=100, description="How many matches to return at most"
+    )
 
 
 class AppendFileArgs(BaseModel):
@@ -168,8 +173,9 @@ TOOLS: tuple[Tool, ...] = (
         "'**/*.md' at any depth).",
         (Touch("path", "read"),),
         lambda files, a, pins: files.list_files(a.path, a.pattern),
-        lambda a: f"List file paths in {a.get('path', '/')} "
-        f"matching {a.get('pattern', '**/*')}",
+        lambda a: (
+            f"List file paths in {a.get('path', '/')} matching {a.get('pattern', '**/*')}"
+        ),
         walks=True,
     ),
     Tool(
@@ -179,8 +185,10 @@ TOOLS: tuple[Tool, ...] = (
         "given and only once; include neighbouring lines to make it unique.",
         (Touch("path", "write"),),
         lambda files, a, pins: files.edit(a.path, a.old_text, a.new_text, pin=pins[0]),
-        lambda a: f"Edit {a.get('path', '')}: replace {_length(a, 'old_text')} chars "
-        f"with {_length(a, 'new_text')} chars",
+        lambda a: (
+            f"Edit {a.get('path', '')}: replace {_length(a, 'old_text')} chars "
+            f"with {_length(a, 'new_text')} chars"
+        ),
     ),
     Tool(
         "delete_file",
@@ -204,7 +212,8 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         "copy_file",
         CopyFileArgs,
-        "Copy a file. Missing directories are created; an existing file is never replaced.",
+        "Copy a file. Missing directories are created; an existing file is never "
+        "replaced.",
         (Touch("source", "read", "Source"), _PAIR[1]),
         lambda files, a, pins: files.copy(
             a.source, a.destination, pin=pins[0], destination_pin=pins[1]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FileSystemToolset: the file operations as tools of a PydanticAI agent."""
+
 from __future__ import annotations
 
 import asyncio
@@ -45,7 +46,7 @@ else:
     except ImportError:
 
         class _Toolset:
-            """Stands in for PydanticAI's, so that the names can be imported without it."""
+            """Stands in for PydanticAI's, so that names can be imported without it."""
 
             def __new__(cls, *args: Any, **kwargs: Any) -> Any:
                 raise ImportError(

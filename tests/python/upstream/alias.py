@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin: tests that import pydantic_ai_filesystem_sandbox get cay.filesystem."""
+"""A pytest plugin: who imports pydantic_ai_filesystem_sandbox gets cay.filesystem."""
+
 from __future__ import annotations
 
 import importlib
