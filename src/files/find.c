@@ -23,6 +23,7 @@ struct find {
     const struct find_filter *filter;
     struct walk *walk; /* NULL: nothing is to be found */
     uint32_t links;    /* entered so far */
+    int error;         /* of a look-up that may not be left out, or 0 */
     int dir;           /* of the last hit; the walk's */
     const char *name;
     char named[PATH_MAX];     /* the hit's path below the mount, as walked */
@@ -90,11 +91,16 @@ static int open_everything(cay_files *files, const char *op, struct find_scope *
         return cay_fail_memory(err, op);
     for (size_t i = 0; i < scope->roots.count; i++) {
         struct target target;
-        struct cay_error ignored;
+        struct cay_error why;
         code = target_find(files, op, scope->roots.items[i], CAY_ACCESS_READ,
-                           TARGET_FOLLOW, &target, &ignored);
+                           TARGET_FOLLOW, &target, &why);
         if (code || target.fd < 0 || !add_target(scope, &target))
             target_done(&target);
+        if (find_is_serious(code)) {
+            if (err)
+                *err = why;
+            return code;
+        }
     }
     return CAY_OK;
 }
@@ -219,11 +225,14 @@ static bool locate(struct find *find, const struct walk_step *step, bool follow)
         policy_is_hidden(find->files->policy, mount, find->named) ||
         !walk_join(place, step->real, step->name) || !is_visible(find, place))
         return false;
-    if (step->type == DT_LNK && follow)
-        return path_resolve(find->files->roots[mount],
-                            find->files->policy->mounts[mount].host, place, 1,
-                            target->rel, &target->fd, &target->st) == 0 &&
-               target->fd >= 0 && is_visible(find, target->rel);
+    if (step->type == DT_LNK && follow) {
+        int error = path_resolve(find->files->roots[mount],
+                                 find->files->policy->mounts[mount].host, place, 1,
+                                 target->rel, &target->fd, &target->st);
+        if (error && !walk_may_skip(-error))
+            find->error = -error;
+        return !error && target->fd >= 0 && is_visible(find, target->rel);
+    }
     memcpy(target->rel, place, strlen(place) + 1);
     return true;
 }
@@ -283,25 +292,38 @@ int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err
             return found;
         if (is_excluded(find->filter, step.rel))
             continue;
-        if (step.event == WALK_NAME) {
-            if (is_hit(find, &step, ret_hit))
-                return 1;
-            continue;
-        }
-        int code = go_below(find, &step, err);
+        int code = CAY_OK;
+        if (step.event == WALK_BELOW)
+            code = go_below(find, &step, err);
+        else if (is_hit(find, &step, ret_hit))
+            return 1;
+        if (!code && find->error)
+            code = target_fail(find->start, find->error, err);
         if (code)
             return code;
     }
 }
 
-const struct target *find_hold(struct find *find)
+int find_hold(struct find *find, const struct target **ret_target, struct cay_error *err)
 {
     struct target *target = &find->target;
+    int error = 0;
 
     if (target->fd < 0)
         target->fd = path_open(find->dir, find->name, O_PATH | O_NOFOLLOW, 0,
                                RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
-    return target->fd >= 0 && fstat(target->fd, &target->st) == 0 ? target : NULL;
+    if (target->fd < 0)
+        error = -target->fd;
+    else if (fstat(target->fd, &target->st) != 0)
+        error = errno;
+    *ret_target = error ? NULL : target;
+    return walk_may_skip(error) ? CAY_OK : target_fail(find->start, error, err);
+}
+
+bool find_is_serious(int code)
+{
+    return code == CAY_E_IO || code == CAY_E_UNAVAILABLE || code == CAY_E_NO_MEMORY ||
+           code == CAY_E_NO_SPACE || code == CAY_E_UNSUPPORTED || code == CAY_E_INTERNAL;
 }
 
 /* What of filter->after lies below the start: NULL if everything comes after it;
@@ -340,6 +362,7 @@ int find_new(cay_files *files, const struct target *start,
     find->filter = filter;
     find->walk = NULL;
     find->links = 0;
+    find->error = 0;
     find->target.op = start->op;
     find->target.path = find->label;
     find->target.mount = start->mount;

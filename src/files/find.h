@@ -59,7 +59,10 @@ int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err
 
 /* The last hit, held by O_PATH: what a link leads to, unless links are reported as
  * themselves.  Belongs to the find until the next call.  NULL if it is gone by now. */
-const struct target *find_hold(struct find *find);
+int find_hold(struct find *find, const struct target **ret_target, struct cay_error *err);
+
+/* Whether a failure is of the machine, not of the one file, and must be told. */
+bool find_is_serious(int code);
 
 enum cay_type find_type(mode_t mode);
 

@@ -228,8 +228,10 @@ static int search_file(struct search *search, const char *path, int fd,
     struct scan scan = {
         .path = path, .fd = fd, .left = search->options.max_file_bytes, .line = 1};
 
-    if (refill(search, &scan) ||
-        memchr(search->window, '\0', scan.end < BINARY_LOOK ? scan.end : BINARY_LOOK))
+    int error = refill(search, &scan);
+    if (error)
+        return cay_fail_errno(err, -error, OP, path);
+    if (memchr(search->window, '\0', scan.end < BINARY_LOOK ? scan.end : BINARY_LOOK))
         return 0;
     for (;;) {
         int code = search_window(search, &scan, err);
@@ -238,9 +240,11 @@ static int search_file(struct search *search, const char *path, int fd,
                 cay_copy_text(err->subject, sizeof err->subject, path);
             return code;
         }
-        if (scan.at_end || search->matches.count == search->limit ||
-            refill(search, &scan))
+        if (scan.at_end || search->matches.count == search->limit)
             return 1;
+        error = refill(search, &scan);
+        if (error)
+            return cay_fail_errno(err, -error, OP, path);
     }
 }
 
@@ -260,9 +264,17 @@ static int search_target(const cay_files *files, struct search *search, const ch
     AUTO_FD fd = -1;
     int searched = 0;
 
-    if (target && is_allowed(files, search, target) &&
-        target_open(target, O_RDONLY, &fd, NULL) == CAY_OK)
-        searched = search_file(search, path, fd, err);
+    if (target && is_allowed(files, search, target)) {
+        struct cay_error why;
+        int code = target_open(target, O_RDONLY, &fd, &why);
+        if (find_is_serious(code)) {
+            if (err)
+                *err = why;
+            return code;
+        }
+        if (!code)
+            searched = search_file(search, path, fd, err);
+    }
     if (searched < 0)
         return searched;
     search->matches.files_searched += searched == 1;
@@ -286,7 +298,10 @@ static int search_directory(cay_files *files, struct search *search,
         code = find_next(find, &hit, err);
         if (code <= 0)
             break;
-        code = search_target(files, search, hit.path, find_hold(find), err);
+        const struct target *target;
+        code = find_hold(find, &target, err);
+        if (!code)
+            code = search_target(files, search, hit.path, target, err);
     }
     find_free(find);
     return code;

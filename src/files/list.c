@@ -77,11 +77,12 @@ static int collect(cay_files *files, const struct target *start,
         if (code <= 0)
             break;
         struct cay_stat stat = {.type = hit.type};
-        const struct target *target =
-            filter->flags & CAY_LIST_STAT ? find_hold(find) : NULL;
+        const struct target *target = NULL;
+        code = filter->flags & CAY_LIST_STAT ? find_hold(find, &target, err) : CAY_OK;
         if (target)
             stat_of(&target->st, &stat);
-        code = add(collection, hit.path, &stat, err);
+        if (!code)
+            code = add(collection, hit.path, &stat, err);
         found++;
     }
     find_free(find);

@@ -11,6 +11,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "files/find.h"
 #include "files/handle.h"
 #include "files/tar-options.h"
 #include "files/walk.h"
@@ -168,9 +169,18 @@ static int put_file(struct export *export, const char *rel, struct cay_error *er
 {
     AUTO_FD fd = -1;
 
-    if (!is_allowed(export) ||
-        target_open(&export->target, O_RDONLY, &fd, NULL) != CAY_OK ||
-        fstat(fd, &export->target.st) != 0 || !is_allowed(export)) {
+    struct cay_error why;
+    int code = is_allowed(export) ? target_open(&export->target, O_RDONLY, &fd, &why)
+                                  : CAY_E_SUFFIX;
+
+    if (find_is_serious(code)) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    if (!code && fstat(fd, &export->target.st) != 0)
+        return target_fail(&export->target, errno, err);
+    if (code || !is_allowed(export)) {
         export->result->skipped++;
         return CAY_OK;
     }
@@ -179,7 +189,7 @@ static int put_file(struct export *export, const char *rel, struct cay_error *er
         return cay_fail(err, CAY_E_LIMIT, 0, OP, export->label,
                         "the directory has more bytes than allowed", "the limit is %llu",
                         (unsigned long long)export->options->max_bytes);
-    int code = put_header(export, rel, NULL, err);
+    code = put_header(export, rel, NULL, err);
     return code ? code : put_content(export, fd, err);
 }
 
@@ -187,16 +197,19 @@ static int put_file(struct export *export, const char *rel, struct cay_error *er
 static int put_link(struct export *export, const char *rel, struct cay_error *err)
 {
     const struct target *target = &export->target;
+    const struct mount *mount = target_mount(export->files, target);
     char text[PATH_MAX], place[PATH_MAX];
     struct stat st;
     AUTO_FD leads_to = -1;
-    ssize_t len = readlinkat(target->fd, "", text, sizeof text);
-    size_t mount = target->mount;
 
-    if (len <= 0 || (size_t)len >= sizeof text || *text == '/' ||
-        path_resolve(export->files->roots[mount],
-                     export->files->policy->mounts[mount].host, target->rel, 1, place,
-                     &leads_to, &st) != 0) {
+    ssize_t len = readlinkat(target->fd, "", text, sizeof text);
+    if (len < 0)
+        return target_fail(target, errno, err);
+    int error = path_resolve(export->files->roots[target->mount], mount->host,
+                             target->rel, 1, place, &leads_to, &st);
+    if (!walk_may_skip(-error))
+        return target_fail(target, -error, err);
+    if (error || len == 0 || (size_t)len >= sizeof text || *text == '/') {
         export->result->skipped++;
         return CAY_OK;
     }
@@ -228,10 +241,11 @@ static int put_name(struct export *export, const struct walk_step *step,
     target_done(target);
     target->fd = path_open(step->dir, step->name, O_PATH | O_NOFOLLOW, 0,
                            RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
-    if (target->fd == -EMFILE || target->fd == -ENFILE)
-        return target_fail(target, -target->fd, err);
-    if (target->fd < 0 || fstat(target->fd, &target->st) != 0)
-        return CAY_OK;
+    if (target->fd < 0)
+        return walk_may_skip(-target->fd) ? CAY_OK
+                                          : target_fail(target, -target->fd, err);
+    if (fstat(target->fd, &target->st) != 0)
+        return target_fail(target, errno, err);
     if (S_ISREG(target->st.st_mode))
         return put_file(export, step->rel, err);
     if (S_ISLNK(target->st.st_mode))

@@ -200,7 +200,7 @@ static int put_link(const struct unpack *unpack, const char *target, int held)
 {
     int error = make_link(unpack, target, held, unpack->name);
     char temp[32];
-    uint64_t random;
+    uint64_t random = 0;
 
     if (error != -EEXIST)
         return error;
@@ -296,7 +296,7 @@ static int remember(struct unpack *unpack, const struct tar_item *item,
     char *path = strdup(item->path);
     if (!path)
         return cay_fail_memory(err, OP);
-    /* What it has now is 0777 less the umask. */
+    /* What it has now is that less the umask. */
     unpack->made[unpack->made_count++] = (struct unpack_made){
         st->st_dev, st->st_ino, item->mode & st->st_mode & 0777, item->mtime, path};
     return CAY_OK;
@@ -312,7 +312,8 @@ static int add_directory(struct unpack *unpack, const struct tar_item *item,
     int code = go_to(unpack, item->path, err);
     if (code)
         return code;
-    bool is_new = mkdirat(unpack->dir, unpack->name, 0777) == 0;
+    /* Never open to more than it will be, should the end not be reached. */
+    bool is_new = mkdirat(unpack->dir, unpack->name, item->mode | 0700) == 0;
     if (!is_new && errno != EEXIST)
         return fail_at(unpack, errno, err);
     AUTO_FD fd =

@@ -313,14 +313,31 @@ static int hold(struct walk *walk, struct frame *frame)
     return 0;
 }
 
-/* Only a lack of means ends a walk; what is gone or forbidden is left out. */
+bool walk_may_skip(int sys_errno)
+{
+    switch (sys_errno) {
+    case 0:
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+    case EACCES:
+    case EPERM:
+    case EXDEV:
+    case EAGAIN:
+    case ENAMETOOLONG:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static int fail_if_serious(const struct walk *walk, int error, struct cay_error *err)
 {
-    if (error == -EMFILE || error == -ENFILE || error == -ENOMEM)
-        return cay_fail_errno(err, -error, walk->op, NULL);
     if (error == -ETIMEDOUT)
         return walk_check_deadline(walk->op, walk->deadline_ns, err);
-    return CAY_OK;
+    return error >= 0 || walk_may_skip(-error)
+               ? CAY_OK
+               : cay_fail_errno(err, -error, walk->op, NULL);
 }
 
 /* --- Steps ---------------------------------------------------------------------------

@@ -51,7 +51,7 @@ int walk_new(const char *op, int dir, const struct walk_options *options,
 void walk_free(struct walk *walk); /* NULL is fine */
 
 /* 1 and the next step, 0 at the end, or a code.  The step's pointers live until the next
- * call.  What vanishes or cannot be read is left out. */
+ * call.  What vanishes or may not be read is left out. */
 int walk_next(struct walk *walk, struct walk_step *ret_step, struct cay_error *err);
 
 /* After WALK_BELOW of a real directory: what is in it comes next. */
@@ -64,6 +64,10 @@ int walk_enter_link(struct walk *walk, int dir, const char *real, uint64_t mark,
 
 /* "dir/name", or just the name if dir is ""; false if that is over PATH_MAX. */
 bool walk_join(char out[PATH_MAX], const char *dir, const char *name);
+
+/* Whether an error means that something is not there or not for us, and may be left out;
+ * any other must be told, or a listing would be short without a word. */
+bool walk_may_skip(int sys_errno);
 
 uint64_t walk_deadline(uint32_t timeout_ms); /* from now; 0 stays "none" */
 int walk_check_deadline(const char *op, uint64_t deadline_ns, struct cay_error *err);

@@ -202,8 +202,10 @@ int worker_start(const char *op, const struct worker_job *job, struct worker *re
                         "raise the limit on processes, or close some");
     }
     (void)close(TAKE_FD(theirs));
-    (void)!send(ret_worker->channel, "", 1, MSG_NOSIGNAL);
-    int code = wait_until_confined(op, ret_worker, err);
+    /* EPIPE: it is dead, and the wait says so. */
+    bool told = send(ret_worker->channel, "", 1, MSG_NOSIGNAL) == 1 || errno == EPIPE;
+    int code = told ? wait_until_confined(op, ret_worker, err)
+                    : cay_fail_errno(err, errno, op, NULL);
     if (code)
         worker_end(ret_worker);
     return code;

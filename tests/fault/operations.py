@@ -53,8 +53,6 @@ class Operation:
     late: tuple = ()
     # When it is killed before one of these calls both the old and the new names may be there.
     both: tuple = ()
-    # What cannot be read is left out of what it prints.
-    leaves_out: bool = False
     # Calls that fail in every run, as strace words them, and whether a draft has a name then.
     always: tuple = ()
     named_draft: bool = False
@@ -111,7 +109,7 @@ OPERATIONS = {
 READINGS = {
     "read": operation("read", "data/a.txt"),
     "stat": operation("stat", "data/a.txt"),
-    "list": operation("list", "--all", "--long", leaves_out=True),
-    "grep": operation("grep", "a$", leaves_out=True),
-    "export": operation("export", "data", leaves_out=True),
+    "list": operation("list", "--all", "--long"),
+    "grep": operation("grep", "a$"),
+    "export": operation("export", "data"),
 }

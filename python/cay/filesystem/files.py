@@ -7,12 +7,8 @@ is what is read or written.  Results and errors name files the way the caller do
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from ctypes import byref, c_void_p, pointer, sizeof, string_at
+from ctypes import byref, sizeof, string_at
 from typing import IO, Any
 
 from cay import _lib, errors
@@ -22,6 +18,15 @@ from cay.filesystem.errors import (
     SandboxError,
     SandboxNotADirectoryError,
     SandboxValueError,
+)
+from cay.filesystem.reader import (
+    DEFAULT_MAX_READ_CHARS,
+    Pin,
+    Reader,
+    pointer_to,
+    read_options,
+    read_result,
+    take_text,
 )
 from cay.filesystem.results import (
     Entry,
@@ -33,13 +38,10 @@ from cay.filesystem.results import (
     TarResult,
 )
 from cay.filesystem.sandbox import Handle, Sandbox
+from cay.filesystem.streams import readable_fd, writable_fd
 
 __all__ = ["DEFAULT_MAX_READ_CHARS", "EditPair", "Files", "Pin", "Reader"]
 
-DEFAULT_MAX_READ_CHARS = 20_000
-"""Characters read() returns unless told."""
-
-_READ_SIZE = sizeof(_lib.ReadOptions)
 _WRITE_SIZE = sizeof(_lib.WriteOptions)
 _NAME_SIZE = sizeof(_lib.NameOptions)
 
@@ -50,26 +52,6 @@ _PAGE_CHARS = _lib.READ_MAX // 4
 
 EditPair = tuple[str, str] | Mapping[str, str]
 """(old_text, new_text), or a mapping with those keys."""
-
-
-class Pin:
-    """What a path led to when pin() was called; an operation given it fails with
-    ChangedError if the path leads elsewhere since, or the file was changed."""
-
-    __slots__ = ("_pin",)
-
-    def __init__(self, pin: _lib.Pin) -> None:
-        self._pin = pin
-
-
-def _at(pin: Pin | None) -> Any:
-    return None if pin is None else pointer(pin._pin)
-
-
-def _count(value: int, what: str) -> int:
-    if value < 0:
-        raise SandboxValueError(f"{what} must be 0 or more, not {value}")
-    return min(value, _lib.U64_MAX)
 
 
 def _edit_pair(edit: EditPair) -> tuple[str, str]:
@@ -89,79 +71,11 @@ def _text(content: str, what: str) -> tuple[int, int]:
         ) from None
 
 
-def _flags(**given: bool) -> int:
-    known = {
-        "in_place": _lib.WRITE_IN_PLACE,
-        "append": _lib.WRITE_APPEND,
-        "new": _lib.WRITE_NEW,
-        "durable": _lib.WRITE_DURABLE,
-    }
-    return sum(known[name] for name, value in given.items() if value)
-
-
-class Reader:
-    """One open file, for many pages; it stays the same file whatever its name comes to
-    mean.  For one thread at a time, best in a ``with`` statement."""
-
-    _pointer: int | None = None
-
-    def __init__(self, files: Files, path: str) -> None:
-        self._files = files
-        self._path = path
-        reader, err = c_void_p(), _lib.Error()
-        name = files._name(path)
-        if _lib.reader_open(files._pointer, name, byref(reader), byref(err)):
-            raise files._failed(err, path)
-        self._pointer = reader.value
-
-    def page(
-        self, max_chars: int = DEFAULT_MAX_READ_CHARS, offset: int = 0
-    ) -> ReadResult:
-        """As Files.read(), of the file that is open."""
-        if self._pointer is None:
-            raise SandboxValueError(f"'{self._path}' is closed")
-        options = _lib.ReadOptions(
-            _READ_SIZE,
-            _lib.READ_UNIVERSAL_NEWLINES,
-            _count(offset, "offset"),
-            _count(max_chars, "max_chars"),
-            None,
-        )
-        page, err = _lib.Page(), _lib.Error()
-        if _lib.reader_page(self._pointer, byref(options), byref(page), byref(err)):
-            raise self._files._failed(err, self._path)
-        return _read_result(page, offset)
-
-    def close(self, _free: Any = _lib.reader_free) -> None:
-        """Lets go of the file; again is fine."""
-        held, self._pointer = self._pointer, None
-        _free(held)
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def _take_text(page: _lib.Page) -> str:
-    try:
-        return _lib.text(page.text, page.len)
-    finally:
-        _lib.page_done(byref(page))
-
-
-def _read_result(page: _lib.Page, offset: int) -> ReadResult:
-    truncated, total, count = page.truncated, page.total, page.count
-    return ReadResult(
-        content=_take_text(page),
-        truncated=truncated,
-        total_chars=total,
-        offset=offset,
-        chars_read=count,
+def _flags(in_place: bool, new: bool, durable: bool) -> int:
+    return (
+        (_lib.WRITE_IN_PLACE if in_place else 0)
+        | (_lib.WRITE_NEW if new else 0)
+        | (_lib.WRITE_DURABLE if durable else 0)
     )
 
 
@@ -196,13 +110,7 @@ class Files:
     ) -> ReadResult:
         """A page of a text file, counted in characters; every kind of line end reads as a
         newline."""
-        options = _lib.ReadOptions(
-            _READ_SIZE,
-            _lib.READ_UNIVERSAL_NEWLINES,
-            _count(offset, "offset"),
-            _count(max_chars, "max_chars"),
-            _at(pin),
-        )
+        options = read_options(offset, max_chars, "chars", pin)
         page, err = _lib.Page(), _lib.Error()
         code = _lib.files_read(
             self._pointer, self._name(path), byref(options), byref(page), byref(err)
@@ -211,19 +119,22 @@ class Files:
             return self._read_large(path, max_chars, offset, pin)
         if code:
             raise self._failed(err, path)
-        return _read_result(page, offset)
+        return read_result(page, offset)
 
     def _read_large(
         self, path: str, max_chars: int, offset: int, pin: Pin | None
     ) -> ReadResult:
-        """More than one call returns."""
-        if pin is not None:
-            self.read(path, 0, pin=pin)
+        """More than one call returns: in pages, of one file."""
         pieces: list[str] = []
         count = 0
         with Reader(self, path) as reader:
             while True:
-                page = reader.page(min(_PAGE_CHARS, max_chars - count), offset + count)
+                most, start = min(_PAGE_CHARS, max_chars - count), offset + count
+                page = (
+                    reader.page(most, start)
+                    if pin is None
+                    else self.read(path, most, start, pin=pin)
+                )
                 pieces.append(page.content)
                 count += page.chars_read
                 if not page.truncated or count >= max_chars:
@@ -251,13 +162,7 @@ class Files:
         """Whole lines of a text file; ``offset`` is the first one's number, from 0."""
         if max_lines == 0:
             raise SandboxValueError("max_lines must be 1 or more, not 0")
-        options = _lib.ReadOptions(
-            _READ_SIZE,
-            _lib.READ_UNIVERSAL_NEWLINES,
-            _count(offset, "offset"),
-            _count(max_lines, "max_lines"),
-            _at(pin),
-        )
+        options = read_options(offset, max_lines, "lines", pin)
         page, err = _lib.Page(), _lib.Error()
         code = _lib.files_read_lines(
             self._pointer, self._name(path), byref(options), byref(page), byref(err)
@@ -266,7 +171,7 @@ class Files:
             raise self._failed(err, path)
         truncated, total, count = page.truncated, page.total, page.count
         return LinesResult(
-            content=_take_text(page),
+            content=take_text(page),
             truncated=truncated,
             total_lines=total,
             offset=offset,
@@ -282,13 +187,8 @@ class Files:
         pin: Pin | None = None,
     ) -> bytes:
         """The file's bytes, at most ``max_bytes``; SandboxLimitError over 100 MiB."""
-        options = _lib.ReadOptions(
-            _READ_SIZE,
-            0,
-            _count(offset, "offset"),
-            _lib.U64_MAX if max_bytes is None else _count(max_bytes, "max_bytes"),
-            _at(pin),
-        )
+        most = _lib.U64_MAX if max_bytes is None else max_bytes
+        options = read_options(offset, most, "bytes", pin, flags=0)
         page, err = _lib.Page(), _lib.Error()
         code = _lib.files_read_bytes(
             self._pointer, self._name(path), byref(options), byref(page), byref(err)
@@ -337,7 +237,7 @@ class Files:
         exists, ``durable`` waits until it is on the disk.
         """
         address, length = _text(content, "content")
-        flags = _flags(in_place=in_place, new=new, durable=durable)
+        flags = _flags(in_place, new, durable)
         self._write(path, address, length, flags, pin)
         return f"Written {len(content)} characters to {self._sandbox._shown(path)}"
 
@@ -352,7 +252,7 @@ class Files:
         pin: Pin | None = None,
     ) -> str:
         """As write(), of any bytes."""
-        flags = _flags(in_place=in_place, new=new, durable=durable)
+        flags = _flags(in_place, new, durable)
         self._write(path, bytes(data), len(data), flags, pin)
         return f"Written {len(data)} bytes to {self._sandbox._shown(path)}"
 
@@ -365,7 +265,7 @@ class Files:
     def _write(
         self, path: str, data: int | bytes, length: int, flags: int, pin: Pin | None
     ) -> None:
-        options = _lib.WriteOptions(_WRITE_SIZE, flags, _at(pin))
+        options = _lib.WriteOptions(_WRITE_SIZE, flags, pointer_to(pin))
         err = _lib.Error()
         code = _lib.files_write(
             self._pointer, self._name(path), data, length, byref(options), byref(err)
@@ -431,7 +331,7 @@ class Files:
             edit.old_text, edit.old_len = _text(old_text, "old_text")
             edit.new_text, edit.new_len = _text(new_text, "new_text")
             edit.flags = flags
-        options = _lib.WriteOptions(_WRITE_SIZE, 0, _at(pin))
+        options = _lib.WriteOptions(_WRITE_SIZE, 0, pointer_to(pin))
         result, err = _lib.EditResult(), _lib.Error()
         code = _lib.files_edit(
             self._pointer,
@@ -510,7 +410,7 @@ class Files:
         pin: Pin | None = None,
         other: Pin | None = None,
     ) -> None:
-        options = _lib.NameOptions(_NAME_SIZE, flags, _at(pin), _at(other))
+        options = _lib.NameOptions(_NAME_SIZE, flags, pointer_to(pin), pointer_to(other))
         names = [self._name(path) for path in paths]
         err = _lib.Error()
         if function(self._pointer, *names, byref(options), byref(err)):
@@ -679,13 +579,13 @@ class Files:
 
     def export_tar(self, path: str, target: int | IO[bytes]) -> TarResult:
         """Writes a directory as a tar stream to a descriptor or binary file."""
-        with _writable_fd(target) as fd:
+        with writable_fd(target) as fd:
             return self._tar(_lib.files_export, path, fd)
 
     def import_tar(self, path: str, source: int | bytes | IO[bytes]) -> TarResult:
         """Unpacks a tar stream (plain or gzip) below a directory, which is created if
         need be; each entry is written under the sandbox's rules."""
-        with _readable_fd(source) as fd:
+        with readable_fd(source) as fd:
             return self._tar(_lib.files_import, path, fd)
 
     def _tar(self, function: Any, path: str, fd: int) -> TarResult:
@@ -724,46 +624,3 @@ def _plain_text(value: str, what: str) -> bytes:
 
 def _pattern(pattern: str) -> bytes:
     return _plain_text(pattern.replace("\\", "/").strip(), "pattern")
-
-
-@contextmanager
-def _readable_fd(source: int | bytes | IO[bytes]) -> Iterator[int]:
-    if isinstance(source, int):
-        yield source
-        return
-    if not isinstance(source, bytes):
-        try:
-            fd = source.fileno()
-        except (AttributeError, OSError):
-            fd = -1
-        if fd >= 0:
-            if source.seekable():
-                # The descriptor may be ahead of the file object, which reads in blocks.
-                os.lseek(fd, source.tell(), os.SEEK_SET)
-            yield fd
-            return
-    with tempfile.TemporaryFile() as spool:
-        if isinstance(source, bytes):
-            spool.write(source)
-        else:
-            shutil.copyfileobj(source, spool)
-        spool.flush()
-        os.lseek(spool.fileno(), 0, os.SEEK_SET)
-        yield spool.fileno()
-
-
-@contextmanager
-def _writable_fd(target: int | IO[bytes]) -> Iterator[int]:
-    if isinstance(target, int):
-        yield target
-        return
-    target.flush()
-    try:
-        fd = target.fileno()
-    except (AttributeError, OSError):
-        with tempfile.TemporaryFile() as spool:
-            yield spool.fileno()
-            spool.seek(0)
-            shutil.copyfileobj(spool, target)
-        return
-    yield fd

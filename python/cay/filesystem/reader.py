@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of text, and a file held open for many of them."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_void_p, pointer, sizeof
+from typing import TYPE_CHECKING, Any
+
+from cay import _lib
+from cay.filesystem.errors import SandboxValueError
+from cay.filesystem.results import ReadResult
+
+if TYPE_CHECKING:
+    from cay.filesystem.files import Files
+
+__all__ = ["DEFAULT_MAX_READ_CHARS", "Pin", "Reader"]
+
+DEFAULT_MAX_READ_CHARS = 20_000
+"""Characters read() returns unless told."""
+
+_SIZE = sizeof(_lib.ReadOptions)
+
+
+class Pin:
+    """What a path led to when pin() was called; an operation given it fails with
+    ChangedError if the path leads elsewhere since, or the file was changed."""
+
+    __slots__ = ("_pin",)
+
+    def __init__(self, pin: _lib.Pin) -> None:
+        self._pin = pin
+
+
+def pointer_to(pin: Pin | None) -> Any:
+    return None if pin is None else pointer(pin._pin)
+
+
+def read_options(
+    offset: int,
+    maximum: int,
+    unit: str,
+    pin: Pin | None = None,
+    flags: int = _lib.READ_UNIVERSAL_NEWLINES,
+) -> _lib.ReadOptions:
+    for name, value in (("offset", offset), (f"max_{unit}", maximum)):
+        if value < 0:
+            raise SandboxValueError(f"{name} must be 0 or more, not {value}")
+    most = _lib.U64_MAX
+    return _lib.ReadOptions(
+        _SIZE, flags, min(offset, most), min(maximum, most), pointer_to(pin)
+    )
+
+
+def take_text(page: _lib.Page) -> str:
+    try:
+        return _lib.text(page.text, page.len)
+    finally:
+        _lib.page_done(byref(page))
+
+
+def read_result(page: _lib.Page, offset: int) -> ReadResult:
+    truncated, total, count = page.truncated, page.total, page.count
+    return ReadResult(
+        content=take_text(page),
+        truncated=truncated,
+        total_chars=total,
+        offset=offset,
+        chars_read=count,
+    )
+
+
+class Reader:
+    """One open file, for many pages; it stays the same file whatever its name comes to
+    mean.  For one thread at a time, best in a ``with`` statement."""
+
+    _pointer: int | None = None
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        reader, err = c_void_p(), _lib.Error()
+        name = files._name(path)
+        if _lib.reader_open(files._pointer, name, byref(reader), byref(err)):
+            raise files._failed(err, path)
+        self._pointer = reader.value
+
+    def page(
+        self, max_chars: int = DEFAULT_MAX_READ_CHARS, offset: int = 0
+    ) -> ReadResult:
+        """As Files.read(), of the file that is open."""
+        if self._pointer is None:
+            raise SandboxValueError(f"'{self._path}' is closed")
+        options = read_options(offset, max_chars, "chars")
+        page, err = _lib.Page(), _lib.Error()
+        if _lib.reader_page(self._pointer, byref(options), byref(page), byref(err)):
+            raise self._files._failed(err, self._path)
+        return read_result(page, offset)
+
+    def close(self, _free: Any = _lib.reader_free) -> None:
+        """Lets go of the file; again is fine."""
+        held, self._pointer = self._pointer, None
+        _free(held)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
