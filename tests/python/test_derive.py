@@ -6,9 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import World
+from conftest import World, make_world
 
 from cay.filesystem import (
+    Decision,
     Files,
     Mount,
     PathConfig,
@@ -18,6 +19,7 @@ from cay.filesystem import (
     SandboxConfig,
     SandboxPermissionEscalationError,
 )
+from cay.filesystem.errors import ChangedError
 
 
 def test_a_child_may_do_nothing_by_default(world: World) -> None:
@@ -128,8 +130,6 @@ def test_climbing_entries_are_refused(world: World) -> None:
 
 
 def test_entries_of_a_root_start_with_a_slash(tmp_path: Path) -> None:
-    from conftest import make_world
-
     world = make_world("root", tmp_path / "data")
     with pytest.raises(ValueError, match="start with '/'"):
         world.sandbox.derive(allow_read="sub")
@@ -190,9 +190,6 @@ def test_what_an_entry_covers_is_fixed_when_it_is_given(world: World) -> None:
 def test_an_approver_cannot_widen_a_child_whose_directory_became_a_link(
     world: World,
 ) -> None:
-    from cay.filesystem import Decision
-    from cay.filesystem.errors import ChangedError
-
     (world.host / "public").mkdir()
     (world.host / "secret").mkdir()
     child = world.sandbox.derive(allow_read=world.path("public"))
@@ -204,9 +201,16 @@ def test_an_approver_cannot_widen_a_child_whose_directory_became_a_link(
         Files(child, approver=lambda request: Decision(True))
 
 
-def test_rules_come_from_the_directory(style: str, tmp_path: Path) -> None:
-    from conftest import make_world
+def test_an_approver_cannot_move_a_sandbox_to_another_directory(world: World) -> None:
+    world.host.rename(world.host.with_name("moved"))
+    world.host.mkdir()
+    with pytest.raises(ChangedError):
+        Files(world.sandbox, approver=lambda request: Decision(True))
+    world.files.write(world.path("x"), "x")
+    assert (world.host.with_name("moved") / "x").read_text() == "x"
 
+
+def test_rules_come_from_the_directory(style: str, tmp_path: Path) -> None:
     world = make_world(style, tmp_path / "data", mode="rw", suffixes=[".txt"])
     child = world.sandbox.derive(allow_write=world.path("sub"))
     assert child.needs_write_approval(world.path("sub/x.txt"))

@@ -276,17 +276,17 @@ class Sandbox:
     def _handle_asking(self, approver: Approver) -> Handle:
         """A handle that sees what this sandbox sees, and asks `approver`."""
         if self._parent is None or self._step is None:
-            return self._open(approver)
+            handle = self._open(approver)
+            for index, model in enumerate(self._models):
+                name = self._name(self._label(index, model))
+                if _pinned(handle, name) != _pinned(self._handle, name):
+                    raise _replaced(name)
+            return handle
         handle = self._narrow(self._parent._handle_asking(approver), self._step, ())
         # A link that has come between would lead the entry elsewhere than at derive().
         for entry in (self._step.read or []) + (self._step.write or []):
             if self._resolved_name(self._handle, entry) != entry:
-                raise ChangedError(
-                    f"'{_lib.decode(entry)}' has become a link since it was allowed.\n"
-                    "Derive the sandbox again",
-                    subject=_lib.decode(entry),
-                    hint="derive the sandbox again",
-                )
+                raise _replaced(entry)
         return handle
 
     # --- Inside ------------------------------------------------------------------------
@@ -481,6 +481,23 @@ def _models_of(config: SandboxConfig) -> tuple[int, list[_Model]]:
             max_file_bytes=root.max_file_bytes,
         )
     ]
+
+
+def _pinned(handle: Handle, name: bytes) -> bytes:
+    """Which directory a handle has under a name; b"" if it cannot tell."""
+    pin = _lib.Pin()
+    code = _lib.files_pin(handle.pointer, name, byref(pin), None)
+    return b"" if code else bytes(pin)
+
+
+def _replaced(name: bytes) -> ChangedError:
+    spelled = _lib.decode(name)
+    hint = "Make the sandbox again"
+    return ChangedError(
+        f"'{spelled}' is no longer the directory it was.\n{hint}",
+        subject=spelled,
+        hint=hint,
+    )
 
 
 def _entries(value: str | list[str] | None) -> list[str] | None:
