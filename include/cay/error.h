@@ -27,7 +27,8 @@ extern "C" {
     X(CANCELLED, -8, "cancelled", "The caller asked to stop.")                           \
     X(LIMIT, -9, "limit", "A limit of the call is reached; ask for less at a time.")     \
     X(NO_SPACE, -10, "no-space", "The disk or a quota is full; nothing was changed.")    \
-    X(UNSUPPORTED, -11, "unsupported", "This kernel, file system or build cannot do it.") \
+    X(UNSUPPORTED, -11, "unsupported",                                                   \
+      "This kernel, file system or build cannot do it.")                                 \
     X(UNAVAILABLE, -12, "unavailable", "The host is not set up for it.")                 \
     X(PROTOCOL, -13, "protocol", "The other side sent something malformed.")             \
     X(EXEC_FAILED, -14, "exec-failed", "The program could not be started.")              \
@@ -39,7 +40,8 @@ extern "C" {
     X(SUFFIX, -20, "suffix", "The policy does not allow files of this suffix.")          \
     X(TOO_LARGE, -21, "too-large", "The file is over the policy's size limit.")          \
     X(NO_MATCH, -22, "no-match", "The text to replace is not there exactly once.")       \
-    X(NOT_A_FILE, -23, "not-a-file", "A regular file is needed; this is something else.") \
+    X(NOT_A_FILE, -23, "not-a-file",                                                     \
+      "A regular file is needed; this is something else.")                               \
     X(NOT_A_DIRECTORY, -24, "not-a-directory", "A directory is needed here.")            \
     X(NOT_TEXT, -25, "not-text", "The file is not UTF-8 text.")                          \
     X(NOT_APPROVED, -26, "not-approved", "A person must approve this and has not.")      \
@@ -72,7 +74,8 @@ struct cay_error {
 /* "not-found" for CAY_E_NOT_FOUND, "ok" for 0, "unknown" for what is no code. */
 CAY_PUBLIC const char *cay_code_slug(int code);
 
-/* The exit status the `cay` command ends with: 0, or 2 for "invalid" and so on upwards. */
+/* The exit status the `cay` command ends with: 0, or 2 for "invalid" and so on upwards.
+ */
 CAY_PUBLIC int cay_code_exit(int code);
 
 /* Frees any memory that the library handed out as a plain pointer.  NULL is fine. */

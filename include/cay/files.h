@@ -22,10 +22,10 @@ extern "C" {
  *
  * Input structs start with `size`: zero the struct and set size to its sizeof.  Unknown
  * flags, and a larger struct whose unknown tail is not zero, are CAY_E_UNSUPPORTED.
- * NULL options mean the defaults.  Memory in results is the caller's, freed as each says. */
+ * NULL options mean the defaults.  Memory in results is the caller's to free. */
 typedef struct cay_files cay_files;
 
-/* --- Approval ------------------------------------------------------------------------ */
+/* --- Approval ------------------------------------------------------------------- */
 
 enum cay_op {
     CAY_OP_READ = 1,
@@ -51,7 +51,7 @@ struct cay_approval {
     const char *summary; /* "Write 12 chars to notes/a.txt" */
     const char *before;  /* the file as it is (edits up to 1 MiB), else NULL */
     size_t before_len;
-    const char *after; /* the file as it will be (writes, and edits up to 1 MiB), or NULL */
+    const char *after; /* the file as it will be (writes; edits up to 1 MiB) or NULL */
     size_t after_len;
 };
 
@@ -71,7 +71,7 @@ enum cay_verdict {
 typedef enum cay_verdict (*cay_approver)(void *cookie, const struct cay_approval *request,
                                          char note[CAY_NOTE_MAX]);
 
-/* --- The handle ---------------------------------------------------------------------- */
+/* --- The handle ----------------------------------------------------------------- */
 
 enum cay_files_flag {
     CAY_FILES_CREATE_ALL = 1 << 0,      /* create missing read-only roots too */
@@ -95,12 +95,17 @@ CAY_PUBLIC CAY_NODISC int cay_files_open(const cay_policy *policy,
                                          cay_files **ret_files, struct cay_error *err);
 CAY_PUBLIC void cay_files_free(cay_files *files); /* NULL is fine */
 
-enum cay_readonly { CAY_READONLY_UNSET = 0, CAY_READONLY_TRUE = 1, CAY_READONLY_FALSE = 2 };
+enum cay_readonly {
+    CAY_READONLY_UNSET = 0,
+    CAY_READONLY_TRUE = 1,
+    CAY_READONLY_FALSE = 2
+};
 
-/* A narrower view.  `allow_write` alone allows reading the same; `allow_read` alone allows
- * no writing; neither allows nothing unless `inherit`, which keeps what the parent has.
- * A NULL list is "not given"; an empty one is not NULL.  Entries are directories (they
- * need not exist yet); what they cover is fixed now, by what they resolve to now. */
+/* A narrower view.  `allow_write` alone allows reading the same; `allow_read` alone
+ * allows no writing; neither allows nothing unless `inherit`, which keeps what the parent
+ * has. A NULL list is "not given"; an empty one is not NULL.  Entries are directories
+ * (they need not exist yet); what they cover is fixed now, by what they resolve to now.
+ */
 struct cay_derive {
     size_t size;
     const char *const *allow_read;
@@ -119,7 +124,7 @@ CAY_PUBLIC CAY_NODISC int cay_files_derive(const cay_files *files,
                                            const struct cay_derive *derive,
                                            cay_files **ret_child, struct cay_error *err);
 
-/* --- Questions ----------------------------------------------------------------------- */
+/* --- Questions ------------------------------------------------------------------ */
 
 /* Where a path leads and under which rules.  Pointers live as long as the handle, except
  * host and path, which cay_location_done() frees. */
@@ -172,32 +177,38 @@ CAY_PUBLIC CAY_NODISC int cay_files_check_size(const cay_files *files, size_t mo
                                                const char *path, uint64_t bytes,
                                                struct cay_error *err);
 
-/* --- Pins: act on exactly what somebody saw ------------------------------------------- */
+/* --- Pins: act on exactly what somebody saw ------------------------------------- */
 
-/* What a path led to at one moment.  Taken with cay_files_pin() when approval is asked for
- * elsewhere, and given to an operation later: the operation fails with CAY_E_CHANGED if
- * the path leads elsewhere or the file was changed since.  Plain data. */
+/* What a path led to at one moment.  Taken with cay_files_pin() when approval is asked
+ * for elsewhere, and given to an operation later: the operation fails with CAY_E_CHANGED
+ * if the path leads elsewhere or the file was changed since.  Plain data. */
 struct cay_pin {
     uint64_t words[8];
 };
 CAY_PUBLIC CAY_NODISC int cay_files_pin(cay_files *files, const char *path,
                                         struct cay_pin *ret_pin, struct cay_error *err);
 
-/* --- Reading ------------------------------------------------------------------------- */
+/* --- Reading -------------------------------------------------------------------- */
 
 #define CAY_READ_MAX   (100u << 20) /* most bytes one call returns */
 #define CAY_READ_CHARS 20000u       /* characters in a page unless told */
 
 enum cay_read_flag {
-    CAY_READ_UNIVERSAL_NEWLINES = 1 << 0 /* "\r\n" and "\r" are read, and counted, as "\n" */
+    CAY_READ_UNIVERSAL_NEWLINES =
+        1 << 0 /* "\r\n" and "\r" are read, and counted, as "\n" */
 };
 
 struct cay_read_options {
     size_t size;
-    unsigned flags;     /* enum cay_read_flag */
-    uint64_t offset;    /* first character (pages), line from 0 (lines), byte (bytes) */
-    uint64_t max;       /* at most so many of them; UINT64_MAX for all */
+    unsigned flags;  /* enum cay_read_flag */
+    uint64_t offset; /* first character (pages), line from 0 (lines), byte (bytes) */
+    uint64_t max;    /* at most so many of them; UINT64_MAX for all */
     const struct cay_pin *pin;
+    /* Where the text of a whole file of 1 MiB and more is to go, if set: asked at most
+     * once for the file's size, gives room for one byte more.  If page.text is then what
+     * it gave, that memory stays the caller's and the page must not be freed. */
+    char *(*allocate)(void *cookie, size_t len);
+    void *cookie;
 };
 
 /* A page of text.  Characters are code points.  cay_page_done() frees it. */
@@ -253,7 +264,7 @@ CAY_PUBLIC CAY_NODISC int cay_files_read_many(cay_files *files,
                                               struct cay_read_item *items, size_t count,
                                               struct cay_error *err);
 
-/* --- Writing ------------------------------------------------------------------------- */
+/* --- Writing -------------------------------------------------------------------- */
 
 enum cay_write_flag {
     CAY_WRITE_IN_PLACE = 1 << 0, /* overwrite the existing file's bytes, keep its inode */
@@ -269,9 +280,9 @@ struct cay_write_options {
     const struct cay_pin *pin;
 };
 
-/* By default the content goes to a nameless file that then takes the name: readers see the
- * old file or the new one, and a failure leaves the old one as it was.  An existing file
- * keeps its mode and owner; a new one gets 0666 less the umask.  Missing parent
+/* By default the content goes to a nameless file that then takes the name: readers see
+ * the old file or the new one, and a failure leaves the old one as it was.  An existing
+ * file keeps its mode and owner; a new one gets 0666 less the umask.  Missing parent
  * directories are made, and taken away again if the write fails. */
 CAY_PUBLIC CAY_NODISC int cay_files_write(cay_files *files, const char *path,
                                           const void *data, size_t len,
@@ -319,7 +330,7 @@ CAY_PUBLIC CAY_NODISC int cay_files_edit(cay_files *files, const char *path,
                                          struct cay_edit_result *ret_result,
                                          struct cay_error *err);
 
-/* --- Names --------------------------------------------------------------------------- */
+/* --- Names ---------------------------------------------------------------------- */
 
 enum cay_name_flag {
     CAY_NAME_RECURSIVE = 1 << 0,  /* delete: a directory and all below it */
@@ -382,26 +393,28 @@ CAY_PUBLIC CAY_NODISC int cay_files_stat(cay_files *files, const char *path,
 CAY_PUBLIC CAY_NODISC int cay_files_exists(cay_files *files, const char *path,
                                            struct cay_error *err);
 
-/* --- Listing and searching ----------------------------------------------------------- */
+/* --- Listing and searching ------------------------------------------------------ */
 
 enum cay_list_flag {
     CAY_LIST_FILES = 1 << 0,
     CAY_LIST_DIRECTORIES = 1 << 1,
-    CAY_LIST_LINKS = 1 << 2, /* links as themselves, also those that lead out or nowhere */
+    CAY_LIST_LINKS =
+        1 << 2, /* links as themselves, also those that lead out or nowhere */
     CAY_LIST_OTHER = 1 << 3,
     CAY_LIST_STAT = 1 << 4 /* fill in cay_entry.stat beyond the type */
 };
 
 struct cay_list_options {
     size_t size;
-    unsigned flags;      /* 0 means CAY_LIST_FILES */
-    const char *pattern; /* NULL or "" means every name at any depth: two stars, slash, star */
+    unsigned flags; /* 0 means CAY_LIST_FILES */
+    const char
+        *pattern; /* NULL or "" means every name at any depth: two stars, slash, star */
     const char *const *exclude; /* patterns; what matches is skipped with all below it */
     size_t exclude_count;
-    const char *after;     /* only entries that sort after this path: the next page */
-    uint64_t max_entries;  /* 0 means 100,000 */
-    uint32_t max_depth;    /* 0 means 256 */
-    uint32_t timeout_ms;   /* 0 means no deadline; CAY_E_TIMEOUT past it */
+    const char *after;    /* only entries that sort after this path: the next page */
+    uint64_t max_entries; /* 0 means 100,000 */
+    uint32_t max_depth;   /* 0 means 256 */
+    uint32_t timeout_ms;  /* 0 means no deadline; CAY_E_TIMEOUT past it */
 };
 
 struct cay_entry {
@@ -420,7 +433,8 @@ CAY_PUBLIC void cay_listing_done(struct cay_listing *listing);
  * "**" for any number of directories; names that start with a dot are ordinary.  "**"
  * does not pass through links to directories, a plain name or "*" does.  "/", "." and ""
  * mean everything readable.  A missing directory gives an empty listing.  A pattern that
- * is absolute or climbs is CAY_E_INVALID.  Memory grows with max_entries, not the tree. */
+ * is absolute or climbs is CAY_E_INVALID.  Memory grows with max_entries, not the tree.
+ */
 CAY_PUBLIC CAY_NODISC int cay_files_list(cay_files *files, const char *path,
                                          const struct cay_list_options *options,
                                          struct cay_listing *ret_listing,
@@ -464,7 +478,7 @@ CAY_PUBLIC CAY_NODISC int cay_files_grep(cay_files *files, const char *path,
                                          struct cay_matches *ret_matches,
                                          struct cay_error *err);
 
-/* --- Whole directories as tar streams -------------------------------------------------- */
+/* --- Whole directories as tar streams ------------------------------------------- */
 
 struct cay_tar_options {
     size_t size;
@@ -485,11 +499,11 @@ CAY_PUBLIC CAY_NODISC int cay_files_export(cay_files *files, const char *path, i
                                            struct cay_tar_result *ret_result,
                                            struct cay_error *err);
 
-/* Unpacks a tar stream (plain or gzip) from `fd` below the directory `path`, which is made
- * if need be.  The bytes are parsed in a confined process; each entry is then written
- * under the policy like any other write: setuid bits, owners, xattrs, devices and FIFOs
- * are not taken over, an entry that climbs or leads through a link out is CAY_E_OUTSIDE.
- * An error stops it; what was unpacked until then stays and is counted. */
+/* Unpacks a tar stream (plain or gzip) from `fd` below the directory `path`, which is
+ * made if need be.  The bytes are parsed in a confined process; each entry is then
+ * written under the policy like any other write: setuid bits, owners, xattrs, devices and
+ * FIFOs are not taken over, an entry that climbs or leads through a link out is
+ * CAY_E_OUTSIDE. An error stops it; what was unpacked until then stays and is counted. */
 CAY_PUBLIC CAY_NODISC int cay_files_import(cay_files *files, const char *path, int fd,
                                            const struct cay_tar_options *options,
                                            struct cay_tar_result *ret_result,

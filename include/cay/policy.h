@@ -19,8 +19,8 @@ typedef struct cay_policy cay_policy;
 /* How paths are spelled.  One engine serves all three.
  *
  *   ROOT    one directory that is "/".             /a/b  or  a/b
- *   PATHS   named directories.                     name/a/b  name:a/b  name, or a host path
- *   MOUNTS  directories at mount points.           /point/a/b  or  point/a/b
+ *   PATHS   named directories.                     name/a/b  name:a/b  name, or a host
+ * path MOUNTS  directories at mount points.           /point/a/b  or  point/a/b
  *
  * ROOT and MOUNTS take '\' for '/' and ignore blanks around the path; PATHS takes every
  * byte as it is.  Names are case-sensitive bytes.  "." and ".." are taken out of the
@@ -43,18 +43,20 @@ enum cay_exec_mode {
 /* One directory and its rules.  Zero it, set `size`, fill in what matters.  Strings are
  * copied. */
 struct cay_mount {
-    size_t size;          /* sizeof(struct cay_mount) */
-    const char *name;     /* PATHS: the name.  MOUNTS: the mount point.  ROOT: NULL */
-    const char *host;     /* host directory; relative ones start at the base directory */
-    bool writable;        /* mode rw rather than ro */
-    bool write_approval;  /* writing needs an approver's yes */
-    bool read_approval;   /* reading needs one */
-    bool limit_suffixes;  /* only `suffixes` (each with its dot, any case) are allowed */
+    size_t size;         /* sizeof(struct cay_mount) */
+    const char *name;    /* PATHS: the name.  MOUNTS: the mount point.  ROOT: NULL */
+    const char *host;    /* host directory; relative ones start at the base directory */
+    bool writable;       /* mode rw rather than ro */
+    bool write_approval; /* writing needs an approver's yes */
+    bool read_approval;  /* reading needs one */
+    bool limit_suffixes; /* only `suffixes` (each with its dot, any case) are allowed */
     const char *const *suffixes;
     size_t suffix_count;
-    int64_t max_file_bytes; /* largest file that may be read or written, or CAY_NO_LIMIT */
+    int64_t
+        max_file_bytes; /* largest file that may be read or written, or CAY_NO_LIMIT */
     enum cay_exec_mode exec;
-    const char *origin; /* where it was configured, for errors: "cay.yaml:7: paths.docs" */
+    const char
+        *origin; /* where it was configured, for errors: "cay.yaml:7: paths.docs" */
 };
 
 /* A mount with the defaults of the documents: read-only, writes approved, no limits. */
@@ -77,8 +79,8 @@ struct cay_policy_config {
 CAY_PUBLIC CAY_NODISC int cay_policy_new(const struct cay_policy_config *config,
                                          cay_policy **ret_policy, struct cay_error *err);
 
-/* Reads YAML or JSON (JSON is YAML): one of `root`, `paths`, `mounts`, at the top level or
- * below `policy:`; see cay-policy(5).  Unknown keys, keys given twice, wrong types and
+/* Reads YAML or JSON (JSON is YAML): one of `root`, `paths`, `mounts`, at the top level
+ * or below `policy:`; see cay-policy(5).  Unknown keys, keys given twice, wrong types and
  * aliases are CAY_E_INVALID with the line and the key.  `name` stands for the text in
  * errors.  Relative hosts start at `base` (NULL: the current directory). */
 CAY_PUBLIC CAY_NODISC int cay_policy_parse(const char *text, size_t len, const char *name,
@@ -94,8 +96,8 @@ CAY_PUBLIC void cay_policy_free(cay_policy *policy); /* NULL is fine */
 CAY_PUBLIC enum cay_style cay_policy_style(const cay_policy *policy);
 CAY_PUBLIC size_t cay_policy_mount_count(const cay_policy *policy);
 
-/* Fills `ret_mount` (its `size` must be set) with pointers into the policy, valid while it
- * lives.  Mounts come in the order of their configuration; false past the last. */
+/* Fills `ret_mount` (its `size` must be set) with pointers into the policy, valid while
+ * it lives.  Mounts come in the order of their configuration; false past the last. */
 CAY_PUBLIC bool cay_policy_mount(const cay_policy *policy, size_t index,
                                  struct cay_mount *ret_mount);
 

@@ -194,6 +194,9 @@ class Pin(Structure):
     _fields_ = [("words", c_uint64 * 8)]
 
 
+ALLOCATE = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t)
+
+
 class ReadOptions(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -201,6 +204,8 @@ class ReadOptions(Structure):
         ("offset", c_uint64),
         ("max", c_uint64),
         ("pin", POINTER(Pin)),
+        ("allocate", ALLOCATE),
+        ("cookie", c_void_p),
     ]
 
 
@@ -461,6 +466,43 @@ _decode = PYFUNCTYPE(py_object, c_void_p, c_ssize_t, c_char_p)(
 _as_utf8 = PYFUNCTYPE(c_void_p, py_object, POINTER(c_ssize_t))(
     ("PyUnicode_AsUTF8AndSize", ctypes.pythonapi)
 )
+
+
+# An ASCII str of that length, its content not set yet.
+_new_str = PYFUNCTYPE(py_object, c_ssize_t, ctypes.c_uint32)(
+    ("PyUnicode_New", ctypes.pythonapi)
+)
+
+
+class Placement:
+    """Memory for the text of a whole file that is already a str, so that nothing is copied.
+
+    A str made so must not be seen by anybody before it is filled, and not at all unless
+    what it was filled with is ASCII.
+    """
+
+    def __init__(self) -> None:
+        self._str: str | None = None
+        self._address: int | None = None
+        self.allocate = ALLOCATE(self._allocate)
+
+    def _allocate(self, _cookie: int | None, length: int) -> int | None:
+        try:
+            self._str = _new_str(length, 127)
+            self._address, _ = utf8(self._str)
+        except MemoryError:
+            return None
+        return self._address
+
+    def owns(self, page: Page) -> bool:
+        return page.text is not None and page.text == self._address
+
+    def take(self, page: Page) -> str:
+        """The page's text: the str itself if it can be, else decoded from it."""
+        made, self._str = self._str, None
+        if made is not None and page.len == page.count == len(made):
+            return made
+        return text(page.text, page.len)
 
 
 def version() -> str:

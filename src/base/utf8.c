@@ -25,13 +25,44 @@ static size_t sum(lanes v)
     return total;
 }
 
+static bool any(lanes v)
+{
+    uint64_t halves[2];
+
+    memcpy(halves, &v, sizeof halves);
+    return halves[0] | halves[1];
+}
+
+/* Most text is ASCII with "\n" alone at the ends of its lines; false if this is not. */
+static bool count_plain(const unsigned char *data, size_t len, struct tally *ret_tally)
+{
+    lanes lf = {0}, odd = {0};
+    const unsigned char *at = data, *end = data + len;
+    size_t lines = 0;
+
+    for (; end - at >= LANES; at += LANES) {
+        lanes now;
+        memcpy(&now, at, LANES);
+        lf -= (lanes)(now == '\n');
+        odd |= (now & 0x80) | (lanes)(now == '\r');
+    }
+    for (; at < end; at++) {
+        lines += *at == '\n';
+        odd[0] |= (unsigned char)((*at & 0x80) | (*at == '\r'));
+    }
+    *ret_tally = (struct tally){.starts = len, .lf = lines + sum(lf), .ascii = true};
+    return !any(odd);
+}
+
 /* `data` must have a byte before it. */
 static struct tally count(const unsigned char *data, size_t len)
 {
-    struct tally tally = {.ascii = true};
+    struct tally tally;
     lanes lf = {0}, crlf = {0}, tails = {0}, high = {0}, crs = {0};
     const unsigned char *at = data, *end = data + len;
 
+    if (data[-1] != '\r' && count_plain(data, len, &tally))
+        return tally;
     for (; end - at >= LANES; at += LANES) {
         lanes now, before;
         memcpy(&now, at, LANES);
@@ -41,15 +72,11 @@ static struct tally count(const unsigned char *data, size_t len)
         crlf -= is_lf & (lanes)(before == '\r');
         crs |= (lanes)(now == '\r');
         tails -= (lanes)((now & 0xC0) == 0x80);
-        high |= now;
+        high |= now & 0x80;
     }
     size_t continuation = sum(tails);
-    tally.lf = sum(lf);
-    tally.crlf = sum(crlf);
-    for (int lane = 0; lane < LANES; lane++) {
-        tally.ascii = tally.ascii && high[lane] < 0x80;
-        tally.has_cr = tally.has_cr || crs[lane];
-    }
+    tally = (struct tally){
+        .lf = sum(lf), .crlf = sum(crlf), .ascii = !any(high), .has_cr = any(crs)};
     for (; at < end; at++) {
         continuation += (*at & 0xC0) == 0x80;
         tally.lf += *at == '\n';

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/big.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "files/handle.h"
@@ -19,7 +20,7 @@
 #include "files/session.h"
 #include "sys/io.h"
 
-enum { SMALL = 64 << 10, PIECE = 256 << 10, DEFAULT_LINES = 2000 };
+enum { SMALL = 64 << 10, PIECE = 256 << 10, PLACED = 1 << 20, DEFAULT_LINES = 2000 };
 
 struct cay_reader {
     int fd;
@@ -90,7 +91,7 @@ static int read_range(const struct job *job, uint64_t from, uint64_t to, char **
 
     if (to - from > CAY_READ_MAX)
         return fail_page_size(job, err);
-    data = malloc(want + 1);
+    data = big_alloc(want + 1);
     if (!data)
         return cay_fail_memory(err, job->op);
     ssize_t have = io_pread(job->fd, data, want, from);
@@ -206,7 +207,9 @@ static int read_whole(const struct job *job, struct buf *text, struct utf8_scan 
     uint64_t limit = least(job->max_bytes, CAY_READ_MAX);
 
     buf_init(text, (size_t)limit + PIECE + 2);
-    if (!buf_reserve(text, (size_t)least((uint64_t)job->st.st_size, limit) + 1))
+    text->room = (size_t)least((uint64_t)job->st.st_size, limit) + 2;
+    text->data = big_alloc(text->room);
+    if (!text->data)
         return cay_fail_memory(err, job->op);
     for (;;) {
         size_t room = text->room - text->len - 1;
@@ -226,6 +229,44 @@ static int read_whole(const struct job *job, struct buf *text, struct utf8_scan 
         if (text->room - text->len <= 1 && !buf_reserve(text, PIECE))
             return cay_fail_memory(err, job->op);
     }
+}
+
+/* The whole file into the caller's own memory.  False if it is not as long as it was said
+ * to be, or with *ret_code set. */
+static bool read_placed(const struct job *job, struct cay_page *ret_page, int *ret_code,
+                        struct cay_error *err)
+{
+    size_t size = (size_t)job->st.st_size, len = 0;
+    struct utf8_scan scan = {0};
+    char more;
+
+    *ret_code = CAY_OK;
+    char *text = job->options.allocate(job->options.cookie, size);
+    if (!text) {
+        *ret_code = cay_fail_memory(err, job->op);
+        return false;
+    }
+    big_expect(text, size);
+    while (len < size) {
+        size_t want = size - len < PIECE ? size - len : PIECE;
+        ssize_t got = io_pread(job->fd, text + len, want, len);
+        if (got < 0)
+            *ret_code = cay_fail_errno(err, (int)-got, job->op, job->path);
+        else if (got > 0 && !utf8_scan(&scan, text + len, (size_t)got))
+            *ret_code = fail_not_text(job, err);
+        if (got <= 0 || *ret_code)
+            return false;
+        len += (size_t)got;
+    }
+    if (io_pread(job->fd, &more, 1, len) != 0)
+        return false;
+    if (!utf8_scan_complete(&scan)) {
+        *ret_code = fail_not_text(job, err);
+        return false;
+    }
+    text[len] = '\0';
+    fill_page(job, text, len, units_in(&scan, len, job->unit), ret_page);
+    return true;
 }
 
 /* The session keeps the indexes of the last few files, most recently used first. */
@@ -307,7 +348,14 @@ static int text_page(const struct job *job, struct cay_page *ret_page,
 {
     uint64_t size = (uint64_t)job->st.st_size;
 
-    if (size <= SMALL || (size <= CAY_READ_MAX && job->options.max >= size)) {
+    bool whole = size <= CAY_READ_MAX && job->options.max >= size;
+
+    if (whole && job->options.allocate && size >= PLACED && job->options.offset == 0) {
+        int code;
+        if (read_placed(job, ret_page, &code, err) || code)
+            return code;
+    }
+    if (size <= SMALL || whole) {
         AUTO_BUF text = {0};
         struct utf8_scan scan = {0};
         int code = read_whole(job, &text, &scan, err);

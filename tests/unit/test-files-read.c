@@ -420,3 +420,99 @@ TEST(no_host_path_appears_in_an_error)
         ASSERT(!strstr(err.message, "passwd") && !strstr(err.hint, "passwd"));
     }
 }
+
+/* Memory of the caller's for a whole file. */
+struct place {
+    char *memory;
+    size_t asked;
+    int calls;
+};
+
+static char *give(void *cookie, size_t len)
+{
+    struct place *place = cookie;
+
+    place->calls++;
+    place->asked = len;
+    place->memory = malloc(len + 1);
+    return place->memory;
+}
+
+TEST(a_whole_large_file_is_read_into_the_callers_own_memory)
+{
+    AUTO(cay_files) files = open_data();
+    enum { LEN = 3 << 20 };
+    AUTO_FREE char *text = malloc(LEN + 1);
+    struct place place = {0};
+    struct cay_read_options options = {
+        .size = sizeof options, .max = UINT64_MAX, .allocate = give, .cookie = &place};
+
+    memset(text, 'x', LEN);
+    memcpy(text + 1000, "\r\n\xC3\xA9", 4);
+    put_bytes("data/big", text, LEN);
+    ASSERT_OK(cay_files_read(files, "data/big", &options, &page, &err));
+    ASSERT(page.text == place.memory && place.calls == 1 && place.asked == LEN);
+    ASSERT_MEM(page.text, page.len, text, LEN);
+    ASSERT_INT(page.total, LEN - 1);
+    free(place.memory);
+
+    options.flags = CAY_READ_UNIVERSAL_NEWLINES;
+    ASSERT_OK(cay_files_read(files, "data/big", &options, &page, &err));
+    ASSERT(page.text == place.memory);
+    ASSERT_INT(page.len, LEN - 1);
+    ASSERT_INT(page.count, LEN - 2);
+    free(place.memory);
+
+    text[LEN - 1] = '\xC3';
+    put_bytes("data/big", text, LEN);
+    ASSERT_CODE(cay_files_read(files, "data/big", &options, &page, &err), CAY_E_NOT_TEXT);
+    free(place.memory);
+}
+
+TEST(the_callers_memory_is_not_asked_for_small_files_or_parts)
+{
+    AUTO(cay_files) files = open_data();
+    enum { LEN = 2 << 20 };
+    AUTO_FREE char *text = malloc(LEN);
+    struct place place = {0};
+    struct cay_read_options options = {
+        .size = sizeof options, .max = 100, .allocate = give, .cookie = &place};
+
+    memset(text, 'x', LEN);
+    put_bytes("data/big", text, LEN);
+    put_file("data/small", "x");
+    ASSERT_OK(cay_files_read(files, "data/big", &options, &page, &err));
+    cay_page_done(&page);
+    options.max = UINT64_MAX;
+    ASSERT_OK(cay_files_read(files, "data/small", &options, &page, &err));
+    cay_page_done(&page);
+    ASSERT_INT(place.calls, 0);
+}
+
+static char *grow_the_file(void *cookie, size_t len)
+{
+    FILE *file = fopen(scratch_path("data/big"), "ae");
+
+    ASSERT(file && fputs("more", file) >= 0 && fclose(file) == 0);
+    return give(cookie, len);
+}
+
+TEST(a_file_that_grows_meanwhile_is_read_whole_into_other_memory)
+{
+    AUTO(cay_files) files = open_data();
+    enum { LEN = 2 << 20 };
+    AUTO_FREE char *text = malloc(LEN);
+    struct place place = {0};
+    struct cay_read_options options = {.size = sizeof options,
+                                       .max = UINT64_MAX,
+                                       .allocate = grow_the_file,
+                                       .cookie = &place};
+
+    memset(text, 'x', LEN);
+    put_bytes("data/big", text, LEN);
+    ASSERT_OK(cay_files_read(files, "data/big", &options, &page, &err));
+    ASSERT(page.text != place.memory);
+    ASSERT_INT(page.len, LEN + 4);
+    cay_page_done(&page);
+    free(place.memory);
+}

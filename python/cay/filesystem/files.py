@@ -49,6 +49,8 @@ _DEFAULT_MAX_LINES = 2_000
 _EVERYTHING = "**/*"
 # So many characters fit one call whatever their width in UTF-8.
 _PAGE_CHARS = _lib.READ_MAX // 4
+# From here on a file is read straight into the str that is returned.
+_WORTH_PLACING = 1 << 20
 
 EditPair = tuple[str, str] | Mapping[str, str]
 """(old_text, new_text), or a mapping with those keys."""
@@ -112,6 +114,10 @@ class Files:
         newline."""
         options = read_options(offset, max_chars, "chars", pin)
         page, err = _lib.Page(), _lib.Error()
+        placement = None
+        if max_chars >= _WORTH_PLACING and offset == 0:
+            placement = _lib.Placement()
+            options.allocate = placement.allocate
         code = _lib.files_read(
             self._pointer, self._name(path), byref(options), byref(page), byref(err)
         )
@@ -119,7 +125,7 @@ class Files:
             return self._read_large(path, max_chars, offset, pin)
         if code:
             raise self._failed(err, path)
-        return read_result(page, offset)
+        return read_result(page, offset, placement)
 
     def _read_large(
         self, path: str, max_chars: int, offset: int, pin: Pin | None

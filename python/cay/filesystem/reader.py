@@ -58,10 +58,13 @@ def take_text(page: _lib.Page) -> str:
         _lib.page_done(byref(page))
 
 
-def read_result(page: _lib.Page, offset: int) -> ReadResult:
+def read_result(
+    page: _lib.Page, offset: int, placement: _lib.Placement | None = None
+) -> ReadResult:
     truncated, total, count = page.truncated, page.total, page.count
+    placed = placement is not None and placement.owns(page)
     return ReadResult(
-        content=take_text(page),
+        content=placement.take(page) if placement and placed else take_text(page),
         truncated=truncated,
         total_chars=total,
         offset=offset,

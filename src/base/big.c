@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/big.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20, WORTH_IT = 2 * HUGE_PAGE };
+
+void big_expect(void *memory, size_t len)
+{
+    uintptr_t start = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    uintptr_t end = ((uintptr_t)memory + len) & ~(uintptr_t)(HUGE_PAGE - 1);
+
+    /* Only advice: a kernel without huge pages does as well, just not as fast. */
+    if (len >= WORTH_IT && start < end)
+        (void)madvise((char *)memory + (start - (uintptr_t)memory), end - start,
+                      MADV_HUGEPAGE);
+}
+
+void *big_alloc(size_t len)
+{
+    void *memory;
+
+    if (len < WORTH_IT)
+        return malloc(len);
+    if (posix_memalign(&memory, HUGE_PAGE, len) != 0)
+        return NULL;
+    big_expect(memory, len);
+    return memory;
+}
