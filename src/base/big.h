@@ -4,11 +4,12 @@
 
 #include <stddef.h>
 
-/* malloc(3) for what will be filled at once: from some MiB on it asks for huge pages, since
- * touching 100 MiB page by page takes as long as reading them.  free(3) it. */
+/* malloc(3) for what will be filled at once: from some MiB on it asks for huge pages,
+ * since touching 100 MiB page by page takes as long as reading them.  free(3) it. */
 void *big_alloc(size_t len);
 
-/* Asks for huge pages in memory that somebody else has allocated and nobody has touched. */
+/* Asks for huge pages in memory that somebody else has allocated and nobody has touched.
+ */
 void big_expect(void *memory, size_t len);
 
 #endif

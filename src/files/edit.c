@@ -114,7 +114,7 @@ static int apply_all(const struct target *target, int from, int dir,
 {
     for (size_t i = 0; i < count; i++) {
         AUTO_DRAFT next = DRAFT_NONE;
-        uint64_t found;
+        uint64_t found = 0;
         int code = apply(target, ret_draft->fd >= 0 ? ret_draft->fd : from, dir,
                          &edits[i], &next, &found, &ret_result->bytes, err);
         if (code)

@@ -159,20 +159,54 @@ static int put(struct stream *stream, const void *data, size_t len)
     return stream->sink->put(stream->sink->cookie, data, len);
 }
 
-/* Walks a place in the translated text back to the original. */
+/* A place in a window, in its bytes and in its translation. */
 struct place {
     size_t original, translated;
 };
 
-static void advance(const struct window *window, size_t len, struct place *place,
-                    size_t translated)
+/* What is searched: the window's first bytes, or their translation. */
+struct view {
+    const struct window *window;
+    size_t window_len;
+    const char *text;
+    size_t len;
+};
+
+static struct view look_at(const struct window *window, size_t len, bool exact)
 {
+    struct view view = {window, len, window->bytes, len};
+
+    if (!exact && memchr(window->bytes, '\r', len)) {
+        view.len = translate(window->translated, window->bytes, len);
+        view.text = window->translated;
+    }
+    return view;
+}
+
+/* Goes on to a place further down, given in the searched text. */
+static void advance(const struct view *view, struct place *place, size_t translated)
+{
+    const char *bytes = view->window->bytes;
+
+    if (view->text == bytes) {
+        place->original = place->translated = translated;
+        return;
+    }
     while (place->translated < translated) {
-        bool pair = window->bytes[place->original] == '\r' && place->original + 1 < len &&
-                    window->bytes[place->original + 1] == '\n';
+        bool pair = bytes[place->original] == '\r' &&
+                    place->original + 1 < view->window_len &&
+                    bytes[place->original + 1] == '\n';
         place->original += pair ? 2 : 1;
         place->translated++;
     }
+}
+
+static int put_match(struct stream *stream)
+{
+    stream->found++;
+    if (stream->found > 1 && !(stream->edit->flags & CAY_EDIT_ALL))
+        stream->spoiled = true;
+    return put(stream, stream->put_text, stream->put_len);
 }
 
 /* Replaces what is found in the first `len` bytes; *ret_done of them are dealt with. */
@@ -180,45 +214,30 @@ static int replace_window(struct stream *stream, size_t len, size_t *ret_done)
 {
     const struct needle *needle = &stream->needle;
     const struct window *window = &stream->window;
-    bool plain = needle->exact || !memchr(window->bytes, '\r', len);
-    const char *text = window->bytes;
-    size_t text_len = len, done = 0;
+    const struct view view = look_at(window, len, needle->exact);
     struct place here = {0};
     int error = 0;
 
-    if (!plain) {
-        text_len = translate(window->translated, window->bytes, len);
-        text = window->translated;
-    }
+    *ret_done = 0;
     for (size_t at = 0; !error;) {
-        const char *match = memmem(text + at, text_len - at, needle->text, needle->len);
-        size_t start = match ? (size_t)(match - text) : text_len;
-        if (!match) {
-            /* A match may begin in the last needle->len - 1 characters. */
-            size_t keep = window->at_end ? 0 : needle->len - 1;
-            start = text_len - at > keep ? text_len - keep : at;
-        }
-        size_t end = match ? start + needle->len : start;
-        if (plain)
-            here.original = start;
-        else
-            advance(window, len, &here, start);
-        error = put(stream, window->bytes + done, here.original - done);
-        done = here.original;
-        if (!match || error)
+        const char *match =
+            memmem(view.text + at, view.len - at, needle->text, needle->len);
+        /* Without one, a match may still begin in the last needle->len - 1 characters. */
+        size_t keep = window->at_end ? 0 : needle->len - 1;
+        size_t start = match                  ? (size_t)(match - view.text)
+                       : view.len - at > keep ? view.len - keep
+                                              : at;
+        advance(&view, &here, start);
+        error = put(stream, window->bytes + *ret_done, here.original - *ret_done);
+        *ret_done = here.original;
+        if (!match)
             break;
-        stream->found++;
-        stream->spoiled = stream->spoiled ||
-                          (stream->found > 1 && !(stream->edit->flags & CAY_EDIT_ALL));
-        error = put(stream, stream->put_text, stream->put_len);
-        if (plain)
-            here.original = end;
-        else
-            advance(window, len, &here, end);
-        done = here.original;
-        at = end;
+        if (!error)
+            error = put_match(stream);
+        at = start + needle->len;
+        advance(&view, &here, at);
+        *ret_done = here.original;
     }
-    *ret_done = done;
     return error;
 }
 
@@ -266,11 +285,12 @@ int replace_stream(const struct replace_source *source, const struct cay_edit *e
                    const struct replace_sink *sink, uint64_t *ret_found)
 {
     struct stream stream = {.source = source, .sink = sink, .edit = edit};
-    AUTO_FREE char *needle = NULL, *bytes = NULL, *translated = NULL, *text = NULL;
+    AUTO_FREE char *bytes = NULL, *translated = NULL, *text = NULL;
     const char *line_end = "\n";
 
     int error = prepare_needle(edit, &stream.needle);
-    needle = stream.needle.text;
+    AUTO_FREE char *needle = stream.needle.text;
+    (void)needle;
     /* What is kept at the end of a window may be "\r\n" where the needle has "\n". */
     stream.window.room = 2 * stream.needle.len + STEP + 2;
     stream.window.bytes = bytes = malloc(stream.window.room);
