@@ -20,6 +20,7 @@ static const struct command {
 } commands[] = {
     {"files", "Touch files as a policy allows, and no others", cmd_files},
     {"help", "Show this, or the help for a command", cmd_help},
+    {"run", "Run a command in a fresh sandbox", cmd_run},
     {"version", "Print the version", cmd_version},
 };
 
@@ -42,11 +43,12 @@ static int show_help(void)
     if (output_open(&output, &err))
         return output_error(&err, false);
     fputs("Usage: cay COMMAND [ARGUMENT]...\n"
-          "A place where AI agents touch files without harm.\n\n",
+          "A place where AI agents run code and touch files without harm.\n\n",
           output.file);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(output.file, "  %-8s %s\n", commands[i].name, commands[i].help);
     fputs("\n"
+          "  cay run -- python3 -c 'print(6*7)'\n"
           "  cay files --config policy.yaml list\n"
           "  cay files --config policy.yaml read notes/a.txt\n\n"
           "cay COMMAND --help says more; the manual is cay(1).\n"

@@ -134,6 +134,15 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_policy_mount_count",
         "cay_policy_parse",
         "cay_policy_style",
+        "cay_exec_done",  # sandboxes are not in the package yet
+        "cay_sandbox_collect",
+        "cay_sandbox_create",
+        "cay_sandbox_exec",
+        "cay_sandbox_free",
+        "cay_sandbox_id",
+        "cay_sandbox_kill",
+        "cay_sandbox_layers",
+        "cay_sandbox_open",
     }
     assert public - bound == left_out
 

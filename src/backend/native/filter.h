@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_FILTER_H
+#define NATIVE_FILTER_H
+
+#include <stdbool.h>
+
+#include "cay/error.h"
+#include "init/plan.h"
+
+/* The system calls a sandbox may make, as a BPF program: an allow-list.  What is known
+ * and refused is EPERM, what nobody has heard of ENOSYS, so that programs fall back; a
+ * call by another architecture's table kills.  Arguments are compared as the kernel uses
+ * them: 32 bits to deny, all 64 to allow. */
+int filter_build(bool own_network, struct plan *plan, struct cay_error *err);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/runtime.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "sys/io.h"
+
+static const char op[] = "sandbox.runtime";
+
+/* Ranges of 65,536 ids from here on; below are people, above is what the kernel reserves.
+ */
+enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
+
+int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
+{
+    const char *own = getenv("XDG_RUNTIME_DIR");
+
+    if (geteuid() == 0)
+        snprintf(ret_path, PATH_MAX, "/run/cay");
+    else if (own && *own == '/' && strlen(own) < PATH_MAX - 16)
+        snprintf(ret_path, PATH_MAX, "%.4000s/cay", own);
+    else
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "XDG_RUNTIME_DIR",
+                        "there is no runtime directory for this user",
+                        "set XDG_RUNTIME_DIR to a directory only this user can enter");
+    return CAY_OK;
+}
+
+/* The directory is the gate to every sandbox, so it must be ours alone. */
+static int check_own(const char *path, struct cay_error *err)
+{
+    struct stat st;
+
+    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+        !(st.st_mode & 0077))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, path,
+                    "the runtime directory is not this user's own",
+                    "remove it, or set its owner to this user and its mode to 0700");
+}
+
+/* Makes and opens the runtime directory, or the one called `below` in it. */
+static int open_runtime(const char *below, struct cay_error *err)
+{
+    char top[PATH_MAX], path[PATH_MAX + 32];
+    int code = runtime_directory(top, err);
+
+    if (code)
+        return code;
+    if (mkdir(top, 0700) != 0 && errno != EEXIST)
+        return cay_fail_errno(err, errno, op, top);
+    code = check_own(top, err);
+    if (code)
+        return code;
+    snprintf(path, sizeof path, "%s/%s", top, below);
+    if (*below && mkdir(path, 0700) != 0 && errno != EEXIST)
+        return cay_fail_errno(err, errno, op, path);
+    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? cay_fail_errno(err, errno, op, path) : fd;
+}
+
+static void draw_id(char id[CAY_ID_MAX])
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
+    unsigned char random[16];
+
+    (void)!getrandom(random, sizeof random, 0);
+    memcpy(id, "sb-", 3);
+    for (int i = 0; i < 16; i++)
+        id[3 + i] = letters[random[i] % 32];
+    id[19] = '\0';
+}
+
+/* The name is the range, and O_EXCL makes it ours: no lock is needed. */
+static int reserve_range(struct record *record, struct cay_error *err)
+{
+    uint16_t start;
+    char name[16];
+    AUTO_FD dir = open_runtime("ranges", err);
+
+    if (dir < 0)
+        return dir;
+    (void)!getrandom(&start, sizeof start, 0);
+    for (unsigned i = 0; i < RANGES; i++) {
+        unsigned range = FIRST_RANGE + (start + i) % RANGES;
+        snprintf(name, sizeof name, "%x", range);
+        AUTO_FD fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd >= 0) {
+            record->id_base = range << 16;
+            (void)!write(fd, record->id, strlen(record->id));
+            return CAY_OK;
+        }
+        if (errno != EEXIST)
+            return cay_fail_errno(err, errno, op, "ranges");
+    }
+    return cay_fail(err, CAY_E_LIMIT, 0, op, "ranges",
+                    "every range of user ids is taken by a sandbox",
+                    "kill some sandboxes; this machine can have %d", RANGES);
+}
+
+int runtime_reserve(struct record *ret_record, struct cay_error *err)
+{
+    memset(ret_record, 0, sizeof *ret_record);
+    draw_id(ret_record->id);
+    AUTO_FD dir = open_runtime("", err);
+    if (dir < 0)
+        return dir;
+    int code = reserve_range(ret_record, err);
+    if (code)
+        return code;
+    if (mkdirat(dir, ret_record->id, 0700) != 0) {
+        code = cay_fail_errno(err, errno, op, ret_record->id);
+        runtime_release(ret_record);
+        return code;
+    }
+    code = runtime_save(ret_record, err);
+    if (code)
+        runtime_release(ret_record);
+    return code;
+}
+
+static int record_path(const char *id, const char *name, char path[PATH_MAX],
+                       struct cay_error *err)
+{
+    char directory[PATH_MAX];
+    int code = runtime_directory(directory, err);
+
+    if (!code)
+        snprintf(path, PATH_MAX, "%.4000s/%.32s/%s", directory, id, name);
+    return code;
+}
+
+int runtime_save(const struct record *record, struct cay_error *err)
+{
+    char path[PATH_MAX], temp[PATH_MAX];
+    int code = record_path(record->id, "record", path, err);
+
+    if (!code)
+        code = record_path(record->id, "record.new", temp, err);
+    if (code)
+        return code;
+    AUTO_FD fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int error = fd < 0 ? -errno : io_write(fd, record, sizeof *record);
+    if (!error && rename(temp, path) != 0)
+        error = -errno;
+    return error ? cay_fail_errno(err, -error, op, record->id) : CAY_OK;
+}
+
+static bool is_id(const char *id)
+{
+    size_t len = strlen(id);
+
+    return len == 19 && strncmp(id, "sb-", 3) == 0 &&
+           strspn(id + 3, "abcdefghijklmnopqrstuvwxyz234567") == 16;
+}
+
+int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
+{
+    char path[PATH_MAX];
+
+    if (!is_id(id))
+        return cay_fail(err, CAY_E_INVALID, 0, op, id, "this is not the id of a sandbox",
+                        "ids look like sb-abcdefgh234567xy");
+    int code = record_path(id, "record", path, err);
+    if (code)
+        return code;
+    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return cay_fail(err, CAY_E_NOT_FOUND, errno, op, id, "there is no such sandbox",
+                        "it may have ended; make a new one");
+    if (io_pread(fd, ret_record, sizeof *ret_record, 0) != sizeof *ret_record ||
+        strcmp(ret_record->id, id) != 0)
+        return cay_fail(err, CAY_E_INTERNAL, 0, op, id, "the sandbox's record is damaged",
+                        "remove its directory once its processes are gone");
+    return CAY_OK;
+}
+
+void runtime_release(const struct record *record)
+{
+    static const char *const names[] = {"control", "record.new", "record"};
+    char path[PATH_MAX], directory[PATH_MAX];
+
+    if (runtime_directory(directory, NULL) != CAY_OK)
+        return;
+    for (size_t i = 0; i < 3; i++) {
+        (void)record_path(record->id, names[i], path, NULL);
+        (void)unlink(path);
+    }
+    snprintf(path, sizeof path, "%.4000s/%.32s", directory, record->id);
+    (void)rmdir(path);
+    snprintf(path, sizeof path, "%.4000s/ranges/%x", directory, record->id_base >> 16);
+    (void)unlink(path);
+}
+
+int runtime_lock(const char *id)
+{
+    char path[PATH_MAX];
+
+    if (record_path(id, "", path, NULL) != CAY_OK)
+        return -1;
+    AUTO_FD fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 ? TAKE_FD(fd) : -1;
+}
+
+int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
+                  struct cay_error *err)
+{
+    char path[PATH_MAX];
+    int code = runtime_directory(path, err);
+    DIR *directory = code ? NULL : opendir(path);
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        if (is_id(entry->d_name))
+            visit(entry->d_name, cookie);
+    if (directory)
+        closedir(directory);
+    return code;
+}
+
+int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
+                   struct cay_error *err)
+{
+    return record_path(record->id, "control", ret_path, err);
+}
+
+uint64_t runtime_start_time(pid_t pid)
+{
+    char path[64], text[1024];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (len <= 0)
+        return 0;
+    text[len] = '\0';
+    /* The name may contain anything; what follows its last ")" is fields 3 onwards. */
+    const char *at = strrchr(text, ')');
+    if (!at || strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0)
+        return 0;
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}

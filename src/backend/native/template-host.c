@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/native/blueprint.h"
+#include "base/auto.h"
+#include "sys/io.h"
+
+enum { USER = 1000, FILE_MAX = 256 << 10 };
+
+static const struct {
+    const char *path;
+    unsigned mode, owner;
+} directories[] = {
+    {"usr", 0755, 0},
+    {"etc", 0755, 0},
+    {"home", 0755, 0},
+    {"home/user", 0755, USER},
+    {"root", 0700, 0},
+    {"tmp", 01777, 0},
+    {"var", 0755, 0},
+    {"var/tmp", 01777, 0},
+    {"var/lib", 0755, 0},
+    {"var/log", 0755, 0},
+    {"var/cache", 0755, 0},
+    {"var/mail", 0755, 0},
+    {"var/spool", 0755, 0},
+    {"run", 0755, 0},
+    {"run/lock", 01777, 0},
+    {"opt", 0755, 0},
+    {"srv", 0755, 0},
+    {"mnt", 0755, 0},
+    {"media", 0755, 0},
+    {"sys", 0555, 0},
+    {"proc", 0555, 0},
+    {"dev", 0755, 0},
+    {"dev/pts", 0755, 0},
+    {"dev/shm", 01777, 0},
+    {"etc/alternatives", 0755, 0},
+    {"etc/ssl", 0755, 0},
+    {"etc/pam.d", 0755, 0},
+    {"etc/ld.so.conf.d", 0755, 0},
+    {"etc/security", 0755, 0},
+    {"etc/default", 0755, 0},
+    {"etc/skel", 0755, 0},
+};
+
+static const char *const devices[] = {"null", "zero", "full", "random", "urandom", "tty"};
+
+/* Trees of the host's /etc that programs in /usr cannot do without. */
+static const char *const shown[] = {"etc/alternatives", "etc/ssl", "etc/pam.d",
+                                    "etc/ld.so.conf.d", "etc/security"};
+
+/* Single files of it; what is not there is left out. */
+static const char *const copied[] = {
+    "etc/ld.so.cache",    "etc/ld.so.conf",   "etc/os-release",   "etc/login.defs",
+    "etc/debian_version", "etc/adduser.conf", "etc/deluser.conf", "etc/nsswitch.conf",
+    "etc/mime.types",     "etc/services",     "etc/protocols",    "etc/default/useradd",
+    "etc/bash.bashrc",    "etc/inputrc",      "etc/timezone",
+};
+
+static const char passwd[] =
+    "root:x:0:0:root:/root:/bin/bash\n"
+    "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
+    "user:x:1000:1000:user:/home/user:/bin/bash\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+static const char group[] =
+    "root:x:0:\ndaemon:x:1:\ntty:x:5:\nmail:x:8:\nutmp:x:43:\n"
+    "shadow:x:42:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n";
+static const char shadow[] = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n";
+
+static void add_usr(struct blueprint *blueprint)
+{
+    static const char *const names[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+    char path[64], target[64];
+    struct stat st;
+
+    blueprint_bind(blueprint, "usr", "/usr", 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "/%s", names[i]);
+        if (lstat(path, &st) != 0)
+            continue;
+        if (S_ISLNK(st.st_mode)) {
+            snprintf(target, sizeof target, "usr/%s", names[i]);
+            blueprint_link(blueprint, names[i], target);
+        } else {
+            blueprint_directory(blueprint, names[i], 0755, 0);
+            blueprint_bind(blueprint, names[i], path, 0);
+        }
+    }
+}
+
+static void copy_file(struct blueprint *blueprint, const char *path)
+{
+    char host[128];
+    struct stat st;
+
+    snprintf(host, sizeof host, "/%s", path);
+    AUTO_FD fd = open(host, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX ||
+        !(st.st_mode & 0004))
+        return;
+    AUTO_FREE char *data = malloc((size_t)st.st_size + 1);
+    ssize_t len = data ? io_pread(fd, data, (size_t)st.st_size, 0) : -1;
+    if (len >= 0)
+        blueprint_bytes(blueprint, path, 0644, data, (size_t)len);
+}
+
+static void add_etc(struct blueprint *blueprint, const char *hostname)
+{
+    char hosts[256], name[128];
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        snprintf(name, sizeof name, "/%s", shown[i]);
+        if (stat(name, &st) == 0 && S_ISDIR(st.st_mode))
+            blueprint_bind(blueprint, shown[i], name, 0);
+    }
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
+        copy_file(blueprint, copied[i]);
+    snprintf(hosts, sizeof hosts, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
+    snprintf(name, sizeof name, "%s\n", hostname);
+    blueprint_file(blueprint, "etc/passwd", 0644, passwd);
+    blueprint_file(blueprint, "etc/group", 0644, group);
+    blueprint_file(blueprint, "etc/shadow", 0640, shadow);
+    blueprint_file(blueprint, "etc/gshadow", 0640, "");
+    blueprint_file(blueprint, "etc/hosts", 0644, hosts);
+    blueprint_file(blueprint, "etc/hostname", 0644, name);
+    blueprint_file(blueprint, "etc/shells", 0644, "/bin/sh\n/bin/bash\n");
+    blueprint_file(blueprint, "etc/profile", 0644,
+                   "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n");
+    blueprint_link(blueprint, "etc/mtab", "/proc/mounts");
+    blueprint_link(blueprint, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
+}
+
+static void add_dev(struct blueprint *blueprint)
+{
+    char path[32], host[32];
+
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        snprintf(path, sizeof path, "dev/%s", devices[i]);
+        snprintf(host, sizeof host, "/dev/%s", devices[i]);
+        blueprint_file(blueprint, path, 0666, "");
+        blueprint_bind(blueprint, path, host, PLAN_BIND_DEVICE);
+    }
+    blueprint_step(blueprint, PLAN_DEVPTS, "dev/pts", 0, 0);
+    blueprint_link(blueprint, "dev/ptmx", "pts/ptmx");
+    blueprint_link(blueprint, "dev/fd", "/proc/self/fd");
+    blueprint_link(blueprint, "dev/stdin", "/proc/self/fd/0");
+    blueprint_link(blueprint, "dev/stdout", "/proc/self/fd/1");
+    blueprint_link(blueprint, "dev/stderr", "/proc/self/fd/2");
+}
+
+static void add_proc(struct blueprint *blueprint)
+{
+    static const char *const masked[] = {
+        "acpi",      "asound",        "interrupts",   "kcore",         "keys",
+        "key-users", "latency_stats", "timer_list",   "timer_stats",   "sched_debug",
+        "scsi",      "kallsyms",      "kpagecount",   "kpageflags",    "kpagecgroup",
+        "slabinfo",  "vmallocinfo",   "pagetypeinfo", "sysrq-trigger", "pressure",
+        "kmsg",      "config.gz",     "modules",      "iomem",         "ioports"};
+    static const char *const read_only[] = {"bus", "fs", "irq", "sys"};
+    char path[64];
+
+    blueprint_step(blueprint, PLAN_PROC, "proc", 0, 0);
+    for (size_t i = 0; i < sizeof masked / sizeof *masked; i++) {
+        snprintf(path, sizeof path, "proc/%s", masked[i]);
+        blueprint_step(blueprint, PLAN_MASK, path, 0, 0);
+    }
+    for (size_t i = 0; i < sizeof read_only / sizeof *read_only; i++) {
+        snprintf(path, sizeof path, "proc/%s", read_only[i]);
+        blueprint_step(blueprint, PLAN_READ_ONLY, path, 0, 0);
+    }
+}
+
+void blueprint_host(struct blueprint *blueprint, const char *hostname)
+{
+    static const char *const writable[] = {"/etc", "/home",  "/root", "/tmp",
+                                           "/var", "/run",   "/opt",  "/srv",
+                                           "/mnt", "/media", "/dev",  "/proc"};
+
+    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
+        blueprint_directory(blueprint, directories[i].path, directories[i].mode,
+                            directories[i].owner);
+    add_usr(blueprint);
+    add_etc(blueprint, hostname);
+    add_dev(blueprint);
+    add_proc(blueprint);
+    for (size_t i = 0; i < sizeof writable / sizeof *writable; i++)
+        blueprint_step(blueprint, PLAN_WRITABLE, writable[i], 0, 0);
+}

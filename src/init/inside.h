@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef INIT_INSIDE_H
+#define INIT_INSIDE_H
+
+#include "init/plan.h"
+
+/* Becomes the sandbox.  `channel` brings the mounts, one descriptor for each PLAN_BIND.
+ */
+_Noreturn void inside_begin(const struct plan *plan, int channel);
+
+#endif

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef INIT_LOCK_H
+#define INIT_LOCK_H
+
+#include "init/plan.h"
+
+/* Gives up what nothing inside may have, and installs landlock and seccomp. */
+void lock_the_door(const struct plan *plan);
+
+#endif

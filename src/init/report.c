@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "init/report.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "init/plan.h"
+
+void report_failure(int sys_errno, const char *step, const char *subject)
+{
+    struct cay_error error;
+    char message[256];
+
+    memset(&error, 0, sizeof error);
+    cay_copy_text(message, sizeof message, strerrordesc_np(sys_errno));
+    cay_fail(&error, CAY_E_UNAVAILABLE, sys_errno, step, subject, message,
+             "sandboxes need root, Linux 6.1 or newer, and user namespaces allowed");
+    (void)!send(STATUS_FD, &error, sizeof error, MSG_NOSIGNAL);
+    _exit(1);
+}
+
+void report_descriptor(int fd)
+{
+    struct cay_error ok;
+    struct iovec part = {&ok, sizeof ok};
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.room,
+                             .msg_controllen = sizeof control.room};
+
+    memset(&ok, 0, sizeof ok);
+    memset(&control, 0, sizeof control);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    if (sendmsg(STATUS_FD, &message, MSG_NOSIGNAL) != sizeof ok)
+        _exit(1);
+}
+
+void report_ready(void)
+{
+    struct cay_error ok;
+
+    memset(&ok, 0, sizeof ok);
+    if (send(STATUS_FD, &ok, sizeof ok, MSG_NOSIGNAL) != sizeof ok)
+        _exit(1);
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef INIT_REPORT_H
+#define INIT_REPORT_H
+
+/* Tells the library why the sandbox cannot be made, and ends the process. */
+_Noreturn void report_failure(int sys_errno, const char *step, const char *subject);
+
+/* Hands a descriptor over, or says "done" with -1. */
+void report_descriptor(int fd);
+void report_ready(void);
+
+#endif

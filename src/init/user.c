@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The two files are written by whoever is root inside, so they are read like any hostile
+ * input: only regular files, a bounded part of them, and fields are numbers or they do
+ * not count. */
+#include "init/user.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "sys/io.h"
+
+enum { FILE_MAX = 1 << 20, FIELDS = 7 };
+
+static char *read_text(const char *path)
+{
+    struct stat st;
+    AUTO_FD fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
+
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
+        return NULL;
+    char *text = malloc((size_t)st.st_size + 1);
+    if (!text)
+        return NULL;
+    ssize_t len = io_pread(fd, text, (size_t)st.st_size, 0);
+    text[len > 0 ? len : 0] = '\0';
+    return text;
+}
+
+static bool parse_id(const char *text, unsigned *ret_id)
+{
+    unsigned value = 0;
+
+    if (!*text || (text[0] == '0' && text[1]) || strlen(text) > 5)
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        value = value * 10 + (unsigned)(*text - '0');
+    }
+    *ret_id = value;
+    return value <= USER_ID_MAX;
+}
+
+/* Cuts the next line off `*text` and splits it; the number of fields, or -1 at the end.
+ */
+static int next_line(char **text, char *fields[FIELDS])
+{
+    char *line = *text;
+    int count = 0;
+
+    if (!*line)
+        return -1;
+    char *end = strchr(line, '\n');
+    *text = end ? end + 1 : line + strlen(line);
+    if (end)
+        *end = '\0';
+    while (count < FIELDS) {
+        fields[count++] = line;
+        line = strchr(line, ':');
+        if (!line)
+            break;
+        *line++ = '\0';
+    }
+    return count;
+}
+
+static bool fits(const struct user *user, const char *who, bool by_id,
+                 char *fields[FIELDS], unsigned uid)
+{
+    return by_id ? uid == user->uid : strcmp(fields[0], who) == 0;
+}
+
+static bool find_in_passwd(const char *who, bool by_id, struct user *user)
+{
+    AUTO_FREE char *text = read_text("/etc/passwd");
+    char *rest = text, *fields[FIELDS];
+    unsigned uid, gid;
+    int count;
+
+    while (rest && (count = next_line(&rest, fields)) >= 0) {
+        if (count < 6 || !parse_id(fields[2], &uid) || !parse_id(fields[3], &gid) ||
+            strlen(fields[0]) >= USER_NAME_MAX || strlen(fields[5]) >= PATH_MAX ||
+            !fits(user, who, by_id, fields, uid))
+            continue;
+        memcpy(user->name, fields[0], strlen(fields[0]) + 1);
+        memcpy(user->home, fields[5], strlen(fields[5]) + 1);
+        user->uid = uid;
+        user->gid = gid;
+        return true;
+    }
+    return false;
+}
+
+static bool lists(const char *members, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (const char *at = members; *at;
+         at += strcspn(at, ",") + (at[strcspn(at, ",")] == ','))
+        if (strncmp(at, name, len) == 0 && (at[len] == ',' || at[len] == '\0'))
+            return true;
+    return false;
+}
+
+static void find_groups(struct user *user)
+{
+    AUTO_FREE char *text = read_text("/etc/group");
+    char *rest = text, *fields[FIELDS];
+    unsigned gid;
+    int count;
+
+    user->groups[user->group_count++] = user->gid;
+    while (rest && (count = next_line(&rest, fields)) >= 0 &&
+           user->group_count < USER_GROUPS_MAX)
+        if (count >= 4 && parse_id(fields[2], &gid) && gid != user->gid &&
+            lists(fields[3], user->name))
+            user->groups[user->group_count++] = gid;
+}
+
+int user_find(const char *who, struct user *ret_user, struct cay_error *err)
+{
+    unsigned id;
+    bool by_id = parse_id(who, &id);
+
+    *ret_user = (struct user){.home = "/"};
+    if (by_id) {
+        ret_user->uid = ret_user->gid = id;
+        memcpy(ret_user->name, who, strlen(who) + 1);
+    }
+    if (!find_in_passwd(who, by_id, ret_user) && !by_id)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "exec.user", who,
+                        "there is no such user in the sandbox",
+                        "use \"user\", \"root\", a name in its /etc/passwd, or a number "
+                        "from 0 to 65535");
+    find_groups(ret_user);
+    return CAY_OK;
+}

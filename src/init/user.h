@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef INIT_USER_H
+#define INIT_USER_H
+
+#include <limits.h>
+#include <sys/types.h>
+
+#include "cay/error.h"
+
+enum { USER_NAME_MAX = 64, USER_GROUPS_MAX = 64, USER_ID_MAX = 65535 };
+
+/* Somebody inside, as the sandbox's own /etc/passwd and /etc/group say. */
+struct user {
+    char name[USER_NAME_MAX];
+    char home[PATH_MAX];
+    uid_t uid;
+    gid_t gid;
+    gid_t groups[USER_GROUPS_MAX];
+    size_t group_count;
+};
+
+/* `who` is a name, or a number of up to 65535 written plainly.  CAY_E_NOT_FOUND for a
+ * name that /etc/passwd does not have; a number need not be there (home "/"). */
+int user_find(const char *who, struct user *ret_user, struct cay_error *err);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_LEDGER_H
+#define TESTS_LEDGER_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../unit/harness.h"
+#include "cay/sandbox.h"
+
+static inline void auto_cay_sandbox(cay_sandbox **sandbox)
+{
+    if (*sandbox)
+        (void)!cay_sandbox_kill(*sandbox, NULL);
+    cay_sandbox_free(*sandbox);
+}
+
+static inline void need_root(void)
+{
+    if (geteuid() != 0)
+        SKIP("sandboxes for others than root are not there yet");
+}
+
+/* Made with defaults but for what `options` says; killed at the end of the scope. */
+static inline cay_sandbox *make_sandbox(const struct cay_sandbox_options *options)
+{
+    cay_sandbox *sandbox = NULL;
+
+    need_root();
+    ASSERT_OK(cay_sandbox_create(options, &sandbox, &err));
+    return sandbox;
+}
+
+static struct cay_exec_result result;
+
+/* Runs `sh -c script` as `user`; the result is in `result` until the next run. */
+static inline void run_as(cay_sandbox *sandbox, const char *user, const char *script,
+                          uint64_t timeout_ms)
+{
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .user = user, .timeout_ms = timeout_ms};
+
+    cay_exec_done(&result);
+    ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
+}
+
+static inline void run(cay_sandbox *sandbox, const char *script)
+{
+    run_as(sandbox, NULL, script, 20000);
+}
+
+/* Names in a directory that contain a text. */
+static inline size_t count_names(const char *path, const char *part)
+{
+    DIR *directory = opendir(path);
+    size_t count = 0;
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        count += strstr(entry->d_name, part) != NULL;
+    if (directory)
+        closedir(directory);
+    return count;
+}
+
+#endif
