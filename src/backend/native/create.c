@@ -24,8 +24,9 @@
 
 static const char op[] = "sandbox.create";
 
-/* cay-init itself, put into the library by embed.S. */
-extern const unsigned char cay_init_start[], cay_init_end[];
+/* cay-init itself, put into the library by src/init/embed. */
+extern const unsigned char cay_init[];
+extern const uint64_t cay_init_size;
 
 enum { START_MS = 10000, MAX_FILES = 65536, ABOVE_ALL = 16 };
 
@@ -38,13 +39,12 @@ struct inherited {
  */
 static int open_program(struct cay_error *err)
 {
-    size_t len = (size_t)(cay_init_end - cay_init_start);
     /* MFD_EXEC is needed where memfds are not executable unless asked for, and unknown to
      * kernels before 6.3. */
     AUTO_FD fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING | 0x0010u);
     if (fd < 0 && errno == EINVAL)
         fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int error = fd < 0 ? -errno : io_write(fd, cay_init_start, len);
+    int error = fd < 0 ? -errno : io_write(fd, cay_init, cay_init_size);
 
     if (!error && fcntl(fd, F_ADD_SEALS,
                         F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
