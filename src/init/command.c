@@ -160,7 +160,7 @@ static long clone_child(const struct clone_args *args, struct child *child)
                      : "memory", "cc");
     return result;
 #else
-#error "clone_child() is written for x86_64 and arm64"
+    _Static_assert(0, "clone_child() is written for x86_64 and arm64");
 #endif
 }
 
