@@ -93,8 +93,9 @@ static bool find_own(const char *controller, char ret_own[PATH_MAX])
         *path++ = '\0';
         names++;
         found = *controller ? lists(names, ",", controller) : !*names;
+        const char *own = strcmp(path, "/") == 0 ? "" : path;
         if (found)
-            memcpy(ret_own, strcmp(path, "/") == 0 ? "" : path, strlen(path) + 1);
+            memcpy(ret_own, own, strlen(own) + 1);
     }
     if (file)
         fclose(file);
