@@ -85,8 +85,12 @@ def test_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
     assert [f"{n}: {value}" for n, value in zip(names, found)] == expected
 
 
+# Sandboxes are not in the package yet.
+BOUND = [header for header in INCLUDE.glob("cay/*.h") if header.name != "sandbox.h"]
+
+
 def test_every_struct_of_the_headers_is_mirrored() -> None:
-    text = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
+    text = "".join(header.read_text() for header in BOUND)
     assert set(re.findall(r"^struct (\w+) \{", text, re.M)) == set(STRUCTS)
 
 
@@ -119,7 +123,7 @@ def test_the_exceptions_are_those_of_the_header() -> None:
 
 
 def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
-    text = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
+    text = "".join(header.read_text() for header in BOUND)
     public = set(
         re.findall(r"\b(cay_[a-z_]+)\(", re.sub(r"/\*.*?\*/", "", text, flags=re.S))
     )
@@ -134,15 +138,6 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_policy_mount_count",
         "cay_policy_parse",
         "cay_policy_style",
-        "cay_exec_done",  # sandboxes are not in the package yet
-        "cay_sandbox_collect",
-        "cay_sandbox_create",
-        "cay_sandbox_exec",
-        "cay_sandbox_free",
-        "cay_sandbox_id",
-        "cay_sandbox_kill",
-        "cay_sandbox_layers",
-        "cay_sandbox_open",
     }
     assert public - bound == left_out
 
