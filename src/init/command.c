@@ -133,7 +133,6 @@ static long clone_child(const struct clone_args *args, struct child *child)
     __asm__ volatile("syscall\n\t"
                      "test %%rax, %%rax\n\t"
                      "jnz 1f\n\t"
-                     "xor %%ebp, %%ebp\n\t"
                      "mov %[child], %%rdi\n\t"
                      "call *%[run]\n\t"
                      "hlt\n"
@@ -149,8 +148,6 @@ static long clone_child(const struct clone_args *args, struct child *child)
     register long size __asm__("x1") = (long)sizeof *args;
     __asm__ volatile("svc 0\n\t"
                      "cbnz x0, 1f\n\t"
-                     "mov x29, xzr\n\t"
-                     "mov x30, xzr\n\t"
                      "mov x0, %[child]\n\t"
                      "blr %[run]\n\t"
                      "brk 1\n"
