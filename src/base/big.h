@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* malloc(3) for what will be filled at once: from some MiB on it asks for huge pages,
+/* malloc(3) for what will be filled at once: from 32 MiB on it asks for huge pages,
  * since touching 100 MiB page by page takes as long as reading them.  free(3) it. */
 void *big_alloc(size_t len);
 

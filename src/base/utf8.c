@@ -140,29 +140,59 @@ static size_t finish_pending(struct utf8_scan *scan, const unsigned char *data,
     return used;
 }
 
+/* Passes over whole, valid characters as long as four bytes can be looked at together:
+ * where that ends, or something is wrong, the slower look at one character tells.  The
+ * masks are for little-endian words: the first byte of a character is the lowest. */
+static const unsigned char *pass_over(const unsigned char *at, const unsigned char *end)
+{
+    uint64_t eight;
+    uint32_t word;
+
+    while (end - at >= (ptrdiff_t)sizeof eight) {
+        memcpy(&eight, at, sizeof eight);
+        eight &= 0x8080808080808080u;
+        if (!(eight & 0x80)) {
+            at += eight ? __builtin_ctzll(eight) / 8 : (int)sizeof eight;
+            continue;
+        }
+        memcpy(&word, at, sizeof word);
+        if ((word & 0xC0E0) == 0x80C0 && (word & 0x1E)) {
+            at += 2;
+        } else if ((word & 0xC0C0F0) == 0x8080E0 && (word & 0x200F) &&
+                   (word & 0x200F) != 0x200D) {
+            at += 3;
+        } else if ((word & 0xC0C0C0F8) == 0x808080F0 &&
+                   ((word & 7) << 2 | (word >> 12 & 3)) - 1 < 16) {
+            at += 4;
+        } else {
+            break;
+        }
+    }
+    return at;
+}
+
 static void validate(struct utf8_scan *scan, const unsigned char *data, size_t len)
 {
-    size_t i = scan->pending ? finish_pending(scan, data, len) : 0;
-    uint64_t eight;
+    const unsigned char *at = data, *end = data + len;
 
-    while (i < len && !scan->invalid) {
-        if (len - i >= 8) {
-            memcpy(&eight, data + i, 8);
-            if (!(eight & 0x8080808080808080u)) {
-                i += 8;
-                continue;
-            }
-        }
-        size_t good = character(data + i, len - i);
+    if (scan->pending)
+        at += finish_pending(scan, data, len);
+    while (at < end && !scan->invalid) {
+        at = pass_over(at, end);
+        if (at == end)
+            return;
+        size_t good = character(at, (size_t)(end - at));
         if (good == 0) {
             scan->invalid = true;
-        } else if (good < length_of(data[i])) {
-            memcpy(scan->held, data + i, good);
+        } else if (good < length_of(*at)) {
+            memcpy(scan->held, at, good);
             scan->pending = (unsigned char)good;
         }
-        i += good;
+        at += good;
     }
 }
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "pass_over() reads words");
 
 static void scan_piece(struct utf8_scan *scan, const unsigned char *data, size_t len)
 {
