@@ -49,7 +49,9 @@ def unpack(version: str, folder: Path) -> Path:
     )
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as sdist:
-        sdist.extractall(folder, filter="data")
+        # Debian 12's own Python is older than filters.
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        sdist.extractall(folder, **safely)
     (unpacked,) = folder.glob("*/tests")
     return unpacked
 
