@@ -26,10 +26,14 @@ static inline void need_root(void)
 /* Made with defaults but for what `options` says; killed at the end of the scope. */
 static inline cay_sandbox *make_sandbox(const struct cay_sandbox_options *options)
 {
+    struct cay_sandbox_options own = {.size = sizeof own};
     cay_sandbox *sandbox = NULL;
 
     need_root();
-    ASSERT_OK(cay_sandbox_create(options, &sandbox, &err));
+    if (options)
+        own = *options;
+    own.ephemeral = true; /* a test that fails must not leave it behind */
+    ASSERT_OK(cay_sandbox_create(&own, &sandbox, &err));
     return sandbox;
 }
 
