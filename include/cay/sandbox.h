@@ -2,7 +2,7 @@
 #ifndef CAY_SANDBOX_H
 #define CAY_SANDBOX_H
 
-#include "cay/policy.h"
+#include "cay/files.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,17 +49,36 @@ struct cay_bind {
     bool writable;
 };
 
+/* Where what is written inside is kept. */
+enum cay_storage {
+    CAY_STORAGE_MEMORY =
+        0,               /* gone with the sandbox; its size limit is kept by the kernel */
+    CAY_STORAGE_DISK = 1 /* survives a kill, and a start brings it back */
+};
+
+/* How much of the kernel's help there was to be had, best first; cay_sandbox_inspect()
+ * tells which, and cay_doctor() why it is not a better one. */
+enum cay_rung {
+    CAY_RUNG_BEST = 0,    /* as an option: the best this host allows */
+    CAY_RUNG_ROOT = 1,    /* root outside: a range of user ids for each sandbox */
+    CAY_RUNG_RANGE = 2,   /* an ordinary user with a range in /etc/subuid */
+    CAY_RUNG_SINGLE = 3,  /* an ordinary user without: one user id inside */
+    CAY_RUNG_LANDLOCK = 4 /* no user namespaces: landlock and seccomp only */
+};
+
 #define CAY_MEMORY_DEFAULT (1ull << 30)
 #define CAY_DISK_DEFAULT   (512ull << 20)
 #define CAY_PIDS_DEFAULT   512u
 
 struct cay_sandbox_options {
     size_t size;
-    const char *template_name; /* NULL: "host", this machine's programs, read-only */
-    uint64_t memory_bytes;     /* 0: CAY_MEMORY_DEFAULT */
-    uint64_t disk_bytes;       /* 0: CAY_DISK_DEFAULT */
-    uint32_t pids;             /* 0: CAY_PIDS_DEFAULT */
-    uint32_t cpu_percent;      /* of one CPU: 150 is one and a half; 0: no limit */
+    /* NULL or "host": this machine's programs, read-only.  A name that
+     * cay_template_create() made, or the absolute path of a directory. */
+    const char *template_name;
+    uint64_t memory_bytes; /* 0: CAY_MEMORY_DEFAULT */
+    uint64_t disk_bytes;   /* 0: CAY_DISK_DEFAULT */
+    uint32_t pids;         /* 0: CAY_PIDS_DEFAULT */
+    uint32_t cpu_percent;  /* of one CPU: 150 is one and a half; 0: no limit */
     enum cay_network network;
     const struct cay_bind *binds;
     size_t bind_count;
@@ -67,6 +86,14 @@ struct cay_sandbox_options {
     const char *hostname;   /* NULL: the id */
     unsigned require;       /* enum cay_layer */
     bool ephemeral;         /* dies with the process that makes it */
+    /* Its directories appear inside at /NAME, a single root at /workspace; read-only
+     * where it asks for approvals, suffixes or sizes, unless it says exec: rw. */
+    const cay_policy *policy;
+    uint64_t ttl_ms;     /* ends by itself after this time; 0: never */
+    const char *user;    /* who runs commands by default; NULL: "user" */
+    const char *workdir; /* where they start; NULL: that user's home */
+    enum cay_storage storage;
+    enum cay_rung rung; /* not a better one than this; CAY_RUNG_BEST: any */
 };
 
 CAY_PUBLIC CAY_NODISC int cay_sandbox_create(const struct cay_sandbox_options *options,
@@ -81,12 +108,86 @@ CAY_PUBLIC void cay_sandbox_free(cay_sandbox *sandbox); /* the handle; NULL is f
 CAY_PUBLIC const char *cay_sandbox_id(const cay_sandbox *sandbox);
 CAY_PUBLIC unsigned cay_sandbox_layers(const cay_sandbox *sandbox); /* what is enforced */
 
-/* Ends every process inside and leaves nothing behind. */
+/* "seccomp" for CAY_LAYER_SECCOMP, NULL for what is no single layer. */
+CAY_PUBLIC const char *cay_layer_slug(unsigned layer);
+CAY_PUBLIC const char *cay_rung_slug(enum cay_rung rung); /* "root", "single", ... */
+
+/* --- Looking at sandboxes -----------------------------------------------------------
+ */
+
+enum cay_state { CAY_STATE_RUNNING = 1, CAY_STATE_PAUSED = 2, CAY_STATE_STOPPED = 3 };
+
+struct cay_enforced {
+    unsigned layer; /* one of enum cay_layer */
+    char by[64];    /* what does it: "cgroup v1 memory", "landlock ABI 6" */
+};
+
+#define CAY_LAYERS_MAX 16
+
+struct cay_sandbox_info {
+    char id[CAY_ID_MAX];
+    enum cay_state state;
+    enum cay_rung rung;
+    enum cay_network network;
+    enum cay_storage storage;
+    bool ephemeral;
+    char template_name[256];
+    char user[64], workdir[256];
+    int64_t created_ms;   /* since 1970 */
+    uint64_t ttl_left_ms; /* 0: no time to live */
+    uint64_t memory_bytes, disk_bytes;
+    uint32_t pids, cpu_percent;
+    uint64_t memory_used, disk_used, cpu_us;
+    uint32_t pids_used;
+    int init_pid; /* outside; 0 if stopped */
+    uint32_t id_base, id_count;
+    unsigned layers;
+    struct cay_enforced enforced[CAY_LAYERS_MAX];
+    size_t enforced_count;
+};
+
+CAY_PUBLIC CAY_NODISC int cay_sandbox_inspect(cay_sandbox *sandbox,
+                                              struct cay_sandbox_info *ret_info,
+                                              struct cay_error *err);
+
+/* Every sandbox of this user, oldest first; cay_free() the array. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_list(struct cay_sandbox_info **ret_infos,
+                                           size_t *ret_count, struct cay_error *err);
+
+/* --- Its life -----------------------------------------------------------------------
+ */
+
+/* Stops the clock for everything inside, and lets it go on.  A paused sandbox can be
+ * inspected and killed; commands and CAY_STATE_STOPPED are CAY_E_BUSY. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_pause(cay_sandbox *sandbox, struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_sandbox_resume(cay_sandbox *sandbox, struct cay_error *err);
+
+/* From now on; 0 takes the time to live away. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_set_ttl(cay_sandbox *sandbox, uint64_t ttl_ms,
+                                              struct cay_error *err);
+
+/* Ends every process inside.  What lies in memory is gone with it and nothing is left;
+ * with CAY_STORAGE_DISK the sandbox is stopped, and cay_sandbox_start() brings it back
+ * with the options it was made with. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_kill(cay_sandbox *sandbox, struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_sandbox_start(cay_sandbox *sandbox, struct cay_error *err);
+
+/* Kills it, and removes what it has on disk. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_error *err);
 
 /* Cleans up after sandboxes that ended by themselves and makers that crashed: their user
  * ids, cgroups and records.  *ret_count tells how many there were. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_collect(size_t *ret_count, struct cay_error *err);
+
+/* --- Its files ----------------------------------------------------------------------
+ */
+
+/* The sandbox's whole file system for the functions of files.h, with the rights of
+ * `user` (NULL: the default one; also names and numbers, as in exec).  Paths are those
+ * inside; relative ones start at the working directory.  Links mean what they mean
+ * inside.  The handle keeps working while the sandbox lives. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_files(cay_sandbox *sandbox, const char *user,
+                                            cay_files **ret_files, struct cay_error *err);
 
 /* --- Running commands ----------------------------------------------------------------
  */
@@ -102,8 +203,15 @@ enum cay_cause {
 };
 
 enum cay_exec_flag {
-    CAY_EXEC_FAIL_ON_LIMIT =
-        1 << 0 /* kill at the output limit rather than keep the tail */
+    /* Kill at the output limit rather than keep the tail. */
+    CAY_EXEC_FAIL_ON_LIMIT = 1 << 0,
+    /* On a terminal of its own, inside; all output is then stream 1. */
+    CAY_EXEC_TTY = 1 << 1,
+    /* cay_process_start() only: it outlives its starter, which may attach again.  The
+     * last MiB of each stream is kept for that. */
+    CAY_EXEC_BACKGROUND = 1 << 2,
+    /* cay_process_start() only: stdin stays open for cay_process_write(). */
+    CAY_EXEC_INPUT = 1 << 3
 };
 
 #define CAY_OUTPUT_DEFAULT (10ull << 20)
@@ -113,9 +221,9 @@ struct cay_exec_options {
     unsigned flags;          /* enum cay_exec_flag */
     const char *const *argv; /* NULL-terminated; no shell; looked up in PATH inside */
     const char *const *env;  /* added to the sandbox's own; NULL-terminated or NULL */
-    const char *cwd;         /* NULL: the user's home; relative: below it */
-    const char *user;        /* NULL: "user"; a name of its /etc/passwd, or a number */
-    const void *input;       /* NULL: /dev/null; else these bytes, then the end */
+    const char *cwd;         /* NULL: the working directory; relative: below it */
+    const char *user;  /* NULL: the default; a name of its /etc/passwd, or a number */
+    const void *input; /* NULL: /dev/null; else these bytes, then the end */
     size_t input_len;
     uint64_t timeout_ms;   /* 0: none */
     uint64_t output_limit; /* bytes kept of each stream; 0: CAY_OUTPUT_DEFAULT */
@@ -123,6 +231,8 @@ struct cay_exec_options {
      * A return other than 0 ends the command. */
     int (*on_output)(void *cookie, int stream, const void *data, size_t len);
     void *cookie;
+    const char *tag; /* a name for cay_process_attach(); no two that run share one */
+    uint16_t rows, columns; /* of the terminal; 0: 24 and 80 */
 };
 
 /* cay_exec_done() frees it. */
@@ -147,6 +257,134 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_exec(cay_sandbox *sandbox,
                                            const struct cay_exec_options *options,
                                            struct cay_exec_result *ret_result,
                                            struct cay_error *err);
+
+/* --- Processes: commands that are not waited for -------------------------------------
+ *
+ * A foreground process belongs to its handle: freeing that kills it and its tree.  A
+ * background one (CAY_EXEC_BACKGROUND) belongs to the sandbox; handles come and go. */
+
+typedef struct cay_process cay_process;
+
+/* As cay_sandbox_exec(), but returns when it has started.  `input` is written first; then
+ * stdin ends, unless CAY_EXEC_INPUT.  `on_output` must be NULL. */
+CAY_PUBLIC CAY_NODISC int cay_process_start(cay_sandbox *sandbox,
+                                            const struct cay_exec_options *options,
+                                            cay_process **ret_process,
+                                            struct cay_error *err);
+
+/* A background process by its number inside or its tag, running or not long ended.  Its
+ * kept output is read first. */
+CAY_PUBLIC CAY_NODISC int cay_process_attach(cay_sandbox *sandbox, const char *which,
+                                             cay_process **ret_process,
+                                             struct cay_error *err);
+CAY_PUBLIC void cay_process_free(cay_process *process); /* NULL is fine */
+
+CAY_PUBLIC int cay_process_pid(const cay_process *process); /* inside */
+
+/* For poll(2): readable when cay_process_read() or cay_process_wait() has news. */
+CAY_PUBLIC int cay_process_fd(const cay_process *process);
+
+/* What there is, without waiting: at most `room` bytes of one stream (1 or 2).  Stream 0
+ * and no bytes: nothing now.  Stream -1: it has ended, and all output was read.
+ * *ret_dropped (may be NULL): bytes of that stream lost before these, because nobody read
+ * them in time. */
+CAY_PUBLIC CAY_NODISC int cay_process_read(cay_process *process, int *ret_stream,
+                                           void *data, size_t room, size_t *ret_len,
+                                           uint64_t *ret_dropped, struct cay_error *err);
+
+/* Writes what fits now; poll again after a moment if that is less than all. */
+CAY_PUBLIC CAY_NODISC int cay_process_write(cay_process *process, const void *data,
+                                            size_t len, size_t *ret_written,
+                                            struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_process_close_input(cay_process *process,
+                                                  struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_process_resize(cay_process *process, uint16_t rows,
+                                             uint16_t columns, struct cay_error *err);
+
+/* To its first process. */
+CAY_PUBLIC CAY_NODISC int cay_process_signal(cay_process *process, int signal,
+                                             struct cay_error *err);
+/* The whole tree; it is dead when this returns. */
+CAY_PUBLIC CAY_NODISC int cay_process_kill(cay_process *process, struct cay_error *err);
+
+/* Waits for its end, at most `timeout_ms` (UINT64_MAX: for ever); CAY_E_TIMEOUT if it
+ * still runs.  Output that was not read is in the result, up to the limit. */
+CAY_PUBLIC CAY_NODISC int cay_process_wait(cay_process *process, uint64_t timeout_ms,
+                                           struct cay_exec_result *ret_result,
+                                           struct cay_error *err);
+
+struct cay_process_info {
+    int pid, parent; /* inside; parent 0: started from outside */
+    uint32_t uid;    /* inside */
+    bool is_command; /* started by exec or start, rather than by another process */
+    bool is_background;
+    bool has_ended; /* a background command whose result was not fetched yet */
+    int exit_code;  /* if has_ended */
+    char state;     /* as ps(1) shows it: R, S, D, T, Z */
+    char tag[64];
+    char command[512];  /* its words, cut */
+    int64_t started_ms; /* since 1970 */
+    uint64_t cpu_us, memory_bytes;
+};
+
+/* Everything that runs inside, by pid; cay_free() the array. */
+CAY_PUBLIC CAY_NODISC int cay_process_list(cay_sandbox *sandbox,
+                                           struct cay_process_info **ret_infos,
+                                           size_t *ret_count, struct cay_error *err);
+
+/* --- Templates ----------------------------------------------------------------------
+ *
+ * A template is the read-only root a sandbox starts from. */
+
+enum cay_template_source {
+    CAY_TEMPLATE_DIR = 1,        /* a directory, copied */
+    CAY_TEMPLATE_TAR = 2,        /* a tar file, compressed or not */
+    CAY_TEMPLATE_OCI = 3,        /* what `docker save` wrote, or an OCI layout */
+    CAY_TEMPLATE_DEBOOTSTRAP = 4 /* a suite: "bookworm" */
+};
+
+struct cay_template_options {
+    size_t size;
+    const char *name; /* letters, digits, "-", "_", "."; not "host" */
+    enum cay_template_source source;
+    const char *from; /* the directory, file or suite */
+    /* Called now and then with what is being done; other than 0 cancels. */
+    int (*on_progress)(void *cookie, const char *step, uint64_t bytes);
+    void *cookie;
+};
+
+struct cay_template_info {
+    char name[64];
+    char source[32]; /* "dir", "tar", "oci", "debootstrap", "builtin" */
+    char from[256];
+    int64_t created_ms;
+    uint64_t bytes;
+    /* What an image says about itself; "" or 0 where it does not. */
+    char user[64], workdir[256];
+};
+
+CAY_PUBLIC CAY_NODISC int cay_template_create(const struct cay_template_options *options,
+                                              struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_template_list(struct cay_template_info **ret_infos,
+                                            size_t *ret_count, struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_template_remove(const char *name, struct cay_error *err);
+
+/* --- The host -----------------------------------------------------------------------
+ */
+
+enum cay_finding { CAY_FINDING_OK = 1, CAY_FINDING_WEAKER = 2, CAY_FINDING_MISSING = 3 };
+
+struct cay_check {
+    enum cay_finding finding;
+    char facility[48]; /* "user namespaces" */
+    char detail[256];  /* what was found */
+    char fix[256];     /* the command that helps, or "" */
+};
+
+/* What this machine offers sandboxes, one line for each facility; cay_free() the array.
+ */
+CAY_PUBLIC CAY_NODISC int cay_doctor(struct cay_check **ret_checks, size_t *ret_count,
+                                     struct cay_error *err);
 
 #ifdef __cplusplus
 }

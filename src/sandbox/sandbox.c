@@ -6,10 +6,12 @@
 #include "base/error.h"
 #include "sandbox/backend.h"
 
-struct cay_sandbox {
-    const struct backend *backend;
-    void *cookie;
-};
+int backend_lacks(const struct backend *backend, const char *op, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, backend->name,
+                    "this kind of sandbox cannot do that",
+                    "use the native backend for it");
+}
 
 static int wrap(const struct backend *backend, int code, void *cookie,
                 cay_sandbox **ret_sandbox, struct cay_error *err)
@@ -81,4 +83,80 @@ int cay_sandbox_kill(cay_sandbox *sandbox, struct cay_error *err)
 int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
 {
     return backend_native.collect(ret_count, err);
+}
+
+const char *cay_layer_slug(unsigned layer)
+{
+    static const char *const slugs[] = {"user", "pid",    "mount",   "network",  "ipc",
+                                        "uts",  "cgroup", "seccomp", "landlock", "memory",
+                                        "pids", "cpu",    "disk"};
+
+    for (size_t i = 0; i < sizeof slugs / sizeof *slugs; i++)
+        if (layer == 1u << i)
+            return slugs[i];
+    return NULL;
+}
+
+const char *cay_rung_slug(enum cay_rung rung)
+{
+    static const char *const slugs[] = {"best", "root", "range", "single", "landlock"};
+
+    return (unsigned)rung < sizeof slugs / sizeof *slugs ? slugs[rung] : "unknown";
+}
+
+int cay_sandbox_inspect(cay_sandbox *sandbox, struct cay_sandbox_info *ret_info,
+                        struct cay_error *err)
+{
+    if (!sandbox->backend->inspect)
+        return backend_lacks(sandbox->backend, "sandbox.inspect", err);
+    return sandbox->backend->inspect(sandbox->cookie, ret_info, err);
+}
+
+int cay_sandbox_list(struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err)
+{
+    return backend_native.list(ret_infos, ret_count, err);
+}
+
+int cay_sandbox_pause(cay_sandbox *sandbox, struct cay_error *err)
+{
+    if (!sandbox->backend->pause)
+        return backend_lacks(sandbox->backend, "sandbox.pause", err);
+    return sandbox->backend->pause(sandbox->cookie, err);
+}
+
+int cay_sandbox_resume(cay_sandbox *sandbox, struct cay_error *err)
+{
+    if (!sandbox->backend->resume)
+        return backend_lacks(sandbox->backend, "sandbox.resume", err);
+    return sandbox->backend->resume(sandbox->cookie, err);
+}
+
+int cay_sandbox_set_ttl(cay_sandbox *sandbox, uint64_t ttl_ms, struct cay_error *err)
+{
+    if (!sandbox->backend->set_ttl)
+        return backend_lacks(sandbox->backend, "sandbox.ttl", err);
+    return sandbox->backend->set_ttl(sandbox->cookie, ttl_ms, err);
+}
+
+int cay_sandbox_start(cay_sandbox *sandbox, struct cay_error *err)
+{
+    if (!sandbox->backend->start)
+        return backend_lacks(sandbox->backend, "sandbox.start", err);
+    return sandbox->backend->start(sandbox->cookie, err);
+}
+
+int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_error *err)
+{
+    if (!sandbox->backend->remove)
+        return backend_lacks(sandbox->backend, "sandbox.remove", err);
+    return sandbox->backend->remove(sandbox->cookie, err);
+}
+
+int cay_sandbox_files(cay_sandbox *sandbox, const char *user, cay_files **ret_files,
+                      struct cay_error *err)
+{
+    if (!sandbox->backend->files)
+        return backend_lacks(sandbox->backend, "sandbox.files", err);
+    return sandbox->backend->files(sandbox->cookie, user, ret_files, err);
 }

@@ -186,5 +186,6 @@ const struct backend backend_native = {
     .layers = layers_of,
     .exec = native_exec,
     .kill = kill_it,
+    .remove = kill_it,
     .collect = native_collect,
 };
