@@ -47,7 +47,7 @@ struct plan_step {
 };
 
 enum {
-    PLAN_VERSION = 1,
+    PLAN_VERSION = 2,
     PLAN_STEPS_MAX = 256,
     PLAN_FILTER_MAX = 4096,
     PLAN_GROUPS_MAX = 4,
@@ -69,13 +69,19 @@ struct plan {
     uint32_t has_cgroup;
     uint32_t ephemeral;
     uint64_t disk_bytes, disk_inodes;
-    uint64_t max_files; /* RLIMIT_NOFILE */
+    uint64_t max_files;    /* RLIMIT_NOFILE */
+    uint64_t ttl_ms;       /* 0: none */
+    uint64_t kept_bytes;   /* of background commands' output, all together; 0: enough */
+    char user[64];         /* who runs commands; "": "user" */
+    char workdir[1024];    /* where they start; "": at home */
+    uint32_t env, env_len; /* offset of NUL-terminated NAME=value in the bytes, and all
+                              their length */
     uint32_t filter_len;
     uint32_t step_count;
     struct plan_filter filter[PLAN_FILTER_MAX];
     struct plan_step steps[PLAN_STEPS_MAX];
     uint32_t bytes_len;
-    char bytes[]; /* text the steps point into, and the default environment at env */
+    char bytes[]; /* text the steps point into, and the environment */
 };
 
 #endif

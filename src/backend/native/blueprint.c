@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/protocol.h"
 #include "sys/io.h"
 
 static const char op[] = "sandbox.plan";
@@ -108,6 +109,31 @@ void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char
 
     step->mode = mode;
     step->number = number;
+}
+
+int blueprint_env(struct blueprint *blueprint, const char *const *env,
+                  struct cay_error *err)
+{
+    struct plan *plan = blueprint->plan;
+    size_t count = 0, len = 0;
+
+    for (; env && env[count] && count <= ENV_COUNT_MAX && len <= ENV_MAX; count++) {
+        len += strlen(env[count]) + 1;
+        if (env[count][0] == '=' || !strchr(env[count], '='))
+            return cay_fail(err, CAY_E_INVALID, 0, "sandbox.create", env[count],
+                            "this is no variable", "write NAME=value");
+    }
+    if (count > ENV_COUNT_MAX || len > ENV_MAX)
+        return cay_fail(err, CAY_E_LIMIT, 0, "sandbox.create", "env",
+                        "the sandbox's environment is too large",
+                        "at most %d variables of %d KiB together; pass more with the "
+                        "command itself",
+                        ENV_COUNT_MAX, ENV_MAX >> 10);
+    plan->env = plan->bytes_len;
+    for (size_t i = 0; i < count; i++)
+        (void)keep(blueprint, env[i], strlen(env[i]));
+    plan->env_len = plan->bytes_len - plan->env;
+    return CAY_OK;
 }
 
 int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *err)

@@ -28,6 +28,11 @@ void blueprint_bind(struct blueprint *blueprint, const char *path, const char *s
 void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path,
                     unsigned mode, uint64_t number);
 
+/* The environment of every command, NULL-terminated; NULL is none.  At most ENV_COUNT_MAX
+ * of ENV_MAX bytes together. */
+int blueprint_env(struct blueprint *blueprint, const char *const *env,
+                  struct cay_error *err);
+
 /* The template "host": this machine's programs, read-only, and a fresh everything else.
  */
 void blueprint_host(struct blueprint *blueprint, const char *hostname);

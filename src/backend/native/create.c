@@ -92,11 +92,17 @@ static int make_plan(const struct cay_sandbox_options *options,
     plan->disk_bytes = options->disk_bytes;
     plan->disk_inodes = options->disk_bytes / 4096 + 1024;
     plan->max_files = MAX_FILES;
+    plan->ttl_ms = options->ttl_ms;
+    plan->kept_bytes = options->memory_bytes / 8;
+    cay_copy_text(plan->user, sizeof plan->user, options->user);
+    cay_copy_text(plan->workdir, sizeof plan->workdir, options->workdir);
     blueprint_host(&blueprint, plan->hostname);
     for (size_t i = 0; i < options->bind_count; i++)
         blueprint_bind(&blueprint, options->binds[i].target + 1, options->binds[i].source,
                        options->binds[i].writable ? PLAN_BIND_WRITABLE : 0);
-    code = filter_build(plan->own_network, plan, err);
+    code = blueprint_env(&blueprint, options->env, err);
+    if (!code)
+        code = filter_build(plan->own_network, plan, err);
     if (!code)
         code = blueprint_seal(&blueprint, ret_fd, err);
     blueprint_done(&blueprint);
@@ -250,6 +256,16 @@ static int complete(struct cay_sandbox_options *options, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
                         "the disk lies in memory and is larger than the memory limit",
                         "raise the memory limit to at least the size of the disk");
+    if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
+        (options->workdir &&
+         (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
+          options->workdir[0] != '/')))
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op,
+            options->workdir ? options->workdir : options->user,
+            "this cannot be the default user or working directory",
+            "a user has up to 63 bytes; a directory is absolute and has up to "
+            "1,023");
     if (options->template_name && strcmp(options->template_name, "host") != 0)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, options->template_name,
                         "there is no such template", "the templates there are: host");

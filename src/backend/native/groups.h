@@ -29,7 +29,4 @@ int groups_make(const char *id, const struct groups_limits *limits,
 /* Kills whatever is in them and removes them; they may be gone already. */
 void groups_remove(const struct groups *groups);
 
-/* How often the memory limit has killed. */
-uint64_t groups_memory_kills(const struct groups *groups);
-
 #endif
