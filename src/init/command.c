@@ -21,38 +21,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "sys/clone.h"
+#include "sys/raw.h"
 
 enum { WAIT_MS = 50, KERNEL_SIGNALS = 8 /* bytes of its sigset_t */ };
 
 static struct birth *spare;
 
 /* --- The child --- */
-
-static long call(long number, long a, long b, long c, long d)
-{
-#if defined(__x86_64__)
-    long result;
-    register long r10 __asm__("r10") = d;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
-                     : "rcx", "r11", "memory");
-    return result;
-#elif defined(__aarch64__)
-    register long x8 __asm__("x8") = number;
-    register long x0 __asm__("x0") = a;
-    register long x1 __asm__("x1") = b;
-    register long x2 __asm__("x2") = c;
-    register long x3 __asm__("x3") = d;
-    __asm__ volatile("svc 0"
-                     : "+r"(x0)
-                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3)
-                     : "memory", "cc");
-    return x0;
-#else
-    _Static_assert(0, "call() is written for x86_64 and arm64");
-#endif
-}
 
 static long address(const void *pointer)
 {
@@ -61,33 +37,33 @@ static long address(const void *pointer)
 
 static int take_stdio(const int stdio[3], bool tty)
 {
-    long error = call(SYS_setsid, 0, 0, 0, 0);
+    long error = raw_call(SYS_setsid, 0, 0, 0, 0, 0);
 
     /* Ours are never 0 to 2, and these three are to be inherited. */
     for (int i = 0; i < 3 && error >= 0; i++)
-        error = call(SYS_dup3, stdio[i], i, 0, 0);
+        error = raw_call(SYS_dup3, stdio[i], i, 0, 0, 0);
     if (error >= 0 && tty)
-        error = call(SYS_ioctl, 0, TIOCSCTTY, 0, 0);
+        error = raw_call(SYS_ioctl, 0, TIOCSCTTY, 0, 0, 0);
     if (error >= 0)
-        error = call(SYS_close_range, 3, (long)~0u, 0, 0);
+        error = raw_call(SYS_close_range, 3, (long)~0u, 0, 0, 0);
     return error < 0 ? (int)-error : 0;
 }
 
 static int become(const struct user *user)
 {
     long error =
-        call(SYS_setgroups, (long)user->group_count, address(user->groups), 0, 0);
+        raw_call(SYS_setgroups, (long)user->group_count, address(user->groups), 0, 0, 0);
 
     if (error >= 0)
-        error = call(SYS_setresgid, user->gid, user->gid, user->gid, 0);
+        error = raw_call(SYS_setresgid, user->gid, user->gid, user->gid, 0, 0);
     if (error >= 0)
-        error = call(SYS_setresuid, user->uid, user->uid, user->uid, 0);
+        error = raw_call(SYS_setresuid, user->uid, user->uid, user->uid, 0, 0);
     return error < 0 ? (int)-error : 0;
 }
 
 static long change_to(const char *path)
 {
-    return call(SYS_chdir, address(path), 0, 0, 0);
+    return raw_call(SYS_chdir, address(path), 0, 0, 0, 0);
 }
 
 /* A home that is not there is no reason to fail; a directory that was named is. */
@@ -115,7 +91,7 @@ static int execute(const struct birth *birth)
     int error = ENOENT;
 
     if (strchr(name, '/'))
-        return (int)-call(SYS_execve, address(name), address(argv), env, 0);
+        return (int)-raw_call(SYS_execve, address(name), address(argv), env, 0, 0);
     size_t len = strlen(name);
     for (const char *at = birth->search; *name;) {
         char path[PATH_MAX];
@@ -124,7 +100,8 @@ static int execute(const struct birth *birth)
             memcpy(path, at, part);
             memcpy(path + part, part ? "/" : "./", part ? 1 : 2);
             memcpy(path + part + (part ? 1 : 2), name, len + 1);
-            int here = (int)-call(SYS_execve, address(path), address(argv), env, 0);
+            int here =
+                (int)-raw_call(SYS_execve, address(path), address(argv), env, 0, 0);
             if (here != ENOENT && here != ENOTDIR)
                 error = here;
             if (here == ENOEXEC || here == E2BIG || here == ENOMEM)
@@ -143,16 +120,17 @@ struct way {
     int stdio[3];
 };
 
-static void run_child(const struct way *way)
+static void run_child(void *cookie)
 {
+    const struct way *way = cookie;
     struct birth *birth = way->birth;
     const uint64_t none = 0;
 
     birth->step = "exec.start";
     birth->error = take_stdio(way->stdio, birth->request.flags & EXEC_TTY);
     if (!birth->error)
-        birth->error = (int)-call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
-                                  KERNEL_SIGNALS);
+        birth->error = (int)-raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
+                                      KERNEL_SIGNALS, 0);
     if (!birth->error) {
         birth->step = "exec.user";
         birth->error = become(&birth->request.user);
@@ -166,42 +144,7 @@ static void run_child(const struct way *way)
         birth->error = execute(birth);
     }
     for (;;)
-        (void)call(SYS_exit_group, 127, 0, 0, 0);
-}
-
-/* clone3(2) whose child begins in run_child() on its own stack.  No wrapper of the C
- * library does this, and no function may return on a stack the child has used. */
-static long clone_child(const struct clone_args *args, const struct way *way)
-{
-#if defined(__x86_64__)
-    long result;
-    __asm__ volatile("syscall\n\t"
-                     "test %%rax, %%rax\n\t"
-                     "jnz 1f\n\t"
-                     "mov %[way], %%rdi\n\t"
-                     "call *%[run]\n\t"
-                     "hlt\n"
-                     "1:"
-                     : "=a"(result)
-                     : "0"((long)SYS_clone3), "D"(args),
-                       "S"(sizeof *args), [way] "r"(way), [run] "r"(run_child)
-                     : "rcx", "r11", "memory");
-    return result;
-#elif defined(__aarch64__)
-    register long number __asm__("x8") = SYS_clone3;
-    register long result __asm__("x0") = (long)args;
-    register long size __asm__("x1") = (long)sizeof *args;
-    __asm__ volatile("svc 0\n\t"
-                     "cbnz x0, 1f\n\t"
-                     "mov x0, %[way]\n\t"
-                     "blr %[run]\n\t"
-                     "brk 1\n"
-                     "1:"
-                     : "+r"(result)
-                     : "r"(number), "r"(size), [way] "r"(way), [run] "r"(run_child)
-                     : "memory", "cc");
-    return result;
-#endif
+        (void)raw_call(SYS_exit_group, 127, 0, 0, 0, 0);
 }
 
 /* --- Its parent --- */
@@ -250,7 +193,7 @@ pid_t birth_begin(struct birth *birth, const struct leaf *leaf, const int stdio[
     birth->error = 0;
     birth->step = "exec.start";
     __atomic_store_n(&birth->alive, 1, __ATOMIC_SEQ_CST);
-    return (pid_t)clone_child(&args, way);
+    return (pid_t)clone_run(&args, run_child, way);
 }
 
 bool birth_is_over(const struct birth *birth)
@@ -269,7 +212,7 @@ void birth_wait(struct birth *birth)
 int birth_error(const struct birth *birth, struct cay_error *err)
 {
     const struct request *request = &birth->request;
-    const char *words = strerrordesc_np(birth->error);
+    const char *words = cay_errno_words(birth->error);
 
     if (!birth->error)
         return CAY_OK;

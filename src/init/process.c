@@ -242,7 +242,7 @@ static int open_outputs(struct process *process, int stdio[3])
 static int open_terminal(struct process *process, const struct request *request,
                          int stdio[3])
 {
-    int master, slave;
+    int master = -1, slave = -1;
     int error = pty_open(process->uid, request->rows, request->columns, &master, &slave);
 
     if (error)

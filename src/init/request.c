@@ -42,7 +42,7 @@ static const char *split(const char *at, const char *end, char **out, size_t cou
 
 void request_set_defaults(const struct plan *plan)
 {
-    const char *at = plan->bytes + plan->env, *end = at + plan->env_len;
+    const char *at = plan_bytes(plan) + plan->env, *end = at + plan->env_len;
 
     if (plan->env > plan->bytes_len || plan->env_len > plan->bytes_len - plan->env ||
         (plan->env_len && end[-1] != '\0') || !memchr(plan->user, 0, sizeof plan->user) ||
