@@ -62,9 +62,11 @@ int packet_receive_small(int socket, struct message *head, int fds[MESSAGE_FDS_M
 
     for (size_t i = 0; i < MESSAGE_FDS_MAX; i++)
         fds[i] = -1;
+    /* A peer that went away without reading everything may have said something before. */
+    int resets = 0;
     do
         len = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    while (len < 0 && errno == EINTR);
+    while (len < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
     if (len < 0)
         return errno == EAGAIN ? -EAGAIN : errno == ECONNRESET ? 0 : -errno;
     if (len == 0)

@@ -48,6 +48,12 @@ int serve_watch(int fd, struct source *source)
     return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
+void serve_close(int fd)
+{
+    (void)epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    (void)close(fd);
+}
+
 /* --- Peers --- */
 
 void peer_send(struct peer *peer, enum message_kind kind, const void *payload, size_t len,
@@ -76,7 +82,7 @@ static void sweep(void)
             continue;
         process_detach(peer);
         peers[i] = peers[--peer_count];
-        (void)close(peer->fd);
+        serve_close(peer->fd);
         free(peer);
     }
     some_are_gone = false;
