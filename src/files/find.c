@@ -120,8 +120,9 @@ int find_scope_open(cay_files *files, const char *op, const char *path,
                     struct cay_error *err)
 {
     *ret_scope = (struct find_scope){0};
-    int code = means_everything(path) ? open_everything(files, op, ret_scope, err)
-                                      : open_one(files, op, path, ret_scope, err);
+    bool everything = means_everything(path) && !files->policy->base;
+    int code = everything ? open_everything(files, op, ret_scope, err)
+                          : open_one(files, op, path, ret_scope, err);
     for (size_t i = 0; !code && i < ret_scope->count; i++)
         code = ask(files, shown, &ret_scope->targets[i], err);
     return code;

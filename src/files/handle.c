@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "files/inside.h"
 
 static const char *origin_of(const struct mount *mount)
 {
@@ -162,6 +163,23 @@ int cay_files_open(const cay_policy *policy, const struct cay_files_options *opt
     }
     *ret_files = files;
     return CAY_OK;
+}
+
+int files_inside(const struct fs *fs, const char *base, cay_files **ret_files,
+                 struct cay_error *err)
+{
+    const struct cay_files_options options = {.size = sizeof options};
+    cay_policy *policy;
+
+    int code = policy_inside(base, &policy, err);
+    if (code)
+        return code;
+    struct session *session = session_new(&options, err);
+    if (!session) {
+        cay_policy_free(policy);
+        return CAY_E_NO_MEMORY;
+    }
+    return handle_new(policy, fs, session, ret_files, err);
 }
 
 int handle_narrow(const cay_files *parent, struct grant *read, struct grant *write,

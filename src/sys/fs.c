@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -260,6 +262,39 @@ int fs_stat(const struct fs *fs, int fd, struct stat *ret_stat)
     if (fs->own)
         fs->own(fs, ret_stat);
     return 0;
+}
+
+bool fs_is_pseudo(int fd)
+{
+    struct statfs st;
+
+    if (fstatfs(fd, &st) != 0)
+        return true;
+    switch ((unsigned long)st.f_type) {
+    case PROC_SUPER_MAGIC:
+    case SYSFS_MAGIC:
+    case DEVPTS_SUPER_MAGIC:
+    case CGROUP_SUPER_MAGIC:
+    case CGROUP2_SUPER_MAGIC:
+    case DEBUGFS_MAGIC:
+    case TRACEFS_MAGIC:
+    case SECURITYFS_MAGIC:
+    case BPF_FS_MAGIC:
+    case EFIVARFS_MAGIC:
+    case PSTOREFS_MAGIC:
+    case NSFS_MAGIC:
+    case SELINUX_MAGIC:
+    case SMACK_MAGIC:
+    case RDTGROUP_SUPER_MAGIC:
+    case BINDERFS_SUPER_MAGIC:
+    case BINFMTFS_MAGIC:
+    case 0x62656570: /* configfs */
+    case 0x65735543: /* fusectl */
+    case 0x19800202: /* POSIX message queues */
+        return true;
+    default:
+        return false;
+    }
 }
 
 int fs_fail(const struct fs *fs, int sys_errno, const char *op, const char *subject,

@@ -92,6 +92,11 @@ extern const struct fs fs_direct;
 /* fstat(2) and own(). */
 int fs_stat(const struct fs *fs, int fd, struct stat *ret_stat);
 
+/* Whether what is held lies on a file system that is really the kernel's: /proc and its
+ * like.  What is written there does not stay there, and what is read there depends on who
+ * reads.  True if that cannot be told. */
+bool fs_is_pseudo(int fd);
+
 int fs_fail(const struct fs *fs, int sys_errno, const char *op, const char *subject,
             struct cay_error *err);
 

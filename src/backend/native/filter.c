@@ -471,7 +471,7 @@ static void add_argument_rules(struct program *program, bool own_network)
                                          136 /* UDP-Lite */, 262 /* MPTCP */};
     static const uint32_t ioctls[] = {TIOCSTI, TIOCCONS, TIOCSETD,
                                       0x541C /* TIOCLINUX */};
-    static const uint32_t leases[] = {F_SETLEASE};
+    static const uint32_t leases[] = {F_SETLEASE, 1040 /* F_SETDELEG */};
     static const uint32_t personalities[] = {0,       8,          0x20000,
                                              0x20008, 0x00040000, 0xFFFFFFFF};
     const uint32_t namespaces = 0x7E020080; /* every CLONE_NEW... */
@@ -483,7 +483,7 @@ static void add_argument_rules(struct program *program, bool own_network)
     deny_values(program, SYS_socket, 2, protocols, 4, EPROTONOSUPPORT);
     allow_values(program, SYS_socketpair, 0, pairs, 1, EAFNOSUPPORT);
     deny_values(program, SYS_ioctl, 1, ioctls, 4, EPERM);
-    deny_values(program, SYS_fcntl, 1, leases, 1, EPERM);
+    deny_values(program, SYS_fcntl, 1, leases, 2, EPERM);
     allow_values(program, SYS_personality, 0, personalities, 6, EPERM);
     /* In clone(2) the time namespace's bit is part of the exit signal. */
     deny_bits(program, SYS_clone, 0, namespaces & ~0x80u, EPERM);
