@@ -396,7 +396,8 @@ int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
     const char *workdir = sandbox->workdir ? sandbox->workdir : "";
     struct inside *inside;
 
-    int code = inside_new(sandbox->socket, sandbox->user, &inside, home, err);
+    int code = inside_new(sandbox->socket, sandbox->user, sandbox->answer_ms, &inside,
+                          home, err);
     if (code)
         return code;
     struct remote *remote = malloc(sizeof *remote);

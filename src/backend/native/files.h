@@ -9,6 +9,7 @@ struct files_of {
     const char *user;    /* inside */
     const char *workdir; /* NULL: the user's home */
     uint32_t id_base, id_count;
+    uint32_t answer_ms; /* how long init may take to answer; 0: a minute */
 };
 
 /* The files of the sandbox at the other end. */

@@ -21,7 +21,7 @@
 static const char op[] = "sandbox.files";
 
 /* Longer than init ever takes: then it is stuck, or does not want to answer. */
-enum { ANSWER_SECONDS = 60 };
+enum { ANSWER_MS = 60000 };
 
 struct inside {
     atomic_uint references;
@@ -203,9 +203,11 @@ static int take_failure(const struct packet *packet, struct cay_error *err)
                     failure.message, "%s", failure.hint);
 }
 
-static int begin(struct inside *inside, char ret_home[PATH_MAX], struct cay_error *err)
+static int begin(struct inside *inside, uint32_t answer_ms, char ret_home[PATH_MAX],
+                 struct cay_error *err)
 {
-    const struct timeval limit = {.tv_sec = ANSWER_SECONDS};
+    const struct timeval limit = {.tv_sec = answer_ms / 1000,
+                                  .tv_usec = answer_ms % 1000 * 1000};
     struct packet *packet = &inside->packet;
 
     if (setsockopt(inside->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
@@ -229,8 +231,8 @@ static int begin(struct inside *inside, char ret_home[PATH_MAX], struct cay_erro
     return CAY_OK;
 }
 
-int inside_new(int socket, const char *user, struct inside **ret_inside,
-               char ret_home[PATH_MAX], struct cay_error *err)
+int inside_new(int socket, const char *user, uint32_t answer_ms,
+               struct inside **ret_inside, char ret_home[PATH_MAX], struct cay_error *err)
 {
     AUTO_FD own = socket;
 
@@ -242,7 +244,7 @@ int inside_new(int socket, const char *user, struct inside **ret_inside,
     if (!inside)
         return cay_fail_memory(err, op);
     own = -1;
-    int code = begin(inside, ret_home, err);
+    int code = begin(inside, answer_ms ? answer_ms : ANSWER_MS, ret_home, err);
     if (!code)
         *ret_inside = TAKE_PTR(inside);
     return code;
