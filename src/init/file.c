@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <stdio.h>
+#include <linux/fs.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>

@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -92,7 +94,12 @@ static int direct_rename(const struct fs *fs, int from_dir, const char *from, in
                          const char *to, unsigned flags)
 {
     (void)fs;
-    return renameat2(from_dir, from, to_dir, to, flags) == 0 ? 0 : -errno;
+#ifdef __GLIBC__
+    int result = renameat2(from_dir, from, to_dir, to, flags);
+#else /* musl's has it only since 1.2.6 */
+    long result = syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+#endif
+    return result == 0 ? 0 : -errno;
 }
 
 static int direct_remove(const struct fs *fs, int dir, const char *name, int flags)
