@@ -47,6 +47,7 @@ struct job {
 };
 
 static int root_fd = -1;
+static uid_t own_uid;
 
 /* --- The user ------------------------------------------------------------------------
  */
@@ -59,7 +60,8 @@ static bool take_groups(const struct file_user *user)
 
     if (user->number == now)
         return true;
-    if (setgroups(user->group_count, user->groups) != 0 && user->uid != 0)
+    /* Where it is forbidden there is only one user, and that is us. */
+    if (setgroups(user->group_count, user->groups) != 0 && user->uid != own_uid)
         return false;
     (void)setfsgid(user->gid);
     now = user->number;
@@ -70,15 +72,15 @@ static bool become(const struct file_user *user)
 {
     if (!take_groups(user))
         return false;
-    if (user->uid)
+    if (user->uid != own_uid)
         (void)setfsuid(user->uid);
     return true;
 }
 
-static void become_root(const struct file_user *user)
+static void become_ourselves(const struct file_user *user)
 {
-    if (user->uid)
-        (void)setfsuid(0);
+    if (user->uid != own_uid)
+        (void)setfsuid(own_uid);
 }
 
 /* These calls never fail; they only do nothing. */
@@ -87,7 +89,7 @@ static bool may_become(const struct file_user *user)
     bool fine = become(user) && (uid_t)setfsuid((uid_t)-1) == user->uid &&
                 (gid_t)setfsgid((gid_t)-1) == user->gid;
 
-    become_root(user);
+    become_ourselves(user);
     return fine;
 }
 
@@ -130,6 +132,7 @@ static bool begin(int socket, const struct packet *packet, struct file_user **us
         return false;
     if (root_fd < 0)
         root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    own_uid = geteuid();
     *user = find_user(packet->payload, home, &error);
     if (!*user)
         return packet_send(socket, MESSAGE_FAILED, &error, sizeof error, NULL, 0) == 0;
@@ -429,7 +432,7 @@ static int act_as(const struct file_user *user, struct job *job)
     if (!become(user))
         return -EPERM;
     int error = act(job);
-    become_root(user);
+    become_ourselves(user);
     return error;
 }
 

@@ -92,17 +92,13 @@ TEST(a_number_without_a_name_is_a_user_too)
 TEST(a_user_that_is_not_there_is_an_error)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    const char *const nobody[] = {"nosuch",
-                                  "",
-                                  "65536",
-                                  "-1",
-                                  "00",
-                                  "user:x",
-                                  "user\n",
-                                  "a-name-of-more-than-sixty-three-characters-"
-                                  "is-not-one-that-anybody-has"};
+    char long_name[100];
+    const char *const nobody[] = {"nosuch", "",       "65536",  "-1",
+                                  "00",     "user:x", "user\n", long_name};
     cay_files *files = NULL;
 
+    memset(long_name, 'n', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
     for (size_t i = 0; i < sizeof nobody / sizeof *nobody; i++) {
         ASSERT_CODE(cay_sandbox_files(sandbox, nobody[i], &files, &err), CAY_E_NOT_FOUND);
         ASSERT_STR(err.op, "sandbox.files");
