@@ -12,7 +12,7 @@ TEST(the_user_is_refused_what_belongs_to_root_and_told_who_was_refused)
     struct cay_listing listing;
 
     (void)told(sandbox, "cd /root; echo secret > s; cd /home/user; echo x > read-only; "
-                        "mkdir closed; chmod 700 closed; touch closed/in");
+                        "mkdir closed; chmod 700 closed; touch closed/f");
     ASSERT_CODE(read_code(files, "/root/s"), CAY_E_DENIED);
     ASSERT_STR(err.subject, "/root/s");
     ASSERT_HAS(err.hint, "\"user\"");
@@ -32,7 +32,7 @@ TEST(the_user_is_refused_what_belongs_to_root_and_told_who_was_refused)
     ASSERT_INT(listing.count, 0);
     cay_listing_done(&listing);
     ASSERT_STR(told(sandbox, "ls -A /home/user; ls /home/user/closed"),
-               "closed\nread-only\nin");
+               "closed\nread-only\nf");
     cay_exec_done(&result);
 }
 

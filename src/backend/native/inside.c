@@ -162,7 +162,7 @@ int inside_ask(struct inside *inside, struct call *call)
 /* --- The beginning -------------------------------------------------------------------
  */
 
-static struct inside *allocate(int socket, const char *user)
+static struct inside *allocate(const char *user)
 {
     struct inside *inside = malloc(sizeof *inside);
 
@@ -171,7 +171,7 @@ static struct inside *allocate(int socket, const char *user)
     atomic_init(&inside->references, 1);
     pthread_mutex_init(&inside->mutex, NULL);
     memcpy(inside->user, user, strlen(user) + 1);
-    inside->socket = socket;
+    inside->socket = -1;
     inside->broken = 0;
     return inside;
 }
@@ -240,10 +240,10 @@ int inside_new(int socket, const char *user, uint32_t answer_ms,
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, user,
                         "there is no such user in the sandbox",
                         "a name has 1 to %d characters", USER_NAME_MAX - 1);
-    __attribute__((cleanup(auto_inside))) struct inside *inside = allocate(own, user);
+    __attribute__((cleanup(auto_inside))) struct inside *inside = allocate(user);
     if (!inside)
         return cay_fail_memory(err, op);
-    own = -1;
+    inside->socket = TAKE_FD(own);
     int code = begin(inside, answer_ms ? answer_ms : ANSWER_MS, ret_home, err);
     if (!code)
         *ret_inside = TAKE_PTR(inside);
