@@ -262,15 +262,6 @@ const struct fs fs_direct = {
 /* --- What they have in common --------------------------------------------------------
  */
 
-int fs_stat(const struct fs *fs, int fd, struct stat *ret_stat)
-{
-    if (fstat(fd, ret_stat) != 0)
-        return -errno;
-    if (fs->own)
-        fs->own(fs, ret_stat);
-    return 0;
-}
-
 bool fs_is_pseudo(int fd)
 {
     struct statfs st;

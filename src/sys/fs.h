@@ -77,8 +77,6 @@ struct fs {
     int (*commit)(const struct fs *fs, int fd, int dir, const char *temp,
                   const char *name, bool replace);
 
-    /* Turns the owner into what the file system's own users see; NULL if it is that. */
-    void (*own)(const struct fs *fs, struct stat *st);
     /* As cay_fail_errno(), if there is more to say; NULL if not. */
     int (*fail)(const struct fs *fs, int sys_errno, const char *op, const char *subject,
                 struct cay_error *err);
@@ -88,9 +86,6 @@ struct fs {
 };
 
 extern const struct fs fs_direct;
-
-/* fstat(2) and own(). */
-int fs_stat(const struct fs *fs, int fd, struct stat *ret_stat);
 
 /* Whether what is held lies on a file system that is really the kernel's: /proc and its
  * like.  What is written there does not stay there, and what is read there depends on who

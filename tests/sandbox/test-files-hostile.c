@@ -129,6 +129,11 @@ TEST(a_link_means_what_it_means_inside)
     char path[8192];
     snprintf(path, sizeof path, "top%s", scratch_path("outside"));
     ASSERT_CODE(read_code(files, path), CAY_E_NOT_FOUND);
+    struct cay_stat stat;
+    ASSERT_OK(cay_files_stat(files, "up", true, &stat, &err));
+    ASSERT_INT(stat.type, CAY_TYPE_LINK);
+    ASSERT_OK(cay_files_stat(files, "up", false, &stat, &err));
+    ASSERT_INT(stat.type, CAY_TYPE_FILE);
     /* Writing through it as well: the sandbox's own file is written. */
     put(as_root, "/home/user/up", "renamed\n");
     ASSERT_STR(told(sandbox, "cat /etc/hostname; test -L /home/user/up"), "renamed");

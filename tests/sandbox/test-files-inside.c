@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "inside.h"
 
@@ -396,6 +397,27 @@ TEST(a_derived_handle_is_narrower_and_outlives_its_parent)
     ASSERT_CODE(read_code(child, "open/link"), CAY_E_OUTSIDE);
     ASSERT_CODE(write_code(child, "open/a"), CAY_E_READ_ONLY);
     cay_exec_done(&result);
+}
+
+TEST(too_few_descriptors_here_are_not_taken_for_a_lie_of_init)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+    struct rlimit before, few;
+
+    put(files, "a", "A");
+    int next = dup(0);
+    close(next);
+    ASSERT(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = before;
+    few.rlim_cur = (rlim_t)next;
+    ASSERT(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    int code = read_code(files, "a");
+    int written = write_code(files, "a");
+    ASSERT(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    ASSERT_INT(code, CAY_E_UNAVAILABLE);
+    ASSERT_INT(written, CAY_E_UNAVAILABLE);
+    expect(files, "a", "A");
 }
 
 struct share {

@@ -108,7 +108,8 @@ static uint32_t own_id(const struct remote *remote, uint32_t id)
     return id - remote->id_base < remote->id_count ? id - remote->id_base : NOBODY;
 }
 
-static void remote_own(const struct fs *fs, struct stat *st)
+/* Owners are told as they are inside. */
+static void own(const struct fs *fs, struct stat *st)
 {
     const struct remote *remote = fs->cookie;
 
@@ -137,7 +138,7 @@ static int remote_find(const struct fs *fs, int dir, const char *host, const cha
         return refuse(fs);
     memcpy(ret_rel, place, strlen(place) + 1);
     if (call.fd >= 0)
-        remote_own(fs, &ret_found->st);
+        own(fs, &ret_found->st);
     ret_found->is_open = is_open;
     ret_found->write_error = call.answer.write_error;
     ret_found->fd = TAKE_FD(call.fd);
@@ -190,7 +191,12 @@ static int remote_stat(const struct fs *fs, int dir, const char *name,
 {
     AUTO_FD fd = remote_open(fs, dir, name, O_PATH | O_NOFOLLOW, 0, 0);
 
-    return fd < 0 ? fd : fs_stat(fs, fd, ret_stat);
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, ret_stat) != 0)
+        return -errno;
+    own(fs, ret_stat);
+    return 0;
 }
 
 static ssize_t remote_read_link(const struct fs *fs, int fd, char *text, size_t room)
@@ -375,7 +381,6 @@ static const struct fs calls = {
     .draft = remote_draft,
     .like = remote_like,
     .commit = remote_commit,
-    .own = remote_own,
     .fail = remote_fail,
     .ref = remote_ref,
     .unref = remote_unref,

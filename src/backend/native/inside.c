@@ -5,6 +5,7 @@
 #include "backend/native/inside.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -132,6 +133,15 @@ static bool take_answer(struct packet *packet, struct call *call)
     return true;
 }
 
+/* A packet comes without its descriptors where there is no room for them. */
+static bool has_room(int fd)
+{
+    AUTO_FD one = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    AUTO_FD other = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+    return one >= 0 && other >= 0;
+}
+
 static int exchange(struct inside *inside, struct call *call)
 {
     if (inside->socket < 0)
@@ -145,7 +155,7 @@ static int exchange(struct inside *inside, struct call *call)
     if (got == 0)
         return break_off(inside, ECONNRESET);
     if (got < 0)
-        return break_off(inside, EPROTO);
+        return has_room(inside->socket) ? break_off(inside, EPROTO) : -EMFILE;
     bool fine = take_answer(&inside->packet, call);
     packet_close_fds(&inside->packet);
     return fine ? call->answer.error : break_off(inside, EPROTO);
