@@ -20,6 +20,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/file.h"
 #include "init/process.h"
 #include "init/report.h"
 
@@ -83,6 +84,7 @@ static void sweep(void)
         process_detach(peer);
         peers[i] = peers[--peer_count];
         serve_close(peer->fd);
+        free(peer->file_user);
         free(peer);
     }
     some_are_gone = false;
@@ -139,6 +141,8 @@ static bool answer(struct peer *peer)
 {
     if (packet.head.kind == MESSAGE_EXEC)
         return process_execute(peer, &packet);
+    if (packet.head.kind == MESSAGE_FILES || packet.head.kind == MESSAGE_FILE)
+        return file_answer(peer->fd, &packet, &peer->file_user);
     if (packet.head.fd_count != 0)
         return false;
     switch (packet.head.kind) {

@@ -274,13 +274,13 @@ TEST(results_wait_to_be_fetched_until_too_many_newer_ones_have_ended)
 }
 
 static const struct cay_process_info *find(const struct cay_process_info *infos,
-                                           size_t count, const char *part)
+                                           size_t count, const char *command)
 {
     const struct cay_process_info *found = NULL;
 
     for (size_t i = 0; i < count; i++) {
         ASSERT(i == 0 || infos[i - 1].pid <= infos[i].pid);
-        if (strstr(infos[i].command, part))
+        if (strcmp(infos[i].command, command) == 0 && !found)
             found = &infos[i];
     }
     ASSERT(found);
@@ -290,41 +290,43 @@ static const struct cay_process_info *find(const struct cay_process_info *infos,
 TEST(the_list_shows_everything_that_runs)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    AUTO(cay_process)
-    tree = start_tagged(sandbox, 0, "tree", "(sleep 1111; true) & sleep 2222; true");
+    static const char script[] = "(sleep 1111; true) & sleep 2222; true";
+    AUTO(cay_process) tree = start_tagged(sandbox, 0, "tree", script);
     AUTO(cay_process) root = NULL;
     AUTO(cay_process) over = start_tagged(sandbox, 0, "over", "exit 7");
     struct heard heard = {0};
     struct cay_process_info *infos = NULL;
-    size_t count = 0;
+    size_t count = 0, sleeps = 0;
 
     ASSERT_OK(start_script(sandbox, "exec sleep 3333",
                            (struct cay_exec_options){.user = "root"}, &root));
     hear_all(over, &heard);
-    for (int i = 0; i < 500 && count != 6; i++) {
+    for (int i = 0; i < 500 && sleeps != 3; i++) {
+        rest_ms(10);
         cay_free(infos);
         ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
-        rest_ms(10);
+        sleeps = 0;
+        for (size_t k = 0; k < count; k++)
+            sleeps += strncmp(infos[k].command, "sleep", 5) == 0;
     }
-    ASSERT_INT(count, 6);
-    const struct cay_process_info *leader = find(infos, count, "sh -c (sleep");
-    if (leader->parent != 0) /* the subshell has the same words */
-        leader = infos;
+    ASSERT_INT(count, 6); /* three sleeps, a shell for the first two and one between */
+    const struct cay_process_info *leader =
+        find(infos, count, "sh -c (sleep 1111; true) & sleep 2222; true");
     ASSERT(leader->is_command && leader->is_background && !leader->has_ended);
     ASSERT_STR(leader->tag, "tree");
     ASSERT_INT(leader->parent, 0);
     ASSERT_INT(leader->uid, 1000);
     ASSERT_INT(leader->pid, cay_process_pid(tree));
     ASSERT(leader->memory_bytes > 0 && leader->started_ms > 1500000000000);
-    const struct cay_process_info *grandchild = find(infos, count, "sleep 1111");
-    grandchild = find(infos, count, "sleep 2222");
-    ASSERT(!grandchild->is_command);
-    ASSERT_INT(grandchild->parent, leader->pid);
-    ASSERT_INT(grandchild->state, 'S');
+    const struct cay_process_info *child = find(infos, count, "sleep 2222");
+    ASSERT(!child->is_command && !child->is_background);
+    ASSERT_INT(child->parent, leader->pid);
+    ASSERT_INT(child->state, 'S');
+    ASSERT(find(infos, count, "sleep 1111")->parent != leader->pid);
     const struct cay_process_info *foreground = find(infos, count, "sleep 3333");
     ASSERT(foreground->is_command && !foreground->is_background);
     ASSERT_INT(foreground->uid, 0);
-    const struct cay_process_info *ended = find(infos, count, "exit 7");
+    const struct cay_process_info *ended = find(infos, count, "sh -c exit 7");
     ASSERT(ended->has_ended && ended->is_background);
     ASSERT_INT(ended->exit_code, 7);
     ASSERT_STR(ended->tag, "over");

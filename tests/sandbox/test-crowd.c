@@ -133,7 +133,7 @@ static int hear_message(int fd, struct packet *packet)
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
 
     ASSERT_INT(poll(&waiting, 1, PATIENCE_MS), 1);
-    int got = packet_receive(fd, packet);
+    int got = packet_poll(fd, packet);
     if (got == 1)
         packet_close_fds(packet);
     return got;

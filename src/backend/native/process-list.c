@@ -61,7 +61,7 @@ static int receive_page(const struct native *native, struct packet *packet,
     do
         count = poll(&waiting, 1, ANSWER_MS);
     while (count < 0 && errno == EINTR);
-    int got = count > 0 ? packet_receive(native->socket, packet) : -ETIMEDOUT;
+    int got = count > 0 ? packet_poll(native->socket, packet) : -ETIMEDOUT;
     return got == 1 ? CAY_OK
                     : wire_fail_gone(op, native->record.id, got < 0 ? -got : 0, err);
 }

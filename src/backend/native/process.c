@@ -72,7 +72,7 @@ static int new_process(const struct native *native, uint64_t limit, const char *
     if (native->record.groups.memory_events[0])
         process->memory_events =
             open(native->record.groups.memory_events, O_RDONLY | O_CLOEXEC);
-    int code = native_dial(native, &process->run.socket, err);
+    int code = native_dial(&native->record, &process->run.socket, err);
     if (code)
         return code;
     *ret_process = TAKE_PTR(process);

@@ -53,8 +53,8 @@ int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
 {
     struct answer answer;
 
-    if (packet_receive_small(socket, &answer.head, answer.fds, answer.payload,
-                             sizeof answer.payload) != 1)
+    if (packet_poll_small(socket, &answer.head, answer.fds, answer.payload,
+                          sizeof answer.payload) != 1)
         return wire_fail_gone(op, id, sys_errno, err);
     wire_close_fds(answer.fds);
     return answer.head.kind == MESSAGE_FAILED
@@ -77,8 +77,8 @@ static int receive(int socket, const char *op, const char *id, struct answer *an
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
                         "the sandbox's first process does not answer",
                         "the machine may be overloaded; else kill the sandbox");
-    int got = packet_receive_small(socket, &answer->head, answer->fds, answer->payload,
-                                   sizeof answer->payload);
+    int got = packet_poll_small(socket, &answer->head, answer->fds, answer->payload,
+                                sizeof answer->payload);
     return got == 1 ? CAY_OK : wire_fail_gone(op, id, got < 0 ? -got : 0, err);
 }
 
