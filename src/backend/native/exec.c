@@ -17,7 +17,7 @@
 
 static const char op[] = "sandbox.exec";
 
-enum { PIECE = 64 << 10, SPINS = 100 };
+enum { PIECE = 64 << 10 };
 
 /* Where the output goes. */
 struct sink {
@@ -75,14 +75,6 @@ static int take_all(struct run *run, struct sink *sink)
     }
 }
 
-/* A command that has closed its output is about to end: the news of that is on its way,
- * and quicker heard than slept for. */
-static void listen_closely(struct run *run)
-{
-    for (int i = 0; i < SPINS && !run->ended; i++)
-        (void)run_hear(run, NULL);
-}
-
 /* Sleeps until something happens, and takes note of what has not. */
 static int wait_for_news(struct run *run)
 {
@@ -112,8 +104,6 @@ static int wait_for_news(struct run *run)
 static int pump(struct run *run, struct sink *sink)
 {
     for (;;) {
-        if (run->streams[0] < 0 && run->streams[1] < 0)
-            listen_closely(run);
         int over = run->ended ? 0 : wait_for_news(run);
         if (!over)
             over = take_all(run, sink);
