@@ -169,6 +169,7 @@ TEST(two_that_run_never_share_a_tag)
     ASSERT_OK(cay_process_kill(first, &err));
     AUTO(cay_process) second = start_tagged(sandbox, 0, "only", "echo second");
     AUTO(cay_process) found = attach(sandbox, "only");
+    ASSERT_INT(cay_process_pid(found), cay_process_pid(second));
     wait_for(found);
     ASSERT_STR(result.out, "second\n");
     static const char *const wrong[] = {"12",  "-a", "a b",      "a/b",
@@ -194,7 +195,7 @@ TEST(who_is_not_there_cannot_be_attached_to)
     AUTO(cay_process) foreground = start(sandbox, 0, "sleep 1000");
     AUTO(cay_process) background = start_tagged(sandbox, 0, "there", "sleep 1000");
     cay_process *process = NULL;
-    char pid[16];
+    char pid[32];
     static const char *const wrong[] = {"nobody",       "1", "0", "-1",
                                         "999999999999", "",  "2x"};
 
@@ -203,7 +204,8 @@ TEST(who_is_not_there_cannot_be_attached_to)
                     CAY_E_NOT_FOUND);
     snprintf(pid, sizeof pid, "%d", cay_process_pid(foreground));
     ASSERT_CODE(cay_process_attach(sandbox, pid, &process, &err), CAY_E_NOT_FOUND);
-    ASSERT_HAS(err.hint, "there (");
+    snprintf(pid, sizeof pid, "there (%d)", cay_process_pid(background));
+    ASSERT_HAS(err.hint, pid);
 }
 
 TEST(signals_and_kills_come_from_whoever_is_attached)
@@ -376,8 +378,8 @@ TEST(kept_output_is_bounded_by_the_memory_limit)
     uint64_t kept = 0;
 
     for (int i = 0; i < COUNT; i++) {
-        AUTO(cay_process)
-        process = start(sandbox, CAY_EXEC_BACKGROUND, "head -c 1048576 /dev/zero");
+        cay_process_free(
+            start(sandbox, CAY_EXEC_BACKGROUND, "head -c 1048576 /dev/zero"));
         for (int k = 0; k < 1000; k++) {
             struct cay_process_info *infos = NULL;
             size_t count = 0, ended = 0;

@@ -99,6 +99,7 @@ TEST(init_tells_what_runs)
     struct state state;
 
     hear_all(over, &words);
+    ASSERT(cay_process_pid(near) != cay_process_pid(far));
     ASSERT_OK(native_state(sandbox->cookie, &state, &err));
     ASSERT_INT(state.foreground, 1);
     ASSERT_INT(state.background, 1);
