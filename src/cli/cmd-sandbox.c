@@ -38,12 +38,13 @@ static int show_help(struct sandbox_call *call, size_t command, struct cay_error
     FILE *file = call->output.file;
 
     options_help(file, &sandbox_grammar, call->line.subcommand);
-    if (command == SANDBOX_RUN || command == SANDBOX_EXEC)
-        fprintf(file,
-                "\nThe exit status is the command's; 124: timeout, 125: cay failed, "
-                "126, 127: it could\nnot be run or found.");
-    fprintf(file, "%sManual: %s(1).\n", command <= SANDBOX_EXEC ? "  " : "\n",
-            commands[command].manual);
+    fputs(command == SANDBOX_RUN || command == SANDBOX_EXEC
+              ? "\nThe exit status is the command's; 124: timeout, 125: cay itself "
+                "failed,\n"
+                "126 and 127: it could not be run or found.  "
+              : "\n",
+          file);
+    fprintf(file, "Manual: %s(1).\n", commands[command].manual);
     return output_finish(&call->output, err);
 }
 

@@ -366,8 +366,9 @@ void options_help(FILE *file, const struct grammar *grammar,
                   const struct subcommand *subcommand)
 {
     if (subcommand) {
-        fprintf(file, "Usage: %s %s [OPTION]... %s\n%s.\n\n", grammar->program,
-                subcommand->name, subcommand->arguments, subcommand->help);
+        fprintf(file, "Usage: %s %s [OPTION]...%s%s\n%s.\n\n", grammar->program,
+                subcommand->name, *subcommand->arguments ? " " : "",
+                subcommand->arguments, subcommand->help);
     } else {
         for (size_t i = 0; i < grammar->subcommand_count; i++)
             fprintf(file, "  %-8s %-20s %s\n", grammar->subcommands[i].name,

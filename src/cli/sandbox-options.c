@@ -109,7 +109,7 @@ static const struct option_rule options[] = {
     {"timeout", 0, OPTION_PARSED, RUNS, FIELD(timeout_ms), "TIME",
      "kill it after: 500ms, 30, 2m (default: never)", quantity_parse_time, TIME_ALLOWED},
     {"ttl", 0, OPTION_PARSED, BIT(CREATE), FIELD(ttl_ms), "TIME",
-     "it ends by itself after: 90, 10m, 2h (default: never)", quantity_parse_time,
+     "it ends by itself after: 10m, 2h (default: never)", quantity_parse_time,
      TIME_ALLOWED},
     {"env", 'e', OPTION_LIST, MAKES | BIT(EXEC) | BIT(SHELL), FIELD(env), "NAME=VALUE",
      "set a variable; NAME alone passes yours on"},
