@@ -91,6 +91,24 @@ static void tell_failure(const struct execute *execute)
     fputc('\n', stderr);
 }
 
+static int status_of(int exec_errno)
+{
+    return exec_errno == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
+}
+
+int execute_not_started(const struct execute *execute, int exec_errno)
+{
+    struct hint hint = hint_of(execute);
+    char room[HINT_ROOM];
+
+    fputs("cay: ", stderr);
+    show_name(stderr, execute->plan->exec.argv[0]);
+    fprintf(stderr, ": %s (", strerrordesc_np(exec_errno));
+    show_name(stderr, hint_program(&hint, exec_errno, room));
+    fputs(")\n", stderr);
+    return status_of(exec_errno);
+}
+
 /* Says why, where a bare number would leave people guessing. */
 static void tell_text(const struct execute *execute, const struct cay_exec_result *result)
 {
@@ -120,19 +138,6 @@ static void tell_text(const struct execute *execute, const struct cay_exec_resul
     }
 }
 
-int execute_not_started(const struct execute *execute, int exec_errno)
-{
-    struct hint hint = hint_of(execute);
-    char room[HINT_ROOM];
-
-    fputs("cay: ", stderr);
-    show_name(stderr, execute->plan->exec.argv[0]);
-    fprintf(stderr, ": %s (", strerrordesc_np(exec_errno));
-    show_name(stderr, hint_program(&hint, exec_errno, room));
-    fputs(")\n", stderr);
-    return exec_errno == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
-}
-
 /* --- Running it --- */
 
 static int take_kept(struct tail *kept, struct cay_exec_result *result,
@@ -147,11 +152,22 @@ static int take_kept(struct tail *kept, struct cay_exec_result *result,
     return result->out && result->error ? CAY_OK : cay_fail_memory(err, "cli.execute");
 }
 
+static int tell(struct execute *execute, struct cay_exec_result *result,
+                struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    if (execute->call->options.as_json)
+        code = tell_json(execute, result, err);
+    else
+        tell_text(execute, result);
+    return code ? code : result->exit_code;
+}
+
 static int finish(struct execute *execute, cay_process *process, struct tail *kept,
                   struct cay_error *err)
 {
     struct cay_exec_result result;
-    bool as_json = execute->call->options.as_json;
     int code = cay_process_wait(process, UINT64_MAX, &result, err);
 
     if (code)
@@ -160,13 +176,10 @@ static int finish(struct execute *execute, cay_process *process, struct tail *ke
     /* A program that was asked to end and did so in its own way has the last word. */
     if (result.cause == CAY_CAUSE_EXITED && execute->signal != SIGPIPE)
         execute->signal = 0;
-    if (!execute->signal && as_json) {
+    if (execute->call->options.as_json)
         code = take_kept(kept, &result, err);
-        if (!code)
-            code = tell_json(execute, &result, err);
-    } else if (!execute->signal) {
-        tell_text(execute, &result);
-    }
+    if (!code && !execute->signal)
+        status = tell(execute, &result, err);
     cay_exec_done(&result);
     return code ? code : status;
 }
@@ -204,6 +217,14 @@ int execute_wait(struct execute *execute, struct cay_error *err)
         (void)!cay_sandbox_collect(&collected, NULL);
     if (!code)
         code = stream_process(execute, process, err);
+    else if (code == CAY_E_EXEC_FAILED)
+        code = tell(execute,
+                    &(struct cay_exec_result){
+                        .cause = CAY_CAUSE_NOT_STARTED,
+                        .exec_errno = err->sys_errno,
+                        .exit_code = status_of(err->sys_errno),
+                    },
+                    err);
     cay_process_free(process);
     return code;
 }

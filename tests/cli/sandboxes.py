@@ -115,7 +115,10 @@ class Sandboxes:
         for process in self.started:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
         for sandbox_id in self.made:
             subprocess.run([CAY, "rm", sandbox_id], capture_output=True, timeout=PATIENCE,
                            check=False)

@@ -196,7 +196,7 @@ def test_layers_can_be_required(run):
     ("-e", "=x", "--", "true"), ("-o", "xml", "--", "true"),
     ("-m", "1M", "--disk", "2M", "--", "true"), ("--require", "luck", "--", "true"),
     ("--require", "", "--", "true"), ("--storage", "tape", "--", "true"),
-    ("-t", "--", "true"), ("-it", "--", "true"), ("-t", "-o", "json", "--", "true"),
+    ("-t", "--", "true"), ("-it", "--", "true"),
     ("-v", "/usr", "--", "true"), ("-v", ":/x", "--", "true"), ("-v", "/usr:x", "--", "true"),
     ("-v", "/usr:/x:rx", "--", "true"), ("--tag", "x", "--", "true"), ("-d", "--", "true")])
 def test_wrong_words_are_125_with_a_hint(boxes, words):
@@ -214,5 +214,7 @@ def test_what_is_not_there_is_125_and_named(boxes, words, slug):
 
 
 def test_an_error_is_json_if_json_was_asked_for(boxes):
+    done = boxes.cay("run", "-t", "-o", "json", "--", "true")
+    assert done.status == 125 and b"a terminal cannot be told as JSON" in done.err
     done = boxes.cay("run", "-o", "json", "-v", "no-such:/x", "--", "true")
     assert done.status == 125 and b'"slug":"not-found"' in done.err
