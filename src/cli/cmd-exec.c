@@ -14,7 +14,7 @@ static int start_detached(struct execute *execute, struct cay_error *err)
     struct sandbox_call *call = execute->call;
     cay_process *process = NULL;
     struct json json;
-    int code = cay_process_start(execute->sandbox, &execute->plan->exec, &process, err);
+    int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
 
     if (code == CAY_E_EXEC_FAILED)
         return execute_not_started(execute, err->sys_errno);
@@ -35,19 +35,17 @@ static int start_detached(struct execute *execute, struct cay_error *err)
 static int exec_in(struct execute *execute, const char *const *argv,
                    struct cay_error *err)
 {
-    struct sandbox_plan plan;
-    int status = sandbox_plan(&execute->call->options, argv, &plan, err);
+    int status = sandbox_plan(&execute->call->options, argv, &execute->plan, err);
 
     if (status)
         return status;
-    execute->plan = &plan;
     if (execute->call->options.detach) {
         status = start_detached(execute, err);
     } else {
         signals_catch();
         status = execute_wait(execute, err);
     }
-    sandbox_plan_done(&plan);
+    sandbox_plan_done(&execute->plan);
     return status;
 }
 

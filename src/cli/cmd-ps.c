@@ -24,7 +24,7 @@ static void put_process(struct json *json, const struct cay_process_info *info)
     json_set_int(json, "parent", info->parent);
     json_set_uint(json, "uid", info->uid);
     json_set_text(json, "state", info->has_ended ? "ended" : state);
-    json_set_bool(json, "command_of_exec", info->is_command);
+    json_set_bool(json, "started_by_exec", info->is_command);
     json_set_bool(json, "background", info->is_background);
     json_put_key(json, "exit_code");
     if (info->has_ended)
@@ -102,53 +102,77 @@ int cmd_ps(struct sandbox_call *call, struct cay_error *err)
 
 /* --- logs --- */
 
-/* With one background command there is no need to say which. */
-static int find_only(cay_sandbox *sandbox, char ret_which[64], struct cay_error *err)
+/* Whether this is the background command that `which` names; NULL names any. */
+static bool is_meant(const struct cay_process_info *info, const char *which)
+{
+    char pid[16];
+
+    if (!info->is_background || !info->is_command)
+        return false;
+    snprintf(pid, sizeof pid, "%d", info->pid);
+    return !which || strcmp(which, pid) == 0 || strcmp(which, info->tag) == 0;
+}
+
+static int fail_which(const struct cay_process_info *infos, size_t count,
+                      const char *sandbox, struct cay_error *err)
+{
+    char names[256] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < count && used < sizeof names; i++)
+        if (is_meant(&infos[i], NULL))
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%d%s%s",
+                                     used ? ", " : "", infos[i].pid,
+                                     infos[i].tag[0] ? " " : "", infos[i].tag);
+    if (!used)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.logs", sandbox,
+                        "it has no background command",
+                        "start one with cay exec -d; only their output is kept");
+    return cay_fail(err, CAY_E_INVALID, 0, "cli.logs", sandbox,
+                    "it has several background commands", "say which: %s", names);
+}
+
+/* The one that is meant; with only one there is no need to say which. */
+static int find_process(cay_sandbox *sandbox, const char *which,
+                        struct cay_process_info *ret_info, struct cay_error *err)
 {
     struct cay_process_info *infos = NULL;
-    size_t count = 0, found = 0, used = 0;
-    char names[256] = "";
+    size_t count = 0, found = 0;
     int code = cay_process_list(sandbox, &infos, &count, err);
 
     if (code)
         return code;
-    for (size_t i = 0; i < count; i++) {
-        const struct cay_process_info *info = &infos[i];
-        if (!info->is_background || !info->is_command)
-            continue;
-        snprintf(ret_which, 64, "%d", info->pid);
-        if (used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%d%s%s",
-                                     found ? ", " : "", info->pid,
-                                     info->tag[0] ? " " : "", info->tag);
-        found++;
-    }
+    for (size_t i = 0; i < count; i++)
+        if (is_meant(&infos[i], which)) {
+            *ret_info = infos[i];
+            found++;
+        }
+    if (found != 1 && !which)
+        code = fail_which(infos, count, cay_sandbox_id(sandbox), err);
+    else if (found == 0)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.logs", which,
+                        "no background command has this number or tag",
+                        "cay ps %s lists them", cay_sandbox_id(sandbox));
     cay_free(infos);
-    if (found == 1)
-        return CAY_OK;
-    if (found == 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.logs", cay_sandbox_id(sandbox),
-                        "it has no background command",
-                        "start one with cay exec -d; only their output is kept");
-    return cay_fail(err, CAY_E_INVALID, 0, "cli.logs", cay_sandbox_id(sandbox),
-                    "it has several background commands", "say which: %s", names);
+    return code;
 }
 
 int cmd_logs(struct sandbox_call *call, struct cay_error *err)
 {
     cay_sandbox *sandbox = NULL;
-    struct stream stream = {.only_shows = true, .until_quiet = !call->options.follow};
-    const char *which = call->line.arguments[1];
-    char only[64];
+    struct stream stream = {.only_shows = true};
+    struct cay_process_info info = {0};
+    char pid[16];
 
     signals_catch();
     int code = find_sandbox(call->line.arguments[0], &sandbox, err);
-    if (!code && !which) {
-        code = find_only(sandbox, only, err);
-        which = only;
-    }
     if (!code)
-        code = cay_process_attach(sandbox, which, &stream.process, err);
+        code = find_process(sandbox, call->line.arguments[1], &info, err);
+    if (!code) {
+        snprintf(pid, sizeof pid, "%d", info.pid);
+        stream.only_kept = !call->options.follow && !info.has_ended;
+        code = cay_process_attach(sandbox, pid, &stream.process, err);
+    }
     if (!code)
         code = stream_run(&stream, err);
     cay_process_free(stream.process);

@@ -6,22 +6,22 @@
 
 int cmd_run(struct sandbox_call *call, struct cay_error *err)
 {
-    struct sandbox_plan plan;
-    struct execute execute = {.call = call, .plan = &plan, .is_fresh = true};
+    struct execute execute = {.call = call, .is_fresh = true};
+    struct sandbox_plan *plan = &execute.plan;
     const char *const *argv = call->line.arguments;
 
-    int status = sandbox_plan(&call->options, argv, &plan, err);
+    int status = sandbox_plan(&call->options, argv, plan, err);
     if (status)
         return status;
-    plan.sandbox.ephemeral = true;
+    plan->sandbox.ephemeral = true;
     signals_catch();
-    status = cay_sandbox_create(&plan.sandbox, &execute.sandbox, err);
+    status = cay_sandbox_create(&plan->sandbox, &execute.sandbox, err);
     if (!status) {
         status = execute_wait(&execute, err);
         (void)!cay_sandbox_remove(execute.sandbox, NULL);
     }
     cay_sandbox_free(execute.sandbox);
-    sandbox_plan_done(&plan);
+    sandbox_plan_done(plan);
     if (execute.signal)
         signals_die(execute.signal);
     return status;

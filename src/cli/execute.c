@@ -18,7 +18,7 @@ enum { STATUS_CANNOT_RUN = 126, STATUS_NOT_FOUND = 127 };
 
 static struct hint hint_of(const struct execute *execute)
 {
-    return (struct hint){execute->sandbox, &execute->plan->exec, execute->is_fresh};
+    return (struct hint){execute->sandbox, &execute->plan.exec, execute->is_fresh};
 }
 
 /* --- What became of it --- */
@@ -64,7 +64,7 @@ static int tell_json(const struct execute *execute, const struct cay_exec_result
 
 static void tell_memory(const struct execute *execute)
 {
-    uint64_t limit = execute->plan->sandbox.memory_bytes;
+    uint64_t limit = execute->plan.sandbox.memory_bytes;
     struct cay_sandbox_info info;
     char room[QUANTITY_ROOM];
 
@@ -102,7 +102,7 @@ int execute_not_started(const struct execute *execute, int exec_errno)
     char room[HINT_ROOM];
 
     fputs("cay: ", stderr);
-    show_name(stderr, execute->plan->exec.argv[0]);
+    show_name(stderr, execute->plan.exec.argv[0]);
     fprintf(stderr, ": %s (", strerrordesc_np(exec_errno));
     show_name(stderr, hint_program(&hint, exec_errno, room));
     fputs(")\n", stderr);
@@ -118,7 +118,7 @@ static void tell_text(const struct execute *execute, const struct cay_exec_resul
         break;
     case CAY_CAUSE_TIMEOUT:
         fprintf(stderr, "cay: killed: timeout of %llu ms (raise it with --timeout)\n",
-                (unsigned long long)execute->plan->exec.timeout_ms);
+                (unsigned long long)execute->plan.exec.timeout_ms);
         break;
     case CAY_CAUSE_GONE:
         fputs("cay: killed: the sandbox ended (its time to live was over, or somebody "
@@ -211,7 +211,7 @@ int execute_wait(struct execute *execute, struct cay_error *err)
 {
     cay_process *process = NULL;
     size_t collected;
-    int code = cay_process_start(execute->sandbox, &execute->plan->exec, &process, err);
+    int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
 
     if (execute->is_fresh) /* while the command runs: see cmd-sandbox.c */
         (void)!cay_sandbox_collect(&collected, NULL);

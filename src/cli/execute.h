@@ -7,7 +7,7 @@
 /* A command in a sandbox that somebody waits for. */
 struct execute {
     struct sandbox_call *call;
-    struct sandbox_plan *plan;
+    struct sandbox_plan plan;
     cay_sandbox *sandbox;
     bool is_fresh; /* the sandbox is this command's own */
     int signal;    /* afterwards: end by this signal, if not 0 */

@@ -101,9 +101,9 @@ static void fill_header(struct header *header, const char *name, char type, uint
     memcpy(header->name, name, len < NAME_ROOM ? len : NAME_ROOM);
     snprintf(header->mode, sizeof header->mode, "%07o", st->st_mode & 0777u);
     snprintf(header->size, sizeof header->size, "%011llo",
-             (unsigned long long)size & 077777777777ull);
+             (unsigned long long)size & 077777777777ULL);
     snprintf(header->mtime, sizeof header->mtime, "%011llo",
-             st->st_mtime > 0 ? (unsigned long long)st->st_mtime & 077777777777ull : 0);
+             st->st_mtime > 0 ? (unsigned long long)st->st_mtime & 077777777777ULL : 0);
     memset(header->checksum, ' ', sizeof header->checksum);
     for (size_t i = 0; i < sizeof *header; i++)
         sum += ((const unsigned char *)header)[i];
@@ -132,7 +132,7 @@ static int write_headers(int fd, const char *name, const struct stat *st)
 
     buf_init(&records, 64 << 10);
     snprintf(size, sizeof size, "%llu", (unsigned long long)st->st_size);
-    if (strlen(name) > NAME_ROOM || st->st_size > 077777777777ll) {
+    if (strlen(name) > NAME_ROOM || st->st_size > 077777777777LL) {
         add_record(&records, "path", name);
         add_record(&records, "size", size);
         if (records.failed)

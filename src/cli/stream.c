@@ -17,9 +17,8 @@
 
 enum {
     PIECE = 64 << 10,
-    SURE = 4096,     /* what a pipe that poll() calls writable takes without waiting */
-    GRACE_MS = 1000, /* between a signal that is passed on and the kill */
-    QUIET_MS = 100,
+    SURE = 4096,      /* what a pipe that poll() calls writable takes without waiting */
+    GRACE_MS = 1000,  /* between a signal that is passed on and the kill */
     TURNS = 64,       /* pieces of output before input gets a chance again */
     SHORTEST_US = 20, /* between two tries to hand over input that does not fit */
     LONGEST_US = 2000
@@ -190,7 +189,7 @@ static int64_t patience(const struct stream *stream, bool any)
     if (any)
         return 0;
     if (stream->input_at == stream->input_len)
-        return stream->until_quiet ? QUIET_MS * 1000 : -1;
+        return -1;
     for (size_t i = 0; i < stream->input_moves && us < LONGEST_US; i++)
         us *= 2;
     return us;
@@ -215,9 +214,28 @@ static int turn(struct stream *stream, struct cay_error *err)
         return cay_fail_errno(err, -error, "cli.stream", "poll");
     if (fds[1].revents)
         code = read_input(stream, err);
-    if (stream->until_quiet && !any && !fds[0].revents)
-        stream->ended = true;
     pass_input(stream);
+    return code;
+}
+
+/* All that a background command has said so far.  Waiting no time at all makes the
+ * library fetch it; if the command has ended just now, it comes as its result. */
+static int show_kept(struct stream *stream, struct cay_error *err)
+{
+    struct cay_exec_result result;
+    bool any = true;
+    int code = cay_process_wait(stream->process, 0, &result, err);
+
+    if (code == CAY_OK) {
+        pass_output(stream, STDOUT_FILENO, result.out, result.out_len);
+        pass_output(stream, STDERR_FILENO, result.error, result.error_len);
+        cay_exec_done(&result);
+        return CAY_OK;
+    }
+    if (code != CAY_E_TIMEOUT)
+        return code;
+    for (code = CAY_OK; !code && any && !stream->is_dying;)
+        code = take_output(stream, &any, err);
     return code;
 }
 
@@ -233,7 +251,10 @@ int stream_run(struct stream *stream, struct cay_error *err)
     stream->output = output;
     if (stream->is_raw)
         terminal_make_raw();
-    while (!code && !stream->ended && !(stream->is_dying && stream->only_shows))
+    if (stream->only_kept)
+        code = show_kept(stream, err);
+    while (!code && !stream->only_kept && !stream->ended &&
+           !(stream->is_dying && stream->only_shows))
         code = turn(stream, err);
     terminal_restore();
     if (stream->signal)

@@ -13,7 +13,7 @@ struct stream {
     bool passes_input; /* ours goes in */
     bool is_raw;       /* and every key as it is; the terminal's size too */
     bool only_shows;   /* it is somebody else's: a signal ends us, not it */
-    bool until_quiet;  /* return when it says nothing more for now */
+    bool only_kept;    /* what it has said so far, though it runs on */
     struct tail *kept; /* two: output is kept there; NULL: it is passed on */
     int signal;        /* that ended us, afterwards: see signals_die() */
 
