@@ -206,7 +206,7 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
     fputs("\nuser:      ", file);
     show_name(file, info->user);
     fputs(" in ", file);
-    show_name(file, info->workdir);
+    show_name(file, info->workdir[0] ? info->workdir : "its home");
     fprintf(file, "\nnetwork:   %s\n", network_of(info));
     tell_limits(file, info);
     fprintf(file,
@@ -220,7 +220,10 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
     }
     for (unsigned layer = 1; cay_layer_slug(layer); layer <<= 1)
         if (!(info->layers & layer))
-            fprintf(file, "  %-9snot kept\n", cay_layer_slug(layer));
+            fprintf(file, "  %-9s%s\n", cay_layer_slug(layer),
+                    layer == CAY_LAYER_CPU && !info->cpu_percent
+                        ? "no limit was asked for"
+                        : "not kept");
 }
 
 int cmd_inspect(struct sandbox_call *call, struct cay_error *err)

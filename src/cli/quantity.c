@@ -107,8 +107,8 @@ const char *quantity_time(uint64_t ms, char room[QUANTITY_ROOM])
     /* "90 min" tells more than "1 h". */
     while (unit < 4 && ms < 2 * units[unit].ms)
         unit++;
-    snprintf(room, QUANTITY_ROOM, "%llu %s", (unsigned long long)(ms / units[unit].ms),
-             units[unit].name);
+    uint64_t count = (ms + units[unit].ms / 2) / units[unit].ms;
+    snprintf(room, QUANTITY_ROOM, "%llu %s", (unsigned long long)count, units[unit].name);
     return room;
 }
 
