@@ -56,21 +56,20 @@ static int read_out(const struct inside *inside, int fd, const char *name,
                     struct cay_error *err)
 {
     struct cay_read_options options = {.size = sizeof options, .max = PIECE};
-    struct cay_page page = {.truncated = true};
+    bool more = true;
 
-    while (page.truncated) {
+    while (more) {
+        struct cay_page page;
         int code =
             cay_files_read_bytes(inside->files, inside->path, &options, &page, err);
         if (code)
             return code;
         int failed = output_write(fd, page.text, page.len);
         options.offset += page.len;
-        bool is_empty = page.len == 0;
+        more = page.truncated && page.len;
         cay_page_done(&page);
         if (failed)
             return cay_fail_errno(err, failed, op, name);
-        if (is_empty)
-            break;
     }
     return CAY_OK;
 }
@@ -170,7 +169,7 @@ static int send_dir(const char *source, const struct inside *inside,
     AUTO_FREE char *plain = without_slashes(source);
     char target[PLACE_ROOM];
     struct local_side side;
-    struct cay_tar_result result = {0};
+    struct cay_tar_result result = {0}, taken = {0};
 
     if (!plain)
         return cay_fail_memory(err, op);
@@ -184,7 +183,7 @@ static int send_dir(const char *source, const struct inside *inside,
     int code = local_side_send_dir(source, &side, err);
     if (code)
         return code;
-    code = cay_files_import(inside->files, target, side.fd, NULL, NULL, err);
+    code = cay_files_import(inside->files, target, side.fd, NULL, &taken, err);
     code = local_side_finish(&side, code, &result, err);
     if (!code)
         note_skipped(&result);
@@ -195,6 +194,7 @@ static int send_file(int file, const char *source, const struct inside *inside,
                      struct cay_error *err)
 {
     AUTO_FREE char *parent = strdup(inside->path);
+    struct cay_tar_result taken = {0};
     struct local_side side;
     const char *name = last_name(inside->path);
 
@@ -212,7 +212,7 @@ static int send_file(int file, const char *source, const struct inside *inside,
     int code = local_side_send_file(file, name, &side, err);
     if (code)
         return code;
-    code = cay_files_import(inside->files, parent, side.fd, NULL, NULL, err);
+    code = cay_files_import(inside->files, parent, side.fd, NULL, &taken, err);
     return local_side_finish(&side, code, NULL, err);
 }
 
