@@ -8,7 +8,7 @@
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 static const int changing[] = {SIGWINCH, SIGCONT};
 
-static sigset_t before, caught;
+static sigset_t mask, caught;
 static volatile sig_atomic_t asked, changed;
 
 static void note_end(int number)
@@ -29,13 +29,14 @@ static void note_nothing(int number)
 
 static void catch_one(int number, void (*handler)(int))
 {
-    struct sigaction old, action = {.sa_handler = handler};
+    struct sigaction before, action = {.sa_handler = handler};
 
-    if (sigaction(number, NULL, &old) == 0 && old.sa_handler == SIG_IGN &&
-        number != SIGPIPE)
+    sigaction(number, &action, &before);
+    if (number == SIGPIPE)
         return;
-    sigaction(number, &action, NULL);
-    if (number != SIGPIPE)
+    if (before.sa_handler == SIG_IGN)
+        sigaction(number, &before, NULL);
+    else
         sigaddset(&caught, number);
 }
 
@@ -47,15 +48,15 @@ void signals_catch(void)
     for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
         catch_one(changing[i], note_change);
     catch_one(SIGPIPE, note_nothing);
-    sigprocmask(SIG_BLOCK, &caught, &before);
+    sigprocmask(SIG_BLOCK, &caught, &mask);
     for (int number = 1; number < NSIG; number++)
         if (sigismember(&caught, number) == 1)
-            sigdelset(&before, number);
+            sigdelset(&mask, number);
 }
 
 const sigset_t *signals_mask(void)
 {
-    return &before;
+    return &mask;
 }
 
 int signals_take(void)

@@ -218,3 +218,11 @@ def test_an_error_is_json_if_json_was_asked_for(boxes):
     assert done.status == 125 and b"a terminal cannot be told as JSON" in done.err
     done = boxes.cay("run", "-o", "json", "-v", "no-such:/x", "--", "true")
     assert done.status == 125 and b'"slug":"not-found"' in done.err
+
+
+def test_a_signal_that_was_ignored_stays_ignored(boxes):
+    running = boxes.start("run", "--", "sh", "-c", "echo on; sleep 0.5; echo end",
+                          preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert running.stdout.readline() == b"on\n"
+    running.send_signal(signal.SIGHUP)
+    assert running.wait(60) == 0 and running.stdout.read() == b"end\n"
