@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(name="root")
 def fixture_root(tmp_path):
-    """The smallest root that can run something: a static busybox, or the host's sh."""
+    """A small root that can run something: sh, cat and their libraries."""
     root = tmp_path / "root"
     (root / "bin").mkdir(parents=True)
     for name in ("etc", "tmp", "proc", "dev"):
@@ -58,6 +58,13 @@ def test_a_directory_becomes_a_template(boxes, name, root):
     assert boxes.fails(125, "run", "--template", name, "--", "true").startswith("cay: not-found: ")
 
 
+def test_the_name_of_a_source_cannot_drive_the_terminal(boxes, name, root):
+    root.rename(root.with_name("ev\x1b[2Jil"))
+    boxes.ok("template", "create", name, "--from-dir", root.with_name("ev\x1b[2Jil"))
+    out = boxes.ok("template", "ls").out
+    assert b"\x1b" not in out and b"ev\\x1b[2Jil" in out
+
+
 def test_a_tar_becomes_a_template(boxes, name, root):
     subprocess.run(["tar", "czf", boxes.folder / "root.tar.gz", "-C", root, "."], check=True)
     boxes.ok("template", "create", name, "--from-tar", "root.tar.gz")
@@ -70,7 +77,7 @@ def test_a_directory_can_be_used_as_it_is(boxes, root):
 
 
 def test_a_program_that_is_not_in_the_template_is_told_so(boxes, root):
-    done = boxes.cay("run", "--template", "./root", "--", "python3", "-V")
+    done = boxes.cay("run", "--template", "./root", "--", "ls", env={"PATH": "/usr/bin:/bin"})
     assert done.status == 127 and b"not in this template" in done.err
 
 

@@ -65,4 +65,4 @@ def test_a_single_root_is_the_workspace(boxes, shared):
 def test_a_policy_that_is_wrong_is_told_with_its_line(boxes):
     (boxes.folder / "policy.yaml").write_text("paths:\n  docs: {root: x, mode: wrong}\n")
     line = boxes.fails(125, "run", "--config", "policy.yaml", "--", "true")
-    assert line.startswith("cay: invalid: ") and "policy.yaml:2" in line
+    assert line.startswith("cay: invalid: ") and "policy.yaml: line 2: " in line
