@@ -13,6 +13,7 @@
 #include "backend/native/native.h"
 #include "init/packet.h"
 #include "inside.h"
+#include "sys/fs.h"
 
 /* --- An init that says what a test wants it to --- */
 
@@ -49,8 +50,10 @@ static void *lie(void *cookie)
 
 static int meet(struct liar *liar, cay_files **ret_files)
 {
-    struct files_of sandbox = {
-        .user = "user", .id_base = 1000000, .id_count = 65536, .answer_ms = 300};
+    struct files_of sandbox = {.user = "user",
+                               .users = {2, {{0, 1000000, 1000}, {1000, 0, 1}}},
+                               .groups = {1, {{77, 0, 1}}},
+                               .answer_ms = 300};
     int ends[2];
 
     ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
@@ -155,20 +158,25 @@ TEST(what_is_not_a_file_open_for_reading_is_refused)
 
 static void pass_good_file(const struct liar *liar, const struct file_request *question)
 {
-    AUTO_FD fd = open(scratch_path("f"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    bool is_open = question->flags & FS_AND_READ;
+    AUTO_FD fd = open(scratch_path("f"),
+                      is_open ? O_RDONLY | O_NONBLOCK | O_CLOEXEC : O_PATH | O_CLOEXEC);
 
-    (void)question;
-    answer_with(liar, FILE_HAS_FD | FILE_IS_OPEN, &fd, 1);
+    answer_with(liar, FILE_HAS_FD | (is_open ? FILE_IS_OPEN : 0u), &fd, 1);
 }
 
 TEST(a_file_as_it_should_be_is_read)
 {
     struct liar liar = {.answer = pass_good_file};
+    struct cay_stat stat;
     cay_files *files;
 
     put_file("f", "honest");
     ASSERT_OK(meet(&liar, &files));
     expect(files, "x", "honest");
+    ASSERT_OK(cay_files_stat(files, "x", false, &stat, &err));
+    ASSERT_INT(stat.uid, geteuid() == 0 ? 1000 : 65534); /* as the maps say */
+    ASSERT_INT(stat.gid, geteuid() == 0 ? 77 : 65534);
     part(&liar, files);
 }
 
