@@ -38,7 +38,7 @@ static void *lie(void *cookie)
         if (packet->head.kind == MESSAGE_FILES && liar->begin) {
             liar->begin(liar);
         } else if (packet->head.kind == MESSAGE_FILES) {
-            (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/", 2, NULL, 0);
+            (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/\0user", 7, NULL, 0);
         } else {
             memcpy(&question, packet->payload, sizeof question);
             liar->answer(liar, &question);
@@ -399,11 +399,18 @@ static void begin_wrong(const struct liar *liar)
     } else if (liar->which == 3) {
         (void)packet_send(liar->socket, MESSAGE_FILES_READY, home, sizeof home, NULL, 0);
     } else if (liar->which == 4) {
-        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "home", 5, NULL, 0);
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "home\0user", 10, NULL, 0);
     } else if (liar->which == 5) {
-        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/", 2, &fd, 1);
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/\0user", 7, &fd, 1);
     } else if (liar->which == 6) {
-        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/x", 2, NULL, 0);
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/x\0user", 7, NULL, 0);
+    } else if (liar->which == 7) {
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/x", 3, NULL, 0);
+    } else if (liar->which == 8) {
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/x\0user\0", 9, NULL, 0);
+    } else if (liar->which == 9) {
+        home[1] = home[1 + 100] = '\0'; /* a user of that length */
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, home, 102, NULL, 0);
     } else {
         (void)packet_send(liar->socket, MESSAGE_PONG, NULL, 0, NULL, 0);
     }
@@ -411,7 +418,7 @@ static void begin_wrong(const struct liar *liar)
 
 TEST(a_wrong_beginning_is_refused)
 {
-    for (int which = 0; which < 8; which++) {
+    for (int which = 0; which < 11; which++) {
         struct liar liar = {.begin = begin_wrong, .answer = say_nothing, .which = which};
         cay_files *files = NULL;
         ASSERT_CODE(meet(&liar, &files), CAY_E_PROTOCOL);

@@ -393,20 +393,14 @@ static const struct fs calls = {
 /* --- The handle ----------------------------------------------------------------------
  */
 
-static int fail_long(const char *path, struct cay_error *err)
-{
-    return cay_fail_errno(err, ENAMETOOLONG, "sandbox.files", path);
-}
-
 int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
                      struct cay_error *err)
 {
-    char home[PATH_MAX], base[2 * PATH_MAX];
-    const char *workdir = sandbox->workdir ? sandbox->workdir : "";
+    char start[PATH_MAX];
     struct inside *inside;
 
     int code = inside_new(sandbox->socket, sandbox->user, sandbox->answer_ms, &inside,
-                          home, err);
+                          start, err);
     if (code)
         return code;
     struct remote *remote = malloc(sizeof *remote);
@@ -420,10 +414,7 @@ int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
                               .groups = sandbox->groups};
     remote->fs.cookie = remote;
     atomic_init(&remote->references, 1);
-    int len = snprintf(base, sizeof base, "%s%s%s", *workdir == '/' ? "" : home,
-                       *workdir && *workdir != '/' ? "/" : "", workdir);
-    code = len >= PATH_MAX ? fail_long(workdir, err)
-                           : files_inside(&remote->fs, base, ret_files, err);
+    code = files_inside(&remote->fs, start, ret_files, err);
     remote_unref(&remote->fs);
     return code;
 }
@@ -454,7 +445,7 @@ int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err)
 {
     const struct native *native = cookie;
-    struct files_of sandbox = {.socket = -1, .user = user ? user : "user"};
+    struct files_of sandbox = {.socket = -1, .user = user};
 
     int code = native_dial(&native->record, &sandbox.socket, err);
     if (code)

@@ -13,9 +13,8 @@ struct ids {
 };
 
 struct files_of {
-    int socket;          /* to a sandbox's init; taken over, also on failure */
-    const char *user;    /* inside */
-    const char *workdir; /* NULL: the user's home */
+    int socket;       /* to a sandbox's init; taken over, also on failure */
+    const char *user; /* inside; NULL: the default one */
     struct ids users, groups;
     uint32_t answer_ms; /* how long init may take to answer; 0: a minute */
 };
