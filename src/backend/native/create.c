@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -50,8 +51,35 @@ static int open_control(const struct record *record, struct cay_error *err)
     return TAKE_FD(fd);
 }
 
-static void make_blueprint(const struct cay_sandbox_options *options,
-                           const struct record *record, struct blueprint *blueprint)
+/* What a sandbox is made from, besides its options. */
+struct parts {
+    struct template template; /* its root is -1 for "host" */
+    struct binds binds;
+};
+
+static int open_parts(const struct cay_sandbox_options *options, struct parts *parts,
+                      struct cay_error *err)
+{
+    const char *name = options->template_name;
+
+    *parts = (struct parts){.template = TEMPLATE_NONE};
+    int code = CAY_OK;
+    if (name && strcmp(name, "host") != 0)
+        code = template_open(name, &parts->template, err);
+    if (!code)
+        code = binds_open(options, &parts->binds, err);
+    return code;
+}
+
+static void close_parts(struct parts *parts)
+{
+    binds_done(&parts->binds);
+    template_done(&parts->template);
+}
+
+static int make_blueprint(const struct cay_sandbox_options *options,
+                          const struct parts *parts, const struct record *record,
+                          struct blueprint *blueprint, struct cay_error *err)
 {
     struct plan *head = &blueprint->head;
     const char *hostname = options->hostname ? options->hostname : record->id;
@@ -62,10 +90,13 @@ static void make_blueprint(const struct cay_sandbox_options *options,
     head->ephemeral = options->ephemeral;
     head->prepared = 1;
     head->max_files = MAX_FILES;
-    blueprint_host(blueprint, options->disk_bytes);
-    for (size_t i = 0; i < options->bind_count; i++)
-        blueprint_bind(blueprint, options->binds[i].target + 1, options->binds[i].source,
-                       options->binds[i].writable ? PLAN_WITH_WRITING : 0);
+    int code = CAY_OK;
+    if (parts->template.root < 0)
+        blueprint_host(blueprint, options->disk_bytes);
+    else
+        code = blueprint_template(blueprint, &parts->template, options->disk_bytes, err);
+    blueprint_binds(blueprint, &parts->binds);
+    return code;
 }
 
 /* PID 1 makes a leaf below "work" for each command and clones into it.  For that the
@@ -134,7 +165,7 @@ static int furnish(const struct blueprint *blueprint, const struct record *recor
     if (!code)
         code = groups_join(&record->groups, record->init, err);
     if (!code)
-        code = prepare_mounts(blueprint, record->id_base, fds, &count, err);
+        code = prepare_mounts(blueprint, record->init, record->id_base, fds, &count, err);
     if (!code)
         code = launch_go(status, fds, count, err);
     for (size_t i = 0; i < count; i++)
@@ -177,20 +208,20 @@ static int complete(struct cay_sandbox_options *options, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
                         "the disk lies in memory and is larger than the memory limit",
                         "raise the memory limit to at least the size of the disk");
-    if (options->template_name && strcmp(options->template_name, "host") != 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, options->template_name,
-                        "there is no such template", "the templates there are: host");
     return CAY_OK;
 }
 
-static int build(const struct cay_sandbox_options *options, struct native *native,
-                 struct cay_error *err)
+static int build(const struct cay_sandbox_options *options, const struct parts *parts,
+                 struct native *native, struct cay_error *err)
 {
     struct record *record = &native->record;
     const struct groups_limits limits = {options->memory_bytes, options->pids,
                                          options->cpu_percent};
     struct blueprint blueprint;
     AUTO_FD status = -1;
+
+    record->template_dev = parts->template.dev;
+    record->template_ino = parts->template.ino;
 
     int code = groups_make(record->id, &limits, &record->groups, err);
     if (!code)
@@ -202,9 +233,10 @@ static int build(const struct cay_sandbox_options *options, struct native *nativ
                      CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK | CAY_LAYER_DISK |
                      (options->network == CAY_NETWORK_NONE ? CAY_LAYER_NETWORK : 0u);
     blueprint_init(&blueprint);
-    make_blueprint(options, record, &blueprint);
-    code = filter_build(blueprint.head.own_network, &blueprint.filter,
-                        &blueprint.head.filter_len, err);
+    code = make_blueprint(options, parts, record, &blueprint, err);
+    if (!code)
+        code = filter_build(blueprint.head.own_network, &blueprint.filter,
+                            &blueprint.head.filter_len, err);
     if (!code)
         code = start(&blueprint, native, &status, err);
     blueprint_done(&blueprint);
@@ -213,14 +245,11 @@ static int build(const struct cay_sandbox_options *options, struct native *nativ
     return code;
 }
 
-int native_create(const struct cay_sandbox_options *options, struct native *native,
-                  struct cay_error *err)
+static int create(const struct cay_sandbox_options *options, const struct parts *parts,
+                  struct native *native, struct cay_error *err)
 {
-    struct cay_sandbox_options known = *options;
+    int code = runtime_reserve(&native->record, err);
 
-    int code = complete(&known, err);
-    if (!code)
-        code = runtime_reserve(&native->record, err);
     if (code)
         return code;
     /* Until it lives, or is gone again, so that nobody collects what is being made. */
@@ -229,13 +258,65 @@ int native_create(const struct cay_sandbox_options *options, struct native *nati
         code = cay_fail(err, CAY_E_BUSY, 0, op, native->record.id,
                         "somebody else holds the new sandbox's directory", "try again");
     if (!code)
-        code = build(&known, native, err);
-    if (!code && known.require & ~native->record.layers)
+        code = build(options, parts, native, err);
+    if (!code && options->require & ~native->record.layers)
         code = cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "require",
                         "this host cannot enforce a layer that is required",
                         "missing: 0x%x of enum cay_layer",
-                        known.require & ~native->record.layers);
+                        options->require & ~native->record.layers);
     if (code)
         native_remove(&native->record, native->pidfd);
+    return code;
+}
+
+static bool sets(char *const *env, const char *assignment)
+{
+    size_t len = strcspn(assignment, "=") + 1;
+
+    for (; *env; env++)
+        if (strncmp(*env, assignment, len) == 0)
+            return true;
+    return false;
+}
+
+/* What an image sets, unless the caller sets it differently. */
+static int add_env(struct native *native, char *const *env, struct cay_error *err)
+{
+    size_t own = 0, more = 0;
+
+    while (native->env[own])
+        own++;
+    while (env && env[more])
+        more++;
+    char **both = reallocarray(native->env, own + more + 1, sizeof *both);
+    if (!both)
+        return cay_fail_memory(err, op);
+    native->env = both;
+    for (size_t i = 0; i < more; i++) {
+        if (sets(both, env[i]))
+            continue;
+        both[own] = strdup(env[i]);
+        if (!both[own])
+            return cay_fail_memory(err, op);
+        both[++own] = NULL;
+    }
+    return CAY_OK;
+}
+
+int native_create(const struct cay_sandbox_options *options, struct native *native,
+                  struct cay_error *err)
+{
+    struct cay_sandbox_options known = *options;
+    struct parts parts;
+
+    int code = complete(&known, err);
+    if (code)
+        return code;
+    code = open_parts(&known, &parts, err);
+    if (!code)
+        code = add_env(native, parts.template.info.env, err);
+    if (!code)
+        code = create(&known, &parts, native, err);
+    close_parts(&parts);
     return code;
 }

@@ -19,6 +19,7 @@ struct record {
     pid_t init;          /* 0 until it runs */
     uint64_t init_start; /* its start time in clock ticks: tells a reused pid apart */
     unsigned layers;
+    uint64_t template_dev, template_ino; /* of its root; 0 for the host's */
     struct groups groups;
 };
 

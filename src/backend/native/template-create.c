@@ -10,6 +10,7 @@
 
 #include "backend/native/state.h"
 #include "backend/native/template.h"
+#include "backend/native/users.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
@@ -88,7 +89,7 @@ static int finish(struct template_making *making, int store, const char *draft,
     const char *name = making->options->name;
     struct timespec now;
 
-    int code = template_add_user(making->root, 0, err);
+    int code = users_add(making->root, err);
     if (code)
         return code;
     clock_gettime(CLOCK_REALTIME, &now);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/native/runtime.h"
 #include "backend/native/state.h"
 #include "backend/native/template.h"
 #include "base/auto.h"
@@ -181,6 +182,43 @@ int cay_template_list(struct cay_template_info **ret_infos, size_t *ret_count,
     return infos ? CAY_OK : cay_fail_memory(err, "template.list");
 }
 
+struct question {
+    dev_t dev;
+    ino_t ino;
+    char id[CAY_ID_MAX]; /* the answer, or "" */
+};
+
+static void ask(const char *id, void *cookie)
+{
+    struct question *question = cookie;
+    struct record record;
+
+    if (runtime_load(id, &record, NULL) == CAY_OK &&
+        record.template_dev == question->dev && record.template_ino == question->ino &&
+        runtime_start_time(record.init) == record.init_start)
+        memcpy(question->id, record.id, sizeof question->id);
+}
+
+/* Whoever makes a sandbox holds the lock of its template until it has a record. */
+static int check_unused(int dir, const char *who, const char *name, struct cay_error *err)
+{
+    struct question question = {0};
+    struct stat st;
+
+    if (flock(dir, LOCK_EX | LOCK_NB) != 0)
+        return cay_fail(err, CAY_E_BUSY, 0, who, name,
+                        "a sandbox is just being made from this template", "try again");
+    if (fstatat(dir, "root", &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return CAY_OK;
+    question.dev = st.st_dev;
+    question.ino = st.st_ino;
+    (void)runtime_visit(ask, &question, NULL);
+    if (!question.id[0])
+        return CAY_OK;
+    return cay_fail(err, CAY_E_BUSY, 0, who, name, "a sandbox uses this template",
+                    "remove that first: %s", question.id);
+}
+
 int cay_template_remove(const char *name, struct cay_error *err)
 {
     static const char who[] = "template.remove";
@@ -195,9 +233,9 @@ int cay_template_remove(const char *name, struct cay_error *err)
     AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (dir < 0)
         return fail_unknown(store, who, name, err);
-    if (flock(dir, LOCK_EX | LOCK_NB) != 0)
-        return cay_fail(err, CAY_E_BUSY, 0, who, name,
-                        "a sandbox is just being made from this template", "try again");
+    code = check_unused(dir, who, name, err);
+    if (code)
+        return code;
     AUTO_FD draft = state_draft(store, ".old-", grave, err);
     if (draft < 0)
         return draft;

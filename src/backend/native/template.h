@@ -74,10 +74,6 @@ int template_from_tar(struct template_making *making, struct cay_error *err);
 int template_from_image(struct template_making *making, struct cay_error *err);
 int template_from_debootstrap(struct template_making *making, struct cay_error *err);
 
-/* Makes sure that a root has the user `user` (1000, /home/user) and says who root is.
- * `root` is used as it is, `id_base` is added to every owner. */
-int template_add_user(int root, uint32_t id_base, struct cay_error *err);
-
 /* Unpacks the archive behind `fd` below `root`. */
 enum template_unpack_mode {
     TEMPLATE_WHOLE = 1,     /* all there is */

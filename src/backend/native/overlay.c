@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Made from outside, by host root: an overlay made within the sandbox's user namespace
+ * could not keep its notes about removed directories, and dpkg would fail on it.
+ *
+ * The template, and a disk that persists, have the owners that they have inside; the
+ * overlay is given idmapped mounts of them, so that a template serves any number of
+ * sandboxes and a disk comes back under any range of ids.  What an overlay can be told by
+ * files in it (redirects, metadata of others) is switched off. */
+#include "backend/native/overlay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "init/build.h"
+#include "sys/idmap.h"
+#include "sys/path.h"
+
+#ifndef FSCONFIG_SET_FD
+#define FSCONFIG_SET_FD 5
+#endif
+
+static bool set(int context, const char *name, const char *value)
+{
+    return syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, name, value, 0) == 0;
+}
+
+static bool set_fd(int context, const char *name, int fd)
+{
+    return syscall(SYS_fsconfig, context, FSCONFIG_SET_FD, name, NULL, fd) == 0;
+}
+
+static int make_directory(int top, const char *name, uint32_t owner)
+{
+    if (mkdirat(top, name, 0755) != 0)
+        return errno == EEXIST ? 0 : -errno;
+    /* The umask is not ours to change. */
+    return fchmodat(top, name, 0755, 0) == 0 &&
+                   fchownat(top, name, owner, owner, AT_SYMLINK_NOFOLLOW) == 0
+               ? 0
+               : -errno;
+}
+
+/* Memory of a fixed size, so that the disk limit is real. */
+static int open_memory(uint64_t size)
+{
+    const struct plan_step step = {.kind = PLAN_TREE, .mode = 0700, .number = size};
+
+    return build_tree(&step, 0, 0);
+}
+
+static int create(const struct overlay *overlay, int lower, int upper, int work)
+{
+    AUTO_FD context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
+
+    (void)overlay;
+    if (context < 0 || !set_fd(context, "lowerdir+", lower) ||
+        !set_fd(context, "upperdir", upper) || !set_fd(context, "workdir", work) ||
+        !set(context, "redirect_dir", "nofollow") || !set(context, "metacopy", "off") ||
+        !set(context, "index", "off") || !set(context, "xino", "off") ||
+        syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) != 0)
+        return -errno;
+    int fd = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC,
+                          MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    return fd < 0 ? -errno : fd;
+}
+
+int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base)
+{
+    const uint64_t plain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    AUTO_FD lower = idmap_mount(overlay->lower, map, plain | MOUNT_ATTR_RDONLY);
+
+    if (lower < 0)
+        return lower;
+    AUTO_FD top = overlay->disk < 0 ? open_memory(overlay->size)
+                                    : idmap_mount(overlay->disk, map, plain);
+    if (top < 0)
+        return top;
+    int error = overlay->disk < 0 ? make_directory(top, "upper", id_base) : 0;
+    if (!error && overlay->disk < 0)
+        error = make_directory(top, "work", id_base);
+    if (error)
+        return error;
+    AUTO_FD upper = path_open(top, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    AUTO_FD work = path_open(top, "work", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    if (upper < 0 || work < 0)
+        return upper < 0 ? upper : work;
+    return create(overlay, lower, upper, work);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_OVERLAY_H
+#define NATIVE_OVERLAY_H
+
+#include <stdint.h>
+
+/* A writable root over a template that stays as it is. */
+struct overlay {
+    int lower;     /* the template's root */
+    int disk;      /* a directory for "upper" and "work" that persist, or -1: memory */
+    uint64_t size; /* of the memory, in bytes */
+};
+
+/* A detached mount with the owners of `map`, the user namespace of the sandbox whose root
+ * is `id_base` outside; or a negative errno.  -EOPNOTSUPP: the file system of the
+ * template, or of the disk, cannot show other owners. */
+int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base);
+
+#endif
