@@ -116,10 +116,12 @@ static void attach_root(int fd)
 
 static void attach(int fd, const char *path, unsigned flags)
 {
-    AUTO_FD target = flags & (PLAN_ON_DIRECTORY | PLAN_ON_FILE)
-                         ? place_target(path, flags & PLAN_ON_DIRECTORY)
-                         : place_open(path);
+    bool is_chosen = flags & (PLAN_ON_DIRECTORY | PLAN_ON_FILE);
+    AUTO_FD target =
+        is_chosen ? place_target(path, flags & PLAN_ON_DIRECTORY) : place_open(path);
 
+    if (target < 0 && is_chosen)
+        report_place(-target, path);
     if (target < 0)
         report_failure(-target, "init.mount", path);
     if (syscall(SYS_move_mount, fd, "", target, "",
