@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,14 +34,14 @@ static void keep(void *cookie)
     _exit(0);
 }
 
-static int write_map(pid_t pid, const char *name, uint32_t from, uint32_t to)
+static int write_map(pid_t pid, const char *name, const char *map)
 {
-    char path[64], text[64];
-    int len = snprintf(text, sizeof text, "%u %u 1\n", from, to);
+    char path[64];
+    ssize_t len = (ssize_t)strlen(map);
 
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
     AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
-    return fd >= 0 && write(fd, text, (size_t)len) == len ? 0 : -errno;
+    return fd >= 0 && write(fd, map, (size_t)len) == len ? 0 : -errno;
 }
 
 int idmap_of_process(pid_t pid)
@@ -52,7 +53,7 @@ int idmap_of_process(pid_t pid)
     return fd < 0 ? -errno : fd;
 }
 
-int idmap_open(uint32_t uid, uint32_t gid, uint32_t to)
+int idmap_open(const char *uids, const char *gids)
 {
     struct keeper keeper;
     sigset_t all, before;
@@ -74,9 +75,9 @@ int idmap_open(uint32_t uid, uint32_t gid, uint32_t to)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pid < 0)
         return (int)pid;
-    int result = write_map((pid_t)pid, "uid_map", uid, to);
+    int result = write_map((pid_t)pid, "uid_map", uids);
     if (!result)
-        result = write_map((pid_t)pid, "gid_map", gid, to);
+        result = write_map((pid_t)pid, "gid_map", gids);
     if (!result)
         result = idmap_of_process((pid_t)pid);
     (void)close(TAKE_FD(release));

@@ -7,9 +7,10 @@
 
 /* Mounts whose files have other owners than on the disk. */
 
-/* A user namespace in which `uid` and `gid` on the disk, and no others, are `to` outside;
- * a descriptor, or a negative errno.  Needs root. */
-int idmap_open(uint32_t uid, uint32_t gid, uint32_t to);
+/* A user namespace with those maps, as the kernel wants them written: the first number of
+ * a line is an id on the disk, the second the one it is shown as.  A descriptor, or a
+ * negative errno.  Needs root. */
+int idmap_open(const char *uids, const char *gids);
 
 /* The user namespace of a process. */
 int idmap_of_process(pid_t pid);

@@ -79,7 +79,7 @@ TEST(what_is_written_has_a_limit)
     ASSERT_HAS(result.out, "No space left");
     run(sandbox, "i=0; while echo x > /tmp/f$i; do i=$((i+1)); "
                  "[ $i -lt 20000 ] || break; done; echo $i");
-    ASSERT(atoi(result.out) < 20000);
+    ASSERT(strtol(result.out, NULL, 10) < 20000);
 }
 
 TEST(an_image_sets_the_environment)

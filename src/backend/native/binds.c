@@ -212,8 +212,11 @@ void binds_done(struct binds *binds)
 
 int bind_mount(const struct bind *bind, uint32_t id_base)
 {
-    AUTO_FD map = idmap_open(bind->uid, bind->gid, id_base + USER);
+    char uids[64], gids[64];
 
+    snprintf(uids, sizeof uids, "%u %u 1\n", bind->uid, id_base + USER);
+    snprintf(gids, sizeof gids, "%u %u 1\n", bind->gid, id_base + USER);
+    AUTO_FD map = idmap_open(uids, gids);
     if (map < 0)
         return map;
     return idmap_mount(bind->fd, map,

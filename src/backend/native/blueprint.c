@@ -20,6 +20,7 @@ void blueprint_init(struct blueprint *ret_blueprint)
     ret_blueprint->step_count = 0;
     ret_blueprint->overflow = false;
     ret_blueprint->binds = NULL;
+    ret_blueprint->keeps_root = false;
     ret_blueprint->overlay = (struct overlay){.lower = -1, .disk = -1};
     buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
     buf_append(&ret_blueprint->bytes, "", 1); /* offset 0 is "" */

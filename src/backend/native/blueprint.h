@@ -21,6 +21,7 @@ struct blueprint {
     bool overflow;
     const struct binds *binds; /* BIND steps with a number N are of its N-th, from 1 */
     struct overlay overlay;    /* of a ROOT step; the descriptors are the caller's */
+    bool keeps_root;           /* what is in it is not made again */
 };
 
 void blueprint_init(struct blueprint *ret_blueprint);
@@ -49,7 +50,7 @@ void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char
 const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset);
 
 /* The template "host": this machine's programs, read-only, and a fresh everything else
- * of at most `disk_bytes`. */
+ * of at most `disk_bytes`, or on the overlay's disk if it has one. */
 void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes);
 
 /* Any other template, with a writable root of at most `disk_bytes` over it. */

@@ -4,10 +4,10 @@
  * namespaces while we make its file systems and put it under its limits.
  *
  *   we                                   cay-init
- *   record, uid range, cgroups
- *   plan (memfd), control socket
+ *   record, uid range, cgroup2
  *   clone3, execve                  ->   namespaces, loopback
- *   uid and gid maps, v1 limits
+ *   uid and gid maps, limits
+ *   plan (memfd), control socket
  *   tmpfs, /dev, binds by descriptor
  *   go, with the descriptors        ->   root, /proc, masks, privileges, landlock,
  * seccomp record                          <-   ready
@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,6 +25,7 @@
 #include "backend/native/filter.h"
 #include "backend/native/launch.h"
 #include "backend/native/native.h"
+#include "backend/native/parts.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -51,32 +51,6 @@ static int open_control(const struct record *record, struct cay_error *err)
     return TAKE_FD(fd);
 }
 
-/* What a sandbox is made from, besides its options. */
-struct parts {
-    struct template template; /* its root is -1 for "host" */
-    struct binds binds;
-};
-
-static int open_parts(const struct cay_sandbox_options *options, struct parts *parts,
-                      struct cay_error *err)
-{
-    const char *name = options->template_name;
-
-    *parts = (struct parts){.template = TEMPLATE_NONE};
-    int code = CAY_OK;
-    if (name && strcmp(name, "host") != 0)
-        code = template_open(name, &parts->template, err);
-    if (!code)
-        code = binds_open(options, &parts->binds, err);
-    return code;
-}
-
-static void close_parts(struct parts *parts)
-{
-    binds_done(&parts->binds);
-    template_done(&parts->template);
-}
-
 static int make_blueprint(const struct cay_sandbox_options *options,
                           const struct parts *parts, const struct record *record,
                           struct blueprint *blueprint, struct cay_error *err)
@@ -90,120 +64,154 @@ static int make_blueprint(const struct cay_sandbox_options *options,
     head->ephemeral = options->ephemeral;
     head->prepared = 1;
     head->max_files = MAX_FILES;
-    int code = CAY_OK;
-    if (parts->template.root < 0)
-        blueprint_host(blueprint, options->disk_bytes);
-    else
-        code = blueprint_template(blueprint, &parts->template, options->disk_bytes, err);
-    blueprint_binds(blueprint, &parts->binds);
-    return code;
+    return parts_draw(parts, options, blueprint, err);
 }
+
+/* What cay-init is given, beside the mounts. */
+struct gifts {
+    int plan, listen, cgroup;
+    int tasks[GROUPS_V1];
+};
 
 /* PID 1 makes a leaf below "work" for each command and clones into it.  For that the
  * kernel wants it to own cgroup.procs there and in the common ancestor, and it must own
  * "work" to make directories in it: these and no more, so that the limits stay the
  * host's.  PID 1 is not in "work" itself, which is what a pause freezes. */
-static int open_groups(const struct record *record, struct launch *launch,
+static int open_groups(const struct record *record, struct gifts *gifts,
                        struct cay_error *err)
 {
     static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs"};
 
-    launch->cgroup = open(record->groups.unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (launch->cgroup < 0 || mkdirat(launch->cgroup, "init", 0755) != 0 ||
-        mkdirat(launch->cgroup, "work", 0755) != 0)
-        return cay_fail_errno(err, errno, op, "cgroup");
-    launch->leaf = openat(launch->cgroup, "init", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (launch->leaf < 0)
+    gifts->cgroup = open(record->groups.unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (gifts->cgroup < 0 || mkdirat(gifts->cgroup, "work", 0755) != 0)
         return cay_fail_errno(err, errno, op, "cgroup");
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
-        if (fchownat(launch->cgroup, given[i], record->id_base, record->id_base,
+        if (fchownat(gifts->cgroup, given[i], record->id_base, record->id_base,
                      AT_SYMLINK_NOFOLLOW) != 0)
             return cay_fail_errno(err, errno, op, "cgroup");
-    return CAY_OK;
+    return groups_open_tasks(&record->groups, gifts->tasks, err);
 }
 
-static int gather(struct blueprint *blueprint, const struct record *record,
-                  struct launch *launch, int *ret_status, struct cay_error *err)
+static int open_plan(const struct cay_sandbox_options *options, const struct parts *parts,
+                     struct record *record, struct blueprint *blueprint,
+                     struct gifts *gifts, struct cay_error *err)
 {
-    int ends[2];
-
-    int code = open_groups(record, launch, err);
+    int code = make_blueprint(options, parts, record, blueprint, err);
     if (!code)
-        code = blueprint_seal(blueprint, &launch->plan, err);
+        code = filter_build(blueprint->head.own_network, &blueprint->filter,
+                            &blueprint->head.filter_len, err);
+    if (!code)
+        code = blueprint_seal(blueprint, &gifts->plan, err);
     if (code)
         return code;
-    launch->listen = open_control(record, err);
-    if (launch->listen < 0)
-        return launch->listen;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return cay_fail_errno(err, errno, op, "socket");
-    *ret_status = ends[0];
-    launch->status = ends[1];
-    return CAY_OK;
+    gifts->listen = open_control(record, err);
+    return gifts->listen < 0 ? gifts->listen : CAY_OK;
 }
 
-static void close_launch(struct launch *launch)
+static void close_all(const int *fds, size_t count)
 {
-    int *const fds[] = {&launch->plan, &launch->status, &launch->listen, &launch->cgroup,
-                        &launch->leaf};
-
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
-        if (*fds[i] >= 0)
-            (void)close(*fds[i]);
-        *fds[i] = -1;
-    }
+    for (size_t i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
 }
 
-/* What cay-init cannot do for itself. */
-static int furnish(const struct blueprint *blueprint, const struct record *record,
-                   int status, struct cay_error *err)
+static int hand_over(const struct launch *launch, const struct gifts *gifts,
+                     const int *mounts, size_t mount_count, struct cay_error *err)
 {
-    int fds[PLAN_MOUNTS_MAX];
+    int fds[PLAN_GO_FDS_MAX] = {gifts->plan, gifts->listen, gifts->cgroup};
+    struct plan_go go = {
+        .version = PLAN_VERSION, .cgroup = 1, .mounts = (uint32_t)mount_count};
+    size_t count = 3;
+
+    for (size_t i = 0; i < GROUPS_V1 && gifts->tasks[i] >= 0; i++, go.tasks++)
+        fds[count++] = gifts->tasks[i];
+    memcpy(fds + count, mounts, mount_count * sizeof *mounts);
+    return launch_go(launch, &go, fds, count + mount_count, err);
+}
+
+static int meet(const struct record *record, struct launch *launch, struct cay_error *err)
+{
+    int code = launch_meet(launch, err);
+
+    return code ? code : launch_map(launch->pid, record->id_base, RUNTIME_IDS, err);
+}
+
+/* Roots that show other owners than they have need the sandbox's own map for it. */
+static int furnish_mounts(const struct blueprint *blueprint, const struct record *record,
+                          struct launch *launch, int mounts[PLAN_MOUNTS_MAX],
+                          size_t *ret_count, struct cay_error *err)
+{
+    bool first = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0;
+    int code = first ? meet(record, launch, err) : CAY_OK;
+
+    if (!code)
+        code = prepare_mounts(blueprint, launch->pid, record->id_base, mounts, ret_count,
+                              err);
+    return code || first ? code : meet(record, launch, err);
+}
+
+/* All that happens while cay-init makes its namespaces. */
+static int furnish(const struct cay_sandbox_options *options, const struct parts *parts,
+                   struct record *record, struct launch *launch, struct cay_error *err)
+{
+    const struct groups_limits limits = {options->memory_bytes, options->pids,
+                                         options->cpu_percent};
+    struct gifts gifts = {-1, -1, -1, {-1, -1, -1}};
+    struct blueprint blueprint;
+    int mounts[PLAN_MOUNTS_MAX];
     size_t count = 0;
 
-    int code = launch_map(record->init, record->id_base, RUNTIME_IDS, err);
+    blueprint_init(&blueprint);
+    int code = groups_limit(&record->groups, &limits, err);
     if (!code)
-        code = groups_join(&record->groups, record->init, err);
+        code = open_groups(record, &gifts, err);
     if (!code)
-        code = prepare_mounts(blueprint, record->init, record->id_base, fds, &count, err);
+        code = open_plan(options, parts, record, &blueprint, &gifts, err);
     if (!code)
-        code = launch_go(status, fds, count, err);
-    for (size_t i = 0; i < count; i++)
-        (void)close(fds[i]);
+        code = furnish_mounts(&blueprint, record, launch, mounts, &count, err);
+    if (!code)
+        code = hand_over(launch, &gifts, mounts, count, err);
+    close_all(mounts, count);
+    close_all((const int[]){gifts.plan, gifts.listen, gifts.cgroup}, 3);
+    close_all(gifts.tasks, GROUPS_V1);
+    blueprint_done(&blueprint);
     return code;
 }
 
-static int start(struct blueprint *blueprint, struct native *native, int *ret_status,
-                 struct cay_error *err)
+/* It lives, but only if nothing of this fails. */
+static int raise_it(const struct cay_sandbox_options *options, const struct parts *parts,
+                    struct record *record, struct launch *launch, struct cay_error *err)
 {
-    struct launch launch = {-1, -1, -1, -1, -1};
-    struct record *record = &native->record;
-
-    int code = gather(blueprint, record, &launch, ret_status, err);
+    int code = furnish(options, parts, record, launch, err);
+    record->init = launch->pid;
+    record->init_start = runtime_start_time(launch->pid);
+    record->layers = record->groups.layers | CAY_LAYER_USER | CAY_LAYER_PID |
+                     CAY_LAYER_MOUNT | CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_CGROUP |
+                     CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK |
+                     (options->storage == CAY_STORAGE_MEMORY ? CAY_LAYER_DISK : 0u) |
+                     (options->network == CAY_NETWORK_NONE ? CAY_LAYER_NETWORK : 0u);
     if (!code)
-        code = launch_init(&launch, &record->init, &native->pidfd, err);
-    close_launch(&launch); /* our copy of its end of the socket too */
-    if (!code)
-        code = furnish(blueprint, record, *ret_status, err);
-    if (!code)
-        code = launch_wait(*ret_status, err);
-    if (code)
-        return code;
-    record->init_start = runtime_start_time(record->init);
-    return runtime_save(record, err);
+        code = runtime_save(record, err);
+    return code ? code : launch_wait(launch, err);
 }
 
-/* Fills in the defaults and refuses what cannot be. */
-static int complete(struct cay_sandbox_options *options, struct cay_error *err)
+/* A disk has no limit that could be kept: this kernel has no quota for it. */
+static int complete_disk(struct cay_sandbox_options *options, struct cay_error *err)
 {
-    if (!options->memory_bytes)
-        options->memory_bytes = CAY_MEMORY_DEFAULT;
+    if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
+                        "nothing keeps a sandbox on disk to a size",
+                        "leave the size out, or keep the sandbox in memory");
+    if (options->storage == CAY_STORAGE_DISK)
+        return CAY_OK;
+    if (options->storage != CAY_STORAGE_MEMORY)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "storage",
+                        "there is no such kind of storage",
+                        "use one of enum cay_storage");
     if (!options->disk_bytes)
         options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
                                   ? options->memory_bytes
                                   : CAY_DISK_DEFAULT;
-    if (!options->pids)
-        options->pids = CAY_PIDS_DEFAULT;
     if (options->disk_bytes > options->memory_bytes)
         return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
                         "the disk lies in memory and is larger than the memory limit",
@@ -211,100 +219,88 @@ static int complete(struct cay_sandbox_options *options, struct cay_error *err)
     return CAY_OK;
 }
 
+/* Fills in the defaults and refuses what cannot be. */
+static int complete(struct cay_sandbox_options *options, struct cay_error *err)
+{
+    if (!options->memory_bytes)
+        options->memory_bytes = CAY_MEMORY_DEFAULT;
+    if (!options->pids)
+        options->pids = CAY_PIDS_DEFAULT;
+    return complete_disk(options, err);
+}
+
 static int build(const struct cay_sandbox_options *options, const struct parts *parts,
                  struct native *native, struct cay_error *err)
 {
-    struct record *record = &native->record;
     const struct groups_limits limits = {options->memory_bytes, options->pids,
                                          options->cpu_percent};
-    struct blueprint blueprint;
-    AUTO_FD status = -1;
+    struct record *record = &native->record;
+    struct launch launch;
+    AUTO_FD leaf = -1;
 
+    record->storage = options->storage;
     record->template_dev = parts->template.dev;
     record->template_ino = parts->template.ino;
-
-    int code = groups_make(record->id, &limits, &record->groups, err);
+    int code = groups_name(record->id, &limits, &record->groups, err);
     if (!code)
         code = runtime_save(record, err);
+    if (!code)
+        code = groups_begin(&record->groups, &leaf, err);
+    if (!code)
+        code = launch_begin(leaf, options->network == CAY_NETWORK_NONE, &launch, err);
     if (code)
         return code;
-    record->layers = record->groups.layers | CAY_LAYER_USER | CAY_LAYER_PID |
-                     CAY_LAYER_MOUNT | CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_CGROUP |
-                     CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK | CAY_LAYER_DISK |
-                     (options->network == CAY_NETWORK_NONE ? CAY_LAYER_NETWORK : 0u);
-    blueprint_init(&blueprint);
-    code = make_blueprint(options, parts, record, &blueprint, err);
-    if (!code)
-        code = filter_build(blueprint.head.own_network, &blueprint.filter,
-                            &blueprint.head.filter_len, err);
-    if (!code)
-        code = start(&blueprint, native, &status, err);
-    blueprint_done(&blueprint);
+    AUTO_FD status = launch.status;
+    code = raise_it(options, parts, record, &launch, err);
+    launch_done(&launch, code == CAY_OK);
+    native->pidfd = launch.pidfd;
     if (!code && options->ephemeral)
         native->leash = TAKE_FD(status);
     return code;
 }
 
-static int create(const struct cay_sandbox_options *options, const struct parts *parts,
+static int check_layers(const struct cay_sandbox_options *options,
+                        const struct record *record, struct cay_error *err)
+{
+    unsigned missing = options->require & ~record->layers;
+
+    return missing ? cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "require",
+                              "this host cannot enforce a layer that is required",
+                              "missing: 0x%x of enum cay_layer", missing)
+                   : CAY_OK;
+}
+
+static int create(const struct cay_sandbox_options *options, struct parts *parts,
                   struct native *native, struct cay_error *err)
 {
-    int code = runtime_reserve(&native->record, err);
+    struct record *record = &native->record;
+    bool is_new_disk = options->storage == CAY_STORAGE_DISK && !parts->is_start;
 
-    if (code)
-        return code;
     /* Until it lives, or is gone again, so that nobody collects what is being made. */
-    AUTO_FD lock = runtime_lock(native->record.id);
+    AUTO_FD lock = runtime_lock(record->id);
+    int code = CAY_OK;
     if (lock < 0)
-        code = cay_fail(err, CAY_E_BUSY, 0, op, native->record.id,
+        code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,
                         "somebody else holds the new sandbox's directory", "try again");
+    if (!code && is_new_disk)
+        code = storage_make(record->id, &parts->storage, err);
     if (!code)
         code = build(options, parts, native, err);
-    if (!code && options->require & ~native->record.layers)
-        code = cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "require",
-                        "this host cannot enforce a layer that is required",
-                        "missing: 0x%x of enum cay_layer",
-                        options->require & ~native->record.layers);
+    if (!code)
+        code = check_layers(options, record, err);
+    if (!code && is_new_disk)
+        code = storage_save(&parts->storage, options, &parts->binds, err);
     if (code)
-        native_remove(&native->record, native->pidfd);
+        native_remove(record, native->pidfd);
+    if (code && is_new_disk) {
+        storage_done(&parts->storage);
+        (void)storage_remove(record->id, NULL);
+    }
     return code;
 }
 
-static bool sets(char *const *env, const char *assignment)
-{
-    size_t len = strcspn(assignment, "=") + 1;
-
-    for (; *env; env++)
-        if (strncmp(*env, assignment, len) == 0)
-            return true;
-    return false;
-}
-
-/* What an image sets, unless the caller sets it differently. */
-static int add_env(struct native *native, char *const *env, struct cay_error *err)
-{
-    size_t own = 0, more = 0;
-
-    while (native->env[own])
-        own++;
-    while (env && env[more])
-        more++;
-    char **both = reallocarray(native->env, own + more + 1, sizeof *both);
-    if (!both)
-        return cay_fail_memory(err, op);
-    native->env = both;
-    for (size_t i = 0; i < more; i++) {
-        if (sets(both, env[i]))
-            continue;
-        both[own] = strdup(env[i]);
-        if (!both[own])
-            return cay_fail_memory(err, op);
-        both[++own] = NULL;
-    }
-    return CAY_OK;
-}
-
-int native_create(const struct cay_sandbox_options *options, struct native *native,
-                  struct cay_error *err)
+static int raise_from(const struct cay_sandbox_options *options, const char *start,
+                      struct native *native, struct cay_error *err)
 {
     struct cay_sandbox_options known = *options;
     struct parts parts;
@@ -312,11 +308,31 @@ int native_create(const struct cay_sandbox_options *options, struct native *nati
     int code = complete(&known, err);
     if (code)
         return code;
-    code = open_parts(&known, &parts, err);
+    code = parts_open(&known, start, &parts, err);
     if (!code)
-        code = add_env(native, parts.template.info.env, err);
+        code = parts_env(&parts, known.env, &native->env, err);
+    if (!code)
+        code = runtime_reserve(start, &native->record, err);
     if (!code)
         code = create(&known, &parts, native, err);
-    close_parts(&parts);
+    parts_close(&parts);
+    return code;
+}
+
+int native_create(const struct cay_sandbox_options *options, struct native *native,
+                  struct cay_error *err)
+{
+    return raise_from(options, NULL, native, err);
+}
+
+int native_start(const char *id, struct native *native, struct cay_error *err)
+{
+    struct storage_saved saved;
+
+    int code = storage_load(id, &saved, err);
+    if (code)
+        return code;
+    code = raise_from(&saved.options, id, native, err);
+    storage_saved_done(&saved);
     return code;
 }

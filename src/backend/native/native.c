@@ -11,11 +11,29 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "backend/native/storage.h"
+#include "backend/native/template.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
 
 enum { KILL_MS = 10000 };
+
+/* All but the record: of a sandbox that has ended, or of a handle that goes. */
+static void let_go(struct native *native)
+{
+    int *const fds[] = {&native->pidfd, &native->leash, &native->socket};
+
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        if (*fds[i] >= 0)
+            (void)close(*fds[i]);
+        *fds[i] = -1;
+    }
+    for (char **env = native->env; env && *env; env++)
+        free(*env);
+    free(native->env);
+    native->env = NULL;
+}
 
 static void native_free(void *cookie)
 {
@@ -23,13 +41,7 @@ static void native_free(void *cookie)
 
     if (!native)
         return;
-    const int fds[] = {native->pidfd, native->leash, native->socket};
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
-    for (char **env = native->env; env && *env; env++)
-        free(*env);
-    free(native->env);
+    let_go(native);
     free(native);
 }
 
@@ -49,23 +61,6 @@ static struct native *native_new(void)
     return native;
 }
 
-static int copy_env(struct native *native, const char *const *env, struct cay_error *err)
-{
-    size_t count = 0;
-
-    while (env && env[count])
-        count++;
-    native->env = calloc(count + 1, sizeof *native->env);
-    if (!native->env)
-        return cay_fail_memory(err, "sandbox.create");
-    for (size_t i = 0; i < count; i++) {
-        native->env[i] = strdup(env[i]);
-        if (!native->env[i])
-            return cay_fail_memory(err, "sandbox.create");
-    }
-    return CAY_OK;
-}
-
 static int create(const struct cay_sandbox_options *options, void **ret_cookie,
                   struct cay_error *err)
 {
@@ -76,12 +71,28 @@ static int create(const struct cay_sandbox_options *options, void **ret_cookie,
         return cay_fail_memory(err, "sandbox.create");
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
     if (!code)
-        code = copy_env(native, known.env, err);
-    if (!code)
         code = native_create(&known, native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
+}
+
+static int find(const char *id, struct record *ret_record, struct cay_error *err)
+{
+    struct storage_saved saved;
+
+    if (runtime_load(id, ret_record, NULL) != CAY_E_NOT_FOUND ||
+        storage_load(id, &saved, NULL) != CAY_OK)
+        return runtime_load(id, ret_record, err);
+    storage_saved_done(&saved);
+    *ret_record = (struct record){.storage = CAY_STORAGE_DISK};
+    memcpy(ret_record->id, id, strlen(id) + 1);
+    return CAY_OK;
+}
+
+static bool is_alive(const struct record *record)
+{
+    return record->init > 0 && runtime_start_time(record->init) == record->init_start;
 }
 
 static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
@@ -90,14 +101,29 @@ static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
 
     if (!native)
         return cay_fail_memory(err, "sandbox.open");
-    int code = copy_env(native, NULL, err);
-    if (!code)
-        code = runtime_load(id, &native->record, err);
-    if (!code)
+    int code = find(id, &native->record, err);
+    if (!code &&
+        (native->record.storage != CAY_STORAGE_DISK || is_alive(&native->record)))
         code = native_connect(native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
+}
+
+/* Somebody else may have started it again meanwhile. */
+static int check_started(struct native *native, struct cay_error *err)
+{
+    struct record now;
+
+    if (native->record.storage != CAY_STORAGE_DISK || is_alive(&native->record))
+        return CAY_OK;
+    if (runtime_load(native->record.id, &now, NULL) == CAY_OK && is_alive(&now)) {
+        let_go(native);
+        native->record = now;
+        return CAY_OK;
+    }
+    return cay_fail(err, CAY_E_BUSY, 0, "sandbox.connect", native->record.id,
+                    "the sandbox is stopped", "start it first");
 }
 
 int native_connect(struct native *native, struct cay_error *err)
@@ -107,7 +133,9 @@ int native_connect(struct native *native, struct cay_error *err)
 
     if (native->socket >= 0)
         return CAY_OK;
-    int code = runtime_socket(&native->record, path, err);
+    int code = check_started(native, err);
+    if (!code)
+        code = runtime_socket(&native->record, path, err);
     if (code)
         return code;
     if (strlen(path) >= sizeof address.sun_path)
@@ -149,23 +177,13 @@ void native_remove(const struct record *record, int pidfd)
     runtime_release(record);
 }
 
-static int kill_it(void *cookie, struct cay_error *err)
-{
-    const struct native *native = cookie;
-
-    (void)err;
-    native_remove(&native->record, native->pidfd);
-    return CAY_OK;
-}
-
 static void collect_one(const char *id, void *cookie)
 {
     struct record record;
     size_t *count = cookie;
     AUTO_FD lock = runtime_lock(id);
 
-    if (lock < 0 || runtime_load(id, &record, NULL) != CAY_OK ||
-        (record.init > 0 && runtime_start_time(record.init) == record.init_start))
+    if (lock < 0 || runtime_load(id, &record, NULL) != CAY_OK || is_alive(&record))
         return;
     native_remove(&record, -1);
     ++*count;
@@ -174,7 +192,60 @@ static void collect_one(const char *id, void *cookie)
 int native_collect(size_t *ret_count, struct cay_error *err)
 {
     *ret_count = 0;
-    return runtime_visit(collect_one, ret_count, err);
+    int code = runtime_visit(collect_one, ret_count, err);
+    *ret_count += storage_sweep() + template_sweep();
+    return code;
+}
+
+static int kill_it(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+    size_t ended = 0;
+
+    (void)err;
+    if (check_started(native, NULL) == CAY_OK)
+        native_remove(&native->record, native->pidfd);
+    else
+        collect_one(native->record.id, &ended); /* it may have ended by itself */
+    if (native->record.storage == CAY_STORAGE_DISK) {
+        let_go(native);
+        native->record.init = 0;
+    }
+    return CAY_OK;
+}
+
+static int remove_it(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+    int code = kill_it(cookie, err);
+
+    if (!code && native->record.storage == CAY_STORAGE_DISK)
+        code = storage_remove(native->record.id, err);
+    return code;
+}
+
+static int start_it(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+    size_t ended = 0;
+    char id[CAY_ID_MAX];
+
+    if (native->record.storage != CAY_STORAGE_DISK)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.start", native->record.id,
+                        "a sandbox in memory is gone when it ends",
+                        "make it with storage on disk");
+    if (check_started(native, NULL) == CAY_OK)
+        return CAY_OK;
+    memcpy(id, native->record.id, sizeof id);
+    collect_one(id, &ended); /* it may have ended by itself */
+    let_go(native);
+    int code = native_start(id, native, err);
+    if (code) {
+        let_go(native);
+        native->record = (struct record){.storage = CAY_STORAGE_DISK};
+        memcpy(native->record.id, id, sizeof id);
+    }
+    return code;
 }
 
 const struct backend backend_native = {
@@ -186,6 +257,7 @@ const struct backend backend_native = {
     .layers = layers_of,
     .exec = native_exec,
     .kill = kill_it,
-    .remove = kill_it,
+    .start = start_it,
+    .remove = remove_it,
     .collect = native_collect,
 };

@@ -13,9 +13,12 @@ struct native {
     char **env; /* for every command; NULL-terminated */
 };
 
-/* Makes a sandbox and waits until it is ready: fills in record, pidfd and leash. */
+/* Makes a sandbox and waits until it is ready: fills in record, pidfd, leash and env. */
 int native_create(const struct cay_sandbox_options *options, struct native *native,
                   struct cay_error *err);
+
+/* Brings one on disk back, into an empty handle. */
+int native_start(const char *id, struct native *native, struct cay_error *err);
 
 /* A connection to its init. */
 int native_connect(struct native *native, struct cay_error *err);

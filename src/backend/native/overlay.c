@@ -40,7 +40,7 @@ static bool set_fd(int context, const char *name, int fd)
 static int make_directory(int top, const char *name, uint32_t owner)
 {
     if (mkdirat(top, name, 0755) != 0)
-        return errno == EEXIST ? 0 : -errno;
+        return -errno;
     /* The umask is not ours to change. */
     return fchmodat(top, name, 0755, 0) == 0 &&
                    fchownat(top, name, owner, owner, AT_SYMLINK_NOFOLLOW) == 0
@@ -48,7 +48,7 @@ static int make_directory(int top, const char *name, uint32_t owner)
                : -errno;
 }
 
-/* Memory of a fixed size, so that the disk limit is real. */
+/* Of a fixed size, so that the disk limit is real. */
 static int open_memory(uint64_t size)
 {
     const struct plan_step step = {.kind = PLAN_TREE, .mode = 0700, .number = size};
@@ -56,11 +56,10 @@ static int open_memory(uint64_t size)
     return build_tree(&step, 0, 0);
 }
 
-static int create(const struct overlay *overlay, int lower, int upper, int work)
+static int create(int lower, int upper, int work)
 {
     AUTO_FD context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
 
-    (void)overlay;
     if (context < 0 || !set_fd(context, "lowerdir+", lower) ||
         !set_fd(context, "upperdir", upper) || !set_fd(context, "workdir", work) ||
         !set(context, "redirect_dir", "nofollow") || !set(context, "metacopy", "off") ||
@@ -72,25 +71,52 @@ static int create(const struct overlay *overlay, int lower, int upper, int work)
     return fd < 0 ? -errno : fd;
 }
 
+/* The overlay itself makes files there as host root, who must have a number on the disk
+ * for that: one that nobody inside has. */
+static int open_disk(int disk, uint32_t id_base)
+{
+    char ids[64];
+
+    snprintf(ids, sizeof ids, "0 %u 65536\n65536 0 1\n", id_base);
+    AUTO_FD map = idmap_open(ids, ids);
+    return map < 0 ? map : idmap_mount(disk, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+}
+
+static int open_memory_with(uint64_t size, uint32_t id_base)
+{
+    AUTO_FD top = open_memory(size);
+    int error = top < 0 ? top : make_directory(top, "upper", id_base);
+
+    if (!error)
+        error = make_directory(top, "work", id_base);
+    return error ? error : TAKE_FD(top);
+}
+
+/* No template below: the disk is the root. */
+static int mount_disk(const struct overlay *overlay, int map)
+{
+    AUTO_FD upper =
+        path_open(overlay->disk, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+
+    return upper < 0 ? upper
+                     : idmap_mount(upper, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+}
+
 int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base)
 {
-    const uint64_t plain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-    AUTO_FD lower = idmap_mount(overlay->lower, map, plain | MOUNT_ATTR_RDONLY);
-
+    if (overlay->lower < 0)
+        return mount_disk(overlay, map);
+    AUTO_FD lower = idmap_mount(overlay->lower, map,
+                                MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);
     if (lower < 0)
         return lower;
-    AUTO_FD top = overlay->disk < 0 ? open_memory(overlay->size)
-                                    : idmap_mount(overlay->disk, map, plain);
+    AUTO_FD top = overlay->disk < 0 ? open_memory_with(overlay->size, id_base)
+                                    : open_disk(overlay->disk, id_base);
     if (top < 0)
         return top;
-    int error = overlay->disk < 0 ? make_directory(top, "upper", id_base) : 0;
-    if (!error && overlay->disk < 0)
-        error = make_directory(top, "work", id_base);
-    if (error)
-        return error;
     AUTO_FD upper = path_open(top, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
     AUTO_FD work = path_open(top, "work", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
     if (upper < 0 || work < 0)
         return upper < 0 ? upper : work;
-    return create(overlay, lower, upper, work);
+    return create(lower, upper, work);
 }

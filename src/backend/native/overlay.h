@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-/* A writable root over a template that stays as it is. */
+/* A writable root, over a template that stays as it is or over nothing. */
 struct overlay {
-    int lower;     /* the template's root */
-    int disk;      /* a directory for "upper" and "work" that persist, or -1: memory */
+    int lower;     /* the template's root; -1: there is none, and a disk */
+    int disk;      /* a directory with "upper" and "work" that persist; -1: memory */
     uint64_t size; /* of the memory, in bytes */
 };
 

@@ -27,13 +27,17 @@ struct site {
     bool devices;
     bool knows_umask;
     unsigned umask;
+    uint32_t identity;
 };
 
 /* For the calling thread only, which is what the C library's functions would not do. */
-static void take_identity(uint32_t id)
+static void take_identity(struct site *site, uint32_t id)
 {
+    if (site->identity == id)
+        return;
     (void)syscall(SYS_setfsgid, id);
     (void)syscall(SYS_setfsuid, id);
+    site->identity = id;
 }
 
 /* The umask is the whole process's, so it is not for a library to change. */
@@ -57,6 +61,12 @@ static int make_root(const struct site *site)
     return map < 0 ? map : overlay_mount(&site->blueprint->overlay, map, site->id_base);
 }
 
+/* What has a template below it is not filled, nor what was filled before. */
+static bool fills_root(const struct site *site)
+{
+    return site->blueprint->overlay.lower < 0 && !site->blueprint->keeps_root;
+}
+
 static int make_mount(const struct site *site, const struct plan_step *step)
 {
     if (step->kind == PLAN_ROOT)
@@ -72,38 +82,40 @@ static int add_mount(struct site *site, const struct plan_step *step)
 {
     if (site->count == PLAN_MOUNTS_MAX)
         return -E2BIG;
-    take_identity(0);
+    take_identity(site, 0);
     int fd = make_mount(site, step);
     if (fd < 0)
         return fd;
     site->fds[site->count++] = fd;
-    if (step->kind == PLAN_TREE) {
+    if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && fills_root(site))) {
         site->tree = fd;
         site->devices = step->flags & PLAN_WITH_DEVICES;
     }
-    /* Only host root can make device nodes. */
-    if (!site->devices)
-        take_identity(site->id_base);
-    return site->knows_umask || site->tree < 0 ? 0 : learn_umask(site);
+    if (site->tree < 0 || site->knows_umask)
+        return 0;
+    take_identity(site, site->id_base);
+    return learn_umask(site);
 }
 
-static int give(const struct site *site, const struct plan_step *step, const char *path)
+static int give(struct site *site, const struct plan_step *step, const char *path)
 {
-    take_identity(0);
-    int done = fchownat(site->tree, path, site->id_base + step->uid,
-                        site->id_base + step->gid, AT_SYMLINK_NOFOLLOW);
-    int error = done == 0 ? 0 : -errno;
-    if (!site->devices)
-        take_identity(site->id_base);
-    return error;
+    take_identity(site, 0);
+    return fchownat(site->tree, path, site->id_base + step->uid,
+                    site->id_base + step->gid, AT_SYMLINK_NOFOLLOW) == 0
+               ? 0
+               : -errno;
 }
 
-static int add_entry(const struct site *site, const struct plan_step *step)
+static int add_entry(struct site *site, const struct plan_step *step)
 {
     const char *path = blueprint_text(site->blueprint, step->path);
     const char *data = blueprint_text(site->blueprint, step->data);
-    int error = build_entry(step, path, data, site->tree);
 
+    if (site->tree < 0)
+        return 0;
+    /* Only host root can make device nodes. */
+    take_identity(site, site->devices ? 0 : site->id_base);
+    int error = build_entry(step, path, data, site->tree);
     if (!error && step->kind != PLAN_LINK && step->mode & site->umask &&
         fchmodat(site->tree, path, step->mode, 0) != 0)
         error = -errno;
@@ -166,7 +178,7 @@ int prepare_mounts(const struct blueprint *blueprint, pid_t init, uint32_t id_ba
         if (error)
             code = fail(blueprint, &blueprint->steps[i], error, err);
     }
-    take_identity(0);
+    take_identity(&site, 0);
     *ret_count = site.count;
     return code;
 }

@@ -51,7 +51,7 @@ static int check_own(const char *path, struct cay_error *err)
                     "remove it, or set its owner to this user and its mode to 0700");
 }
 
-/* Makes and opens the runtime directory, or the one called `below` in it. */
+/* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
 static int open_runtime(const char *below, struct cay_error *err)
 {
     char top[PATH_MAX], path[PATH_MAX + 32];
@@ -59,16 +59,21 @@ static int open_runtime(const char *below, struct cay_error *err)
 
     if (code)
         return code;
-    if (mkdir(top, 0700) != 0 && errno != EEXIST)
-        return cay_fail_errno(err, errno, op, top);
-    code = check_own(top, err);
-    if (code)
-        return code;
     snprintf(path, sizeof path, "%s/%s", top, below);
-    if (*below && mkdir(path, 0700) != 0 && errno != EEXIST)
-        return cay_fail_errno(err, errno, op, path);
-    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? cay_fail_errno(err, errno, op, path) : fd;
+    for (int tries = 0;; tries++) {
+        int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 && errno == ENOENT && tries == 0 &&
+            (mkdir(top, 0700) == 0 || errno == EEXIST) &&
+            (!*below || mkdir(path, 0700) == 0 || errno == EEXIST))
+            continue;
+        if (fd < 0)
+            return cay_fail_errno(err, errno, op, path);
+        code = check_own(top, err);
+        if (!code)
+            return fd;
+        (void)close(fd);
+        return code;
+    }
 }
 
 static void draw_id(char id[CAY_ID_MAX])
@@ -110,10 +115,27 @@ static int reserve_range(struct record *record, struct cay_error *err)
                     "kill some sandboxes; this machine can have %d", RANGES);
 }
 
-int runtime_reserve(struct record *ret_record, struct cay_error *err)
+static void release_range(const struct record *record)
+{
+    char path[PATH_MAX], directory[PATH_MAX], owner[CAY_ID_MAX];
+
+    if (runtime_directory(directory, NULL) != CAY_OK)
+        return;
+    snprintf(path, sizeof path, "%.4000s/ranges/%x", directory, record->id_base >> 16);
+    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    /* Who releases twice must not take the next one's. */
+    ssize_t len = fd < 0 ? -1 : read(fd, owner, sizeof owner);
+    if (len == (ssize_t)strlen(record->id) && memcmp(owner, record->id, (size_t)len) == 0)
+        (void)unlink(path);
+}
+
+int runtime_reserve(const char *id, struct record *ret_record, struct cay_error *err)
 {
     memset(ret_record, 0, sizeof *ret_record);
-    draw_id(ret_record->id);
+    if (id)
+        memcpy(ret_record->id, id, strlen(id) + 1);
+    else
+        draw_id(ret_record->id);
     AUTO_FD dir = open_runtime("", err);
     if (dir < 0)
         return dir;
@@ -121,14 +143,14 @@ int runtime_reserve(struct record *ret_record, struct cay_error *err)
     if (code)
         return code;
     if (mkdirat(dir, ret_record->id, 0700) != 0) {
-        code = cay_fail_errno(err, errno, op, ret_record->id);
-        runtime_release(ret_record);
+        code = errno == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
+                                          "somebody else has started this sandbox",
+                                          "open it by its id")
+                               : cay_fail_errno(err, errno, op, ret_record->id);
+        release_range(ret_record);
         return code;
     }
-    code = runtime_save(ret_record, err);
-    if (code)
-        runtime_release(ret_record);
-    return code;
+    return CAY_OK;
 }
 
 static int record_path(const char *id, const char *name, char path[PATH_MAX],
@@ -144,33 +166,33 @@ static int record_path(const char *id, const char *name, char path[PATH_MAX],
 
 int runtime_save(const struct record *record, struct cay_error *err)
 {
-    char path[PATH_MAX], temp[PATH_MAX];
+    char path[PATH_MAX];
     int code = record_path(record->id, "record", path, err);
 
-    if (!code)
-        code = record_path(record->id, "record.new", temp, err);
     if (code)
         return code;
-    AUTO_FD fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    /* In place: it is smaller than a page, always of the same size, and whoever reads it
+     * while it is made finds the lock taken. */
+    AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     int error = fd < 0 ? -errno : io_write(fd, record, sizeof *record);
-    if (!error && rename(temp, path) != 0)
-        error = -errno;
     return error ? cay_fail_errno(err, -error, op, record->id) : CAY_OK;
 }
 
-static bool is_id(const char *id)
-{
-    size_t len = strlen(id);
+_Static_assert(sizeof(struct record) < 4096, "a record is smaller than a page");
 
-    return len == 19 && strncmp(id, "sb-", 3) == 0 &&
-           strspn(id + 3, "abcdefghijklmnopqrstuvwxyz234567") == 16;
+bool runtime_is_id(const char *text)
+{
+    size_t len = strlen(text);
+
+    return len == 19 && strncmp(text, "sb-", 3) == 0 &&
+           strspn(text + 3, "abcdefghijklmnopqrstuvwxyz234567") == 16;
 }
 
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
 {
     char path[PATH_MAX];
 
-    if (!is_id(id))
+    if (!runtime_is_id(id))
         return cay_fail(err, CAY_E_INVALID, 0, op, id, "this is not the id of a sandbox",
                         "ids look like sb-abcdefgh234567xy");
     int code = record_path(id, "record", path, err);
@@ -189,19 +211,18 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
 
 void runtime_release(const struct record *record)
 {
-    static const char *const names[] = {"control", "record.new", "record"};
+    static const char *const names[] = {"control", "record"};
     char path[PATH_MAX], directory[PATH_MAX];
 
     if (runtime_directory(directory, NULL) != CAY_OK)
         return;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 2; i++) {
         (void)record_path(record->id, names[i], path, NULL);
         (void)unlink(path);
     }
     snprintf(path, sizeof path, "%.4000s/%.32s", directory, record->id);
     (void)rmdir(path);
-    snprintf(path, sizeof path, "%.4000s/ranges/%x", directory, record->id_base >> 16);
-    (void)unlink(path);
+    release_range(record);
 }
 
 int runtime_lock(const char *id)
@@ -222,7 +243,7 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     DIR *directory = code ? NULL : opendir(path);
 
     for (struct dirent *entry; directory && (entry = readdir(directory));)
-        if (is_id(entry->d_name))
+        if (runtime_is_id(entry->d_name))
             visit(entry->d_name, cookie);
     if (directory)
         closedir(directory);

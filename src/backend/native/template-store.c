@@ -11,6 +11,7 @@
 
 #include "backend/native/runtime.h"
 #include "backend/native/state.h"
+#include "backend/native/storage.h"
 #include "backend/native/template.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -183,6 +184,7 @@ int cay_template_list(struct cay_template_info **ret_infos, size_t *ret_count,
 }
 
 struct question {
+    const char *name;
     dev_t dev;
     ino_t ino;
     char id[CAY_ID_MAX]; /* the answer, or "" */
@@ -199,10 +201,24 @@ static void ask(const char *id, void *cookie)
         memcpy(question->id, record.id, sizeof question->id);
 }
 
+/* One on disk that does not run now could not be started any more. */
+static void ask_stored(const char *id, void *cookie)
+{
+    struct question *question = cookie;
+    struct storage_saved saved;
+
+    if (storage_load(id, &saved, NULL) != CAY_OK)
+        return;
+    const char *name = saved.options.template_name;
+    if (name && strcmp(name, question->name) == 0)
+        cay_copy_text(question->id, sizeof question->id, id);
+    storage_saved_done(&saved);
+}
+
 /* Whoever makes a sandbox holds the lock of its template until it has a record. */
 static int check_unused(int dir, const char *who, const char *name, struct cay_error *err)
 {
-    struct question question = {0};
+    struct question question = {.name = name};
     struct stat st;
 
     if (flock(dir, LOCK_EX | LOCK_NB) != 0)
@@ -213,6 +229,7 @@ static int check_unused(int dir, const char *who, const char *name, struct cay_e
     question.dev = st.st_dev;
     question.ino = st.st_ino;
     (void)runtime_visit(ask, &question, NULL);
+    (void)storage_visit(ask_stored, &question, NULL);
     if (!question.id[0])
         return CAY_OK;
     return cay_fail(err, CAY_E_BUSY, 0, who, name, "a sandbox uses this template",
