@@ -15,6 +15,7 @@
 
 #include "base/auto.h"
 #include "sys/clone.h"
+#include "sys/raw.h"
 
 /* A namespace exists while a process is in it or somebody holds it open, so it is born
  * with a process that waits until we hold it.  That shares our memory and touches its
@@ -29,9 +30,10 @@ static void keep(void *cookie)
     const struct keeper *keeper = cookie;
     char byte;
 
-    (void)close(keeper->release); /* so that our end is seen, whatever ends us */
-    (void)!read(keeper->wait, &byte, 1);
-    _exit(0);
+    /* So that our end is seen, whatever ends us. */
+    (void)raw_call(SYS_close, keeper->release, 0, 0, 0, 0);
+    (void)raw_call(SYS_read, keeper->wait, (long)&byte, 1, 0, 0);
+    (void)raw_call(SYS_exit, 0, 0, 0, 0, 0);
 }
 
 static int write_map(pid_t pid, const char *name, const char *map)

@@ -3,6 +3,11 @@
 /* Sandboxes whose root is a template. */
 #include "templates.h"
 
+#include <linux/mount.h>
+#include <sys/syscall.h>
+
+#include "backend/native/overlay.h"
+
 TEST(a_template_is_the_root_and_stays_as_it_is)
 {
     use_own_home();
@@ -184,4 +189,30 @@ TEST(an_image_whose_tmp_or_run_leads_out_stays_inside)
         ASSERT_OK(cay_template_remove("tiny", &err));
         assert_canary();
     }
+}
+
+/* What kernels before 6.13 need; here it is only looked at. */
+TEST(an_overlay_can_be_made_by_path)
+{
+    need_root();
+    put_file("lower/a", "lower\n");
+    put_file("top/upper/b", "upper\n");
+    put_file("top/work/x", "");
+    ASSERT(unlink(scratch_path("top/work/x")) == 0);
+    int lower = (int)syscall(SYS_open_tree, AT_FDCWD, scratch_path("lower"),
+                             OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    int top = (int)syscall(SYS_open_tree, AT_FDCWD, scratch_path("top"),
+                           OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    ASSERT(lower >= 0 && top >= 0);
+    AUTO_FD merged = overlay_by_path(lower, top);
+    ASSERT(merged >= 0);
+    ASSERT(close(lower) == 0 && close(top) == 0);
+    ASSERT_INT(faccessat(merged, "a", F_OK, 0), 0);
+    ASSERT_INT(faccessat(merged, "b", F_OK, 0), 0);
+    AUTO_FD made = openat(merged, "c", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT(made >= 0);
+    ASSERT_STR(get_file("top/upper/c"), "");
+    /* Nothing of it is seen by us. */
+    ASSERT(access("/usr/bin", F_OK) == 0);
+    ASSERT(access("/tmp/upper", F_OK) != 0);
 }

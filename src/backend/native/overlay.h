@@ -16,4 +16,8 @@ struct overlay {
  * template, or of the disk, cannot show other owners. */
 int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base);
 
+/* The same of two detached mounts, the upper one with "upper" and "work" in it, for
+ * kernels that want paths; they are used up. */
+int overlay_by_path(int lower, int top);
+
 #endif
