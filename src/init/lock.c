@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -99,18 +98,10 @@ static void allow_fd(int ruleset, int fd, const char *path, uint64_t access)
         report_failure(errno, "init.landlock", path);
 }
 
-/* The rights that mean something for a single file. */
-static const uint64_t for_files =
-    LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |
-    LANDLOCK_ACCESS_FS_READ_FILE | (1u << 14) /* truncate */ | (1u << 15) /* ioctl */;
-
 static void allow(int ruleset, const char *path, uint64_t access)
 {
-    struct stat st;
     AUTO_FD fd = open(path, O_PATH | O_CLOEXEC);
 
-    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))
-        access &= for_files;
     allow_fd(ruleset, fd, path, access);
 }
 

@@ -143,8 +143,6 @@ void blueprint_binds(struct blueprint *blueprint, const struct binds *binds)
                        (bind->writable ? PLAN_WITH_WRITING : 0u) |
                            (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE));
         blueprint->steps[blueprint->step_count - 1].number = i + 1;
-        if (bind->writable)
-            blueprint_step(blueprint, PLAN_WRITABLE, bind->target);
     }
 }
 

@@ -57,7 +57,8 @@ void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes);
 int blueprint_template(struct blueprint *blueprint, const struct template *template,
                        uint64_t disk_bytes, struct cay_error *err);
 
-/* What both have: devices, with shared memory of at most `shm_bytes`, and /proc. */
+/* What both have: devices, with shared memory of at most `shm_bytes`, /proc, and that
+ * landlock allows writing where the mounts do. */
 void blueprint_kernel(struct blueprint *blueprint, uint64_t shm_bytes);
 
 /* The host's /etc/resolv.conf; the caller's, or NULL if there is none. */

@@ -112,6 +112,5 @@ int blueprint_template(struct blueprint *blueprint, const struct template *templ
     if (template->dir < 0)
         code = add_user(blueprint, template->root, err);
     blueprint_kernel(blueprint, disk_bytes);
-    blueprint_step(blueprint, PLAN_WRITABLE, "/");
     return code;
 }
