@@ -34,6 +34,40 @@ static cay_sandbox *make_debian(enum cay_network network)
     return make_sandbox(&options);
 }
 
+static int cancel_later(void *cookie, const char *step, uint64_t bytes)
+{
+    (void)bytes;
+    ASSERT(*step);
+    return ++*(int *)cookie == 8;
+}
+
+TEST(making_a_debian_tells_its_progress_and_can_be_cancelled)
+{
+    int calls = 0;
+    struct cay_template_options wanted = {.size = sizeof wanted,
+                                          .name = "debian",
+                                          .source = CAY_TEMPLATE_DEBOOTSTRAP,
+                                          .from = "bookworm",
+                                          .on_progress = cancel_later,
+                                          .cookie = &calls};
+
+    use_own_home();
+    int code = cay_template_create(&wanted, &err);
+    if (code == CAY_E_UNAVAILABLE)
+        SKIP("debootstrap is not installed, or Debian's archive cannot be reached");
+    ASSERT_INT(code, CAY_E_CANCELLED);
+    ASSERT_INT(calls, 8);
+    ASSERT_INT(count_names(scratch_path("home/templates"), ""), 2);
+}
+
+TEST(a_suite_that_there_is_not_is_told)
+{
+    use_own_home();
+    ASSERT_CODE(try_template("x", CAY_TEMPLATE_DEBOOTSTRAP, "nosuchsuite"),
+                CAY_E_UNAVAILABLE);
+    ASSERT_INT(count_names(scratch_path("home/templates"), ""), 2);
+}
+
 TEST(a_debian_is_whole_and_has_nothing_of_the_host)
 {
     AUTO(cay_sandbox) sandbox = make_debian(CAY_NETWORK_NONE);

@@ -128,6 +128,18 @@ TEST(an_image_that_is_not_what_its_digests_say_is_refused)
     ASSERT_HAS(err.message, "digest");
 }
 
+TEST(an_image_that_describes_itself_wrongly_is_refused)
+{
+    use_own_home();
+    assert_refused("oci-without-blob", CAY_E_INVALID);
+    assert_refused("oci-climbing-digest", CAY_E_INVALID);
+    assert_refused("oci-wrong-kinds", CAY_E_INVALID);
+    assert_refused("oci-deep", CAY_E_INVALID);
+    assert_refused("saved-climbing-layer", CAY_E_INVALID);
+    assert_refused("saved-two-images", CAY_E_INVALID);
+    ASSERT_HAS(err.hint, "it has 2");
+}
+
 TEST(an_image_for_another_machine_is_refused)
 {
     use_own_home();

@@ -74,7 +74,7 @@ static int check_own(int fd, const char *subject, mode_t forbidden, struct cay_e
                     "to another");
 }
 
-int state_open(const char *below, struct cay_error *err)
+static int open_home(bool make, struct cay_error *err)
 {
     char path[PATH_MAX];
     int code = find_home(path, err);
@@ -82,7 +82,7 @@ int state_open(const char *below, struct cay_error *err)
     if (code)
         return code;
     AUTO_FD home = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (home < 0 && errno == ENOENT) {
+    if (home < 0 && errno == ENOENT && make) {
         int error = make_parents(path);
         if (error)
             return cay_fail_errno(err, -error, op, path);
@@ -91,14 +91,21 @@ int state_open(const char *below, struct cay_error *err)
     if (home < 0)
         return cay_fail_errno(err, errno, op, path);
     code = check_own(home, path, 0022, err);
-    if (code)
-        return code;
-    if (mkdirat(home, below, 0700) != 0 && errno != EEXIST)
+    return code ? code : TAKE_FD(home);
+}
+
+int state_open(const char *below, bool make, struct cay_error *err)
+{
+    AUTO_FD home = open_home(make, err);
+
+    if (home < 0)
+        return home;
+    if (make && mkdirat(home, below, 0700) != 0 && errno != EEXIST)
         return cay_fail_errno(err, errno, op, below);
     AUTO_FD fd = path_open(home, below, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (fd < 0)
         return cay_fail_errno(err, -fd, op, below);
-    code = check_own(fd, below, 0077, err);
+    int code = check_own(fd, below, 0077, err);
     return code ? code : TAKE_FD(fd);
 }
 

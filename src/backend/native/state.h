@@ -10,9 +10,10 @@
 /* What outlives a sandbox and a reboot: templates and disks, below $CAY_HOME, else
  * /var/lib/cay for root and $XDG_STATE_HOME/cay for others. */
 
-/* The directory `below` there ("templates", "sandboxes"), made if need be: 0700, so that
- * nobody reaches the files of other users in it.  A descriptor, or a code. */
-int state_open(const char *below, struct cay_error *err);
+/* The directory `below` there ("templates", "sandboxes"): 0700, so that nobody reaches
+ * the files of other users in it.  A descriptor, or a code; CAY_E_NOT_FOUND if it is not
+ * there and not to be made. */
+int state_open(const char *below, bool make, struct cay_error *err);
 
 /* A new directory in `dir`, called PREFIX and random letters, and locked (flock) for
  * whoever makes something in it; a descriptor, or a code. */

@@ -29,9 +29,9 @@ static inline void auto_json_t(json_t **json)
     json_decref(*json);
 }
 
-static int open_sandboxes(struct cay_error *err)
+static int open_sandboxes(bool make, struct cay_error *err)
 {
-    return state_open("sandboxes", err);
+    return state_open("sandboxes", make, err);
 }
 
 void storage_done(struct storage *storage)
@@ -58,7 +58,7 @@ static int make_disk(int dir, int *ret_disk, struct cay_error *err)
 
 int storage_make(const char *id, struct storage *ret_storage, struct cay_error *err)
 {
-    AUTO_FD sandboxes = open_sandboxes(err);
+    AUTO_FD sandboxes = open_sandboxes(true, err);
 
     *ret_storage = (struct storage)STORAGE_NONE;
     if (sandboxes < 0)
@@ -96,11 +96,11 @@ static int hold(int sandboxes, const char *id, struct cay_error *err)
 
 int storage_hold(const char *id, struct storage *ret_storage, struct cay_error *err)
 {
-    AUTO_FD sandboxes = open_sandboxes(err);
+    AUTO_FD sandboxes = open_sandboxes(false, err);
 
     *ret_storage = (struct storage)STORAGE_NONE;
     if (sandboxes < 0)
-        return sandboxes;
+        return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
     int dir = hold(sandboxes, id, err);
     if (dir < 0)
         return dir;
@@ -129,10 +129,10 @@ static int bury(int sandboxes, const char *id, struct cay_error *err)
 
 int storage_remove(const char *id, struct cay_error *err)
 {
-    AUTO_FD sandboxes = open_sandboxes(err);
+    AUTO_FD sandboxes = open_sandboxes(false, err);
 
     if (sandboxes < 0)
-        return sandboxes;
+        return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
     AUTO_FD dir = hold(sandboxes, id, err);
     return dir < 0 ? dir : bury(sandboxes, id, err);
 }
@@ -273,11 +273,11 @@ static void take_options(const json_t *json, struct storage_saved *saved)
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err)
 {
     size_t len = 0;
-    AUTO_FD sandboxes = open_sandboxes(err);
+    AUTO_FD sandboxes = open_sandboxes(false, err);
 
     *ret_saved = (struct storage_saved){0};
     if (sandboxes < 0)
-        return sandboxes;
+        return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
     AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     AUTO_FREE char *text = dir < 0 ? NULL : state_read(dir, "options", OPTIONS_MAX, &len);
     if (!text)
@@ -327,10 +327,16 @@ static bool has_options(int sandboxes, const char *id)
 int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err)
 {
-    AUTO_FD sandboxes = open_sandboxes(err);
+    struct cay_error own;
+    AUTO_FD sandboxes = open_sandboxes(false, &own);
 
-    if (sandboxes < 0)
+    if (sandboxes == CAY_E_NOT_FOUND)
+        return CAY_OK;
+    if (sandboxes < 0) {
+        if (err)
+            *err = own;
         return sandboxes;
+    }
     DIR *directory = list(sandboxes);
     for (struct dirent *entry; directory && (entry = readdir(directory));)
         if (runtime_is_id(entry->d_name) && has_options(sandboxes, entry->d_name))
@@ -351,7 +357,7 @@ static bool lives(const char *id)
 
 size_t storage_sweep(void)
 {
-    AUTO_FD sandboxes = open_sandboxes(NULL);
+    AUTO_FD sandboxes = open_sandboxes(false, NULL);
     size_t count = 0;
 
     if (sandboxes < 0)

@@ -158,7 +158,7 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, known.name,
                         "only root can make templates: their files have many owners",
                         "use sudo, or the template \"host\"");
-    AUTO_FD store = state_open("templates", err);
+    AUTO_FD store = state_open("templates", true, err);
     if (store < 0)
         return store;
     code = check(&known, store, err);

@@ -27,7 +27,7 @@
 
 static const char op[] = TEMPLATE_OP;
 
-enum { LINE = 256, POLL_MS = 200, ENV_MAX = 8 };
+enum { LINE = 256, POLL_MS = 200, ENV_MAX = 8, DEATH_MS = 10000 };
 
 /* What Inspect's tools and people expect beyond the smallest system. */
 #define PACKAGES "--include=procps,adduser,passwd,ca-certificates"
@@ -170,6 +170,16 @@ static int watch(struct run *run, struct template_making *making, struct cay_err
     }
 }
 
+/* What it started dies with it, and holds this open until then. */
+static void wait_for_all(int output)
+{
+    struct pollfd end = {.fd = output, .events = POLLIN};
+    char data[4096];
+
+    while (poll(&end, 1, DEATH_MS) > 0 && read(output, data, sizeof data) > 0)
+        continue;
+}
+
 static int fail_missing(const char *program, const char *package, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, op, program,
@@ -194,8 +204,10 @@ static int bootstrap(struct template_making *making, struct cay_error *err)
     if (error)
         return cay_fail_errno(err, -error, op, "debootstrap");
     int code = watch(&run, making, err);
-    if (code)
+    if (code) {
         (void)kill(run.pid, SIGKILL);
+        wait_for_all(output);
+    }
     while (waitid(P_PID, (id_t)run.pid, &info, WEXITED) != 0 && errno == EINTR)
         continue;
     if (code || (info.si_code == CLD_EXITED && info.si_status == 0))

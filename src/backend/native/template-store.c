@@ -93,8 +93,10 @@ static int open_root(struct template *template, struct cay_error *err)
 
 static int open_stored(const char *name, struct template *template, struct cay_error *err)
 {
-    AUTO_FD store = state_open("templates", err);
+    AUTO_FD store = state_open("templates", false, err);
 
+    if (store == CAY_E_NOT_FOUND)
+        return fail_unknown(-1, op, name, err);
     if (store < 0)
         return store;
     template->dir = is_name(name)
@@ -148,7 +150,7 @@ void template_done(struct template *template)
 
 size_t template_sweep(void)
 {
-    AUTO_FD store = state_open("templates", NULL);
+    AUTO_FD store = state_open("templates", false, NULL);
 
     return store < 0 ? 0 : state_sweep(store, ".new-") + state_sweep(store, ".old-");
 }
@@ -157,11 +159,15 @@ int cay_template_list(struct cay_template_info **ret_infos, size_t *ret_count,
                       struct cay_error *err)
 {
     struct dirent **names = NULL;
-    AUTO_FD store = state_open("templates", err);
+    struct cay_error own;
+    AUTO_FD store = state_open("templates", false, &own);
 
-    if (store < 0)
+    if (store < 0 && store != CAY_E_NOT_FOUND) {
+        if (err)
+            *err = own;
         return store;
-    int count = read_names(store, &names);
+    }
+    int count = store < 0 ? 0 : read_names(store, &names);
     struct cay_template_info *infos = calloc((size_t)count + 1, sizeof *infos);
     *ret_count = 0;
     if (infos) {
@@ -244,9 +250,9 @@ int cay_template_remove(const char *name, struct cay_error *err)
     int code = template_check_name(name, who, err);
     if (code)
         return code;
-    AUTO_FD store = state_open("templates", err);
+    AUTO_FD store = state_open("templates", false, err);
     if (store < 0)
-        return store;
+        return store == CAY_E_NOT_FOUND ? fail_unknown(-1, who, name, err) : store;
     AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (dir < 0)
         return fail_unknown(store, who, name, err);
