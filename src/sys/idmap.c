@@ -63,9 +63,9 @@ int idmap_open(const char *uids, const char *gids)
 
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -errno;
-    keeper.wait = ends[0];
-    keeper.release = ends[1];
     AUTO_FD wait = ends[0], release = ends[1];
+    keeper.wait = wait;
+    keeper.release = release;
     const struct clone_args args = {
         .flags = CLONE_VM | CLONE_NEWUSER,
         .stack = (__u64)(uintptr_t)keeper.stack,
