@@ -78,7 +78,8 @@ struct cay_sandbox_options {
     size_t size;
     /* NULL or "host": this machine's programs, read-only.  A name that
      * cay_template_create() made, or the absolute path of a directory with the files of
-     * a whole system, whose owners 0 to 65535 are those inside.  Either stays as it is. */
+     * a whole system, whose owners 0 to 65535 are those inside.  Either stays as it is.
+     */
     const char *template_name;
     uint64_t memory_bytes; /* 0: CAY_MEMORY_DEFAULT */
     uint64_t disk_bytes;   /* 0: CAY_DISK_DEFAULT; on disk: must be 0, nothing keeps it */

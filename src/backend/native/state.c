@@ -134,16 +134,22 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
                     "somebody keeps removing what is being made", "try again");
 }
 
+DIR *state_list(int dir)
+{
+    int own = path_open(dir, "", O_RDONLY | O_DIRECTORY, 0, 0);
+    DIR *directory = own < 0 ? NULL : fdopendir(own);
+
+    if (!directory && own >= 0)
+        (void)close(own);
+    return directory;
+}
+
 size_t state_sweep(int dir, const char *prefix)
 {
-    AUTO_FD own = path_open(dir, "", O_RDONLY | O_DIRECTORY, 0, 0);
-    DIR *directory = own < 0 ? NULL : fdopendir(own);
+    DIR *directory = state_list(dir);
     size_t count = 0;
 
-    if (!directory)
-        return 0;
-    own = -1;
-    for (struct dirent *entry; (entry = readdir(directory));) {
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
             continue;
         AUTO_FD fd = path_open(dir, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
@@ -151,7 +157,8 @@ size_t state_sweep(int dir, const char *prefix)
             tree_remove(op, dir, entry->d_name, entry->d_name, NULL) == CAY_OK)
             count++;
     }
-    closedir(directory);
+    if (directory)
+        closedir(directory);
     return count;
 }
 

@@ -305,16 +305,6 @@ void storage_saved_done(struct storage_saved *saved)
 
 /* --- All of them --- */
 
-static DIR *list(int sandboxes)
-{
-    int own = path_open(sandboxes, "", O_RDONLY | O_DIRECTORY, 0, 0);
-    DIR *directory = own < 0 ? NULL : fdopendir(own);
-
-    if (!directory && own >= 0)
-        (void)close(own);
-    return directory;
-}
-
 static bool has_options(int sandboxes, const char *id)
 {
     char path[64];
@@ -337,7 +327,7 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
             *err = own;
         return sandboxes;
     }
-    DIR *directory = list(sandboxes);
+    DIR *directory = state_list(sandboxes);
     for (struct dirent *entry; directory && (entry = readdir(directory));)
         if (runtime_is_id(entry->d_name) && has_options(sandboxes, entry->d_name))
             visit(entry->d_name, cookie);
@@ -362,7 +352,7 @@ size_t storage_sweep(void)
 
     if (sandboxes < 0)
         return 0;
-    DIR *directory = list(sandboxes);
+    DIR *directory = state_list(sandboxes);
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
         const char *id = entry->d_name;
         if (!runtime_is_id(id) || has_options(sandboxes, id))

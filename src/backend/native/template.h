@@ -53,7 +53,7 @@ void template_done(struct template *template);
 /* Removes what makers and removers that crashed have left. */
 size_t template_sweep(void);
 
-int template_check_name(const char *name, const char *op, struct cay_error *err);
+int template_check_name(const char *name, const char *who, struct cay_error *err);
 
 /* A template in the making. */
 struct template_making {
