@@ -18,7 +18,9 @@ static cay_sandbox *make_on_disk(struct cay_sandbox_options *options)
 
 static size_t count_stored(void)
 {
-    return count_names(scratch_path("home/sandboxes"), "") - 2;
+    size_t names = count_names(scratch_path("home/sandboxes"), "");
+
+    return names ? names - 2 : 0;
 }
 
 static void assert_survives(const char *template_name)
@@ -196,4 +198,85 @@ TEST(what_a_crash_left_on_disk_is_collected)
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
     ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+}
+
+/* In a process of its own, which says so when it is done. */
+static pid_t begin_making(int *ret_done)
+{
+    struct cay_sandbox_options options = {0};
+    int ends[2];
+
+    ASSERT(pipe2(ends, O_CLOEXEC) == 0);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        (void)make_on_disk(&options);
+        (void)!write(ends[1], "", 1);
+        pause();
+        _exit(0);
+    }
+    ASSERT(close(ends[1]) == 0);
+    *ret_done = ends[0];
+    return pid;
+}
+
+/* Until what the dead one started is dead, too. */
+static void collect_until_quiet(void)
+{
+    size_t count = 1;
+
+    for (int quiet = 0; quiet < 3; quiet = count ? 0 : quiet + 1) {
+        ASSERT_OK(cay_sandbox_collect(&count, &err));
+        usleep(20000);
+    }
+}
+
+TEST(a_maker_that_dies_at_any_moment_leaves_what_can_be_collected)
+{
+    use_own_home();
+    for (int i = 0; i < 24; i++) {
+        AUTO_FD done = -1;
+        pid_t pid = begin_making(&done);
+        usleep((useconds_t)i * 400);
+        ASSERT(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+        char byte;
+        bool was_made = read(done, &byte, 1) == 1;
+        collect_until_quiet();
+        /* What is left is whole, and is there for sure if the maker could say so. */
+        ASSERT(count_stored() <= 1 && (count_stored() == 1 || !was_made));
+        DIR *directory = opendir(scratch_path("home/sandboxes"));
+        for (struct dirent *entry; directory && (entry = readdir(directory));) {
+            cay_sandbox *sandbox = NULL;
+            if (entry->d_name[0] == '.')
+                continue;
+            ASSERT_OK(cay_sandbox_open(entry->d_name, &sandbox, &err));
+            ASSERT_OK(cay_sandbox_start(sandbox, &err));
+            ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+            cay_sandbox_free(sandbox);
+        }
+        if (directory)
+            closedir(directory);
+    }
+    ASSERT_INT(count_stored(), 0);
+}
+
+TEST(a_maker_that_died_before_its_record_is_forgotten_after_a_while)
+{
+    static const char directory[] = "/run/cay/sb-testaaaaaaaaaaaa";
+    static const char range[] = "/run/cay/ranges/test";
+    struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    size_t count;
+
+    need_root();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    ASSERT(mkdir(directory, 0700) == 0);
+    AUTO_FD fd = open(range, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0 && write(fd, directory + 9, 19) == 19);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT(access(directory, F_OK) == 0);
+    ASSERT(utimensat(AT_FDCWD, directory, old, 0) == 0);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT(access(directory, F_OK) != 0 && access(range, F_OK) != 0);
+    run(sandbox, "echo alive");
+    ASSERT_STR(result.out, "alive\n");
 }

@@ -183,7 +183,12 @@ static void collect_one(const char *id, void *cookie)
     size_t *count = cookie;
     AUTO_FD lock = runtime_lock(id);
 
-    if (lock < 0 || runtime_load(id, &record, NULL) != CAY_OK || is_alive(&record))
+    if (lock < 0)
+        return;
+    int code = runtime_load(id, &record, NULL);
+    if (code == CAY_E_NOT_FOUND)
+        *count += runtime_forget(id);
+    if (code || is_alive(&record))
         return;
     native_remove(&record, -1);
     ++*count;

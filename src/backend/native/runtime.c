@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -22,6 +23,9 @@ static const char op[] = "sandbox.runtime";
 /* Ranges of 65,536 ids from here on; below are people, above is what the kernel reserves.
  */
 enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
+
+/* How long a maker may take from its directory to its record. */
+enum { FORGET_S = 5 };
 
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
 {
@@ -115,20 +119,29 @@ static int reserve_range(struct record *record, struct cay_error *err)
                     "kill some sandboxes; this machine can have %d", RANGES);
 }
 
-static void release_range(const struct record *record)
+/* Unless it is somebody else's by now: who releases twice must not take the next one's.
+ */
+static bool release_if_of(int ranges, const char *name, const char *id)
 {
-    char path[PATH_MAX], directory[PATH_MAX], owner[CAY_ID_MAX];
-
-    if (runtime_directory(directory, NULL) != CAY_OK)
-        return;
-    snprintf(path, sizeof path, "%.4000s/ranges/%x", directory, record->id_base >> 16);
-    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    /* Who releases twice must not take the next one's. */
+    char owner[CAY_ID_MAX];
+    AUTO_FD fd = openat(ranges, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     ssize_t len = fd < 0 ? -1 : read(fd, owner, sizeof owner);
-    if (len == (ssize_t)strlen(record->id) && memcmp(owner, record->id, (size_t)len) == 0)
-        (void)unlink(path);
+
+    return len == (ssize_t)strlen(id) && memcmp(owner, id, (size_t)len) == 0 &&
+           unlinkat(ranges, name, 0) == 0;
 }
 
+static void release_range(const struct record *record)
+{
+    char name[16];
+    AUTO_FD ranges = open_runtime("ranges", NULL);
+
+    snprintf(name, sizeof name, "%x", record->id_base >> 16);
+    if (ranges >= 0)
+        (void)release_if_of(ranges, name, record->id);
+}
+
+/* The directory comes first: what is left without one cannot be found again. */
 int runtime_reserve(const char *id, struct record *ret_record, struct cay_error *err)
 {
     memset(ret_record, 0, sizeof *ret_record);
@@ -139,18 +152,35 @@ int runtime_reserve(const char *id, struct record *ret_record, struct cay_error 
     AUTO_FD dir = open_runtime("", err);
     if (dir < 0)
         return dir;
-    int code = reserve_range(ret_record, err);
-    if (code)
-        return code;
-    if (mkdirat(dir, ret_record->id, 0700) != 0) {
-        code = errno == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
+    if (mkdirat(dir, ret_record->id, 0700) != 0)
+        return errno == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
                                           "somebody else has started this sandbox",
                                           "open it by its id")
                                : cay_fail_errno(err, errno, op, ret_record->id);
-        release_range(ret_record);
-        return code;
-    }
-    return CAY_OK;
+    int code = reserve_range(ret_record, err);
+    if (code)
+        (void)unlinkat(dir, ret_record->id, AT_REMOVEDIR);
+    return code;
+}
+
+bool runtime_forget(const char *id)
+{
+    struct stat st;
+    struct timespec now;
+    AUTO_FD dir = open_runtime("", NULL);
+    AUTO_FD ranges = open_runtime("ranges", NULL);
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (dir < 0 || ranges < 0 || fstatat(dir, id, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        now.tv_sec - st.st_mtim.tv_sec < FORGET_S)
+        return false;
+    int own = openat(ranges, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = own < 0 ? NULL : fdopendir(own);
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        (void)release_if_of(ranges, entry->d_name, id);
+    if (list)
+        closedir(list);
+    return unlinkat(dir, id, AT_REMOVEDIR) == 0;
 }
 
 static int record_path(const char *id, const char *name, char path[PATH_MAX],

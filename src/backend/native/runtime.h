@@ -39,6 +39,10 @@ int runtime_save(const struct record *record, struct cay_error *err);
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err);
 void runtime_release(const struct record *record);
 
+/* Of one whose maker died before it could write a record, some time ago: false if it is
+ * not that.  Call it with the lock held. */
+bool runtime_forget(const char *id);
+
 /* Held by whoever makes or removes the sandbox: a descriptor, or -1 if somebody else has
  * it. A record without its lock held and without a living init is left over from a crash.
  */
