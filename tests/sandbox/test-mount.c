@@ -3,6 +3,8 @@
 /* Directories and files of the host that are shown inside, one by one and by a policy. */
 #include "templates.h"
 
+#include <signal.h>
+
 enum { OWNER = 4242 };
 
 /* SCRATCH/shared, of somebody who is neither root nor 1000. */
@@ -42,6 +44,20 @@ static int try_bind(const char *source, const char *target)
         (void)!cay_sandbox_kill(sandbox, NULL);
     cay_sandbox_free(sandbox);
     return code;
+}
+
+/* How much is mounted below the scratch directory, as everybody on the host sees it. */
+static int count_mounts(void)
+{
+    FILE *file = fopen("/proc/self/mountinfo", "re");
+    char line[4096];
+    int count = 0;
+
+    ASSERT(file);
+    while (fgets(line, sizeof line, file))
+        count += strstr(line, scratch()) != NULL;
+    (void)fclose(file);
+    return count;
 }
 
 static struct stat stat_of(const char *name)
@@ -215,6 +231,58 @@ TEST(what_cannot_be_mounted_is_told)
     /* The host's programs are not ours to make directories in. */
     ASSERT_CODE(try_bind(scratch_path("shared"), "/usr/nonexistent"), CAY_E_DENIED);
     ASSERT_CODE(try_bind(scratch_path("shared"), "/etc/passwd"), CAY_E_NOT_A_DIRECTORY);
+}
+
+/* Exchanges a directory and a link to the canary, without end. */
+static pid_t begin_flipping(void)
+{
+    const char *a = scratch_path("shared/a"), *b = scratch_path("shared/b");
+    pid_t pid = fork();
+
+    ASSERT(pid >= 0);
+    while (pid == 0)
+        (void)renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+    return pid;
+}
+
+TEST(a_place_that_changes_into_a_link_meanwhile_leads_nowhere_else)
+{
+    need_root();
+    make_shared();
+    put_file("canary/canary", "alive\n");
+    put_file("shared/a/x", "x\n");
+    put_file("other/canary", "mounted\n");
+    ASSERT(symlink(scratch_path("canary"), scratch_path("shared/b")) == 0);
+    const struct cay_bind binds[] = {{scratch_path("shared"), "/src", true},
+                                     {scratch_path("other"), "/src/a", true}};
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .binds = binds, .bind_count = 2, .ephemeral = true};
+    pid_t pid = begin_flipping();
+    int made = 0;
+    for (int i = 0; i < 60; i++) {
+        cay_sandbox *sandbox = NULL;
+        made += cay_sandbox_create(&options, &sandbox, NULL) == CAY_OK;
+        if (sandbox)
+            (void)!cay_sandbox_kill(sandbox, NULL);
+        cay_sandbox_free(sandbox);
+    }
+    ASSERT(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+    ASSERT(made > 0);
+    assert_canary();
+    ASSERT_INT(count_mounts(), 0);
+}
+
+TEST(nothing_is_mounted_on_the_host)
+{
+    use_own_home();
+    make_template("tar");
+    const struct cay_bind bind = {make_shared(), "/src", true};
+    AUTO(cay_sandbox) sandbox = make_with(&bind, 1, "tiny");
+    run(sandbox, "cat /src/file");
+    ASSERT_STR(result.out, "host\n");
+    ASSERT_INT(count_mounts(), 0);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_INT(count_mounts(), 0);
 }
 
 static cay_policy *parse(const char *text)
