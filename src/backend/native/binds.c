@@ -14,7 +14,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "policy/policy.h"
-#include "sys/idmap.h"
+#include "sys/shift.h"
 
 static const char op[] = "sandbox.mount";
 
@@ -216,10 +216,10 @@ int bind_mount(const struct bind *bind, uint32_t id_base)
 
     snprintf(uids, sizeof uids, "%u %u 1\n", bind->uid, id_base + USER);
     snprintf(gids, sizeof gids, "%u %u 1\n", bind->gid, id_base + USER);
-    AUTO_FD map = idmap_open(uids, gids);
+    AUTO_FD map = shift_map(uids, gids);
     if (map < 0)
         return map;
-    return idmap_mount(bind->fd, map,
+    return shift_mount(bind->fd, map,
                        MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
                            (bind->writable ? 0 : MOUNT_ATTR_RDONLY));
 }

@@ -26,8 +26,8 @@
 #include "base/auto.h"
 #include "init/build.h"
 #include "sys/clone.h"
-#include "sys/idmap.h"
 #include "sys/path.h"
+#include "sys/shift.h"
 
 static bool set(int context, const char *name, const char *value)
 {
@@ -152,8 +152,8 @@ static int open_disk(int disk, uint32_t id_base)
     char ids[64];
 
     snprintf(ids, sizeof ids, "0 %u 65536\n65536 0 1\n", id_base);
-    AUTO_FD map = idmap_open(ids, ids);
-    return map < 0 ? map : idmap_mount(disk, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    AUTO_FD map = shift_map(ids, ids);
+    return map < 0 ? map : shift_mount(disk, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }
 
 static int open_memory_with(uint64_t size, uint32_t id_base)
@@ -173,14 +173,14 @@ static int mount_disk(const struct overlay *overlay, int map)
         path_open(overlay->disk, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
 
     return upper < 0 ? upper
-                     : idmap_mount(upper, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+                     : shift_mount(upper, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }
 
 int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base)
 {
     if (overlay->lower < 0)
         return mount_disk(overlay, map);
-    AUTO_FD lower = idmap_mount(overlay->lower, map,
+    AUTO_FD lower = shift_mount(overlay->lower, map,
                                 MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);
     if (lower < 0)
         return lower;

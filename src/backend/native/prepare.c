@@ -13,7 +13,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/build.h"
-#include "sys/idmap.h"
+#include "sys/shift.h"
 
 static const char op[] = "sandbox.mounts";
 
@@ -56,7 +56,7 @@ static int learn_umask(struct site *site)
 
 static int make_root(const struct site *site)
 {
-    AUTO_FD map = idmap_of_process(site->init);
+    AUTO_FD map = shift_of_process(site->init);
 
     return map < 0 ? map : overlay_mount(&site->blueprint->overlay, map, site->id_base);
 }

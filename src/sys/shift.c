@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sys/idmap.h"
+#include "sys/shift.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static int write_map(pid_t pid, const char *name, const char *map)
     return fd >= 0 && write(fd, map, (size_t)len) == len ? 0 : -errno;
 }
 
-int idmap_of_process(pid_t pid)
+int shift_of_process(pid_t pid)
 {
     char path[64];
 
@@ -55,7 +55,7 @@ int idmap_of_process(pid_t pid)
     return fd < 0 ? -errno : fd;
 }
 
-int idmap_open(const char *uids, const char *gids)
+int shift_map(const char *uids, const char *gids)
 {
     struct keeper keeper;
     sigset_t all, before;
@@ -81,14 +81,14 @@ int idmap_open(const char *uids, const char *gids)
     if (!result)
         result = write_map((pid_t)pid, "gid_map", gids);
     if (!result)
-        result = idmap_of_process((pid_t)pid);
+        result = shift_of_process((pid_t)pid);
     (void)close(TAKE_FD(release));
     while (waitpid((pid_t)pid, NULL, (int)__WCLONE) < 0 && errno == EINTR)
         continue;
     return result;
 }
 
-int idmap_mount(int fd, int map, uint64_t attributes)
+int shift_mount(int fd, int map, uint64_t attributes)
 {
     struct mount_attr attr = {.attr_set = attributes | MOUNT_ATTR_IDMAP,
                               .userns_fd = (__u64)map};
