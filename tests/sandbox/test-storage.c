@@ -109,6 +109,8 @@ TEST(a_stopped_sandbox_is_found_by_its_id_and_runs_nothing)
     AUTO(cay_sandbox) other = found;
     ASSERT_STR(cay_sandbox_id(other), id);
     ASSERT_CODE(cay_sandbox_exec(other, &command, &result, &err), CAY_E_BUSY);
+    cay_files *none = NULL;
+    ASSERT_CODE(cay_sandbox_files(other, NULL, &none, &err), CAY_E_BUSY);
     ASSERT_OK(cay_sandbox_start(other, &err));
     ASSERT_OK(cay_sandbox_start(other, &err));
     run(other, "cat ~/file");

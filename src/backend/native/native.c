@@ -111,7 +111,7 @@ static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
 }
 
 /* Somebody else may have started it again meanwhile. */
-static int check_started(struct native *native, struct cay_error *err)
+int native_check(struct native *native, struct cay_error *err)
 {
     struct record now;
 
@@ -128,14 +128,18 @@ static int check_started(struct native *native, struct cay_error *err)
 
 int native_connect(struct native *native, struct cay_error *err)
 {
+    if (native->socket >= 0)
+        return CAY_OK;
+    int code = native_check(native, err);
+    return code ? code : native_dial(&native->record, &native->socket, err);
+}
+
+int native_dial(const struct record *record, int *ret_socket, struct cay_error *err)
+{
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char path[PATH_MAX];
 
-    if (native->socket >= 0)
-        return CAY_OK;
-    int code = check_started(native, err);
-    if (!code)
-        code = runtime_socket(&native->record, path, err);
+    int code = runtime_socket(record, path, err);
     if (code)
         return code;
     if (strlen(path) >= sizeof address.sun_path)
@@ -143,9 +147,9 @@ int native_connect(struct native *native, struct cay_error *err)
     memcpy(address.sun_path, path, strlen(path) + 1);
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, errno, "sandbox.connect", native->record.id,
+        return cay_fail(err, CAY_E_NOT_FOUND, errno, "sandbox.connect", record->id,
                         "the sandbox does not answer", "it has ended; make a new one");
-    native->socket = TAKE_FD(fd);
+    *ret_socket = TAKE_FD(fd);
     return CAY_OK;
 }
 
@@ -208,7 +212,7 @@ static int kill_it(void *cookie, struct cay_error *err)
     size_t ended = 0;
 
     (void)err;
-    if (check_started(native, NULL) == CAY_OK)
+    if (native_check(native, NULL) == CAY_OK)
         native_remove(&native->record, native->pidfd);
     else
         collect_one(native->record.id, &ended); /* it may have ended by itself */
@@ -239,7 +243,7 @@ static int start_it(void *cookie, struct cay_error *err)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.start", native->record.id,
                         "a sandbox in memory is gone when it ends",
                         "make it with storage on disk");
-    if (check_started(native, NULL) == CAY_OK)
+    if (native_check(native, NULL) == CAY_OK)
         return CAY_OK;
     memcpy(id, native->record.id, sizeof id);
     collect_one(id, &ended); /* it may have ended by itself */
@@ -260,6 +264,7 @@ const struct backend backend_native = {
     .free = native_free,
     .id = id_of,
     .layers = layers_of,
+    .files = native_files,
     .exec = native_exec,
     .kill = kill_it,
     .start = start_it,

@@ -15,6 +15,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
+#include "sys/fs.h"
 #include "sys/io.h"
 #include "sys/path.h"
 
@@ -154,7 +155,8 @@ size_t state_sweep(int dir, const char *prefix)
             continue;
         AUTO_FD fd = path_open(dir, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
         if (fd >= 0 && hold(fd) &&
-            tree_remove(op, dir, entry->d_name, entry->d_name, NULL) == CAY_OK)
+            tree_remove(&fs_direct, op, dir, entry->d_name, entry->d_name, NULL) ==
+                CAY_OK)
             count++;
     }
     if (directory)

@@ -18,6 +18,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
+#include "sys/fs.h"
 #include "sys/path.h"
 
 static const char op[] = "sandbox.storage";
@@ -124,7 +125,7 @@ static int bury(int sandboxes, const char *id, struct cay_error *err)
         return draft;
     if (renameat(sandboxes, id, draft, id) != 0)
         return cay_fail_errno(err, errno, op, id);
-    return tree_remove(op, sandboxes, grave, id, err);
+    return tree_remove(&fs_direct, op, sandboxes, grave, id, err);
 }
 
 int storage_remove(const char *id, struct cay_error *err)

@@ -14,6 +14,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
+#include "sys/fs.h"
 #include "sys/path.h"
 
 static const char op[] = TEMPLATE_OP;
@@ -171,7 +172,7 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
         return making.dir;
     code = make(&making, store, draft, err);
     if (code)
-        (void)tree_remove(op, store, draft, draft, NULL);
+        (void)tree_remove(&fs_direct, op, store, draft, draft, NULL);
     (void)close(making.dir);
     if (making.root >= 0)
         (void)close(making.root);

@@ -23,6 +23,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
+#include "sys/fs.h"
 #include "sys/path.h"
 
 static const char op[] = TEMPLATE_OP;
@@ -237,7 +238,8 @@ static int clean(const struct template_making *making, struct cay_error *err)
         AUTO_FD dir = path_open(making->root, leftovers[i].parent, O_RDONLY | O_DIRECTORY,
                                 0, PATH_PLAIN);
         if (dir >= 0)
-            code = tree_remove(op, dir, leftovers[i].name, leftovers[i].name, err);
+            code = tree_remove(&fs_direct, op, dir, leftovers[i].name, leftovers[i].name,
+                               err);
     }
     for (size_t i = 0; !code && i < sizeof directories / sizeof *directories; i++)
         if (mkdirat(making->root, directories[i], 0755) != 0 ||
@@ -248,8 +250,10 @@ static int clean(const struct template_making *making, struct cay_error *err)
 
 static int count(struct template_making *making, struct cay_error *err)
 {
-    const struct walk_options options = {
-        .root = making->root, .real = "", .max_depth = TEMPLATE_DEPTH_MAX};
+    const struct walk_options options = {.fs = &fs_direct,
+                                         .root = making->root,
+                                         .real = "",
+                                         .max_depth = TEMPLATE_DEPTH_MAX};
     struct walk_step step;
     struct walk *walk;
     struct stat st;

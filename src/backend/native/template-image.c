@@ -22,6 +22,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
+#include "sys/fs.h"
 #include "sys/io.h"
 #include "sys/path.h"
 
@@ -446,6 +447,6 @@ int template_from_image(struct template_making *making, struct cay_error *err)
     if (image.dir >= 0)
         (void)close(image.dir);
     if (!code && image.is_ours)
-        code = tree_remove(op, making->dir, "image", path, err);
+        code = tree_remove(&fs_direct, op, making->dir, "image", path, err);
     return code;
 }

@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
+#include "sys/fs.h"
 #include "sys/path.h"
 
 static const char op[] = "template.open";
@@ -264,5 +265,5 @@ int cay_template_remove(const char *name, struct cay_error *err)
         return draft;
     if (renameat(store, name, draft, "template") != 0)
         return cay_fail_errno(err, errno, who, name);
-    return tree_remove(who, store, grave, name, err);
+    return tree_remove(&fs_direct, who, store, grave, name, err);
 }

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "files/tar-receive.h"
 #include "files/walk.h"
+#include "sys/fs.h"
 #include "sys/io.h"
 #include "sys/path.h"
 
@@ -120,7 +121,7 @@ static int clear(const struct unpacking *unpacking, const char *path,
 {
     if (unlinkat(unpacking->dir, unpacking->name, 0) == 0 || errno == ENOENT)
         return CAY_OK;
-    return tree_remove(op, unpacking->dir, unpacking->name, path, err);
+    return tree_remove(&fs_direct, op, unpacking->dir, unpacking->name, path, err);
 }
 
 static int set_owner(const struct unpacking *unpacking, const struct tar_item *item)
@@ -145,7 +146,7 @@ static int hide_all(struct unpacking *unpacking, const char *path, struct cay_er
     int own = TAKE_FD(fd);
     for (struct dirent *entry; !code && (entry = readdir(directory));)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            code = tree_remove(op, own, entry->d_name, path, err);
+            code = tree_remove(&fs_direct, op, own, entry->d_name, path, err);
     closedir(directory);
     return code;
 }
