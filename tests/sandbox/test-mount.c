@@ -213,6 +213,24 @@ TEST(templates_have_mounts_too_and_links_in_them_do_not_lead_out)
     assert_canary();
 }
 
+TEST(the_files_api_has_the_rights_of_user_there_too)
+{
+    use_own_home();
+    make_template("tar");
+    const struct cay_bind bind = {make_shared(), "/src", true};
+    AUTO(cay_sandbox) sandbox = make_with(&bind, 1, "tiny");
+    cay_files *opened = NULL;
+    ASSERT_OK(cay_sandbox_files(sandbox, NULL, &opened, &err));
+    AUTO(cay_files) files = opened;
+    ASSERT_OK(cay_files_write(files, "/src/new", "by api", 6, NULL, &err));
+    ASSERT_STR(get_file("shared/new"), "by api");
+    ASSERT_INT(stat_of("shared/new").st_uid, OWNER);
+    ASSERT_CODE(cay_files_write(files, "/etc/motd", "x", 1, NULL, &err), CAY_E_DENIED);
+    ASSERT_OK(cay_files_write(files, "/home/user/own", "x", 1, NULL, &err));
+    run(sandbox, "cat ~/own; stat -c %U ~/own");
+    ASSERT_STR(result.out, "xuser\n");
+}
+
 TEST(what_cannot_be_mounted_is_told)
 {
     need_root();
