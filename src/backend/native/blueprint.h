@@ -18,6 +18,7 @@ struct blueprint {
     struct plan_step steps[PLAN_STEPS_MAX];
     uint32_t step_count;
     struct buf bytes;
+    const char *const *env;
     bool overflow;
     const struct binds *binds; /* BIND steps with a number N are of its N-th, from 1 */
     struct overlay overlay;    /* of a ROOT step; the descriptors are the caller's */
@@ -46,6 +47,11 @@ void blueprint_replace(struct blueprint *blueprint, const char *path, unsigned m
                        const void *data, size_t len);
 void blueprint_binds(struct blueprint *blueprint, const struct binds *binds);
 void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path);
+
+/* The environment of every command, NULL-terminated and the caller's; NULL is none.  At
+ * most ENV_COUNT_MAX of ENV_MAX bytes together. */
+int blueprint_env(struct blueprint *blueprint, const char *const *env,
+                  struct cay_error *err);
 
 const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset);
 

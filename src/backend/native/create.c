@@ -64,6 +64,10 @@ static int make_blueprint(const struct cay_sandbox_options *options,
     head->ephemeral = options->ephemeral;
     head->prepared = 1;
     head->max_files = MAX_FILES;
+    head->ttl_ms = options->ttl_ms;
+    head->kept_bytes = options->memory_bytes / 8;
+    cay_copy_text(head->user, sizeof head->user, options->user);
+    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
     return parts_draw(parts, options, blueprint, err);
 }
 
@@ -97,6 +101,8 @@ static int open_plan(const struct cay_sandbox_options *options, const struct par
                      struct gifts *gifts, struct cay_error *err)
 {
     int code = make_blueprint(options, parts, record, blueprint, err);
+    if (!code)
+        code = blueprint_env(blueprint, parts->env, err);
     if (!code)
         code = filter_build(blueprint->head.own_network, &blueprint->filter,
                             &blueprint->head.filter_len, err);
@@ -226,6 +232,16 @@ static int complete(struct cay_sandbox_options *options, struct cay_error *err)
         options->memory_bytes = CAY_MEMORY_DEFAULT;
     if (!options->pids)
         options->pids = CAY_PIDS_DEFAULT;
+    if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
+        (options->workdir &&
+         (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
+          options->workdir[0] != '/')))
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op,
+            options->workdir ? options->workdir : options->user,
+            "this cannot be the default user or working directory",
+            "a user has up to 63 bytes; a directory is absolute and has up to "
+            "1,023");
     return complete_disk(options, err);
 }
 
@@ -309,8 +325,6 @@ static int raise_from(const struct cay_sandbox_options *options, const char *sta
     if (code)
         return code;
     code = parts_open(&known, start, &parts, err);
-    if (!code)
-        code = parts_env(&parts, known.env, &native->env, err);
     if (!code)
         code = runtime_reserve(start, &native->record, err);
     if (!code)

@@ -22,17 +22,14 @@ enum { KILL_MS = 10000 };
 /* All but the record: of a sandbox that has ended, or of a handle that goes. */
 static void let_go(struct native *native)
 {
-    int *const fds[] = {&native->pidfd, &native->leash, &native->socket};
+    int *const fds[] = {&native->pidfd, &native->leash, &native->socket,
+                        &native->memory_events};
 
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
         if (*fds[i] >= 0)
             (void)close(*fds[i]);
         *fds[i] = -1;
     }
-    for (char **env = native->env; env && *env; env++)
-        free(*env);
-    free(native->env);
-    native->env = NULL;
 }
 
 static void native_free(void *cookie)
@@ -42,6 +39,7 @@ static void native_free(void *cookie)
     if (!native)
         return;
     let_go(native);
+    free(native->piece);
     free(native);
 }
 
@@ -57,7 +55,7 @@ static struct native *native_new(void)
     struct native *native = calloc(1, sizeof *native);
 
     if (native)
-        native->pidfd = native->leash = native->socket = -1;
+        native->pidfd = native->leash = native->socket = native->memory_events = -1;
     return native;
 }
 
@@ -266,8 +264,12 @@ const struct backend backend_native = {
     .layers = layers_of,
     .files = native_files,
     .exec = native_exec,
+    .pause = native_pause,
+    .resume = native_resume,
+    .set_ttl = native_set_ttl,
     .kill = kill_it,
     .start = start_it,
     .remove = remove_it,
     .collect = native_collect,
+    .processes = &native_processes,
 };

@@ -8,6 +8,41 @@
 
 static const char op[] = "sandbox.create";
 
+static bool sets(const char *const *env, const char *assignment)
+{
+    size_t len = strcspn(assignment, "=") + 1;
+
+    for (; *env; env++)
+        if (strncmp(*env, assignment, len) == 0)
+            return true;
+    return false;
+}
+
+static size_t count_of(const char *const *env)
+{
+    size_t count = 0;
+
+    while (env && env[count])
+        count++;
+    return count;
+}
+
+static int add_env(struct parts *parts, const char *const *env, struct cay_error *err)
+{
+    const char *const *image = (const char *const *)parts->template.info.env;
+    size_t used = count_of(env), more = count_of(image);
+
+    parts->env = calloc(used + more + 1, sizeof *parts->env);
+    if (!parts->env)
+        return cay_fail_memory(err, op);
+    if (used)
+        memcpy(parts->env, env, used * sizeof *env);
+    for (size_t i = 0; i < more; i++)
+        if (!sets(parts->env, image[i]))
+            parts->env[used++] = image[i];
+    return CAY_OK;
+}
+
 int parts_open(const struct cay_sandbox_options *options, const char *start,
                struct parts *ret_parts, struct cay_error *err)
 {
@@ -22,6 +57,8 @@ int parts_open(const struct cay_sandbox_options *options, const char *start,
         code = binds_open(options, &ret_parts->binds, err);
     if (!code && start)
         code = storage_hold(start, &ret_parts->storage, err);
+    if (!code)
+        code = add_env(ret_parts, options->env, err);
     return code;
 }
 
@@ -30,6 +67,8 @@ void parts_close(struct parts *parts)
     storage_done(&parts->storage);
     binds_done(&parts->binds);
     template_done(&parts->template);
+    free(parts->env);
+    parts->env = NULL;
 }
 
 int parts_draw(const struct parts *parts, const struct cay_sandbox_options *options,
@@ -49,49 +88,4 @@ int parts_draw(const struct parts *parts, const struct cay_sandbox_options *opti
         code = blueprint_template(blueprint, &parts->template, size, err);
     blueprint_binds(blueprint, &parts->binds);
     return code;
-}
-
-static bool sets(char *const *env, const char *assignment)
-{
-    size_t len = strcspn(assignment, "=") + 1;
-
-    for (; *env; env++)
-        if (strncmp(*env, assignment, len) == 0)
-            return true;
-    return false;
-}
-
-static size_t count_of(const char *const *env)
-{
-    size_t count = 0;
-
-    while (env && env[count])
-        count++;
-    return count;
-}
-
-/* Adds what is not set yet. */
-static bool add_env(char **both, size_t *used, const char *const *env)
-{
-    for (; env && *env; env++) {
-        if (sets(both, *env))
-            continue;
-        both[*used] = strdup(*env);
-        if (!both[*used])
-            return false;
-        ++*used;
-    }
-    return true;
-}
-
-int parts_env(const struct parts *parts, const char *const *env, char ***ret_env,
-              struct cay_error *err)
-{
-    const char *const *image = (const char *const *)parts->template.info.env;
-    size_t used = 0;
-
-    *ret_env = calloc(count_of(env) + count_of(image) + 1, sizeof **ret_env);
-    if (*ret_env && add_env(*ret_env, &used, env) && add_env(*ret_env, &used, image))
-        return CAY_OK;
-    return cay_fail_memory(err, op);
 }

@@ -11,6 +11,7 @@ struct parts {
     struct binds binds;
     struct storage storage; /* -1: in memory */
     bool is_start;          /* of one that has been before */
+    const char **env;       /* the caller's, and what an image sets besides */
 };
 
 /* `start` is the storage of a sandbox that is started again, held; else NULL.  Close them
@@ -22,10 +23,5 @@ void parts_close(struct parts *parts);
 /* Puts the root and what is mounted in it on the blueprint. */
 int parts_draw(const struct parts *parts, const struct cay_sandbox_options *options,
                struct blueprint *blueprint, struct cay_error *err);
-
-/* The environment that an image sets, and on top of it the caller's; a NULL-terminated
- * array of malloc'ed text. */
-int parts_env(const struct parts *parts, const char *const *env, char ***ret_env,
-              struct cay_error *err);
 
 #endif
