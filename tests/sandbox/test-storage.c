@@ -110,7 +110,11 @@ TEST(a_stopped_sandbox_is_found_by_its_id_and_runs_nothing)
     ASSERT_STR(cay_sandbox_id(other), id);
     ASSERT_CODE(cay_sandbox_exec(other, &command, &result, &err), CAY_E_BUSY);
     cay_files *none = NULL;
+    cay_process *nobody = NULL;
     ASSERT_CODE(cay_sandbox_files(other, NULL, &none, &err), CAY_E_BUSY);
+    ASSERT_CODE(cay_process_start(other, &command, &nobody, &err), CAY_E_BUSY);
+    ASSERT_CODE(cay_sandbox_pause(other, &err), CAY_E_BUSY);
+    ASSERT_CODE(cay_sandbox_set_ttl(other, 1000, &err), CAY_E_BUSY);
     ASSERT_OK(cay_sandbox_start(other, &err));
     ASSERT_OK(cay_sandbox_start(other, &err));
     run(other, "cat ~/file");
@@ -158,6 +162,24 @@ TEST(a_limit_that_nothing_keeps_is_refused)
     AUTO(cay_sandbox) made = make_on_disk(&options);
     ASSERT(!(cay_sandbox_layers(made) & CAY_LAYER_DISK));
     ASSERT_OK(cay_sandbox_remove(made, &err));
+}
+
+TEST(one_whose_time_is_over_is_stopped)
+{
+    struct cay_sandbox_options options = {.ttl_ms = 1000};
+    const char *const argv[] = {"sleep", "20", NULL};
+    const struct cay_exec_options command = {.size = sizeof command, .argv = argv};
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    cay_exec_done(&result);
+    (void)!cay_sandbox_exec(sandbox, &command, &result, &err);
+    ASSERT_INT(result.cause, CAY_CAUSE_GONE);
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, 0, &err));
+    run(sandbox, "echo again");
+    ASSERT_STR(result.out, "again\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
 }
 
 TEST(a_sandbox_in_memory_cannot_be_started_again)
