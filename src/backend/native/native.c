@@ -234,11 +234,14 @@ static int remove_it(void *cookie, struct cay_error *err)
 /* One that is just about to end lives, but does not answer; it is helped along. */
 static bool answers(struct native *native)
 {
-    AUTO_FD socket = -1;
+    struct state state;
 
     if (native_check(native, NULL) != CAY_OK)
         return false;
-    if (native_dial(&native->record, &socket, NULL) == CAY_OK)
+    if (native->socket >= 0)
+        (void)close(native->socket);
+    native->socket = -1;
+    if (native_state(native, &state, NULL) == CAY_OK)
         return true;
     native_remove(&native->record, native->pidfd);
     return false;
