@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
@@ -38,8 +41,6 @@ static const struct {
     {"sys", 0555, 0},
     {"proc", 0555, 0},
     {"dev", 0755, 0},
-    {"dev/pts", 0755, 0},
-    {"dev/shm", 01777, 0},
     {"etc/alternatives", 0755, 0},
     {"etc/ssl", 0755, 0},
     {"etc/pam.d", 0755, 0},
@@ -49,18 +50,16 @@ static const struct {
     {"etc/skel", 0755, 0},
 };
 
-static const char *const devices[] = {"null", "zero", "full", "random", "urandom", "tty"};
-
 /* Trees of the host's /etc that programs in /usr cannot do without. */
 static const char *const shown[] = {"etc/alternatives", "etc/ssl", "etc/pam.d",
                                     "etc/ld.so.conf.d", "etc/security"};
 
 /* Single files of it; what is not there is left out. */
 static const char *const copied[] = {
-    "etc/ld.so.cache",    "etc/ld.so.conf",   "etc/os-release",   "etc/login.defs",
-    "etc/debian_version", "etc/adduser.conf", "etc/deluser.conf", "etc/nsswitch.conf",
-    "etc/mime.types",     "etc/services",     "etc/protocols",    "etc/default/useradd",
-    "etc/bash.bashrc",    "etc/inputrc",      "etc/timezone",
+    "etc/ld.so.cache",    "etc/ld.so.conf",   "etc/os-release",      "etc/login.defs",
+    "etc/debian_version", "etc/adduser.conf", "etc/deluser.conf",    "etc/nsswitch.conf",
+    "etc/services",       "etc/protocols",    "etc/default/useradd", "etc/bash.bashrc",
+    "etc/inputrc",        "etc/timezone",
 };
 
 static const char passwd[] =
@@ -94,20 +93,58 @@ static void add_usr(struct blueprint *blueprint)
     }
 }
 
-static void copy_file(struct blueprint *blueprint, const char *path)
-{
-    char host[128];
-    struct stat st;
+/* Files of the host as they were when last looked at, which is not at every sandbox. */
+struct copy {
+    char *data;
+    size_t len;
+    struct timespec modified, looked;
+    ino_t inode;
+};
 
-    snprintf(host, sizeof host, "/%s", path);
-    AUTO_FD fd = open(host, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+enum { LOOK_AGAIN_S = 1 };
+
+static void read_host(const char *path, struct copy *copy)
+{
+    struct stat st;
+    AUTO_FD fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX ||
-        !(st.st_mode & 0004))
+        !(st.st_mode & 0004)) {
+        free(copy->data);
+        copy->data = NULL;
         return;
-    AUTO_FREE char *data = malloc((size_t)st.st_size + 1);
-    ssize_t len = data ? io_pread(fd, data, (size_t)st.st_size, 0) : -1;
-    if (len >= 0)
-        blueprint_bytes(blueprint, path, 0644, data, (size_t)len);
+    }
+    if (copy->data && copy->inode == st.st_ino && copy->len == (size_t)st.st_size &&
+        memcmp(&copy->modified, &st.st_mtim, sizeof st.st_mtim) == 0)
+        return;
+    free(copy->data);
+    copy->data = malloc((size_t)st.st_size + 1);
+    ssize_t len = copy->data ? io_pread(fd, copy->data, (size_t)st.st_size, 0) : 0;
+    copy->len = len > 0 ? (size_t)len : 0;
+    copy->modified = st.st_mtim;
+    copy->inode = st.st_ino;
+}
+
+static void copy_files(struct blueprint *blueprint)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static struct copy copies[sizeof copied / sizeof *copied];
+    struct timespec now;
+    char host[128];
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++) {
+        struct copy *copy = &copies[i];
+        if (!copy->looked.tv_sec || now.tv_sec - copy->looked.tv_sec > LOOK_AGAIN_S) {
+            snprintf(host, sizeof host, "/%s", copied[i]);
+            read_host(host, copy);
+            copy->looked = now;
+        }
+        if (copy->data)
+            blueprint_bytes(blueprint, copied[i], 0644, copy->data, copy->len);
+    }
+    pthread_mutex_unlock(&mutex);
 }
 
 static void add_etc(struct blueprint *blueprint, const char *hostname)
@@ -120,8 +157,7 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
         if (stat(name, &st) == 0 && S_ISDIR(st.st_mode))
             blueprint_bind(blueprint, shown[i], name, 0);
     }
-    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
-        copy_file(blueprint, copied[i]);
+    copy_files(blueprint);
     snprintf(hosts, sizeof hosts, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
     snprintf(name, sizeof name, "%s\n", hostname);
     blueprint_file(blueprint, "etc/passwd", 0644, passwd);
@@ -137,59 +173,60 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
     blueprint_link(blueprint, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
 }
 
-static void add_dev(struct blueprint *blueprint)
+static void add_dev(struct blueprint *blueprint, uint64_t shm_bytes)
 {
-    char path[32], host[32];
+    static const struct {
+        const char *name;
+        unsigned major, minor;
+    } nodes[] = {{"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+                 {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
 
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-        snprintf(path, sizeof path, "dev/%s", devices[i]);
-        snprintf(host, sizeof host, "/dev/%s", devices[i]);
-        blueprint_file(blueprint, path, 0666, "");
-        blueprint_bind(blueprint, path, host, PLAN_BIND_DEVICE);
-    }
-    blueprint_step(blueprint, PLAN_DEVPTS, "dev/pts", 0, 0);
-    blueprint_link(blueprint, "dev/ptmx", "pts/ptmx");
-    blueprint_link(blueprint, "dev/fd", "/proc/self/fd");
-    blueprint_link(blueprint, "dev/stdin", "/proc/self/fd/0");
-    blueprint_link(blueprint, "dev/stdout", "/proc/self/fd/1");
-    blueprint_link(blueprint, "dev/stderr", "/proc/self/fd/2");
+    blueprint_tree(blueprint, "dev", 0755, shm_bytes, PLAN_WITH_DEVICES);
+    blueprint_directory(blueprint, "pts", 0755, 0);
+    blueprint_directory(blueprint, "shm", 01777, 0);
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
+        blueprint_node(blueprint, nodes[i].name, 0666,
+                       makedev(nodes[i].major, nodes[i].minor));
+    blueprint_link(blueprint, "ptmx", "pts/ptmx");
+    blueprint_link(blueprint, "fd", "/proc/self/fd");
+    blueprint_link(blueprint, "stdin", "/proc/self/fd/0");
+    blueprint_link(blueprint, "stdout", "/proc/self/fd/1");
+    blueprint_link(blueprint, "stderr", "/proc/self/fd/2");
+    blueprint_step(blueprint, PLAN_DEVPTS, "dev/pts");
 }
 
 static void add_proc(struct blueprint *blueprint)
 {
+    /* What tells more about the host than that it is busy.  iomem, ioports and modules
+     * show no addresses to those without privilege outside. */
     static const char *const masked[] = {
-        "acpi",      "asound",        "interrupts",   "kcore",         "keys",
-        "key-users", "latency_stats", "timer_list",   "timer_stats",   "sched_debug",
-        "scsi",      "kallsyms",      "kpagecount",   "kpageflags",    "kpagecgroup",
-        "slabinfo",  "vmallocinfo",   "pagetypeinfo", "sysrq-trigger", "pressure",
-        "kmsg",      "config.gz",     "modules",      "iomem",         "ioports"};
-    static const char *const read_only[] = {"bus", "fs", "irq", "sys"};
+        "acpi",          "asound",       "interrupts",  "kallsyms",   "kcore",
+        "keys",          "kmsg",         "kpagecgroup", "kpagecount", "kpageflags",
+        "latency_stats", "pagetypeinfo", "sched_debug", "scsi",       "slabinfo",
+        "sysrq-trigger", "timer_list",   "timer_stats", "vmallocinfo"};
     char path[64];
 
-    blueprint_step(blueprint, PLAN_PROC, "proc", 0, 0);
+    blueprint_step(blueprint, PLAN_PROC, "proc");
     for (size_t i = 0; i < sizeof masked / sizeof *masked; i++) {
         snprintf(path, sizeof path, "proc/%s", masked[i]);
-        blueprint_step(blueprint, PLAN_MASK, path, 0, 0);
+        blueprint_step(blueprint, PLAN_MASK, path);
     }
-    for (size_t i = 0; i < sizeof read_only / sizeof *read_only; i++) {
-        snprintf(path, sizeof path, "proc/%s", read_only[i]);
-        blueprint_step(blueprint, PLAN_READ_ONLY, path, 0, 0);
-    }
+    /* Some of it belongs to the sandbox's own namespaces, and would be root's inside.
+     * Everything else outside /proc/PID is host root's, who has no number there. */
+    blueprint_step(blueprint, PLAN_READ_ONLY, "proc/sys");
 }
 
-void blueprint_host(struct blueprint *blueprint, const char *hostname)
+void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes)
 {
-    static const char *const writable[] = {"/etc", "/home",  "/root", "/tmp",
-                                           "/var", "/run",   "/opt",  "/srv",
-                                           "/mnt", "/media", "/dev",  "/proc"};
-
+    blueprint_tree(blueprint, "", 0755, disk_bytes, 0);
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
         blueprint_directory(blueprint, directories[i].path, directories[i].mode,
                             directories[i].owner);
+    add_etc(blueprint, blueprint->head.hostname);
     add_usr(blueprint);
-    add_etc(blueprint, hostname);
-    add_dev(blueprint);
+    add_dev(blueprint, disk_bytes);
     add_proc(blueprint);
-    for (size_t i = 0; i < sizeof writable / sizeof *writable; i++)
-        blueprint_step(blueprint, PLAN_WRITABLE, writable[i], 0, 0);
+    /* Root inside may make directories at the top, like everywhere else.  What is the
+     * host's is kept by read-only mounts, and by owners who have no number inside. */
+    blueprint_step(blueprint, PLAN_WRITABLE, "/");
 }

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The library may sit in a large program with many threads, so nothing is forked: clones
+ * share our memory until they execute or end, and touch nothing of it but their `struct
+ * birth`; not even errno, so their system calls are raw ones.  There are two, so that a
+ * sandbox is never a child of the program that made it: the first clones the second,
+ * which becomes cay-init, and ends.  The second runs beside us.  It executes before its
+ * user ids are mapped, as nobody, and would lose its capabilities by that; making them
+ * ambient takes them across. */
+#include "backend/native/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "sys/clone.h"
+#include "sys/io.h"
+#include "sys/raw.h"
+
+static const char op[] = "sandbox.create";
+
+/* cay-init itself, put into the library by src/init/embed. */
+extern const unsigned char cay_init[];
+extern const uint64_t cay_init_size;
+
+enum {
+    START_MS = 10000,
+    KILL_MS = 10000,
+    STACK_SIZE = 16 << 10,
+    PROGRAM_FD = STATUS_FD + 1,
+    HIGH_FD = 16
+};
+
+/* The second clone reads it until it executes: nothing here may change before. */
+struct birth {
+    int status, program, leaf;
+    bool own_network;
+    cpu_set_t processors; /* those we may use */
+    pid_t first;
+    int pidfd;
+    long pid;
+    int error;
+    char stacks[2][STACK_SIZE] __attribute__((aligned(16)));
+};
+
+/* A sealed copy: code inside can never change the program the next sandbox starts from.
+ * One for each process, kept. */
+static int open_program(struct cay_error *err)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static int program = -1;
+    static pid_t owner;
+
+    pthread_mutex_lock(&mutex);
+    int error = 0;
+    if (program < 0 || owner != getpid()) {
+        /* MFD_EXEC is needed where memfds are not executable unless asked for, and
+         * unknown to kernels before 6.3. */
+        int fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING | 0x0010u);
+        if (fd < 0 && errno == EINVAL)
+            fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        error = fd < 0 ? -errno : io_write(fd, cay_init, cay_init_size);
+        if (!error &&
+            fcntl(fd, F_ADD_SEALS,
+                  F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
+            error = -errno;
+        if (error && fd >= 0)
+            (void)close(fd);
+        program = error ? -1 : fd;
+        owner = getpid();
+    }
+    int fd = program;
+    pthread_mutex_unlock(&mutex);
+    return error ? cay_fail_errno(err, -error, op, "cay-init") : fd;
+}
+
+/* --- In the clones --- */
+
+/* Sanitizers keep a shadow of the stack, and these run on stacks of their own. */
+#define IN_CLONE __attribute__((no_sanitize("address", "undefined"), no_stack_protector))
+
+IN_CLONE static void keep_capabilities(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+
+    if (raw_call(SYS_capget, (long)&header, (long)data, 0, 0, 0) != 0)
+        return;
+    data[0].inheritable = data[0].permitted;
+    data[1].inheritable = data[1].permitted;
+    (void)raw_call(SYS_capset, (long)&header, (long)data, 0, 0, 0);
+    for (int i = 0; i < 64; i++)
+        if (data[i / 32].permitted & 1u << i % 32)
+            (void)raw_call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0);
+}
+
+IN_CLONE static long place_descriptors(const struct birth *birth)
+{
+    long null =
+        raw_call(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR | O_CLOEXEC, 0, 0);
+
+    for (long i = 0; i < 3 && null >= 0; i++)
+        if (raw_call(SYS_dup3, null, i, 0, 0, 0) < 0)
+            null = -EBADF;
+    if (null < 0)
+        return null;
+    long error = raw_call(SYS_dup3, birth->status, STATUS_FD, 0, 0, 0);
+    if (error >= 0)
+        error = raw_call(SYS_dup3, birth->program, PROGRAM_FD, O_CLOEXEC, 0, 0);
+    return error < 0 ? error
+                     : raw_call(SYS_close_range, PROGRAM_FD + 1, (long)~0u, 0, 0, 0);
+}
+
+IN_CLONE static void become_init(void *cookie)
+{
+    struct birth *birth = cookie;
+    char name[] = "cay-init", network[] = "network";
+    char *argv[] = {name, birth->own_network ? network : NULL, NULL}, *env[] = {NULL};
+
+    keep_capabilities();
+    (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
+    (void)raw_call(SYS_sched_setaffinity, 0, sizeof birth->processors,
+                   (long)&birth->processors, 0, 0);
+    long error = place_descriptors(birth);
+    if (error >= 0)
+        error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
+                         AT_EMPTY_PATH);
+    birth->error = (int)-error;
+    for (;;)
+        (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
+}
+
+/* Our maker is busy on its processor, and we are about to end: our child is to have this
+ * one, and not to wait there. */
+IN_CLONE static void stay_here(void)
+{
+    unsigned processor = 0;
+    cpu_set_t only;
+
+    if (raw_call(SYS_getcpu, (long)&processor, 0, 0, 0, 0) != 0 ||
+        processor >= CPU_SETSIZE)
+        return;
+    for (size_t i = 0; i < sizeof only / sizeof *only.__bits; i++)
+        only.__bits[i] = 0;
+    CPU_SET(processor, &only);
+    (void)raw_call(SYS_sched_setaffinity, 0, sizeof only, (long)&only, 0, 0);
+}
+
+IN_CLONE static void bear_init(void *cookie)
+{
+    struct birth *birth = cookie;
+    const struct clone_args args = {
+        .flags = (__u64)(CLONE_VM | CLONE_NEWUSER | CLONE_NEWPID | CLONE_PIDFD) |
+                 CLONE_CLEAR_SIGHAND | (birth->leaf >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (__u64)(uintptr_t)&birth->pidfd,
+        .stack = (__u64)(uintptr_t)birth->stacks[1],
+        .stack_size = STACK_SIZE,
+        .cgroup = birth->leaf >= 0 ? (__u64)birth->leaf : 0,
+    };
+
+    stay_here();
+    birth->pid = clone_run(&args, become_init, birth);
+    for (;;)
+        (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
+}
+
+/* --- Outside --- */
+
+/* The descriptors are shared with the first clone, so that the pidfd is ours. */
+static int give_birth(struct birth *birth)
+{
+    const struct clone_args args = {
+        .flags = CLONE_VM | CLONE_FILES,
+        .stack = (__u64)(uintptr_t)birth->stacks[0],
+        .stack_size = STACK_SIZE,
+    };
+    sigset_t all, before;
+
+    if (sched_getaffinity(0, sizeof birth->processors, &birth->processors) != 0)
+        return -errno;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    long first = clone_run(&args, bear_init, birth);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    birth->first = (pid_t)first;
+    return first < 0 ? (int)first : 0;
+}
+
+/* Copies out of the way of the numbers they are to have in the new process. */
+static int begin(struct birth *birth, int status, int program)
+{
+    birth->status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
+    birth->program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
+    if (birth->status < 0 || birth->program < 0)
+        return -errno;
+    return give_birth(birth);
+}
+
+static void free_birth(struct birth *birth)
+{
+    if (birth->status >= 0)
+        (void)close(birth->status);
+    if (birth->program >= 0)
+        (void)close(birth->program);
+    free(birth);
+}
+
+static int fail_start(int error, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE, error, op, "cay-init",
+                    "the first process of the sandbox cannot be started",
+                    "cay doctor tells what this machine lacks");
+}
+
+int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
+                 struct cay_error *err)
+{
+    int program = open_program(err);
+    int ends[2];
+
+    if (program < 0)
+        return program;
+    struct birth *birth = malloc(sizeof *birth);
+    if (!birth)
+        return cay_fail_memory(err, op);
+    birth->status = birth->program = birth->pidfd = -1;
+    birth->leaf = leaf;
+    birth->own_network = own_network;
+    birth->pid = birth->error = 0;
+    int error =
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;
+    if (!error) {
+        error = begin(birth, ends[1], program);
+        (void)close(ends[1]);
+        if (error)
+            (void)close(ends[0]);
+    }
+    if (error) {
+        free_birth(birth);
+        return fail_start(-error, err);
+    }
+    *ret_launch = (struct launch){.birth = birth, .status = ends[0], .pidfd = -1};
+    return CAY_OK;
+}
+
+int launch_meet(struct launch *launch, struct cay_error *err)
+{
+    struct birth *birth = launch->birth;
+
+    /* Not one that the program's own wait(2) could see. */
+    while (waitpid(birth->first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
+        continue;
+    launch->met = true;
+    if (birth->pid <= 0)
+        return fail_start((int)-birth->pid, err);
+    launch->pid = (pid_t)birth->pid;
+    launch->pidfd = birth->pidfd;
+    return CAY_OK;
+}
+
+int launch_map(pid_t pid, uint32_t id_base, uint32_t id_count, struct cay_error *err)
+{
+    static const char *const names[] = {"uid_map", "gid_map"};
+    char path[64], text[64];
+    int len = snprintf(text, sizeof text, "0 %u %u\n", id_base, id_count);
+
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, names[i]);
+        AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || write(fd, text, (size_t)len) != len)
+            return cay_fail_errno(err, errno, op, names[i]);
+    }
+    return CAY_OK;
+}
+
+/* Why it is gone, if it is. */
+static int fail_dead(const struct launch *launch, struct cay_error *err)
+{
+    const struct birth *birth = launch->birth;
+
+    if (birth->error)
+        return cay_fail(err, CAY_E_UNAVAILABLE, birth->error, op, "cay-init",
+                        "the first process of the sandbox cannot be executed",
+                        "cay doctor tells what this machine lacks");
+    return cay_fail(err, CAY_E_KILLED, 0, op, "cay-init",
+                    "the sandbox's first process died while it was being set up",
+                    "the kernel's log may say why");
+}
+
+int launch_go(const struct launch *launch, const struct plan_go *go, const int *fds,
+              size_t count, struct cay_error *err)
+{
+    struct iovec part = {(void *)(uintptr_t)go, sizeof *go};
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(PLAN_GO_FDS_MAX * sizeof(int))];
+    } control;
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.room,
+                             .msg_controllen = CMSG_SPACE(count * sizeof *fds)};
+
+    memset(&control, 0, message.msg_controllen);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(count * sizeof *fds);
+    memcpy(CMSG_DATA(header), fds, count * sizeof *fds);
+    if (sendmsg(launch->status, &message, MSG_NOSIGNAL) == sizeof *go)
+        return CAY_OK;
+    /* It may have said why it is gone. */
+    int code = launch_wait(launch, err);
+    return code ? code : fail_dead(launch, err);
+}
+
+int launch_wait(const struct launch *launch, struct cay_error *err)
+{
+    struct cay_error report;
+    struct pollfd waiting = {.fd = launch->status, .events = POLLIN};
+    int ready;
+
+    do
+        ready = poll(&waiting, 1, START_MS);
+    while (ready < 0 && errno == EINTR);
+    if (ready <= 0)
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, "cay-init",
+                        "the sandbox does not start",
+                        "the machine may be overloaded; try again");
+    if (recv(launch->status, &report, sizeof report, 0) != sizeof report)
+        return fail_dead(launch, err);
+    if (report.code == CAY_OK)
+        return CAY_OK;
+    report.op[sizeof report.op - 1] = '\0';
+    report.subject[sizeof report.subject - 1] = '\0';
+    report.message[sizeof report.message - 1] = '\0';
+    report.hint[sizeof report.hint - 1] = '\0';
+    return cay_fail(err, report.code, report.sys_errno, report.op, report.subject,
+                    report.message, "%s", report.hint);
+}
+
+void launch_done(struct launch *launch, bool ready)
+{
+    struct birth *birth = launch->birth;
+
+    if (!launch->met)
+        (void)!launch_meet(launch, NULL);
+    /* Its memory is ours until it has executed, or is dead. */
+    if (!ready && launch->pidfd >= 0) {
+        struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
+        (void)syscall(SYS_pidfd_send_signal, launch->pidfd, SIGKILL, NULL, 0);
+        while (poll(&ended, 1, KILL_MS) < 0 && errno == EINTR)
+            continue;
+    }
+    free_birth(birth);
+    launch->birth = NULL;
+}
