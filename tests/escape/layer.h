@@ -16,10 +16,10 @@ enum layer {
     NOSUID = 1 << 8,    /* on every mount */
     NODEV = 1 << 9,     /* on every mount */
     RDONLY = 1 << 10,   /* of /usr */
-    MASKS = 1 << 11,    /* of /proc: what is covered, and what is read-only */
+    MASKS = 1 << 11,    /* of /proc: what is covered, and /proc/sys read-only */
     SECCOMP = 1 << 12,  /* the library's own filter */
     BITS32 = 1 << 13,   /* that filter compares as many bits as the kernel uses */
-    LANDLOCK = 1 << 14, /* writing only where it is said */
+    LANDLOCK = 1 << 14, /* only what lies below the root, and no mounts */
     SCOPES = 1 << 15,   /* landlock, ABI 6: signals and abstract sockets */
     NONEST = 1 << 16,   /* max_user_namespaces is 0 */
     FDS = 1 << 17,      /* close_range before execve */

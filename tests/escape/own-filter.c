@@ -7,12 +7,13 @@
 
 size_t own_filter(struct sock_filter **ret_code)
 {
-    static struct plan plan;
     static struct sock_filter code[PLAN_FILTER_MAX];
+    const struct plan_filter *filter;
+    uint32_t len;
 
-    if (!plan.filter_len && filter_build(true, &plan, NULL) != CAY_OK)
+    if (filter_build(true, &filter, &len, NULL) != CAY_OK)
         return 0;
-    memcpy(code, plan.filter, plan.filter_len * sizeof *code);
+    memcpy(code, filter, len * sizeof *code);
     *ret_code = code;
-    return plan.filter_len;
+    return len;
 }

@@ -253,17 +253,6 @@ struct answer probe_usr(const char *arg)
     return answer_path(open("/usr/lib/os-release", O_WRONLY | O_CLOEXEC));
 }
 
-struct answer probe_write_in_root(const char *arg)
-{
-    int fd = open("/probe-file", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    struct answer answer = answer_path(fd);
-
-    (void)arg;
-    if (fd >= 0)
-        unlink("/probe-file");
-    return answer;
-}
-
 struct answer probe_max_users(const char *arg)
 {
     (void)arg;

@@ -176,6 +176,22 @@ struct answer probe_descriptors(const char *arg)
     return answer_make(VIRTUALISED, 0, "0, 1 and 2");
 }
 
+/* Through a directory of the host that somebody forgot to close. */
+struct answer probe_leaked(const char *arg)
+{
+    struct answer answer = answer_make(BLOCKED, EBADF, "none");
+
+    (void)arg;
+    for (int fd = 3; fd < 1024; fd++) {
+        int file = openat(fd, "canary", O_RDONLY | O_CLOEXEC);
+        if (file >= 0)
+            return answer_make(ESCAPE, 0, "by descriptor %d", fd);
+        if (errno == EACCES)
+            answer = answer_path(-1);
+    }
+    return answer;
+}
+
 struct answer probe_core(const char *arg)
 {
     struct rlimit limit;
@@ -209,6 +225,25 @@ struct answer probe_init_file(const char *arg)
     if (got < 0 && strstr(arg, "mem"))
         return answer_make(ESCAPE, errno, "opened");
     return answer_path(got);
+}
+
+/* What its descriptors are.  Their numbers alone are no secret. */
+struct answer probe_init_links(const char *arg)
+{
+    struct answer answer = {0};
+    char path[64];
+
+    for (int fd = 0; fd < 32; fd++) {
+        snprintf(path, sizeof path, "/proc/1/fd/%d", fd);
+        struct stat st;
+        if (lstat(path, &st) != 0 && errno == ENOENT)
+            continue;
+        answer = probe_init_file(path);
+        if (answer.verdict == ESCAPE)
+            return answer_make(ESCAPE, 0, "%s", path);
+    }
+    (void)arg;
+    return answer.verdict ? answer : answer_make(ERROR, 0, "it has none");
 }
 
 static const char something[] = "a piece of memory that is where PID 1 has one too";

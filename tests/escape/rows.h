@@ -149,8 +149,8 @@
 #define ROWS_OF_MOUNTS(X)                                                                \
     X(E09, mount_cgroup2, BOTH, SECCOMP | CAPS | LANDLOCK, 0, BLOCKED, (EPERM),          \
       probe_mount, "cgroup2")                                                            \
-    X(E09, release_agent, BOTH, ROOTFS, IDMAP | LANDLOCK | MAY_LACK, BLOCKED,            \
-      (BY_NOTHING_THERE), probe_cgroup_file, "release_agent")                            \
+    X(E09, release_agent, BOTH, ROOTFS, IDMAP | MAY_LACK, BLOCKED, (BY_NOTHING_THERE),   \
+      probe_cgroup_file, "release_agent")                                                \
     X(E12, mknod_block, BOTH, USERNS, CAPS, BLOCKED, (EPERM), probe_mknod, "b")          \
     X(E12, mknod_char, BOTH, USERNS, CAPS, BLOCKED, (EPERM), probe_mknod, "c")           \
     X(E12, open_a_made_node, ROOT, USERNS | NODEV, CAPS, BLOCKED, (EPERM),               \
@@ -212,23 +212,19 @@
       "trusted.cay")                                                                     \
     X(E22, overlay_attribute, BOTH, USERNS, CAPS, BLOCKED, (EPERM), probe_xattr,         \
       "trusted.overlay.redirect")                                                        \
-    X(E17, write_usr, BOTH, RDONLY | IDMAP | LANDLOCK, 0, BLOCKED, (EROFS, EACCES),      \
-      probe_usr, "")                                                                     \
-    X(E17, write_in_the_root, ROOT, LANDLOCK, 0, BLOCKED, (EACCES), probe_write_in_root, \
-      "")
+    X(E17, write_usr, BOTH, RDONLY | IDMAP, 0, BLOCKED, (EROFS, EACCES), probe_usr, "")
 
-#define HIDDEN(X, name, layers)                                                          \
-    X(E11, proc_##name, BOTH, layers, IDMAP | MAY_LACK, BLOCKED,                         \
+#define HIDDEN(X, name, layers, also)                                                    \
+    X(E11, proc_##name, BOTH, layers, (also) | MAY_LACK, BLOCKED,                        \
       (BY_NOTHING_THERE, ENOENT, EACCES), probe_read_file, "/proc/" #name)
-#define HIDDEN_AS(X, name, layers, path)                                                 \
-    X(E11, name, BOTH, layers, IDMAP | MAY_LACK, BLOCKED,                                \
-      (BY_NOTHING_THERE, ENOENT, EACCES), probe_read_file, path)
 #define CONTROL_FILE(X, class, name, layers, also, path)                                 \
     X(class, name, BOTH, layers, also, BLOCKED, (EROFS, EACCES, ENOENT),                 \
       probe_write_file, path)
 
 #define ROWS_OF_FILES(X)                                                                 \
     X(E02, open_descriptors, BOTH, FDS, 0, VIRTUALISED, (0), probe_descriptors, "")      \
+    X(E02, leaked_directory, BOTH, FDS | LANDLOCK, 0, BLOCKED, (EBADF), probe_leaked,    \
+      "")                                                                                \
     X(E02, host_file, BOTH, ROOTFS, 0, BLOCKED, (ENOENT), probe_host_file, "")           \
     X(E11, devices, BOTH, ROOTFS, 0, VIRTUALISED, (0), probe_devices, "")                \
     X(E11, sys, BOTH, ROOTFS, 0, BLOCKED, (ENOENT, BY_NOTHING_THERE), probe_sys, "")     \
@@ -239,35 +235,30 @@
     CONTROL_FILE(X, E11, modprobe, MASKS | IDMAP, MAY_LACK, "/proc/sys/kernel/modprobe") \
     CONTROL_FILE(X, E11, binfmt_misc, MASKS | IDMAP, MAY_LACK,                           \
                  "/proc/sys/fs/binfmt_misc/register")                                    \
+    CONTROL_FILE(X, B04, pressure_trigger, MASKS, MAY_LACK, "/proc/pressure/memory")     \
     CONTROL_FILE(X, B19, drop_caches, MASKS | IDMAP, 0, "/proc/sys/vm/drop_caches")      \
     CONTROL_FILE(X, E11, ip_forward, MASKS | CAPS, 0, "/proc/sys/net/ipv4/ip_forward")   \
     CONTROL_FILE(X, E11, hostname, MASKS, IDMAP, "/proc/sys/kernel/hostname")            \
-    CONTROL_FILE(X, E11, irq_affinity, MASKS | IDMAP, MAY_LACK,                          \
+    CONTROL_FILE(X, E11, irq_affinity, IDMAP, MAY_LACK,                                  \
                  "/proc/irq/default_smp_affinity")                                       \
-    HIDDEN(X, kcore, MASKS)                                                              \
-    HIDDEN(X, keys, MASKS)                                                               \
-    HIDDEN_AS(X, proc_key_users, MASKS, "/proc/key-users")                               \
-    HIDDEN(X, kallsyms, MASKS)                                                           \
-    X(E11, proc_kmsg, BOTH, MASKS, USERNS | CAPS, BLOCKED, (BY_NOTHING_THERE),           \
+    X(E11, proc_kmsg, BOTH, MASKS, USERNS | CAPS, BLOCKED, (BY_NOTHING_THERE, EACCES),   \
       probe_log, "")                                                                     \
-    HIDDEN(X, timer_list, MASKS)                                                         \
-    HIDDEN(X, slabinfo, MASKS)                                                           \
-    HIDDEN(X, vmallocinfo, MASKS)                                                        \
-    HIDDEN(X, pagetypeinfo, MASKS)                                                       \
-    HIDDEN(X, kpagecount, MASKS)                                                         \
-    HIDDEN(X, kpageflags, MASKS)                                                         \
-    HIDDEN(X, kpagecgroup, MASKS)                                                        \
-    HIDDEN(X, interrupts, MASKS)                                                         \
-    HIDDEN(X, iomem, MASKS)                                                              \
-    HIDDEN(X, ioports, MASKS)                                                            \
-    HIDDEN(X, modules, MASKS)                                                            \
-    HIDDEN_AS(X, proc_config, MASKS, "/proc/config.gz")                                  \
-    HIDDEN(X, latency_stats, MASKS)                                                      \
-    HIDDEN(X, sched_debug, MASKS)                                                        \
-    HIDDEN(X, scsi, MASKS)                                                               \
-    HIDDEN(X, acpi, MASKS)                                                               \
-    HIDDEN(X, asound, MASKS)                                                             \
-    HIDDEN(X, pressure, MASKS)
+    HIDDEN(X, keys, MASKS, IDMAP)                                                        \
+    HIDDEN(X, kallsyms, MASKS, IDMAP)                                                    \
+    HIDDEN(X, interrupts, MASKS, IDMAP)                                                  \
+    HIDDEN(X, latency_stats, MASKS, IDMAP)                                               \
+    HIDDEN(X, sched_debug, MASKS, IDMAP)                                                 \
+    HIDDEN(X, scsi, MASKS, IDMAP)                                                        \
+    HIDDEN(X, acpi, MASKS, IDMAP)                                                        \
+    HIDDEN(X, asound, MASKS, IDMAP)                                                      \
+    HIDDEN(X, kcore, MASKS | IDMAP, 0)                                                   \
+    HIDDEN(X, timer_list, MASKS | IDMAP, 0)                                              \
+    HIDDEN(X, slabinfo, MASKS | IDMAP, 0)                                                \
+    HIDDEN(X, vmallocinfo, MASKS | IDMAP, 0)                                             \
+    HIDDEN(X, pagetypeinfo, MASKS | IDMAP, 0)                                            \
+    HIDDEN(X, kpagecount, MASKS | IDMAP, 0)                                              \
+    HIDDEN(X, kpageflags, MASKS | IDMAP, 0)                                              \
+    HIDDEN(X, kpagecgroup, MASKS | IDMAP, 0)
 
 #define OF_INIT(X, name, errors)                                                         \
     X(E14, init_##name, BOTH, UNDUMP | CAPS, 0, BLOCKED, errors, probe_init_file,        \
@@ -277,8 +268,7 @@
     OF_INIT(X, environ, (EACCES))                                                        \
     OF_INIT(X, maps, (EACCES))                                                           \
     OF_INIT(X, mem, (EACCES))                                                            \
-    X(E14, init_fd, BOTH, UNDUMP, CAPS, BLOCKED, (EACCES), probe_init_file,              \
-      "/proc/1/fd")                                                                      \
+    X(E14, init_fd, BOTH, UNDUMP | CAPS, 0, BLOCKED, (EACCES), probe_init_links, "")     \
     OF_INIT(X, root, (EACCES))                                                           \
     OF_INIT(X, cwd, (EACCES))                                                            \
     OF_INIT(X, exe, (EACCES))                                                            \
@@ -300,7 +290,7 @@
     X(B16, real_time, BOTH, USERNS | CAPS, 0, BLOCKED, (EPERM), probe_scheduler, "")     \
     X(B16, io_real_time, BOTH, USERNS | CAPS, 0, BLOCKED, (EPERM), probe_io_priority,    \
       "")                                                                                \
-    X(B17, cgroup_procs, BOTH, ROOTFS, IDMAP | LANDLOCK, BLOCKED, (BY_NOTHING_THERE),    \
+    X(B17, cgroup_procs, BOTH, ROOTFS, IDMAP, BLOCKED, (BY_NOTHING_THERE),               \
       probe_cgroup_file, "cgroup.procs")
 
 #define ROWS_OF_NETWORK(X)                                                               \

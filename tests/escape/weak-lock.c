@@ -51,7 +51,7 @@ static void set_limits(void)
     weak_need(setrlimit(RLIMIT_CORE, &none) == 0, "limits");
 }
 
-/* --- Landlock: reading everywhere, writing in some places --- */
+/* --- Landlock: what lies below the root, and no mounts --- */
 
 int weak_landlock_abi(void)
 {
@@ -73,10 +73,7 @@ static void allow(int ruleset, const char *path, uint64_t access)
 
 static void restrict_files(unsigned layers)
 {
-    static const char *const writable[] = {"/tmp", "/opt", "/dev", "/proc", "/run"};
-    const uint64_t all = (1u << 13) - 1;
-    const uint64_t reading = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |
-                             LANDLOCK_ACCESS_FS_READ_DIR;
+    const uint64_t all = weak_landlock_abi() < 2 ? (1u << 13) - 1 : (1u << 14) - 1;
     int abi = weak_landlock_abi();
     struct {
         uint64_t fs, net, scoped;
@@ -88,11 +85,8 @@ static void restrict_files(unsigned layers)
         return;
     int ruleset = (int)syscall(SYS_landlock_create_ruleset, &rules, abi < 6 ? 8 : 24, 0);
     weak_need(ruleset >= 0, "landlock");
-    if (rules.fs) {
-        allow(ruleset, "/", reading);
-        for (size_t i = 0; i < sizeof writable / sizeof *writable; i++)
-            allow(ruleset, writable[i], all);
-    }
+    if (rules.fs)
+        allow(ruleset, "/", all);
     weak_need(syscall(SYS_landlock_restrict_self, ruleset, 0) == 0, "landlock");
     close(ruleset);
 }

@@ -77,7 +77,8 @@ static void cover(const char *path)
 {
     struct stat st;
 
-    if (lstat(path, &st) != 0)
+    /* As the real one: not what its owner, who has no number here, hides already. */
+    if (lstat(path, &st) != 0 || (st.st_uid == 65534 && !(st.st_mode & 0007)))
         return;
     if (S_ISDIR(st.st_mode))
         weak_need(mount("tmpfs", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV,
@@ -90,26 +91,20 @@ static void cover(const char *path)
 static void cover_proc(void)
 {
     static const char *const hidden[] = {
-        "acpi",      "asound",        "interrupts",   "kcore",         "keys",
-        "key-users", "latency_stats", "timer_list",   "timer_stats",   "sched_debug",
-        "scsi",      "kallsyms",      "kpagecount",   "kpageflags",    "kpagecgroup",
-        "slabinfo",  "vmallocinfo",   "pagetypeinfo", "sysrq-trigger", "pressure",
-        "kmsg",      "config.gz",     "modules",      "iomem",         "ioports"};
-    static const char *const read_only[] = {"bus", "fs", "irq", "sys"};
+        "acpi",          "asound",        "interrupts",  "kallsyms",    "kcore",
+        "keys",          "kmsg",          "kpagecgroup", "kpagecount",  "kpageflags",
+        "latency_stats", "pagetypeinfo",  "pressure",    "sched_debug", "scsi",
+        "slabinfo",      "sysrq-trigger", "timer_list",  "timer_stats", "vmallocinfo"};
     char path[64];
 
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
         snprintf(path, sizeof path, "proc/%s", hidden[i]);
         cover(path);
     }
-    for (size_t i = 0; i < sizeof read_only / sizeof *read_only; i++) {
-        snprintf(path, sizeof path, "proc/%s", read_only[i]);
-        if (access(path, F_OK) == 0)
-            weak_need(
-                mount(path, path, NULL, MS_BIND, NULL) == 0 &&
-                    mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) == 0,
-                path);
-    }
+    weak_need(mount("proc/sys", "proc/sys", NULL, MS_BIND, NULL) == 0 &&
+                  mount(NULL, "proc/sys", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) ==
+                      0,
+              "proc/sys");
 }
 
 /* Only ever the number of our own user namespace. */
