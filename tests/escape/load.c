@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,8 +149,7 @@ static void outlive(long number)
         pause();
 }
 
-/* Then waits, to be killed, or ends if CALM is set. */
-static int make_survivors(long amount)
+static int start_survivors(long amount)
 {
     for (long i = 1; i <= amount; i++) {
         pid_t child = fork();
@@ -158,10 +159,17 @@ static int make_survivors(long amount)
             return tell(i - 1, errno);
         (void)waitpid(child, NULL, 0);
     }
-    tell(amount, 0);
-    while (!getenv("CALM"))
+    return tell(amount, 0);
+}
+
+/* And waits with them, to be killed. */
+static int make_survivors(long amount)
+{
+    int status = start_survivors(amount);
+
+    while (status == 0)
         pause();
-    return 0;
+    return status;
 }
 
 static int hold_the_pipe(long amount)
@@ -255,6 +263,41 @@ static int make_sockets(long amount)
     return tell(made, error);
 }
 
+/* Connections to ourselves with full buffers, in MiB. */
+static int fill_tcp(long amount)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    int size = 4 << 20, listening = socket(AF_INET, SOCK_STREAM, 0);
+    size_t bytes = 0;
+
+    if (bind(listening, (struct sockaddr *)&address, len) != 0 ||
+        listen(listening, 4096) != 0 ||
+        getsockname(listening, (struct sockaddr *)&address, &len) != 0)
+        return tell(-1, errno);
+    /* A thousand connections that take nothing any more are an end, too. */
+    for (int i = 0; i < 1000 && bytes < (size_t)amount * MIB; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (struct sockaddr *)&address, len) != 0)
+            return tell((long)(bytes / MIB), errno);
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+        (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+        for (ssize_t put; (put = write(fd, block, sizeof block)) > 0;)
+            bytes += (size_t)put;
+    }
+    bool all = bytes >= (size_t)amount * MIB;
+    return tell(all ? amount : (long)(bytes / MIB), all ? 0 : EAGAIN);
+}
+
+static int make_terminals(long amount)
+{
+    for (long made = 0; made < amount; made++)
+        if (open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC) < 0)
+            return tell(made, errno);
+    return tell(amount, 0);
+}
+
 static int make_descriptors(long amount)
 {
     for (long made = 0; made < amount; made++)
@@ -323,14 +366,14 @@ static int make_files(long amount)
     return tell(made, error);
 }
 
-/* `amount` GiB are asked for at once. */
+/* `amount` MiB are asked for at once. */
 static int allocate(long amount)
 {
     int fd = open("/tmp/sparse", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
     if (fd < 0)
         return tell(0, errno);
-    int error = posix_fallocate(fd, 0, (off_t)amount << 30);
+    int error = posix_fallocate(fd, 0, (off_t)amount << 20);
     unlink("/tmp/sparse");
     return tell(error ? 0 : amount, error);
 }
@@ -404,6 +447,7 @@ int load_run(const char *kind, long amount)
         {"threads", make_threads},
         {"bomb", make_bomb},
         {"survivors", make_survivors},
+        {"background", start_survivors},
         {"hold", hold_the_pipe},
         {"segments", touch_shared_segments},
         {"tables", touch_sparsely},
@@ -417,6 +461,8 @@ int load_run(const char *kind, long amount)
         {"flood", flood},
         {"spin", spin},
         {"count", count},
+        {"tcp", fill_tcp},
+        {"terminals", make_terminals},
     };
 
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)

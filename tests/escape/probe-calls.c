@@ -32,6 +32,7 @@ static const struct {
     {"io_uring_setup", SYS_io_uring_setup, {1}},
     {"io_uring_enter", SYS_io_uring_enter, {-1}},
     {"io_uring_register", SYS_io_uring_register, {-1}},
+    {"io_setup", SYS_io_setup, {1}},
     {"bpf", SYS_bpf, {9999}},
     {"perf_event_open", SYS_perf_event_open, {0, 0, -1, -1, -1}},
     {"userfaultfd", SYS_userfaultfd, {1}},

@@ -26,6 +26,7 @@
     CALL(X, S01, io_uring_setup, BOTH, SECCOMP, 0, ENOSYS)                               \
     CALL(X, S01, io_uring_enter, BOTH, SECCOMP, 0, ENOSYS)                               \
     CALL(X, S01, io_uring_register, BOTH, SECCOMP, 0, ENOSYS)                            \
+    CALL(X, B04, io_setup, BOTH, SECCOMP, MAY_LACK, ENOSYS)                              \
     CALL(X, S02, bpf, BOTH, SECCOMP, 0, EPERM)                                           \
     CALL(X, S03, perf_event_open, BOTH, SECCOMP, 0, EPERM)                               \
     CALL(X, S04, userfaultfd, BOTH, SECCOMP, 0, EPERM)                                   \

@@ -82,6 +82,7 @@ static void open_sockets(void)
                          (socklen_t)(sizeof(sa_family_t) + 1 + (size_t)len));
     memset(name.sun_path, 0, sizeof name.sun_path);
     ASSERT(strlen(place) < sizeof name.sun_path);
+    (void)unlink(place);
     memcpy(name.sun_path, place, strlen(place));
     path = listen_on(AF_UNIX, SOCK_STREAM, &name, sizeof name);
     ASSERT(chmod(place, 0666) == 0);
