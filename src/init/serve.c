@@ -23,6 +23,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/command.h"
+#include "init/file.h"
 #include "init/packet.h"
 #include "init/report.h"
 #include "init/request.h"
@@ -40,6 +41,7 @@ struct peer {
     bool ended, killed, timed_out;
     uint64_t started_ns, deadline_ns;
     struct exec_end end;
+    struct file_user *file_user;
 };
 
 static struct peer *peers[PEERS_MAX];
@@ -99,6 +101,7 @@ static void forget(struct peer *peer)
         }
     if (peer->fd >= 0)
         (void)close(peer->fd);
+    free(peer->file_user);
     free(peer);
 }
 
@@ -210,6 +213,9 @@ static bool answer(struct peer *peer)
     case MESSAGE_KILL:
         kill_command(peer);
         return packet.head.fd_count == 0;
+    case MESSAGE_FILES:
+    case MESSAGE_FILE:
+        return file_answer(peer->fd, &packet, &peer->file_user);
     case MESSAGE_PING:
         tell(peer, MESSAGE_PONG, NULL, 0);
         return packet.head.fd_count == 0;

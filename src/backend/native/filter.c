@@ -129,10 +129,10 @@ static void check_ioctl(struct program *program, bool own_network)
 
 static void check_fcntl(struct program *program, bool own_network)
 {
-    static const uint32_t leases[] = {F_SETLEASE};
+    static const uint32_t leases[] = {F_SETLEASE, 1040 /* F_SETDELEG */};
 
     (void)own_network;
-    deny_values(program, 1, leases, 1, EPERM);
+    deny_values(program, 1, leases, 2, EPERM);
 }
 
 static void check_personality(struct program *program, bool own_network)
