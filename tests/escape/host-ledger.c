@@ -171,6 +171,31 @@ size_t host_processes(const struct host_mark *mark)
     return count_processes(mark, always);
 }
 
+static pid_t found_init;
+
+static bool is_init(long pid, const char *id)
+{
+    char path[64], status[2048];
+
+    (void)id;
+    snprintf(path, sizeof path, "/proc/%ld/status", pid);
+    if (read_text(AT_FDCWD, path, status, sizeof status) <= 0)
+        return false;
+    const char *numbers = strstr(status, "\nNSpid:");
+    const char *end = numbers ? strchr(numbers + 1, '\n') : NULL;
+    if (!end || end[-1] != '1' || end[-2] != '\t')
+        return false;
+    found_init = (pid_t)pid;
+    return true;
+}
+
+pid_t host_init(const struct host_mark *mark)
+{
+    found_init = -1;
+    (void)count_processes(mark, is_init);
+    return found_init;
+}
+
 /* The hierarchies that have a limit or a kill for us: all lines of them must name it. */
 static bool is_outside(long pid, const char *id)
 {

@@ -33,6 +33,7 @@ struct host_mark {
 /* `uid_map` as it is read inside. */
 void host_mark_make(struct host_mark *mark, const char *id, const char *uid_map);
 size_t host_processes(const struct host_mark *mark);
+pid_t host_init(const struct host_mark *mark); /* its PID 1, or -1 */
 
 /* No process, cgroup, mount, record or reserved range of it. */
 void host_ledger_nothing_left(const struct host_mark *mark);

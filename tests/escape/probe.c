@@ -3,7 +3,9 @@
 /* The program that is brought into a sandbox, static and on its own.
  *
  *     probe NAME            one probe of rows.h; prints "VERDICT errno detail"
- *     probe load KIND N     something that takes up room: probe-load.c
+ *     probe exe             attacks the program that PID 1 was started from
+ *     probe own-exe         the same with a program that is not sealed
+ *     probe load KIND N     something that takes up room: load.c
  */
 #include <dirent.h>
 #include <errno.h>
@@ -139,16 +141,21 @@ const char *find_below(const char *path,
     return find_in(found, strlen(found), 6, look) ? found : NULL;
 }
 
+static int say(struct answer answer)
+{
+    printf("%s %d %s\n", verdicts[answer.verdict], answer.error, answer.detail);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "load") == 0)
         return load_run(argv[2], strtol(argv[3], NULL, 10));
+    if (argc == 2 && (strcmp(argv[1], "exe") == 0 || strcmp(argv[1], "own-exe") == 0))
+        return say(attack_program(argv[1]));
     for (size_t i = 0; argc == 2 && i < sizeof probes / sizeof *probes; i++)
-        if (strcmp(argv[1], probes[i].name) == 0) {
-            struct answer answer = probes[i].run(probes[i].argument);
-            printf("%s %d %s\n", verdicts[answer.verdict], answer.error, answer.detail);
-            return 0;
-        }
+        if (strcmp(argv[1], probes[i].name) == 0)
+            return say(probes[i].run(probes[i].argument));
     fprintf(stderr, "usage: probe NAME | probe load KIND N\n");
     return 2;
 }

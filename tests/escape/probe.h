@@ -47,6 +47,9 @@ struct stat;
 const char *find_below(const char *path, bool (*look)(const char *path, const char *name,
                                                       const struct stat *st));
 
+/* probe-exe.c */
+struct answer attack_program(const char *which);
+
 typedef struct answer probe(const char *arg);
 
 probe probe_call, probe_personality, probe_family, probe_netlink, probe_protocol,

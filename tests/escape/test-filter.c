@@ -222,6 +222,14 @@ TEST(personalities_are_an_allow_list)
         must_be_refused(SYS_personality, 0, others[i]);
 }
 
+TEST(limits_are_set_for_oneself_only)
+{
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, 7, 0), SECCOMP_RET_ALLOW);
+    must_be_refused(SYS_prlimit64, 0, 1);
+    must_be_refused(SYS_prlimit64, 0, 4711);
+    ASSERT_INT(ask_own(SYS_prlimit64, UPPER, 7, 0), REFUSED(EPERM));
+}
+
 TEST(the_calls_of_the_third_rule_are_out)
 {
     static const long unknown[] = {SYS_io_uring_setup,    SYS_io_uring_enter,

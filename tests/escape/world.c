@@ -279,6 +279,14 @@ size_t world_processes(const cay_sandbox *sandbox)
     return 0;
 }
 
+pid_t world_init(const cay_sandbox *sandbox)
+{
+    for (size_t i = 0; i < sandbox_count; i++)
+        if (sandboxes[i].handle == sandbox)
+            return host_init(&sandboxes[i].mark);
+    return -1;
+}
+
 void world_run(cay_sandbox *sandbox, const char *user, const char *script)
 {
     const char *const argv[] = {"sh", "-c", script, NULL};

@@ -34,8 +34,11 @@ int world_visits(void);
 cay_sandbox *world_sandbox(const struct cay_sandbox_options *options);
 enum cay_rung world_rung(void);
 
-/* What is left of a sandbox anywhere: processes, cgroups, records. */
+/* Of a sandbox, PID 1 included; those that are dead do not count. */
 size_t world_processes(const cay_sandbox *sandbox);
+
+/* Its PID 1, as the host knows it; -1 if there is none. */
+pid_t world_init(const cay_sandbox *sandbox);
 
 /* Of what was run last, until the next or the end of the world. */
 extern struct cay_exec_result result;

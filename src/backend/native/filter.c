@@ -157,6 +157,15 @@ static void check_unshare(struct program *program, bool own_network)
     deny_bits(program, 0, ~(uint32_t)(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM), EPERM);
 }
 
+/* Only one's own: PID 1 has the same user as root inside, and needs its descriptors. */
+static void check_limits(struct program *program, bool own_network)
+{
+    static const uint32_t self[] = {0};
+
+    (void)own_network;
+    allow_values(program, 0, self, 1, EPERM);
+}
+
 /* Calls whose arguments are looked at. */
 static const struct {
     long number;
@@ -169,6 +178,7 @@ static const struct {
     {SYS_clone, check_clone},
     {SYS_unshare, check_unshare},
     {SYS_personality, check_personality},
+    {SYS_prlimit64, check_limits},
 };
 
 enum { CHECKS = sizeof checks / sizeof *checks };
