@@ -196,10 +196,10 @@ pid_t host_init(const struct host_mark *mark)
     return found_init;
 }
 
-/* The hierarchies that have a limit or a kill for us: all lines of them must name it. */
+/* In the hierarchy that kills, and in that which counts processes if it is another. */
 static bool is_outside(long pid, const char *id)
 {
-    static const char *const ours[] = {"0::", ":memory:", ":pids:", ":cpu:"};
+    static const char *const ours[] = {"0::", ":pids:"};
     char path[64], text[4096];
 
     snprintf(path, sizeof path, "/proc/%ld/cgroup", pid);
@@ -208,8 +208,7 @@ static bool is_outside(long pid, const char *id)
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         const char *line = strstr(text, ours[i]);
         const char *end = line ? strchr(line, '\n') : NULL;
-        if (end && !memmem(line, (size_t)(end - line), id, strlen(id)) &&
-            (strcmp(ours[i], "0::") == 0 || strcmp(ours[i], ":pids:") == 0))
+        if (end && !memmem(line, (size_t)(end - line), id, strlen(id)))
             return true;
     }
     return false;

@@ -40,7 +40,7 @@ void host_ledger_nothing_left(const struct host_mark *mark);
 
 unsigned long long host_start_time(pid_t pid);
 
-/* The lines of /proc/PID/cgroup of every process of the sandbox that lack its id. */
+/* Processes of the sandbox that are not in its cgroups. */
 size_t host_outside_cgroup(const struct host_mark *mark);
 
 #endif

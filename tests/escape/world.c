@@ -279,6 +279,14 @@ size_t world_processes(const cay_sandbox *sandbox)
     return 0;
 }
 
+size_t world_outside_cgroup(const cay_sandbox *sandbox)
+{
+    for (size_t i = 0; i < sandbox_count; i++)
+        if (sandboxes[i].handle == sandbox)
+            return host_outside_cgroup(&sandboxes[i].mark);
+    return 0;
+}
+
 pid_t world_init(const cay_sandbox *sandbox)
 {
     for (size_t i = 0; i < sandbox_count; i++)

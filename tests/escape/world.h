@@ -36,6 +36,7 @@ enum cay_rung world_rung(void);
 
 /* Of a sandbox, PID 1 included; those that are dead do not count. */
 size_t world_processes(const cay_sandbox *sandbox);
+size_t world_outside_cgroup(const cay_sandbox *sandbox); /* those that got out of it */
 
 /* Its PID 1, as the host knows it; -1 if there is none. */
 pid_t world_init(const cay_sandbox *sandbox);
