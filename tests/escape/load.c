@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -378,6 +380,27 @@ static int allocate(long amount)
     return tell(error ? 0 : amount, error);
 }
 
+/* Swaps "d" and "l" here, for `amount` ms. */
+static int flip(long amount)
+{
+    double end = now() + (double)amount / 1e3;
+    long made = 0;
+
+    for (; now() < end; made++)
+        if (syscall(SYS_renameat2, AT_FDCWD, "d", AT_FDCWD, "l", RENAME_EXCHANGE) != 0)
+            return tell(made, errno);
+    return tell(made, 0);
+}
+
+/* Directories in directories, each called "d". */
+static int dig(long amount)
+{
+    for (long made = 0; made < amount; made++)
+        if (mkdir("d", 0700) != 0 || chdir("d") != 0)
+            return tell(made, errno);
+    return tell(amount, 0);
+}
+
 /* --- Output, and time --- */
 
 /* `amount` bytes to stdout without one newline, half as many NULs to stderr. */
@@ -463,6 +486,8 @@ int load_run(const char *kind, long amount)
         {"count", count},
         {"tcp", fill_tcp},
         {"terminals", make_terminals},
+        {"flip", flip},
+        {"dig", dig},
     };
 
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
