@@ -23,32 +23,59 @@ static const char op[] = "sandbox.runtime";
  */
 enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
 
+/* A directory that nobody else can put things into. */
+static bool is_own(const char *path, mode_t forbidden)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+           !(st.st_mode & forbidden);
+}
+
+/* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
 {
-    const char *own = getenv("XDG_RUNTIME_DIR");
+    const char *given = getenv("XDG_RUNTIME_DIR");
+    unsigned uid = geteuid();
+    char usual[32];
 
-    if (geteuid() == 0)
+    (void)err;
+    snprintf(usual, sizeof usual, "/run/user/%u", uid);
+    if (uid == 0)
         snprintf(ret_path, PATH_MAX, "/run/cay");
-    else if (own && *own == '/' && strlen(own) < PATH_MAX - 16)
-        snprintf(ret_path, PATH_MAX, "%.4000s/cay", own);
+    else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 &&
+             is_own(given, 0022))
+        snprintf(ret_path, PATH_MAX, "%.4000s/cay", given);
+    else if (is_own(usual, 0022))
+        snprintf(ret_path, PATH_MAX, "%s/cay", usual);
     else
-        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "XDG_RUNTIME_DIR",
-                        "there is no runtime directory for this user",
-                        "set XDG_RUNTIME_DIR to a directory only this user can enter");
+        snprintf(ret_path, PATH_MAX, "/tmp/cay-%u", uid);
     return CAY_OK;
 }
 
 /* The directory is the gate to every sandbox, so it must be ours alone. */
 static int check_own(const char *path, struct cay_error *err)
 {
-    struct stat st;
-
-    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
-        !(st.st_mode & 0077))
+    if (is_own(path, 0077))
         return CAY_OK;
     return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, path,
                     "the runtime directory is not this user's own",
                     "remove it, or set its owner to this user and its mode to 0700");
+}
+
+int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
+{
+    char parent[PATH_MAX];
+    int code = runtime_directory(ret_path, err);
+
+    if (code)
+        return code;
+    if (access(ret_path, F_OK) == 0)
+        return check_own(ret_path, err);
+    snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(ret_path, '/') - ret_path),
+             ret_path);
+    return access(parent, W_OK | X_OK) == 0 ? CAY_OK
+                                            : cay_fail_errno(err, errno, op, parent);
 }
 
 /* Makes and opens the runtime directory, or the one called `below` in it. */

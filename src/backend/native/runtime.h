@@ -24,8 +24,11 @@ struct record {
 
 enum { RUNTIME_IDS = 65536 };
 
-/* "/run/cay", or below $XDG_RUNTIME_DIR for others than root. */
+/* "/run/cay"; for others than root below $XDG_RUNTIME_DIR, or one in /tmp. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
+
+/* Whether it is nobody else's, or could be made. */
+int runtime_check(char ret_path[PATH_MAX], struct cay_error *err);
 
 /* Draws an id, reserves a range of user ids that no other sandbox on this machine has,
  * and makes the directory. */

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/idmap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+
+bool idmap_is_root(void)
+{
+    FILE *file = geteuid() == 0 ? fopen("/proc/self/uid_map", "re") : NULL;
+    unsigned long inside = 0, count = 0;
+    char line[128];
+    bool found = false;
+
+    while (file && !found && fgets(line, sizeof line, file)) {
+        char *at = line;
+        inside = strtoul(at, &at, 10);
+        (void)strtoul(at, &at, 10);
+        count = strtoul(at, &at, 10);
+        found = inside <= 0x70000000u && inside + count >= 0x7FFF0000u;
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+void idmap_for_root(struct idmap *ret_map, uint32_t base)
+{
+    *ret_map = (struct idmap){.users = {{0, base, IDMAP_COUNT}},
+                              .groups = {{0, base, IDMAP_COUNT}},
+                              .count = 1};
+}
+
+static void fill_range(struct idmap_line lines[IDMAP_LINES], uint32_t first, uint32_t own)
+{
+    lines[0] = (struct idmap_line){0, first, IDMAP_USER};
+    lines[1] = (struct idmap_line){IDMAP_USER, own, 1};
+    lines[2] = (struct idmap_line){IDMAP_USER + 1, first + IDMAP_USER,
+                                   IDMAP_COUNT - IDMAP_USER - 1};
+}
+
+void idmap_for_range(struct idmap *ret_map, uint32_t users, uint32_t groups)
+{
+    *ret_map = (struct idmap){.count = IDMAP_LINES, .by_helper = true};
+    fill_range(ret_map->users, users, geteuid());
+    fill_range(ret_map->groups, groups, getegid());
+}
+
+void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid)
+{
+    *ret_map = (struct idmap){.users = {{IDMAP_USER, uid, 1}},
+                              .groups = {{IDMAP_USER, gid, 1}},
+                              .count = 1,
+                              .no_groups = true};
+}
+
+void idmap_for_trial(struct idmap *ret_map)
+{
+    bool root = idmap_is_root();
+
+    *ret_map = (struct idmap){.users = {{0, root ? IDMAP_TRIAL : geteuid(), 1}},
+                              .groups = {{0, root ? IDMAP_TRIAL : getegid(), 1}},
+                              .count = 1,
+                              .no_groups = true};
+}
+
+static int put(pid_t pid, const char *name, const char *text)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    return write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -errno;
+}
+
+static int put_lines(pid_t pid, const char *name, const struct idmap_line *lines,
+                     size_t count)
+{
+    char text[IDMAP_LINES * 40];
+    size_t len = 0;
+
+    for (size_t i = 0; i < count; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%u %u %u\n",
+                                lines[i].inside, lines[i].outside, lines[i].count);
+    return put(pid, name, text);
+}
+
+/* Starts the program with nothing of ours: no environment, no descriptors. */
+static int start_program(const char *name, pid_t pid, const struct idmap_line *lines,
+                         size_t count, pid_t *ret_child)
+{
+    char words[1 + IDMAP_LINES * 3][16], *argv[3 + IDMAP_LINES * 3], *env[] = {NULL};
+    const char *program = subids_program(name);
+    posix_spawn_file_actions_t actions;
+    size_t used = 0;
+
+    if (!program)
+        return -ENOENT;
+    argv[0] = (char *)(uintptr_t)program;
+    snprintf(words[used++], 16, "%d", (int)pid);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(words[used++], 16, "%u", lines[i].inside);
+        snprintf(words[used++], 16, "%u", lines[i].outside);
+        snprintf(words[used++], 16, "%u", lines[i].count);
+    }
+    for (size_t i = 0; i < used; i++)
+        argv[1 + i] = words[i];
+    argv[1 + used] = NULL;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&actions, 0, 1);
+    posix_spawn_file_actions_adddup2(&actions, 0, 2);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    int error = posix_spawn(ret_child, program, &actions, NULL, argv, env);
+    posix_spawn_file_actions_destroy(&actions);
+    return -error;
+}
+
+static int await(pid_t child)
+{
+    int status;
+
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) /* the host ignores SIGCHLD: what it did shows inside */
+            return errno == ECHILD ? 0 : -errno;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
+}
+
+/* The two run side by side: each is a setuid exec, which takes longer than its work. */
+static int write_by_helper(const struct idmap *map, pid_t pid)
+{
+    pid_t users = -1, groups = -1;
+    int error = start_program("newuidmap", pid, map->users, map->count, &users);
+    int other = start_program("newgidmap", pid, map->groups, map->count, &groups);
+
+    if (!error)
+        error = await(users);
+    if (!other)
+        other = await(groups);
+    return error ? error : other;
+}
+
+int idmap_write(const struct idmap *map, pid_t pid)
+{
+    if (map->by_helper)
+        return write_by_helper(map, pid);
+    int error = map->no_groups ? put(pid, "setgroups", "deny") : 0;
+    if (!error)
+        error = put_lines(pid, "uid_map", map->users, map->count);
+    if (!error)
+        error = put_lines(pid, "gid_map", map->groups, map->count);
+    return error;
+}
