@@ -126,6 +126,7 @@ static int reserve_range(struct record *record, struct cay_error *err)
         AUTO_FD fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd >= 0) {
             record->id_base = range << 16;
+            record->id_count = RUNTIME_IDS;
             (void)!write(fd, record->id, strlen(record->id));
             return CAY_OK;
         }
@@ -140,6 +141,8 @@ static int reserve_range(struct record *record, struct cay_error *err)
 int runtime_reserve(struct record *ret_record, struct cay_error *err)
 {
     memset(ret_record, 0, sizeof *ret_record);
+    ret_record->version = RECORD_VERSION;
+    ret_record->size = sizeof *ret_record;
     draw_id(ret_record->id);
     AUTO_FD dir = open_runtime("", err);
     if (dir < 0)
@@ -193,6 +196,30 @@ static bool is_id(const char *id)
            strspn(id + 3, "abcdefghijklmnopqrstuvwxyz234567") == 16;
 }
 
+static bool ends(const char *text, size_t room)
+{
+    return memchr(text, '\0', room) != NULL;
+}
+
+/* It is ours alone to write, but may be another version's, or half of one. */
+static bool is_sound(const struct record *record, const char *id)
+{
+    const struct groups *groups = &record->groups;
+
+    for (size_t i = 0; i < PLAN_GROUPS_MAX; i++)
+        if (!ends(groups->v1[i], sizeof groups->v1[i]))
+            return false;
+    return record->version == RECORD_VERSION && record->size == sizeof *record &&
+           ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
+           record->init >= 0 && record->rung <= CAY_RUNG_LANDLOCK &&
+           record->network <= CAY_NETWORK_HOST && record->storage <= CAY_STORAGE_DISK &&
+           ends(record->template_name, sizeof record->template_name) &&
+           ends(record->user, sizeof record->user) &&
+           ends(record->workdir, sizeof record->workdir) &&
+           ends(groups->unified, sizeof groups->unified) &&
+           ends(groups->memory_events, sizeof groups->memory_events);
+}
+
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
 {
     char path[PATH_MAX];
@@ -208,8 +235,9 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
         return cay_fail(err, CAY_E_NOT_FOUND, errno, op, id, "there is no such sandbox",
                         "it may have ended; make a new one");
     if (io_pread(fd, ret_record, sizeof *ret_record, 0) != sizeof *ret_record ||
-        strcmp(ret_record->id, id) != 0)
-        return cay_fail(err, CAY_E_INTERNAL, 0, op, id, "the sandbox's record is damaged",
+        !is_sound(ret_record, id))
+        return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
+                        "the sandbox's record is damaged, or of another version of cay",
                         "remove its directory once its processes are gone");
     return CAY_OK;
 }

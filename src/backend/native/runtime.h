@@ -14,15 +14,25 @@
  * before anything else exists and removed last, so that after a crash somebody can
  * finish. */
 struct record {
+    uint32_t version, size; /* RECORD_VERSION, and of this struct */
     char id[CAY_ID_MAX];
-    uint32_t id_base;
-    pid_t init;          /* 0 until it runs */
+    uint32_t id_base, id_count; /* outside; id_base is inside 0, or `user` if it is one */
+    pid_t init;                 /* 0 until it runs */
     uint64_t init_start; /* its start time in clock ticks: tells a reused pid apart */
-    unsigned layers;
+    uint32_t layers;
+    uint32_t rung, network, storage, ephemeral;
+    uint32_t landlock_abi; /* that is in force; 0: none */
+    uint32_t calls;        /* how many system calls the filter allows */
+    uint32_t pids_by_rlimit;
+    int64_t created_ms; /* since 1970 */
+    uint64_t ends_ms;   /* CLOCK_BOOTTIME; 0: no time to live */
+    uint64_t memory_bytes, disk_bytes; /* as asked for, kept or not */
+    uint32_t pids, cpu_percent;
+    char template_name[256], user[64], workdir[256];
     struct groups groups;
 };
 
-enum { RUNTIME_IDS = 65536 };
+enum { RUNTIME_IDS = 65536, RECORD_VERSION = 2 };
 
 /* "/run/cay"; for others than root below $XDG_RUNTIME_DIR, or one in /tmp. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);

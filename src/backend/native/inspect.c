@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/inspect.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/native/groups-look.h"
+#include "base/auto.h"
+#include "base/error.h"
+
+static const char op[] = "sandbox.inspect";
+
+__attribute__((format(printf, 3, 4))) static void
+enforce(struct cay_sandbox_info *info, unsigned layer, const char *by, ...)
+{
+    va_list values;
+
+    if (info->enforced_count == CAY_LAYERS_MAX)
+        return;
+    struct cay_enforced *entry = &info->enforced[info->enforced_count++];
+    entry->layer = layer;
+    info->layers |= layer;
+    va_start(values, by);
+    vsnprintf(entry->by, sizeof entry->by, by, values);
+    va_end(values);
+}
+
+static void say_user(const struct record *record, struct cay_sandbox_info *info)
+{
+    switch ((enum cay_rung)record->rung) {
+    case CAY_RUNG_ROOT:
+        enforce(info, CAY_LAYER_USER, "user ids 0x%x+%u", record->id_base,
+                record->id_count);
+        return;
+    case CAY_RUNG_RANGE:
+        enforce(info, CAY_LAYER_USER, "user ids %u+%u of /etc/subuid", record->id_base,
+                record->id_count);
+        return;
+    case CAY_RUNG_SINGLE:
+        enforce(info, CAY_LAYER_USER, "user namespace with user id %u only",
+                record->id_base);
+        return;
+    case CAY_RUNG_BEST:
+    case CAY_RUNG_LANDLOCK:
+        return;
+    }
+}
+
+static void say_namespaces(const struct record *record, struct cay_sandbox_info *info)
+{
+    if (record->layers & CAY_LAYER_USER)
+        say_user(record, info);
+    if (record->layers & CAY_LAYER_PID)
+        enforce(info, CAY_LAYER_PID, "PID namespace");
+    if (record->layers & CAY_LAYER_MOUNT)
+        enforce(info, CAY_LAYER_MOUNT, "mount namespace, own root");
+    if (record->layers & CAY_LAYER_NETWORK)
+        enforce(info, CAY_LAYER_NETWORK, "%s",
+                record->layers & CAY_LAYER_PID ? "network namespace, loopback only"
+                                               : "seccomp: no sockets");
+    if (record->layers & CAY_LAYER_IPC)
+        enforce(info, CAY_LAYER_IPC, "IPC namespace");
+    if (record->layers & CAY_LAYER_UTS)
+        enforce(info, CAY_LAYER_UTS, "UTS namespace");
+    if (record->layers & CAY_LAYER_CGROUP)
+        enforce(info, CAY_LAYER_CGROUP, "cgroup v2, a leaf for each command");
+    if (record->layers & CAY_LAYER_SECCOMP)
+        enforce(info, CAY_LAYER_SECCOMP, "seccomp, %u calls allowed", record->calls);
+    if (record->layers & CAY_LAYER_LANDLOCK)
+        enforce(info, CAY_LAYER_LANDLOCK, "landlock ABI %u", record->landlock_abi);
+}
+
+/* A limit counts only if the kernel still has it. */
+static void say_limits(const struct record *record, struct cay_sandbox_info *info)
+{
+    static const unsigned layers[] = {CAY_LAYER_MEMORY, CAY_LAYER_PIDS, CAY_LAYER_CPU};
+    char by[64];
+
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        if (record->layers & layers[i] &&
+            groups_keep(&record->groups, layers[i], by, sizeof by))
+            enforce(info, layers[i], "%s", by);
+        else if (layers[i] == CAY_LAYER_PIDS && record->pids_by_rlimit)
+            enforce(info, CAY_LAYER_PIDS, "rlimit nproc, for each user inside");
+    if (record->layers & CAY_LAYER_DISK)
+        enforce(info, CAY_LAYER_DISK, "tmpfs size");
+}
+
+static uint64_t time_left(uint64_t ends_ms)
+{
+    struct timespec now;
+
+    if (ends_ms == 0)
+        return 0;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return ends_ms > now_ms ? ends_ms - now_ms : 1; /* 0 means that there is no end */
+}
+
+static void copy_facts(const struct record *record, struct cay_sandbox_info *info)
+{
+    memcpy(info->id, record->id, sizeof info->id);
+    info->rung = (enum cay_rung)record->rung;
+    info->network = (enum cay_network)record->network;
+    info->storage = (enum cay_storage)record->storage;
+    info->ephemeral = record->ephemeral;
+    memcpy(info->template_name, record->template_name, sizeof info->template_name);
+    memcpy(info->user, record->user, sizeof info->user);
+    memcpy(info->workdir, record->workdir, sizeof info->workdir);
+    info->created_ms = record->created_ms;
+    info->ttl_left_ms = time_left(record->ends_ms);
+    info->memory_bytes = record->memory_bytes;
+    info->disk_bytes = record->disk_bytes;
+    info->pids = record->pids;
+    info->cpu_percent = record->cpu_percent;
+    info->id_base = record->id_base;
+    info->id_count = record->id_count;
+}
+
+void inspect_record(const struct record *record, struct cay_sandbox_info *ret_info)
+{
+    struct groups_usage usage;
+
+    memset(ret_info, 0, sizeof *ret_info);
+    copy_facts(record, ret_info);
+    if (!runtime_is_alive(record)) {
+        ret_info->state = CAY_STATE_STOPPED;
+        return;
+    }
+    groups_usage(&record->groups, &usage);
+    ret_info->state = usage.frozen ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    ret_info->init_pid = record->init;
+    ret_info->memory_used = usage.memory;
+    ret_info->pids_used = usage.pids;
+    ret_info->cpu_us = usage.cpu_us;
+    say_namespaces(record, ret_info);
+    say_limits(record, ret_info);
+}
+
+/* --- All of them --- */
+
+struct listing {
+    struct cay_sandbox_info *infos;
+    size_t count, room;
+    bool failed;
+};
+
+static void add_one(const char *id, void *cookie)
+{
+    struct listing *listing = cookie;
+    struct record record;
+
+    /* One that ends meanwhile is none; one that has ended by itself waits for
+     * cay_sandbox_collect(). */
+    if (listing->failed || runtime_load(id, &record, NULL) != CAY_OK ||
+        (!runtime_is_alive(&record) && record.storage != CAY_STORAGE_DISK))
+        return;
+    if (listing->count == listing->room) {
+        size_t room = listing->room ? listing->room * 2 : 16;
+        struct cay_sandbox_info *more =
+            reallocarray(listing->infos, room, sizeof *listing->infos);
+        if (!more) {
+            listing->failed = true;
+            return;
+        }
+        listing->infos = more;
+        listing->room = room;
+    }
+    inspect_record(&record, &listing->infos[listing->count++]);
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct cay_sandbox_info *one = a, *other = b;
+
+    if (one->created_ms != other->created_ms)
+        return one->created_ms < other->created_ms ? -1 : 1;
+    return strcmp(one->id, other->id);
+}
+
+int inspect_all(struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                struct cay_error *err)
+{
+    struct listing listing = {0};
+    int code = runtime_visit(add_one, &listing, err);
+
+    if (!code && listing.failed)
+        code = cay_fail_memory(err, op);
+    if (code) {
+        free(listing.infos);
+        return code;
+    }
+    if (listing.count > 1)
+        qsort(listing.infos, listing.count, sizeof *listing.infos, by_age);
+    *ret_infos = listing.infos;
+    *ret_count = listing.count;
+    return CAY_OK;
+}
