@@ -95,6 +95,16 @@ int cay_fail_memory(struct cay_error *err, const char *op)
                     "free some memory, or ask for less at a time");
 }
 
+const char *cay_errno_words(int sys_errno)
+{
+#ifdef __GLIBC__
+    const char *words = strerrordesc_np(sys_errno);
+#else
+    const char *words = strerror(sys_errno); /* musl's are constants */
+#endif
+    return words ? words : "an error this library has no words for";
+}
+
 int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
                    const char *subject)
 {
@@ -145,9 +155,7 @@ int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
         if (known[i].sys_errno == sys_errno)
             return cay_fail(err, known[i].code, sys_errno, op, subject, known[i].message,
                             "%s", known[i].hint);
-    const char *words = strerrordesc_np(sys_errno);
-    return cay_fail(err, CAY_E_IO, sys_errno, op, subject,
-                    words ? words : "an error this library has no words for",
+    return cay_fail(err, CAY_E_IO, sys_errno, op, subject, cay_errno_words(sys_errno),
                     "errno is %d", sys_errno);
 }
 

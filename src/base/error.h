@@ -17,6 +17,9 @@ int cay_fail(struct cay_error *err, int code, int sys_errno, const char *op,
 int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
                    const char *subject);
 
+/* Never NULL, and safe in every thread. */
+const char *cay_errno_words(int sys_errno);
+
 int cay_fail_memory(struct cay_error *err, const char *op);
 
 /* Copies text into a field of `room` bytes, cut between characters. */

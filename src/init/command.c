@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "sys/clone.h"
 
 enum { STACK_SIZE = 64 << 10, HIGH_FD = 10 };
 
@@ -98,8 +99,9 @@ static int execute(const struct child *child)
     return error;
 }
 
-static void run_child(struct child *child)
+static void run_child(void *cookie)
 {
+    struct child *child = cookie;
     sigset_t none;
 
     sigemptyset(&none);
@@ -124,43 +126,6 @@ static void run_child(struct child *child)
     _exit(127);
 }
 
-/* clone3(2) whose child begins in run_child() on its own stack.  No wrapper of the C
- * library does this, and no function may return on a stack the child has used. */
-static long clone_child(const struct clone_args *args, struct child *child)
-{
-#if defined(__x86_64__)
-    long result;
-    __asm__ volatile("syscall\n\t"
-                     "test %%rax, %%rax\n\t"
-                     "jnz 1f\n\t"
-                     "mov %[child], %%rdi\n\t"
-                     "call *%[run]\n\t"
-                     "hlt\n"
-                     "1:"
-                     : "=a"(result)
-                     : "0"((long)SYS_clone3), "D"(args),
-                       "S"(sizeof *args), [child] "r"(child), [run] "r"(run_child)
-                     : "rcx", "r11", "memory");
-    return result;
-#elif defined(__aarch64__)
-    register long number __asm__("x8") = SYS_clone3;
-    register long result __asm__("x0") = (long)args;
-    register long size __asm__("x1") = (long)sizeof *args;
-    __asm__ volatile("svc 0\n\t"
-                     "cbnz x0, 1f\n\t"
-                     "mov x0, %[child]\n\t"
-                     "blr %[run]\n\t"
-                     "brk 1\n"
-                     "1:"
-                     : "+r"(result)
-                     : "r"(number), "r"(size), [child] "r"(child), [run] "r"(run_child)
-                     : "memory", "cc");
-    return result;
-#else
-    _Static_assert(0, "clone_child() is written for x86_64 and arm64");
-#endif
-}
-
 static const char *search_path(char *const *env)
 {
     for (; *env; env++)
@@ -183,7 +148,7 @@ int command_start(const struct command *command, const struct leaf *leaf, pid_t 
     };
 
     *ret_pidfd = -1;
-    long pid = clone_child(&args, &child);
+    long pid = clone_run(&args, run_child, &child);
     if (pid < 0)
         return cay_fail_errno(err, (int)-pid, "exec.clone", command->argv[0]);
     *ret_pid = (pid_t)pid;
@@ -191,7 +156,7 @@ int command_start(const struct command *command, const struct leaf *leaf, pid_t 
         return CAY_OK;
     return cay_fail(err, CAY_E_EXEC_FAILED, child.error, child.step,
                     strcmp(child.step, "exec.cwd") == 0 ? command->cwd : command->argv[0],
-                    strerrordesc_np(child.error),
+                    cay_errno_words(child.error),
                     "see that the file is there and may be executed by user %s",
                     command->user.name);
 }

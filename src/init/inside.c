@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The order matters.  Mounts come first, /proc while the host's is still visible (the
- * kernel wants to see that nothing of it is hidden); then the old root goes; then nested
- * user namespaces are switched off, before /proc/sys turns read-only; then privilege is
- * given up for whatever is executed later; landlock and seccomp last, since they forbid
- * most of the above. */
+/* The order matters.  The network comes first: it takes longest to make, and the library
+ * is busy with the file systems meanwhile.  Then mounts, /proc while the host's is still
+ * visible (the kernel wants to see that nothing of it is hidden); then the old root goes;
+ * then nested user namespaces are switched off, before /proc/sys turns read-only; then
+ * privilege is given up for whatever is executed later; landlock and seccomp last, since
+ * they forbid most of the above. */
 #include "init/inside.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "init/build.h"
 #include "init/lock.h"
 #include "init/report.h"
 #include "init/serve.h"
@@ -31,35 +33,47 @@
 /* Where the new root is put together: any directory that every host has. */
 #define WORK "/tmp"
 
+/* Who owns what belongs to somebody that has no number inside. */
+enum { OVERFLOW_ID = 65534 };
+
+/* File systems made so far: those the library handed over, and how far we are. */
+struct site {
+    const struct plan *plan;
+    int mounts[PLAN_MOUNTS_MAX];
+    size_t count, used;
+    int tree; /* the last TREE, if we build it ourselves */
+};
+
 static const char *text_of(const struct plan *plan, uint32_t offset)
 {
     if (offset >= plan->bytes_len)
         report_failure(EINVAL, "init.plan", "offset");
-    return plan->bytes + offset;
+    return plan_bytes(plan) + offset;
 }
 
-/* The next descriptor; -1 for a message without one.  Outside gone means no sandbox. */
-static int receive(int channel)
+/* "Go": the maps are written, and here are the mounts.  The library gone means no
+ * sandbox. */
+static void receive_mounts(struct site *site)
 {
     char byte;
-    int fd = -1;
     struct iovec part = {&byte, 1};
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
+        char room[CMSG_SPACE(PLAN_MOUNTS_MAX * sizeof(int))];
     } control;
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.room,
                              .msg_controllen = sizeof control.room};
 
-    if (recvmsg(channel, &message, MSG_CMSG_CLOEXEC) != 1)
+    if (recvmsg(STATUS_FD, &message, MSG_CMSG_CLOEXEC) != 1 ||
+        message.msg_flags & MSG_CTRUNC)
         _exit(1);
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_type == SCM_RIGHTS &&
-        header->cmsg_len == CMSG_LEN(sizeof fd))
-        memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    return fd;
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        site->count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(site->mounts, CMSG_DATA(header), site->count * sizeof(int));
+    }
 }
 
 static void become_root(void)
@@ -77,57 +91,6 @@ static void raise_loopback(void)
         report_failure(errno, "init.network", "lo");
 }
 
-static void set_option(int context, const char *name, const char *value)
-{
-    if (syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, name, value, 0) != 0)
-        report_failure(errno, "init.root", name);
-}
-
-/* The root: memory of a fixed size, so that the disk limit is real. */
-static void mount_root(const struct plan *plan)
-{
-    char size[32], inodes[32];
-    AUTO_FD context = (int)syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
-
-    if (context < 0)
-        report_failure(errno, "init.root", "tmpfs");
-    snprintf(size, sizeof size, "%llu", (unsigned long long)plan->disk_bytes);
-    snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)plan->disk_inodes);
-    set_option(context, "size", size);
-    set_option(context, "nr_inodes", inodes);
-    set_option(context, "mode", "755");
-    if (syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) != 0)
-        report_failure(errno, "init.root", "create");
-    AUTO_FD root = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC,
-                                MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-    if (root < 0 ||
-        syscall(SYS_move_mount, root, "", AT_FDCWD, WORK, MOVE_MOUNT_F_EMPTY_PATH) != 0)
-        report_failure(errno, "init.root", "mount");
-    if (chdir(WORK) != 0)
-        report_failure(errno, "init.root", "chdir");
-}
-
-static void make_directory(const struct plan_step *step, const char *path)
-{
-    if (mkdir(path, 0755) != 0 && errno != EEXIST)
-        report_failure(errno, "init.directory", path);
-    if (chown(path, step->uid, step->gid) != 0 || chmod(path, step->mode) != 0)
-        report_failure(errno, "init.directory", path);
-}
-
-static void make_file(const struct plan *plan, const struct plan_step *step,
-                      const char *path)
-{
-    AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-
-    if (fd < 0)
-        report_failure(errno, "init.file", path);
-    if (step->data_len > plan->bytes_len - step->data ||
-        write(fd, text_of(plan, step->data), step->data_len) != (ssize_t)step->data_len ||
-        fchown(fd, step->uid, step->gid) != 0 || fchmod(fd, step->mode) != 0)
-        report_failure(errno ? errno : EIO, "init.file", path);
-}
-
 static void make_mount(const char *type, const char *path, unsigned long flags,
                        const char *options)
 {
@@ -135,21 +98,56 @@ static void make_mount(const char *type, const char *path, unsigned long flags,
         report_failure(errno, "init.mount", path);
 }
 
-static void mount_tmpfs(const struct plan_step *step, const char *path)
-{
-    char options[96];
-
-    snprintf(options, sizeof options, "mode=%o,size=%llu", step->mode,
-             (unsigned long long)step->number);
-    make_mount("tmpfs", path, MS_NODEV, options);
-}
-
+/* The root is mounted where nobody else looks, and becomes "." */
 static void attach(int fd, const char *path)
 {
+    const char *place = *path ? path : WORK;
+
     if (fd < 0 ||
-        syscall(SYS_move_mount, fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0)
-        report_failure(errno, "init.bind", path);
-    (void)close(fd);
+        syscall(SYS_move_mount, fd, "", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+        report_failure(fd < 0 ? -fd : errno, "init.mount", path);
+    if (!*path && chdir(WORK) != 0)
+        report_failure(errno, "init.root", "chdir");
+}
+
+static int next_mount(struct site *site, const struct plan_step *step)
+{
+    if (site->plan->prepared)
+        return site->used < site->count ? site->mounts[site->used++] : -EINVAL;
+    if (step->kind == PLAN_BIND)
+        return build_bind(text_of(site->plan, step->data), step->flags);
+    return build_tree(step, step->uid, step->gid);
+}
+
+static void take_mount(struct site *site, const struct plan_step *step, const char *path)
+{
+    int fd = next_mount(site, step);
+
+    attach(fd, path);
+    if (step->kind != PLAN_TREE || site->plan->prepared) {
+        (void)close(fd);
+        return;
+    }
+    if (site->tree >= 0)
+        (void)close(site->tree);
+    site->tree = fd;
+}
+
+static void make_entry(const struct site *site, const struct plan_step *step,
+                       const char *path)
+{
+    const char *data = text_of(site->plan, step->data);
+
+    if (site->plan->prepared)
+        return;
+    if (step->data_len > site->plan->bytes_len - step->data)
+        report_failure(EINVAL, "init.plan", "length");
+    int error = build_entry(step, path, data, site->tree);
+    if (!error && (step->uid || step->gid) &&
+        fchownat(site->tree, path, step->uid, step->gid, AT_SYMLINK_NOFOLLOW) != 0)
+        error = -errno;
+    if (error)
+        report_failure(-error, "init.root", path);
 }
 
 /* Hidden by a mount over it: /dev/null over a file, an empty read-only tmpfs over a
@@ -159,6 +157,9 @@ static void mask(const char *path)
     struct stat st;
 
     if (lstat(path, &st) != 0)
+        return;
+    /* Of nobody's inside, and not for others: the kernel hides it already. */
+    if (st.st_uid == OVERFLOW_ID && !(st.st_mode & 0007))
         return;
     if (S_ISDIR(st.st_mode))
         make_mount("tmpfs", path, MS_RDONLY | MS_NODEV | MS_NOEXEC, "size=0,mode=555");
@@ -186,26 +187,20 @@ static void forbid_nesting(void)
         report_failure(errno, "init.nesting", "max_user_namespaces");
 }
 
-static void take_step(const struct plan *plan, const struct plan_step *step, int channel)
+static void take_step(struct site *site, const struct plan_step *step)
 {
-    const char *path = text_of(plan, step->path);
+    const char *path = text_of(site->plan, step->path);
 
     switch ((enum plan_kind)step->kind) {
-    case PLAN_DIRECTORY:
-        make_directory(step, path);
-        return;
-    case PLAN_FILE:
-        make_file(plan, step, path);
-        return;
-    case PLAN_LINK:
-        if (symlink(text_of(plan, step->data), path) != 0)
-            report_failure(errno, "init.link", path);
-        return;
+    case PLAN_TREE:
     case PLAN_BIND:
-        attach(receive(channel), path);
+        take_mount(site, step, path);
         return;
-    case PLAN_TMPFS:
-        mount_tmpfs(step, path);
+    case PLAN_DIRECTORY:
+    case PLAN_FILE:
+    case PLAN_LINK:
+    case PLAN_NODE:
+        make_entry(site, step, path);
         return;
     case PLAN_PROC:
         make_mount("proc", path, MS_NODEV | MS_NOEXEC, NULL);
@@ -239,21 +234,30 @@ static void change_root(void)
         report_failure(errno, "init.root", "..");
 }
 
-_Noreturn void inside_begin(const struct plan *plan, int channel)
+static void enter_namespaces(const struct plan *plan)
 {
-    (void)receive(channel);
-    become_root();
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
-        report_failure(errno, "init.root", "private");
+    int flags = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS;
+
+    if (unshare(flags | (plan->own_network ? CLONE_NEWNET : 0)) != 0)
+        report_failure(errno, "init.namespaces", "unshare");
     if (sethostname(plan->hostname, strnlen(plan->hostname, 64)) != 0)
         report_failure(errno, "init.hostname", plan->hostname);
     if (plan->own_network)
         raise_loopback();
+}
+
+_Noreturn void inside_begin(const struct plan *plan)
+{
+    struct site site = {.plan = plan, .tree = -1};
+
+    enter_namespaces(plan);
+    receive_mounts(&site);
+    become_root();
     umask(0);
-    mount_root(plan);
     for (uint32_t i = 0; i < plan->step_count; i++)
-        take_step(plan, &plan->steps[i], channel);
-    (void)close(channel);
+        take_step(&site, &plan_steps(plan)[i]);
+    if (site.tree >= 0)
+        (void)close(site.tree);
     umask(022);
     change_root();
     /* After joining the leaf, so that this namespace's root is that leaf. */

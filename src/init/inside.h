@@ -4,8 +4,7 @@
 
 #include "init/plan.h"
 
-/* Becomes the sandbox.  `channel` brings the mounts, one descriptor for each PLAN_BIND.
- */
-_Noreturn void inside_begin(const struct plan *plan, int channel);
+/* Becomes the sandbox. */
+_Noreturn void inside_begin(const struct plan *plan);
 
 #endif

@@ -44,9 +44,13 @@ static bool is_kept(int capability)
 
 static void drop_capabilities(void)
 {
-    for (int i = 0; prctl(PR_CAPBSET_READ, i) >= 0; i++)
-        if (!is_kept(i) && prctl(PR_CAPBSET_DROP, i) != 0)
-            report_failure(errno, "init.capabilities", "bounding set");
+    for (int i = 0;; i++) {
+        if (is_kept(i) || prctl(PR_CAPBSET_DROP, i) == 0)
+            continue;
+        if (errno == EINVAL) /* past the last one this kernel knows */
+            break;
+        report_failure(errno, "init.capabilities", "bounding set");
+    }
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
         report_failure(errno, "init.capabilities", "ambient");
 
@@ -63,12 +67,12 @@ static void limit(int resource, const char *name, rlim_t value)
 {
     struct rlimit now;
 
-    if (getrlimit((__rlimit_resource_t)resource, &now) != 0)
+    if (prlimit(0, resource, NULL, &now) != 0)
         report_failure(errno, "init.limits", name);
     /* Raising needs a privilege that this user does not have outside. */
     rlim_t most = now.rlim_max < value ? now.rlim_max : value;
     const struct rlimit bounds = {most, most};
-    if (setrlimit((__rlimit_resource_t)resource, &bounds) != 0)
+    if (prlimit(0, resource, &bounds, NULL) != 0)
         report_failure(errno, "init.limits", name);
 }
 
@@ -122,19 +126,19 @@ static void restrict_files(const struct plan *plan)
     if (plan->has_cgroup)
         allow_fd(ruleset, CGROUP_FD, "cgroup", abis[index].fs);
     for (uint32_t i = 0; i < plan->step_count; i++)
-        if (plan->steps[i].kind == PLAN_WRITABLE)
-            allow(ruleset, plan->bytes + plan->steps[i].path, abis[index].fs);
+        if (plan_steps(plan)[i].kind == PLAN_WRITABLE)
+            allow(ruleset, plan_bytes(plan) + plan_steps(plan)[i].path, abis[index].fs);
     if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0)
         report_failure(errno, "init.landlock", "restrict");
 }
 
 static void filter_calls(const struct plan *plan)
 {
-    struct sock_filter filter[PLAN_FILTER_MAX];
-    struct sock_fprog program = {.len = (unsigned short)plan->filter_len,
-                                 .filter = filter};
+    struct sock_fprog program = {
+        .len = (unsigned short)plan->filter_len,
+        .filter = (struct sock_filter *)(uintptr_t)plan_filters(plan),
+    };
 
-    memcpy(filter, plan->filter, plan->filter_len * sizeof *filter);
     if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0)
         report_failure(errno, "init.seccomp", "filter");
 }

@@ -11,71 +11,86 @@
 /* Descriptors cay-init is started with. */
 enum {
     PLAN_FD = 3,   /* the plan */
-    STATUS_FD = 4, /* SOCK_SEQPACKET: reports to the library */
+    STATUS_FD = 4, /* SOCK_SEQPACKET: orders from the library, reports to it */
     LISTEN_FD = 5, /* the control socket, listening */
-    CGROUP_FD = 6  /* O_PATH of the sandbox's cgroup2 directory, if has_cgroup */
+    CGROUP_FD = 6, /* O_PATH of the sandbox's cgroup2 directory, if has_cgroup */
+    FIRST_FREE_FD = 7
 };
 
+/* Steps are taken in order.  A TREE starts a new file system; the directories, files,
+ * links and nodes that follow are made in it, by paths below its top.  Everything else
+ * has a path below the new root. */
 enum plan_kind {
-    PLAN_DIRECTORY = 1, /* path, mode, uid, gid */
-    PLAN_FILE = 2,      /* the same; data is the content */
-    PLAN_LINK = 3,      /* path; data is what it points to */
-    PLAN_BIND = 4,      /* path exists in the new root; data is the host path */
-    PLAN_TMPFS = 5,     /* path, mode; number is the size in bytes */
-    PLAN_PROC = 6,
-    PLAN_DEVPTS = 7,
-    PLAN_MASK = 8,      /* path inside /proc: nothing to be seen there */
-    PLAN_READ_ONLY = 9, /* path inside /proc */
-    PLAN_WRITABLE = 10  /* path below which landlock allows writing */
+    PLAN_TREE = 1,      /* a tmpfs at path; mode, uid, gid of its top; number: its size */
+    PLAN_DIRECTORY = 2, /* path, mode, uid, gid */
+    PLAN_FILE = 3,      /* the same; data is the content */
+    PLAN_LINK = 4,      /* path; data is what it points to */
+    PLAN_NODE = 5,      /* path, mode; number is the device */
+    PLAN_BIND = 6,      /* path exists; data is the host path */
+    PLAN_PROC = 7,
+    PLAN_DEVPTS = 8,
+    PLAN_MASK = 9,       /* path inside /proc: nothing to be seen there */
+    PLAN_READ_ONLY = 10, /* path inside /proc */
+    PLAN_WRITABLE = 11   /* absolute path below which landlock allows writing */
 };
 
-enum plan_bind_flag {
-    PLAN_BIND_WRITABLE = 1 << 0,
-    PLAN_BIND_SHIFTED = 1 << 1, /* idmapped: the source's owner is `user` inside */
-    PLAN_BIND_DEVICE = 1 << 2,
-    PLAN_BIND_OPTIONAL = 1 << 3
+/* Of trees and binds. */
+enum plan_flag {
+    PLAN_WITH_WRITING = 1 << 0, /* a bind is read-only without */
+    PLAN_WITH_DEVICES = 1 << 1, /* device nodes work there, but nothing is executed */
 };
 
 struct plan_step {
     uint32_t kind;
-    uint32_t mode; /* or enum plan_bind_flag */
-    uint32_t uid, gid;
-    uint32_t path; /* offsets of NUL-terminated text in the plan's bytes */
+    uint32_t mode;
+    uint32_t uid, gid; /* inside */
+    uint32_t path;     /* offsets of NUL-terminated text in the plan's bytes */
     uint32_t data, data_len;
-    uint32_t padding;
+    uint32_t flags; /* enum plan_flag */
     uint64_t number;
 };
 
 enum {
-    PLAN_VERSION = 1,
-    PLAN_STEPS_MAX = 256,
+    PLAN_VERSION = 2,
+    PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
-    PLAN_GROUPS_MAX = 4,
+    PLAN_MOUNTS_MAX = 128, /* TREE and BIND steps together */
     PLAN_BYTES_MAX = 1 << 20
 };
 
+/* struct sock_filter of the kernel */
 struct plan_filter {
     uint16_t code;
     uint8_t jt, jf;
     uint32_t k;
 };
 
+/* Followed by the filter, the steps and the bytes. */
 struct plan {
-    uint32_t version, size; /* size of this struct with its bytes */
-    char hostname[65];
-    char groups[PLAN_GROUPS_MAX][256]; /* cgroup.procs files of v1 controllers to join */
-    uint32_t id_base, id_count;        /* inside 0 is id_base outside */
-    uint32_t own_network;              /* 0: the host's */
+    uint32_t version, size; /* of everything */
+    uint32_t filter_len, step_count, bytes_len;
+    uint32_t own_network; /* 0: the host's */
     uint32_t has_cgroup;
     uint32_t ephemeral;
-    uint64_t disk_bytes, disk_inodes;
+    uint32_t prepared; /* the library makes the mounts and hands them over */
+    uint32_t padding;
     uint64_t max_files; /* RLIMIT_NOFILE */
-    uint32_t filter_len;
-    uint32_t step_count;
-    struct plan_filter filter[PLAN_FILTER_MAX];
-    struct plan_step steps[PLAN_STEPS_MAX];
-    uint32_t bytes_len;
-    char bytes[]; /* text the steps point into, and the default environment at env */
+    char hostname[72];
 };
+
+static inline const struct plan_filter *plan_filters(const struct plan *plan)
+{
+    return (const struct plan_filter *)(plan + 1);
+}
+
+static inline const struct plan_step *plan_steps(const struct plan *plan)
+{
+    return (const struct plan_step *)(plan_filters(plan) + plan->filter_len);
+}
+
+static inline const char *plan_bytes(const struct plan *plan)
+{
+    return (const char *)(plan_steps(plan) + plan->step_count);
+}
 
 #endif

@@ -14,7 +14,7 @@ void report_failure(int sys_errno, const char *step, const char *subject)
     char message[256];
 
     memset(&error, 0, sizeof error);
-    cay_copy_text(message, sizeof message, strerrordesc_np(sys_errno));
+    cay_copy_text(message, sizeof message, cay_errno_words(sys_errno));
     cay_fail(&error, CAY_E_UNAVAILABLE, sys_errno, step, subject, message,
              "sandboxes need root, Linux 6.1 or newer, and user namespaces allowed");
     (void)!send(STATUS_FD, &error, sizeof error, MSG_NOSIGNAL);

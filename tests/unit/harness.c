@@ -261,6 +261,8 @@ static void check_descriptors(void)
             continue;
         snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
         (void)!readlink(link, target, sizeof target - 1);
+        if (strncmp(target, "/memfd:cay-init", 15) == 0)
+            continue; /* the library keeps one for all its sandboxes */
         harness_fail(__FILE__, __LINE__, "descriptor %d was %s by the test: %s", fd,
                      open_after[fd] ? "left open" : "closed", target);
     }

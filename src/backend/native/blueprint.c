@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,50 +13,51 @@
 
 static const char op[] = "sandbox.plan";
 
-int blueprint_init(struct blueprint *ret_blueprint, struct cay_error *err)
+void blueprint_init(struct blueprint *ret_blueprint)
 {
-    *ret_blueprint =
-        (struct blueprint){.plan = calloc(1, sizeof(struct plan) + PLAN_BYTES_MAX)};
-    if (!ret_blueprint->plan)
-        return cay_fail_memory(err, op);
-    ret_blueprint->plan->version = PLAN_VERSION;
-    ret_blueprint->plan->bytes_len = 1; /* offset 0 is "" */
-    return CAY_OK;
+    ret_blueprint->head = (struct plan){.version = PLAN_VERSION};
+    ret_blueprint->filter = NULL;
+    ret_blueprint->step_count = 0;
+    ret_blueprint->overflow = false;
+    buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
+    buf_append(&ret_blueprint->bytes, "", 1); /* offset 0 is "" */
 }
 
 void blueprint_done(struct blueprint *blueprint)
 {
-    free(blueprint->plan);
-    blueprint->plan = NULL;
+    buf_done(&blueprint->bytes);
 }
 
-static uint32_t keep(struct blueprint *blueprint, const char *text, size_t len)
+static uint32_t keep(struct buf *bytes, const void *data, size_t len)
 {
-    struct plan *plan = blueprint->plan;
+    uint32_t at = (uint32_t)bytes->len;
 
-    if (len >= PLAN_BYTES_MAX - plan->bytes_len) {
-        blueprint->overflow = true;
+    if (!len)
         return 0;
-    }
-    uint32_t at = plan->bytes_len;
-    memcpy(plan->bytes + at, text, len);
-    plan->bytes[at + len] = '\0';
-    plan->bytes_len += (uint32_t)len + 1;
-    return at;
+    return buf_append(bytes, data, len) && buf_append(bytes, "", 1) ? at : 0;
 }
 
 static struct plan_step *add(struct blueprint *blueprint, enum plan_kind kind,
                              const char *path)
 {
-    struct plan *plan = blueprint->plan;
-
-    if (plan->step_count == PLAN_STEPS_MAX) {
+    if (blueprint->step_count == PLAN_STEPS_MAX) {
         blueprint->overflow = true;
-        plan->step_count--;
+        blueprint->step_count--;
     }
-    struct plan_step *step = &plan->steps[plan->step_count++];
-    *step = (struct plan_step){.kind = kind, .path = keep(blueprint, path, strlen(path))};
+    struct plan_step *step = &blueprint->steps[blueprint->step_count++];
+    *step = (struct plan_step){.kind = kind,
+                               .path = keep(&blueprint->bytes, path, strlen(path))};
     return step;
+}
+
+void blueprint_tree(struct blueprint *blueprint, const char *path, unsigned mode,
+                    uint64_t size, unsigned flags)
+{
+    struct plan_step *step = add(blueprint, PLAN_TREE, path);
+
+    step->mode = mode;
+    step->number = size;
+    step->flags = flags;
 }
 
 void blueprint_directory(struct blueprint *blueprint, const char *path, unsigned mode,
@@ -76,7 +76,7 @@ void blueprint_bytes(struct blueprint *blueprint, const char *path, unsigned mod
 
     step->mode = mode;
     step->data_len = (uint32_t)len;
-    step->data = keep(blueprint, data, len);
+    step->data = keep(&blueprint->bytes, data, len);
 }
 
 void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode,
@@ -89,7 +89,17 @@ void blueprint_link(struct blueprint *blueprint, const char *path, const char *t
 {
     struct plan_step *step = add(blueprint, PLAN_LINK, path);
 
-    step->data = keep(blueprint, target, strlen(target));
+    step->data_len = (uint32_t)strlen(target);
+    step->data = keep(&blueprint->bytes, target, strlen(target));
+}
+
+void blueprint_node(struct blueprint *blueprint, const char *path, unsigned mode,
+                    uint64_t device)
+{
+    struct plan_step *step = add(blueprint, PLAN_NODE, path);
+
+    step->mode = mode;
+    step->number = device;
 }
 
 void blueprint_bind(struct blueprint *blueprint, const char *path, const char *source,
@@ -97,35 +107,84 @@ void blueprint_bind(struct blueprint *blueprint, const char *path, const char *s
 {
     struct plan_step *step = add(blueprint, PLAN_BIND, path);
 
-    step->mode = flags;
-    step->data = keep(blueprint, source, strlen(source));
+    step->flags = flags;
+    step->data_len = (uint32_t)strlen(source);
+    step->data = keep(&blueprint->bytes, source, strlen(source));
 }
 
-void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path,
-                    unsigned mode, uint64_t number)
+void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path)
 {
-    struct plan_step *step = add(blueprint, kind, path);
+    (void)add(blueprint, kind, path);
+}
 
-    step->mode = mode;
-    step->number = number;
+const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset)
+{
+    return blueprint->bytes.data + offset;
+}
+
+/* --- The finished plan --- */
+
+/* What the library makes itself, cay-init need not know. */
+static bool is_wanted(const struct blueprint *blueprint, const struct plan_step *step)
+{
+    return !blueprint->head.prepared ||
+           (step->kind != PLAN_DIRECTORY && step->kind != PLAN_FILE &&
+            step->kind != PLAN_LINK && step->kind != PLAN_NODE);
+}
+
+static void copy_steps(const struct blueprint *blueprint, struct plan *head,
+                       struct buf *steps, struct buf *bytes)
+{
+    buf_append(bytes, "", 1);
+    for (uint32_t i = 0; i < blueprint->step_count; i++) {
+        struct plan_step step = blueprint->steps[i];
+        if (!is_wanted(blueprint, &step))
+            continue;
+        const char *path = blueprint_text(blueprint, step.path);
+        const char *data = blueprint_text(blueprint, step.data);
+        step.path = keep(bytes, path, strlen(path));
+        step.data = keep(bytes, data, blueprint->head.prepared ? 0 : step.data_len);
+        buf_append(steps, &step, sizeof step);
+        head->step_count++;
+    }
+}
+
+static int write_plan(int fd, const struct plan *head, const struct blueprint *blueprint,
+                      const struct buf *steps, const struct buf *bytes)
+{
+    int error = io_write(fd, head, sizeof *head);
+
+    if (!error)
+        error =
+            io_write(fd, blueprint->filter, head->filter_len * sizeof *blueprint->filter);
+    if (!error)
+        error = io_write(fd, steps->data, steps->len);
+    if (!error)
+        error = io_write(fd, bytes->data, bytes->len);
+    if (!error && fcntl(fd, F_ADD_SEALS,
+                        F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
+        error = -errno;
+    return error;
 }
 
 int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *err)
 {
-    struct plan *plan = blueprint->plan;
-    AUTO_FD fd = memfd_create("cay-plan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct plan head = blueprint->head;
+    AUTO_BUF steps;
+    AUTO_BUF bytes;
 
-    if (blueprint->overflow)
+    buf_init(&steps, PLAN_STEPS_MAX * sizeof(struct plan_step));
+    buf_init(&bytes, PLAN_BYTES_MAX);
+    copy_steps(blueprint, &head, &steps, &bytes);
+    if (blueprint->overflow || blueprint->bytes.failed || steps.failed || bytes.failed)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
                         "the sandbox has more mounts or files than a plan can hold",
-                        "use at most %d of them", PLAN_STEPS_MAX / 2);
-    if (fd < 0)
-        return cay_fail_errno(err, errno, op, NULL);
-    plan->size = (uint32_t)sizeof *plan + plan->bytes_len;
-    int error = io_write(fd, plan, plan->size);
-    if (!error && fcntl(fd, F_ADD_SEALS,
-                        F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-        error = -errno;
+                        "use at most %d of them", PLAN_STEPS_MAX / 4);
+    head.bytes_len = (uint32_t)bytes.len;
+    head.size = (uint32_t)(sizeof head + head.filter_len * sizeof *blueprint->filter +
+                           steps.len + bytes.len);
+    AUTO_FD fd = memfd_create("cay-plan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int error = fd < 0 ? -errno : write_plan(fd, &head, blueprint, &steps, &bytes);
     if (error)
         return cay_fail_errno(err, -error, op, NULL);
     *ret_fd = TAKE_FD(fd);

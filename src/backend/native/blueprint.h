@@ -4,18 +4,25 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "cay/sandbox.h"
 #include "init/plan.h"
 
 /* A plan in the making.  Adding to it cannot fail visibly; blueprint_seal() tells. */
 struct blueprint {
-    struct plan *plan; /* with room for PLAN_BYTES_MAX */
+    struct plan head; /* counts and sizes are filled in at the end */
+    const struct plan_filter *filter;
+    struct plan_step steps[PLAN_STEPS_MAX];
+    uint32_t step_count;
+    struct buf bytes;
     bool overflow;
 };
 
-int blueprint_init(struct blueprint *ret_blueprint, struct cay_error *err);
+void blueprint_init(struct blueprint *ret_blueprint);
 void blueprint_done(struct blueprint *blueprint);
 
+void blueprint_tree(struct blueprint *blueprint, const char *path, unsigned mode,
+                    uint64_t size, unsigned flags);
 void blueprint_directory(struct blueprint *blueprint, const char *path, unsigned mode,
                          unsigned owner);
 void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode,
@@ -23,16 +30,25 @@ void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode
 void blueprint_bytes(struct blueprint *blueprint, const char *path, unsigned mode,
                      const void *data, size_t len);
 void blueprint_link(struct blueprint *blueprint, const char *path, const char *target);
+void blueprint_node(struct blueprint *blueprint, const char *path, unsigned mode,
+                    uint64_t device);
 void blueprint_bind(struct blueprint *blueprint, const char *path, const char *source,
                     unsigned flags);
-void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path,
-                    unsigned mode, uint64_t number);
+void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path);
 
-/* The template "host": this machine's programs, read-only, and a fresh everything else.
- */
-void blueprint_host(struct blueprint *blueprint, const char *hostname);
+const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset);
+
+/* The template "host": this machine's programs, read-only, and a fresh everything else
+ * of at most `disk_bytes`. */
+void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes);
 
 /* The finished plan in a sealed memfd; the caller owns the descriptor. */
 int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *err);
+
+/* Makes the mounts of its TREE and BIND steps, in order, for a sandbox whose root is
+ * `id_base` outside; the caller owns the descriptors.  Needs the host's privilege. */
+int prepare_mounts(const struct blueprint *blueprint, uint32_t id_base,
+                   int ret_fds[PLAN_MOUNTS_MAX], size_t *ret_count,
+                   struct cay_error *err);
 
 #endif

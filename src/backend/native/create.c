@@ -1,56 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* How a sandbox comes to be.  What takes long happens side by side: cay-init makes its
+ * namespaces while we make its file systems and put it under its limits.
+ *
+ *   we                                   cay-init
+ *   record, uid range, cgroups
+ *   plan (memfd), control socket
+ *   clone3, execve                  ->   namespaces, loopback
+ *   uid and gid maps, v1 limits
+ *   tmpfs, /dev, binds by descriptor
+ *   go, with the descriptors        ->   root, /proc, masks, privileges, landlock,
+ * seccomp record                          <-   ready
+ */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
 #include "backend/native/filter.h"
+#include "backend/native/launch.h"
 #include "backend/native/native.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "sys/io.h"
 
 static const char op[] = "sandbox.create";
 
-/* cay-init itself, put into the library by src/init/embed. */
-extern const unsigned char cay_init[];
-extern const uint64_t cay_init_size;
-
-enum { START_MS = 10000, MAX_FILES = 65536, ABOVE_ALL = 16 };
-
-/* What goes into the new process, by its number there; plan.h names them. */
-struct inherited {
-    int plan, status, listen, cgroup, program;
-};
-
-/* A sealed copy: code inside can never change the program the next sandbox starts from.
- */
-static int open_program(struct cay_error *err)
-{
-    /* MFD_EXEC is needed where memfds are not executable unless asked for, and unknown to
-     * kernels before 6.3. */
-    AUTO_FD fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING | 0x0010u);
-    if (fd < 0 && errno == EINVAL)
-        fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int error = fd < 0 ? -errno : io_write(fd, cay_init, cay_init_size);
-
-    if (!error && fcntl(fd, F_ADD_SEALS,
-                        F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-        error = -errno;
-    return error ? cay_fail_errno(err, -error, op, "cay-init") : TAKE_FD(fd);
-}
+enum { MAX_FILES = 65536 };
 
 static int open_control(const struct record *record, struct cay_error *err)
 {
@@ -70,167 +50,114 @@ static int open_control(const struct record *record, struct cay_error *err)
     return TAKE_FD(fd);
 }
 
-static int make_plan(const struct cay_sandbox_options *options,
-                     const struct record *record, int *ret_fd, struct cay_error *err)
+static void make_blueprint(const struct cay_sandbox_options *options,
+                           const struct record *record, struct blueprint *blueprint)
 {
-    struct blueprint blueprint;
-    int code = blueprint_init(&blueprint, err);
+    struct plan *head = &blueprint->head;
+    const char *hostname = options->hostname ? options->hostname : record->id;
 
+    cay_copy_text(head->hostname, sizeof head->hostname, hostname);
+    head->own_network = options->network == CAY_NETWORK_NONE;
+    head->has_cgroup = 1;
+    head->ephemeral = options->ephemeral;
+    head->prepared = 1;
+    head->max_files = MAX_FILES;
+    blueprint_host(blueprint, options->disk_bytes);
+    for (size_t i = 0; i < options->bind_count; i++)
+        blueprint_bind(blueprint, options->binds[i].target + 1, options->binds[i].source,
+                       options->binds[i].writable ? PLAN_WITH_WRITING : 0);
+}
+
+/* PID 1 makes a leaf below "work" for each command and clones into it.  For that the
+ * kernel wants it to own cgroup.procs there and in the common ancestor, and it must own
+ * "work" to make directories in it: these and no more, so that the limits stay the
+ * host's.  PID 1 is not in "work" itself, which is what a pause freezes. */
+static int open_groups(const struct record *record, struct launch *launch,
+                       struct cay_error *err)
+{
+    static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs"};
+
+    launch->cgroup = open(record->groups.unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (launch->cgroup < 0 || mkdirat(launch->cgroup, "init", 0755) != 0 ||
+        mkdirat(launch->cgroup, "work", 0755) != 0)
+        return cay_fail_errno(err, errno, op, "cgroup");
+    launch->leaf = openat(launch->cgroup, "init", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (launch->leaf < 0)
+        return cay_fail_errno(err, errno, op, "cgroup");
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (fchownat(launch->cgroup, given[i], record->id_base, record->id_base,
+                     AT_SYMLINK_NOFOLLOW) != 0)
+            return cay_fail_errno(err, errno, op, "cgroup");
+    return CAY_OK;
+}
+
+static int gather(struct blueprint *blueprint, const struct record *record,
+                  struct launch *launch, int *ret_status, struct cay_error *err)
+{
+    int ends[2];
+
+    int code = open_groups(record, launch, err);
+    if (!code)
+        code = blueprint_seal(blueprint, &launch->plan, err);
     if (code)
         return code;
-    struct plan *plan = blueprint.plan;
-    const char *hostname = options->hostname ? options->hostname : record->id;
-    cay_copy_text(plan->hostname, sizeof plan->hostname, hostname);
-    for (size_t i = 0; i < PLAN_GROUPS_MAX && record->groups.v1[i][0]; i++)
-        snprintf(plan->groups[i], sizeof plan->groups[i], "%.200s/cgroup.procs",
-                 record->groups.v1[i]);
-    plan->id_base = record->id_base;
-    plan->id_count = RUNTIME_IDS;
-    plan->own_network = options->network == CAY_NETWORK_NONE;
-    plan->has_cgroup = 1;
-    plan->ephemeral = options->ephemeral;
-    plan->disk_bytes = options->disk_bytes;
-    plan->disk_inodes = options->disk_bytes / 4096 + 1024;
-    plan->max_files = MAX_FILES;
-    blueprint_host(&blueprint, plan->hostname);
-    for (size_t i = 0; i < options->bind_count; i++)
-        blueprint_bind(&blueprint, options->binds[i].target + 1, options->binds[i].source,
-                       options->binds[i].writable ? PLAN_BIND_WRITABLE : 0);
-    code = filter_build(plan->own_network, plan, err);
+    launch->listen = open_control(record, err);
+    if (launch->listen < 0)
+        return launch->listen;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return cay_fail_errno(err, errno, op, "socket");
+    *ret_status = ends[0];
+    launch->status = ends[1];
+    return CAY_OK;
+}
+
+static void close_launch(struct launch *launch)
+{
+    int *const fds[] = {&launch->plan, &launch->status, &launch->listen, &launch->cgroup,
+                        &launch->leaf};
+
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        if (*fds[i] >= 0)
+            (void)close(*fds[i]);
+        *fds[i] = -1;
+    }
+}
+
+/* What cay-init cannot do for itself. */
+static int furnish(const struct blueprint *blueprint, const struct record *record,
+                   int status, struct cay_error *err)
+{
+    int fds[PLAN_MOUNTS_MAX];
+    size_t count = 0;
+
+    int code = launch_map(record->init, record->id_base, RUNTIME_IDS, err);
     if (!code)
-        code = blueprint_seal(&blueprint, ret_fd, err);
-    blueprint_done(&blueprint);
+        code = groups_join(&record->groups, record->init, err);
+    if (!code)
+        code = prepare_mounts(blueprint, record->id_base, fds, &count, err);
+    if (!code)
+        code = launch_go(status, fds, count, err);
+    for (size_t i = 0; i < count; i++)
+        (void)close(fds[i]);
     return code;
 }
 
-/* Out of the way of the numbers they are to have in the new process. */
-static bool lift(struct inherited *given)
+static int start(struct blueprint *blueprint, struct native *native, int *ret_status,
+                 struct cay_error *err)
 {
-    int *fds[] = {&given->plan, &given->status, &given->listen, &given->cgroup,
-                  &given->program};
+    struct launch launch = {-1, -1, -1, -1, -1};
+    struct record *record = &native->record;
 
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
-        int high = fcntl(*fds[i], F_DUPFD_CLOEXEC, ABOVE_ALL);
-        if (high < 0)
-            return false;
-        (void)close(*fds[i]);
-        *fds[i] = high;
-    }
-    return true;
-}
-
-/* Starts cay-init with exactly those descriptors, /dev/null as its stdio, and nothing of
- * our environment. */
-static int spawn(const struct inherited *given, pid_t *ret_pid)
-{
-    char *argv[] = {(char[]){"cay-init"}, NULL}, *env[] = {NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
-    posix_spawn_file_actions_adddup2(&actions, 0, 1);
-    posix_spawn_file_actions_adddup2(&actions, 0, 2);
-    posix_spawn_file_actions_adddup2(&actions, given->plan, 3);
-    posix_spawn_file_actions_adddup2(&actions, given->status, 4);
-    posix_spawn_file_actions_adddup2(&actions, given->listen, 5);
-    posix_spawn_file_actions_adddup2(&actions, given->cgroup, 6);
-    posix_spawn_file_actions_adddup2(&actions, given->program, 7);
-    posix_spawn_file_actions_addclosefrom_np(&actions, 8);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    int error = posix_spawn(ret_pid, "/proc/self/fd/7", &actions, &attributes, argv, env);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    return -error;
-}
-
-/* One report of cay-init; a descriptor with it goes to *ret_fd. */
-static int receive_report(int socket, int *ret_fd, struct cay_error *err)
-{
-    struct cay_error report;
-    struct iovec part = {&report, sizeof report};
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.room,
-                             .msg_controllen = sizeof control.room};
-    struct pollfd waiting = {.fd = socket, .events = POLLIN};
-
-    if (poll(&waiting, 1, START_MS) <= 0)
-        return cay_fail(err, CAY_E_TIMEOUT, 0, op, "cay-init",
-                        "the sandbox does not start",
-                        "the machine may be overloaded; try again");
-    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof report)
-        return cay_fail(err, CAY_E_KILLED, 0, op, "cay-init",
-                        "the sandbox's first process died while it was being set up",
-                        "the kernel's log may say why");
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_type == SCM_RIGHTS &&
-        header->cmsg_len == CMSG_LEN(sizeof(int)) && *ret_fd < 0)
-        memcpy(ret_fd, CMSG_DATA(header), sizeof(int));
-    if (report.code != CAY_OK) {
-        report.op[sizeof report.op - 1] = '\0';
-        report.subject[sizeof report.subject - 1] = '\0';
-        report.message[sizeof report.message - 1] = '\0';
-        report.hint[sizeof report.hint - 1] = '\0';
-        if (err)
-            *err = report;
-    }
-    return report.code;
-}
-
-static pid_t pid_of(int pidfd)
-{
-    char path[64], text[512];
-
-    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (len <= 0)
-        return -1;
-    text[len] = '\0';
-    const char *pid = strstr(text, "Pid:");
-    return pid ? (pid_t)strtol(pid + 4, NULL, 10) : -1;
-}
-
-static void close_all(struct inherited *given)
-{
-    const int fds[] = {given->plan, given->status, given->listen, given->cgroup,
-                       given->program};
-
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
-    *given = (struct inherited){-1, -1, -1, -1, -1};
-}
-
-static int start(struct inherited *given, int status, struct record *record,
-                 int *ret_pidfd, struct cay_error *err)
-{
-    pid_t helper = -1;
-    int none = -1;
-    int error = lift(given) ? spawn(given, &helper) : -errno;
-
-    close_all(given); /* our copy of its end of the socket too, so that its end is seen */
-    if (error)
-        return cay_fail_errno(err, -error, op, "cay-init");
-    int code = receive_report(status, ret_pidfd, err);
+    int code = gather(blueprint, record, &launch, ret_status, err);
     if (!code)
-        code = receive_report(status, &none, err);
-    while (waitpid(helper, NULL, 0) < 0 && errno == EINTR)
-        continue;
+        code = launch_init(&launch, &record->init, &native->pidfd, err);
+    close_launch(&launch); /* our copy of its end of the socket too */
+    if (!code)
+        code = furnish(blueprint, record, *ret_status, err);
+    if (!code)
+        code = launch_wait(*ret_status, err);
     if (code)
         return code;
-    record->init = pid_of(*ret_pidfd);
     record->init_start = runtime_start_time(record->init);
     return runtime_save(record, err);
 }
@@ -256,36 +183,13 @@ static int complete(struct cay_sandbox_options *options, struct cay_error *err)
     return CAY_OK;
 }
 
-static int gather(const struct cay_sandbox_options *options, const struct record *record,
-                  struct inherited *given, int *ret_status, struct cay_error *err)
-{
-    int ends[2];
-
-    int code = make_plan(options, record, &given->plan, err);
-    if (code)
-        return code;
-    given->listen = open_control(record, err);
-    if (given->listen < 0)
-        return given->listen;
-    given->program = open_program(err);
-    if (given->program < 0)
-        return given->program;
-    given->cgroup = open(record->groups.unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (given->cgroup < 0 ||
-        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return cay_fail_errno(err, errno, op, "cgroup");
-    *ret_status = ends[0];
-    given->status = ends[1];
-    return CAY_OK;
-}
-
 static int build(const struct cay_sandbox_options *options, struct native *native,
                  struct cay_error *err)
 {
     struct record *record = &native->record;
     const struct groups_limits limits = {options->memory_bytes, options->pids,
                                          options->cpu_percent};
-    struct inherited given = {-1, -1, -1, -1, -1};
+    struct blueprint blueprint;
     AUTO_FD status = -1;
 
     int code = groups_make(record->id, &limits, &record->groups, err);
@@ -297,10 +201,13 @@ static int build(const struct cay_sandbox_options *options, struct native *nativ
                      CAY_LAYER_MOUNT | CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_CGROUP |
                      CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK | CAY_LAYER_DISK |
                      (options->network == CAY_NETWORK_NONE ? CAY_LAYER_NETWORK : 0u);
-    code = gather(options, record, &given, &status, err);
+    blueprint_init(&blueprint);
+    make_blueprint(options, record, &blueprint);
+    code = filter_build(blueprint.head.own_network, &blueprint.filter,
+                        &blueprint.head.filter_len, err);
     if (!code)
-        code = start(&given, status, record, &native->pidfd, err);
-    close_all(&given);
+        code = start(&blueprint, native, &status, err);
+    blueprint_done(&blueprint);
     if (!code && options->ephemeral)
         native->leash = TAKE_FD(status);
     return code;

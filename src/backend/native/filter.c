@@ -572,7 +572,8 @@ static struct {
     uint32_t len[2]; /* 0 until it is compiled */
 } compiled = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-int filter_build(bool own_network, struct plan *plan, struct cay_error *err)
+int filter_build(bool own_network, const struct plan_filter **ret_filter,
+                 uint32_t *ret_len, struct cay_error *err)
 {
     struct program program = {.code = compiled.code[own_network]};
     int code = CAY_OK;
@@ -583,10 +584,8 @@ int filter_build(bool own_network, struct plan *plan, struct cay_error *err)
         if (!code)
             compiled.len[own_network] = program.len;
     }
-    if (!code) {
-        plan->filter_len = compiled.len[own_network];
-        memcpy(plan->filter, program.code, plan->filter_len * sizeof *plan->filter);
-    }
+    *ret_filter = program.code;
+    *ret_len = compiled.len[own_network];
     pthread_mutex_unlock(&compiled.mutex);
     return code;
 }

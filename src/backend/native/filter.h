@@ -11,6 +11,7 @@
  * and refused is EPERM, what nobody has heard of ENOSYS, so that programs fall back; a
  * call by another architecture's table kills.  Arguments are compared as the kernel uses
  * them: 32 bits to deny, all 64 to allow. */
-int filter_build(bool own_network, struct plan *plan, struct cay_error *err);
+int filter_build(bool own_network, const struct plan_filter **ret_filter,
+                 uint32_t *ret_len, struct cay_error *err);
 
 #endif

@@ -12,7 +12,7 @@
 
 static bool get(const char *directory, const char *file, char *text, size_t room)
 {
-    char path[PATH_MAX + 64];
+    char path[GROUPS_PATH + 64];
 
     if (!*directory)
         return false;
@@ -32,7 +32,7 @@ static bool get_number(const struct groups *groups, const char *unified, const c
     char text[64];
     bool found = get(groups->unified, unified, text, sizeof text);
 
-    for (size_t i = 0; !found && i < PLAN_GROUPS_MAX; i++)
+    for (size_t i = 0; !found && i < GROUPS_V1; i++)
         found = get(groups->v1[i], v1, text, sizeof text);
     if (found)
         *ret_value = strtoull(text, NULL, 10);
@@ -98,7 +98,7 @@ bool groups_keep(const struct groups *groups, unsigned layer, char *ret_by, size
             snprintf(ret_by, room, "cgroup v2 %s", limits[i].name);
             return true;
         }
-        for (size_t j = 0; j < PLAN_GROUPS_MAX; j++)
+        for (size_t j = 0; j < GROUPS_V1; j++)
             if (get(groups->v1[j], limits[i].v1, text, sizeof text) &&
                 !has_word(text, "max") && !has_word(text, "-1")) {
                 snprintf(ret_by, room, "cgroup v1 %s", limits[i].name);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,8 @@ static const char op[] = "sandbox.cgroup";
 
 /* Where a hierarchy is mounted and where in it we are. */
 struct hierarchy {
-    char mount[PATH_MAX];
-    char own[PATH_MAX];
+    char mount[GROUPS_PATH];
+    char own[GROUPS_PATH];
 };
 
 /* Whether a list like "rw,memory" has this word. */
@@ -56,7 +57,7 @@ static bool field(const char *line, int n, char *out, size_t room)
 }
 
 /* The mount point of the cgroup hierarchy with this controller ("" for cgroup2). */
-static bool find_mount(const char *controller, char ret_mount[PATH_MAX])
+static bool find_mount(const char *controller, char ret_mount[GROUPS_PATH])
 {
     FILE *file = fopen("/proc/self/mountinfo", "re");
     char line[4096], type[64], options[1024];
@@ -70,7 +71,7 @@ static bool find_mount(const char *controller, char ret_mount[PATH_MAX])
         found =
             (*controller ? strcmp(type, "cgroup") == 0 && lists(options, ",", controller)
                          : strcmp(type, "cgroup2") == 0) &&
-            field(line, 4, ret_mount, PATH_MAX);
+            field(line, 4, ret_mount, GROUPS_PATH);
     }
     if (file)
         fclose(file);
@@ -78,7 +79,7 @@ static bool find_mount(const char *controller, char ret_mount[PATH_MAX])
 }
 
 /* "5:memory:/path" for a controller, "0::/path" for cgroup2. */
-static bool find_own(const char *controller, char ret_own[PATH_MAX])
+static bool find_own(const char *controller, char ret_own[GROUPS_PATH])
 {
     FILE *file = fopen("/proc/self/cgroup", "re");
     char line[4096];
@@ -92,8 +93,9 @@ static bool find_own(const char *controller, char ret_own[PATH_MAX])
             continue;
         *path++ = '\0';
         names++;
-        found = *controller ? lists(names, ",", controller) : !*names;
         const char *own = strcmp(path, "/") == 0 ? "" : path;
+        found = (*controller ? lists(names, ",", controller) : !*names) &&
+                strlen(own) < GROUPS_PATH;
         if (found)
             memcpy(ret_own, own, strlen(own) + 1);
     }
@@ -102,14 +104,50 @@ static bool find_own(const char *controller, char ret_own[PATH_MAX])
     return found;
 }
 
+enum { HIERARCHIES = 4 };
+
+/* Where things are mounted does not change under us, and a process that is moved makes
+ * its later sandboxes where it was: both are fine, and looking takes long. */
 static bool find_hierarchy(const char *controller, struct hierarchy *ret)
 {
-    return find_mount(controller, ret->mount) && find_own(controller, ret->own);
+    static struct {
+        char controller[16];
+        bool found;
+        struct hierarchy where;
+    } known[HIERARCHIES];
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    size_t i = 0;
+
+    pthread_mutex_lock(&mutex);
+    while (i < HIERARCHIES - 1 && known[i].found &&
+           strcmp(known[i].controller, controller) != 0)
+        i++;
+    if (!known[i].found || strcmp(known[i].controller, controller) != 0) {
+        known[i].found = find_mount(controller, known[i].where.mount) &&
+                         find_own(controller, known[i].where.own);
+        snprintf(known[i].controller, sizeof known[i].controller, "%s", controller);
+    }
+    bool found = known[i].found;
+    *ret = known[i].where;
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
+/* Into a field of struct groups; false if it is too long for one. */
+static bool name_group(char out[GROUPS_PATH], const struct hierarchy *where,
+                       const char *id)
+{
+    int len = snprintf(out, GROUPS_PATH, "%s%s/cay-%s", where->mount, where->own, id);
+
+    if (len >= 0 && len < GROUPS_PATH - (int)sizeof "/memory.oom_control")
+        return true;
+    out[0] = '\0';
+    return false;
 }
 
 static int put(const char *directory, const char *file, const char *value)
 {
-    char path[PATH_MAX + 64];
+    char path[GROUPS_PATH + 64];
 
     snprintf(path, sizeof path, "%s/%s", directory, file);
     AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -164,67 +202,97 @@ static int make_v1(const char *id, const char *controller, unsigned layer,
         return CAY_OK;
     while (groups->v1[slot][0])
         slot++;
-    snprintf(groups->v1[slot], PATH_MAX, "%.2000s%.1900s/cay-%s", where.mount, where.own,
-             id);
-    if (mkdir(groups->v1[slot], 0755) != 0)
-        return fail(controller, -errno, err);
+    if (!name_group(groups->v1[slot], &where, id))
+        return fail(controller, -ENAMETOOLONG, err);
+    if (mkdir(groups->v1[slot], 0755) != 0) {
+        int error = -errno;
+        groups->v1[slot][0] = '\0';
+        return fail(controller, error, err);
+    }
     int error = limit_v1(controller, groups->v1[slot], limits);
     if (error)
         return fail(controller, error, err);
     groups->layers |= layer;
     if (layer == CAY_LAYER_MEMORY)
-        snprintf(groups->memory_events, PATH_MAX, "%.4000s/memory.oom_control",
+        snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.oom_control",
                  groups->v1[slot]);
     return CAY_OK;
 }
 
 /* --- cgroup v2 --- */
 
-static bool has_controller(const char *directory, const char *name)
+/* The controllers a directory has to give: "cpu memory pids". */
+static void read_controllers(const char *directory, char text[256])
 {
-    char path[PATH_MAX + 64], text[512] = "";
+    char path[GROUPS_PATH + 64];
 
     snprintf(path, sizeof path, "%s/cgroup.controllers", directory);
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd >= 0 && read(fd, text, sizeof text - 1) > 0 && lists(text, " \n", name);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, 255);
+    text[len > 0 ? len : 0] = '\0';
+}
+
+/* Where cgroup2 has controllers of its own, a directory with processes in it cannot hand
+ * them on, and ours has us in it.  Root then makes its sandboxes in a place beside. */
+static void choose_parent(struct hierarchy *where)
+{
+    static const char wanted[] = "+memory +pids +cpu";
+    char controllers[256], beside[GROUPS_PATH + 8];
+
+    read_controllers(where->mount, controllers);
+    if (geteuid() != 0 || !lists(controllers, " \n", "memory"))
+        return;
+    snprintf(beside, sizeof beside, "%s/cay", where->mount);
+    (void)put(where->mount, "cgroup.subtree_control", wanted);
+    if ((mkdir(beside, 0755) == 0 || errno == EEXIST) &&
+        put(beside, "cgroup.subtree_control", wanted) == 0)
+        memcpy(where->own, "/cay", sizeof "/cay");
+}
+
+static int limit_unified(const struct groups_limits *limits, struct groups *groups)
+{
+    char controllers[256], cpu[64];
+    int error = 0;
+
+    read_controllers(groups->unified, controllers);
+    if (lists(controllers, " \n", "memory")) {
+        error = put_number(groups->unified, "memory.max", limits->memory_bytes);
+        if (!error)
+            (void)put(groups->unified, "memory.swap.max", "0");
+        groups->layers |= CAY_LAYER_MEMORY;
+        snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.events",
+                 groups->unified);
+    }
+    if (!error && lists(controllers, " \n", "pids")) {
+        error = put_number(groups->unified, "pids.max", limits->pids);
+        groups->layers |= CAY_LAYER_PIDS;
+    }
+    if (!error && limits->cpu_percent && lists(controllers, " \n", "cpu")) {
+        snprintf(cpu, sizeof cpu, "%u 100000", limits->cpu_percent * 1000);
+        error = put(groups->unified, "cpu.max", cpu);
+        groups->layers |= CAY_LAYER_CPU;
+    }
+    return error;
 }
 
 static int make_unified(const char *id, const struct groups_limits *limits,
                         struct groups *groups, struct cay_error *err)
 {
     struct hierarchy where;
-    char parent[PATH_MAX + 16], cpu[64];
 
     if (!find_hierarchy("", &where))
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "cgroup2",
                         "no cgroup2 hierarchy is mounted",
                         "mount it: mount -t cgroup2 none /sys/fs/cgroup");
-    snprintf(parent, sizeof parent, "%.2000s%.1900s", where.mount, where.own);
-    (void)put(parent, "cgroup.subtree_control", "+memory +pids +cpu");
-    snprintf(groups->unified, PATH_MAX, "%.4000s/cay-%s", parent, id);
+    choose_parent(&where);
+    if (!name_group(groups->unified, &where, id))
+        return fail("cgroup2", -ENAMETOOLONG, err);
     if (mkdir(groups->unified, 0755) != 0) {
         int error = -errno;
         groups->unified[0] = '\0';
         return fail("cgroup2", error, err);
     }
-    int error = 0;
-    if (has_controller(groups->unified, "memory")) {
-        error = put_number(groups->unified, "memory.max", limits->memory_bytes);
-        if (!error)
-            (void)put(groups->unified, "memory.swap.max", "0");
-        groups->layers |= CAY_LAYER_MEMORY;
-        snprintf(groups->memory_events, PATH_MAX, "%.4000s/memory.events",
-                 groups->unified);
-    }
-    if (!error && has_controller(groups->unified, "pids")) {
-        error = put_number(groups->unified, "pids.max", limits->pids);
-        groups->layers |= CAY_LAYER_PIDS;
-    }
-    if (!error && limits->cpu_percent && has_controller(groups->unified, "cpu")) {
-        snprintf(cpu, sizeof cpu, "%u 100000", limits->cpu_percent * 1000);
-        error = put(groups->unified, "cpu.max", cpu);
-        groups->layers |= CAY_LAYER_CPU;
-    }
+    int error = limit_unified(limits, groups);
     return error ? fail("cgroup2", error, err) : CAY_OK;
 }
 
@@ -242,6 +310,16 @@ int groups_make(const char *id, const struct groups_limits *limits,
     if (code)
         groups_remove(ret_groups);
     return code;
+}
+
+int groups_join(const struct groups *groups, pid_t pid, struct cay_error *err)
+{
+    for (size_t i = 0; i < GROUPS_V1 && groups->v1[i][0]; i++) {
+        int error = put_number(groups->v1[i], "cgroup.procs", (uint64_t)pid);
+        if (error)
+            return fail("cgroup.procs", error, err);
+    }
+    return CAY_OK;
 }
 
 uint64_t groups_memory_kills(const struct groups *groups)
@@ -269,7 +347,7 @@ static void remove_patiently(const char *path)
 
 static void remove_below(const char *path)
 {
-    char child[PATH_MAX + 300];
+    char child[GROUPS_PATH + 300];
     DIR *directory = opendir(path);
 
     for (struct dirent *entry; directory && (entry = readdir(directory));)
@@ -283,7 +361,7 @@ static void remove_below(const char *path)
 
 static void remove_unified(const char *path)
 {
-    char work[PATH_MAX + 16];
+    char work[GROUPS_PATH + 16];
 
     (void)put(path, "cgroup.kill", "1");
     snprintf(work, sizeof work, "%s/work", path);
@@ -296,7 +374,7 @@ void groups_remove(const struct groups *groups)
 {
     if (groups->unified[0])
         remove_unified(groups->unified);
-    for (size_t i = 0; i < PLAN_GROUPS_MAX; i++)
+    for (size_t i = 0; i < GROUPS_V1; i++)
         if (groups->v1[i][0])
             remove_patiently(groups->v1[i]);
 }

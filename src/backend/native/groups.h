@@ -2,19 +2,20 @@
 #ifndef NATIVE_GROUPS_H
 #define NATIVE_GROUPS_H
 
-#include <limits.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "cay/error.h"
-#include "init/plan.h"
+
+enum { GROUPS_PATH = 224, GROUPS_V1 = 3 };
 
 /* The cgroups of one sandbox: a cgroup2 directory, in which every command gets a leaf,
  * and for the limits either the same directory or one in each v1 controller. */
 struct groups {
-    char unified[PATH_MAX];             /* "" if there is no cgroup2 */
-    char v1[PLAN_GROUPS_MAX][PATH_MAX]; /* "" past the last */
-    char memory_events[PATH_MAX];       /* counts kills for the memory limit */
-    unsigned layers;                    /* CAY_LAYER_MEMORY, _PIDS, _CPU */
+    char unified[GROUPS_PATH];       /* "" if there is no cgroup2 */
+    char v1[GROUPS_V1][GROUPS_PATH]; /* "" past the last */
+    char memory_events[GROUPS_PATH]; /* counts kills for the memory limit */
+    unsigned layers;                 /* CAY_LAYER_MEMORY, _PIDS, _CPU */
 };
 
 struct groups_limits {
@@ -25,6 +26,9 @@ struct groups_limits {
 /* Makes them and sets the limits.  On failure nothing is left. */
 int groups_make(const char *id, const struct groups_limits *limits,
                 struct groups *ret_groups, struct cay_error *err);
+
+/* Puts a process that waits for us under the v1 limits; it is in cgroup2 by its birth. */
+int groups_join(const struct groups *groups, pid_t pid, struct cay_error *err);
 
 /* Kills whatever is in them and removes them; they may be gone already. */
 void groups_remove(const struct groups *groups);

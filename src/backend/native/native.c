@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "backend/native/inspect.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
@@ -135,8 +136,7 @@ void native_remove(const struct record *record, int pidfd)
 {
     AUTO_FD opened = -1;
 
-    if (pidfd < 0 && record->init > 0 &&
-        runtime_start_time(record->init) == record->init_start)
+    if (pidfd < 0 && runtime_is_alive(record))
         opened = (int)syscall(SYS_pidfd_open, record->init, 0);
     if (opened >= 0)
         pidfd = opened;
@@ -147,6 +147,18 @@ void native_remove(const struct record *record, int pidfd)
     }
     groups_remove(&record->groups);
     runtime_release(record);
+}
+
+/* Another handle may have changed it, or ended it. */
+static int inspect(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err)
+{
+    struct native *native = cookie;
+    struct record now;
+
+    int code = runtime_load(native->record.id, &now, err);
+    if (!code)
+        inspect_record(&now, ret_info);
+    return code;
 }
 
 static int kill_it(void *cookie, struct cay_error *err)
@@ -165,7 +177,7 @@ static void collect_one(const char *id, void *cookie)
     AUTO_FD lock = runtime_lock(id);
 
     if (lock < 0 || runtime_load(id, &record, NULL) != CAY_OK ||
-        (record.init > 0 && runtime_start_time(record.init) == record.init_start))
+        runtime_is_alive(&record))
         return;
     native_remove(&record, -1);
     ++*count;
@@ -184,6 +196,8 @@ const struct backend backend_native = {
     .free = native_free,
     .id = id_of,
     .layers = layers_of,
+    .inspect = inspect,
+    .list = inspect_all,
     .exec = native_exec,
     .kill = kill_it,
     .remove = kill_it,

@@ -206,7 +206,7 @@ static bool is_sound(const struct record *record, const char *id)
 {
     const struct groups *groups = &record->groups;
 
-    for (size_t i = 0; i < PLAN_GROUPS_MAX; i++)
+    for (size_t i = 0; i < GROUPS_V1; i++)
         if (!ends(groups->v1[i], sizeof groups->v1[i]))
             return false;
     return record->version == RECORD_VERSION && record->size == sizeof *record &&
@@ -307,4 +307,10 @@ uint64_t runtime_start_time(pid_t pid)
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+bool runtime_is_alive(const struct record *record)
+{
+    return record->init > 0 && record->init_start &&
+           runtime_start_time(record->init) == record->init_start;
 }

@@ -3,6 +3,7 @@
 #define NATIVE_RUNTIME_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -24,8 +25,8 @@ struct record {
     uint32_t landlock_abi; /* that is in force; 0: none */
     uint32_t calls;        /* how many system calls the filter allows */
     uint32_t pids_by_rlimit;
-    int64_t created_ms; /* since 1970 */
-    uint64_t ends_ms;   /* CLOCK_BOOTTIME; 0: no time to live */
+    int64_t created_ms;                /* since 1970 */
+    uint64_t ends_ms;                  /* CLOCK_BOOTTIME; 0: no time to live */
     uint64_t memory_bytes, disk_bytes; /* as asked for, kept or not */
     uint32_t pids, cpu_percent;
     char template_name[256], user[64], workdir[256];
@@ -61,5 +62,8 @@ int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
                    struct cay_error *err);
 
 uint64_t runtime_start_time(pid_t pid); /* 0 if no such process lives */
+
+/* Whether its init runs. */
+bool runtime_is_alive(const struct record *record);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
@@ -38,8 +39,6 @@ static const struct {
     {"sys", 0555, 0},
     {"proc", 0555, 0},
     {"dev", 0755, 0},
-    {"dev/pts", 0755, 0},
-    {"dev/shm", 01777, 0},
     {"etc/alternatives", 0755, 0},
     {"etc/ssl", 0755, 0},
     {"etc/pam.d", 0755, 0},
@@ -48,8 +47,6 @@ static const struct {
     {"etc/default", 0755, 0},
     {"etc/skel", 0755, 0},
 };
-
-static const char *const devices[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 /* Trees of the host's /etc that programs in /usr cannot do without. */
 static const char *const shown[] = {"etc/alternatives", "etc/ssl", "etc/pam.d",
@@ -137,22 +134,26 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
     blueprint_link(blueprint, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
 }
 
-static void add_dev(struct blueprint *blueprint)
+static void add_dev(struct blueprint *blueprint, uint64_t shm_bytes)
 {
-    char path[32], host[32];
+    static const struct {
+        const char *name;
+        unsigned major, minor;
+    } nodes[] = {{"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+                 {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
 
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-        snprintf(path, sizeof path, "dev/%s", devices[i]);
-        snprintf(host, sizeof host, "/dev/%s", devices[i]);
-        blueprint_file(blueprint, path, 0666, "");
-        blueprint_bind(blueprint, path, host, PLAN_BIND_DEVICE);
-    }
-    blueprint_step(blueprint, PLAN_DEVPTS, "dev/pts", 0, 0);
-    blueprint_link(blueprint, "dev/ptmx", "pts/ptmx");
-    blueprint_link(blueprint, "dev/fd", "/proc/self/fd");
-    blueprint_link(blueprint, "dev/stdin", "/proc/self/fd/0");
-    blueprint_link(blueprint, "dev/stdout", "/proc/self/fd/1");
-    blueprint_link(blueprint, "dev/stderr", "/proc/self/fd/2");
+    blueprint_tree(blueprint, "dev", 0755, shm_bytes, PLAN_WITH_DEVICES);
+    blueprint_directory(blueprint, "pts", 0755, 0);
+    blueprint_directory(blueprint, "shm", 01777, 0);
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
+        blueprint_node(blueprint, nodes[i].name, 0666,
+                       makedev(nodes[i].major, nodes[i].minor));
+    blueprint_link(blueprint, "ptmx", "pts/ptmx");
+    blueprint_link(blueprint, "fd", "/proc/self/fd");
+    blueprint_link(blueprint, "stdin", "/proc/self/fd/0");
+    blueprint_link(blueprint, "stdout", "/proc/self/fd/1");
+    blueprint_link(blueprint, "stderr", "/proc/self/fd/2");
+    blueprint_step(blueprint, PLAN_DEVPTS, "dev/pts");
 }
 
 static void add_proc(struct blueprint *blueprint)
@@ -162,34 +163,33 @@ static void add_proc(struct blueprint *blueprint)
         "key-users", "latency_stats", "timer_list",   "timer_stats",   "sched_debug",
         "scsi",      "kallsyms",      "kpagecount",   "kpageflags",    "kpagecgroup",
         "slabinfo",  "vmallocinfo",   "pagetypeinfo", "sysrq-trigger", "pressure",
-        "kmsg",      "config.gz",     "modules",      "iomem",         "ioports"};
-    static const char *const read_only[] = {"bus", "fs", "irq", "sys"};
+        "kmsg",      "modules",       "iomem",        "ioports"};
     char path[64];
 
-    blueprint_step(blueprint, PLAN_PROC, "proc", 0, 0);
+    blueprint_step(blueprint, PLAN_PROC, "proc");
     for (size_t i = 0; i < sizeof masked / sizeof *masked; i++) {
         snprintf(path, sizeof path, "proc/%s", masked[i]);
-        blueprint_step(blueprint, PLAN_MASK, path, 0, 0);
+        blueprint_step(blueprint, PLAN_MASK, path);
     }
-    for (size_t i = 0; i < sizeof read_only / sizeof *read_only; i++) {
-        snprintf(path, sizeof path, "proc/%s", read_only[i]);
-        blueprint_step(blueprint, PLAN_READ_ONLY, path, 0, 0);
-    }
+    /* Some of it belongs to the sandbox's own namespaces, and would be root's inside.
+     * Everything else outside /proc/PID is host root's, who has no number there. */
+    blueprint_step(blueprint, PLAN_READ_ONLY, "proc/sys");
 }
 
-void blueprint_host(struct blueprint *blueprint, const char *hostname)
+void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes)
 {
     static const char *const writable[] = {"/etc", "/home",  "/root", "/tmp",
                                            "/var", "/run",   "/opt",  "/srv",
                                            "/mnt", "/media", "/dev",  "/proc"};
 
+    blueprint_tree(blueprint, "", 0755, disk_bytes, 0);
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
         blueprint_directory(blueprint, directories[i].path, directories[i].mode,
                             directories[i].owner);
+    add_etc(blueprint, blueprint->head.hostname);
     add_usr(blueprint);
-    add_etc(blueprint, hostname);
-    add_dev(blueprint);
+    add_dev(blueprint, disk_bytes);
     add_proc(blueprint);
     for (size_t i = 0; i < sizeof writable / sizeof *writable; i++)
-        blueprint_step(blueprint, PLAN_WRITABLE, writable[i], 0, 0);
+        blueprint_step(blueprint, PLAN_WRITABLE, writable[i]);
 }

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The file systems of a new sandbox, made from outside while its init is still starting.
+ * What lies in them belongs to the sandbox's ids: it is made with their file system
+ * identity, which a thread has of its own, so nothing need be chowned one by one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "backend/native/blueprint.h"
+#include "base/error.h"
+#include "init/build.h"
+
+static const char op[] = "sandbox.mounts";
+
+struct site {
+    const struct blueprint *blueprint;
+    uint32_t id_base;
+    int *fds;
+    size_t count;
+    int tree; /* one of fds, or -1 */
+    bool devices;
+    unsigned umask;
+};
+
+/* For the calling thread only, which is what the C library's functions would not do. */
+static void take_identity(uint32_t id)
+{
+    (void)syscall(SYS_setfsgid, id);
+    (void)syscall(SYS_setfsuid, id);
+}
+
+/* The umask is the whole process's, so it is not for a library to change. */
+static int learn_umask(struct site *site)
+{
+    struct stat st;
+
+    if (mkdirat(site->tree, "umask", 0777) != 0 ||
+        fstatat(site->tree, "umask", &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        unlinkat(site->tree, "umask", AT_REMOVEDIR) != 0)
+        return -errno;
+    site->umask = 0777 & ~st.st_mode;
+    return 0;
+}
+
+static int add_mount(struct site *site, const struct plan_step *step)
+{
+    const char *source = blueprint_text(site->blueprint, step->data);
+
+    if (site->count == PLAN_MOUNTS_MAX)
+        return -E2BIG;
+    take_identity(0);
+    int fd = step->kind == PLAN_BIND
+                 ? build_bind(source, step->flags)
+                 : build_tree(step, site->id_base + step->uid, site->id_base + step->gid);
+    if (fd < 0)
+        return fd;
+    site->fds[site->count++] = fd;
+    if (step->kind == PLAN_TREE) {
+        site->tree = fd;
+        site->devices = step->flags & PLAN_WITH_DEVICES;
+    }
+    /* Only host root can make device nodes. */
+    if (!site->devices)
+        take_identity(site->id_base);
+    return site->count == 1 ? learn_umask(site) : 0;
+}
+
+static int give(const struct site *site, const struct plan_step *step, const char *path)
+{
+    take_identity(0);
+    int done = fchownat(site->tree, path, site->id_base + step->uid,
+                        site->id_base + step->gid, AT_SYMLINK_NOFOLLOW);
+    int error = done == 0 ? 0 : -errno;
+    if (!site->devices)
+        take_identity(site->id_base);
+    return error;
+}
+
+static int add_entry(const struct site *site, const struct plan_step *step)
+{
+    const char *path = blueprint_text(site->blueprint, step->path);
+    const char *data = blueprint_text(site->blueprint, step->data);
+    int error = build_entry(step, path, data, site->tree);
+
+    if (!error && step->kind != PLAN_LINK && step->mode & site->umask &&
+        fchmodat(site->tree, path, step->mode, 0) != 0)
+        error = -errno;
+    bool foreign =
+        step->uid || step->gid || (site->devices && step->kind == PLAN_DIRECTORY);
+    return error || !foreign ? error : give(site, step, path);
+}
+
+static int take_step(struct site *site, const struct plan_step *step)
+{
+    switch ((enum plan_kind)step->kind) {
+    case PLAN_TREE:
+    case PLAN_BIND:
+        return add_mount(site, step);
+    case PLAN_DIRECTORY:
+    case PLAN_FILE:
+    case PLAN_LINK:
+    case PLAN_NODE:
+        return add_entry(site, step);
+    case PLAN_PROC:
+    case PLAN_DEVPTS:
+    case PLAN_MASK:
+    case PLAN_READ_ONLY:
+    case PLAN_WRITABLE:
+        return 0; /* cay-init's */
+    }
+    return -EINVAL;
+}
+
+int prepare_mounts(const struct blueprint *blueprint, uint32_t id_base,
+                   int ret_fds[PLAN_MOUNTS_MAX], size_t *ret_count, struct cay_error *err)
+{
+    struct site site = {
+        .blueprint = blueprint, .id_base = id_base, .fds = ret_fds, .tree = -1};
+    int error = 0;
+
+    for (uint32_t i = 0; !error && i < blueprint->step_count; i++) {
+        error = take_step(&site, &blueprint->steps[i]);
+        if (error) {
+            const struct plan_step *step = &blueprint->steps[i];
+            bool bind = step->kind == PLAN_BIND;
+            take_identity(0);
+            cay_fail_errno(err, -error, op,
+                           blueprint_text(blueprint, bind ? step->data : step->path));
+        }
+    }
+    take_identity(0);
+    *ret_count = site.count;
+    return error ? (err ? err->code : CAY_E_UNAVAILABLE) : CAY_OK;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_CLONE_H
+#define SYS_CLONE_H
+
+#include <linux/sched.h>
+
+/* clone3(2) whose child begins in run(cookie), on the stack the arguments name; the pid,
+ * or a negative errno.  With CLONE_VM the child shares our memory: it may touch only what
+ * the cookie leads to, and must end by execve(2) or _exit(2). */
+long clone_run(const struct clone_args *args, void (*run)(void *cookie), void *cookie);
+
+#endif
