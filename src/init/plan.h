@@ -31,7 +31,8 @@ enum plan_kind {
     PLAN_DEVPTS = 8,
     PLAN_MASK = 9,       /* path inside /proc: nothing to be seen there */
     PLAN_READ_ONLY = 10, /* path inside /proc */
-    PLAN_WRITABLE = 11   /* absolute path below which landlock allows writing */
+    PLAN_WRITABLE = 11,  /* absolute path below which landlock allows writing */
+    PLAN_READABLE = 30   /* the same for reading; only where there are no namespaces */
 };
 
 /* Of trees and binds. */
@@ -73,9 +74,14 @@ struct plan {
     uint32_t has_cgroup;
     uint32_t ephemeral;
     uint32_t prepared; /* the library makes the mounts and hands them over */
-    uint32_t padding;
-    uint64_t max_files; /* RLIMIT_NOFILE */
+    uint32_t no_namespaces; /* landlock and seccomp are all there is */
+    uint32_t one_user;      /* commands run as whoever cay-init is, and nobody else */
+    uint32_t uid, gid;      /* that it becomes */
+    uint32_t max_processes; /* RLIMIT_NPROC; 0: as it is */
+    uint64_t max_files;     /* RLIMIT_NOFILE */
+    uint64_t max_data;      /* RLIMIT_DATA; 0: as it is */
     char hostname[72];
+    char home[128]; /* of the one user, if /etc/passwd does not know */
 };
 
 static inline const struct plan_filter *plan_filters(const struct plan *plan)

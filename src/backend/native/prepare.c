@@ -109,6 +109,7 @@ static int take_step(struct site *site, const struct plan_step *step)
     case PLAN_MASK:
     case PLAN_READ_ONLY:
     case PLAN_WRITABLE:
+    case PLAN_READABLE:
         return 0; /* cay-init's */
     }
     return -EINVAL;
