@@ -2,9 +2,9 @@
 #ifndef INIT_INSIDE_H
 #define INIT_INSIDE_H
 
-#include "init/plan.h"
+#include <stdbool.h>
 
-/* Becomes the sandbox. */
-_Noreturn void inside_begin(const struct plan *plan);
+/* Becomes the sandbox, with a network of its own or the host's. */
+_Noreturn void inside_begin(bool own_network);
 
 #endif
