@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -52,29 +53,92 @@ static const char *text_of(const struct plan *plan, uint32_t offset)
     return plan_bytes(plan) + offset;
 }
 
-/* "Go": the maps are written, and here are the mounts.  The library gone means no
- * sandbox. */
-static void receive_mounts(struct site *site)
+static const struct plan *map_plan(void)
 {
-    char byte;
-    struct iovec part = {&byte, 1};
+    struct stat st;
+
+    if (fstat(PLAN_FD, &st) != 0 || st.st_size < (off_t)sizeof(struct plan))
+        report_failure(EINVAL, "init.plan", "size");
+    const struct plan *plan =
+        mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, PLAN_FD, 0);
+    if (plan == MAP_FAILED)
+        report_failure(errno, "init.plan", "mmap");
+    if (plan->version != PLAN_VERSION || plan->size != (size_t)st.st_size ||
+        plan->step_count > PLAN_STEPS_MAX || plan->filter_len > PLAN_FILTER_MAX ||
+        plan->bytes_len > PLAN_BYTES_MAX ||
+        plan->size != sizeof *plan + plan->filter_len * sizeof(struct plan_filter) +
+                          plan->step_count * sizeof(struct plan_step) + plan->bytes_len)
+        report_failure(EINVAL, "init.plan", "version");
+    return plan;
+}
+
+/* The number of descriptors.  The library gone means no sandbox. */
+static size_t receive_go(struct plan_go *ret_go, int fds[PLAN_GO_FDS_MAX])
+{
+    struct iovec part = {ret_go, sizeof *ret_go};
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(PLAN_MOUNTS_MAX * sizeof(int))];
+        char room[CMSG_SPACE(PLAN_GO_FDS_MAX * sizeof(int))];
     } control;
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.room,
                              .msg_controllen = sizeof control.room};
 
-    if (recvmsg(STATUS_FD, &message, MSG_CMSG_CLOEXEC) != 1 ||
-        message.msg_flags & MSG_CTRUNC)
+    if (recvmsg(STATUS_FD, &message, MSG_CMSG_CLOEXEC) != sizeof *ret_go)
         _exit(1);
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-        site->count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        memcpy(site->mounts, CMSG_DATA(header), site->count * sizeof(int));
+    if (message.msg_flags & MSG_CTRUNC || !header || header->cmsg_level != SOL_SOCKET ||
+        header->cmsg_type != SCM_RIGHTS)
+        report_failure(EPROTO, "init.go", "descriptors");
+    size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(fds, CMSG_DATA(header), count * sizeof(int));
+    return count;
+}
+
+/* Where they are expected, and out of the way of the others. */
+static void place(int fds[], size_t count, const struct plan_go *go)
+{
+    size_t placed = 2 + go->cgroup;
+
+    for (size_t i = 0; i < count; i++) {
+        int high = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_FREE_FD + PLAN_GO_FDS_MAX);
+        if (high < 0)
+            report_failure(errno, "init.go", "descriptors");
+        (void)close(fds[i]);
+        fds[i] = high;
     }
+    for (size_t i = 0; i < placed; i++)
+        if (dup3(fds[i], PLAN_FD + (int)i, O_CLOEXEC) < 0)
+            report_failure(errno, "init.go", "descriptors");
+        else
+            (void)close(fds[i]);
+}
+
+/* Before anything else is started, so that all of it is born inside the limits. */
+static void join_groups(const int *tasks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (write(tasks[i], "0", 1) != 1)
+            report_failure(errno, "init.cgroup", "tasks");
+        (void)close(tasks[i]);
+    }
+}
+
+static void wait_for_go(struct site *site)
+{
+    int fds[PLAN_GO_FDS_MAX];
+    struct plan_go go;
+    size_t count = receive_go(&go, fds);
+
+    if (go.version != PLAN_VERSION || go.cgroup > 1 || go.tasks > PLAN_TASKS_MAX ||
+        go.mounts > PLAN_MOUNTS_MAX || count != 2 + go.cgroup + go.tasks + go.mounts)
+        report_failure(EPROTO, "init.go", "version");
+    place(fds, count, &go);
+    join_groups(fds + 2 + go.cgroup, go.tasks);
+    site->count = go.mounts;
+    memcpy(site->mounts, fds + 2 + go.cgroup + go.tasks, go.mounts * sizeof(int));
+    site->plan = map_plan();
 }
 
 /* An ordinary user's groups stay with it where it has no others to give: outside they are
@@ -280,15 +344,13 @@ static void change_root(void)
         report_failure(errno, "init.root", "..");
 }
 
-static void enter_namespaces(const struct plan *plan)
+static void enter_namespaces(bool own_network)
 {
     int flags = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS;
 
-    if (unshare(flags | (plan->own_network ? CLONE_NEWNET : 0)) != 0)
+    if (unshare(flags | (own_network ? CLONE_NEWNET : 0)) != 0)
         report_failure(errno, "init.namespaces", "unshare");
-    if (sethostname(plan->hostname, strnlen(plan->hostname, 64)) != 0)
-        report_failure(errno, "init.hostname", plan->hostname);
-    if (plan->own_network)
+    if (own_network)
         raise_loopback();
 }
 
@@ -306,6 +368,8 @@ static void build_root(struct site *site)
 {
     const struct plan *plan = site->plan;
 
+    if (sethostname(plan->hostname, strnlen(plan->hostname, 64)) != 0)
+        report_failure(errno, "init.hostname", plan->hostname);
     umask(0);
     if (!plan->prepared)
         take_binds(site);
@@ -320,13 +384,16 @@ static void build_root(struct site *site)
         report_failure(errno, "init.cgroup", "namespace");
 }
 
-_Noreturn void inside_begin(const struct plan *plan)
+_Noreturn void inside_begin(enum inside_kind kind)
 {
-    struct site site = {.plan = plan, .tree = -1};
+    struct site site = {.tree = -1};
 
-    if (!plan->no_namespaces)
-        enter_namespaces(plan);
-    receive_mounts(&site);
+    if (kind != INSIDE_NOTHING)
+        enter_namespaces(kind == INSIDE_NETWORK);
+    wait_for_go(&site);
+    const struct plan *plan = site.plan;
+    if (plan->no_namespaces != (kind == INSIDE_NOTHING))
+        report_failure(EINVAL, "init.plan", "namespaces");
     take_identity(plan);
     if (plan->no_namespaces)
         stay_outside(plan);

@@ -8,13 +8,21 @@
  * worked out beforehand by the library: flat, without pointers, in a sealed memfd.
  * cay-init carries it out and decides nothing. */
 
-/* Descriptors cay-init is started with. */
+/* Descriptors of cay-init.  It is started with the first and gets the others by `go`. */
 enum {
-    PLAN_FD = 3,   /* the plan */
-    STATUS_FD = 4, /* SOCK_SEQPACKET: orders from the library, reports to it */
+    STATUS_FD = 3, /* SOCK_SEQPACKET: orders from the library, reports to it */
+    PLAN_FD = 4,
     LISTEN_FD = 5, /* the control socket, listening */
-    CGROUP_FD = 6, /* O_PATH of the sandbox's cgroup2 directory, if has_cgroup */
+    CGROUP_FD = 6, /* O_PATH of the sandbox's cgroup2 directory, if there is one */
     FIRST_FREE_FD = 7
+};
+
+/* The one order: everything is prepared.  With it come, in this order, the plan, the
+ * control socket, the cgroup, files to write "0" to (cgroup v1) and mounts. */
+struct plan_go {
+    uint32_t version; /* PLAN_VERSION */
+    uint32_t cgroup;  /* 0 or 1 */
+    uint32_t tasks, mounts;
 };
 
 /* Steps are taken in order.  A TREE starts a new file system; the directories, files,
@@ -56,6 +64,8 @@ enum {
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
     PLAN_MOUNTS_MAX = 128, /* TREE and BIND steps together */
+    PLAN_TASKS_MAX = 4,
+    PLAN_GO_FDS_MAX = 3 + PLAN_TASKS_MAX + PLAN_MOUNTS_MAX,
     PLAN_BYTES_MAX = 1 << 20
 };
 

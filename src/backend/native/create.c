@@ -4,10 +4,10 @@
  * namespaces while we make its file systems and put it under its limits.
  *
  *   we                                   cay-init
- *   record, uid range, cgroups
- *   plan (memfd), control socket
+ *   record, uid range, cgroup2
  *   clone3, execve                  ->   namespaces, loopback
- *   uid and gid maps, v1 limits
+ *   uid and gid maps, limits
+ *   plan (memfd), control socket
  *   tmpfs, /dev, binds by descriptor
  *   go, with the descriptors        ->   root, /proc, masks, privileges, landlock,
  * seccomp record                          <-   ready
@@ -68,98 +68,111 @@ static void make_blueprint(const struct cay_sandbox_options *options,
                        options->binds[i].writable ? PLAN_WITH_WRITING : 0);
 }
 
+/* What cay-init is given, beside the mounts. */
+struct gifts {
+    int plan, listen, cgroup;
+    int tasks[GROUPS_V1];
+};
+
 /* PID 1 makes a leaf below "work" for each command and clones into it.  For that the
  * kernel wants it to own cgroup.procs there and in the common ancestor, and it must own
  * "work" to make directories in it: these and no more, so that the limits stay the
  * host's.  PID 1 is not in "work" itself, which is what a pause freezes. */
-static int open_groups(const struct record *record, struct launch *launch,
+static int open_groups(const struct record *record, struct gifts *gifts,
                        struct cay_error *err)
 {
     static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs"};
 
-    launch->cgroup = open(record->groups.unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (launch->cgroup < 0 || mkdirat(launch->cgroup, "init", 0755) != 0 ||
-        mkdirat(launch->cgroup, "work", 0755) != 0)
-        return cay_fail_errno(err, errno, op, "cgroup");
-    launch->leaf = openat(launch->cgroup, "init", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (launch->leaf < 0)
+    gifts->cgroup = open(record->groups.unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (gifts->cgroup < 0 || mkdirat(gifts->cgroup, "work", 0755) != 0)
         return cay_fail_errno(err, errno, op, "cgroup");
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
-        if (fchownat(launch->cgroup, given[i], record->id_base, record->id_base,
+        if (fchownat(gifts->cgroup, given[i], record->id_base, record->id_base,
                      AT_SYMLINK_NOFOLLOW) != 0)
             return cay_fail_errno(err, errno, op, "cgroup");
-    return CAY_OK;
+    return groups_open_tasks(&record->groups, gifts->tasks, err);
 }
 
-static int gather(struct blueprint *blueprint, const struct record *record,
-                  struct launch *launch, int *ret_status, struct cay_error *err)
+static int open_plan(const struct cay_sandbox_options *options, struct record *record,
+                     struct blueprint *blueprint, struct gifts *gifts,
+                     struct cay_error *err)
 {
-    int ends[2];
-
-    int code = open_groups(record, launch, err);
+    make_blueprint(options, record, blueprint);
+    int code = filter_build(blueprint->head.own_network, &blueprint->filter,
+                            &blueprint->head.filter_len, err);
     if (!code)
-        code = blueprint_seal(blueprint, &launch->plan, err);
+        code = blueprint_seal(blueprint, &gifts->plan, err);
     if (code)
         return code;
-    launch->listen = open_control(record, err);
-    if (launch->listen < 0)
-        return launch->listen;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return cay_fail_errno(err, errno, op, "socket");
-    *ret_status = ends[0];
-    launch->status = ends[1];
-    return CAY_OK;
+    gifts->listen = open_control(record, err);
+    return gifts->listen < 0 ? gifts->listen : CAY_OK;
 }
 
-static void close_launch(struct launch *launch)
+static void close_all(const int *fds, size_t count)
 {
-    int *const fds[] = {&launch->plan, &launch->status, &launch->listen, &launch->cgroup,
-                        &launch->leaf};
-
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
-        if (*fds[i] >= 0)
-            (void)close(*fds[i]);
-        *fds[i] = -1;
-    }
+    for (size_t i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
 }
 
-/* What cay-init cannot do for itself. */
-static int furnish(const struct blueprint *blueprint, const struct record *record,
-                   int status, struct cay_error *err)
+static int hand_over(const struct launch *launch, const struct gifts *gifts,
+                     const int *mounts, size_t mount_count, struct cay_error *err)
 {
-    int fds[PLAN_MOUNTS_MAX];
+    int fds[PLAN_GO_FDS_MAX] = {gifts->plan, gifts->listen, gifts->cgroup};
+    struct plan_go go = {
+        .version = PLAN_VERSION, .cgroup = 1, .mounts = (uint32_t)mount_count};
+    size_t count = 3;
+
+    for (size_t i = 0; i < GROUPS_V1 && gifts->tasks[i] >= 0; i++, go.tasks++)
+        fds[count++] = gifts->tasks[i];
+    memcpy(fds + count, mounts, mount_count * sizeof *mounts);
+    return launch_go(launch, &go, fds, count + mount_count, err);
+}
+
+/* All that happens while cay-init makes its namespaces. */
+static int furnish(const struct cay_sandbox_options *options, struct record *record,
+                   const struct launch *launch, struct cay_error *err)
+{
+    const struct groups_limits limits = {options->memory_bytes, options->pids,
+                                         options->cpu_percent};
+    struct gifts gifts = {-1, -1, -1, {-1, -1, -1}};
+    struct blueprint blueprint;
+    int mounts[PLAN_MOUNTS_MAX];
     size_t count = 0;
 
-    int code = launch_map(record->init, record->id_base, RUNTIME_IDS, err);
+    blueprint_init(&blueprint);
+    int code = launch_map(launch->pid, record->id_base, RUNTIME_IDS, err);
     if (!code)
-        code = groups_join(&record->groups, record->init, err);
+        code = groups_limit(&record->groups, &limits, err);
     if (!code)
-        code = prepare_mounts(blueprint, record->id_base, fds, &count, err);
+        code = open_groups(record, &gifts, err);
     if (!code)
-        code = launch_go(status, fds, count, err);
-    for (size_t i = 0; i < count; i++)
-        (void)close(fds[i]);
+        code = open_plan(options, record, &blueprint, &gifts, err);
+    if (!code)
+        code = prepare_mounts(&blueprint, record->id_base, mounts, &count, err);
+    if (!code)
+        code = hand_over(launch, &gifts, mounts, count, err);
+    close_all(mounts, count);
+    close_all((const int[]){gifts.plan, gifts.listen, gifts.cgroup}, 3);
+    close_all(gifts.tasks, GROUPS_V1);
+    blueprint_done(&blueprint);
     return code;
 }
 
-static int start(struct blueprint *blueprint, struct native *native, int *ret_status,
-                 struct cay_error *err)
+/* It lives, but only if nothing of this fails. */
+static int raise_it(const struct cay_sandbox_options *options, struct record *record,
+                    const struct launch *launch, struct cay_error *err)
 {
-    struct launch launch = {-1, -1, -1, -1, -1};
-    struct record *record = &native->record;
-
-    int code = gather(blueprint, record, &launch, ret_status, err);
+    record->init = launch->pid;
+    record->init_start = runtime_start_time(launch->pid);
+    int code = furnish(options, record, launch, err);
+    record->layers = record->groups.layers | CAY_LAYER_USER | CAY_LAYER_PID |
+                     CAY_LAYER_MOUNT | CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_CGROUP |
+                     CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK | CAY_LAYER_DISK |
+                     (options->network == CAY_NETWORK_NONE ? CAY_LAYER_NETWORK : 0u);
     if (!code)
-        code = launch_init(&launch, &record->init, &native->pidfd, err);
-    close_launch(&launch); /* our copy of its end of the socket too */
-    if (!code)
-        code = furnish(blueprint, record, *ret_status, err);
-    if (!code)
-        code = launch_wait(*ret_status, err);
-    if (code)
-        return code;
-    record->init_start = runtime_start_time(record->init);
-    return runtime_save(record, err);
+        code = runtime_save(record, err);
+    return code ? code : launch_wait(launch, err);
 }
 
 /* Fills in the defaults and refuses what cannot be. */
@@ -186,28 +199,25 @@ static int complete(struct cay_sandbox_options *options, struct cay_error *err)
 static int build(const struct cay_sandbox_options *options, struct native *native,
                  struct cay_error *err)
 {
-    struct record *record = &native->record;
     const struct groups_limits limits = {options->memory_bytes, options->pids,
                                          options->cpu_percent};
-    struct blueprint blueprint;
-    AUTO_FD status = -1;
+    struct record *record = &native->record;
+    struct launch launch;
+    AUTO_FD leaf = -1;
 
-    int code = groups_make(record->id, &limits, &record->groups, err);
+    int code = groups_name(record->id, &limits, &record->groups, err);
     if (!code)
         code = runtime_save(record, err);
+    if (!code)
+        code = groups_begin(&record->groups, &leaf, err);
+    if (!code)
+        code = launch_begin(leaf, options->network == CAY_NETWORK_NONE, &launch, err);
     if (code)
         return code;
-    record->layers = record->groups.layers | CAY_LAYER_USER | CAY_LAYER_PID |
-                     CAY_LAYER_MOUNT | CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_CGROUP |
-                     CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK | CAY_LAYER_DISK |
-                     (options->network == CAY_NETWORK_NONE ? CAY_LAYER_NETWORK : 0u);
-    blueprint_init(&blueprint);
-    make_blueprint(options, record, &blueprint);
-    code = filter_build(blueprint.head.own_network, &blueprint.filter,
-                        &blueprint.head.filter_len, err);
-    if (!code)
-        code = start(&blueprint, native, &status, err);
-    blueprint_done(&blueprint);
+    native->pidfd = launch.pidfd;
+    AUTO_FD status = launch.status;
+    code = raise_it(options, record, &launch, err);
+    launch_done(&launch, code == CAY_OK);
     if (!code && options->ephemeral)
         native->leash = TAKE_FD(status);
     return code;

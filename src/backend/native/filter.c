@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Two parts.  Rules on arguments are written here, in BPF, and come first: libseccomp
- * takes only one comparison for each argument, and a deny list of values needs several.
- * The names behind them are libseccomp's work, which knows every architecture's numbers.
- */
+/* Three parts: the architecture, rules on arguments, and a binary search among the
+ * numbers.  libseccomp knows which number a name has on which architecture.  The program
+ * is written here, because its own takes one comparison for each argument where a deny
+ * list of values needs several, and is ten times as long: the kernel works on it for
+ * every sandbox, and compiling it took longer than everything else. */
 #include "backend/native/filter.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -16,15 +18,12 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
 
-#include "base/auto.h"
 #include "base/error.h"
-#include "sys/io.h"
 
 static const char *const allowed[] = {
     /* files */
@@ -492,80 +491,104 @@ static void add_argument_rules(struct program *program, bool own_network)
 
 /* --- Names --- */
 
-static int add_names(scmp_filter_ctx context, const char *const *names, size_t count,
-                     uint32_t action, const char **ret_name)
+enum { NUMBERS = 1024, RUNS_MAX = 256, X32_BIT = 0x40000000 };
+
+#if defined(__x86_64__)
+enum { HAS_X32 = 1 };
+static const uint32_t own_architecture = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+enum { HAS_X32 = 0 };
+static const uint32_t own_architecture = AUDIT_ARCH_AARCH64;
+#endif
+
+static int mark(const char *const *names, size_t count, uint32_t action,
+                uint32_t actions[NUMBERS], const char **ret_name)
 {
     for (size_t i = 0; i < count; i++) {
         int number = seccomp_syscall_resolve_name(names[i]);
         *ret_name = names[i];
-        if (number == __NR_SCMP_ERROR)
+        if (number == __NR_SCMP_ERROR || number >= NUMBERS)
             return -ENOENT;
-        if (number < 0)
-            continue; /* this architecture never had it */
-        int error = seccomp_rule_add(context, action, number, 0);
-        if (error)
-            return error;
+        if (number >= 0) /* else this architecture never had it */
+            actions[number] = action;
     }
     return 0;
 }
 
-static int build_names(scmp_filter_ctx context, const char **ret_name)
+/* Neighbouring numbers with the same action. */
+struct run {
+    uint32_t first, action;
+};
+
+static size_t find_runs(const uint32_t actions[NUMBERS], struct run runs[RUNS_MAX])
 {
-    *ret_name = "attributes";
-    int error = seccomp_attr_set(context, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    if (!error)
-        error =
-            seccomp_attr_set(context, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a binary tree */
-    if (!error)
-        error = add_names(context, allowed, sizeof allowed / sizeof *allowed,
-                          SCMP_ACT_ALLOW, ret_name);
-    if (!error)
-        error = add_names(context, refused, sizeof refused / sizeof *refused,
-                          SCMP_ACT_ERRNO(EPERM), ret_name);
-    return error;
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < NUMBERS && count < RUNS_MAX; i++)
+        if (i == 0 || actions[i] != actions[i - 1])
+            runs[count++] = (struct run){i, actions[i]};
+    return count;
 }
 
-/* libseccomp writes its program to a descriptor only. */
-static int append_names(struct program *program, scmp_filter_ctx context)
+static uint32_t size_of(size_t runs)
 {
-    AUTO_FD fd = memfd_create("filter", MFD_CLOEXEC);
+    return (uint32_t)(2 * runs - 1);
+}
 
-    if (fd < 0)
-        return -errno;
-    int error = seccomp_export_bpf(context, fd);
-    if (error)
-        return error;
-    off_t size = lseek(fd, 0, SEEK_END);
-    size_t room = (PLAN_FILTER_MAX - program->len) * sizeof *program->code;
-    if (size < 0 || (size_t)size > room)
-        return -E2BIG;
-    if (io_pread(fd, program->code + program->len, (size_t)size, 0) != size)
-        return -EIO;
-    program->len += (uint32_t)((size_t)size / sizeof *program->code);
-    return 0;
+/* A binary search: the lower half follows its comparison, the upper half comes after. */
+static void search_runs(struct program *program, const struct run *runs, size_t count)
+{
+    if (count == 1) {
+        emit(program, BPF_RET | BPF_K, 0, 0, runs->action);
+        return;
+    }
+    size_t lower = count / 2;
+    emit(program, BPF_JMP | BPF_JGE | BPF_K, (uint8_t)size_of(lower), 0,
+         runs[lower].first);
+    search_runs(program, runs, lower);
+    search_runs(program, runs + lower, count - lower);
+}
+
+static void check_architecture(struct program *program)
+{
+    load(program, offsetof(struct seccomp_data, arch));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, own_architecture);
+    emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
+    if (!HAS_X32)
+        return;
+    load(program, offsetof(struct seccomp_data, nr));
+    emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
+    emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
 }
 
 static int compile(bool own_network, struct program *program, struct cay_error *err)
 {
-    scmp_filter_ctx context = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
+    uint32_t actions[NUMBERS];
+    struct run runs[RUNS_MAX];
     const char *name = "seccomp";
 
-    if (!context)
-        return cay_fail_memory(err, "sandbox.filter");
-    add_argument_rules(program, own_network);
-    int error = build_names(context, &name);
+    for (size_t i = 0; i < NUMBERS; i++)
+        actions[i] = SECCOMP_RET_ERRNO | ENOSYS;
+    int error = mark(allowed, sizeof allowed / sizeof *allowed, SECCOMP_RET_ALLOW,
+                     actions, &name);
     if (!error)
-        error = append_names(program, context);
-    seccomp_release(context);
+        error = mark(refused, sizeof refused / sizeof *refused, SECCOMP_RET_ERRNO | EPERM,
+                     actions, &name);
+    size_t count = find_runs(actions, runs);
+    if (!error && count == RUNS_MAX)
+        error = -E2BIG;
     if (error)
         return cay_fail(err, CAY_E_INTERNAL, -error, "sandbox.filter", name,
                         "the list of system calls cannot be made into a filter",
                         "report this with the version of libseccomp");
+    check_architecture(program);
+    add_argument_rules(program, own_network);
+    load(program, offsetof(struct seccomp_data, nr));
+    search_runs(program, runs, count);
     return CAY_OK;
 }
 
-/* Compiling takes longer than all the rest of making a sandbox, and there are only two
- * outcomes. */
+/* There are only two outcomes. */
 static struct {
     pthread_mutex_t mutex;
     struct plan_filter code[2][PLAN_FILTER_MAX];

@@ -191,31 +191,25 @@ static int limit_v1(const char *controller, const char *directory,
                                : 0;
 }
 
-static int make_v1(const char *id, const char *controller, unsigned layer,
-                   const struct groups_limits *limits, struct groups *groups,
+/* Which controllers to look for, in the order of struct groups' v1. */
+static const struct {
+    const char *controller;
+    unsigned layer;
+} controllers[GROUPS_V1] = {
+    {"memory", CAY_LAYER_MEMORY}, {"pids", CAY_LAYER_PIDS}, {"cpu", CAY_LAYER_CPU}};
+
+static int make_v1(size_t i, const struct groups_limits *limits, struct groups *groups,
                    struct cay_error *err)
 {
-    struct hierarchy where;
-    size_t slot = 0;
-
-    if (!find_hierarchy(controller, &where))
-        return CAY_OK;
-    while (groups->v1[slot][0])
-        slot++;
-    if (!name_group(groups->v1[slot], &where, id))
-        return fail(controller, -ENAMETOOLONG, err);
-    if (mkdir(groups->v1[slot], 0755) != 0) {
-        int error = -errno;
-        groups->v1[slot][0] = '\0';
-        return fail(controller, error, err);
-    }
-    int error = limit_v1(controller, groups->v1[slot], limits);
+    if (mkdir(groups->v1[i], 0755) != 0)
+        return fail(controllers[i].controller, -errno, err);
+    int error = limit_v1(controllers[i].controller, groups->v1[i], limits);
     if (error)
-        return fail(controller, error, err);
-    groups->layers |= layer;
-    if (layer == CAY_LAYER_MEMORY)
+        return fail(controllers[i].controller, error, err);
+    groups->layers |= controllers[i].layer;
+    if (controllers[i].layer == CAY_LAYER_MEMORY)
         snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.oom_control",
-                 groups->v1[slot]);
+                 groups->v1[i]);
     return CAY_OK;
 }
 
@@ -224,7 +218,7 @@ static int make_v1(const char *id, const char *controller, unsigned layer,
 /* The controllers a directory has to give: "cpu memory pids". */
 static void read_controllers(const char *directory, char text[256])
 {
-    char path[GROUPS_PATH + 64];
+    char path[2 * GROUPS_PATH + 64];
 
     snprintf(path, sizeof path, "%s/cgroup.controllers", directory);
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -237,10 +231,10 @@ static void read_controllers(const char *directory, char text[256])
 static void choose_parent(struct hierarchy *where)
 {
     static const char wanted[] = "+memory +pids +cpu";
-    char controllers[256], beside[GROUPS_PATH + 8];
+    char there[256], beside[GROUPS_PATH + 8];
 
-    read_controllers(where->mount, controllers);
-    if (geteuid() != 0 || !lists(controllers, " \n", "memory"))
+    read_controllers(where->mount, there);
+    if (geteuid() != 0 || !lists(there, " \n", "memory"))
         return;
     snprintf(beside, sizeof beside, "%s/cay", where->mount);
     (void)put(where->mount, "cgroup.subtree_control", wanted);
@@ -251,11 +245,11 @@ static void choose_parent(struct hierarchy *where)
 
 static int limit_unified(const struct groups_limits *limits, struct groups *groups)
 {
-    char controllers[256], cpu[64];
+    char there[256], cpu[64];
     int error = 0;
 
-    read_controllers(groups->unified, controllers);
-    if (lists(controllers, " \n", "memory")) {
+    read_controllers(groups->unified, there);
+    if (lists(there, " \n", "memory")) {
         error = put_number(groups->unified, "memory.max", limits->memory_bytes);
         if (!error)
             (void)put(groups->unified, "memory.swap.max", "0");
@@ -263,11 +257,11 @@ static int limit_unified(const struct groups_limits *limits, struct groups *grou
         snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.events",
                  groups->unified);
     }
-    if (!error && lists(controllers, " \n", "pids")) {
+    if (!error && lists(there, " \n", "pids")) {
         error = put_number(groups->unified, "pids.max", limits->pids);
         groups->layers |= CAY_LAYER_PIDS;
     }
-    if (!error && limits->cpu_percent && lists(controllers, " \n", "cpu")) {
+    if (!error && limits->cpu_percent && lists(there, " \n", "cpu")) {
         snprintf(cpu, sizeof cpu, "%u 100000", limits->cpu_percent * 1000);
         error = put(groups->unified, "cpu.max", cpu);
         groups->layers |= CAY_LAYER_CPU;
@@ -275,49 +269,66 @@ static int limit_unified(const struct groups_limits *limits, struct groups *grou
     return error;
 }
 
-static int make_unified(const char *id, const struct groups_limits *limits,
-                        struct groups *groups, struct cay_error *err)
+int groups_name(const char *id, const struct groups_limits *limits,
+                struct groups *ret_groups, struct cay_error *err)
 {
     struct hierarchy where;
 
+    memset(ret_groups, 0, sizeof *ret_groups);
     if (!find_hierarchy("", &where))
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "cgroup2",
                         "no cgroup2 hierarchy is mounted",
                         "mount it: mount -t cgroup2 none /sys/fs/cgroup");
     choose_parent(&where);
-    if (!name_group(groups->unified, &where, id))
-        return fail("cgroup2", -ENAMETOOLONG, err);
-    if (mkdir(groups->unified, 0755) != 0) {
-        int error = -errno;
-        groups->unified[0] = '\0';
-        return fail("cgroup2", error, err);
-    }
-    int error = limit_unified(limits, groups);
-    return error ? fail("cgroup2", error, err) : CAY_OK;
+    bool fits = name_group(ret_groups->unified, &where, id);
+    for (size_t i = 0; fits && i < GROUPS_V1; i++)
+        if ((controllers[i].layer != CAY_LAYER_CPU || limits->cpu_percent) &&
+            find_hierarchy(controllers[i].controller, &where))
+            fits = name_group(ret_groups->v1[i], &where, id);
+    return fits ? CAY_OK : fail("cgroup", -ENAMETOOLONG, err);
 }
 
-int groups_make(const char *id, const struct groups_limits *limits,
-                struct groups *ret_groups, struct cay_error *err)
+int groups_begin(const struct groups *groups, int *ret_leaf, struct cay_error *err)
 {
-    memset(ret_groups, 0, sizeof *ret_groups);
-    int code = make_unified(id, limits, ret_groups, err);
-    if (!code && !(ret_groups->layers & CAY_LAYER_MEMORY))
-        code = make_v1(id, "memory", CAY_LAYER_MEMORY, limits, ret_groups, err);
-    if (!code && !(ret_groups->layers & CAY_LAYER_PIDS))
-        code = make_v1(id, "pids", CAY_LAYER_PIDS, limits, ret_groups, err);
-    if (!code && limits->cpu_percent && !(ret_groups->layers & CAY_LAYER_CPU))
-        code = make_v1(id, "cpu", CAY_LAYER_CPU, limits, ret_groups, err);
-    if (code)
-        groups_remove(ret_groups);
+    char init[GROUPS_PATH + 8];
+
+    snprintf(init, sizeof init, "%s/init", groups->unified);
+    if (mkdir(groups->unified, 0755) != 0 || mkdir(init, 0755) != 0)
+        return fail("cgroup2", -errno, err);
+    *ret_leaf = open(init, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *ret_leaf < 0 ? fail("cgroup2", -errno, err) : CAY_OK;
+}
+
+int groups_limit(struct groups *groups, const struct groups_limits *limits,
+                 struct cay_error *err)
+{
+    int code = CAY_OK;
+    int error = limit_unified(limits, groups);
+
+    if (error)
+        return fail("cgroup2", error, err);
+    for (size_t i = 0; !code && i < GROUPS_V1; i++)
+        if (groups->v1[i][0] && !(groups->layers & controllers[i].layer))
+            code = make_v1(i, limits, groups, err);
     return code;
 }
 
-int groups_join(const struct groups *groups, pid_t pid, struct cay_error *err)
+int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
+                      struct cay_error *err)
 {
-    for (size_t i = 0; i < GROUPS_V1 && groups->v1[i][0]; i++) {
-        int error = put_number(groups->v1[i], "cgroup.procs", (uint64_t)pid);
-        if (error)
-            return fail("cgroup.procs", error, err);
+    char path[GROUPS_PATH + 64];
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        ret_fds[i] = -1;
+    for (size_t i = 0, count = 0; i < GROUPS_V1; i++) {
+        if (!groups->v1[i][0])
+            continue;
+        snprintf(path, sizeof path, "%s/tasks", groups->v1[i]);
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0 && errno != ENOENT)
+            return fail("tasks", -errno, err);
+        if (fd >= 0)
+            ret_fds[count++] = fd;
     }
     return CAY_OK;
 }

@@ -13,7 +13,7 @@ enum { GROUPS_PATH = 224, GROUPS_V1 = 3 };
  * and for the limits either the same directory or one in each v1 controller. */
 struct groups {
     char unified[GROUPS_PATH];       /* "" if there is no cgroup2 */
-    char v1[GROUPS_V1][GROUPS_PATH]; /* "" past the last */
+    char v1[GROUPS_V1][GROUPS_PATH]; /* "" where there is none */
     char memory_events[GROUPS_PATH]; /* counts kills for the memory limit */
     unsigned layers;                 /* CAY_LAYER_MEMORY, _PIDS, _CPU */
 };
@@ -23,12 +23,21 @@ struct groups_limits {
     uint32_t pids, cpu_percent;
 };
 
-/* Makes them and sets the limits.  On failure nothing is left. */
-int groups_make(const char *id, const struct groups_limits *limits,
+/* Where they will be, before any of them exists, so that it can be written down. */
+int groups_name(const char *id, const struct groups_limits *limits,
                 struct groups *ret_groups, struct cay_error *err);
 
-/* Puts a process that waits for us under the v1 limits; it is in cgroup2 by its birth. */
-int groups_join(const struct groups *groups, pid_t pid, struct cay_error *err);
+/* Makes the cgroup2 one, and in it "init", of which *ret_leaf is an O_PATH descriptor;
+ * then the rest, with the limits. */
+int groups_begin(const struct groups *groups, int *ret_leaf, struct cay_error *err);
+int groups_limit(struct groups *groups, const struct groups_limits *limits,
+                 struct cay_error *err);
+
+/* The "tasks" files of the v1 groups, in ret_fds, -1 past the last.  A process that
+ * writes "0" to them moves itself, alone, which takes no lock; moving another, or a whole
+ * thread group, waits milliseconds for every processor after a pause. */
+int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
+                      struct cay_error *err);
 
 /* Kills whatever is in them and removes them; they may be gone already. */
 void groups_remove(const struct groups *groups);

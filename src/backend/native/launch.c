@@ -2,10 +2,11 @@
 
 /* The library may sit in a large program with many threads, so nothing is forked: clones
  * share our memory until they execute or end, and touch nothing of it but their `struct
- * birth`.  There are two, so that a sandbox is never a child of the program that made it:
- * the first clones the second, which becomes cay-init, and ends.  The second executes
- * before its user ids are mapped, as nobody, and would lose its capabilities by that;
- * making them ambient takes them across. */
+ * birth`; not even errno, so their system calls are raw ones.  There are two, so that a
+ * sandbox is never a child of the program that made it: the first clones the second,
+ * which becomes cay-init, and ends.  The second runs beside us.  It executes before its
+ * user ids are mapped, as nobody, and would lose its capabilities by that; making them
+ * ambient takes them across. */
 #include "backend/native/launch.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -27,9 +29,9 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "init/plan.h"
 #include "sys/clone.h"
 #include "sys/io.h"
+#include "sys/raw.h"
 
 static const char op[] = "sandbox.create";
 
@@ -39,14 +41,15 @@ extern const uint64_t cay_init_size;
 
 enum {
     START_MS = 10000,
+    KILL_MS = 10000,
     STACK_SIZE = 16 << 10,
-    PROGRAM_FD = FIRST_FREE_FD,
+    PROGRAM_FD = STATUS_FD + 1,
     HIGH_FD = 16
 };
 
 struct birth {
-    int fds[5]; /* plan, status, listen, cgroup, program: what goes to 3 and upwards */
-    int leaf;
+    int status, program, leaf;
+    bool own_network;
     int pidfd;
     long pid;
     int error;
@@ -84,59 +87,66 @@ static int open_program(struct cay_error *err)
     return error ? cay_fail_errno(err, -error, op, "cay-init") : fd;
 }
 
-/* --- In the clone --- */
+/* --- In the clones --- */
 
-static void keep_capabilities(void)
+/* Sanitizers keep a shadow of the stack, and these run on stacks of their own. */
+#define IN_CLONE __attribute__((no_sanitize("address", "undefined"), no_stack_protector))
+
+IN_CLONE static void keep_capabilities(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2];
 
-    if (syscall(SYS_capget, &header, data) != 0)
+    if (raw_call(SYS_capget, (long)&header, (long)data, 0, 0, 0) != 0)
         return;
     data[0].inheritable = data[0].permitted;
     data[1].inheritable = data[1].permitted;
-    (void)syscall(SYS_capset, &header, data);
+    (void)raw_call(SYS_capset, (long)&header, (long)data, 0, 0, 0);
     for (int i = 0; i < 64; i++)
         if (data[i / 32].permitted & 1u << i % 32)
-            (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0);
+            (void)raw_call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0);
 }
 
-static bool place_descriptors(const int fds[5])
+IN_CLONE static long place_descriptors(const struct birth *birth)
 {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    long null =
+        raw_call(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR | O_CLOEXEC, 0, 0);
 
-    for (int i = 0; i < 3; i++)
-        if (null < 0 || dup2(null, i) < 0) /* allow: dup2 these are to be inherited */
-            return false;
-    for (int i = 0; i < 4; i++)
-        /* allow: dup2 these too */
-        if (fds[i] >= 0 ? dup2(fds[i], PLAN_FD + i) < 0 : close(PLAN_FD + i), false)
-            return false;
-    return dup3(fds[4], PROGRAM_FD, O_CLOEXEC) >= 0 &&
-           syscall(SYS_close_range, PROGRAM_FD + 1, ~0u, 0) == 0;
+    for (long i = 0; i < 3 && null >= 0; i++)
+        if (raw_call(SYS_dup3, null, i, 0, 0, 0) < 0)
+            null = -EBADF;
+    if (null < 0)
+        return null;
+    long error = raw_call(SYS_dup3, birth->status, STATUS_FD, 0, 0, 0);
+    if (error >= 0)
+        error = raw_call(SYS_dup3, birth->program, PROGRAM_FD, O_CLOEXEC, 0, 0);
+    return error < 0 ? error
+                     : raw_call(SYS_close_range, PROGRAM_FD + 1, (long)~0u, 0, 0, 0);
 }
 
-static void become_init(void *cookie)
+IN_CLONE static void become_init(void *cookie)
 {
     struct birth *birth = cookie;
-    char name[] = "cay-init";
-    char *argv[] = {name, NULL}, *env[] = {NULL};
+    char name[] = "cay-init", network[] = "network";
+    char *argv[] = {name, birth->own_network ? network : NULL, NULL}, *env[] = {NULL};
 
     keep_capabilities();
-    (void)setsid();
-    if (place_descriptors(birth->fds))
-        (void)syscall(SYS_execveat, PROGRAM_FD, "", argv, env, AT_EMPTY_PATH);
-    birth->error = errno;
-    _exit(1);
+    (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
+    long error = place_descriptors(birth);
+    if (error >= 0)
+        error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
+                         AT_EMPTY_PATH);
+    birth->error = (int)-error;
+    for (;;)
+        (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
 }
 
-static void bear_init(void *cookie)
+IN_CLONE static void bear_init(void *cookie)
 {
     struct birth *birth = cookie;
     const struct clone_args args = {
-        .flags =
-            (__u64)(CLONE_VM | CLONE_VFORK | CLONE_NEWUSER | CLONE_NEWPID | CLONE_PIDFD) |
-            CLONE_CLEAR_SIGHAND | (birth->leaf >= 0 ? CLONE_INTO_CGROUP : 0),
+        .flags = (__u64)(CLONE_VM | CLONE_NEWUSER | CLONE_NEWPID | CLONE_PIDFD) |
+                 CLONE_CLEAR_SIGHAND | (birth->leaf >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (__u64)(uintptr_t)&birth->pidfd,
         .stack = (__u64)(uintptr_t)birth->stacks[1],
         .stack_size = STACK_SIZE,
@@ -144,31 +154,17 @@ static void bear_init(void *cookie)
     };
 
     birth->pid = clone_run(&args, become_init, birth);
-    _exit(0);
+    for (;;)
+        (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
 }
 
 /* --- Outside --- */
-
-/* Out of the way of the numbers they are to have in the new process. */
-static int lift(const int given[5], int ret_high[5])
-{
-    for (int i = 0; i < 5; i++)
-        ret_high[i] = -1;
-    for (int i = 0; i < 5; i++) {
-        ret_high[i] = given[i] < 0 || given[i] >= HIGH_FD
-                          ? given[i]
-                          : fcntl(given[i], F_DUPFD_CLOEXEC, HIGH_FD);
-        if (given[i] >= 0 && ret_high[i] < 0)
-            return -errno;
-    }
-    return 0;
-}
 
 /* The descriptors are shared with the first clone, so that the pidfd is ours. */
 static int give_birth(struct birth *birth)
 {
     const struct clone_args args = {
-        .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_FS,
+        .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
         .stack = (__u64)(uintptr_t)birth->stacks[0],
         .stack_size = STACK_SIZE,
     };
@@ -183,36 +179,52 @@ static int give_birth(struct birth *birth)
     /* Not one that the program's own wait(2) could see. */
     while (waitpid((pid_t)first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
         continue;
-    return birth->pid < 0 ? (int)birth->pid : -birth->error;
+    return birth->pid < 0 ? (int)birth->pid : 0;
 }
 
-int launch_init(const struct launch *launch, pid_t *ret_pid, int *ret_pidfd,
-                struct cay_error *err)
+/* Copies out of the way of the numbers they are to have in the new process. */
+static int begin(struct birth *birth, int status, int program)
+{
+    AUTO_FD high_status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
+    AUTO_FD high_program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
+
+    if (high_status < 0 || high_program < 0)
+        return -errno;
+    birth->status = high_status;
+    birth->program = high_program;
+    return give_birth(birth);
+}
+
+int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
+                 struct cay_error *err)
 {
     int program = open_program(err);
-    const int given[5] = {launch->plan, launch->status, launch->listen, launch->cgroup,
-                          program};
-    struct birth birth;
+    int ends[2];
 
     if (program < 0)
         return program;
-    birth.leaf = launch->leaf;
-    birth.pidfd = birth.error = 0;
-    birth.pid = -1;
-    int error = lift(given, birth.fds);
-    if (!error)
-        error = give_birth(&birth);
-    for (int i = 0; i < 5; i++)
-        if (birth.fds[i] >= 0 && birth.fds[i] != given[i])
-            (void)close(birth.fds[i]);
-    if (error && birth.pid > 0)
-        (void)close(birth.pidfd);
-    if (error)
+    struct birth *birth = malloc(sizeof *birth);
+    if (!birth)
+        return cay_fail_memory(err, op);
+    birth->leaf = leaf;
+    birth->own_network = own_network;
+    birth->pidfd = -1;
+    birth->pid = birth->error = 0;
+    int error =
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;
+    if (!error) {
+        error = begin(birth, ends[1], program);
+        (void)close(ends[1]);
+        if (error)
+            (void)close(ends[0]);
+    }
+    if (error) {
+        free(birth);
         return cay_fail(err, CAY_E_UNAVAILABLE, -error, op, "cay-init",
                         "the first process of the sandbox cannot be started",
                         "cay doctor tells what this machine lacks");
-    *ret_pid = (pid_t)birth.pid;
-    *ret_pidfd = birth.pidfd;
+    }
+    *ret_launch = (struct launch){birth, ends[0], birth->pidfd, (pid_t)birth->pid};
     return CAY_OK;
 }
 
@@ -231,52 +243,80 @@ int launch_map(pid_t pid, uint32_t id_base, uint32_t id_count, struct cay_error 
     return CAY_OK;
 }
 
-int launch_go(int status, const int *fds, size_t count, struct cay_error *err)
+/* Why it is gone, if it is. */
+static int fail_dead(const struct launch *launch, struct cay_error *err)
 {
-    char byte = 0;
-    struct iovec part = {&byte, 1};
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(PLAN_MOUNTS_MAX * sizeof(int))];
-    } control;
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    const struct birth *birth = launch->birth;
 
-    if (count) {
-        message.msg_control = control.room;
-        message.msg_controllen = CMSG_SPACE(count * sizeof *fds);
-        memset(&control, 0, message.msg_controllen);
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(count * sizeof *fds);
-        memcpy(CMSG_DATA(header), fds, count * sizeof *fds);
-    }
-    if (sendmsg(status, &message, MSG_NOSIGNAL) == 1)
-        return CAY_OK;
-    /* It may have said why it is gone. */
-    int error = errno;
-    int code = launch_wait(status, err);
-    return code ? code : cay_fail_errno(err, error, op, "cay-init");
+    if (birth->error)
+        return cay_fail(err, CAY_E_UNAVAILABLE, birth->error, op, "cay-init",
+                        "the first process of the sandbox cannot be executed",
+                        "cay doctor tells what this machine lacks");
+    return cay_fail(err, CAY_E_KILLED, 0, op, "cay-init",
+                    "the sandbox's first process died while it was being set up",
+                    "the kernel's log may say why");
 }
 
-int launch_wait(int status, struct cay_error *err)
+int launch_go(const struct launch *launch, const struct plan_go *go, const int *fds,
+              size_t count, struct cay_error *err)
+{
+    struct iovec part = {(void *)(uintptr_t)go, sizeof *go};
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(PLAN_GO_FDS_MAX * sizeof(int))];
+    } control;
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.room,
+                             .msg_controllen = CMSG_SPACE(count * sizeof *fds)};
+
+    memset(&control, 0, message.msg_controllen);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(count * sizeof *fds);
+    memcpy(CMSG_DATA(header), fds, count * sizeof *fds);
+    if (sendmsg(launch->status, &message, MSG_NOSIGNAL) == sizeof *go)
+        return CAY_OK;
+    /* It may have said why it is gone. */
+    int code = launch_wait(launch, err);
+    return code ? code : fail_dead(launch, err);
+}
+
+int launch_wait(const struct launch *launch, struct cay_error *err)
 {
     struct cay_error report;
-    struct pollfd waiting = {.fd = status, .events = POLLIN};
+    struct pollfd waiting = {.fd = launch->status, .events = POLLIN};
+    int ready;
 
-    if (poll(&waiting, 1, START_MS) <= 0)
+    do
+        ready = poll(&waiting, 1, START_MS);
+    while (ready < 0 && errno == EINTR);
+    if (ready <= 0)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, "cay-init",
                         "the sandbox does not start",
                         "the machine may be overloaded; try again");
-    if (recv(status, &report, sizeof report, 0) != sizeof report)
-        return cay_fail(err, CAY_E_KILLED, 0, op, "cay-init",
-                        "the sandbox's first process died while it was being set up",
-                        "the kernel's log may say why");
+    if (recv(launch->status, &report, sizeof report, 0) != sizeof report)
+        return fail_dead(launch, err);
     if (report.code == CAY_OK)
         return CAY_OK;
-    return cay_fail(err, report.code, report.sys_errno,
-                    strndupa(report.op, sizeof report.op - 1),
-                    strndupa(report.subject, sizeof report.subject - 1),
-                    strndupa(report.message, sizeof report.message - 1), "%s",
-                    strndupa(report.hint, sizeof report.hint - 1));
+    report.op[sizeof report.op - 1] = '\0';
+    report.subject[sizeof report.subject - 1] = '\0';
+    report.message[sizeof report.message - 1] = '\0';
+    report.hint[sizeof report.hint - 1] = '\0';
+    return cay_fail(err, report.code, report.sys_errno, report.op, report.subject,
+                    report.message, "%s", report.hint);
+}
+
+void launch_done(struct launch *launch, bool ready)
+{
+    /* Its memory is ours until it has executed, or is dead. */
+    if (!ready && launch->birth) {
+        struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
+        (void)syscall(SYS_pidfd_send_signal, launch->pidfd, SIGKILL, NULL, 0);
+        while (poll(&ended, 1, KILL_MS) < 0 && errno == EINTR)
+            continue;
+    }
+    free(launch->birth);
+    launch->birth = NULL;
 }

@@ -6,24 +6,32 @@
 #include <sys/types.h>
 
 #include "cay/error.h"
+#include "init/plan.h"
 
-/* What goes into a new init; plan.h names the numbers they have there. */
+/* A cay-init on its way. */
 struct launch {
-    int plan, status, listen, cgroup; /* descriptors; cgroup -1: there is none */
-    int leaf;                         /* the cgroup it is born into, or -1 */
+    struct birth *birth;
+    int status; /* socket: orders to it, reports from it; the caller's to close */
+    int pidfd;  /* the caller's too */
+    pid_t pid;
 };
 
-/* Starts cay-init as PID 1 of a new user and PID namespace and returns while it makes its
- * other namespaces; it then waits for launch_go().  It is not our child. */
-int launch_init(const struct launch *launch, pid_t *ret_pid, int *ret_pidfd,
-                struct cay_error *err);
+/* Starts cay-init as PID 1 of a new user and PID namespace in the cgroup `leaf` (-1:
+ * ours), and returns while it makes its other namespaces; it then waits for launch_go().
+ * It is not our child. */
+int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
+                 struct cay_error *err);
 
 int launch_map(pid_t pid, uint32_t id_base, uint32_t id_count, struct cay_error *err);
 
-/* Hands the mounts over. */
-int launch_go(int status, const int *fds, size_t count, struct cay_error *err);
+/* Gives the order; the descriptors are those plan.h lists. */
+int launch_go(const struct launch *launch, const struct plan_go *go, const int *fds,
+              size_t count, struct cay_error *err);
 
 /* Waits until it is ready, or says why it cannot be. */
-int launch_wait(int status, struct cay_error *err);
+int launch_wait(const struct launch *launch, struct cay_error *err);
+
+/* In any case, once launch_begin() succeeded; kills it unless it is ready. */
+void launch_done(struct launch *launch, bool ready);
 
 #endif

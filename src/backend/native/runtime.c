@@ -155,10 +155,7 @@ int runtime_reserve(struct record *ret_record, struct cay_error *err)
         runtime_release(ret_record);
         return code;
     }
-    code = runtime_save(ret_record, err);
-    if (code)
-        runtime_release(ret_record);
-    return code;
+    return CAY_OK;
 }
 
 static int record_path(const char *id, const char *name, char path[PATH_MAX],
@@ -174,19 +171,19 @@ static int record_path(const char *id, const char *name, char path[PATH_MAX],
 
 int runtime_save(const struct record *record, struct cay_error *err)
 {
-    char path[PATH_MAX], temp[PATH_MAX];
+    char path[PATH_MAX];
     int code = record_path(record->id, "record", path, err);
 
-    if (!code)
-        code = record_path(record->id, "record.new", temp, err);
     if (code)
         return code;
-    AUTO_FD fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    /* In place: it is smaller than a page, always of the same size, and whoever reads it
+     * while it is made finds the lock taken. */
+    AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     int error = fd < 0 ? -errno : io_write(fd, record, sizeof *record);
-    if (!error && rename(temp, path) != 0)
-        error = -errno;
     return error ? cay_fail_errno(err, -error, op, record->id) : CAY_OK;
 }
+
+_Static_assert(sizeof(struct record) < 4096, "a record is smaller than a page");
 
 static bool is_id(const char *id)
 {
@@ -244,12 +241,12 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
 
 void runtime_release(const struct record *record)
 {
-    static const char *const names[] = {"control", "record.new", "record"};
+    static const char *const names[] = {"control", "record"};
     char path[PATH_MAX], directory[PATH_MAX];
 
     if (runtime_directory(directory, NULL) != CAY_OK)
         return;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 2; i++) {
         (void)record_path(record->id, names[i], path, NULL);
         (void)unlink(path);
     }
