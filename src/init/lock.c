@@ -102,8 +102,9 @@ struct ruleset {
     uint64_t fs, net, scoped;
 };
 
-static const uint64_t reading =
-    LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
+static const uint64_t reading = LANDLOCK_ACCESS_FS_EXECUTE |
+                                LANDLOCK_ACCESS_FS_READ_FILE |
+                                LANDLOCK_ACCESS_FS_READ_DIR;
 
 /* The rights that mean something for a single file. */
 static const uint64_t for_files =
@@ -175,6 +176,11 @@ static void restrict_files(const struct plan *plan)
         report_failure(EOPNOTSUPP, "init.landlock", "version");
     AUTO_FD ruleset = make_ruleset(abi, true);
     allow(ruleset, plan->no_namespaces ? "/proc" : "/", reading);
+    /* Terminals are made by us. */
+    if (plan->no_namespaces && access("/dev/pts", F_OK) == 0) {
+        allow(ruleset, "/dev/pts", abis[abi].fs);
+        allow(ruleset, "/dev/ptmx", abis[abi].fs);
+    }
     /* For PID 1's own leaves; nothing else inside has a way there. */
     if (plan->has_cgroup)
         allow_fd(ruleset, CGROUP_FD, "cgroup", abis[abi].fs);

@@ -83,7 +83,7 @@ struct plan {
     uint32_t own_network; /* 0: the host's */
     uint32_t has_cgroup;
     uint32_t ephemeral;
-    uint32_t prepared; /* the library makes the mounts and hands them over */
+    uint32_t prepared;      /* the library makes the mounts and hands them over */
     uint32_t no_namespaces; /* landlock and seccomp are all there is */
     uint32_t one_user;      /* commands run as whoever cay-init is, and nobody else */
     uint32_t uid, gid;      /* that it becomes */

@@ -42,6 +42,10 @@ const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset);
  * of at most `disk_bytes`. */
 void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes);
 
+/* What landlock lets a sandbox without a root of its own read of this machine's, and
+ * which devices it may use. */
+void blueprint_places(struct blueprint *blueprint, bool with_network);
+
 /* The finished plan in a sealed memfd; the caller owns the descriptor. */
 int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *err);
 

@@ -30,20 +30,18 @@ static void check_limit(struct doctor *doctor, const struct groups *groups,
                    "%s", without);
 }
 
-static void check_leaf(struct doctor *doctor, const struct groups *groups)
+static void check_leaf(struct doctor *doctor, int leaf)
 {
-    AUTO_FD fd =
-        *groups->unified ? open(groups->unified, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-    const struct trial trial = {.cgroup = fd};
+    const struct trial trial = {.cgroup = leaf};
     struct trial_outcome outcome = {TRIAL_CLONE, ENOENT};
 
-    if (fd >= 0)
+    if (leaf >= 0)
         outcome = trial_run(&trial);
     doctor_tell(doctor, "clone into a cgroup",
                 outcome.step == TRIAL_FINE ? 0 : outcome.error, CAY_FINDING_WEAKER,
                 doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
                 "every command starts in a cgroup of its own",
-                "trees of processes are found through /proc");
+                "trees of processes are held by a process each");
 }
 
 /* A cgroup is made as for a sandbox, with its limits, looked at, and removed. */
@@ -58,10 +56,13 @@ void doctor_limits(struct doctor *doctor)
 
     (void)!getrandom(&number, sizeof number, 0);
     snprintf(name, sizeof name, "doctor-%08x", number);
-    int code = groups_make(name, &limits, &groups, &error);
-    if (code)
-        memset(&groups, 0, sizeof groups);
-    if (*groups.unified)
+    AUTO_FD leaf = -1;
+    int code = groups_name(name, &limits, &groups, &error);
+    if (!code)
+        code = groups_begin(&groups, &leaf, &error);
+    if (!code)
+        code = groups_limit(&groups, &limits, &error);
+    if (!code && *groups.unified)
         doctor_say(
             doctor, CAY_FINDING_OK, "cgroup2", "",
             "sandboxes get cgroups of their own: pause, and the end of whole trees");
@@ -70,12 +71,11 @@ void doctor_limits(struct doctor *doctor)
                    doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
                    "no cgroup can be made: %.150s",
                    *error.message ? error.message : "none is writable");
-    check_leaf(doctor, &groups);
+    check_leaf(doctor, leaf);
     check_limit(doctor, &groups, CAY_LAYER_MEMORY, "memory limit", "not kept");
     check_limit(doctor, &groups, CAY_LAYER_PIDS, "process limit",
                 doctor->has_namespaces ? "kept for each user inside only (RLIMIT_NPROC)"
                                        : "not kept");
     check_limit(doctor, &groups, CAY_LAYER_CPU, "cpu limit", "not kept");
-    if (!code)
-        groups_remove(&groups);
+    groups_remove(&groups);
 }

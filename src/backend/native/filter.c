@@ -23,363 +23,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "backend/native/filter-calls.h"
 #include "base/error.h"
-
-static const char *const allowed[] = {
-    /* files */
-    "access",
-    "chdir",
-    "chmod",
-    "chown",
-    "close",
-    "close_range",
-    "copy_file_range",
-    "creat",
-    "dup",
-    "dup2",
-    "dup3",
-    "faccessat",
-    "faccessat2",
-    "fadvise64",
-    "fallocate",
-    "fchdir",
-    "fchmod",
-    "fchmodat",
-    "fchmodat2",
-    "fchown",
-    "fchownat",
-    "fcntl",
-    "fdatasync",
-    "fgetxattr",
-    "flistxattr",
-    "flock",
-    "fremovexattr",
-    "fsetxattr",
-    "fstat",
-    "fstatfs",
-    "fsync",
-    "ftruncate",
-    "futimesat",
-    "getcwd",
-    "getdents",
-    "getdents64",
-    "getxattr",
-    "inotify_add_watch",
-    "inotify_init",
-    "inotify_init1",
-    "inotify_rm_watch",
-    "lchown",
-    "lgetxattr",
-    "link",
-    "linkat",
-    "listxattr",
-    "llistxattr",
-    "lremovexattr",
-    "lseek",
-    "lsetxattr",
-    "lstat",
-    "mkdir",
-    "mkdirat",
-    "mknod",
-    "mknodat",
-    "name_to_handle_at",
-    "newfstatat",
-    "open",
-    "openat",
-    "openat2",
-    "pread64",
-    "preadv",
-    "preadv2",
-    "pwrite64",
-    "pwritev",
-    "pwritev2",
-    "read",
-    "readahead",
-    "readlink",
-    "readlinkat",
-    "readv",
-    "removexattr",
-    "rename",
-    "renameat",
-    "renameat2",
-    "rmdir",
-    "sendfile",
-    "setxattr",
-    "splice",
-    "stat",
-    "statfs",
-    "statx",
-    "symlink",
-    "symlinkat",
-    "sync",
-    "sync_file_range",
-    "syncfs",
-    "tee",
-    "truncate",
-    "umask",
-    "unlink",
-    "unlinkat",
-    "utime",
-    "utimensat",
-    "utimes",
-    "vmsplice",
-    "write",
-    "writev",
-    "cachestat",
-    /* memory */
-    "brk",
-    "madvise",
-    "membarrier",
-    "memfd_create",
-    "mincore",
-    "mlock",
-    "mlock2",
-    "mlockall",
-    "mmap",
-    "mprotect",
-    "mremap",
-    "msync",
-    "munlock",
-    "munlockall",
-    "munmap",
-    "pkey_alloc",
-    "pkey_free",
-    "pkey_mprotect",
-    "process_madvise",
-    "set_mempolicy",
-    "get_mempolicy",
-    "mbind",
-    "map_shadow_stack",
-    "process_mrelease",
-    /* processes */
-    "arch_prctl",
-    "clone",
-    "clone3",
-    "execve",
-    "execveat",
-    "exit",
-    "exit_group",
-    "fork",
-    "getpgid",
-    "getpgrp",
-    "getpid",
-    "getppid",
-    "getpriority",
-    "getrlimit",
-    "getrusage",
-    "getsid",
-    "gettid",
-    "kcmp",
-    "kill",
-    "personality",
-    "pidfd_open",
-    "pidfd_send_signal",
-    "prctl",
-    "prlimit64",
-    "ptrace",
-    "process_vm_readv",
-    "process_vm_writev",
-    "rseq",
-    "sched_get_priority_max",
-    "sched_get_priority_min",
-    "sched_getaffinity",
-    "sched_getattr",
-    "sched_getparam",
-    "sched_getscheduler",
-    "sched_rr_get_interval",
-    "sched_setaffinity",
-    "sched_setattr",
-    "sched_setparam",
-    "sched_setscheduler",
-    "sched_yield",
-    "set_robust_list",
-    "get_robust_list",
-    "set_tid_address",
-    "setpgid",
-    "setpriority",
-    "setrlimit",
-    "setsid",
-    "tgkill",
-    "times",
-    "tkill",
-    "unshare",
-    "vfork",
-    "wait4",
-    "waitid",
-    "ioprio_get",
-    "ioprio_set",
-    "getcpu",
-    "capget",
-    "capset",
-    "seccomp",
-    "landlock_create_ruleset",
-    "landlock_add_rule",
-    "landlock_restrict_self",
-    "set_thread_area",
-    "get_thread_area",
-    /* users */
-    "getegid",
-    "geteuid",
-    "getgid",
-    "getgroups",
-    "getresgid",
-    "getresuid",
-    "getuid",
-    "setfsgid",
-    "setfsuid",
-    "setgid",
-    "setgroups",
-    "setregid",
-    "setresgid",
-    "setresuid",
-    "setreuid",
-    "setuid",
-    /* signals, time, waiting */
-    "alarm",
-    "clock_getres",
-    "clock_gettime",
-    "clock_nanosleep",
-    "epoll_create",
-    "epoll_create1",
-    "epoll_ctl",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "epoll_wait",
-    "eventfd",
-    "eventfd2",
-    "futex",
-    "futex_waitv",
-    "getitimer",
-    "gettimeofday",
-    "nanosleep",
-    "pause",
-    "poll",
-    "ppoll",
-    "pselect6",
-    "restart_syscall",
-    "rt_sigaction",
-    "rt_sigpending",
-    "rt_sigprocmask",
-    "rt_sigqueueinfo",
-    "rt_sigreturn",
-    "rt_sigsuspend",
-    "rt_sigtimedwait",
-    "rt_tgsigqueueinfo",
-    "select",
-    "setitimer",
-    "sigaltstack",
-    "signalfd",
-    "signalfd4",
-    "time",
-    "timer_create",
-    "timer_delete",
-    "timer_getoverrun",
-    "timer_gettime",
-    "timer_settime",
-    "timerfd_create",
-    "timerfd_gettime",
-    "timerfd_settime",
-    "adjtimex",
-    /* talking */
-    "accept",
-    "accept4",
-    "bind",
-    "connect",
-    "getpeername",
-    "getsockname",
-    "getsockopt",
-    "listen",
-    "pipe",
-    "pipe2",
-    "recvfrom",
-    "recvmmsg",
-    "recvmsg",
-    "sendmmsg",
-    "sendmsg",
-    "sendto",
-    "setsockopt",
-    "shutdown",
-    "socket",
-    "socketpair",
-    "mq_getsetattr",
-    "mq_notify",
-    "mq_open",
-    "mq_timedreceive",
-    "mq_timedsend",
-    "mq_unlink",
-    "msgctl",
-    "msgget",
-    "msgrcv",
-    "msgsnd",
-    "semctl",
-    "semget",
-    "semop",
-    "semtimedop",
-    "shmat",
-    "shmctl",
-    "shmdt",
-    "shmget",
-    "ioctl",
-    /* the machine */
-    "getrandom",
-    "sysinfo",
-    "uname",
-    "io_setup",
-    "io_submit",
-    "io_getevents",
-    "io_pgetevents",
-    "io_cancel",
-    "io_destroy",
-};
-
-/* Known, and refused: EPERM, since a fall-back would not help. */
-static const char *const refused[] = {
-    "acct",
-    "bpf",
-    "chroot",
-    "clock_adjtime",
-    "clock_settime",
-    "delete_module",
-    "fanotify_init",
-    "fanotify_mark",
-    "finit_module",
-    "fsconfig",
-    "fsmount",
-    "fsopen",
-    "fspick",
-    "init_module",
-    "iopl",
-    "ioperm",
-    "kexec_file_load",
-    "kexec_load",
-    "lookup_dcookie",
-    "mount",
-    "mount_setattr",
-    "move_mount",
-    "move_pages",
-    "migrate_pages",
-    "nfsservctl",
-    "open_by_handle_at",
-    "open_tree",
-    "perf_event_open",
-    "pidfd_getfd",
-    "pivot_root",
-    "quotactl",
-    "quotactl_fd",
-    "reboot",
-    "setdomainname",
-    "sethostname",
-    "setns",
-    "settimeofday",
-    "swapoff",
-    "swapon",
-    "syslog",
-    "umount2",
-    "userfaultfd",
-    "vhangup",
-    "modify_ldt",
-    "memfd_secret",
-};
 
 /* --- Rules on arguments --- */
 
@@ -462,9 +107,29 @@ static void deny_other_netlink(struct program *program)
     refuse(program, EPROTONOSUPPORT);
 }
 
-static void add_argument_rules(struct program *program, bool own_network)
+/* IPv6 code has had more holes than programs without a network have use for it.  Without
+ * namespaces a socket file of the host's, and what listens at it, could be reached. */
+static void add_socket_rules(struct program *program, enum filter_kind kind)
 {
     static const uint32_t families[] = {AF_UNIX, AF_INET, AF_NETLINK, AF_INET6};
+    static const uint8_t first[] = {0, 0, 0, 1}, count[] = {3, 4, 0, 3};
+
+    allow_values(program, SYS_socket, 0, families + first[kind], count[kind],
+                 EAFNOSUPPORT);
+    deny_other_netlink(program);
+}
+
+/* Without namespaces the user's other programs can be named by their numbers. */
+static void add_own_process_rules(struct program *program)
+{
+    static const uint32_t self[] = {0};
+
+    allow_values(program, SYS_prlimit64, 0, self, 1, EPERM);
+    allow_values(program, SYS_setpriority, 1, self, 1, EPERM);
+}
+
+static void add_argument_rules(struct program *program, enum filter_kind kind)
+{
     static const uint32_t pairs[] = {AF_UNIX};
     static const uint32_t protocols[] = {33 /* DCCP */, 132 /* SCTP */,
                                          136 /* UDP-Lite */, 262 /* MPTCP */};
@@ -476,9 +141,9 @@ static void add_argument_rules(struct program *program, bool own_network)
     const uint32_t namespaces = 0x7E020080; /* every CLONE_NEW... */
     const uint32_t unshareable = CLONE_FILES | CLONE_FS | CLONE_SYSVSEM;
 
-    /* IPv6 code has had more holes than programs without a network have use for it. */
-    allow_values(program, SYS_socket, 0, families, own_network ? 3 : 4, EAFNOSUPPORT);
-    deny_other_netlink(program);
+    add_socket_rules(program, kind);
+    if (kind >= FILTER_ALONE)
+        add_own_process_rules(program);
     deny_values(program, SYS_socket, 2, protocols, 4, EPROTONOSUPPORT);
     allow_values(program, SYS_socketpair, 0, pairs, 1, EAFNOSUPPORT);
     deny_values(program, SYS_ioctl, 1, ioctls, 4, EPERM);
@@ -501,12 +166,12 @@ enum { HAS_X32 = 0 };
 static const uint32_t own_architecture = AUDIT_ARCH_AARCH64;
 #endif
 
-static int mark(const char *const *names, size_t count, uint32_t action,
-                uint32_t actions[NUMBERS], const char **ret_name)
+static int mark(const char *const *names, uint32_t action, uint32_t actions[NUMBERS],
+                const char **ret_name)
 {
-    for (size_t i = 0; i < count; i++) {
-        int number = seccomp_syscall_resolve_name(names[i]);
-        *ret_name = names[i];
+    for (; *names; names++) {
+        int number = seccomp_syscall_resolve_name(*names);
+        *ret_name = *names;
         if (number == __NR_SCMP_ERROR || number >= NUMBERS)
             return -ENOENT;
         if (number >= 0) /* else this architecture never had it */
@@ -561,19 +226,21 @@ static void check_architecture(struct program *program)
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
 }
 
-static int compile(bool own_network, struct program *program, struct cay_error *err)
+static int compile(enum filter_kind kind, struct program *program, uint32_t *ret_calls,
+                   struct cay_error *err)
 {
+    const uint32_t refusal = SECCOMP_RET_ERRNO | EPERM;
     uint32_t actions[NUMBERS];
     struct run runs[RUNS_MAX];
     const char *name = "seccomp";
 
     for (size_t i = 0; i < NUMBERS; i++)
         actions[i] = SECCOMP_RET_ERRNO | ENOSYS;
-    int error = mark(allowed, sizeof allowed / sizeof *allowed, SECCOMP_RET_ALLOW,
-                     actions, &name);
+    int error = mark(filter_allowed, SECCOMP_RET_ALLOW, actions, &name);
     if (!error)
-        error = mark(refused, sizeof refused / sizeof *refused, SECCOMP_RET_ERRNO | EPERM,
-                     actions, &name);
+        error = mark(filter_refused, refusal, actions, &name);
+    if (!error && kind >= FILTER_ALONE)
+        error = mark(filter_refused_alone, refusal, actions, &name);
     size_t count = find_runs(actions, runs);
     if (!error && count == RUNS_MAX)
         error = -E2BIG;
@@ -582,33 +249,34 @@ static int compile(bool own_network, struct program *program, struct cay_error *
                         "the list of system calls cannot be made into a filter",
                         "report this with the version of libseccomp");
     check_architecture(program);
-    add_argument_rules(program, own_network);
+    add_argument_rules(program, kind);
     load(program, offsetof(struct seccomp_data, nr));
     search_runs(program, runs, count);
+    for (size_t i = 0; i < NUMBERS; i++)
+        *ret_calls += actions[i] == SECCOMP_RET_ALLOW;
     return CAY_OK;
 }
 
-/* There are only two outcomes. */
 static struct {
     pthread_mutex_t mutex;
-    struct plan_filter code[2][PLAN_FILTER_MAX];
-    uint32_t len[2]; /* 0 until it is compiled */
+    struct plan_filter code[FILTER_KINDS][PLAN_FILTER_MAX];
+    uint32_t len[FILTER_KINDS]; /* 0 until it is compiled */
+    uint32_t calls[FILTER_KINDS];
 } compiled = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-int filter_build(bool own_network, const struct plan_filter **ret_filter,
-                 uint32_t *ret_len, struct cay_error *err)
+int filter_build(enum filter_kind kind, struct filter *ret_filter, struct cay_error *err)
 {
-    struct program program = {.code = compiled.code[own_network]};
+    struct program program = {.code = compiled.code[kind]};
     int code = CAY_OK;
 
     pthread_mutex_lock(&compiled.mutex);
-    if (!compiled.len[own_network]) {
-        code = compile(own_network, &program, err);
+    if (!compiled.len[kind]) {
+        compiled.calls[kind] = 0;
+        code = compile(kind, &program, &compiled.calls[kind], err);
         if (!code)
-            compiled.len[own_network] = program.len;
+            compiled.len[kind] = program.len;
     }
-    *ret_filter = program.code;
-    *ret_len = compiled.len[own_network];
+    *ret_filter = (struct filter){program.code, compiled.len[kind], compiled.calls[kind]};
     pthread_mutex_unlock(&compiled.mutex);
     return code;
 }

@@ -11,23 +11,46 @@
 
 #include "base/auto.h"
 
-bool idmap_is_root(void)
+/* Whether the line that maps `id` of this user namespace covers `count` ids, and which is
+ * the first of them in the one above. */
+static bool find_line(unsigned long id, unsigned long count, unsigned long *ret_above)
 {
-    FILE *file = geteuid() == 0 ? fopen("/proc/self/uid_map", "re") : NULL;
-    unsigned long inside = 0, count = 0;
+    FILE *file = fopen("/proc/self/uid_map", "re");
     char line[128];
     bool found = false;
 
     while (file && !found && fgets(line, sizeof line, file)) {
         char *at = line;
-        inside = strtoul(at, &at, 10);
-        (void)strtoul(at, &at, 10);
-        count = strtoul(at, &at, 10);
-        found = inside <= 0x70000000u && inside + count >= 0x7FFF0000u;
+        unsigned long inside = strtoul(at, &at, 10);
+        unsigned long above = strtoul(at, &at, 10);
+        unsigned long many = strtoul(at, &at, 10);
+        found = inside <= id && inside + many >= id + count;
+        *ret_above = above + (id - inside);
     }
     if (file)
         fclose(file);
     return found;
+}
+
+/* A process's map does not change, and looking takes a while. */
+bool idmap_is_root(void)
+{
+    static _Atomic pid_t looked; /* the process that did, negative if it found it all */
+    pid_t self = getpid();
+    unsigned long above;
+
+    if (geteuid() != 0)
+        return false;
+    if (looked != self && looked != -self)
+        looked = find_line(0x70000000, 0x0FFF0000, &above) ? -self : self;
+    return looked == -self;
+}
+
+bool idmap_is_host_root(void)
+{
+    unsigned long above = 0;
+
+    return geteuid() == 0 && find_line(0, 1, &above) && above == 0;
 }
 
 void idmap_for_root(struct idmap *ret_map, uint32_t base)
@@ -52,12 +75,12 @@ void idmap_for_range(struct idmap *ret_map, uint32_t users, uint32_t groups)
     fill_range(ret_map->groups, groups, getegid());
 }
 
-void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid)
+void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid, bool own)
 {
     *ret_map = (struct idmap){.users = {{IDMAP_USER, uid, 1}},
                               .groups = {{IDMAP_USER, gid, 1}},
                               .count = 1,
-                              .no_groups = true};
+                              .no_groups = own};
 }
 
 void idmap_for_trial(struct idmap *ret_map)
@@ -67,7 +90,7 @@ void idmap_for_trial(struct idmap *ret_map)
     *ret_map = (struct idmap){.users = {{0, root ? IDMAP_TRIAL : geteuid(), 1}},
                               .groups = {{0, root ? IDMAP_TRIAL : getegid(), 1}},
                               .count = 1,
-                              .no_groups = true};
+                              .no_groups = !root};
 }
 
 static int put(pid_t pid, const char *name, const char *text)

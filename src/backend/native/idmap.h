@@ -31,6 +31,9 @@ struct idmap {
  * has only some. */
 bool idmap_is_root(void);
 
+/* Whether it is the host's root, as far as can be seen from here. */
+bool idmap_is_host_root(void);
+
 /* Inside 0 is `base`, and so on for a whole range. */
 void idmap_for_root(struct idmap *ret_map, uint32_t base);
 
@@ -38,8 +41,9 @@ void idmap_for_root(struct idmap *ret_map, uint32_t base);
  * ids: what belongs to the caller belongs to `user`. */
 void idmap_for_range(struct idmap *ret_map, uint32_t users, uint32_t groups);
 
-/* Only `user` inside: `uid` and `gid` outside. */
-void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid);
+/* Only `user` inside: `uid` and `gid` outside, which are the caller's if it is
+ * `own`. */
+void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid, bool own);
 
 /* Only root inside. */
 void idmap_for_trial(struct idmap *ret_map);

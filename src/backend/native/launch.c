@@ -25,6 +25,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -49,7 +50,7 @@ enum {
 
 struct birth {
     int status, program, leaf;
-    bool own_network;
+    enum inside_kind kind;
     int pidfd;
     long pid;
     int error;
@@ -127,8 +128,8 @@ IN_CLONE static long place_descriptors(const struct birth *birth)
 IN_CLONE static void become_init(void *cookie)
 {
     struct birth *birth = cookie;
-    char name[] = "cay-init", network[] = "network";
-    char *argv[] = {name, birth->own_network ? network : NULL, NULL}, *env[] = {NULL};
+    char name[] = "cay-init", kind[] = {(char)('0' + birth->kind), '\0'};
+    char *argv[] = {name, kind, NULL}, *env[] = {NULL};
 
     keep_capabilities();
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
@@ -144,9 +145,11 @@ IN_CLONE static void become_init(void *cookie)
 IN_CLONE static void bear_init(void *cookie)
 {
     struct birth *birth = cookie;
+    const __u64 namespaces =
+        birth->kind == INSIDE_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
     const struct clone_args args = {
-        .flags = (__u64)(CLONE_VM | CLONE_NEWUSER | CLONE_NEWPID | CLONE_PIDFD) |
-                 CLONE_CLEAR_SIGHAND | (birth->leaf >= 0 ? CLONE_INTO_CGROUP : 0),
+        .flags = (__u64)(CLONE_VM | CLONE_PIDFD) | CLONE_CLEAR_SIGHAND | namespaces |
+                 (birth->leaf >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (__u64)(uintptr_t)&birth->pidfd,
         .stack = (__u64)(uintptr_t)birth->stacks[1],
         .stack_size = STACK_SIZE,
@@ -195,7 +198,7 @@ static int begin(struct birth *birth, int status, int program)
     return give_birth(birth);
 }
 
-int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
+int launch_begin(int leaf, enum inside_kind kind, struct launch *ret_launch,
                  struct cay_error *err)
 {
     int program = open_program(err);
@@ -207,7 +210,7 @@ int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
     if (!birth)
         return cay_fail_memory(err, op);
     birth->leaf = leaf;
-    birth->own_network = own_network;
+    birth->kind = kind;
     birth->pidfd = -1;
     birth->pid = birth->error = 0;
     int error =
@@ -220,7 +223,7 @@ int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
     }
     if (error) {
         free(birth);
-        return cay_fail(err, CAY_E_UNAVAILABLE, -error, op, "cay-init",
+        return cay_fail(err, CAY_E_UNAVAILABLE, -error, "sandbox.launch", "cay-init",
                         "the first process of the sandbox cannot be started",
                         "cay doctor tells what this machine lacks");
     }
@@ -228,19 +231,24 @@ int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
     return CAY_OK;
 }
 
-int launch_map(pid_t pid, uint32_t id_base, uint32_t id_count, struct cay_error *err)
+/* Until it has executed its files in /proc are those of our memory, which a program that
+ * changed its user keeps to itself. */
+int launch_map(const struct launch *launch, const struct idmap *map,
+               struct cay_error *err)
 {
-    static const char *const names[] = {"uid_map", "gid_map"};
-    char path[64], text[64];
-    int len = snprintf(text, sizeof text, "0 %u %u\n", id_base, id_count);
+    const struct timespec moment = {.tv_nsec = 1000000};
+    int error = idmap_write(map, launch->pid);
 
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, names[i]);
-        AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
-        if (fd < 0 || write(fd, text, (size_t)len) != len)
-            return cay_fail_errno(err, errno, op, names[i]);
+    for (int tries = 0; error == -EACCES && tries < 100; tries++) {
+        nanosleep(&moment, NULL);
+        error = idmap_write(map, launch->pid);
     }
-    return CAY_OK;
+    if (!error)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNAVAILABLE, -error, "sandbox.map",
+                    map->by_helper ? "newuidmap" : "uid_map",
+                    "the sandbox's user ids cannot be mapped",
+                    "cay doctor tells what this machine lacks");
 }
 
 /* Why it is gone, if it is. */
@@ -249,8 +257,8 @@ static int fail_dead(const struct launch *launch, struct cay_error *err)
     const struct birth *birth = launch->birth;
 
     if (birth->error)
-        return cay_fail(err, CAY_E_UNAVAILABLE, birth->error, op, "cay-init",
-                        "the first process of the sandbox cannot be executed",
+        return cay_fail(err, CAY_E_UNAVAILABLE, birth->error, "sandbox.launch",
+                        "cay-init", "the first process of the sandbox cannot be executed",
                         "cay doctor tells what this machine lacks");
     return cay_fail(err, CAY_E_KILLED, 0, op, "cay-init",
                     "the sandbox's first process died while it was being set up",

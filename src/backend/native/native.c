@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "backend/native/home.h"
 #include "backend/native/inspect.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -132,6 +133,21 @@ static unsigned layers_of(const void *cookie)
     return ((const struct native *)cookie)->record.layers;
 }
 
+/* Without a PID namespace the end of init is not the end of all: it is asked to end them
+ * first.  Its holders do it if it cannot. */
+static void end_init(const struct record *record, int pidfd)
+{
+    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+
+    if (record->rung == CAY_RUNG_LANDLOCK) {
+        (void)syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0);
+        if (poll(&ended, 1, KILL_MS) > 0)
+            return;
+    }
+    (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    (void)poll(&ended, 1, KILL_MS);
+}
+
 void native_remove(const struct record *record, int pidfd)
 {
     AUTO_FD opened = -1;
@@ -140,12 +156,11 @@ void native_remove(const struct record *record, int pidfd)
         opened = (int)syscall(SYS_pidfd_open, record->init, 0);
     if (opened >= 0)
         pidfd = opened;
-    if (pidfd >= 0) {
-        struct pollfd ended = {.fd = pidfd, .events = POLLIN};
-        (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-        (void)poll(&ended, 1, KILL_MS);
-    }
+    if (pidfd >= 0)
+        end_init(record, pidfd);
     groups_remove(&record->groups);
+    if (record->rung == CAY_RUNG_LANDLOCK)
+        home_remove(record);
     runtime_release(record);
 }
 

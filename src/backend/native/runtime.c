@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/native/subids.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "sys/io.h"
@@ -110,6 +112,43 @@ static void draw_id(char id[CAY_ID_MAX])
     id[19] = '\0';
 }
 
+/* Whether ranges of ours are somebody's in /etc/subuid: hardly ever, so the files are
+ * read again only if they changed. */
+static bool are_assigned(void)
+{
+    static const char *const files[] = {SUBIDS_USERS, SUBIDS_GROUPS};
+    static struct {
+        pthread_mutex_t mutex;
+        struct timespec changed[2];
+        bool read, assigned;
+    } known = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct stat st[2] = {{0}};
+
+    pthread_mutex_lock(&known.mutex);
+    for (size_t i = 0; i < 2; i++) {
+        (void)!stat(files[i], &st[i]);
+        if (memcmp(&known.changed[i], &st[i].st_mtim, sizeof known.changed[i]) != 0)
+            known.read = false;
+    }
+    if (!known.read) {
+        known.assigned = false;
+        for (size_t i = 0; i < 2; i++) {
+            known.changed[i] = st[i].st_mtim;
+            known.assigned |= subids_overlap(files[i], FIRST_RANGE << 16, RANGES << 16);
+        }
+        known.read = true;
+    }
+    bool assigned = known.assigned;
+    pthread_mutex_unlock(&known.mutex);
+    return assigned;
+}
+
+static bool is_assigned(unsigned range)
+{
+    return subids_overlap(SUBIDS_USERS, range << 16, RUNTIME_IDS) ||
+           subids_overlap(SUBIDS_GROUPS, range << 16, RUNTIME_IDS);
+}
+
 /* The name is the range, and O_EXCL makes it ours: no lock is needed. */
 static int reserve_range(struct record *record, struct cay_error *err)
 {
@@ -120,11 +159,15 @@ static int reserve_range(struct record *record, struct cay_error *err)
     if (dir < 0)
         return dir;
     (void)!getrandom(&start, sizeof start, 0);
+    bool look = are_assigned();
     for (unsigned i = 0; i < RANGES; i++) {
         unsigned range = FIRST_RANGE + (start + i) % RANGES;
+        if (look && is_assigned(range))
+            continue;
         snprintf(name, sizeof name, "%x", range);
         AUTO_FD fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd >= 0) {
+            record->has_range = 1;
             record->id_base = range << 16;
             record->id_count = RUNTIME_IDS;
             (void)!write(fd, record->id, strlen(record->id));
@@ -138,7 +181,7 @@ static int reserve_range(struct record *record, struct cay_error *err)
                     "kill some sandboxes; this machine can have %d", RANGES);
 }
 
-int runtime_reserve(struct record *ret_record, struct cay_error *err)
+int runtime_reserve(struct record *ret_record, bool with_range, struct cay_error *err)
 {
     memset(ret_record, 0, sizeof *ret_record);
     ret_record->version = RECORD_VERSION;
@@ -147,7 +190,7 @@ int runtime_reserve(struct record *ret_record, struct cay_error *err)
     AUTO_FD dir = open_runtime("", err);
     if (dir < 0)
         return dir;
-    int code = reserve_range(ret_record, err);
+    int code = with_range ? reserve_range(ret_record, err) : CAY_OK;
     if (code)
         return code;
     if (mkdirat(dir, ret_record->id, 0700) != 0) {
@@ -252,8 +295,11 @@ void runtime_release(const struct record *record)
     }
     snprintf(path, sizeof path, "%.4000s/%.32s", directory, record->id);
     (void)rmdir(path);
-    snprintf(path, sizeof path, "%.4000s/ranges/%x", directory, record->id_base >> 16);
-    (void)unlink(path);
+    if (record->has_range) {
+        snprintf(path, sizeof path, "%.4000s/ranges/%x", directory,
+                 record->id_base >> 16);
+        (void)unlink(path);
+    }
 }
 
 int runtime_lock(const char *id)

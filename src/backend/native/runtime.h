@@ -21,6 +21,7 @@ struct record {
     pid_t init;                 /* 0 until it runs */
     uint64_t init_start; /* its start time in clock ticks: tells a reused pid apart */
     uint32_t layers;
+    uint32_t has_range; /* id_base is in a range that is reserved for it */
     uint32_t rung, network, storage, ephemeral;
     uint32_t landlock_abi; /* that is in force; 0: none */
     uint32_t calls;        /* how many system calls the filter allows */
@@ -41,9 +42,9 @@ int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
 /* Whether it is nobody else's, or could be made. */
 int runtime_check(char ret_path[PATH_MAX], struct cay_error *err);
 
-/* Draws an id, reserves a range of user ids that no other sandbox on this machine has,
- * and makes the directory. */
-int runtime_reserve(struct record *ret_record, struct cay_error *err);
+/* Draws an id, reserves a range of user ids that no other sandbox on this machine has, if
+ * it is to have one, and makes the directory. */
+int runtime_reserve(struct record *ret_record, bool with_range, struct cay_error *err);
 int runtime_save(const struct record *record, struct cay_error *err);
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err);
 void runtime_release(const struct record *record);
