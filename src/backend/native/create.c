@@ -131,7 +131,7 @@ static int hand_over(const struct launch *launch, const struct gifts *gifts,
 
 /* All that happens while cay-init makes its namespaces. */
 static int furnish(const struct cay_sandbox_options *options, struct record *record,
-                   const struct launch *launch, struct cay_error *err)
+                   struct launch *launch, struct cay_error *err)
 {
     const struct groups_limits limits = {options->memory_bytes, options->pids,
                                          options->cpu_percent};
@@ -141,15 +141,17 @@ static int furnish(const struct cay_sandbox_options *options, struct record *rec
     size_t count = 0;
 
     blueprint_init(&blueprint);
-    int code = launch_map(launch->pid, record->id_base, RUNTIME_IDS, err);
-    if (!code)
-        code = groups_limit(&record->groups, &limits, err);
+    int code = groups_limit(&record->groups, &limits, err);
     if (!code)
         code = open_groups(record, &gifts, err);
     if (!code)
         code = open_plan(options, record, &blueprint, &gifts, err);
     if (!code)
         code = prepare_mounts(&blueprint, record->id_base, mounts, &count, err);
+    if (!code)
+        code = launch_meet(launch, err);
+    if (!code)
+        code = launch_map(launch->pid, record->id_base, RUNTIME_IDS, err);
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
     close_all(mounts, count);
@@ -161,11 +163,11 @@ static int furnish(const struct cay_sandbox_options *options, struct record *rec
 
 /* It lives, but only if nothing of this fails. */
 static int raise_it(const struct cay_sandbox_options *options, struct record *record,
-                    const struct launch *launch, struct cay_error *err)
+                    struct launch *launch, struct cay_error *err)
 {
+    int code = furnish(options, record, launch, err);
     record->init = launch->pid;
     record->init_start = runtime_start_time(launch->pid);
-    int code = furnish(options, record, launch, err);
     record->layers = record->groups.layers | CAY_LAYER_USER | CAY_LAYER_PID |
                      CAY_LAYER_MOUNT | CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_CGROUP |
                      CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK | CAY_LAYER_DISK |
@@ -214,10 +216,10 @@ static int build(const struct cay_sandbox_options *options, struct native *nativ
         code = launch_begin(leaf, options->network == CAY_NETWORK_NONE, &launch, err);
     if (code)
         return code;
-    native->pidfd = launch.pidfd;
     AUTO_FD status = launch.status;
     code = raise_it(options, record, &launch, err);
     launch_done(&launch, code == CAY_OK);
+    native->pidfd = launch.pidfd;
     if (!code && options->ephemeral)
         native->leash = TAKE_FD(status);
     return code;

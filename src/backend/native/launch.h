@@ -12,8 +12,9 @@
 struct launch {
     struct birth *birth;
     int status; /* socket: orders to it, reports from it; the caller's to close */
-    int pidfd;  /* the caller's too */
+    int pidfd;  /* the caller's too; -1 until launch_meet() */
     pid_t pid;
+    bool met;
 };
 
 /* Starts cay-init as PID 1 of a new user and PID namespace in the cgroup `leaf` (-1:
@@ -21,6 +22,9 @@ struct launch {
  * It is not our child. */
 int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
                  struct cay_error *err);
+
+/* Learns which process it is. */
+int launch_meet(struct launch *launch, struct cay_error *err);
 
 int launch_map(pid_t pid, uint32_t id_base, uint32_t id_count, struct cay_error *err);
 
