@@ -228,7 +228,7 @@ static int set_limits(const struct making *making, struct cay_error *err)
 }
 
 /* All that happens while cay-init makes its namespaces. */
-static int furnish(const struct making *making, const struct launch *launch,
+static int furnish(const struct making *making, struct launch *launch,
                    struct cay_error *err)
 {
     struct gifts gifts = {-1, -1, -1, {-1, -1, -1}};
@@ -237,15 +237,17 @@ static int furnish(const struct making *making, const struct launch *launch,
     size_t count = 0;
 
     blueprint_init(&blueprint);
-    int code = making->map.count ? launch_map(launch, &making->map, err) : CAY_OK;
-    if (!code)
-        code = set_limits(making, err);
+    int code = set_limits(making, err);
     if (!code)
         code = open_groups(making, &gifts, err);
     if (!code)
         code = open_plan(making, &blueprint, &gifts, err);
     if (!code && blueprint.head.prepared)
         code = prepare_mounts(&blueprint, making->record->id_base, mounts, &count, err);
+    if (!code)
+        code = launch_meet(launch, err);
+    if (!code && making->map.count)
+        code = launch_map(launch, &making->map, err);
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
     close_all(mounts, count);
@@ -256,14 +258,14 @@ static int furnish(const struct making *making, const struct launch *launch,
 }
 
 /* It lives, but only if nothing of this fails. */
-static int raise_it(const struct making *making, const struct launch *launch,
+static int raise_it(const struct making *making, struct launch *launch,
                     struct cay_error *err)
 {
     struct record *record = making->record;
 
+    int code = furnish(making, launch, err);
     record->init = launch->pid;
     record->init_start = runtime_start_time(launch->pid);
-    int code = furnish(making, launch, err);
     if (!code)
         code = runtime_save(record, err);
     return code ? code : launch_wait(launch, err);
@@ -359,10 +361,10 @@ static int build(const struct making *making, struct native *native,
         code = launch_begin(leaf, kind, &launch, err);
     if (code)
         return code;
-    native->pidfd = launch.pidfd;
     AUTO_FD status = launch.status;
     code = raise_it(making, &launch, err);
     launch_done(&launch, code == CAY_OK);
+    native->pidfd = launch.pidfd;
     if (!code && making->options.ephemeral)
         native->leash = TAKE_FD(status);
     return code;

@@ -51,7 +51,7 @@ static void open_up(int at, int depth)
         if (entry->d_type != DT_DIR || strcmp(entry->d_name, ".") == 0 ||
             strcmp(entry->d_name, "..") == 0)
             continue;
-        (void)fchmodat(dirfd(directory), entry->d_name, 0700, 0);
+        (void)!fchmodat(dirfd(directory), entry->d_name, 0700, 0);
         int below = openat(dirfd(directory), entry->d_name,
                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (below >= 0)

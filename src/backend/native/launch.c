@@ -48,9 +48,12 @@ enum {
     HIGH_FD = 16
 };
 
+/* The second clone reads it until it executes: nothing here may change before. */
 struct birth {
     int status, program, leaf;
     enum inside_kind kind;
+    cpu_set_t processors; /* those we may use */
+    pid_t first;
     int pidfd;
     long pid;
     int error;
@@ -133,6 +136,8 @@ IN_CLONE static void become_init(void *cookie)
 
     keep_capabilities();
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
+    (void)raw_call(SYS_sched_setaffinity, 0, sizeof birth->processors,
+                   (long)&birth->processors, 0, 0);
     long error = place_descriptors(birth);
     if (error >= 0)
         error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
@@ -140,6 +145,22 @@ IN_CLONE static void become_init(void *cookie)
     birth->error = (int)-error;
     for (;;)
         (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
+}
+
+/* Our maker is busy on its processor, and we are about to end: our child is to have this
+ * one, and not to wait there. */
+IN_CLONE static void stay_here(void)
+{
+    unsigned processor = 0;
+    cpu_set_t only;
+
+    if (raw_call(SYS_getcpu, (long)&processor, 0, 0, 0, 0) != 0 ||
+        processor >= CPU_SETSIZE)
+        return;
+    for (size_t i = 0; i < sizeof only / sizeof *only.__bits; i++)
+        only.__bits[i] = 0;
+    CPU_SET(processor, &only);
+    (void)raw_call(SYS_sched_setaffinity, 0, sizeof only, (long)&only, 0, 0);
 }
 
 IN_CLONE static void bear_init(void *cookie)
@@ -156,6 +177,7 @@ IN_CLONE static void bear_init(void *cookie)
         .cgroup = birth->leaf >= 0 ? (__u64)birth->leaf : 0,
     };
 
+    stay_here();
     birth->pid = clone_run(&args, become_init, birth);
     for (;;)
         (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
@@ -167,35 +189,46 @@ IN_CLONE static void bear_init(void *cookie)
 static int give_birth(struct birth *birth)
 {
     const struct clone_args args = {
-        .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
+        .flags = CLONE_VM | CLONE_FILES,
         .stack = (__u64)(uintptr_t)birth->stacks[0],
         .stack_size = STACK_SIZE,
     };
     sigset_t all, before;
 
+    if (sched_getaffinity(0, sizeof birth->processors, &birth->processors) != 0)
+        return -errno;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     long first = clone_run(&args, bear_init, birth);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (first < 0)
-        return (int)first;
-    /* Not one that the program's own wait(2) could see. */
-    while (waitpid((pid_t)first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
-        continue;
-    return birth->pid < 0 ? (int)birth->pid : 0;
+    birth->first = (pid_t)first;
+    return first < 0 ? (int)first : 0;
 }
 
 /* Copies out of the way of the numbers they are to have in the new process. */
 static int begin(struct birth *birth, int status, int program)
 {
-    AUTO_FD high_status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
-    AUTO_FD high_program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
-
-    if (high_status < 0 || high_program < 0)
+    birth->status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
+    birth->program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
+    if (birth->status < 0 || birth->program < 0)
         return -errno;
-    birth->status = high_status;
-    birth->program = high_program;
     return give_birth(birth);
+}
+
+static void free_birth(struct birth *birth)
+{
+    if (birth->status >= 0)
+        (void)close(birth->status);
+    if (birth->program >= 0)
+        (void)close(birth->program);
+    free(birth);
+}
+
+static int fail_start(int error, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE, error, "sandbox.launch", "cay-init",
+                    "the first process of the sandbox cannot be started",
+                    "cay doctor tells what this machine lacks");
 }
 
 int launch_begin(int leaf, enum inside_kind kind, struct launch *ret_launch,
@@ -209,9 +242,9 @@ int launch_begin(int leaf, enum inside_kind kind, struct launch *ret_launch,
     struct birth *birth = malloc(sizeof *birth);
     if (!birth)
         return cay_fail_memory(err, op);
+    birth->status = birth->program = birth->pidfd = -1;
     birth->leaf = leaf;
     birth->kind = kind;
-    birth->pidfd = -1;
     birth->pid = birth->error = 0;
     int error =
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;
@@ -222,12 +255,25 @@ int launch_begin(int leaf, enum inside_kind kind, struct launch *ret_launch,
             (void)close(ends[0]);
     }
     if (error) {
-        free(birth);
-        return cay_fail(err, CAY_E_UNAVAILABLE, -error, "sandbox.launch", "cay-init",
-                        "the first process of the sandbox cannot be started",
-                        "cay doctor tells what this machine lacks");
+        free_birth(birth);
+        return fail_start(-error, err);
     }
-    *ret_launch = (struct launch){birth, ends[0], birth->pidfd, (pid_t)birth->pid};
+    *ret_launch = (struct launch){.birth = birth, .status = ends[0], .pidfd = -1};
+    return CAY_OK;
+}
+
+int launch_meet(struct launch *launch, struct cay_error *err)
+{
+    struct birth *birth = launch->birth;
+
+    /* Not one that the program's own wait(2) could see. */
+    while (waitpid(birth->first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
+        continue;
+    launch->met = true;
+    if (birth->pid <= 0)
+        return fail_start((int)-birth->pid, err);
+    launch->pid = (pid_t)birth->pid;
+    launch->pidfd = birth->pidfd;
     return CAY_OK;
 }
 
@@ -318,13 +364,17 @@ int launch_wait(const struct launch *launch, struct cay_error *err)
 
 void launch_done(struct launch *launch, bool ready)
 {
+    struct birth *birth = launch->birth;
+
+    if (!launch->met)
+        (void)!launch_meet(launch, NULL);
     /* Its memory is ours until it has executed, or is dead. */
-    if (!ready && launch->birth) {
+    if (!ready && launch->pidfd >= 0) {
         struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
         (void)syscall(SYS_pidfd_send_signal, launch->pidfd, SIGKILL, NULL, 0);
         while (poll(&ended, 1, KILL_MS) < 0 && errno == EINTR)
             continue;
     }
-    free(launch->birth);
+    free_birth(birth);
     launch->birth = NULL;
 }

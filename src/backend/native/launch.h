@@ -14,8 +14,9 @@
 struct launch {
     struct birth *birth;
     int status; /* socket: orders to it, reports from it; the caller's to close */
-    int pidfd;  /* the caller's too */
+    int pidfd;  /* the caller's too; -1 until launch_meet() */
     pid_t pid;
+    bool met;
 };
 
 /* Starts cay-init in the cgroup `leaf` (-1: ours), as PID 1 of a new user and PID
@@ -23,6 +24,9 @@ struct launch {
  * then waits for launch_go().  It is not our child. */
 int launch_begin(int leaf, enum inside_kind kind, struct launch *ret_launch,
                  struct cay_error *err);
+
+/* Learns which process it is. */
+int launch_meet(struct launch *launch, struct cay_error *err);
 
 int launch_map(const struct launch *launch, const struct idmap *map,
                struct cay_error *err);

@@ -23,13 +23,17 @@ struct site {
     int tree; /* one of fds, or -1 */
     bool devices;
     unsigned umask;
+    uint32_t identity;
 };
 
 /* For the calling thread only, which is what the C library's functions would not do. */
-static void take_identity(uint32_t id)
+static void take_identity(struct site *site, uint32_t id)
 {
+    if (site->identity == id)
+        return;
     (void)syscall(SYS_setfsgid, id);
     (void)syscall(SYS_setfsuid, id);
+    site->identity = id;
 }
 
 /* The umask is the whole process's, so it is not for a library to change. */
@@ -51,7 +55,7 @@ static int add_mount(struct site *site, const struct plan_step *step)
 
     if (site->count == PLAN_MOUNTS_MAX)
         return -E2BIG;
-    take_identity(0);
+    take_identity(site, 0);
     int fd = step->kind == PLAN_BIND
                  ? build_bind(source, step->flags)
                  : build_tree(step, site->id_base + step->uid, site->id_base + step->gid);
@@ -62,29 +66,29 @@ static int add_mount(struct site *site, const struct plan_step *step)
         site->tree = fd;
         site->devices = step->flags & PLAN_WITH_DEVICES;
     }
-    /* Only host root can make device nodes. */
-    if (!site->devices)
-        take_identity(site->id_base);
-    return site->count == 1 ? learn_umask(site) : 0;
+    if (site->count > 1)
+        return 0;
+    take_identity(site, site->id_base);
+    return learn_umask(site);
 }
 
-static int give(const struct site *site, const struct plan_step *step, const char *path)
+static int give(struct site *site, const struct plan_step *step, const char *path)
 {
-    take_identity(0);
-    int done = fchownat(site->tree, path, site->id_base + step->uid,
-                        site->id_base + step->gid, AT_SYMLINK_NOFOLLOW);
-    int error = done == 0 ? 0 : -errno;
-    if (!site->devices)
-        take_identity(site->id_base);
-    return error;
+    take_identity(site, 0);
+    return fchownat(site->tree, path, site->id_base + step->uid,
+                    site->id_base + step->gid, AT_SYMLINK_NOFOLLOW) == 0
+               ? 0
+               : -errno;
 }
 
-static int add_entry(const struct site *site, const struct plan_step *step)
+static int add_entry(struct site *site, const struct plan_step *step)
 {
     const char *path = blueprint_text(site->blueprint, step->path);
     const char *data = blueprint_text(site->blueprint, step->data);
-    int error = build_entry(step, path, data, site->tree);
 
+    /* Only host root can make device nodes. */
+    take_identity(site, site->devices ? 0 : site->id_base);
+    int error = build_entry(step, path, data, site->tree);
     if (!error && step->kind != PLAN_LINK && step->mode & site->umask &&
         fchmodat(site->tree, path, step->mode, 0) != 0)
         error = -errno;
@@ -127,12 +131,11 @@ int prepare_mounts(const struct blueprint *blueprint, uint32_t id_base,
         if (error) {
             const struct plan_step *step = &blueprint->steps[i];
             bool bind = step->kind == PLAN_BIND;
-            take_identity(0);
             cay_fail_errno(err, -error, op,
                            blueprint_text(blueprint, bind ? step->data : step->path));
         }
     }
-    take_identity(0);
+    take_identity(&site, 0);
     *ret_count = site.count;
     return error ? (err ? err->code : CAY_E_UNAVAILABLE) : CAY_OK;
 }

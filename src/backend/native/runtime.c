@@ -80,7 +80,7 @@ int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
                                             : cay_fail_errno(err, errno, op, parent);
 }
 
-/* Makes and opens the runtime directory, or the one called `below` in it. */
+/* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
 static int open_runtime(const char *below, struct cay_error *err)
 {
     char top[PATH_MAX], path[PATH_MAX + 32];
@@ -88,16 +88,21 @@ static int open_runtime(const char *below, struct cay_error *err)
 
     if (code)
         return code;
-    if (mkdir(top, 0700) != 0 && errno != EEXIST)
-        return cay_fail_errno(err, errno, op, top);
-    code = check_own(top, err);
-    if (code)
-        return code;
     snprintf(path, sizeof path, "%s/%s", top, below);
-    if (*below && mkdir(path, 0700) != 0 && errno != EEXIST)
-        return cay_fail_errno(err, errno, op, path);
-    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? cay_fail_errno(err, errno, op, path) : fd;
+    for (int tries = 0;; tries++) {
+        int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 && errno == ENOENT && tries == 0 &&
+            (mkdir(top, 0700) == 0 || errno == EEXIST) &&
+            (!*below || mkdir(path, 0700) == 0 || errno == EEXIST))
+            continue;
+        if (fd < 0)
+            return cay_fail_errno(err, errno, op, path);
+        code = check_own(top, err);
+        if (!code)
+            return fd;
+        (void)close(fd);
+        return code;
+    }
 }
 
 static void draw_id(char id[CAY_ID_MAX])

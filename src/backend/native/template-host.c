@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
@@ -54,10 +56,10 @@ static const char *const shown[] = {"etc/alternatives", "etc/ssl", "etc/pam.d",
 
 /* Single files of it; what is not there is left out. */
 static const char *const copied[] = {
-    "etc/ld.so.cache",    "etc/ld.so.conf",   "etc/os-release",   "etc/login.defs",
-    "etc/debian_version", "etc/adduser.conf", "etc/deluser.conf", "etc/nsswitch.conf",
-    "etc/mime.types",     "etc/services",     "etc/protocols",    "etc/default/useradd",
-    "etc/bash.bashrc",    "etc/inputrc",      "etc/timezone",
+    "etc/ld.so.cache",    "etc/ld.so.conf",   "etc/os-release",      "etc/login.defs",
+    "etc/debian_version", "etc/adduser.conf", "etc/deluser.conf",    "etc/nsswitch.conf",
+    "etc/services",       "etc/protocols",    "etc/default/useradd", "etc/bash.bashrc",
+    "etc/inputrc",        "etc/timezone",
 };
 
 static const char passwd[] =
@@ -91,20 +93,58 @@ static void add_usr(struct blueprint *blueprint)
     }
 }
 
-static void copy_file(struct blueprint *blueprint, const char *path)
-{
-    char host[128];
-    struct stat st;
+/* Files of the host as they were when last looked at, which is not at every sandbox. */
+struct copy {
+    char *data;
+    size_t len;
+    struct timespec modified, looked;
+    ino_t inode;
+};
 
-    snprintf(host, sizeof host, "/%s", path);
-    AUTO_FD fd = open(host, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+enum { LOOK_AGAIN_S = 1 };
+
+static void read_host(const char *path, struct copy *copy)
+{
+    struct stat st;
+    AUTO_FD fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX ||
-        !(st.st_mode & 0004))
+        !(st.st_mode & 0004)) {
+        free(copy->data);
+        copy->data = NULL;
         return;
-    AUTO_FREE char *data = malloc((size_t)st.st_size + 1);
-    ssize_t len = data ? io_pread(fd, data, (size_t)st.st_size, 0) : -1;
-    if (len >= 0)
-        blueprint_bytes(blueprint, path, 0644, data, (size_t)len);
+    }
+    if (copy->data && copy->inode == st.st_ino && copy->len == (size_t)st.st_size &&
+        memcmp(&copy->modified, &st.st_mtim, sizeof st.st_mtim) == 0)
+        return;
+    free(copy->data);
+    copy->data = malloc((size_t)st.st_size + 1);
+    ssize_t len = copy->data ? io_pread(fd, copy->data, (size_t)st.st_size, 0) : 0;
+    copy->len = len > 0 ? (size_t)len : 0;
+    copy->modified = st.st_mtim;
+    copy->inode = st.st_ino;
+}
+
+static void copy_files(struct blueprint *blueprint)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static struct copy copies[sizeof copied / sizeof *copied];
+    struct timespec now;
+    char host[128];
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++) {
+        struct copy *copy = &copies[i];
+        if (!copy->looked.tv_sec || now.tv_sec - copy->looked.tv_sec > LOOK_AGAIN_S) {
+            snprintf(host, sizeof host, "/%s", copied[i]);
+            read_host(host, copy);
+            copy->looked = now;
+        }
+        if (copy->data)
+            blueprint_bytes(blueprint, copied[i], 0644, copy->data, copy->len);
+    }
+    pthread_mutex_unlock(&mutex);
 }
 
 static void add_etc(struct blueprint *blueprint, const char *hostname)
@@ -117,8 +157,7 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
         if (stat(name, &st) == 0 && S_ISDIR(st.st_mode))
             blueprint_bind(blueprint, shown[i], name, 0);
     }
-    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
-        copy_file(blueprint, copied[i]);
+    copy_files(blueprint);
     snprintf(hosts, sizeof hosts, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
     snprintf(name, sizeof name, "%s\n", hostname);
     blueprint_file(blueprint, "etc/passwd", 0644, passwd);
