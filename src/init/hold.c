@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -18,36 +17,48 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "base/error.h"
+#include "init/process.h"
+#include "init/serve.h"
 
-enum { HOLDS_MAX = 1024, CHANNEL = 3, BORN_MS = 10000 };
+enum { HOLDS_MAX = 1024, CHANNEL = 3, CLONE_MS = 5000 };
 
-/* The first message of a holder; those after it are struct hold_end. */
-struct hold_birth {
-    int32_t code; /* of command_start() */
-    pid_t pid;
-    struct cay_error error;
+/* What a holder says, in this order. */
+enum { NEWS_CLONED = 1, NEWS_BORN = 2, NEWS_ENDED = 3 };
+
+struct news {
+    uint32_t kind;
+    int32_t pid;    /* CLONED: of the command, or a negative errno */
+    int32_t error;  /* BORN: of the birth */
+    int32_t status; /* ENDED */
+    char step[16];  /* BORN */
+    struct rusage used;
 };
 
 struct hold {
-    pid_t pid; /* 0: it is gone, and what it said is still to be read */
+    struct source source;
     int channel;
+    pid_t pid;     /* 0: it is gone */
+    pid_t command; /* 0: its end was told */
+    struct birth *birth;
+    bool failed; /* nothing came of it */
+    char step[16];
 };
 
-static struct hold holds[HOLDS_MAX];
+static struct hold *holds[HOLDS_MAX];
 static size_t hold_count;
+static bool is_dirty; /* what a holder held may have become ours */
 
 /* --- Children --- */
 
 static bool is_holder(pid_t pid)
 {
     for (size_t i = 0; i < hold_count; i++)
-        if (holds[i].pid == pid)
+        if (holds[i]->pid == pid)
             return true;
     return false;
 }
 
-/* Kills those of our children that are no holders; how many there were. */
+/* Kills those listed that are no holders; how many there were. */
 static size_t kill_listed(const char *text)
 {
     size_t count = 0;
@@ -107,39 +118,33 @@ static size_t kill_children(void)
     ssize_t len = read(fd, text, sizeof text - 1);
     text[len > 0 ? len : 0] = '\0';
     /* A number that was cut is no number; the next time will have it. */
-    if (len == (ssize_t)sizeof text - 1)
-        text[(size_t)(strrchr(text, ' ') ? strrchr(text, ' ') - text : 0)] = '\0';
+    char *last = len == (ssize_t)sizeof text - 1 ? strrchr(text, ' ') : NULL;
+    if (last)
+        *last = '\0';
     return kill_listed(text);
 }
 
 /* --- The holder --- */
 
-static uint64_t microseconds(struct timeval time)
+static void say(const struct news *news)
 {
-    return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec;
+    (void)!send(CHANNEL, news, sizeof *news, MSG_NOSIGNAL);
 }
 
 /* Waits for those that are dead and tells of the command; the last one's end is ours. */
 static void reap(pid_t command, bool wait)
 {
-    struct rusage used;
-    int status;
+    struct news news = {.kind = NEWS_ENDED, .pid = command};
 
     for (;;) {
-        pid_t pid = wait4(-1, &status, __WALL | (wait ? 0 : WNOHANG), &used);
+        pid_t pid = wait4(-1, &news.status, __WALL | (wait ? 0 : WNOHANG), &news.used);
         if (pid < 0 && errno == ECHILD)
             _exit(0);
         if (pid <= 0)
             return;
         wait = false;
-        if (pid != command)
-            continue;
-        const struct hold_end end = {.pid = pid,
-                                     .status = status,
-                                     .user_us = microseconds(used.ru_utime),
-                                     .system_us = microseconds(used.ru_stime),
-                                     .peak_memory = (uint64_t)used.ru_maxrss * 1024};
-        (void)!send(CHANNEL, &end, sizeof end, MSG_NOSIGNAL);
+        if (pid == command)
+            say(&news);
     }
 }
 
@@ -169,123 +174,235 @@ static _Noreturn void hold(pid_t command)
     }
 }
 
-static _Noreturn void be_holder(const struct command *command, int channel)
+/* The channel and nothing else is ours, least of all the command's pipes. */
+static void keep_channel(int channel)
 {
-    const struct leaf none = LEAF_NONE;
-    struct hold_birth birth;
-    int pidfd = -1;
+    if ((channel != CHANNEL && dup3(channel, CHANNEL, O_CLOEXEC) < 0) ||
+        syscall(SYS_close_range, CHANNEL + 1, ~0u, 0) != 0)
+        _exit(1);
+}
 
-    memset(&birth, 0, sizeof birth);
+static _Noreturn void be_holder(struct birth *birth, int channel, const int stdio[3])
+{
+    struct news news = {.kind = NEWS_CLONED};
+
     hold_count = 0;
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
         _exit(1);
-    birth.code = command_start(command, &none, &birth.pid, &pidfd, &birth.error);
-    /* Ours now is the channel and nothing else, least of all the command's pipes. */
-    if (dup3(channel, CHANNEL, O_CLOEXEC) < 0 && errno != EINVAL)
+    news.pid = birth_begin(birth, NULL, stdio);
+    /* A command that has not executed yet has descriptors of its own. */
+    keep_channel(channel);
+    say(&news);
+    if (news.pid < 0)
         _exit(1);
-    if (syscall(SYS_close_range, CHANNEL + 1, ~0u, 0) != 0 ||
-        send(CHANNEL, &birth, sizeof birth, MSG_NOSIGNAL) != sizeof birth)
-        _exit(1);
-    if (birth.code)
-        _exit(0);
-    hold(birth.pid);
+    while (!birth_is_over(birth))
+        birth_wait(birth);
+    news.kind = NEWS_BORN;
+    news.error = birth->error;
+    snprintf(news.step, sizeof news.step, "%s", birth->step);
+    say(&news);
+    hold(news.pid);
 }
 
-/* --- Init's side --- */
+/* --- Init's side: what they say --- */
 
-static int fail_start(int error, const struct command *command, struct cay_error *err)
+static void take_news(struct hold *hold, const struct news *news)
 {
-    return cay_fail_errno(err, error, "exec.clone", command->argv[0]);
+    if (news->kind == NEWS_BORN && hold->birth) {
+        memcpy(hold->step, news->step, sizeof hold->step);
+        hold->birth->error = news->error;
+        hold->birth->step = hold->step;
+        hold->birth->alive = 0;
+        hold->birth = NULL;
+    } else if (news->kind == NEWS_ENDED && hold->command) {
+        pid_t command = hold->command;
+        hold->command = 0;
+        process_reaped(command, news->status, &news->used);
+    }
 }
 
-static int receive_birth(int channel, struct hold_birth *birth)
+static bool hear_one(struct hold *hold)
 {
-    struct pollfd waiting = {.fd = channel, .events = POLLIN};
+    struct news news;
 
-    if (poll(&waiting, 1, BORN_MS) <= 0 ||
-        recv(channel, birth, sizeof *birth, 0) != sizeof *birth)
-        return EIO;
+    if (recv(hold->channel, &news, sizeof news, MSG_DONTWAIT) != sizeof news)
+        return false;
+    take_news(hold, &news);
+    return true;
+}
+
+/* A socket whose other end is gone is always ready: it has had its say. */
+static void listen_to(struct source *source)
+{
+    struct hold *hold = (struct hold *)source;
+
+    while (hear_one(hold))
+        continue;
+    if (!hold->pid)
+        serve_forget(hold->channel);
+}
+
+/* --- Init's side: leaves --- */
+
+static struct hold *find(const struct leaf *leaf)
+{
+    for (size_t i = 0; i < hold_count; i++)
+        if (holds[i]->channel == leaf->fd)
+            return holds[i];
+    return NULL;
+}
+
+int hold_open(struct leaf *ret_leaf)
+{
+    int ends[2];
+
+    *ret_leaf = (struct leaf)LEAF_NONE;
+    if (hold_count == HOLDS_MAX)
+        return -EAGAIN;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return -errno;
+    *ret_leaf = (struct leaf){.fd = ends[0], .events = ends[1], .is_held = true};
     return 0;
 }
 
-int hold_start(const struct command *command, pid_t *ret_pid, pid_t *ret_holder,
-               int *ret_fd, struct cay_error *err)
-{
-    struct hold_birth birth;
-    int ends[2];
-
-    if (hold_count == HOLDS_MAX)
-        return cay_fail(err, CAY_E_LIMIT, 0, "exec.clone", command->argv[0],
-                        "too many commands have left processes behind",
-                        "end some of them first");
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return fail_start(errno, command, err);
-    AUTO_FD ours = ends[0];
-    AUTO_FD theirs = ends[1];
-    pid_t pid = fork(); /* allow: fork (init has one thread) */
-    if (pid < 0)
-        return fail_start(errno, command, err);
-    if (pid == 0)
-        be_holder(command, theirs);
-    (void)close(TAKE_FD(theirs));
-    holds[hold_count++] = (struct hold){pid, ours};
-    int error = receive_birth(ours, &birth);
-    if (error)
-        (void)kill(pid, SIGKILL);
-    *ret_holder = pid;
-    *ret_fd = TAKE_FD(ours);
-    if (error)
-        return fail_start(error, command, err);
-    *ret_pid = birth.pid;
-    if (birth.code && err)
-        *err = birth.error;
-    return birth.code;
-}
-
-static void forget(size_t i)
-{
-    (void)close(holds[i].channel);
-    holds[i] = holds[--hold_count];
-}
-
-bool hold_next_end(struct hold_end *ret_end)
-{
-    for (size_t i = hold_count; i-- > 0;) {
-        ssize_t len = recv(holds[i].channel, ret_end, sizeof *ret_end, MSG_DONTWAIT);
-        if (len == sizeof *ret_end)
-            return true;
-        if (holds[i].pid == 0)
-            forget(i);
-    }
-    return false;
-}
-
-bool hold_reaped(pid_t pid)
+void hold_close(struct leaf *leaf)
 {
     for (size_t i = 0; i < hold_count; i++)
-        if (holds[i].pid == pid) {
-            holds[i].pid = 0;
-            return true;
+        if (holds[i]->channel == leaf->fd) {
+            free(holds[i]);
+            holds[i] = holds[--hold_count];
+            break;
         }
-    return false;
+    if (leaf->events >= 0)
+        (void)close(leaf->events);
+    if (leaf->fd >= 0)
+        (void)close(leaf->fd);
+    leaf->fd = leaf->events = -1;
 }
 
-void hold_kill(pid_t holder)
+/* The number of its command, or a negative errno. */
+static pid_t hear_of_clone(struct hold *hold)
 {
-    if (is_holder(holder))
-        (void)kill(holder, SIGKILL);
+    struct pollfd waiting = {.fd = hold->channel, .events = POLLIN};
+    struct news news;
+
+    if (poll(&waiting, 1, CLONE_MS) <= 0 ||
+        recv(hold->channel, &news, sizeof news, MSG_DONTWAIT) != sizeof news)
+        return -EIO;
+    return news.pid;
 }
 
-bool hold_is_swept(void)
+pid_t hold_begin(struct birth *birth, struct leaf *leaf, const int stdio[3])
 {
-    return kill_children() == 0;
+    struct hold *hold = hold_count < HOLDS_MAX ? calloc(1, sizeof *hold) : NULL;
+
+    if (!hold)
+        return hold_count < HOLDS_MAX ? -ENOMEM : -EAGAIN;
+    birth->alive = 1;
+    pid_t pid = fork(); /* allow: fork (init has one thread) */
+    int error = pid < 0 ? -errno : 0;
+    if (pid == 0)
+        be_holder(birth, leaf->events, stdio);
+    (void)close(TAKE_FD(leaf->events));
+    *hold = (struct hold){.source.ready = listen_to,
+                          .channel = leaf->fd,
+                          .pid = pid > 0 ? pid : 0,
+                          .birth = birth};
+    holds[hold_count++] = hold;
+    pid_t command = error ? error : hear_of_clone(hold);
+    if (command > 0)
+        error = serve_watch(hold->channel, &hold->source);
+    if (command > 0 && !error)
+        return hold->command = command;
+    hold->birth = NULL;
+    hold->failed = true;
+    if (pid > 0)
+        (void)kill(pid, SIGKILL);
+    return error ? error : command;
+}
+
+void hold_wait(const struct birth *birth, int timeout_ms)
+{
+    for (size_t i = 0; i < hold_count; i++)
+        if (holds[i]->birth == birth) {
+            struct pollfd waiting = {.fd = holds[i]->channel, .events = POLLIN};
+            if (poll(&waiting, 1, timeout_ms) > 0)
+                while (hear_one(holds[i]))
+                    continue;
+            return;
+        }
+}
+
+void hold_reaped(pid_t pid)
+{
+    for (size_t i = 0; i < hold_count; i++) {
+        struct hold *hold = holds[i];
+        if (hold->pid == pid) {
+            while (hear_one(hold))
+                continue;
+            hold->pid = 0;
+            is_dirty = true;
+            return;
+        }
+        if (hold->command == pid) /* its holder died first, and it came to us */
+            hold->command = 0;
+    }
+}
+
+int hold_kill(const struct leaf *leaf)
+{
+    const struct hold *hold = find(leaf);
+
+    if (hold && hold->pid)
+        (void)kill(hold->pid, SIGKILL);
+    return 0;
+}
+
+bool hold_is_empty(const struct leaf *leaf)
+{
+    const struct hold *hold = find(leaf);
+
+    return !hold || hold->failed || (!hold->pid && !is_dirty);
+}
+
+/* A holder that was killed may have taken its command's end with it. */
+static void make_up_ends(void)
+{
+    const struct rusage unknown = {0};
+
+    for (size_t i = 0; i < hold_count; i++) {
+        struct hold *hold = holds[i];
+        if (hold->pid)
+            continue;
+        if (hold->birth)
+            hold->birth->alive = 0;
+        hold->birth = NULL;
+        if (!hold->command)
+            continue;
+        pid_t command = hold->command;
+        hold->command = 0;
+        process_reaped(command, SIGKILL, &unknown);
+    }
+}
+
+void hold_tend(void)
+{
+    if (is_dirty && kill_children() == 0) {
+        is_dirty = false;
+        make_up_ends();
+    }
+}
+
+bool hold_is_busy(void)
+{
+    return is_dirty;
 }
 
 void hold_end_all(void)
 {
     for (size_t i = 0; i < hold_count; i++)
-        if (holds[i].pid)
-            (void)kill(holds[i].pid, SIGKILL);
+        if (holds[i]->pid)
+            (void)kill(holds[i]->pid, SIGKILL);
     hold_count = 0;
     for (;;) {
         (void)kill_children();

@@ -3,7 +3,6 @@
 #define INIT_HOLD_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "init/command.h"
 
@@ -12,30 +11,29 @@
  * Each command is started by a process of its own, its holder: a copy of us that adopts
  * whatever the command leaves behind, so that all of its tree is below the holder and
  * below no other.  To kill the tree is to kill the holder: what it held becomes our own
- * child, and whatever is our child and no holder dies, until there is none. */
+ * child, and whatever is our child and no holder dies, until there is none.
+ *
+ * Such a leaf has the socket to its holder as `fd`. */
 
-/* What a holder tells: that its command has ended. */
-struct hold_end {
-    pid_t pid; /* of the command */
-    int status;
-    uint64_t user_us, system_us, peak_memory;
-};
+int hold_open(struct leaf *ret_leaf);
+void hold_close(struct leaf *leaf);
 
-/* As command_start(); *ret_holder is the process and *ret_fd what tells of the end, which
- * stays ours. */
-int hold_start(const struct command *command, pid_t *ret_pid, pid_t *ret_holder,
-               int *ret_fd, struct cay_error *err);
+/* As birth_begin() without a leaf, in a holder that is started for it.  What becomes of
+ * the birth is heard of later, by the loop or here. */
+pid_t hold_begin(struct birth *birth, struct leaf *leaf, const int stdio[3]);
+void hold_wait(const struct birth *birth, int timeout_ms);
 
-/* The next that has ended, if any. */
-bool hold_next_end(struct hold_end *ret_end);
+/* A child of ours has died. */
+void hold_reaped(pid_t pid);
 
-/* A child of ours has died; whether it was a holder. */
-bool hold_reaped(pid_t pid);
+int hold_kill(const struct leaf *leaf);
 
-void hold_kill(pid_t holder);
+/* Whether all of it is gone. */
+bool hold_is_empty(const struct leaf *leaf);
 
-/* Whether nothing is left of what holders held that are gone.  Kills what is. */
-bool hold_is_swept(void);
+/* After anything may have happened, and whether there is more to do in a moment. */
+void hold_tend(void);
+bool hold_is_busy(void);
 
 /* Ends every tree, and returns when they are dead. */
 void hold_end_all(void);

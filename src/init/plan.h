@@ -90,8 +90,14 @@ struct plan {
     uint32_t max_processes; /* RLIMIT_NPROC; 0: as it is */
     uint64_t max_files;     /* RLIMIT_NOFILE */
     uint64_t max_data;      /* RLIMIT_DATA; 0: as it is */
+    uint64_t ttl_ms;        /* 0: none */
+    uint64_t kept_bytes;    /* of background commands' output, all together; 0: enough */
+    uint32_t env, env_len;  /* offset of NUL-terminated NAME=value in the bytes, and the
+                               length of all of them */
     char hostname[72];
-    char home[128]; /* of the one user, if /etc/passwd does not know */
+    char user[64];      /* who runs commands; "": "user" */
+    char workdir[1024]; /* where they start; "": at home */
+    char home[128];     /* of the one user, if /etc/passwd does not know */
 };
 
 static inline const struct plan_filter *plan_filters(const struct plan *plan)

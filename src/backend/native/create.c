@@ -109,6 +109,10 @@ static void make_blueprint(const struct making *making, struct blueprint *bluepr
         head->uid = making->owner;
         head->gid = record->has_range ? making->owner : getegid();
     }
+    head->ttl_ms = options->ttl_ms;
+    head->kept_bytes = options->memory_bytes / 8;
+    cay_copy_text(head->user, sizeof head->user, options->user);
+    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
     head->max_files = MAX_FILES;
     head->max_processes = record->pids_by_rlimit ? options->pids : 0;
     /* For each process, where the kernel keeps no limit for all of them. */
@@ -172,7 +176,9 @@ static int open_plan(const struct making *making, struct blueprint *blueprint,
                      struct gifts *gifts, struct cay_error *err)
 {
     make_blueprint(making, blueprint);
-    int code = build_filter(making, blueprint, err);
+    int code = blueprint_env(blueprint, making->options.env, err);
+    if (!code)
+        code = build_filter(making, blueprint, err);
     if (!code)
         code = blueprint_seal(blueprint, &gifts->plan, err);
     if (code)
@@ -295,6 +301,16 @@ static int complete(struct making *making, struct cay_error *err)
     if ((unsigned)options->rung > CAY_RUNG_LANDLOCK)
         return cay_fail(err, CAY_E_INVALID, 0, op, "rung", "there is no such rung",
                         "use one of enum cay_rung");
+    if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
+        (options->workdir &&
+         (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
+          options->workdir[0] != '/')))
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op,
+            options->workdir ? options->workdir : options->user,
+            "this cannot be the default user or working directory",
+            "a user has up to 63 bytes; a directory is absolute and has up to "
+            "1,023");
     if (options->template_name && strcmp(options->template_name, "host") != 0)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, options->template_name,
                         "there is no such template", "the templates there are: host");

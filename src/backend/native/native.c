@@ -25,13 +25,12 @@ static void native_free(void *cookie)
 
     if (!native)
         return;
-    const int fds[] = {native->pidfd, native->leash, native->socket};
+    const int fds[] = {native->pidfd, native->leash, native->socket,
+                       native->memory_events};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);
-    for (char **env = native->env; env && *env; env++)
-        free(*env);
-    free(native->env);
+    free(native->piece);
     free(native);
 }
 
@@ -47,25 +46,8 @@ static struct native *native_new(void)
     struct native *native = calloc(1, sizeof *native);
 
     if (native)
-        native->pidfd = native->leash = native->socket = -1;
+        native->pidfd = native->leash = native->socket = native->memory_events = -1;
     return native;
-}
-
-static int copy_env(struct native *native, const char *const *env, struct cay_error *err)
-{
-    size_t count = 0;
-
-    while (env && env[count])
-        count++;
-    native->env = calloc(count + 1, sizeof *native->env);
-    if (!native->env)
-        return cay_fail_memory(err, "sandbox.create");
-    for (size_t i = 0; i < count; i++) {
-        native->env[i] = strdup(env[i]);
-        if (!native->env[i])
-            return cay_fail_memory(err, "sandbox.create");
-    }
-    return CAY_OK;
 }
 
 static int create(const struct cay_sandbox_options *options, void **ret_cookie,
@@ -77,8 +59,6 @@ static int create(const struct cay_sandbox_options *options, void **ret_cookie,
     if (!native)
         return cay_fail_memory(err, "sandbox.create");
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
-    if (!code)
-        code = copy_env(native, known.env, err);
     if (!code)
         code = native_create(&known, native, err);
     if (!code)
@@ -92,9 +72,7 @@ static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
 
     if (!native)
         return cay_fail_memory(err, "sandbox.open");
-    int code = copy_env(native, NULL, err);
-    if (!code)
-        code = runtime_load(id, &native->record, err);
+    int code = runtime_load(id, &native->record, err);
     if (!code)
         code = native_connect(native, err);
     if (!code)
@@ -104,11 +82,14 @@ static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
 
 int native_connect(struct native *native, struct cay_error *err)
 {
+    return native->socket >= 0 ? CAY_OK : native_dial(native, &native->socket, err);
+}
+
+int native_dial(const struct native *native, int *ret_fd, struct cay_error *err)
+{
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char path[PATH_MAX];
 
-    if (native->socket >= 0)
-        return CAY_OK;
     int code = runtime_socket(&native->record, path, err);
     if (code)
         return code;
@@ -119,7 +100,7 @@ int native_connect(struct native *native, struct cay_error *err)
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
         return cay_fail(err, CAY_E_NOT_FOUND, errno, "sandbox.connect", native->record.id,
                         "the sandbox does not answer", "it has ended; make a new one");
-    native->socket = TAKE_FD(fd);
+    *ret_fd = TAKE_FD(fd);
     return CAY_OK;
 }
 
@@ -214,7 +195,11 @@ const struct backend backend_native = {
     .inspect = inspect,
     .list = inspect_all,
     .exec = native_exec,
+    .pause = native_pause,
+    .resume = native_resume,
+    .set_ttl = native_set_ttl,
     .kill = kill_it,
     .remove = kill_it,
     .collect = native_collect,
+    .processes = &native_processes,
 };
