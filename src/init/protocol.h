@@ -175,6 +175,7 @@ struct state {
     uint32_t foreground, background, ended; /* commands */
     uint32_t peers;
     uint32_t padding;
+    uint64_t disk_used; /* bytes of its own root */
 };
 
 struct open_request {

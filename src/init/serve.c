@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -109,10 +110,14 @@ static bool tell_state(struct peer *peer)
     struct state state = {.ttl_left_ms = UINT64_MAX,
                           .is_paused = process_is_paused,
                           .peers = (uint32_t)peer_count};
+    struct statfs root;
     uint64_t now = serve_now_ns();
 
     if (end_ns)
         state.ttl_left_ms = end_ns > now ? (end_ns - now + 999999) / 1000000 : 0;
+    if (!no_namespaces && statfs("/", &root) == 0)
+        state.disk_used =
+            (uint64_t)(root.f_blocks - root.f_bfree) * (uint64_t)root.f_bsize;
     process_count(&state);
     peer_tell(peer, MESSAGE_STATE, &state, sizeof state);
     return true;

@@ -30,6 +30,7 @@
 #include "backend/native/rung.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/protocol.h"
 
 static const char op[] = "sandbox.create";
 
@@ -123,6 +124,26 @@ static void make_blueprint(const struct making *making, struct blueprint *bluepr
         add_root(making, blueprint);
 }
 
+/* What programs need to know where /tmp and the host's configuration are not to be had;
+ * the caller's own come first and so win. */
+static int add_env(const struct making *making, struct blueprint *blueprint,
+                   const char *env[ENV_COUNT_MAX + 3], char *directory, size_t room,
+                   struct cay_error *err)
+{
+    const char *const *given = making->options.env;
+    size_t count = 0;
+
+    while (given && given[count] && count < ENV_COUNT_MAX) {
+        env[count] = given[count];
+        count++;
+    }
+    snprintf(directory, room, "TMPDIR=%s/tmp", blueprint->head.home);
+    env[count++] = directory;
+    env[count++] = "GIT_CONFIG_NOSYSTEM=1";
+    env[count] = NULL;
+    return blueprint_env(blueprint, env, err);
+}
+
 static int build_filter(const struct making *making, struct blueprint *blueprint,
                         struct cay_error *err)
 {
@@ -175,8 +196,13 @@ static int open_groups(const struct making *making, struct gifts *gifts,
 static int open_plan(const struct making *making, struct blueprint *blueprint,
                      struct gifts *gifts, struct cay_error *err)
 {
+    const char *env[ENV_COUNT_MAX + 3];
+    char directory[sizeof blueprint->head.home + 16];
+
     make_blueprint(making, blueprint);
-    int code = blueprint_env(blueprint, making->options.env, err);
+    int code = making->rung == CAY_RUNG_LANDLOCK
+                   ? add_env(making, blueprint, env, directory, sizeof directory, err)
+                   : blueprint_env(blueprint, making->options.env, err);
     if (!code)
         code = build_filter(making, blueprint, err);
     if (!code)

@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "backend/native/groups-look.h"
+#include "backend/native/process.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "sandbox/backend.h"
 
 static const char op[] = "sandbox.inspect";
 
@@ -89,17 +91,6 @@ static void say_limits(const struct record *record, struct cay_sandbox_info *inf
         enforce(info, CAY_LAYER_DISK, "tmpfs size");
 }
 
-static uint64_t time_left(uint64_t ends_ms)
-{
-    struct timespec now;
-
-    if (ends_ms == 0)
-        return 0;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-    return ends_ms > now_ms ? ends_ms - now_ms : 1; /* 0 means that there is no end */
-}
-
 static void copy_facts(const struct record *record, struct cay_sandbox_info *info)
 {
     memcpy(info->id, record->id, sizeof info->id);
@@ -111,7 +102,6 @@ static void copy_facts(const struct record *record, struct cay_sandbox_info *inf
     memcpy(info->user, record->user, sizeof info->user);
     memcpy(info->workdir, record->workdir, sizeof info->workdir);
     info->created_ms = record->created_ms;
-    info->ttl_left_ms = time_left(record->ends_ms);
     info->memory_bytes = record->memory_bytes;
     info->disk_bytes = record->disk_bytes;
     info->pids = record->pids;
@@ -120,9 +110,49 @@ static void copy_facts(const struct record *record, struct cay_sandbox_info *inf
     info->id_count = record->id_count;
 }
 
-void inspect_record(const struct record *record, struct cay_sandbox_info *ret_info)
+/* What no cgroup counts is counted one by one; those that have ended are left out. */
+static void count_processes(struct native *native, struct cay_sandbox_info *info)
+{
+    struct cay_process_info *processes = NULL;
+    size_t count = 0;
+
+    if (native_processes.list(native, &processes, &count, NULL) != CAY_OK)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (processes[i].has_ended)
+            continue;
+        info->pids_used++;
+        info->memory_used += processes[i].memory_bytes;
+        info->cpu_us += processes[i].cpu_us;
+    }
+    free(processes);
+}
+
+static void measure(struct native *native, struct cay_sandbox_info *info)
 {
     struct groups_usage usage;
+    struct state state;
+
+    groups_usage(&native->record.groups, &usage);
+    info->state = usage.frozen ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    if (!usage.has_pids || !usage.has_memory || !usage.has_cpu)
+        count_processes(native, info);
+    if (usage.has_pids)
+        info->pids_used = usage.pids;
+    if (usage.has_memory)
+        info->memory_used = usage.memory;
+    if (usage.has_cpu)
+        info->cpu_us = usage.cpu_us;
+    if (native_state(native, &state, NULL) != CAY_OK)
+        return;
+    info->disk_used = state.disk_used;
+    if (state.ttl_left_ms != UINT64_MAX) /* 0 would mean that it has none */
+        info->ttl_left_ms = state.ttl_left_ms ? state.ttl_left_ms : 1;
+}
+
+static void look(struct native *native, struct cay_sandbox_info *ret_info)
+{
+    const struct record *record = &native->record;
 
     memset(ret_info, 0, sizeof *ret_info);
     copy_facts(record, ret_info);
@@ -130,14 +160,21 @@ void inspect_record(const struct record *record, struct cay_sandbox_info *ret_in
         ret_info->state = CAY_STATE_STOPPED;
         return;
     }
-    groups_usage(&record->groups, &usage);
-    ret_info->state = usage.frozen ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
     ret_info->init_pid = record->init;
-    ret_info->memory_used = usage.memory;
-    ret_info->pids_used = usage.pids;
-    ret_info->cpu_us = usage.cpu_us;
+    measure(native, ret_info);
     say_namespaces(record, ret_info);
     say_limits(record, ret_info);
+}
+
+/* Another handle may have changed it, or ended it. */
+int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err)
+{
+    struct native *native = cookie;
+    int code = runtime_load(native->record.id, &native->record, err);
+
+    if (!code)
+        look(native, ret_info);
+    return code;
 }
 
 /* --- All of them --- */
@@ -151,12 +188,12 @@ struct listing {
 static void add_one(const char *id, void *cookie)
 {
     struct listing *listing = cookie;
-    struct record record;
+    struct native native = {.pidfd = -1, .leash = -1, .socket = -1, .memory_events = -1};
 
     /* One that ends meanwhile is none; one that has ended by itself waits for
      * cay_sandbox_collect(). */
-    if (listing->failed || runtime_load(id, &record, NULL) != CAY_OK ||
-        (!runtime_is_alive(&record) && record.storage != CAY_STORAGE_DISK))
+    if (listing->failed || runtime_load(id, &native.record, NULL) != CAY_OK ||
+        (!runtime_is_alive(&native.record) && native.record.storage != CAY_STORAGE_DISK))
         return;
     if (listing->count == listing->room) {
         size_t room = listing->room ? listing->room * 2 : 16;
@@ -169,7 +206,9 @@ static void add_one(const char *id, void *cookie)
         listing->infos = more;
         listing->room = room;
     }
-    inspect_record(&record, &listing->infos[listing->count++]);
+    look(&native, &listing->infos[listing->count++]);
+    if (native.socket >= 0)
+        (void)close(native.socket);
 }
 
 static int by_age(const void *a, const void *b)

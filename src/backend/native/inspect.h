@@ -2,11 +2,10 @@
 #ifndef NATIVE_INSPECT_H
 #define NATIVE_INSPECT_H
 
-#include "backend/native/runtime.h"
+#include "backend/native/native.h"
 
-/* What is so now: the record, what the kernel says of its cgroups, and whether it lives.
- */
-void inspect_record(const struct record *record, struct cay_sandbox_info *ret_info);
+/* What is so now: the record, what the kernel and init say, and whether it lives. */
+int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err);
 
 /* Every sandbox of this user, oldest first. */
 int inspect_all(struct cay_sandbox_info **ret_infos, size_t *ret_count,

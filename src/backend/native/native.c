@@ -145,18 +145,6 @@ void native_remove(const struct record *record, int pidfd)
     runtime_release(record);
 }
 
-/* Another handle may have changed it, or ended it. */
-static int inspect(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err)
-{
-    struct native *native = cookie;
-    struct record now;
-
-    int code = runtime_load(native->record.id, &now, err);
-    if (!code)
-        inspect_record(&now, ret_info);
-    return code;
-}
-
 static int kill_it(void *cookie, struct cay_error *err)
 {
     const struct native *native = cookie;
@@ -192,7 +180,7 @@ const struct backend backend_native = {
     .free = native_free,
     .id = id_of,
     .layers = layers_of,
-    .inspect = inspect,
+    .inspect = inspect_one,
     .list = inspect_all,
     .exec = native_exec,
     .pause = native_pause,
