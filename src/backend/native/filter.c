@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Three parts: the architecture, rules on arguments, and a binary search among the
- * numbers.  libseccomp knows which number a name has on which architecture.  The program
- * is written here, because its own takes one comparison for each argument where a deny
- * list of values needs several, and is ten times as long: the kernel works on it for
- * every sandbox, and compiling it took longer than everything else. */
+/* The architecture, and then a binary search among the numbers, at whose leaves stand
+ * actions and rules on arguments.  libseccomp knows which number a name has on which
+ * architecture.  The program is written here, because its own takes one comparison for
+ * each argument where a deny list of values needs several, and is ten times as long: the
+ * kernel works on it for every sandbox, and compiling it took longer than everything
+ * else. */
 #include "backend/native/filter.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "backend/native/filter-calls.h"
+#include "backend/native/calls.h"
 #include "base/error.h"
 
 /* --- Rules on arguments --- */
@@ -55,17 +56,11 @@ static void refuse(struct program *program, int sys_errno)
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | (uint32_t)sys_errno);
 }
 
-/* The `len` instructions that follow are for this system call only. */
-static void if_call(struct program *program, long number, uint8_t len)
-{
-    load(program, offsetof(struct seccomp_data, nr));
-    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, len, (uint32_t)number);
-}
+/* Each of these refuses, or falls through to what follows it. */
 
-static void deny_values(struct program *program, long number, unsigned argument,
+static void deny_values(struct program *program, unsigned argument,
                         const uint32_t *values, uint8_t count, int sys_errno)
 {
-    if_call(program, number, (uint8_t)(count + 3));
     load(program, low_half(argument));
     for (uint8_t i = 0; i < count; i++)
         emit(program, BPF_JMP | BPF_JEQ | BPF_K, (uint8_t)(count - i), 0, values[i]);
@@ -73,10 +68,9 @@ static void deny_values(struct program *program, long number, unsigned argument,
     refuse(program, sys_errno);
 }
 
-static void allow_values(struct program *program, long number, unsigned argument,
+static void allow_values(struct program *program, unsigned argument,
                          const uint32_t *values, uint8_t count, int sys_errno)
 {
-    if_call(program, number, (uint8_t)(count + 4));
     load(program, low_half(argument) + sizeof(uint32_t));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(count + 1), 0);
     load(program, low_half(argument));
@@ -85,13 +79,11 @@ static void allow_values(struct program *program, long number, unsigned argument
     refuse(program, sys_errno);
 }
 
-static void deny_bits(struct program *program, long number, unsigned argument,
-                      uint32_t bits, int sys_errno)
+static void deny_bits(struct program *program, unsigned argument, uint32_t bits,
+                      int sys_errno)
 {
-    if_call(program, number, 4);
     load(program, low_half(argument));
-    emit(program, BPF_JMP | BPF_JSET | BPF_K, 1, 0, bits);
-    emit(program, BPF_JMP | BPF_JA, 0, 0, 1);
+    emit(program, BPF_JMP | BPF_JSET | BPF_K, 0, 1, bits);
     refuse(program, sys_errno);
 }
 
@@ -99,7 +91,6 @@ static void deny_bits(struct program *program, long number, unsigned argument,
  * is the one by which useradd and its kin know a kernel without audit. */
 static void deny_other_netlink(struct program *program)
 {
-    if_call(program, SYS_socket, 5);
     load(program, low_half(0));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 3, AF_NETLINK);
     load(program, low_half(2));
@@ -107,52 +98,102 @@ static void deny_other_netlink(struct program *program)
     refuse(program, EPROTONOSUPPORT);
 }
 
-/* IPv6 code has had more holes than programs without a network have use for it.  Without
- * namespaces a socket file of the host's, and what listens at it, could be reached. */
-static void add_socket_rules(struct program *program, enum filter_kind kind)
+static void check_socket(struct program *program, enum filter_kind kind)
 {
     static const uint32_t families[] = {AF_UNIX, AF_INET, AF_NETLINK, AF_INET6};
     static const uint8_t first[] = {0, 0, 0, 1}, count[] = {3, 4, 0, 3};
+    static const uint32_t protocols[] = {33 /* DCCP */, 132 /* SCTP */,
+                                         136 /* UDP-Lite */, 262 /* MPTCP */};
 
-    allow_values(program, SYS_socket, 0, families + first[kind], count[kind],
-                 EAFNOSUPPORT);
+    /* IPv6 code has had more holes than programs without a network have use for it.
+     * Without namespaces whatever listens at a socket file of the host's, or at an
+     * abstract one, could be reached. */
+    allow_values(program, 0, families + first[kind], count[kind], EAFNOSUPPORT);
     deny_other_netlink(program);
+    deny_values(program, 2, protocols, 4, EPROTONOSUPPORT);
+}
+
+static void check_pair(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t families[] = {AF_UNIX};
+
+    (void)kind;
+    allow_values(program, 0, families, 1, EAFNOSUPPORT);
+}
+
+static void check_ioctl(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t ioctls[] = {TIOCSTI, TIOCCONS, TIOCSETD,
+                                      0x541C /* TIOCLINUX */};
+
+    (void)kind;
+    deny_values(program, 1, ioctls, 4, EPERM);
+}
+
+static void check_fcntl(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t leases[] = {F_SETLEASE};
+
+    (void)kind;
+    deny_values(program, 1, leases, 1, EPERM);
+}
+
+static void check_personality(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t personalities[] = {0,       8,          0x20000,
+                                             0x20008, 0x00040000, 0xFFFFFFFF};
+
+    (void)kind;
+    allow_values(program, 0, personalities, 6, EPERM);
+}
+
+static void check_clone(struct program *program, enum filter_kind kind)
+{
+    /* Every CLONE_NEW...; the time namespace's bit is part of the exit signal here. */
+    (void)kind;
+    deny_bits(program, 0, 0x7E020000, EPERM);
+}
+
+static void check_unshare(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    deny_bits(program, 0, ~(uint32_t)(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM), EPERM);
 }
 
 /* Without namespaces the user's other programs can be named by their numbers. */
-static void add_own_process_rules(struct program *program)
+static void check_limits(struct program *program, enum filter_kind kind)
 {
     static const uint32_t self[] = {0};
 
-    allow_values(program, SYS_prlimit64, 0, self, 1, EPERM);
-    allow_values(program, SYS_setpriority, 1, self, 1, EPERM);
-}
-
-static void add_argument_rules(struct program *program, enum filter_kind kind)
-{
-    static const uint32_t pairs[] = {AF_UNIX};
-    static const uint32_t protocols[] = {33 /* DCCP */, 132 /* SCTP */,
-                                         136 /* UDP-Lite */, 262 /* MPTCP */};
-    static const uint32_t ioctls[] = {TIOCSTI, TIOCCONS, TIOCSETD,
-                                      0x541C /* TIOCLINUX */};
-    static const uint32_t leases[] = {F_SETLEASE};
-    static const uint32_t personalities[] = {0,       8,          0x20000,
-                                             0x20008, 0x00040000, 0xFFFFFFFF};
-    const uint32_t namespaces = 0x7E020080; /* every CLONE_NEW... */
-    const uint32_t unshareable = CLONE_FILES | CLONE_FS | CLONE_SYSVSEM;
-
-    add_socket_rules(program, kind);
     if (kind >= FILTER_ALONE)
-        add_own_process_rules(program);
-    deny_values(program, SYS_socket, 2, protocols, 4, EPROTONOSUPPORT);
-    allow_values(program, SYS_socketpair, 0, pairs, 1, EAFNOSUPPORT);
-    deny_values(program, SYS_ioctl, 1, ioctls, 4, EPERM);
-    deny_values(program, SYS_fcntl, 1, leases, 1, EPERM);
-    allow_values(program, SYS_personality, 0, personalities, 6, EPERM);
-    /* In clone(2) the time namespace's bit is part of the exit signal. */
-    deny_bits(program, SYS_clone, 0, namespaces & ~0x80u, EPERM);
-    deny_bits(program, SYS_unshare, 0, ~unshareable, EPERM);
+        allow_values(program, 0, self, 1, EPERM);
 }
+
+static void check_priority(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t self[] = {0};
+
+    if (kind >= FILTER_ALONE)
+        allow_values(program, 1, self, 1, EPERM);
+}
+
+/* Calls whose arguments are looked at. */
+static const struct {
+    long number;
+    void (*check)(struct program *program, enum filter_kind kind);
+} checks[] = {
+    {SYS_socket, check_socket},
+    {SYS_socketpair, check_pair},
+    {SYS_ioctl, check_ioctl},
+    {SYS_fcntl, check_fcntl},
+    {SYS_clone, check_clone},
+    {SYS_unshare, check_unshare},
+    {SYS_personality, check_personality},
+    {SYS_prlimit64, check_limits},
+    {SYS_setpriority, check_priority},
+};
+
+enum { CHECKS = sizeof checks / sizeof *checks };
 
 /* --- Names --- */
 
@@ -166,12 +207,12 @@ enum { HAS_X32 = 0 };
 static const uint32_t own_architecture = AUDIT_ARCH_AARCH64;
 #endif
 
-static int mark(const char *const *names, uint32_t action, uint32_t actions[NUMBERS],
-                const char **ret_name)
+static int mark(const char *const *names, size_t count, uint32_t action,
+                uint32_t actions[NUMBERS], const char **ret_name)
 {
-    for (; *names; names++) {
-        int number = seccomp_syscall_resolve_name(*names);
-        *ret_name = *names;
+    for (size_t i = 0; i < count; i++) {
+        int number = seccomp_syscall_resolve_name(names[i]);
+        *ret_name = names[i];
         if (number == __NR_SCMP_ERROR || number >= NUMBERS)
             return -ENOENT;
         if (number >= 0) /* else this architecture never had it */
@@ -179,6 +220,9 @@ static int mark(const char *const *names, uint32_t action, uint32_t actions[NUMB
     }
     return 0;
 }
+
+/* Not an action of the kernel's: see checks[] from here on. */
+enum { CHECKED = 0x00010000 };
 
 /* Neighbouring numbers with the same action. */
 struct run {
@@ -195,23 +239,32 @@ static size_t find_runs(const uint32_t actions[NUMBERS], struct run runs[RUNS_MA
     return count;
 }
 
-static uint32_t size_of(size_t runs)
+static void decide(struct program *program, const struct run *run, enum filter_kind kind)
 {
-    return (uint32_t)(2 * runs - 1);
+    bool checked = run->action >= CHECKED && run->action < CHECKED + CHECKS;
+
+    if (checked)
+        checks[run->action - CHECKED].check(program, kind);
+    emit(program, BPF_RET | BPF_K, 0, 0, checked ? SECCOMP_RET_ALLOW : run->action);
 }
 
-/* A binary search: the lower half follows its comparison, the upper half comes after. */
-static void search_runs(struct program *program, const struct run *runs, size_t count)
+/* A binary search: the lower half follows its comparison, the upper half comes after.
+ * False if that is further away than a jump can go. */
+static bool search_runs(struct program *program, const struct run *runs, size_t count,
+                        enum filter_kind kind)
 {
     if (count == 1) {
-        emit(program, BPF_RET | BPF_K, 0, 0, runs->action);
-        return;
+        decide(program, runs, kind);
+        return true;
     }
     size_t lower = count / 2;
-    emit(program, BPF_JMP | BPF_JGE | BPF_K, (uint8_t)size_of(lower), 0,
-         runs[lower].first);
-    search_runs(program, runs, lower);
-    search_runs(program, runs + lower, count - lower);
+    uint32_t at = program->len;
+    emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 0, runs[lower].first);
+    bool fits = search_runs(program, runs, lower, kind);
+    uint32_t distance = program->len - at - 1;
+    program->code[at].jt = (uint8_t)distance;
+    return fits && distance <= UINT8_MAX &&
+           search_runs(program, runs + lower, count - lower, kind);
 }
 
 static void check_architecture(struct program *program)
@@ -219,66 +272,78 @@ static void check_architecture(struct program *program)
     load(program, offsetof(struct seccomp_data, arch));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, own_architecture);
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
+    load(program, offsetof(struct seccomp_data, nr));
     if (!HAS_X32)
         return;
-    load(program, offsetof(struct seccomp_data, nr));
     /* All ones is a call that a tracer has taken back: no such call. */
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, UINT32_MAX);
     emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
 }
 
+static int find_actions(enum filter_kind kind, uint32_t actions[NUMBERS],
+                        const char **ret_name)
+{
+    for (size_t i = 0; i < NUMBERS; i++)
+        actions[i] = SECCOMP_RET_ERRNO | ENOSYS;
+    int error =
+        mark(calls_allowed, calls_allowed_count, SECCOMP_RET_ALLOW, actions, ret_name);
+    if (!error)
+        error = mark(calls_refused, calls_refused_count, SECCOMP_RET_ERRNO | EPERM,
+                     actions, ret_name);
+    if (!error && kind >= FILTER_ALONE)
+        error = mark(calls_refused_alone, calls_refused_alone_count,
+                     SECCOMP_RET_ERRNO | EPERM, actions, ret_name);
+    for (uint32_t i = 0; i < CHECKS; i++)
+        actions[checks[i].number] = CHECKED + i;
+    return error;
+}
+
 static int compile(enum filter_kind kind, struct program *program, uint32_t *ret_calls,
                    struct cay_error *err)
 {
-    const uint32_t refusal = SECCOMP_RET_ERRNO | EPERM;
     uint32_t actions[NUMBERS];
     struct run runs[RUNS_MAX];
     const char *name = "seccomp";
 
-    for (size_t i = 0; i < NUMBERS; i++)
-        actions[i] = SECCOMP_RET_ERRNO | ENOSYS;
-    int error = mark(filter_allowed, SECCOMP_RET_ALLOW, actions, &name);
-    if (!error)
-        error = mark(filter_refused, refusal, actions, &name);
-    if (!error && kind >= FILTER_ALONE)
-        error = mark(filter_refused_alone, refusal, actions, &name);
+    int error = find_actions(kind, actions, &name);
     size_t count = find_runs(actions, runs);
-    if (!error && count == RUNS_MAX)
+    check_architecture(program);
+    if (!error && (count == RUNS_MAX || !search_runs(program, runs, count, kind) ||
+                   program->len == PLAN_FILTER_MAX))
         error = -E2BIG;
     if (error)
         return cay_fail(err, CAY_E_INTERNAL, -error, "sandbox.filter", name,
                         "the list of system calls cannot be made into a filter",
                         "report this with the version of libseccomp");
-    check_architecture(program);
-    add_argument_rules(program, kind);
-    load(program, offsetof(struct seccomp_data, nr));
-    search_runs(program, runs, count);
+    *ret_calls = 0;
     for (size_t i = 0; i < NUMBERS; i++)
-        *ret_calls += actions[i] == SECCOMP_RET_ALLOW;
+        *ret_calls += actions[i] == SECCOMP_RET_ALLOW ||
+                      (actions[i] >= CHECKED && actions[i] < CHECKED + CHECKS);
     return CAY_OK;
 }
 
 static struct {
     pthread_mutex_t mutex;
     struct plan_filter code[FILTER_KINDS][PLAN_FILTER_MAX];
-    uint32_t len[FILTER_KINDS]; /* 0 until it is compiled */
-    uint32_t calls[FILTER_KINDS];
+    struct filter filters[FILTER_KINDS]; /* of length 0 until it is compiled */
 } compiled = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 int filter_build(enum filter_kind kind, struct filter *ret_filter, struct cay_error *err)
 {
     struct program program = {.code = compiled.code[kind]};
+    struct filter *filter = &compiled.filters[kind];
     int code = CAY_OK;
 
     pthread_mutex_lock(&compiled.mutex);
-    if (!compiled.len[kind]) {
-        compiled.calls[kind] = 0;
-        code = compile(kind, &program, &compiled.calls[kind], err);
-        if (!code)
-            compiled.len[kind] = program.len;
+    if (!filter->len) {
+        code = compile(kind, &program, &filter->calls, err);
+        if (!code) {
+            filter->code = program.code;
+            filter->len = program.len;
+        }
     }
-    *ret_filter = (struct filter){program.code, compiled.len[kind], compiled.calls[kind]};
+    *ret_filter = *filter;
     pthread_mutex_unlock(&compiled.mutex);
     return code;
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/native/filter-calls.h"
+#include "backend/native/calls.h"
 
-#include <stddef.h>
-
-const char *const filter_allowed[] = {
+const char *const calls_allowed[] = {
     /* files */
     "access",
     "chdir",
@@ -308,11 +306,9 @@ const char *const filter_allowed[] = {
     "io_pgetevents",
     "io_cancel",
     "io_destroy",
-    NULL,
 };
 
-/* Known, and refused: EPERM, since a fall-back would not help. */
-const char *const filter_refused[] = {
+const char *const calls_refused[] = {
     "acct",
     "bpf",
     "chroot",
@@ -358,10 +354,9 @@ const char *const filter_refused[] = {
     "vhangup",
     "modify_ldt",
     "memfd_secret",
-    NULL,
 };
 
-const char *const filter_refused_alone[] = {
+const char *const calls_refused_alone[] = {
     /* the memory of others */
     "kcmp",
     "process_madvise",
@@ -388,5 +383,9 @@ const char *const filter_refused_alone[] = {
     "shmctl",
     "shmdt",
     "shmget",
-    NULL,
 };
+
+const size_t calls_allowed_count = sizeof calls_allowed / sizeof *calls_allowed;
+const size_t calls_refused_count = sizeof calls_refused / sizeof *calls_refused;
+const size_t calls_refused_alone_count =
+    sizeof calls_refused_alone / sizeof *calls_refused_alone;
