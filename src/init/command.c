@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,6 +30,12 @@
 enum { WAIT_MS = 50, KERNEL_SIGNALS = 8 /* bytes of its sigset_t */ };
 
 static struct birth *spare;
+static rlim_t limit_on_processes; /* 0: none but the cgroup's */
+
+void birth_prepare(const struct plan *plan)
+{
+    limit_on_processes = plan->max_processes;
+}
 
 /* --- The child --- */
 
@@ -62,6 +69,17 @@ static int become(const struct user *user)
         error = raw_call(SYS_setresgid, user->gid, user->gid, user->gid, 0, 0);
     if (error >= 0)
         error = raw_call(SYS_setresuid, user->uid, user->uid, user->uid, 0, 0);
+    return error < 0 ? (int)-error : 0;
+}
+
+/* Here and not for us, who must be able to start one when there are as many as may be. */
+static int limit_processes(void)
+{
+    const struct rlimit most = {limit_on_processes, limit_on_processes};
+    long error = 0;
+
+    if (limit_on_processes)
+        error = raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, address(&most), 0, 0);
     return error < 0 ? (int)-error : 0;
 }
 
@@ -139,6 +157,8 @@ static void run_child(void *cookie)
     if (!birth->error)
         birth->error = (int)-raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
                                       KERNEL_SIGNALS, 0);
+    if (!birth->error)
+        birth->error = limit_processes();
     if (!birth->error) {
         birth->step = "exec.user";
         birth->error = become(&birth->request.user);

@@ -22,6 +22,9 @@ struct birth {
     char stack[BIRTH_STACK] __attribute__((aligned(16)));
 };
 
+/* Before the first. */
+void birth_prepare(const struct plan *plan);
+
 struct birth *birth_new(void); /* NULL if memory is exhausted */
 void birth_free(struct birth *birth);
 

@@ -342,6 +342,8 @@ void hold_reaped(pid_t pid)
                 continue;
             hold->pid = 0;
             is_dirty = true;
+            if (hold->command)
+                process_lost(hold->command);
             return;
         }
         if (hold->command == pid) /* its holder died first, and it came to us */

@@ -222,8 +222,6 @@ void lock_the_door(const struct plan *plan)
         drop_capabilities();
     limit(RLIMIT_CORE, "core", 0);
     limit(RLIMIT_NOFILE, "nofile", plan->max_files);
-    if (plan->max_processes)
-        limit(RLIMIT_NPROC, "nproc", plan->max_processes);
     if (plan->max_data)
         limit(RLIMIT_DATA, "data", plan->max_data);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)

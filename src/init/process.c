@@ -49,6 +49,7 @@ void process_prepare(const struct plan *plan)
         report_failure(errno, "init.serve", "/dev/null");
     pty_prepare();
     leaf_prepare(plan->has_cgroup);
+    birth_prepare(plan);
     user_prepare(plan);
     if (plan->kept_bytes)
         ring_set_budget(plan->kept_bytes);
@@ -420,12 +421,27 @@ static uint64_t microseconds(struct timeval time)
     return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec;
 }
 
-void process_reaped(pid_t pid, int status, const struct rusage *used)
+static struct process *find_running(pid_t pid)
 {
     struct process *process = processes;
 
     while (process && (process->pid != pid || process->ended))
         process = process->next;
+    return process;
+}
+
+void process_lost(pid_t pid)
+{
+    struct process *process = find_running(pid);
+
+    if (process)
+        process->killed = true;
+}
+
+void process_reaped(pid_t pid, int status, const struct rusage *used)
+{
+    struct process *process = find_running(pid);
+
     if (!process)
         return;
     process->ended = true;

@@ -150,6 +150,17 @@ static inline const struct ordinary *ordinary_user(bool with_range)
     return user;
 }
 
+/* For good; as in a program that this user has started. */
+static inline void become_ordinary(const struct ordinary *user)
+{
+    if (setgroups(0, NULL) != 0 || setresgid(user->gid, user->gid, user->gid) != 0 ||
+        setresuid(user->uid, user->uid, user->uid) != 0 || chdir("/") != 0)
+        _exit(2);
+    (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+    setenv("XDG_RUNTIME_DIR", user->runtime, 1);
+    setenv("CAY_TEST_RUNG", "any", 0);
+}
+
 /* Calls `act` in a process that is the user's; a failed assertion there is one here. */
 static inline void as_ordinary(const struct ordinary *user, void (*act)(void))
 {
@@ -159,12 +170,7 @@ static inline void as_ordinary(const struct ordinary *user, void (*act)(void))
     pid_t pid = fork();
     ASSERT(pid >= 0);
     if (pid == 0) {
-        if (setgroups(0, NULL) != 0 || setresgid(user->gid, user->gid, user->gid) != 0 ||
-            setresuid(user->uid, user->uid, user->uid) != 0 || chdir("/") != 0)
-            _exit(2);
-        /* As in a program that was started by this user. */
-        (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-        setenv("XDG_RUNTIME_DIR", user->runtime, 1);
+        become_ordinary(user);
         act();
         fflush(stdout);
         _exit(0);

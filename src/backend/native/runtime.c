@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/native/idmap.h"
 #include "backend/native/subids.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -34,7 +35,8 @@ static bool is_own(const char *path, mode_t forbidden)
            !(st.st_mode & forbidden);
 }
 
-/* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so. */
+/* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so.  Root of a user
+ * namespace is an ordinary user to the host's /run. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
 {
     const char *given = getenv("XDG_RUNTIME_DIR");
@@ -43,7 +45,7 @@ int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
 
     (void)err;
     snprintf(usual, sizeof usual, "/run/user/%u", uid);
-    if (uid == 0)
+    if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0))
         snprintf(ret_path, PATH_MAX, "/run/cay");
     else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 &&
              is_own(given, 0022))
