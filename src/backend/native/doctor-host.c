@@ -72,7 +72,6 @@ static void check_seccomp(struct doctor *doctor)
                     ? errno
                     : 0;
 
-    doctor->has_seccomp = !error;
     doctor_tell(doctor, "seccomp", error, CAY_FINDING_MISSING,
                 "use a kernel with CONFIG_SECCOMP_FILTER",
                 "system calls are filtered by an allow-list", "filters cannot be used");
@@ -82,7 +81,6 @@ static void check_landlock(struct doctor *doctor)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1u /* the version */);
 
-    doctor->has_landlock = abi > 0;
     if (abi <= 0)
         doctor_say(doctor, CAY_FINDING_WEAKER, "landlock",
                    "add \"landlock\" to the kernel's parameter lsm=", "not to be had: %s",

@@ -141,10 +141,6 @@ static void explain_namespaces(struct doctor *doctor, struct trial_outcome outco
                    "sysctl -w user.max_user_namespaces=15000",
                    "there are as many as user.max_user_namespaces allows, or they are "
                    "nested too deeply");
-    else if (outcome.step == TRIAL_MAP && prctl(PR_GET_DUMPABLE) != 1)
-        doctor_say(doctor, CAY_FINDING_MISSING, facility,
-                   "start the program as this user, rather than change the user in it",
-                   "this process is not dumpable, so it may not map ids");
     else
         doctor_say(doctor, CAY_FINDING_MISSING, facility,
                    "in a container allow clone3, unshare, mount and pivot_root: for "
@@ -195,8 +191,7 @@ static void check_helpers(struct doctor *doctor, const struct subids *users,
         }
     }
     idmap_for_range(&map, users->first, groups->first);
-    doctor->has_range = trial_run(&trial).step == TRIAL_FINE;
-    if (doctor->has_range)
+    if (trial_run(&trial).step == TRIAL_FINE)
         doctor_say(doctor, CAY_FINDING_OK, facility, "",
                    "%u+%u for users, %u+%u for groups, by newuidmap and newgidmap",
                    users->first, users->count, groups->first, groups->count);
@@ -213,7 +208,6 @@ static void check_range(struct doctor *doctor)
     char fix[256], name[64];
 
     if (doctor->is_root) {
-        doctor->has_range = true;
         doctor_say(doctor, CAY_FINDING_OK, facility, "",
                    "root takes one of 65536 ids for each sandbox, from 0x70000000 on");
         return;
@@ -241,7 +235,6 @@ static void check_mounts(struct doctor *doctor)
     const char *see = "allow user namespaces first";
     int error = outcome_of(MOUNTS | CLONE_NEWPID, try_proc, NULL);
 
-    doctor->has_proc = !error;
     doctor_tell(doctor, "/proc", error, CAY_FINDING_MISSING,
                 !doctor->has_namespaces ? see
                                         : "in a container, start it with --security-opt "
@@ -281,8 +274,21 @@ static void check_shifted_mounts(struct doctor *doctor)
                 "cannot be made on " PLACE);
 }
 
+/* What a trial needs of the process it is tried in, sandboxes do not: they execute. */
+static bool can_try(struct doctor *doctor)
+{
+    if (prctl(PR_GET_DUMPABLE) == 1)
+        return true;
+    doctor_say(doctor, CAY_FINDING_WEAKER, "user namespaces",
+               "start a program as this user, rather than change the user in it",
+               "not tried, with all that depends on them: this process is not dumpable");
+    return false;
+}
+
 void doctor_namespaces(struct doctor *doctor)
 {
+    if (!can_try(doctor))
+        return;
     check_namespaces(doctor);
     check_range(doctor);
     check_mounts(doctor);

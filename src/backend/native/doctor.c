@@ -56,31 +56,48 @@ long doctor_number(const char *path)
     return strtol(text, NULL, 10);
 }
 
-/* The sum of it all: where on the ladder this user's sandboxes will stand. */
+/* The sum of it all: one is made, looked at, and killed. */
 static void say_rung(struct doctor *doctor)
 {
     static const char facility[] = "sandboxes";
+    static const struct {
+        enum cay_finding finding;
+        const char *detail, *fix;
+    } rungs[] = {
+        [CAY_RUNG_ROOT] = {CAY_FINDING_OK,
+                           "rung \"root\": each gets a range of user ids of its own", ""},
+        [CAY_RUNG_RANGE] = {CAY_FINDING_OK,
+                            "rung \"range\": user ids from /etc/subuid; \"user\" inside "
+                            "is you",
+                            ""},
+        [CAY_RUNG_SINGLE] = {CAY_FINDING_WEAKER,
+                             "rung \"single\": one user id inside, so nobody but "
+                             "\"user\" can run commands there",
+                             "give this user a range of ids: see \"range of user ids\""},
+        [CAY_RUNG_LANDLOCK] = {CAY_FINDING_WEAKER,
+                               "rung \"landlock\": no namespaces; the host's programs "
+                               "can be seen, and some of its files' names and modes",
+                               "allow user namespaces: see \"user namespaces\" and "
+                               "\"/proc\""},
+    };
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .ephemeral = true};
+    struct cay_sandbox_info info = {.rung = CAY_RUNG_BEST};
+    struct cay_error error = {0};
+    cay_sandbox *sandbox = NULL;
 
-    if (doctor->has_namespaces && doctor->has_proc && doctor->is_root)
-        doctor_say(doctor, CAY_FINDING_OK, facility, "",
-                   "rung \"root\": each gets a range of user ids of its own");
-    else if (doctor->has_namespaces && doctor->has_proc && doctor->has_range)
-        doctor_say(doctor, CAY_FINDING_OK, facility, "",
-                   "rung \"range\": user ids from /etc/subuid; \"user\" inside is you");
-    else if (doctor->has_namespaces && doctor->has_proc)
-        doctor_say(doctor, CAY_FINDING_WEAKER, facility,
-                   "give this user a range of ids: see \"range of user ids\"",
-                   "rung \"single\": one user id inside, so nobody but \"user\" can run "
-                   "commands there");
-    else if (doctor->has_landlock && doctor->has_seccomp)
-        doctor_say(doctor, CAY_FINDING_WEAKER, facility,
-                   "allow user namespaces: see \"user namespaces\" and \"/proc\"",
-                   "rung \"landlock\": no namespaces; the host's programs and processes "
-                   "can be seen, though not touched");
+    int code = cay_sandbox_create(&options, &sandbox, &error);
+    if (!code)
+        code = cay_sandbox_inspect(sandbox, &info, &error);
+    if (code)
+        doctor_say(doctor, CAY_FINDING_MISSING, facility, error.hint,
+                   "none can be made: %.80s, %.150s", error.subject, error.message);
     else
-        doctor_say(doctor, CAY_FINDING_MISSING, facility,
-                   "allow user namespaces, or use a kernel with landlock and seccomp",
-                   "none can be made by this user");
+        doctor_say(doctor, rungs[info.rung].finding, facility, rungs[info.rung].fix, "%s",
+                   rungs[info.rung].detail);
+    if (sandbox)
+        (void)!cay_sandbox_kill(sandbox, NULL);
+    cay_sandbox_free(sandbox);
 }
 
 int cay_doctor(struct cay_check **ret_checks, size_t *ret_count, struct cay_error *err)

@@ -14,9 +14,6 @@ struct doctor {
     size_t count;
     bool is_root;        /* may map any ids */
     bool has_namespaces; /* user namespaces, with mounts in them */
-    bool has_range;      /* a whole range of user ids */
-    bool has_proc;
-    bool has_landlock, has_seccomp;
 };
 
 /* One line.  The detail is a format. */
