@@ -352,6 +352,7 @@ TEST(a_user_sees_its_own_sandboxes_only)
 {
     AUTO(cay_sandbox) roots = make_sandbox(NULL);
 
+    look(roots);
     as_ordinary(ordinary_user(false), list_nobody_elses);
 }
 

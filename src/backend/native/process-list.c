@@ -349,7 +349,7 @@ static void keep_own(struct listing *listing, const struct record *record)
     int init = alone ? record->init : 1;
     size_t kept = 0;
 
-    if (!alone && !held)
+    if ((!alone && !held) || listing->count == 0)
         return;
     qsort(listing->infos, listing->count, sizeof *listing->infos, by_pid);
     AUTO_FREE bool *is_kept = calloc(listing->count + 1, sizeof *is_kept);
