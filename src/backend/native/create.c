@@ -269,14 +269,18 @@ static int furnish(const struct making *making, struct launch *launch,
     size_t count = 0;
 
     blueprint_init(&blueprint);
-    int code = set_limits(making, err);
+    int code = making->map.by_helper ? launch_meet(launch, err) : CAY_OK;
+    if (!code)
+        launch_map_early(launch, &making->map);
+    if (!code)
+        code = set_limits(making, err);
     if (!code)
         code = open_groups(making, &gifts, err);
     if (!code)
         code = open_plan(making, &blueprint, &gifts, err);
     if (!code && blueprint.head.prepared)
         code = prepare_mounts(&blueprint, making->record->id_base, mounts, &count, err);
-    if (!code)
+    if (!code && !launch->met)
         code = launch_meet(launch, err);
     if (!code && making->map.count)
         code = launch_map(launch, &making->map, err);

@@ -143,6 +143,8 @@ static int start_program(const char *name, pid_t pid, const struct idmap_line *l
     posix_spawn_file_actions_adddup2(&actions, 0, 2);
     posix_spawn_file_actions_addclosefrom_np(&actions, 3);
     int error = posix_spawn(ret_child, program, &actions, NULL, argv, env);
+    if (error)
+        *ret_child = 0;
     posix_spawn_file_actions_destroy(&actions);
     return -error;
 }
@@ -157,24 +159,38 @@ static int await(pid_t child)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
 }
 
-/* The two run side by side: each is a setuid exec, which takes longer than its work. */
-static int write_by_helper(const struct idmap *map, pid_t pid)
+void idmap_begin(const struct idmap *map, pid_t pid, struct idmap_helpers *ret_helpers)
 {
-    pid_t users = -1, groups = -1;
-    int error = start_program("newuidmap", pid, map->users, map->count, &users);
-    int other = start_program("newgidmap", pid, map->groups, map->count, &groups);
+    *ret_helpers = (struct idmap_helpers){0};
+    ret_helpers->error =
+        start_program("newuidmap", pid, map->users, map->count, &ret_helpers->users);
+    if (!ret_helpers->error)
+        ret_helpers->error = start_program("newgidmap", pid, map->groups, map->count,
+                                           &ret_helpers->groups);
+}
 
-    if (!error)
-        error = await(users);
-    if (!other)
-        other = await(groups);
-    return error ? error : other;
+int idmap_finish(struct idmap_helpers *helpers)
+{
+    const pid_t children[] = {helpers->users, helpers->groups};
+    int error = helpers->error;
+
+    for (size_t i = 0; i < 2; i++) {
+        int one = children[i] > 0 ? await(children[i]) : 0;
+        if (!error)
+            error = one;
+    }
+    *helpers = (struct idmap_helpers){0};
+    return error;
 }
 
 int idmap_write(const struct idmap *map, pid_t pid)
 {
-    if (map->by_helper)
-        return write_by_helper(map, pid);
+    struct idmap_helpers helpers;
+
+    if (map->by_helper) {
+        idmap_begin(map, pid, &helpers);
+        return idmap_finish(&helpers);
+    }
     int error = map->no_groups ? put(pid, "setgroups", "deny") : 0;
     if (!error)
         error = put_lines(pid, "uid_map", map->users, map->count);

@@ -51,4 +51,15 @@ void idmap_for_trial(struct idmap *ret_map);
 /* Writes it for the user namespace of `pid`, once; 0 or a negative errno. */
 int idmap_write(const struct idmap *map, pid_t pid);
 
+/* The same in two halves, for one that helpers write: they take longer than all the rest
+ * of making a sandbox, and need not be waited for meanwhile.  What was begun must be
+ * finished. */
+struct idmap_helpers {
+    pid_t users, groups; /* 0: not started */
+    int error;
+};
+
+void idmap_begin(const struct idmap *map, pid_t pid, struct idmap_helpers *ret_helpers);
+int idmap_finish(struct idmap_helpers *helpers);
+
 #endif

@@ -277,15 +277,31 @@ int launch_meet(struct launch *launch, struct cay_error *err)
     return CAY_OK;
 }
 
-/* Until it has executed its files in /proc are those of our memory, which a program that
+/* Until it has executed, its files in /proc are those of our memory, which a program that
  * changed its user keeps to itself. */
-int launch_map(const struct launch *launch, const struct idmap *map,
-               struct cay_error *err)
+static bool may_be_hidden(void)
+{
+    return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1;
+}
+
+void launch_map_early(struct launch *launch, const struct idmap *map)
+{
+    if (!map->by_helper || may_be_hidden())
+        return;
+    idmap_begin(map, launch->pid, &launch->helpers);
+    launch->mapping = true;
+}
+
+int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
-    int error = idmap_write(map, launch->pid);
+    int error =
+        launch->mapping ? idmap_finish(&launch->helpers) : idmap_write(map, launch->pid);
 
-    for (int tries = 0; error == -EACCES && tries < 100; tries++) {
+    launch->mapping = false;
+    for (int tries = 0; (error == -EACCES || error == -EPERM) && may_be_hidden() &&
+                        tries < (map->by_helper ? 10 : 100);
+         tries++) {
         nanosleep(&moment, NULL);
         error = idmap_write(map, launch->pid);
     }
@@ -368,6 +384,8 @@ void launch_done(struct launch *launch, bool ready)
 
     if (!launch->met)
         (void)!launch_meet(launch, NULL);
+    if (launch->mapping)
+        (void)idmap_finish(&launch->helpers);
     /* Its memory is ours until it has executed, or is dead. */
     if (!ready && launch->pidfd >= 0) {
         struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};

@@ -17,6 +17,8 @@ struct launch {
     int pidfd;  /* the caller's too; -1 until launch_meet() */
     pid_t pid;
     bool met;
+    bool mapping; /* helpers are at work */
+    struct idmap_helpers helpers;
 };
 
 /* Starts cay-init in the cgroup `leaf` (-1: ours), as PID 1 of a new user and PID
@@ -28,8 +30,10 @@ int launch_begin(int leaf, enum inside_kind kind, struct launch *ret_launch,
 /* Learns which process it is. */
 int launch_meet(struct launch *launch, struct cay_error *err);
 
-int launch_map(const struct launch *launch, const struct idmap *map,
-               struct cay_error *err);
+/* Writes the map.  Where helpers do it, launch_map_early() may start them as soon as it
+ * was met; launch_map() then waits for them. */
+void launch_map_early(struct launch *launch, const struct idmap *map);
+int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err);
 
 /* Gives the order; the descriptors are those plan.h lists. */
 int launch_go(const struct launch *launch, const struct plan_go *go, const int *fds,
