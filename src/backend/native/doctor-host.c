@@ -133,17 +133,17 @@ static void check_runtime(struct doctor *doctor)
 static void check_capabilities(struct doctor *doctor)
 {
     static const struct {
-        int number;
         const char *name;
+        int number;
         bool needed;
     } wanted[] = {
-        {CAP_SYS_ADMIN, "CAP_SYS_ADMIN", true},
-        {CAP_SETUID, "CAP_SETUID", true},
-        {CAP_SETGID, "CAP_SETGID", true},
-        {CAP_CHOWN, "CAP_CHOWN", true},
-        {CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE", true},
-        {CAP_KILL, "CAP_KILL", true},
-        {CAP_SYS_RESOURCE, "CAP_SYS_RESOURCE", false},
+        {"CAP_SYS_ADMIN", CAP_SYS_ADMIN, true},
+        {"CAP_SETUID", CAP_SETUID, true},
+        {"CAP_SETGID", CAP_SETGID, true},
+        {"CAP_CHOWN", CAP_CHOWN, true},
+        {"CAP_DAC_OVERRIDE", CAP_DAC_OVERRIDE, true},
+        {"CAP_KILL", CAP_KILL, true},
+        {"CAP_SYS_RESOURCE", CAP_SYS_RESOURCE, false},
     };
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0}};
