@@ -275,8 +275,8 @@ void hold_close(struct leaf *leaf)
         }
     if (leaf->events >= 0)
         (void)close(leaf->events);
-    if (leaf->fd >= 0)
-        (void)close(leaf->fd);
+    if (leaf->fd >= 0) /* a command on its way may still have a copy */
+        serve_close(leaf->fd);
     leaf->fd = leaf->events = -1;
 }
 

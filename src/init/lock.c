@@ -216,10 +216,11 @@ void lock_the_door(const struct plan *plan)
 {
     if (prctl(PR_SET_DUMPABLE, 0) != 0)
         report_failure(errno, "init.lock", "dumpable");
-    if (plan->no_namespaces)
-        drop_all_capabilities();
-    else
+    if (!plan->no_namespaces)
         drop_capabilities();
+    /* Where there is one user it is us, and is to have no more rights through us. */
+    if (plan->one_user)
+        drop_all_capabilities();
     limit(RLIMIT_CORE, "core", 0);
     limit(RLIMIT_NOFILE, "nofile", plan->max_files);
     if (plan->max_data)

@@ -47,10 +47,10 @@ static ssize_t fill(struct output *output)
     return len;
 }
 
-static void end(struct output *output)
+void output_close(struct output *output)
 {
     if (output->fd >= 0)
-        (void)close(output->fd);
+        serve_close(output->fd);
     output->fd = -1;
 }
 
@@ -60,7 +60,7 @@ static void ready(struct source *source)
     ssize_t len = fill(output);
 
     if (len < 0)
-        end(output);
+        output_close(output);
     else if (len > 0)
         output_tell(output->process);
 }
@@ -87,7 +87,7 @@ void output_finish(struct output *output)
             break;
         taken += (size_t)len;
     }
-    end(output);
+    output_close(output);
 }
 
 /* True if there was something to tell. */

@@ -49,8 +49,8 @@ static size_t take_fds(struct msghdr *message, int fds[MESSAGE_FDS_MAX])
     return count;
 }
 
-int packet_receive_small(int socket, struct message *head, int fds[MESSAGE_FDS_MAX],
-                         void *payload, size_t room)
+static int receive(int socket, struct message *head, int fds[MESSAGE_FDS_MAX],
+                   void *payload, size_t room, int flags)
 {
     union control control;
     struct iovec parts[2] = {{head, sizeof *head}, {payload, room}};
@@ -62,9 +62,11 @@ int packet_receive_small(int socket, struct message *head, int fds[MESSAGE_FDS_M
 
     for (size_t i = 0; i < MESSAGE_FDS_MAX; i++)
         fds[i] = -1;
+    /* A peer that went away without reading everything may have said something before. */
+    int resets = 0;
     do
-        len = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    while (len < 0 && errno == EINTR);
+        len = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
+    while (len < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
     if (len < 0)
         return errno == EAGAIN ? -EAGAIN : errno == ECONNRESET ? 0 : -errno;
     if (len == 0)
@@ -81,8 +83,20 @@ int packet_receive_small(int socket, struct message *head, int fds[MESSAGE_FDS_M
 
 int packet_receive(int socket, struct packet *ret_packet)
 {
-    return packet_receive_small(socket, &ret_packet->head, ret_packet->fds,
-                                ret_packet->payload, sizeof ret_packet->payload);
+    return receive(socket, &ret_packet->head, ret_packet->fds, ret_packet->payload,
+                   sizeof ret_packet->payload, 0);
+}
+
+int packet_poll(int socket, struct packet *ret_packet)
+{
+    return receive(socket, &ret_packet->head, ret_packet->fds, ret_packet->payload,
+                   sizeof ret_packet->payload, MSG_DONTWAIT);
+}
+
+int packet_poll_small(int socket, struct message *head, int fds[MESSAGE_FDS_MAX],
+                      void *payload, size_t room)
+{
+    return receive(socket, head, fds, payload, room, MSG_DONTWAIT);
 }
 
 int packet_send(int socket, unsigned kind, const void *payload, size_t len,

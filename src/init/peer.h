@@ -23,6 +23,7 @@ struct peer {
     struct peer *next;              /* of the same process */
     uint64_t at[2];                 /* where it reads each stream */
     unsigned turn;                  /* which stream it reads next */
+    struct file_user *file_user;    /* whose rights its file operations have */
 };
 
 void peer_tell(struct peer *peer, enum message_kind kind, const void *payload,

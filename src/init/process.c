@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -118,7 +119,7 @@ static void drop(struct process *process)
         link = &(*link)->next;
     *link = process->next;
     for (int i = 0; i < 2; i++) {
-        shut(&process->outputs[i].fd);
+        output_close(&process->outputs[i]);
         ring_empty(&process->outputs[i].ring);
     }
     shut(&process->input);
@@ -236,6 +237,7 @@ static int open_outputs(struct process *process, int stdio[3])
         if (pipe2(ends, O_CLOEXEC) != 0)
             return -errno;
         stdio[1 + i] = ends[1];
+        (void)fchmod(ends[0], 0666); /* for its user to open again, as /dev/stderr */
         int error = output_open(&process->outputs[i], process, ends[0]);
         if (error)
             return error;

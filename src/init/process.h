@@ -95,7 +95,9 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc);
 /* Starts to collect from `fd`, which it takes.  0 or a negative errno. */
 int output_open(struct output *output, struct process *process, int fd);
 
-/* Takes what is still there and ends. */
+void output_close(struct output *output);
+
+/* Takes what is still there and closes it. */
 void output_finish(struct output *output);
 
 /* READ: answers it now, or when there is something. */

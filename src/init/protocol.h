@@ -31,7 +31,11 @@
  *   STATUS                                   STATE    struct state
  *   TTL       uint64_t milliseconds          DONE
  *   PAUSE, RESUME                            DONE
- *   OPEN      open_request, path             OPENED   fds: the file
+ *   FILES     user                           FILES_READY  the directory to start from
+ *             (whose rights FILE has from
+ *             here on)
+ *   FILE      file_request, two strings;     FILE_DONE  file_answer, text; fds: the
+ *             fds: see enum file_op                     file, its directory
  *   PING                                     PONG
  *
  * Any of them but READ, FORGET and KILL without an answer may be answered by FAILED with
@@ -45,7 +49,9 @@
  * and is told what it lost.
  *
  * A pause has two halves: PAUSE makes init start nothing more, and the library then
- * freezes the cgroup of the commands; the other way round to go on. */
+ * freezes the cgroup of the commands; the other way round to go on.
+ *
+ * Strings end with NUL. */
 
 enum {
     PROTOCOL_VERSION = 2,
@@ -62,8 +68,9 @@ enum {
 enum message_kind {
     MESSAGE_EXEC = 1,
     MESSAGE_KILL = 2,
-    MESSAGE_OPEN = 3,
     MESSAGE_PING = 4,
+    MESSAGE_FILES = 5,
+    MESSAGE_FILE = 6,
     MESSAGE_ATTACH = 20,
     MESSAGE_READ = 21,
     MESSAGE_WRITE = 22,
@@ -79,8 +86,9 @@ enum message_kind {
     MESSAGE_STARTED = 101,
     MESSAGE_ENDED = 102,
     MESSAGE_FAILED = 103,
-    MESSAGE_OPENED = 104,
     MESSAGE_PONG = 105,
+    MESSAGE_FILES_READY = 106,
+    MESSAGE_FILE_DONE = 107,
     MESSAGE_OUTPUT = 120,
     MESSAGE_WRITTEN = 121,
     MESSAGE_DONE = 122,
@@ -178,9 +186,50 @@ struct state {
     uint64_t disk_used; /* bytes of its own root */
 };
 
-struct open_request {
-    uint32_t flags; /* O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_EXCL, O_APPEND */
-    uint32_t mode;
+/* The functions of struct fs (sys/fs.h), of the same names.  In brackets the descriptors
+ * that go with each; a directory may be left out for the root, as `at_root` tells. */
+enum file_op {
+    FILE_FIND = 1,           /* [dir] path */
+    FILE_OPEN = 2,           /* [dir] path */
+    FILE_REOPEN = 3,         /* [file] */
+    FILE_MAY_WRITE = 4,      /* [file] */
+    FILE_READ_LINK = 5,      /* [link] */
+    FILE_MAKE_DIRECTORY = 6, /* [dir] name */
+    FILE_MAKE_LINK = 7,      /* [dir] name, text */
+    FILE_LINK = 8,           /* [file, dir] name */
+    FILE_RENAME = 9,         /* [from, to] name, name */
+    FILE_REMOVE = 10,        /* [dir] name */
+    FILE_SET_TIMES = 11,     /* [file] name or "" */
+    FILE_SET_MODE = 12,      /* [file] */
+    FILE_DRAFT = 13,         /* [dir] */
+    FILE_DRAFT_LIKE = 14,    /* [dir, model] */
+    FILE_LIKE = 15,          /* [file, model] */
+    FILE_COMMIT = 16         /* [file, dir] name, temporary name or "" */
 };
+
+struct file_request {
+    uint32_t op;
+    uint32_t at_root;     /* bit i: the i-th descriptor is the root and was left out */
+    uint64_t flags, mode; /* of FILE_COMMIT: whether to replace */
+    uint64_t resolve;
+    int64_t times[4]; /* access and change: seconds, nanoseconds */
+};
+
+enum file_answer_flag {
+    FILE_HAS_FD = 1 << 0,
+    FILE_HAS_DIR = 1 << 1,
+    FILE_IS_OPEN = 1 << 2, /* FILE_FIND: what was found is open for reading... */
+    FILE_IS_COPY = 1 << 3, /* ...or a copy of it is, as of FILE_REOPEN */
+    FILE_HAS_TEXT = 1 << 4 /* the place, the link, the temporary name */
+};
+
+struct file_answer {
+    int32_t error; /* 0 or a negative errno */
+    uint32_t flags;
+    int32_t write_error; /* 1: not looked at */
+    uint32_t text_len;   /* without its NUL */
+};
+
+enum { FILE_COPY_MAX = 1 << 20 };
 
 #endif

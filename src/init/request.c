@@ -158,8 +158,10 @@ static bool take_fds(struct packet *packet, struct request *request, int *ret_me
         request->stdio[1] = fds[at++];
         request->stdio[2] = fds[at++];
     }
-    if (flags & EXEC_KEEP_INPUT && !tty)
-        request->keep_input = TAKE_FD(fds[at++]);
+    if (flags & EXEC_KEEP_INPUT && !tty) {
+        request->keep_input = TAKE_FD(fds[at]);
+        at++;
+    }
     if (flags & EXEC_IN_MEMFD)
         *ret_memfd = fds[at++];
     return at == packet->head.fd_count &&

@@ -21,6 +21,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/file.h"
 #include "init/hold.h"
 #include "init/process.h"
 #include "init/report.h"
@@ -56,6 +57,12 @@ void serve_forget(int fd)
     (void)epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
+void serve_close(int fd)
+{
+    serve_forget(fd);
+    (void)close(fd);
+}
+
 /* --- Peers --- */
 
 void peer_send(struct peer *peer, enum message_kind kind, const void *payload, size_t len,
@@ -84,7 +91,8 @@ static void sweep(void)
             continue;
         process_detach(peer);
         peers[i] = peers[--peer_count];
-        (void)close(peer->fd);
+        serve_close(peer->fd);
+        free(peer->file_user);
         free(peer);
     }
     some_are_gone = false;
@@ -145,6 +153,8 @@ static bool answer(struct peer *peer)
 {
     if (packet.head.kind == MESSAGE_EXEC)
         return process_execute(peer, &packet);
+    if (packet.head.kind == MESSAGE_FILES || packet.head.kind == MESSAGE_FILE)
+        return file_answer(peer->fd, &packet, &peer->file_user);
     if (packet.head.fd_count != 0)
         return false;
     switch (packet.head.kind) {
@@ -323,6 +333,7 @@ static void prepare(const struct plan *plan)
     proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     request_set_defaults(plan);
     process_prepare(plan);
+    file_prepare(plan);
     if (plan->ttl_ms && plan->ttl_ms < UINT64_MAX / 2000000)
         end_ns = serve_now_ns() + plan->ttl_ms * 1000000;
     report_ready();

@@ -86,7 +86,7 @@ static int pump(struct run *run, struct sink *sink)
             {.fd = run->streams[1], .events = POLLIN},
             {.fd = feeding ? run->input : -1, .events = POLLOUT},
         };
-        if (poll(fds, 4, -1) < 0 && errno != EINTR)
+        if (!run->ended && poll(fds, 4, -1) < 0 && errno != EINTR)
             return -errno;
         if (fds[3].revents)
             run_feed(run);
@@ -171,7 +171,7 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
         run_restore_sigpipe(&before);
     tail_done(&sink.tails[0]);
     tail_done(&sink.tails[1]);
-    if (run.gone || (code && !run.ended)) { /* its state is unknown: start afresh */
+    if (run.gone || code) { /* its state is unknown: start afresh */
         (void)close(native->socket);
         native->socket = -1;
     }

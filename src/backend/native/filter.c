@@ -133,10 +133,10 @@ static void check_ioctl(struct program *program, enum filter_kind kind)
 
 static void check_fcntl(struct program *program, enum filter_kind kind)
 {
-    static const uint32_t leases[] = {F_SETLEASE};
+    static const uint32_t leases[] = {F_SETLEASE, 1040 /* F_SETDELEG */};
 
     (void)kind;
-    deny_values(program, 1, leases, 1, EPERM);
+    deny_values(program, 1, leases, 2, EPERM);
 }
 
 static void check_personality(struct program *program, enum filter_kind kind)

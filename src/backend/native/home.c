@@ -12,6 +12,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
+#include "sys/fs.h"
 
 static const char op[] = "sandbox.home";
 
@@ -67,11 +68,11 @@ void home_remove(const struct record *record)
     home_path(record, path);
     const char *name = strrchr(path, '/') + 1;
     AUTO_FD parent = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (parent < 0 || tree_remove(op, parent, name, name, NULL) == CAY_OK)
+    if (parent < 0 || tree_remove(&fs_direct, op, parent, name, name, NULL) == CAY_OK)
         return;
     int home = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (home < 0)
         return;
     open_up(home, DEPTH_MAX);
-    (void)tree_remove(op, parent, name, name, NULL);
+    (void)tree_remove(&fs_direct, op, parent, name, name, NULL);
 }

@@ -82,15 +82,16 @@ static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
 
 int native_connect(struct native *native, struct cay_error *err)
 {
-    return native->socket >= 0 ? CAY_OK : native_dial(native, &native->socket, err);
+    return native->socket >= 0 ? CAY_OK
+                               : native_dial(&native->record, &native->socket, err);
 }
 
-int native_dial(const struct native *native, int *ret_fd, struct cay_error *err)
+int native_dial(const struct record *record, int *ret_socket, struct cay_error *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char path[PATH_MAX];
 
-    int code = runtime_socket(&native->record, path, err);
+    int code = runtime_socket(record, path, err);
     if (code)
         return code;
     if (strlen(path) >= sizeof address.sun_path)
@@ -98,9 +99,9 @@ int native_dial(const struct native *native, int *ret_fd, struct cay_error *err)
     memcpy(address.sun_path, path, strlen(path) + 1);
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, errno, "sandbox.connect", native->record.id,
+        return cay_fail(err, CAY_E_NOT_FOUND, errno, "sandbox.connect", record->id,
                         "the sandbox does not answer", "it has ended; make a new one");
-    *ret_fd = TAKE_FD(fd);
+    *ret_socket = TAKE_FD(fd);
     return CAY_OK;
 }
 
@@ -182,6 +183,7 @@ const struct backend backend_native = {
     .layers = layers_of,
     .inspect = inspect_one,
     .list = inspect_all,
+    .files = native_files,
     .exec = native_exec,
     .pause = native_pause,
     .resume = native_resume,

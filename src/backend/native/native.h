@@ -19,9 +19,9 @@ struct native {
 int native_create(const struct cay_sandbox_options *options, struct native *native,
                   struct cay_error *err);
 
-/* A connection to its init: one of the caller's own, or the handle's. */
-int native_dial(const struct native *native, int *ret_fd, struct cay_error *err);
+/* Connections to its init: the handle's own, and one more. */
 int native_connect(struct native *native, struct cay_error *err);
+int native_dial(const struct record *record, int *ret_socket, struct cay_error *err);
 
 /* Ends it and removes every trace. */
 void native_remove(const struct record *record, int pidfd);
@@ -30,6 +30,8 @@ void native_remove(const struct record *record, int pidfd);
  * left; the number of them. */
 int native_collect(size_t *ret_count, struct cay_error *err);
 
+int native_files(void *cookie, const char *user, cay_files **ret_files,
+                 struct cay_error *err);
 int native_exec(void *cookie, const struct cay_exec_options *options,
                 struct cay_exec_result *ret_result, struct cay_error *err);
 

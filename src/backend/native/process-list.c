@@ -61,7 +61,7 @@ static int receive_page(const struct native *native, struct packet *packet,
     do
         count = poll(&waiting, 1, ANSWER_MS);
     while (count < 0 && errno == EINTR);
-    int got = count > 0 ? packet_receive(native->socket, packet) : -ETIMEDOUT;
+    int got = count > 0 ? packet_poll(native->socket, packet) : -ETIMEDOUT;
     return got == 1 ? CAY_OK
                     : wire_fail_gone(op, native->record.id, got < 0 ? -got : 0, err);
 }
@@ -117,11 +117,13 @@ static int ask_init(struct native *native, struct listing *listing, struct cay_e
     while (!code && count > 0 && listing->command_count < PROCESSES_MAX) {
         int error =
             packet_send(native->socket, MESSAGE_LIST, &after, sizeof after, NULL, 0);
-        code = error ? wire_fail_gone(op, native->record.id, -error, err)
+        code = error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
                      : receive_page(native, packet, err);
         if (code)
             break;
-        if (!take_page(listing, packet, &after, &count))
+        if (packet->head.kind == MESSAGE_FAILED)
+            code = wire_error(&packet->head, packet->payload, err);
+        else if (!take_page(listing, packet, &after, &count))
             code = wire_error(&(struct message){0}, NULL, err);
         wire_close_fds(packet->fds);
     }

@@ -72,7 +72,7 @@ static int new_process(const struct native *native, uint64_t limit, const char *
     if (native->record.groups.memory_events[0])
         process->memory_events =
             open(native->record.groups.memory_events, O_RDONLY | O_CLOEXEC);
-    int code = native_dial(native, &process->run.socket, err);
+    int code = native_dial(&native->record, &process->run.socket, err);
     if (code)
         return code;
     *ret_process = TAKE_PTR(process);
@@ -217,8 +217,8 @@ static int attach(void *cookie, const char *which, void **ret_process,
     struct run *run = &process->run;
     run->is_background = true;
     int error = packet_send(run->socket, MESSAGE_ATTACH, which, len, NULL, 0);
-    code =
-        error ? wire_fail_gone(op, run->id, -error, err) : run_wait_start(run, op, err);
+    code = error ? wire_fail_send(run->socket, op, run->id, -error, err)
+                 : run_wait_start(run, op, err);
     if (!code)
         code = watch_all(process, op, err);
     if (code)

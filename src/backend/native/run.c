@@ -158,10 +158,10 @@ int run_hear(struct run *run, struct answer *ret_answer)
         head = &run->packet->head;
         fds = run->packet->fds;
         payload = run->packet->payload;
-        got = packet_receive(run->socket, run->packet);
+        got = packet_poll(run->socket, run->packet);
     } else {
-        got = packet_receive_small(run->socket, head, fds, answer.payload,
-                                   sizeof answer.payload);
+        got = packet_poll_small(run->socket, head, fds, answer.payload,
+                                sizeof answer.payload);
     }
     if (got == -EAGAIN)
         return 0;

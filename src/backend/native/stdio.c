@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "backend/native/run.h"
@@ -22,7 +23,8 @@ static void give(struct wire_exec *exec, int fd)
     exec->fds[exec->fd_count++] = fd;
 }
 
-/* A pipe whose one end is ours, and does not block. */
+/* A pipe whose one end is ours, and does not block.  It belongs to us, but whoever runs
+ * inside is to be able to open it again, as /dev/stderr. */
 static int open_pipe(int our_end, int *ret_ours, int *ret_theirs, struct cay_error *err)
 {
     int ends[2];
@@ -30,6 +32,7 @@ static int open_pipe(int our_end, int *ret_ours, int *ret_theirs, struct cay_err
     if (pipe2(ends, O_CLOEXEC) != 0)
         return cay_fail_errno(err, errno, op, "pipe");
     (void)fcntl(ends[our_end], F_SETFL, O_NONBLOCK);
+    (void)fchmod(ends[0], 0666);
     *ret_ours = ends[our_end];
     *ret_theirs = ends[!our_end];
     return CAY_OK;

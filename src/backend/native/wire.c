@@ -48,6 +48,20 @@ int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_err
                     "the sandbox does not answer", "it has ended; make a new one");
 }
 
+int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
+                   struct cay_error *err)
+{
+    struct answer answer;
+
+    if (packet_poll_small(socket, &answer.head, answer.fds, answer.payload,
+                          sizeof answer.payload) != 1)
+        return wire_fail_gone(op, id, sys_errno, err);
+    wire_close_fds(answer.fds);
+    return answer.head.kind == MESSAGE_FAILED
+               ? wire_error(&answer.head, answer.payload, err)
+               : wire_fail_gone(op, id, sys_errno, err);
+}
+
 /* --- Questions --- */
 
 static int receive(int socket, const char *op, const char *id, struct answer *answer,
@@ -63,8 +77,8 @@ static int receive(int socket, const char *op, const char *id, struct answer *an
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
                         "the sandbox's first process does not answer",
                         "the machine may be overloaded; else kill the sandbox");
-    int got = packet_receive_small(socket, &answer->head, answer->fds, answer->payload,
-                                   sizeof answer->payload);
+    int got = packet_poll_small(socket, &answer->head, answer->fds, answer->payload,
+                                sizeof answer->payload);
     return got == 1 ? CAY_OK : wire_fail_gone(op, id, got < 0 ? -got : 0, err);
 }
 
@@ -78,18 +92,18 @@ int wire_ask(struct native *native, const char *op, enum message_kind kind,
     if (code)
         return code;
     int error = packet_send(native->socket, kind, payload, payload_len, NULL, 0);
-    code = error ? wire_fail_gone(op, native->record.id, -error, err)
+    code = error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
                  : receive(native->socket, op, native->record.id, &answer, err);
     if (!code) {
         wire_close_fds(answer.fds);
-        if (answer.head.kind == MESSAGE_FAILED)
-            return wire_error(&answer.head, answer.payload, err);
         if (answer.head.kind == want && answer.head.len == len) {
             if (len)
                 memcpy(ret_answer, answer.payload, len);
             return CAY_OK;
         }
-        code = wire_error(&(struct message){0}, NULL, err);
+        if (answer.head.kind != MESSAGE_FAILED)
+            answer.head.len = 0; /* nonsense */
+        code = wire_error(&answer.head, answer.payload, err);
     }
     (void)close(native->socket); /* its state is unknown */
     native->socket = -1;
@@ -157,5 +171,5 @@ int wire_exec(int socket, const char *id, const struct wire_exec *exec,
         len = head;
     }
     int error = packet_send(socket, MESSAGE_EXEC, message.data, len, fds, fd_count);
-    return error ? wire_fail_gone("sandbox.exec", id, -error, err) : CAY_OK;
+    return error ? wire_fail_send(socket, "sandbox.exec", id, -error, err) : CAY_OK;
 }

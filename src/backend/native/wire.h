@@ -19,6 +19,11 @@ int wire_error(const struct message *head, const void *payload, struct cay_error
 
 int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_error *err);
 
+/* After a message could not be sent: what init said before it hung up, or that it is
+ * gone. */
+int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
+                   struct cay_error *err);
+
 /* Asks init something over the handle's own connection and waits for the answer, which
  * must be of kind `want`, with `len` bytes and no descriptor. */
 int wire_ask(struct native *native, const char *op, enum message_kind kind,
