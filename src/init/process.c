@@ -48,7 +48,7 @@ void process_prepare(const struct plan *plan)
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0)
         report_failure(errno, "init.serve", "/dev/null");
-    pty_prepare();
+    pty_prepare(!plan->no_namespaces);
     leaf_prepare(plan->has_cgroup);
     birth_prepare(plan);
     user_prepare(plan);

@@ -68,12 +68,20 @@ static void run_program(const char *program, enum cay_rung rung, const char *lef
 TEST(commands_run_on_the_rung_range)
 {
     run_program("test-sandbox", CAY_RUNG_RANGE, "the_memory_limit_*");
+    run_program("test-process", CAY_RUNG_RANGE, "the_memory_limit_*");
+    run_program("test-background", CAY_RUNG_RANGE, "kept_output_*");
+    run_program("test-terminal", CAY_RUNG_RANGE, "");
+    run_program("test-files-inside", CAY_RUNG_RANGE, "");
+    run_program("test-files-rights", CAY_RUNG_RANGE, "what_lies_on_the_host_*");
 }
 
 TEST(commands_run_on_the_rung_single)
 {
     run_program("test-sandbox", CAY_RUNG_SINGLE,
                 "the_memory_limit_* users_* the_working_directory_*");
+    run_program("test-process", CAY_RUNG_SINGLE, "the_memory_limit_* what_cannot_*");
+    run_program("test-background", CAY_RUNG_SINGLE, "the_list_* kept_output_*");
+    run_program("test-terminal", CAY_RUNG_SINGLE, "a_command_has_* root_can_become_*");
 }
 
 TEST(commands_run_on_the_rung_landlock)
@@ -82,6 +90,12 @@ TEST(commands_run_on_the_rung_landlock)
                 "a_command_runs_as_user_* a_program_that_cannot_* a_command_ends_with_* "
                 "the_memory_limit_* the_limit_on_processes_* the_disk_* users_* "
                 "the_working_directory_* the_environment_*");
+    run_program("test-process", CAY_RUNG_LANDLOCK,
+                "the_end_is_the_first_* the_memory_limit_* what_cannot_*");
+    run_program("test-background", CAY_RUNG_LANDLOCK,
+                "so_many_run_* the_list_* kept_output_*");
+    run_program("test-terminal", CAY_RUNG_LANDLOCK,
+                "a_command_has_* root_can_become_* nothing_of_the_callers_*");
 }
 
 /* --- What is enforced, and by what --- */

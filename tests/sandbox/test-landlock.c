@@ -174,3 +174,80 @@ TEST(sockets_and_the_memory_of_others_are_refused_on_the_rung_landlock)
 {
     as_ordinary(ordinary_user(false), try_calls);
 }
+
+/* --- Files --- */
+
+static cay_files *open_files(cay_sandbox *sandbox)
+{
+    cay_files *files = NULL;
+
+    ASSERT_OK(cay_sandbox_files(sandbox, NULL, &files, &err));
+    return files;
+}
+
+static void expect_text(cay_files *files, const char *path, const char *text)
+{
+    struct cay_page page = {0};
+
+    ASSERT_OK(cay_files_read_bytes(files, path, NULL, &page, &err));
+    ASSERT_MEM(page.text, page.len, text, strlen(text));
+    cay_page_done(&page);
+}
+
+static void expect_refusal(cay_files *files, const char *path)
+{
+    struct cay_page page = {0};
+
+    ASSERT_CODE(cay_files_read_bytes(files, path, NULL, &page, &err), CAY_E_DENIED);
+}
+
+static void use_files(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_files) files = open_files(sandbox);
+    cay_files *others = NULL;
+
+    ASSERT_OK(cay_files_write(files, "a/b", "text", 4, NULL, &err));
+    expect_text(files, "a/b", "text");
+    run(sandbox, "cat a/b; printf more > a/c");
+    ASSERT_STR(result.out, "text");
+    expect_text(files, "a/c", "more");
+    /* Its rights are the user's, who may forbid something to itself. */
+    run(sandbox, "chmod 0 a/c");
+    expect_refusal(files, "a/c");
+    ASSERT_CODE(cay_sandbox_files(sandbox, "root", &others, &err), CAY_E_UNSUPPORTED);
+    cay_exec_done(&result);
+}
+
+TEST(files_go_in_and_out_with_the_rights_of_the_one_user)
+{
+    on_rung(CAY_RUNG_SINGLE, use_files);
+    on_rung(CAY_RUNG_LANDLOCK, use_files);
+}
+
+static void use_forbidden_files(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    AUTO(cay_files) files = open_files(sandbox);
+    char secret[128], stat[64];
+
+    snprintf(secret, sizeof secret, "%s/secret", getenv("XDG_RUNTIME_DIR"));
+    FILE *file = fopen(secret, "we");
+    ASSERT(file && fputs("secret", file) >= 0 && fclose(file) == 0);
+    snprintf(stat, sizeof stat, "/proc/%d/cmdline", (int)getpid());
+    expect_refusal(files, secret);
+    expect_refusal(files, stat);
+    expect_refusal(files, "/proc/self/environ");
+    expect_refusal(files, "/etc/hostname");
+    ASSERT_CODE(cay_files_write(files, secret, "x", 1, NULL, &err), CAY_E_DENIED);
+    ASSERT_CODE(cay_files_write(files, "/tmp/x", "x", 1, NULL, &err), CAY_E_DENIED);
+    run(sandbox, "ln -s /etc/hostname link");
+    expect_refusal(files, "link");
+    ASSERT(unlink(secret) == 0);
+    cay_exec_done(&result);
+}
+
+TEST(the_file_functions_reach_no_further_than_commands)
+{
+    on_rung(CAY_RUNG_LANDLOCK, use_forbidden_files);
+}

@@ -53,8 +53,9 @@ static const char *const readable[] = {
 static const char *const for_network[] = {"/etc/hosts", "/etc/host.conf", "/etc/gai.conf",
                                           "/etc/resolv.conf"};
 
-static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full",
-                                      "/dev/random", "/dev/urandom"};
+/* /dev/tty is whatever terminal a process was given, of the sandbox's own if any. */
+static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
+                                      "/dev/random", "/dev/urandom", "/dev/tty"};
 
 static void add_all(struct blueprint *blueprint, enum plan_kind kind,
                     const char *const *paths, size_t count)
