@@ -29,6 +29,7 @@
 #include "base/auto.h"
 #include "init/build.h"
 #include "init/lock.h"
+#include "init/place.h"
 #include "init/report.h"
 #include "init/serve.h"
 
@@ -161,28 +162,48 @@ static void raise_loopback(void)
         report_failure(errno, "init.network", "lo");
 }
 
+/* On what is there by that name and no link: the root may be somebody else's work. */
 static void make_mount(const char *type, const char *path, unsigned long flags,
                        const char *options)
 {
-    if (mount(type, path, type, MS_NOSUID | flags, options) != 0)
+    char place[32];
+    AUTO_FD target = place_open(path);
+
+    if (target < 0)
+        report_failure(-target, "init.mount", path);
+    snprintf(place, sizeof place, "/proc/self/fd/%d", target);
+    if (mount(type, place, type, MS_NOSUID | flags, options) != 0)
         report_failure(errno, "init.mount", path);
 }
 
 /* The root is mounted where nobody else looks, and becomes "." */
-static void attach(int fd, const char *path)
+static void attach_root(int fd)
 {
-    const char *place = *path ? path : WORK;
+    if (syscall(SYS_move_mount, fd, "", AT_FDCWD, WORK, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+        chdir(WORK) != 0)
+        report_failure(errno, "init.mount", "");
+}
 
-    if (fd < 0 ||
-        syscall(SYS_move_mount, fd, "", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH) != 0)
-        report_failure(fd < 0 ? -fd : errno, "init.mount", path);
-    if (!*path && chdir(WORK) != 0)
-        report_failure(errno, "init.root", "chdir");
+static void attach(int fd, const char *path, unsigned flags)
+{
+    bool is_chosen = flags & (PLAN_ON_DIRECTORY | PLAN_ON_FILE);
+    AUTO_FD target =
+        is_chosen ? place_target(path, flags & PLAN_ON_DIRECTORY) : place_open(path);
+
+    if (target < 0 && is_chosen)
+        report_place(-target, path);
+    if (target < 0)
+        report_failure(-target, "init.mount", path);
+    if (syscall(SYS_move_mount, fd, "", target, "",
+                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
+        report_failure(errno, "init.mount", path);
 }
 
 /* What the host shows us must be taken before our root hides the place it is made at. */
 static void take_binds(struct site *site)
 {
+    struct stat st;
+
     for (uint32_t i = 0; i < site->plan->step_count; i++) {
         const struct plan_step *step = &plan_steps(site->plan)[i];
         if (step->kind != PLAN_BIND || site->count == PLAN_MOUNTS_MAX)
@@ -191,6 +212,8 @@ static void take_binds(struct site *site)
         int fd = build_bind(source, step->flags);
         if (fd < 0)
             report_failure(-fd, "init.bind", source);
+        if (step->number && (fstat(fd, &st) != 0 || st.st_ino != step->number))
+            report_failure(ESTALE, "init.bind", source);
         site->mounts[site->count++] = fd;
     }
 }
@@ -201,6 +224,8 @@ static int next_mount(struct site *site, const struct plan_step *step)
 
     if (plan->prepared || step->kind == PLAN_BIND)
         return site->used < site->count ? site->mounts[site->used++] : -EINVAL;
+    if (step->kind == PLAN_ROOT)
+        return -EOPNOTSUPP;
     return plan->one_user ? build_tree(step, plan->uid, plan->gid)
                           : build_tree(step, step->uid, step->gid);
 }
@@ -209,7 +234,12 @@ static void take_mount(struct site *site, const struct plan_step *step, const ch
 {
     int fd = next_mount(site, step);
 
-    attach(fd, path);
+    if (fd < 0)
+        report_failure(-fd, "init.mount", path);
+    if (*path)
+        attach(fd, path, step->flags);
+    else
+        attach_root(fd);
     if (step->kind != PLAN_TREE || site->plan->prepared) {
         (void)close(fd);
         return;
@@ -257,6 +287,20 @@ static void make_entry(const struct site *site, const struct plan_step *step,
         report_failure(-error, "init.root", path);
 }
 
+/* In the root as it is by now, whatever it was made from. */
+static void make_in_place(const struct site *site, const struct plan_step *step,
+                          const char *path)
+{
+    const char *data = text_of(site->plan, step->data);
+
+    if (step->data_len > site->plan->bytes_len - step->data)
+        report_failure(EINVAL, "init.plan", "length");
+    int error = step->kind == PLAN_NEED ? place_directory(step, path)
+                                        : place_file(step, path, data);
+    if (error)
+        report_failure(-error, "init.root", path);
+}
+
 /* Hidden by a mount over it: /dev/null over a file, an empty read-only tmpfs over a
  * directory.  What this kernel does not have needs no hiding. */
 static void mask(const char *path)
@@ -300,8 +344,13 @@ static void take_step(struct site *site, const struct plan_step *step)
 
     switch ((enum plan_kind)step->kind) {
     case PLAN_TREE:
+    case PLAN_ROOT:
     case PLAN_BIND:
         take_mount(site, step, path);
+        return;
+    case PLAN_NEED:
+    case PLAN_REPLACE:
+        make_in_place(site, step, path);
         return;
     case PLAN_DIRECTORY:
     case PLAN_FILE:
@@ -314,9 +363,11 @@ static void take_step(struct site *site, const struct plan_step *step)
         forbid_nesting();
         return;
     case PLAN_DEVPTS:
+        /* All sandboxes together have some three thousand terminals. */
         make_mount("devpts", path, MS_NOEXEC,
-                   site->plan->one_user ? "newinstance,ptmxmode=0666,mode=620"
-                                        : "newinstance,ptmxmode=0666,mode=620,gid=5");
+                   site->plan->one_user
+                       ? "newinstance,ptmxmode=0666,mode=620,max=256"
+                       : "newinstance,ptmxmode=0666,mode=620,gid=5,max=256");
         return;
     case PLAN_MASK:
         mask(path);

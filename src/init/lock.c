@@ -43,6 +43,15 @@ static bool is_kept(int capability)
     }
 }
 
+uint64_t lock_capabilities(void)
+{
+    uint64_t kept = 0;
+
+    for (int i = 0; i < 64; i++)
+        kept |= (uint64_t)is_kept(i) << i;
+    return kept;
+}
+
 static void drop_capabilities(void)
 {
     for (int i = 0;; i++) {
@@ -132,14 +141,22 @@ static void allow_fd(int ruleset, int fd, const char *path, uint64_t access)
         report_failure(errno, "init.landlock", path);
 }
 
-static void allow(int ruleset, const char *path, uint64_t access)
+/* The one of that number, if it is not 0. */
+static void allow_same(int ruleset, const char *path, uint64_t inode, uint64_t access)
 {
     struct stat st;
     AUTO_FD fd = open(path, O_PATH | O_CLOEXEC);
 
     if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))
         access &= for_files;
+    if (fd >= 0 && inode && st.st_ino != inode)
+        report_failure(ESTALE, "init.landlock", path);
     allow_fd(ruleset, fd, path, access);
+}
+
+static void allow(int ruleset, const char *path, uint64_t access)
+{
+    allow_same(ruleset, path, 0, access);
 }
 
 static int make_ruleset(int abi, bool files)
@@ -157,10 +174,11 @@ static void allow_planned(const struct plan *plan, int ruleset, uint64_t all)
 {
     for (uint32_t i = 0; i < plan->step_count; i++) {
         const struct plan_step *step = &plan_steps(plan)[i];
+        const char *path = plan_bytes(plan) + step->path;
         if (step->kind == PLAN_WRITABLE)
-            allow(ruleset, plan_bytes(plan) + step->path, all);
+            allow_same(ruleset, path, step->number, all);
         else if (step->kind == PLAN_READABLE)
-            allow(ruleset, plan_bytes(plan) + step->path, reading);
+            allow_same(ruleset, path, step->number, reading);
     }
 }
 

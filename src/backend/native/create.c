@@ -27,6 +27,7 @@
 #include "backend/native/home.h"
 #include "backend/native/launch.h"
 #include "backend/native/native.h"
+#include "backend/native/parts.h"
 #include "backend/native/rung.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -57,7 +58,10 @@ static int open_control(const struct record *record, struct cay_error *err)
 /* A sandbox on its way: what was asked for, and what became of it. */
 struct making {
     struct cay_sandbox_options options; /* complete */
-    unsigned given;                     /* limits the caller gave: CAY_LAYER_... */
+    struct parts parts;
+    const char *start; /* the id of one that has been before, or NULL */
+    int64_t created_ms;
+    unsigned given; /* limits the caller gave: CAY_LAYER_... */
     enum cay_rung rung;
     struct idmap map;
     uint32_t owner; /* of cay-init, outside */
@@ -74,23 +78,11 @@ static void add_places(const struct making *making, struct blueprint *blueprint)
     home_path(making->record, head->home);
     blueprint_places(blueprint, making->options.network == CAY_NETWORK_HOST);
     blueprint_step(blueprint, PLAN_WRITABLE, head->home);
-    for (size_t i = 0; i < making->options.bind_count; i++)
-        blueprint_step(blueprint,
-                       making->options.binds[i].writable ? PLAN_WRITABLE : PLAN_READABLE,
-                       making->options.binds[i].source);
+    blueprint_places_of(blueprint, &making->parts.binds);
 }
 
-static void add_root(const struct making *making, struct blueprint *blueprint)
-{
-    const struct cay_sandbox_options *options = &making->options;
-
-    blueprint_host(blueprint, options->disk_bytes);
-    for (size_t i = 0; i < options->bind_count; i++)
-        blueprint_bind(blueprint, options->binds[i].target + 1, options->binds[i].source,
-                       options->binds[i].writable ? PLAN_WITH_WRITING : 0);
-}
-
-static void make_blueprint(const struct making *making, struct blueprint *blueprint)
+static int make_blueprint(const struct making *making, struct blueprint *blueprint,
+                          struct cay_error *err)
 {
     const struct cay_sandbox_options *options = &making->options;
     const struct record *record = making->record;
@@ -118,10 +110,10 @@ static void make_blueprint(const struct making *making, struct blueprint *bluepr
     head->max_processes = record->pids_by_rlimit ? options->pids : 0;
     /* For each process, where the kernel keeps no limit for all of them. */
     head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
-    if (making->rung == CAY_RUNG_LANDLOCK)
-        add_places(making, blueprint);
-    else
-        add_root(making, blueprint);
+    if (making->rung != CAY_RUNG_LANDLOCK)
+        return parts_draw(&making->parts, options, blueprint, err);
+    add_places(making, blueprint);
+    return CAY_OK;
 }
 
 /* What programs need to know where /tmp and the host's configuration are not to be had;
@@ -130,7 +122,7 @@ static int add_env(const struct making *making, struct blueprint *blueprint,
                    const char *env[ENV_COUNT_MAX + 3], char *directory, size_t room,
                    struct cay_error *err)
 {
-    const char *const *given = making->options.env;
+    const char *const *given = making->parts.env;
     size_t count = 0;
 
     while (given && given[count] && count < ENV_COUNT_MAX) {
@@ -199,10 +191,11 @@ static int open_plan(const struct making *making, struct blueprint *blueprint,
     const char *env[ENV_COUNT_MAX + 3];
     char directory[sizeof blueprint->head.home + 16];
 
-    make_blueprint(making, blueprint);
-    int code = making->rung == CAY_RUNG_LANDLOCK
+    int code = make_blueprint(making, blueprint, err);
+    if (!code)
+        code = making->rung == CAY_RUNG_LANDLOCK
                    ? add_env(making, blueprint, env, directory, sizeof directory, err)
-                   : blueprint_env(blueprint, making->options.env, err);
+                   : blueprint_env(blueprint, making->parts.env, err);
     if (!code)
         code = build_filter(making, blueprint, err);
     if (!code)
@@ -259,6 +252,27 @@ static int set_limits(const struct making *making, struct cay_error *err)
                        err);
 }
 
+static int meet(const struct making *making, struct launch *launch, struct cay_error *err)
+{
+    int code = launch->met ? CAY_OK : launch_meet(launch, err);
+
+    return code || !making->map.count ? code : launch_map(launch, &making->map, err);
+}
+
+/* Roots that show other owners than they have need the sandbox's own map for it. */
+static int furnish_mounts(const struct making *making, const struct blueprint *blueprint,
+                          struct launch *launch, int mounts[PLAN_MOUNTS_MAX],
+                          size_t *ret_count, struct cay_error *err)
+{
+    bool first = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0;
+    int code = first ? meet(making, launch, err) : CAY_OK;
+
+    if (!code && blueprint->head.prepared)
+        code = prepare_mounts(blueprint, launch->pid, making->record->id_base, mounts,
+                              ret_count, err);
+    return code || first ? code : meet(making, launch, err);
+}
+
 /* All that happens while cay-init makes its namespaces. */
 static int furnish(const struct making *making, struct launch *launch,
                    struct cay_error *err)
@@ -278,12 +292,8 @@ static int furnish(const struct making *making, struct launch *launch,
         code = open_groups(making, &gifts, err);
     if (!code)
         code = open_plan(making, &blueprint, &gifts, err);
-    if (!code && blueprint.head.prepared)
-        code = prepare_mounts(&blueprint, making->record->id_base, mounts, &count, err);
-    if (!code && !launch->met)
-        code = launch_meet(launch, err);
-    if (!code && making->map.count)
-        code = launch_map(launch, &making->map, err);
+    if (!code)
+        code = furnish_mounts(making, &blueprint, launch, mounts, &count, err);
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
     close_all(mounts, count);
@@ -307,6 +317,30 @@ static int raise_it(const struct making *making, struct launch *launch,
     return code ? code : launch_wait(launch, err);
 }
 
+/* A disk has no limit that could be kept: this kernel has no quota for it. */
+static int complete_disk(struct cay_sandbox_options *options, struct cay_error *err)
+{
+    if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
+                        "nothing keeps a sandbox on disk to a size",
+                        "leave the size out, or keep the sandbox in memory");
+    if (options->storage == CAY_STORAGE_DISK)
+        return CAY_OK;
+    if (options->storage != CAY_STORAGE_MEMORY)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "storage",
+                        "there is no such kind of storage",
+                        "use one of enum cay_storage");
+    if (!options->disk_bytes)
+        options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
+                                  ? options->memory_bytes
+                                  : CAY_DISK_DEFAULT;
+    if (options->disk_bytes > options->memory_bytes)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
+                        "the disk lies in memory and is larger than the memory limit",
+                        "raise the memory limit to at least the size of the disk");
+    return CAY_OK;
+}
+
 /* Fills in the defaults and refuses what cannot be. */
 static int complete(struct making *making, struct cay_error *err)
 {
@@ -318,16 +352,8 @@ static int complete(struct making *making, struct cay_error *err)
                     (options->cpu_percent ? CAY_LAYER_CPU : 0u);
     if (!options->memory_bytes)
         options->memory_bytes = CAY_MEMORY_DEFAULT;
-    if (!options->disk_bytes)
-        options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
-                                  ? options->memory_bytes
-                                  : CAY_DISK_DEFAULT;
     if (!options->pids)
         options->pids = CAY_PIDS_DEFAULT;
-    if (options->disk_bytes > options->memory_bytes)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
-                        "the disk lies in memory and is larger than the memory limit",
-                        "raise the memory limit to at least the size of the disk");
     if ((unsigned)options->rung > CAY_RUNG_LANDLOCK)
         return cay_fail(err, CAY_E_INVALID, 0, op, "rung", "there is no such rung",
                         "use one of enum cay_rung");
@@ -341,10 +367,7 @@ static int complete(struct making *making, struct cay_error *err)
             "this cannot be the default user or working directory",
             "a user has up to 63 bytes; a directory is absolute and has up to "
             "1,023");
-    if (options->template_name && strcmp(options->template_name, "host") != 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, options->template_name,
-                        "there is no such template", "the templates there are: host");
-    return CAY_OK;
+    return complete_disk(options, err);
 }
 
 /* For those who look at it later. */
@@ -355,7 +378,10 @@ static void describe(const struct making *making)
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    record->created_ms = now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    record->created_ms =
+        making->start ? making->created_ms : now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    record->template_dev = making->parts.template.dev;
+    record->template_ino = making->parts.template.ino;
     record->network = options->network;
     record->storage = options->storage;
     record->ephemeral = options->ephemeral;
@@ -403,8 +429,10 @@ static int build(const struct making *making, struct native *native,
         code = home_make(record, making->owner, err);
     if (!code)
         code = groups_begin(&record->groups, &leaf, err);
-    if (!code)
-        code = launch_begin(leaf, kind, &launch, err);
+    if (!code) /* without a namespace it gives up root by itself */
+        code = launch_begin(
+            leaf, kind, record->has_range && kind != INSIDE_NOTHING ? making->owner : 0,
+            &launch, err);
     if (code)
         return code;
     AUTO_FD status = launch.status;
@@ -416,33 +444,88 @@ static int build(const struct making *making, struct native *native,
     return code;
 }
 
-/* On one rung, or not at all. */
-static int create_on(struct making *making, struct native *native, struct cay_error *err)
+static int build_locked(struct making *making, struct native *native,
+                        struct cay_error *err)
 {
-    struct record *record = making->record = &native->record;
+    struct record *record = making->record;
+    struct storage *storage = &making->parts.storage;
+    bool is_new_disk = making->options.storage == CAY_STORAGE_DISK && !making->start;
 
-    int code = rung_check(making->rung, &making->options, err);
-    if (!code)
-        code = runtime_reserve(record, idmap_is_root(), err);
-    if (code)
-        return code;
     /* Until it lives, or is gone again, so that nobody collects what is being made. */
     AUTO_FD lock = runtime_lock(record->id);
+    int code = CAY_OK;
     if (lock < 0)
         code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,
                         "somebody else holds the new sandbox's directory", "try again");
     if (!code)
         code = rung_identify(making->rung, record, &making->map, &making->owner, err);
+    if (!code && is_new_disk)
+        code = storage_make(record->id, storage, err);
     if (!code) {
         describe(making);
         code = build(making, native, err);
     }
+    if (!code && is_new_disk)
+        code = storage_save(storage, &making->options, &making->parts.binds, err);
+    if (code)
+        native_remove(record, native->pidfd);
+    if (code && is_new_disk) {
+        storage_done(storage);
+        (void)storage_remove(record->id, NULL);
+    }
+    return code;
+}
+
+/* On one rung, or not at all. */
+static int create_on(struct making *making, struct native *native, struct cay_error *err)
+{
+    making->record = &native->record;
+    int code = rung_check(making->rung, &making->options, err);
     if (!code)
-        return CAY_OK;
-    native_remove(record, native->pidfd);
-    if (native->pidfd >= 0)
+        code = runtime_reserve(making->start, idmap_is_root(), making->record, err);
+    if (!code)
+        code = build_locked(making, native, err);
+    if (code && native->pidfd >= 0) {
         (void)close(native->pidfd);
-    native->pidfd = -1;
+        native->pidfd = -1;
+    }
+    return code;
+}
+
+/* From the best rung there is down to one that works. */
+static int create_on_best(struct making *making, struct native *native,
+                          struct cay_error *err)
+{
+    struct cay_error first = {0}, now = {0};
+
+    making->rung = rung_from(making->options.rung);
+    if (making->rung == CAY_RUNG_BEST)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "rung",
+                        "this user namespace has no ids that a sandbox could use",
+                        "run cay outside of it, or as another user");
+    do {
+        if (create_on(making, native, &now) == CAY_OK)
+            return CAY_OK;
+        /* Why the best is not to be had tells more than why the last is not. */
+        if (first.code == CAY_OK)
+            first = now;
+        making->rung = rung_from((enum cay_rung)(making->rung + 1));
+    } while (rung_may_fall(&now) && making->rung != CAY_RUNG_BEST);
+    if (err)
+        *err = first;
+    return first.code;
+}
+
+static int raise_from(struct making *making, struct native *native, struct cay_error *err)
+{
+    int code = complete(making, err);
+
+    if (code)
+        return code;
+    code = parts_open(&making->options, making->start, &making->parts, err);
+    if (!code)
+        code = create_on_best(making, native, err);
+    parts_close(&making->parts);
     return code;
 }
 
@@ -450,25 +533,20 @@ int native_create(const struct cay_sandbox_options *options, struct native *nati
                   struct cay_error *err)
 {
     struct making making = {.options = *options};
-    struct cay_error first = {0}, now = {0};
 
-    int code = complete(&making, err);
+    return raise_from(&making, native, err);
+}
+
+int native_start(const char *id, struct native *native, struct cay_error *err)
+{
+    struct storage_saved saved;
+
+    int code = storage_load(id, &saved, err);
     if (code)
         return code;
-    making.rung = rung_from(making.options.rung);
-    if (making.rung == CAY_RUNG_BEST)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "rung",
-                        "this user namespace has no ids that a sandbox could use",
-                        "run cay outside of it, or as another user");
-    do {
-        if (create_on(&making, native, &now) == CAY_OK)
-            return CAY_OK;
-        /* Why the best is not to be had tells more than why the last is not. */
-        if (first.code == CAY_OK)
-            first = now;
-        making.rung = rung_from((enum cay_rung)(making.rung + 1));
-    } while (rung_may_fall(&now) && making.rung != CAY_RUNG_BEST);
-    if (err)
-        *err = first;
-    return first.code;
+    struct making making = {
+        .options = saved.options, .start = id, .created_ms = saved.created_ms};
+    code = raise_from(&making, native, err);
+    storage_saved_done(&saved);
+    return code;
 }

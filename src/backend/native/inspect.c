@@ -9,6 +9,7 @@
 
 #include "backend/native/groups-look.h"
 #include "backend/native/process.h"
+#include "backend/native/storage.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
@@ -166,14 +167,49 @@ static void look(struct native *native, struct cay_sandbox_info *ret_info)
     say_limits(record, ret_info);
 }
 
+/* One that has a disk and does not run. */
+static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
+                           struct cay_error *err)
+{
+    struct storage_saved saved;
+    int code = storage_load(id, &saved, err);
+
+    if (code)
+        return code;
+    const struct cay_sandbox_options *options = &saved.options;
+    *ret_info = (struct cay_sandbox_info){
+        .state = CAY_STATE_STOPPED,
+        .network = options->network,
+        .storage = CAY_STORAGE_DISK,
+        .ephemeral = options->ephemeral,
+        .created_ms = saved.created_ms,
+        .memory_bytes = options->memory_bytes,
+        .pids = options->pids,
+        .cpu_percent = options->cpu_percent,
+    };
+    cay_copy_text(ret_info->id, sizeof ret_info->id, id);
+    cay_copy_text(ret_info->template_name, sizeof ret_info->template_name,
+                  options->template_name ? options->template_name : "host");
+    cay_copy_text(ret_info->user, sizeof ret_info->user,
+                  options->user ? options->user : "user");
+    cay_copy_text(ret_info->workdir, sizeof ret_info->workdir, options->workdir);
+    storage_saved_done(&saved);
+    return CAY_OK;
+}
+
 /* Another handle may have changed it, or ended it. */
 int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err)
 {
     struct native *native = cookie;
-    int code = runtime_load(native->record.id, &native->record, err);
+    struct record now;
+    int code = runtime_load(native->record.id, &now, err);
 
-    if (!code)
+    if (native->record.storage == CAY_STORAGE_DISK && (code || !runtime_is_alive(&now)))
+        return look_at_stopped(native->record.id, ret_info, err);
+    if (!code) {
+        native->record = now;
         look(native, ret_info);
+    }
     return code;
 }
 
@@ -185,30 +221,48 @@ struct listing {
     bool failed;
 };
 
-static void add_one(const char *id, void *cookie)
+/* Room for one more, or NULL. */
+static struct cay_sandbox_info *add(struct listing *listing)
 {
-    struct listing *listing = cookie;
-    struct native native = {.pidfd = -1, .leash = -1, .socket = -1, .memory_events = -1};
-
-    /* One that ends meanwhile is none; one that has ended by itself waits for
-     * cay_sandbox_collect(). */
-    if (listing->failed || runtime_load(id, &native.record, NULL) != CAY_OK ||
-        (!runtime_is_alive(&native.record) && native.record.storage != CAY_STORAGE_DISK))
-        return;
     if (listing->count == listing->room) {
         size_t room = listing->room ? listing->room * 2 : 16;
         struct cay_sandbox_info *more =
             reallocarray(listing->infos, room, sizeof *listing->infos);
-        if (!more) {
-            listing->failed = true;
-            return;
-        }
+        listing->failed = !more;
+        if (!more)
+            return NULL;
         listing->infos = more;
         listing->room = room;
     }
+    return &listing->infos[listing->count];
+}
+
+/* One that ends meanwhile is none; one that has ended by itself waits for
+ * cay_sandbox_collect(). */
+static void add_living(const char *id, void *cookie)
+{
+    struct listing *listing = cookie;
+    struct native native = {.pidfd = -1, .leash = -1, .socket = -1, .memory_events = -1};
+
+    if (listing->failed || runtime_load(id, &native.record, NULL) != CAY_OK ||
+        !runtime_is_alive(&native.record) || !add(listing))
+        return;
     look(&native, &listing->infos[listing->count++]);
     if (native.socket >= 0)
         (void)close(native.socket);
+}
+
+static void add_stopped(const char *id, void *cookie)
+{
+    struct listing *listing = cookie;
+    struct record record;
+
+    if (listing->failed ||
+        (runtime_load(id, &record, NULL) == CAY_OK && runtime_is_alive(&record)) ||
+        !add(listing))
+        return;
+    if (look_at_stopped(id, &listing->infos[listing->count], NULL) == CAY_OK)
+        listing->count++;
 }
 
 static int by_age(const void *a, const void *b)
@@ -224,8 +278,10 @@ int inspect_all(struct cay_sandbox_info **ret_infos, size_t *ret_count,
                 struct cay_error *err)
 {
     struct listing listing = {0};
-    int code = runtime_visit(add_one, &listing, err);
+    int code = runtime_visit(add_living, &listing, err);
 
+    if (!code)
+        code = storage_visit(add_stopped, &listing, err);
     if (!code && listing.failed)
         code = cay_fail_memory(err, op);
     if (code) {

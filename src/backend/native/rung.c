@@ -65,17 +65,21 @@ enum cay_rung rung_from(enum cay_rung limit)
  * and to the first things done with the privilege it gives. */
 bool rung_may_fall(const struct cay_error *error)
 {
-    static const char *const steps[] = {
-        "sandbox.launch", "sandbox.map", "init.namespaces", "init.user",
-        "init.network",   "init.mount",  "init.bind",       "init.nesting"};
-    static const int refusals[] = {EPERM, EACCES, ENOSPC, EUSERS, ENOSYS, EINVAL, ENOENT};
+    static const char *const steps[] = {"sandbox.launch", "init.namespaces",
+                                        "init.user",      "init.network",
+                                        "init.mount",     "init.nesting"};
+    static const int refusals[] = {EPERM, EACCES, ENOSPC, EUSERS, ENOSYS, EINVAL};
     bool step = false, refusal = false;
 
+    if (error->code != CAY_E_UNAVAILABLE)
+        return false;
+    if (strcmp(error->op, "sandbox.map") == 0)
+        return true;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
         step |= strcmp(error->op, steps[i]) == 0;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
         refusal |= error->sys_errno == refusals[i];
-    return error->code == CAY_E_UNAVAILABLE && step && refusal;
+    return step && refusal;
 }
 
 /* --- Who --- */
@@ -145,16 +149,10 @@ static int check_landlock(const struct cay_sandbox_options *options,
                            "use Linux 6.2 or newer with lsm=landlock, or allow user "
                            "namespaces",
                            err);
-    if (options->template_name && strcmp(options->template_name, "host") != 0)
-        return fail_option("template", rung, "has no root of its own", namespaces_hint,
-                           err);
     if (options->hostname)
         return fail_option("hostname", rung, "has the host's name", namespaces_hint, err);
     if (options->policy)
         return fail_option("policy", rung, "cannot show directories elsewhere",
-                           namespaces_hint, err);
-    if (options->storage != CAY_STORAGE_MEMORY)
-        return fail_option("storage", rung, "cannot be stopped and started",
                            namespaces_hint, err);
     for (size_t i = 0; i < options->bind_count; i++)
         if (strcmp(options->binds[i].source, options->binds[i].target) != 0)
@@ -169,12 +167,22 @@ static int check_landlock(const struct cay_sandbox_options *options,
 int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
                struct cay_error *err)
 {
-    const char *user = options->user;
+    static const char as_root[] =
+        "make it as root, or use what the template \"host\" has";
+    const char *user = options->user, *name = cay_rung_slug(rung);
 
+    if (rung == CAY_RUNG_ROOT)
+        return CAY_OK;
+    /* Both are overlays whose owners only root can shift. */
+    if (options->template_name && strcmp(options->template_name, "host") != 0)
+        return fail_option("template", name, "has only the template \"host\"", as_root,
+                           err);
+    if (options->storage != CAY_STORAGE_MEMORY)
+        return fail_option("storage", name, "can be kept in memory only", as_root, err);
     if (rung < CAY_RUNG_SINGLE)
         return CAY_OK;
     if (user && strcmp(user, "user") != 0 && strcmp(user, "1000") != 0)
-        return fail_option("user", cay_rung_slug(rung), "has only one user, \"user\"",
+        return fail_option("user", name, "has only one user, \"user\"",
                            "install newuidmap (package uidmap) and give this user 65536 "
                            "ids in /etc/subuid and /etc/subgid",
                            err);
@@ -194,6 +202,8 @@ unsigned rung_layers(const struct record *record, unsigned limits)
 
     if (record->rung != CAY_RUNG_LANDLOCK)
         layers |= by_namespaces;
+    if (record->storage == CAY_STORAGE_DISK) /* nothing keeps it to a size */
+        layers &= ~(unsigned)CAY_LAYER_DISK;
     if (record->landlock_abi)
         layers |= CAY_LAYER_LANDLOCK;
     if (record->network == CAY_NETWORK_NONE)

@@ -27,10 +27,10 @@ struct record {
     uint32_t calls;        /* how many system calls the filter allows */
     uint32_t pids_by_rlimit;
     int64_t created_ms;                /* since 1970 */
-    uint64_t ends_ms;                  /* CLOCK_BOOTTIME; 0: no time to live */
     uint64_t memory_bytes, disk_bytes; /* as asked for, kept or not */
     uint32_t pids, cpu_percent;
     char template_name[256], user[64], workdir[256];
+    uint64_t template_dev, template_ino; /* of its root; 0 for the host's */
     struct groups groups;
 };
 
@@ -42,12 +42,20 @@ int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
 /* Whether it is nobody else's, or could be made. */
 int runtime_check(char ret_path[PATH_MAX], struct cay_error *err);
 
-/* Draws an id, reserves a range of user ids that no other sandbox on this machine has, if
- * it is to have one, and makes the directory. */
-int runtime_reserve(struct record *ret_record, bool with_range, struct cay_error *err);
+bool runtime_is_id(const char *text);
+
+/* Draws an id unless there is one, reserves a range of user ids that no other sandbox on
+ * this machine has, if it is to have one, and makes the directory.  CAY_E_BUSY: that id
+ * has one already. */
+int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
+                    struct cay_error *err);
 int runtime_save(const struct record *record, struct cay_error *err);
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err);
 void runtime_release(const struct record *record);
+
+/* Of one whose maker died before it could write a record, some time ago: false if it is
+ * not that.  Call it with the lock held. */
+bool runtime_forget(const char *id);
 
 /* Held by whoever makes or removes the sandbox: a descriptor, or -1 if somebody else has
  * it. A record without its lock held and without a living init is left over from a crash.
