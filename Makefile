@@ -20,8 +20,8 @@ build: deps ## build/cay, build/libcay.so, build/libcay.a, build/libcay.pc
 deps: ## install the Debian packages the build needs
 	@tools/install-packages build
 
-bench: ## measure the file operations against plain system calls and the Python peer
-	@tools/install-packages build test
+bench: ## measure files and sandboxes against plain system calls and the peers
+	@tools/install-packages build test bench
 	@bench/run
 
 fuzz: ## run every fuzz target for FUZZ_SECONDS

@@ -184,8 +184,11 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_collect(size_t *ret_count, struct cay_erro
 
 /* The sandbox's whole file system for the functions of files.h, with the rights of
  * `user` (NULL: the default one; also names and numbers, as in exec).  Paths are those
- * inside; relative ones start at the working directory.  Links mean what they mean
- * inside.  The handle keeps working while the sandbox lives. */
+ * inside; relative ones start at the working directory.  Every byte of a path means
+ * itself, and links and ".." mean what they mean to a program inside.  What the user may
+ * not do there is CAY_E_DENIED.  Files of /proc are read up to 1 MiB and never written.
+ * Once the sandbox has ended everything is CAY_E_UNAVAILABLE; the handle is independent
+ * of that of the sandbox. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_files(cay_sandbox *sandbox, const char *user,
                                             cay_files **ret_files, struct cay_error *err);
 

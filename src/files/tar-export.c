@@ -15,7 +15,6 @@
 #include "files/handle.h"
 #include "files/tar-options.h"
 #include "files/walk.h"
-#include "sys/path.h"
 
 #define OP "files.export"
 
@@ -198,15 +197,17 @@ static int put_link(struct export *export, const char *rel, struct cay_error *er
 {
     const struct target *target = &export->target;
     const struct mount *mount = target_mount(export->files, target);
+    const struct fs *fs = target->fs;
     char text[PATH_MAX], place[PATH_MAX];
-    struct stat st;
-    AUTO_FD leads_to = -1;
+    struct fs_found found = {.fd = -1, .dir = -1};
 
-    ssize_t len = readlinkat(target->fd, "", text, sizeof text);
+    ssize_t len = fs->read_link(fs, target->fd, text, sizeof text);
     if (len < 0)
-        return target_fail(target, errno, err);
-    int error = path_resolve(export->files->roots[target->mount], mount->host,
-                             target->rel, 1, place, &leads_to, &st);
+        return target_fail(target, (int)-len, err);
+    int error = fs->find(fs, export->files->roots[target->mount], mount->host,
+                         target->rel, 0, place, &found);
+    if (found.fd >= 0)
+        (void)close(found.fd);
     if (!walk_may_skip(-error))
         return target_fail(target, -error, err);
     if (error || len == 0 || (size_t)len >= sizeof text || *text == '/') {
@@ -237,15 +238,17 @@ static int put_name(struct export *export, const struct walk_step *step,
                     struct cay_error *err)
 {
     struct target *target = &export->target;
+    struct fs_found found = {.fd = -1, .dir = -1};
+    char name[PATH_MAX];
 
     target_done(target);
-    target->fd = path_open(step->dir, step->name, O_PATH | O_NOFOLLOW, 0,
-                           RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
-    if (target->fd < 0)
-        return walk_may_skip(-target->fd) ? CAY_OK
-                                          : target_fail(target, -target->fd, err);
-    if (fstat(target->fd, &target->st) != 0)
-        return target_fail(target, errno, err);
+    int error = target->fs->find(target->fs, step->dir, NULL, step->name,
+                                 FS_NO_FOLLOW | FS_AND_READ, name, &found);
+    if (error || found.fd < 0)
+        return walk_may_skip(-error) ? CAY_OK : target_fail(target, -error, err);
+    target->fd = found.fd;
+    target->st = found.st;
+    target->is_open = found.is_open;
     if (S_ISREG(target->st.st_mode))
         return put_file(export, step->rel, err);
     if (S_ISLNK(target->st.st_mode))
@@ -271,7 +274,8 @@ static int go_below(const struct export *export, struct walk *walk,
 static int put_all(struct export *export, struct cay_error *err)
 {
     const struct target *start = export->start;
-    struct walk_options options = {.root = export->files->roots[start->mount],
+    struct walk_options options = {.fs = export->files->fs,
+                                   .root = export->files->roots[start->mount],
                                    .real = start->rel,
                                    .max_depth = UINT32_MAX};
     struct walk *walk = NULL;
@@ -307,6 +311,7 @@ static int export_to(cay_files *files, const struct target *start, int fd,
     export->result = ret_result;
     export->fd = fd;
     export->target = (struct target)TARGET_NONE;
+    export->target.fs = files->fs;
     export->target.op = OP;
     export->target.path = export->label;
     export->target.mount = start->mount;

@@ -162,10 +162,10 @@ static int open_directory(cay_files *files, struct target *target, struct cay_er
         int code = parent_open(files, target, true, &parent, err);
         if (code)
             return code;
-        if (mkdirat(parent.fd, parent.name, 0777) != 0 && errno != EEXIST) {
-            int error = errno;
+        int error = files->fs->make_directory(files->fs, parent.fd, parent.name, 0777);
+        if (error && error != -EEXIST) {
             parent_undo(&parent);
-            return target_fail(target, error, err);
+            return target_fail(target, -error, err);
         }
         target_done(target);
         code = target_find(files, OP, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, target, err);

@@ -49,9 +49,9 @@ int write_check_target(const struct target *target, struct cay_error *err)
         return code;
     /* Replacing a name asks only for the directory's permission; the file's own counts.
      */
-    if (faccessat(target->fd, "", W_OK, AT_EACCESS | AT_EMPTY_PATH) != 0)
-        return target_fail(target, errno, err);
-    return CAY_OK;
+    int error = target->write_error <= 0 ? target->write_error
+                                         : target->fs->may_write(target->fs, target->fd);
+    return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
 int write_commit(struct draft *draft, const char *name, const struct target *target,
@@ -156,12 +156,9 @@ static int replace(const struct parent *parent, const struct target *target,
 {
     AUTO_DRAFT draft = DRAFT_NONE;
 
-    int error = draft_open(parent->fd, 0666, &draft);
-    if (!error && target->fd >= 0) {
-        error = draft_like(&draft, target);
-        if (error == -EPERM)
-            return write_existing(target, data, len, flags, err);
-    }
+    int error = draft_open_like(parent->fd, target, &draft);
+    if (error == -EPERM && target->fd >= 0)
+        return write_existing(target, data, len, flags, err);
     if (!error)
         error = io_write(draft.fd, data, len);
     if (error)
@@ -169,7 +166,7 @@ static int replace(const struct parent *parent, const struct target *target,
     return write_commit(&draft, parent->name, target, flags, err);
 }
 
-int write_content(const cay_files *files, const struct target *target, const void *data,
+int write_content(const cay_files *files, struct target *target, const void *data,
                   size_t len, unsigned flags, struct cay_error *err)
 {
     AUTO_PARENT parent = PARENT_NONE;
@@ -217,7 +214,7 @@ int cay_files_write(cay_files *files, const char *path, const void *data, size_t
     int code = write_take_options(options, op, &known, err);
     if (!code)
         code =
-            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, &target, err);
+            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, &target, err);
     if (!code)
         code = target_check_suffix(files, &target, err);
     if (code)

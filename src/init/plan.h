@@ -84,8 +84,14 @@ struct plan {
     uint32_t ephemeral;
     uint32_t prepared; /* the library makes the mounts and hands them over */
     uint32_t padding;
-    uint64_t max_files; /* RLIMIT_NOFILE */
+    uint64_t max_files;    /* RLIMIT_NOFILE */
+    uint64_t ttl_ms;       /* 0: none */
+    uint64_t kept_bytes;   /* of background commands' output, all together; 0: enough */
+    uint32_t env, env_len; /* offset of NUL-terminated NAME=value in the bytes, and the
+                              length of all of them */
     char hostname[72];
+    char user[64];      /* who runs commands; "": "user" */
+    char workdir[1024]; /* where they start; "": at home */
 };
 
 static inline const struct plan_filter *plan_filters(const struct plan *plan)

@@ -303,10 +303,18 @@ TEST(the_working_directory_is_relative_to_home)
     options.cwd = "/usr/bin";
     ASSERT_OK(exec(sandbox, &options));
     ASSERT_STR(result.out, "/usr/bin\n");
-    options.cwd = "/no/such/place";
-    ASSERT_OK(exec(sandbox, &options));
-    ASSERT_INT(result.cause, CAY_CAUSE_NOT_STARTED);
-    ASSERT_INT(result.exit_code, 127);
+    static const struct {
+        const char *path;
+        int code;
+    } wrong[] = {{"/no/such/place", CAY_E_NOT_FOUND},
+                 {"/etc/passwd", CAY_E_NOT_A_DIRECTORY},
+                 {"/root", CAY_E_DENIED}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        options.cwd = wrong[i].path;
+        ASSERT_CODE(exec(sandbox, &options), wrong[i].code);
+        ASSERT_STR(err.op, "exec.cwd");
+        ASSERT_STR(err.subject, wrong[i].path);
+    }
     cay_exec_done(&result);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/protocol.h"
 #include "sys/io.h"
 
 static const char op[] = "sandbox.plan";
@@ -17,6 +18,7 @@ void blueprint_init(struct blueprint *ret_blueprint)
 {
     ret_blueprint->head = (struct plan){.version = PLAN_VERSION};
     ret_blueprint->filter = NULL;
+    ret_blueprint->env = NULL;
     ret_blueprint->step_count = 0;
     ret_blueprint->overflow = false;
     buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
@@ -117,6 +119,27 @@ void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char
     (void)add(blueprint, kind, path);
 }
 
+int blueprint_env(struct blueprint *blueprint, const char *const *env,
+                  struct cay_error *err)
+{
+    size_t count = 0, len = 0;
+
+    for (; env && env[count] && count <= ENV_COUNT_MAX && len <= ENV_MAX; count++) {
+        len += strlen(env[count]) + 1;
+        if (env[count][0] == '=' || !strchr(env[count], '='))
+            return cay_fail(err, CAY_E_INVALID, 0, "sandbox.create", env[count],
+                            "this is no variable", "write NAME=value");
+    }
+    if (count > ENV_COUNT_MAX || len > ENV_MAX)
+        return cay_fail(err, CAY_E_LIMIT, 0, "sandbox.create", "env",
+                        "the sandbox's environment is too large",
+                        "at most %d variables of %d KiB together; pass more with the "
+                        "command itself",
+                        ENV_COUNT_MAX, ENV_MAX >> 10);
+    blueprint->env = env;
+    return CAY_OK;
+}
+
 const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset)
 {
     return blueprint->bytes.data + offset;
@@ -176,6 +199,10 @@ int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *e
     buf_init(&steps, PLAN_STEPS_MAX * sizeof(struct plan_step));
     buf_init(&bytes, PLAN_BYTES_MAX);
     copy_steps(blueprint, &head, &steps, &bytes);
+    head.env = (uint32_t)bytes.len;
+    for (const char *const *env = blueprint->env; env && *env; env++)
+        buf_append(&bytes, *env, strlen(*env) + 1);
+    head.env_len = (uint32_t)bytes.len - head.env;
     if (blueprint->overflow || blueprint->bytes.failed || steps.failed || bytes.failed)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
                         "the sandbox has more mounts or files than a plan can hold",

@@ -15,6 +15,7 @@ struct blueprint {
     struct plan_step steps[PLAN_STEPS_MAX];
     uint32_t step_count;
     struct buf bytes;
+    const char *const *env;
     bool overflow;
 };
 
@@ -35,6 +36,11 @@ void blueprint_node(struct blueprint *blueprint, const char *path, unsigned mode
 void blueprint_bind(struct blueprint *blueprint, const char *path, const char *source,
                     unsigned flags);
 void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path);
+
+/* The environment of every command, NULL-terminated and the caller's; NULL is none.  At
+ * most ENV_COUNT_MAX of ENV_MAX bytes together. */
+int blueprint_env(struct blueprint *blueprint, const char *const *env,
+                  struct cay_error *err);
 
 const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset);
 

@@ -62,6 +62,10 @@ static void make_blueprint(const struct cay_sandbox_options *options,
     head->ephemeral = options->ephemeral;
     head->prepared = 1;
     head->max_files = MAX_FILES;
+    head->ttl_ms = options->ttl_ms;
+    head->kept_bytes = options->memory_bytes / 8;
+    cay_copy_text(head->user, sizeof head->user, options->user);
+    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
     blueprint_host(blueprint, options->disk_bytes);
     for (size_t i = 0; i < options->bind_count; i++)
         blueprint_bind(blueprint, options->binds[i].target + 1, options->binds[i].source,
@@ -98,7 +102,9 @@ static int open_plan(const struct cay_sandbox_options *options, struct record *r
                      struct cay_error *err)
 {
     make_blueprint(options, record, blueprint);
-    int code = filter_build(blueprint->head.own_network, &blueprint->filter,
+    int code = blueprint_env(blueprint, options->env, err);
+    if (!code)
+        code = filter_build(blueprint->head.own_network, &blueprint->filter,
                             &blueprint->head.filter_len, err);
     if (!code)
         code = blueprint_seal(blueprint, &gifts->plan, err);
@@ -192,6 +198,16 @@ static int complete(struct cay_sandbox_options *options, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
                         "the disk lies in memory and is larger than the memory limit",
                         "raise the memory limit to at least the size of the disk");
+    if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
+        (options->workdir &&
+         (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
+          options->workdir[0] != '/')))
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op,
+            options->workdir ? options->workdir : options->user,
+            "this cannot be the default user or working directory",
+            "a user has up to 63 bytes; a directory is absolute and has up to "
+            "1,023");
     if (options->template_name && strcmp(options->template_name, "host") != 0)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, options->template_name,
                         "there is no such template", "the templates there are: host");

@@ -333,17 +333,6 @@ int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
     return CAY_OK;
 }
 
-uint64_t groups_memory_kills(const struct groups *groups)
-{
-    char text[512] = "";
-    AUTO_FD fd = open(groups->memory_events, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
-        return 0;
-    const char *count = strstr(text, "oom_kill ");
-    return count ? strtoull(count + 9, NULL, 10) : 0;
-}
-
 /* Directories go only when empty, and what was killed takes a moment to be gone. */
 static void remove_patiently(const char *path)
 {

@@ -42,7 +42,4 @@ int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
 /* Kills whatever is in them and removes them; they may be gone already. */
 void groups_remove(const struct groups *groups);
 
-/* How often the memory limit has killed. */
-uint64_t groups_memory_kills(const struct groups *groups);
-
 #endif

@@ -23,13 +23,12 @@ static void native_free(void *cookie)
 
     if (!native)
         return;
-    const int fds[] = {native->pidfd, native->leash, native->socket};
+    const int fds[] = {native->pidfd, native->leash, native->socket,
+                       native->memory_events};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);
-    for (char **env = native->env; env && *env; env++)
-        free(*env);
-    free(native->env);
+    free(native->piece);
     free(native);
 }
 
@@ -45,25 +44,8 @@ static struct native *native_new(void)
     struct native *native = calloc(1, sizeof *native);
 
     if (native)
-        native->pidfd = native->leash = native->socket = -1;
+        native->pidfd = native->leash = native->socket = native->memory_events = -1;
     return native;
-}
-
-static int copy_env(struct native *native, const char *const *env, struct cay_error *err)
-{
-    size_t count = 0;
-
-    while (env && env[count])
-        count++;
-    native->env = calloc(count + 1, sizeof *native->env);
-    if (!native->env)
-        return cay_fail_memory(err, "sandbox.create");
-    for (size_t i = 0; i < count; i++) {
-        native->env[i] = strdup(env[i]);
-        if (!native->env[i])
-            return cay_fail_memory(err, "sandbox.create");
-    }
-    return CAY_OK;
 }
 
 static int create(const struct cay_sandbox_options *options, void **ret_cookie,
@@ -75,8 +57,6 @@ static int create(const struct cay_sandbox_options *options, void **ret_cookie,
     if (!native)
         return cay_fail_memory(err, "sandbox.create");
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
-    if (!code)
-        code = copy_env(native, known.env, err);
     if (!code)
         code = native_create(&known, native, err);
     if (!code)
@@ -90,9 +70,7 @@ static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
 
     if (!native)
         return cay_fail_memory(err, "sandbox.open");
-    int code = copy_env(native, NULL, err);
-    if (!code)
-        code = runtime_load(id, &native->record, err);
+    int code = runtime_load(id, &native->record, err);
     if (!code)
         code = native_connect(native, err);
     if (!code)
@@ -102,12 +80,16 @@ static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
 
 int native_connect(struct native *native, struct cay_error *err)
 {
+    return native->socket >= 0 ? CAY_OK
+                               : native_dial(&native->record, &native->socket, err);
+}
+
+int native_dial(const struct record *record, int *ret_socket, struct cay_error *err)
+{
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char path[PATH_MAX];
 
-    if (native->socket >= 0)
-        return CAY_OK;
-    int code = runtime_socket(&native->record, path, err);
+    int code = runtime_socket(record, path, err);
     if (code)
         return code;
     if (strlen(path) >= sizeof address.sun_path)
@@ -115,9 +97,9 @@ int native_connect(struct native *native, struct cay_error *err)
     memcpy(address.sun_path, path, strlen(path) + 1);
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, errno, "sandbox.connect", native->record.id,
+        return cay_fail(err, CAY_E_NOT_FOUND, errno, "sandbox.connect", record->id,
                         "the sandbox does not answer", "it has ended; make a new one");
-    native->socket = TAKE_FD(fd);
+    *ret_socket = TAKE_FD(fd);
     return CAY_OK;
 }
 
@@ -184,8 +166,13 @@ const struct backend backend_native = {
     .free = native_free,
     .id = id_of,
     .layers = layers_of,
+    .files = native_files,
     .exec = native_exec,
+    .pause = native_pause,
+    .resume = native_resume,
+    .set_ttl = native_set_ttl,
     .kill = kill_it,
     .remove = kill_it,
     .collect = native_collect,
+    .processes = &native_processes,
 };

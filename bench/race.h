@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BENCH_RACE_H
+#define BENCH_RACE_H
+
+#include <stdbool.h>
+
+/* Several ways of running something, taken in turns in one process.  The first entrant is
+ * the floor: every other one is printed with its ratio to it. */
+
+struct entrant {
+    const char *op;
+    double most_ratio;           /* of the floor's median; 0: no target */
+    double most_us;              /* 0: no target */
+    bool is_peer;                /* somebody else's: shown for comparison */
+    double (*run)(void *cookie); /* how long it took, in microseconds; < 0: failed */
+    void *cookie;
+};
+
+double race_now_us(void);
+
+/* Prints a line of JSON for each entrant.  Ends the process if one fails. */
+void race(const char *part, const struct entrant *entrants, unsigned count,
+          unsigned rounds);
+
+/* One figure without a floor. */
+void race_print(const char *part, const char *op, unsigned long long size, double us,
+                double most_us);
+
+#endif

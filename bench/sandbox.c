@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* bench-sandbox [--quick] CAY [BUNDLE]: measures sandboxes against a bare posix_spawn of
+ * /bin/true and against what else there is on this machine, in turns.  CAY is the command
+ * to measure; BUNDLE an OCI bundle that runs /bin/true, for crun. */
+#include <cay/sandbox.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "contest.h"
+#include "race.h"
+#include "scale.h"
+
+enum { ROUNDS = 300, QUICK_ROUNDS = 20, FROZEN = 10 };
+
+static const char *const truth[] = {"/bin/true", NULL};
+
+void sandbox_ok(int code, const struct cay_error *err)
+{
+    if (!code)
+        return;
+    fprintf(stderr, "bench: %s: %s: %s (%s)\n", err->op, err->subject, err->message,
+            err->hint);
+    exit(1);
+}
+
+static double spawn(void *cookie)
+{
+    char *const *argv = cookie;
+    double start = race_now_us();
+    posix_spawn_file_actions_t actions;
+    int status = -1;
+    pid_t pid;
+
+    posix_spawn_file_actions_init(&actions);
+    int error = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error)
+        return -1;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return status == 0 ? race_now_us() - start : -1;
+}
+
+static void run_true(cay_sandbox *sandbox)
+{
+    const struct cay_exec_options options = {.size = sizeof options, .argv = truth};
+    struct cay_exec_result result;
+    struct cay_error err;
+
+    sandbox_ok(cay_sandbox_exec(sandbox, &options, &result, &err), &err);
+    if (result.exit_code)
+        contest_die("/bin/true inside");
+    cay_exec_done(&result);
+}
+
+static double exec_running(void *cookie)
+{
+    double start = race_now_us();
+
+    run_true(cookie);
+    return race_now_us() - start;
+}
+
+static cay_sandbox *make(void)
+{
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .ephemeral = true};
+    struct cay_error err;
+    cay_sandbox *sandbox;
+
+    sandbox_ok(cay_sandbox_create(&options, &sandbox, &err), &err);
+    return sandbox;
+}
+
+static void destroy(cay_sandbox *sandbox)
+{
+    struct cay_error err;
+
+    sandbox_ok(cay_sandbox_kill(sandbox, &err), &err);
+    cay_sandbox_free(sandbox);
+}
+
+static double cold_answer(void *cookie)
+{
+    double start = race_now_us();
+    cay_sandbox *sandbox = make();
+
+    (void)cookie;
+    run_true(sandbox);
+    double answered = race_now_us();
+    destroy(sandbox);
+    return answered - start;
+}
+
+static double cold_whole(void *cookie)
+{
+    double start = race_now_us();
+    cay_sandbox *sandbox = make();
+
+    (void)cookie;
+    run_true(sandbox);
+    destroy(sandbox);
+    return race_now_us() - start;
+}
+
+static bool is_there(const char *program)
+{
+    char command[128];
+
+    snprintf(command, sizeof command, "command -v %s >/dev/null", program);
+    return system(command) == 0; /* NOLINT(cert-env33-c): a name of ours */
+}
+
+static void run_races(const char *cay, const char *bundle, unsigned rounds)
+{
+    const char *run[] = {cay, "run", "--", "/bin/true", NULL};
+    const char *bwrap[] = {"bwrap",
+                           "--unshare-all",
+                           "--ro-bind",
+                           "/usr",
+                           "/usr",
+                           "--symlink",
+                           "usr/bin",
+                           "/bin",
+                           "--symlink",
+                           "usr/lib",
+                           "/lib",
+                           "--symlink",
+                           "usr/lib64",
+                           "/lib64",
+                           "--proc",
+                           "/proc",
+                           "--dev",
+                           "/dev",
+                           "--tmpfs",
+                           "/tmp",
+                           "--die-with-parent",
+                           "/bin/true",
+                           NULL};
+    const char *crun[] = {"crun", "run", "--bundle", bundle, "cay-bench", NULL};
+    cay_sandbox *running = make();
+    struct entrant entrants[8] = {
+        {"posix_spawn of /bin/true", .run = spawn, .cookie = (void *)(uintptr_t)truth},
+        {"exec in a running sandbox", 1.25, .run = exec_running, .cookie = running},
+        {"create + exec, until the answer", 4.2, .run = cold_answer},
+        {"create + exec + destroy", 5, .run = cold_whole},
+        {"cay run -- /bin/true", 6, .run = spawn, .cookie = (void *)(uintptr_t)run},
+    };
+    unsigned count = 5;
+
+    if (is_there("bwrap"))
+        entrants[count++] = (struct entrant){"bwrap", .is_peer = true, .run = spawn,
+                                             .cookie = (void *)(uintptr_t)bwrap};
+    if (bundle && is_there("crun"))
+        entrants[count++] = (struct entrant){"crun run", .is_peer = true, .run = spawn,
+                                             .cookie = (void *)(uintptr_t)crun};
+    race("sandbox", entrants, count, rounds);
+    destroy(running);
+}
+
+static double freeze_and_thaw(void *cookie)
+{
+    double start = race_now_us();
+    struct cay_error err;
+
+    sandbox_ok(cay_sandbox_pause(cookie, &err), &err);
+    sandbox_ok(cay_sandbox_resume(cookie, &err), &err);
+    return race_now_us() - start;
+}
+
+static void run_pauses(unsigned rounds)
+{
+    static const char *const sleepers[] = {
+        "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done", NULL};
+    const struct cay_exec_options options = {.size = sizeof options, .argv = sleepers};
+    cay_sandbox *sandbox = make();
+    struct cay_exec_result result;
+    struct cay_error err;
+    const struct entrant entrants[] = {
+        {"posix_spawn of /bin/true", .run = spawn, .cookie = (void *)(uintptr_t)truth},
+        {"pause + resume of 10 processes", .most_us = 200, .run = freeze_and_thaw,
+         .cookie = sandbox}};
+
+    sandbox_ok(cay_sandbox_exec(sandbox, &options, &result, &err), &err);
+    cay_exec_done(&result);
+    race("sandbox life", entrants, 2, rounds);
+    destroy(sandbox);
+}
+
+int main(int argc, char **argv)
+{
+    bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+    char **rest = argv + 1 + quick;
+    unsigned rounds = quick ? QUICK_ROUNDS : ROUNDS;
+
+    if (argc < 2 + quick) {
+        fprintf(stderr, "usage: bench-sandbox [--quick] CAY [BUNDLE]\n");
+        return 2;
+    }
+    run_races(rest[0], rest[1], rounds);
+    run_pauses(rounds);
+    scale_files(quick);
+    scale_live(quick);
+    return 0;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_FILES_H
+#define NATIVE_FILES_H
+
+#include "cay/files.h"
+
+struct files_of {
+    int socket;          /* to a sandbox's init; taken over, also on failure */
+    const char *user;    /* inside */
+    const char *workdir; /* NULL: the user's home */
+    uint32_t id_base, id_count;
+    uint32_t answer_ms; /* how long init may take to answer; 0: a minute */
+};
+
+/* The files of the sandbox at the other end. */
+int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
+                     struct cay_error *err);
+
+#endif
