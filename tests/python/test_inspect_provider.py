@@ -53,6 +53,12 @@ def environment() -> Iterator[CaySandboxEnvironment]:
         clean(made)
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the module's own sandbox were another process's."""
+    monkeypatch.setattr(kept, "_own", {})
+
+
 def run(function: Any, *arguments: Any, **options: Any) -> Any:
     async def call() -> Any:
         return await function(*arguments, **options)
@@ -379,7 +385,7 @@ def test_a_wrong_file_is_told_before_any_sample(tmp_path: Path, content: str) ->
         run(CaySandboxEnvironment.task_init, "startup", str(file))
 
 
-def test_samples_that_are_not_cleaned_up_are_at_the_end_of_the_task() -> None:
+def test_samples_that_are_not_cleaned_up_are_at_the_end_of_the_task(alone: None) -> None:
     with ledger() as made:
         make()
         make()
@@ -388,7 +394,9 @@ def test_samples_that_are_not_cleaned_up_are_at_the_end_of_the_task() -> None:
         assert traces(made) == []
 
 
-def test_without_cleanup_the_ids_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_cleanup_the_ids_are_told(
+    alone: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     with ledger() as made:
         make()
         run(CaySandboxEnvironment.task_cleanup, "shutdown", None, False)
@@ -398,7 +406,7 @@ def test_without_cleanup_the_ids_are_told(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_is_kept_is_cleaned_up_from_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "kept")
     with ledger() as ids:
@@ -413,7 +421,7 @@ def test_what_is_kept_is_cleaned_up_from_the_command_line(
             assert traces(ids) == [] and list((tmp_path / "kept").iterdir()) == []
 
 
-def test_an_interrupted_sample_init_leaves_nothing() -> None:
+def test_an_interrupted_sample_init_leaves_nothing(alone: None) -> None:
     async def work() -> None:
         with anyio.move_on_after(0.002):
             await CaySandboxEnvironment.sample_init("task", None, {})

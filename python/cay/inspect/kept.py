@@ -39,14 +39,17 @@ def add(sandbox: Sandbox, ephemeral: bool) -> None:
 
 
 def remove_one(sandbox: Sandbox) -> None:
-    """Nothing is left of it."""
+    """Nothing is left of it; again is fine."""
+    with _lock:
+        _, ephemeral = _own.pop(sandbox.id, (None, None))
+    if ephemeral is None:
+        return
     try:
         sandbox.remove()
     except SandboxNotFoundError:
         pass  # it has ended by itself
-    sandbox.close()
-    with _lock:
-        _, ephemeral = _own.pop(sandbox.id, (None, True))
+    finally:
+        sandbox.close()
     if not ephemeral:
         (_directory() / sandbox.id).unlink(missing_ok=True)
 
