@@ -58,6 +58,11 @@ static la_ssize_t feed(struct archive *archive, void *cookie, const void **ret_d
 
 static bool open_archive(struct reading *reading, struct archive *archive)
 {
+    if (reading->reader->any_compression &&
+        (archive_read_support_filter_bzip2(archive) != ARCHIVE_OK ||
+         archive_read_support_filter_xz(archive) != ARCHIVE_OK ||
+         archive_read_support_filter_zstd(archive) != ARCHIVE_OK))
+        return false;
     return archive_read_support_filter_gzip(archive) == ARCHIVE_OK &&
            archive_read_support_format_tar(archive) == ARCHIVE_OK &&
            archive_read_open(archive, reading, NULL, feed, NULL) == ARCHIVE_OK;
@@ -117,6 +122,11 @@ static enum tar_kind kind_of(struct archive_entry *entry, const char *path,
     }
 }
 
+static uint16_t clamp_id(int64_t id)
+{
+    return id >= 0 && id <= UINT16_MAX ? (uint16_t)id : TAR_NOBODY;
+}
+
 static bool send_entry(struct reading *reading, struct archive *archive,
                        struct archive_entry *entry)
 {
@@ -130,7 +140,9 @@ static bool send_entry(struct reading *reading, struct archive *archive,
         return say(reading, &frame, "", "", 0);
     bool is_link = frame.kind == TAR_LINK || frame.kind == TAR_HARD_LINK;
     frame.detail = archive_entry_perm(entry);
-    if (frame.kind == TAR_FILE)
+    frame.uid = clamp_id(archive_entry_uid(entry));
+    frame.gid = clamp_id(archive_entry_gid(entry));
+    if (frame.kind == TAR_FILE && !reading->reader->names_only)
         frame.size = (uint64_t)archive_entry_size(entry);
     frame.mtime = archive_entry_mtime(entry);
     frame.mtime_ns = (uint32_t)archive_entry_mtime_nsec(entry);
@@ -138,7 +150,9 @@ static bool send_entry(struct reading *reading, struct archive *archive,
     frame.link_len = is_link ? (uint32_t)strlen(target) : 0;
     return say(reading, &frame, path, is_link ? target : "", frame.link_len) &&
            (frame.kind != TAR_FILE ||
-            send_content(reading, archive, (int64_t)frame.size));
+            (reading->reader->names_only
+                 ? say_plain(reading, TAR_FILE_END, 0)
+                 : send_content(reading, archive, (int64_t)frame.size)));
 }
 
 static enum tar_defect defect_of(const struct reading *reading, struct archive *archive,

@@ -31,8 +31,8 @@
  *   STATUS                                   STATE    struct state
  *   TTL       uint64_t milliseconds          DONE
  *   PAUSE, RESUME                            DONE
- *   FILES     user                           FILES_READY  the directory to start from
- *             (whose rights FILE has from
+ *   FILES     user, "" for the default       FILES_READY  the directory to start from,
+ *             (whose rights FILE has from               the user
  *             here on)
  *   FILE      file_request, two strings;     FILE_DONE  file_answer, text; fds: the
  *             fds: see enum file_op                     file, its directory
