@@ -8,6 +8,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "files/libarchive.h"
 #include "files/tar-options.h"
 #include "files/tar-reader.h"
 #include "sys/worker.h"
@@ -105,6 +106,8 @@ int tar_receive(const struct tar_input *input, struct tar_filter *filter,
                              .cpu_seconds = WORKER_SECONDS};
     AUTO_WORKER worker = WORKER_NONE;
 
-    int code = worker_start(input->op, &job, &worker, err);
+    int code = libarchive_load(input->op, err);
+    if (!code)
+        code = worker_start(input->op, &job, &worker, err);
     return code ? code : take_all(input, &worker, filter, err);
 }

@@ -10,6 +10,7 @@
 
 #include <asm/ioctls.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "init/lock.h"
 #include "sys/clone.h"
 #include "sys/raw.h"
 
@@ -58,6 +60,24 @@ static int become(const struct user *user)
         error = raw_call(SYS_setresgid, user->gid, user->gid, user->gid, 0, 0);
     if (error >= 0)
         error = raw_call(SYS_setresuid, user->uid, user->uid, user->uid, 0, 0);
+    return error < 0 ? (int)-error : 0;
+}
+
+/* Paths that are chosen inside, like a home, are looked up with what its program will
+ * have.  With ours, /proc/1/fd would lead out of the sandbox. */
+static int shed(const struct user *user)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+    uint64_t kept = user->uid == 0 ? lock_capabilities() : 0;
+    long error = raw_call(SYS_capget, address(&header), address(data), 0, 0, 0);
+
+    if (error >= 0) {
+        data[0].effective = data[0].permitted &= (uint32_t)kept;
+        data[1].effective = data[1].permitted &= (uint32_t)(kept >> 32);
+        data[0].inheritable = data[1].inheritable = 0;
+        error = raw_call(SYS_capset, address(&header), address(data), 0, 0, 0);
+    }
     return error < 0 ? (int)-error : 0;
 }
 
@@ -135,6 +155,8 @@ static void run_child(void *cookie)
         birth->step = "exec.user";
         birth->error = become(&birth->request.user);
     }
+    if (!birth->error)
+        birth->error = shed(&birth->request.user);
     if (!birth->error) {
         birth->step = "exec.cwd";
         birth->error = enter(&birth->request);

@@ -316,7 +316,9 @@ static void take_step(struct site *site, const struct plan_step *step)
         forbid_nesting();
         return;
     case PLAN_DEVPTS:
-        make_mount("devpts", path, MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5");
+        /* All sandboxes together have some three thousand terminals. */
+        make_mount("devpts", path, MS_NOEXEC,
+                   "newinstance,ptmxmode=0666,mode=620,gid=5,max=256");
         return;
     case PLAN_MASK:
         mask(path);

@@ -42,6 +42,15 @@ static bool is_kept(int capability)
     }
 }
 
+uint64_t lock_capabilities(void)
+{
+    uint64_t kept = 0;
+
+    for (int i = 0; i < 64; i++)
+        kept |= (uint64_t)is_kept(i) << i;
+    return kept;
+}
+
 static void drop_capabilities(void)
 {
     for (int i = 0;; i++) {

@@ -4,6 +4,9 @@
 
 #include "init/plan.h"
 
+/* What root inside may have, as bits: nothing here, or for it, needs more. */
+uint64_t lock_capabilities(void);
+
 /* Gives up what nothing inside may have, and installs landlock and seccomp. */
 void lock_the_door(const struct plan *plan);
 

@@ -16,13 +16,16 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "sys/io.h"
+#include "sys/path.h"
 
 enum { FILE_MAX = 1 << 20, FIELDS = 7 };
 
 static char *read_text(const char *path)
 {
     struct stat st;
-    AUTO_FD fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
+    /* Not by way of our own descriptors, should /etc have become a link there. */
+    AUTO_FD fd = path_open(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY,
+                           0, RESOLVE_NO_MAGICLINKS);
 
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
         return NULL;

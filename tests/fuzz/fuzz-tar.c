@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "files/libarchive.h"
 #include "files/tar-filter.h"
 #include "files/tar-reader.h"
 
@@ -175,6 +176,7 @@ static void read_as(bool is_root, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    CHECK(libarchive_load("fuzz", NULL) == CAY_OK);
     read_as(false, data, size);
     read_as(true, data, size);
     return 0;

@@ -300,12 +300,6 @@ const char *const calls_allowed[] = {
     "getrandom",
     "sysinfo",
     "uname",
-    "io_setup",
-    "io_submit",
-    "io_getevents",
-    "io_pgetevents",
-    "io_cancel",
-    "io_destroy",
 };
 
 const char *const calls_refused[] = {

@@ -263,7 +263,8 @@ static int build(const struct cay_sandbox_options *options, const struct parts *
     if (!code)
         code = groups_begin(&record->groups, &leaf, err);
     if (!code)
-        code = launch_begin(leaf, options->network == CAY_NETWORK_NONE, &launch, err);
+        code = launch_begin(leaf, options->network == CAY_NETWORK_NONE, record->id_base,
+                            &launch, err);
     if (code)
         return code;
     AUTO_FD status = launch.status;

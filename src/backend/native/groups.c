@@ -182,6 +182,11 @@ static int limit_v1(const char *controller, const char *directory,
         /* Memory and swap together: no swap.  Not every kernel counts swap. */
         error =
             put_number(directory, "memory.memsw.limit_in_bytes", limits->memory_bytes);
+        if (error && error != -ENOENT)
+            return error;
+        /* What TCP has in its buffers is counted apart, and not at all without this. */
+        error = put_number(directory, "memory.kmem.tcp.limit_in_bytes",
+                           limits->memory_bytes / 4);
         return error == -ENOENT ? 0 : error;
     }
     if (strcmp(controller, "pids") == 0)

@@ -51,6 +51,7 @@ enum {
 struct birth {
     int status, program, leaf;
     bool own_network;
+    uid_t owner;          /* of the user namespace; 0: us */
     cpu_set_t processors; /* those we may use */
     pid_t first;
     int pidfd;
@@ -162,6 +163,32 @@ IN_CLONE static void stay_here(void)
     (void)raw_call(SYS_sched_setaffinity, 0, sizeof only, (long)&only, 0, 0);
 }
 
+/* What the kernel limits for each user (inotify, pending signals, processes) it also
+ * counts for the owner of their namespace.  With one owner for all, one sandbox could use
+ * up what all others have, and what the host's root has.  Our memory must not become
+ * undumpable by this, and the capabilities are needed for the cgroup. */
+IN_CLONE static long become_owner(uid_t owner)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+
+    if (!owner)
+        return 0;
+    long dumpable = raw_call(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
+    long error = raw_call(SYS_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
+    if (!error)
+        error = raw_call(SYS_setresuid, owner, owner, owner, 0, 0);
+    if (!error)
+        error = raw_call(SYS_capget, (long)&header, (long)data, 0, 0, 0);
+    for (int i = 0; i < 2 && !error; i++)
+        data[i].effective = data[i].permitted;
+    if (!error)
+        error = raw_call(SYS_capset, (long)&header, (long)data, 0, 0, 0);
+    if (dumpable == 1)
+        (void)raw_call(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
+    return error;
+}
+
 IN_CLONE static void bear_init(void *cookie)
 {
     struct birth *birth = cookie;
@@ -175,7 +202,9 @@ IN_CLONE static void bear_init(void *cookie)
     };
 
     stay_here();
-    birth->pid = clone_run(&args, become_init, birth);
+    birth->pid = become_owner(birth->owner);
+    if (birth->pid == 0)
+        birth->pid = clone_run(&args, become_init, birth);
     for (;;)
         (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
 }
@@ -228,7 +257,7 @@ static int fail_start(int error, struct cay_error *err)
                     "cay doctor tells what this machine lacks");
 }
 
-int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
+int launch_begin(int leaf, bool own_network, uid_t owner, struct launch *ret_launch,
                  struct cay_error *err)
 {
     int program = open_program(err);
@@ -242,6 +271,7 @@ int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
     birth->status = birth->program = birth->pidfd = -1;
     birth->leaf = leaf;
     birth->own_network = own_network;
+    birth->owner = owner;
     birth->pid = birth->error = 0;
     int error =
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;

@@ -19,8 +19,8 @@ struct launch {
 
 /* Starts cay-init as PID 1 of a new user and PID namespace in the cgroup `leaf` (-1:
  * ours), and returns while it makes its other namespaces; it then waits for launch_go().
- * It is not our child. */
-int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
+ * It is not our child.  `owner` is whose the user namespace is (0: ours). */
+int launch_begin(int leaf, bool own_network, uid_t owner, struct launch *ret_launch,
                  struct cay_error *err);
 
 /* Learns which process it is. */

@@ -204,12 +204,13 @@ static void add_dev(struct blueprint *blueprint, uint64_t shm_bytes)
 static void add_proc(struct blueprint *blueprint)
 {
     /* What tells more about the host than that it is busy.  iomem, ioports and modules
-     * show no addresses to those without privilege outside. */
+     * show no addresses to those without privilege outside.  Everybody may ask
+     * pressure to be woken, at the cost of memory that is nobody's. */
     static const char *const masked[] = {
-        "acpi",          "asound",       "interrupts",  "kallsyms",   "kcore",
-        "keys",          "kmsg",         "kpagecgroup", "kpagecount", "kpageflags",
-        "latency_stats", "pagetypeinfo", "sched_debug", "scsi",       "slabinfo",
-        "sysrq-trigger", "timer_list",   "timer_stats", "vmallocinfo"};
+        "acpi",          "asound",        "interrupts",  "kallsyms",    "kcore",
+        "keys",          "kmsg",          "kpagecgroup", "kpagecount",  "kpageflags",
+        "latency_stats", "pagetypeinfo",  "pressure",    "sched_debug", "scsi",
+        "slabinfo",      "sysrq-trigger", "timer_list",  "timer_stats", "vmallocinfo"};
     char path[64];
 
     blueprint_step(blueprint, PLAN_PROC, "proc");
