@@ -108,12 +108,24 @@ static int copy_over(int fd, const struct stat *st, int from, uint64_t bytes)
     return error;
 }
 
+/* New content is not to run as somebody else.  The kernel sees to that, but not for root,
+ * and it is root's library that writes what is in a sandbox. */
+static int open_to_write(const struct target *target, int flags, int *ret_fd,
+                         struct cay_error *err)
+{
+    int code = target_open(target, O_WRONLY | flags, ret_fd, err);
+
+    if (!code && target->st.st_mode & (S_ISUID | S_ISGID))
+        (void)!fchmod(*ret_fd, target->st.st_mode & 01777);
+    return code;
+}
+
 int write_in_place(const struct target *target, int from, uint64_t bytes, unsigned flags,
                    struct cay_error *err)
 {
     AUTO_FD fd = -1;
 
-    int code = target_open(target, O_WRONLY, &fd, err);
+    int code = open_to_write(target, 0, &fd, err);
     if (code)
         return code;
     int error = copy_over(fd, &target->st, from, bytes);
@@ -141,7 +153,7 @@ static int write_existing(const struct target *target, const void *data, size_t 
     AUTO_FD fd = -1;
     bool appends = flags & CAY_WRITE_APPEND;
 
-    int code = target_open(target, O_WRONLY | (appends ? O_APPEND : 0), &fd, err);
+    int code = open_to_write(target, appends ? O_APPEND : 0, &fd, err);
     if (code)
         return code;
     int error = appends ? append(fd, data, len) : overwrite(fd, &target->st, data, len);

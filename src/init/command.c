@@ -11,6 +11,7 @@
 #include <asm/ioctls.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -18,10 +19,13 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "init/hold.h"
+#include "init/lock.h"
 #include "init/report.h"
 #include "sys/clone.h"
 #include "sys/raw.h"
@@ -30,6 +34,7 @@ enum { WAIT_MS = 50, KERNEL_SIGNALS = 8 /* bytes of its sigset_t */ };
 
 static struct birth *spare;
 static int null_fd = -1;
+static rlim_t limit_on_processes; /* 0: none but the cgroup's */
 
 /* --- The child --- */
 
@@ -66,8 +71,20 @@ static int take_stdio(const struct request *request)
     return error < 0 ? (int)-error : 0;
 }
 
+/* Where init itself must not be. */
+static int restrict_it(void)
+{
+    long error = 0;
+
+    if (lock_ruleset() >= 0)
+        error = raw_call(SYS_landlock_restrict_self, lock_ruleset(), 0, 0, 0, 0);
+    return error < 0 ? (int)-error : 0;
+}
+
 static int become(const struct user *user)
 {
+    if (user->is_us)
+        return 0;
     long error =
         raw_call(SYS_setgroups, (long)user->group_count, address(user->groups), 0, 0, 0);
 
@@ -75,6 +92,35 @@ static int become(const struct user *user)
         error = raw_call(SYS_setresgid, user->gid, user->gid, user->gid, 0, 0);
     if (error >= 0)
         error = raw_call(SYS_setresuid, user->uid, user->uid, user->uid, 0, 0);
+    return error < 0 ? (int)-error : 0;
+}
+
+/* Here and not for us, who must be able to start one when there are as many as may be. */
+static int limit_processes(void)
+{
+    const struct rlimit most = {limit_on_processes, limit_on_processes};
+    long error = 0;
+
+    if (limit_on_processes)
+        error = raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, address(&most), 0, 0);
+    return error < 0 ? (int)-error : 0;
+}
+
+/* Paths that are chosen inside, like a home, are looked up with what its program will
+ * have.  With ours, /proc/1/fd would lead out of the sandbox. */
+static int shed(const struct user *user)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+    uint64_t kept = user->uid == 0 ? lock_capabilities() : 0;
+    long error = raw_call(SYS_capget, address(&header), address(data), 0, 0, 0);
+
+    if (error >= 0) {
+        data[0].effective = data[0].permitted &= (uint32_t)kept;
+        data[1].effective = data[1].permitted &= (uint32_t)(kept >> 32);
+        data[0].inheritable = data[1].inheritable = 0;
+        error = raw_call(SYS_capset, address(&header), address(data), 0, 0, 0);
+    }
     return error < 0 ? (int)-error : 0;
 }
 
@@ -141,14 +187,20 @@ static void run_child(void *cookie)
     while (!__atomic_load_n(&birth->go, __ATOMIC_ACQUIRE))
         (void)raw_call(SYS_futex, address(&birth->go), FUTEX_WAIT, 0, 0, 0);
     __atomic_store_n(&birth->went, 1, __ATOMIC_RELEASE);
-    error = take_stdio(request);
+    error = restrict_it();
+    if (!error)
+        error = take_stdio(request);
     if (!error)
         error = (int)-raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
                                KERNEL_SIGNALS, 0);
+    if (!error)
+        error = limit_processes();
     if (!error) {
         birth->step = "exec.user";
         error = become(&request->user);
     }
+    if (!error)
+        error = shed(&request->user);
     if (!error) {
         birth->step = "exec.cwd";
         error = enter(request);
@@ -164,8 +216,9 @@ static void run_child(void *cookie)
 
 /* --- Its parent --- */
 
-void birth_prepare(void)
+void birth_prepare(const struct plan *plan)
 {
+    limit_on_processes = plan->max_processes;
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0)
         report_failure(errno, "init.serve", "/dev/null");
@@ -180,6 +233,7 @@ struct birth *birth_new(void)
         return NULL;
     request_init(&birth->request);
     birth->alive = birth->go = birth->went = 0;
+    birth->is_held = false;
     birth->error = 0;
     birth->step = "exec.start";
     return birth;
@@ -196,19 +250,21 @@ void birth_free(struct birth *birth)
         spare = birth;
 }
 
-pid_t birth_begin(struct birth *birth, const struct leaf *leaf)
+pid_t birth_begin(struct birth *birth, struct leaf *leaf)
 {
-    bool has_leaf = leaf->fd >= 0;
     struct clone_args args = {
-        .flags = (__u64)(CLONE_VM | CLONE_FILES | CLONE_CHILD_CLEARTID) |
-                 (has_leaf ? CLONE_INTO_CGROUP : 0),
+        .flags = (__u64)(CLONE_VM | CLONE_CHILD_CLEARTID) |
+                 (leaf ? (__u64)CLONE_FILES | CLONE_INTO_CGROUP : 0),
         .child_tid = (__u64)(uintptr_t)&birth->alive,
         .exit_signal = SIGCHLD,
         .stack = (__u64)(uintptr_t)birth->stack,
         .stack_size = sizeof birth->stack,
-        .cgroup = has_leaf ? (__u64)leaf->fd : 0,
+        .cgroup = leaf ? (__u64)leaf->fd : 0,
     };
 
+    birth->is_held = leaf && leaf->is_held;
+    if (birth->is_held)
+        return hold_begin(birth, leaf);
     birth->went = 0;
     __atomic_store_n(&birth->alive, 1, __ATOMIC_SEQ_CST);
     return (pid_t)clone_run(&args, run_child, birth);
@@ -239,7 +295,9 @@ void birth_wait(struct birth *birth)
 {
     const struct timespec most = {.tv_nsec = WAIT_MS * 1000000L};
 
-    if (!birth_is_over(birth))
+    if (birth->is_held)
+        hold_wait(birth, WAIT_MS);
+    else if (!birth_is_over(birth))
         (void)syscall(SYS_futex, &birth->alive, FUTEX_WAIT, 1, &most, NULL, 0);
 }
 

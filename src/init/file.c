@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/fs.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
@@ -23,6 +24,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/find.h"
+#include "init/request.h"
 #include "init/user.h"
 #include "sys/fs.h"
 #include "sys/io.h"
@@ -48,6 +50,12 @@ struct job {
 
 static int root_fd = -1;
 static uid_t own_uid;
+static bool no_pseudo; /* what is there is the host's */
+
+void file_prepare(const struct plan *plan)
+{
+    no_pseudo = plan->no_namespaces;
+}
 
 /* --- The user ------------------------------------------------------------------------
  */
@@ -93,38 +101,50 @@ static bool may_become(const struct file_user *user)
     return fine;
 }
 
-static struct file_user *find_user(const char *who, char ret_home[PATH_MAX],
+static struct file_user *find_user(const char *who, struct user *ret_found,
                                    struct cay_error *err)
 {
     static uint64_t count;
-    struct user found;
     AUTO_FREE struct file_user *user = calloc(1, sizeof *user);
 
     if (!user) {
         cay_fail_memory(err, "files.user");
         return NULL;
     }
-    if (user_find(who, &found, err) != CAY_OK)
+    if (user_find(who, ret_found, err) != CAY_OK)
         return NULL;
     *user = (struct file_user){.number = ++count,
-                               .uid = found.uid,
-                               .gid = found.gid,
-                               .group_count = found.group_count};
-    memcpy(user->groups, found.groups, sizeof user->groups);
+                               .uid = ret_found->uid,
+                               .gid = ret_found->gid,
+                               .group_count = ret_found->group_count};
+    memcpy(user->groups, ret_found->groups, sizeof user->groups);
     if (!may_become(user)) {
         cay_fail(err, CAY_E_UNSUPPORTED, 0, "files.user", who,
                  "this sandbox has only one user", "leave the user out");
         return NULL;
     }
-    memcpy(ret_home, found.home, strlen(found.home) + 1);
     return TAKE_PTR(user);
+}
+
+/* Where commands start: in the root, if there is no home. */
+static const char *start_of(const struct user *user)
+{
+    const char *workdir = request_workdir();
+    char place[PATH_MAX];
+    struct stat st;
+
+    if (*workdir)
+        return workdir;
+    AUTO_FD fd =
+        find_place(root_fd, user->home + strspn(user->home, "/"), true, place, &st);
+    return fd >= 0 && *user->home == '/' ? user->home : "/";
 }
 
 static bool begin(int socket, const struct packet *packet, struct file_user **user)
 {
     struct cay_error error = {0};
-    char home[PATH_MAX], place[PATH_MAX];
-    struct stat st;
+    struct user found;
+    char payload[PATH_MAX + USER_NAME_MAX];
 
     if (*user || packet->head.fd_count || packet->head.len == 0 ||
         packet->head.len > USER_NAME_MAX || packet->payload[packet->head.len - 1] ||
@@ -133,13 +153,12 @@ static bool begin(int socket, const struct packet *packet, struct file_user **us
     if (root_fd < 0)
         root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     own_uid = geteuid();
-    *user = find_user(packet->payload, home, &error);
+    const char *who = *packet->payload ? packet->payload : request_default_user();
+    *user = find_user(who, &found, &error);
     if (!*user)
         return packet_send(socket, MESSAGE_FAILED, &error, sizeof error, NULL, 0) == 0;
-    /* Commands start in the root too, if there is no home. */
-    AUTO_FD fd = find_place(root_fd, home + strspn(home, "/"), true, place, &st);
-    const char *start = fd >= 0 && *home == '/' ? home : "/";
-    return packet_send(socket, MESSAGE_FILES_READY, start, strlen(start) + 1, NULL, 0) ==
+    int len = snprintf(payload, sizeof payload, "%s%c%s", start_of(&found), 0, who);
+    return packet_send(socket, MESSAGE_FILES_READY, payload, (size_t)len + 1, NULL, 0) ==
            0;
 }
 
@@ -183,7 +202,10 @@ static int open_held(int fd, mode_t mode, int flags, uint32_t *ret_flags)
 
     if (flags & O_DIRECTORY ? !S_ISDIR(mode) : !S_ISREG(mode))
         return -ENXIO;
-    if (S_ISREG(mode) && fs_is_pseudo(fd)) {
+    bool is_pseudo = fs_is_pseudo(fd);
+    if (is_pseudo && no_pseudo)
+        return -EACCES;
+    if (S_ISREG(mode) && is_pseudo) {
         *ret_flags |= FILE_IS_COPY;
         return is_writing ? -EPERM : copy_out(fd);
     }
@@ -253,6 +275,8 @@ static int open_path(struct job *job)
                            job->head.resolve | RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
     if (fd < 0)
         return fd;
+    if (!(flags & O_PATH) && no_pseudo && fs_is_pseudo(fd))
+        return -EACCES;
     /* Who walks through everything does not mean the numbers of /proc. */
     if (!(flags & O_PATH) && *job->name && fs_is_pseudo(fd) && !fs_is_pseudo(job->fds[0]))
         return -EXDEV;

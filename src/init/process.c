@@ -18,6 +18,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/hold.h"
 #include "init/pty.h"
 #include "init/report.h"
 #include "init/serve.h"
@@ -41,8 +42,10 @@ static uint64_t looked_at; /* number of the last lingering leaf that was looked 
 
 void process_prepare(const struct plan *plan)
 {
-    birth_prepare();
-    pty_prepare();
+    pty_prepare(!plan->no_namespaces);
+    leaf_prepare(plan->has_cgroup);
+    birth_prepare(plan);
+    user_prepare(plan);
     if (plan->kept_bytes)
         ring_set_budget(plan->kept_bytes);
 }
@@ -60,7 +63,7 @@ static void release_leaf(struct process *process)
 {
     if (process->leaf.fd < 0 || !leaf_is_empty(&process->leaf))
         return;
-    if (process->killed)
+    if (process->killed || process->leaf.is_held)
         leaf_close(&process->leaf);
     else
         spare_keep_leaf(&process->leaf);
@@ -416,12 +419,27 @@ static uint64_t microseconds(struct timeval time)
     return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec;
 }
 
-void process_reaped(pid_t pid, int status, const struct rusage *used)
+static struct process *find_running(pid_t pid)
 {
     struct process *process = processes;
 
     while (process && (process->pid != pid || process->ended))
         process = process->next;
+    return process;
+}
+
+void process_lost(pid_t pid)
+{
+    struct process *process = find_running(pid);
+
+    if (process)
+        process->killed = true;
+}
+
+void process_reaped(pid_t pid, int status, const struct rusage *used)
+{
+    struct process *process = find_running(pid);
+
     if (!process)
         return;
     process->ended = true;
@@ -433,10 +451,8 @@ void process_reaped(pid_t pid, int status, const struct rusage *used)
 
 void process_stopped(pid_t pid)
 {
-    const struct process *process = processes;
+    const struct process *process = find_running(pid);
 
-    while (process && (process->pid != pid || process->ended))
-        process = process->next;
     if (pid == spare_pid() || (process && process->birth))
         (void)kill(pid, SIGCONT);
 }
@@ -479,8 +495,9 @@ static void finish(struct process *process)
     }
     for (struct peer *peer = process->peers; peer; peer = peer->next)
         peer_tell(peer, MESSAGE_ENDED, end, sizeof *end);
+    if (!process->leaf.is_held)
+        spare_want();
     release_leaf(process);
-    spare_want();
     if (process->flags & EXEC_QUIET && process->peers)
         process_detach(process->peers);
 }
@@ -531,6 +548,7 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
 
 void process_tend(void)
 {
+    hold_tend();
     uint64_t now = processes ? serve_now_ns() : 0;
     unsigned looks = 0;
     struct process *next;
@@ -566,6 +584,9 @@ uint64_t process_next_ns(void)
     uint64_t now = processes ? serve_now_ns() : 0;
     uint64_t soonest = spare_next_ns();
 
+    /* What was left behind comes to us without a word. */
+    if (hold_is_busy())
+        return serve_now_ns() + EMPTY_AGAIN_MS * 1000000ull;
     for (const struct process *process = processes; process; process = process->next) {
         uint64_t at = next_ns(process, now);
         if (at < soonest)

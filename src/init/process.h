@@ -59,6 +59,9 @@ void process_stopped(pid_t pid);
 
 void process_reaped(pid_t pid, int status, const struct rusage *used);
 
+/* What held it together is gone: it is being killed. */
+void process_lost(pid_t pid);
+
 /* After anything may have happened: ends what is late, tells what is over. */
 void process_tend(void);
 

@@ -31,8 +31,8 @@
  *   STATUS                                   STATE    struct state
  *   TTL       uint64_t milliseconds          DONE
  *   PAUSE, RESUME                            DONE
- *   FILES     user                           FILES_READY  the directory to start from
- *             (whose rights FILE has from
+ *   FILES     user, "" for the default       FILES_READY  the directory to start from,
+ *             (whose rights FILE has from               the user
  *             here on)
  *   FILE      file_request, two strings;     FILE_DONE  file_answer, text; fds: the
  *             fds: see enum file_op                     file, its directory
@@ -183,6 +183,7 @@ struct state {
     uint32_t foreground, background, ended; /* commands */
     uint32_t peers;
     uint32_t padding;
+    uint64_t disk_used; /* bytes of its own root */
 };
 
 /* The functions of struct fs (sys/fs.h), of the same names.  In brackets the descriptors

@@ -56,6 +56,16 @@ void request_set_defaults(const struct plan *plan)
         report_failure(E2BIG, "init.plan", "environment");
 }
 
+const char *request_default_user(void)
+{
+    return sandbox.user;
+}
+
+const char *request_workdir(void)
+{
+    return sandbox.workdir;
+}
+
 /* The strings, from the packet or from the memfd beside it. */
 static int take_strings(const struct packet *packet, const struct exec_request *head,
                         int memfd, char **ret_strings, struct cay_error *err)

@@ -24,6 +24,8 @@ struct request {
 
 /* Keeps the plan's defaults: user, directory and environment. */
 void request_set_defaults(const struct plan *plan);
+const char *request_default_user(void);
+const char *request_workdir(void); /* "": the user's home */
 
 void request_init(struct request *request); /* empty */
 

@@ -17,13 +17,16 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "sys/io.h"
+#include "sys/path.h"
 
 enum { FILE_MAX = 1 << 20, FIELDS = 7 };
 
 static char *read_text(const char *path)
 {
     struct stat st;
-    AUTO_FD fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
+    /* Not by way of our own descriptors, should /etc have become a link there. */
+    AUTO_FD fd = path_open(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY,
+                           0, RESOLVE_NO_MAGICLINKS);
 
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
         return NULL;
@@ -126,6 +129,31 @@ static void find_groups(struct user *user)
             user->groups[user->group_count++] = gid;
 }
 
+static const struct plan *only; /* that we serve, if it has one user */
+
+void user_prepare(const struct plan *plan)
+{
+    only = plan->one_user ? plan : NULL;
+}
+
+static int find_only(const char *who, struct user *ret_user, struct cay_error *err)
+{
+    if (strcmp(who, "user") != 0 && strcmp(who, "1000") != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "exec.user", who,
+                        "this sandbox has only one user, \"user\"",
+                        "for others install newuidmap (package uidmap) and give the "
+                        "user who makes sandboxes 65536 ids in /etc/subuid and "
+                        "/etc/subgid");
+    *ret_user = (struct user){.name = "user",
+                              .home = "/home/user",
+                              .uid = only->uid,
+                              .gid = only->gid,
+                              .is_us = true};
+    if (*only->home)
+        cay_copy_text(ret_user->home, sizeof ret_user->home, only->home);
+    return CAY_OK;
+}
+
 /* --- The last one that was asked for, as long as the files are the same --- */
 
 struct version {
@@ -192,11 +220,12 @@ int user_find(const char *who, struct user *ret_user, struct cay_error *err)
     struct version version;
     unsigned id;
     bool by_id = parse_id(who, &id);
-    bool plain = look_at_both(&version); /* before they are read */
 
+    if (only)
+        return find_only(who, ret_user, err);
+    bool plain = look_at_both(&version); /* before they are read */
     if (plain && recall(who, &version, ret_user))
         return CAY_OK;
-
     *ret_user = (struct user){.home = "/"};
     if (by_id) {
         ret_user->uid = ret_user->gid = id;

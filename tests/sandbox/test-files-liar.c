@@ -13,6 +13,7 @@
 #include "backend/native/native.h"
 #include "init/packet.h"
 #include "inside.h"
+#include "sys/fs.h"
 
 /* --- An init that says what a test wants it to --- */
 
@@ -37,7 +38,7 @@ static void *lie(void *cookie)
         if (packet->head.kind == MESSAGE_FILES && liar->begin) {
             liar->begin(liar);
         } else if (packet->head.kind == MESSAGE_FILES) {
-            (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/", 2, NULL, 0);
+            (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/\0user", 7, NULL, 0);
         } else {
             memcpy(&question, packet->payload, sizeof question);
             liar->answer(liar, &question);
@@ -49,8 +50,10 @@ static void *lie(void *cookie)
 
 static int meet(struct liar *liar, cay_files **ret_files)
 {
-    struct files_of sandbox = {
-        .user = "user", .id_base = 1000000, .id_count = 65536, .answer_ms = 300};
+    struct files_of sandbox = {.user = "user",
+                               .users = {2, {{0, 1000000, 1000}, {1000, 0, 1}}},
+                               .groups = {1, {{77, 0, 1}}},
+                               .answer_ms = 300};
     int ends[2];
 
     ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
@@ -155,20 +158,25 @@ TEST(what_is_not_a_file_open_for_reading_is_refused)
 
 static void pass_good_file(const struct liar *liar, const struct file_request *question)
 {
-    AUTO_FD fd = open(scratch_path("f"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    bool is_open = question->flags & FS_AND_READ;
+    AUTO_FD fd = open(scratch_path("f"),
+                      is_open ? O_RDONLY | O_NONBLOCK | O_CLOEXEC : O_PATH | O_CLOEXEC);
 
-    (void)question;
-    answer_with(liar, FILE_HAS_FD | FILE_IS_OPEN, &fd, 1);
+    answer_with(liar, FILE_HAS_FD | (is_open ? FILE_IS_OPEN : 0u), &fd, 1);
 }
 
 TEST(a_file_as_it_should_be_is_read)
 {
     struct liar liar = {.answer = pass_good_file};
+    struct cay_stat stat;
     cay_files *files;
 
     put_file("f", "honest");
     ASSERT_OK(meet(&liar, &files));
     expect(files, "x", "honest");
+    ASSERT_OK(cay_files_stat(files, "x", false, &stat, &err));
+    ASSERT_INT(stat.uid, geteuid() == 0 ? 1000 : 65534); /* as the maps say */
+    ASSERT_INT(stat.gid, geteuid() == 0 ? 77 : 65534);
     part(&liar, files);
 }
 
@@ -391,11 +399,18 @@ static void begin_wrong(const struct liar *liar)
     } else if (liar->which == 3) {
         (void)packet_send(liar->socket, MESSAGE_FILES_READY, home, sizeof home, NULL, 0);
     } else if (liar->which == 4) {
-        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "home", 5, NULL, 0);
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "home\0user", 10, NULL, 0);
     } else if (liar->which == 5) {
-        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/", 2, &fd, 1);
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/\0user", 7, &fd, 1);
     } else if (liar->which == 6) {
-        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/x", 2, NULL, 0);
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/x\0user", 7, NULL, 0);
+    } else if (liar->which == 7) {
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/x", 3, NULL, 0);
+    } else if (liar->which == 8) {
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/x\0user\0", 9, NULL, 0);
+    } else if (liar->which == 9) {
+        home[1] = home[1 + 100] = '\0'; /* a user of that length */
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, home, 102, NULL, 0);
     } else {
         (void)packet_send(liar->socket, MESSAGE_PONG, NULL, 0, NULL, 0);
     }
@@ -403,7 +418,7 @@ static void begin_wrong(const struct liar *liar)
 
 TEST(a_wrong_beginning_is_refused)
 {
-    for (int which = 0; which < 8; which++) {
+    for (int which = 0; which < 11; which++) {
         struct liar liar = {.begin = begin_wrong, .answer = say_nothing, .which = which};
         cay_files *files = NULL;
         ASSERT_CODE(meet(&liar, &files), CAY_E_PROTOCOL);

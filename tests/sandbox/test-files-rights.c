@@ -145,6 +145,27 @@ TEST(kinds_that_are_not_files_have_their_own_errors)
     cay_exec_done(&result);
 }
 
+TEST(the_sandboxs_own_user_and_directory_are_the_defaults)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .user = "nobody", .workdir = "/tmp/work"};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+    AUTO(cay_files) as_root = files_of(sandbox, "root");
+    cay_sandbox *again = NULL;
+
+    put(files, "a", "A"); /* its directory is made on the way */
+    put(as_root, "r", "R");
+    ASSERT_STR(told(sandbox, "cd /tmp/work; stat -c %u . a r"), "65534\n65534\n0");
+    ASSERT_CODE(write_code(files, "/etc/passwd"), CAY_E_DENIED);
+    ASSERT_HAS(err.hint, "\"nobody\"");
+    ASSERT_OK(cay_sandbox_open(cay_sandbox_id(sandbox), &again, &err));
+    AUTO(cay_files) others = files_of(again, NULL);
+    cay_sandbox_free(again);
+    expect(others, "r", "R");
+    cay_exec_done(&result);
+}
+
 TEST(a_sandbox_reached_by_its_id_shows_the_same_files)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,6 +22,9 @@ void blueprint_init(struct blueprint *ret_blueprint)
     ret_blueprint->env = NULL;
     ret_blueprint->step_count = 0;
     ret_blueprint->overflow = false;
+    ret_blueprint->binds = NULL;
+    ret_blueprint->keeps_root = false;
+    ret_blueprint->overlay = (struct overlay){.lower = -1, .disk = -1};
     buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
     buf_append(&ret_blueprint->bytes, "", 1); /* offset 0 is "" */
 }
@@ -114,6 +118,56 @@ void blueprint_bind(struct blueprint *blueprint, const char *path, const char *s
     step->data = keep(&blueprint->bytes, source, strlen(source));
 }
 
+void blueprint_need(struct blueprint *blueprint, const char *path, unsigned mode,
+                    unsigned owner)
+{
+    struct plan_step *step = add(blueprint, PLAN_NEED, path);
+
+    step->mode = mode;
+    step->uid = step->gid = owner;
+}
+
+void blueprint_replace(struct blueprint *blueprint, const char *path, unsigned mode,
+                       const void *data, size_t len)
+{
+    struct plan_step *step = add(blueprint, PLAN_REPLACE, path);
+
+    step->mode = mode;
+    step->data_len = (uint32_t)len;
+    step->data = keep(&blueprint->bytes, data, len);
+}
+
+/* The library mounts what it has open; cay-init can only look for it again, and must find
+ * the same. */
+void blueprint_binds(struct blueprint *blueprint, const struct binds *binds)
+{
+    char path[PATH_MAX];
+
+    blueprint->binds = binds;
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        bool ours = blueprint->head.prepared;
+        blueprint_bind(blueprint, bind->target + 1,
+                       ours ? bind->source : bind_path(bind, path),
+                       (bind->writable ? PLAN_WITH_WRITING : 0u) |
+                           (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE));
+        blueprint->steps[blueprint->step_count - 1].number = ours ? i + 1 : bind->inode;
+    }
+}
+
+void blueprint_places_of(struct blueprint *blueprint, const struct binds *binds)
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        struct plan_step *step =
+            add(blueprint, bind->writable ? PLAN_WRITABLE : PLAN_READABLE,
+                bind_path(bind, path));
+        step->number = bind->inode;
+    }
+}
+
 void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path)
 {
     (void)add(blueprint, kind, path);
@@ -166,7 +220,8 @@ static void copy_steps(const struct blueprint *blueprint, struct plan *head,
         const char *path = blueprint_text(blueprint, step.path);
         const char *data = blueprint_text(blueprint, step.data);
         step.path = keep(bytes, path, strlen(path));
-        step.data = keep(bytes, data, blueprint->head.prepared ? 0 : step.data_len);
+        bool ours = blueprint->head.prepared && step.kind != PLAN_REPLACE;
+        step.data = keep(bytes, data, ours ? 0 : step.data_len);
         buf_append(steps, &step, sizeof step);
         head->step_count++;
     }

@@ -21,6 +21,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/inside.h"
+#include "sys/io.h"
 
 enum { NOBODY = 65534 };
 
@@ -28,7 +29,7 @@ struct remote {
     struct fs fs; /* whose cookie this is */
     atomic_uint references;
     struct inside *inside;
-    uint32_t id_base, id_count;
+    struct ids users, groups;
 };
 
 static int ask(const struct fs *fs, struct call *call)
@@ -103,9 +104,12 @@ static bool is_plain(const char *place)
     return true;
 }
 
-static uint32_t own_id(const struct remote *remote, uint32_t id)
+static uint32_t own_id(const struct ids *ids, uint32_t id)
 {
-    return id - remote->id_base < remote->id_count ? id - remote->id_base : NOBODY;
+    for (size_t i = 0; i < ids->count; i++)
+        if (id - ids->ranges[i].outside < ids->ranges[i].count)
+            return id - ids->ranges[i].outside + ids->ranges[i].inside;
+    return NOBODY;
 }
 
 /* Owners are told as they are inside. */
@@ -113,8 +117,8 @@ static void own(const struct fs *fs, struct stat *st)
 {
     const struct remote *remote = fs->cookie;
 
-    st->st_uid = own_id(remote, st->st_uid);
-    st->st_gid = own_id(remote, st->st_gid);
+    st->st_uid = own_id(&remote->users, st->st_uid);
+    st->st_gid = own_id(&remote->groups, st->st_gid);
 }
 
 /* --- struct fs -----------------------------------------------------------------------
@@ -389,20 +393,14 @@ static const struct fs calls = {
 /* --- The handle ----------------------------------------------------------------------
  */
 
-static int fail_long(const char *path, struct cay_error *err)
-{
-    return cay_fail_errno(err, ENAMETOOLONG, "sandbox.files", path);
-}
-
 int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
                      struct cay_error *err)
 {
-    char home[PATH_MAX], base[2 * PATH_MAX];
-    const char *workdir = sandbox->workdir ? sandbox->workdir : "";
+    char start[PATH_MAX];
     struct inside *inside;
 
     int code = inside_new(sandbox->socket, sandbox->user, sandbox->answer_ms, &inside,
-                          home, err);
+                          start, err);
     if (code)
         return code;
     struct remote *remote = malloc(sizeof *remote);
@@ -412,27 +410,49 @@ int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
     }
     *remote = (struct remote){.fs = calls,
                               .inside = inside,
-                              .id_base = sandbox->id_base,
-                              .id_count = sandbox->id_count};
+                              .users = sandbox->users,
+                              .groups = sandbox->groups};
     remote->fs.cookie = remote;
     atomic_init(&remote->references, 1);
-    int len = snprintf(base, sizeof base, "%s%s%s", *workdir == '/' ? "" : home,
-                       *workdir && *workdir != '/' ? "/" : "", workdir);
-    code = len >= PATH_MAX ? fail_long(workdir, err)
-                           : files_inside(&remote->fs, base, ret_files, err);
+    code = files_inside(&remote->fs, start, ret_files, err);
     remote_unref(&remote->fs);
     return code;
+}
+
+/* As the kernel has them, of "uid_map" or "gid_map"; seen from outside. */
+static void read_ids(pid_t init, const char *name, struct ids *ret_ids)
+{
+    char path[64], text[512], *at = text;
+
+    ret_ids->count = 0;
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)init, name);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : io_pread(fd, text, sizeof text - 1, 0);
+    text[len > 0 ? len : 0] = '\0';
+    while (*at && ret_ids->count < sizeof ret_ids->ranges / sizeof *ret_ids->ranges) {
+        unsigned long inside = strtoul(at, &at, 10);
+        unsigned long outside = strtoul(at, &at, 10);
+        unsigned long count = strtoul(at, &at, 10);
+        if (*at++ != '\n')
+            return;
+        ret_ids->ranges[ret_ids->count].inside = (uint32_t)inside;
+        ret_ids->ranges[ret_ids->count].outside = (uint32_t)outside;
+        ret_ids->ranges[ret_ids->count++].count = (uint32_t)count;
+    }
 }
 
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err)
 {
-    const struct native *native = cookie;
-    struct files_of sandbox = {.socket = -1,
-                               .user = user ? user : "user",
-                               .id_base = native->record.id_base,
-                               .id_count = RUNTIME_IDS};
+    struct native *native = cookie;
+    struct files_of sandbox = {.socket = -1, .user = user};
 
-    int code = native_dial(&native->record, &sandbox.socket, err);
-    return code ? code : files_of_sandbox(&sandbox, ret_files, err);
+    int code = native_check(native, err);
+    if (!code)
+        code = native_dial(&native->record, &sandbox.socket, err);
+    if (code)
+        return code;
+    read_ids(native->record.init, "uid_map", &sandbox.users);
+    read_ids(native->record.init, "gid_map", &sandbox.groups);
+    return files_of_sandbox(&sandbox, ret_files, err);
 }

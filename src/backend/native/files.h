@@ -4,11 +4,18 @@
 
 #include "cay/files.h"
 
+/* Which ids inside are which outside. */
+struct ids {
+    size_t count;
+    struct {
+        uint32_t inside, outside, count;
+    } ranges[8];
+};
+
 struct files_of {
-    int socket;          /* to a sandbox's init; taken over, also on failure */
-    const char *user;    /* inside */
-    const char *workdir; /* NULL: the user's home */
-    uint32_t id_base, id_count;
+    int socket;       /* to a sandbox's init; taken over, also on failure */
+    const char *user; /* inside; NULL: the default one */
+    struct ids users, groups;
     uint32_t answer_ms; /* how long init may take to answer; 0: a minute */
 };
 

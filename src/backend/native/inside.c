@@ -172,7 +172,7 @@ int inside_ask(struct inside *inside, struct call *call)
 /* --- The beginning -------------------------------------------------------------------
  */
 
-static struct inside *allocate(const char *user)
+static struct inside *allocate(void)
 {
     struct inside *inside = malloc(sizeof *inside);
 
@@ -180,7 +180,7 @@ static struct inside *allocate(const char *user)
         return NULL;
     atomic_init(&inside->references, 1);
     pthread_mutex_init(&inside->mutex, NULL);
-    memcpy(inside->user, user, strlen(user) + 1);
+    inside->user[0] = '\0';
     inside->socket = -1;
     inside->broken = 0;
     return inside;
@@ -213,8 +213,26 @@ static int take_failure(const struct packet *packet, struct cay_error *err)
                     failure.message, "%s", failure.hint);
 }
 
-static int begin(struct inside *inside, uint32_t answer_ms, char ret_home[PATH_MAX],
-                 struct cay_error *err)
+/* "start\0user\0", both within their bounds. */
+static bool take_beginning(const struct packet *packet, struct inside *inside,
+                           char ret_start[PATH_MAX])
+{
+    size_t len = packet->head.len;
+    size_t start = strnlen(packet->payload, len) + 1;
+
+    if (packet->head.kind != MESSAGE_FILES_READY || packet->head.fd_count ||
+        start > PATH_MAX || start >= len || packet->payload[0] != '/')
+        return false;
+    size_t user = strnlen(packet->payload + start, len - start) + 1;
+    if (user > sizeof inside->user || start + user != len)
+        return false;
+    memcpy(ret_start, packet->payload, start);
+    memcpy(inside->user, packet->payload + start, user);
+    return true;
+}
+
+static int begin(struct inside *inside, const char *user, uint32_t answer_ms,
+                 char ret_start[PATH_MAX], struct cay_error *err)
 {
     const struct timeval limit = {.tv_sec = answer_ms / 1000,
                                   .tv_usec = answer_ms % 1000 * 1000};
@@ -223,8 +241,7 @@ static int begin(struct inside *inside, uint32_t answer_ms, char ret_home[PATH_M
     if (setsockopt(inside->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
         setsockopt(inside->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0)
         return cay_fail_errno(err, errno, op, NULL);
-    int got = packet_send(inside->socket, MESSAGE_FILES, inside->user,
-                          strlen(inside->user) + 1, NULL, 0);
+    int got = packet_send(inside->socket, MESSAGE_FILES, user, strlen(user) + 1, NULL, 0);
     if (!got)
         got = packet_receive(inside->socket, packet);
     if (got != 1)
@@ -232,29 +249,26 @@ static int begin(struct inside *inside, uint32_t answer_ms, char ret_home[PATH_M
     packet_close_fds(packet);
     if (packet->head.kind == MESSAGE_FAILED)
         return take_failure(packet, err);
-    size_t len = packet->head.len;
-    if (packet->head.kind != MESSAGE_FILES_READY || packet->head.fd_count || len < 2 ||
-        len > PATH_MAX || strnlen(packet->payload, len) != len - 1 ||
-        packet->payload[0] != '/')
-        return fail_beginning(EPROTO, err);
-    memcpy(ret_home, packet->payload, len);
-    return CAY_OK;
+    return take_beginning(packet, inside, ret_start) ? CAY_OK
+                                                     : fail_beginning(EPROTO, err);
 }
 
 int inside_new(int socket, const char *user, uint32_t answer_ms,
-               struct inside **ret_inside, char ret_home[PATH_MAX], struct cay_error *err)
+               struct inside **ret_inside, char ret_start[PATH_MAX],
+               struct cay_error *err)
 {
     AUTO_FD own = socket;
 
-    if (!*user || strlen(user) >= USER_NAME_MAX)
+    if (user && (!*user || strlen(user) >= USER_NAME_MAX))
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, user,
                         "there is no such user in the sandbox",
                         "a name has 1 to %d characters", USER_NAME_MAX - 1);
-    __attribute__((cleanup(auto_inside))) struct inside *inside = allocate(user);
+    __attribute__((cleanup(auto_inside))) struct inside *inside = allocate();
     if (!inside)
         return cay_fail_memory(err, op);
     inside->socket = TAKE_FD(own);
-    int code = begin(inside, answer_ms ? answer_ms : ANSWER_MS, ret_home, err);
+    int code = begin(inside, user ? user : "", answer_ms ? answer_ms : ANSWER_MS,
+                     ret_start, err);
     if (!code)
         *ret_inside = TAKE_PTR(inside);
     return code;

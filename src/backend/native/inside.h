@@ -11,10 +11,11 @@
  * Shared by handles and threads; one question is under way at a time. */
 struct inside;
 
-/* Takes the socket over, also on failure.  Init has `answer_ms` for each answer, or a
- * minute if that is 0.  ret_home is where the user's commands start. */
+/* Takes the socket over, also on failure.  A NULL user is the sandbox's default.  Init
+ * has `answer_ms` for each answer, or a minute if that is 0.  ret_start is where the
+ * user's commands start. */
 int inside_new(int socket, const char *user, uint32_t answer_ms,
-               struct inside **ret_inside, char ret_home[PATH_MAX],
+               struct inside **ret_inside, char ret_start[PATH_MAX],
                struct cay_error *err);
 void inside_ref(struct inside *inside);
 void inside_unref(struct inside *inside); /* NULL is fine */
