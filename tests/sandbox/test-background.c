@@ -341,31 +341,33 @@ TEST(hostile_names_are_cut_and_cleaned)
     char name[1001];
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
-    const char *const bash[] = {"bash", "-c", "exec -a \"$0\" sleep 1000",
-                                "\x1b]0;owned\a\xff\n) R 1 1", NULL};
-    const struct cay_exec_options options = {
-        .size = sizeof options, .argv = bash, .flags = CAY_EXEC_BACKGROUND};
+    const char *const odd_words[] = {"bash", "-c", "exec -a \"$0\" sleep 1000",
+                                     "\x1b]0;owned\a\xff\n) R 1 1", NULL};
+    const char *const long_words[] = {"sh", "-c", "sleep 2000; true", name, NULL};
+    const struct cay_exec_options odd_options = {.size = sizeof odd_options,
+                                                 .argv = odd_words};
+    const struct cay_exec_options long_options = {.size = sizeof long_options,
+                                                  .argv = long_words};
     AUTO(cay_process) odd = NULL;
     AUTO(cay_process) lengthy = NULL;
     struct cay_process_info *infos = NULL;
     size_t count = 0;
 
-    ASSERT_OK(cay_process_start(sandbox, &options, &odd, &err));
-    const char *const tail[] = {"tail", "-f", "/dev/null", name, NULL};
-    const struct cay_exec_options more = {.size = sizeof more, .argv = tail};
-    ASSERT_OK(cay_process_start(sandbox, &more, &lengthy, &err));
+    ASSERT_OK(cay_process_start(sandbox, &odd_options, &odd, &err));
+    ASSERT_OK(cay_process_start(sandbox, &long_options, &lengthy, &err));
     for (int i = 0; i < 500; i++) {
         cay_free(infos);
         ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
-        if (strstr(infos[0].command, "R 1 1 1000"))
+        if (count == 3 && strstr(infos[0].command, "R 1 1 1000") &&
+            strcmp(infos[2].command, "sleep 2000") == 0)
             break;
         rest_ms(10);
     }
-    ASSERT_INT(count, 2);
+    ASSERT_INT(count, 3);
     ASSERT_STR(infos[0].command, "?]0;owned??"
                                  "?) R 1 1 1000");
     ASSERT_INT(strlen(infos[1].command), sizeof infos[1].command - 1);
-    ASSERT(strncmp(infos[1].command, "tail -f /dev/null nnnn", 22) == 0);
+    ASSERT(strncmp(infos[1].command, "sh -c sleep 2000; true nnnn", 27) == 0);
     cay_free(infos);
 }
 
