@@ -158,6 +158,9 @@ static inline void become_ordinary(const struct ordinary *user)
         _exit(2);
     (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     setenv("XDG_RUNTIME_DIR", user->runtime, 1);
+    setenv("HOME", user->runtime, 1); /* it has no other place */
+    unsetenv("XDG_STATE_HOME");
+    unsetenv("CAY_HOME");
     setenv("CAY_TEST_RUNG", "any", 0);
 }
 
