@@ -111,7 +111,7 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
 
 static int ask_init(struct native *native, struct listing *listing, struct cay_error *err)
 {
-    AUTO_FREE struct packet *packet = malloc(sizeof *packet);
+    AUTO_FREE struct packet *packet = calloc(1, sizeof *packet);
     uint64_t after = 0;
     size_t count = 1;
     int code = packet ? native_connect(native, err) : cay_fail_memory(err, op);
