@@ -25,15 +25,7 @@ from ctypes import (
 )
 from typing import Any, TypeVar
 
-from cay._lib import _ERR, _HANDLE, _bind as _bind_real, free
-
-
-def _bind(name: str, *a: Any) -> Any:  # DEVELOPMENT
-    try:
-        return _bind_real(name, *a)
-    except ImportError:
-        return None
-
+from cay._lib import _ERR, _HANDLE, _bind, free
 
 # --- Constants --------------------------------------------------------------------------
 

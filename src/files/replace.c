@@ -318,13 +318,14 @@ int replace_stream(const struct replace_source *source, const struct cay_edit *e
 {
     struct stream stream = {.source = source, .sink = sink, .edit = edit};
     struct window *window = &stream.window;
+    bool untouched;
 
     stream.scan.count = UTF8_CHARS_AND_CRLF;
     int error = prepare_needle(edit, &stream.needle);
     if (!error) {
         /* What is kept of a window may be "\r\n" where the needle has "\n". */
         window->lead = (2 * stream.needle.len + 2 + LINE - 1) / LINE * LINE;
-        window->memory = big_alloc(window->lead + STEP);
+        window->memory = big_alloc(window->lead + STEP, &untouched);
         window->bytes = window->memory;
         error = window->memory ? run(&stream) : -ENOMEM;
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import pty
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +15,13 @@ from typing import Any
 
 import anyio
 import pytest
+from conftest import CHECKOUT, unavailable
 from inspect_ai.util import (
     OutputLimitExceededError,
     SandboxEnvironment,
     SandboxEnvironmentSpec,
     SandboxUnavailableError,
+    SandboxUserUnsupportedError,
 )
 from inspect_ai.util._sandbox.environment import deserialize_sandbox_specific_config
 from inspect_ai.util._sandbox.events import SandboxEnvironmentProxy
@@ -308,10 +312,40 @@ def test_the_connection_is_a_line_for_a_shell(environment: CaySandboxEnvironment
     assert named.command == f"cay shell -u root {id}"
 
 
+def test_the_line_opens_a_shell(environment: CaySandboxEnvironment) -> None:
+    program = CHECKOUT / "build" / "cay"
+    if not program.exists():
+        unavailable("build/cay is not there")
+    _, *words = shlex.split(run(environment.connection, user="root").command)
+    ours, theirs = pty.openpty()
+    shell = subprocess.Popen([program, *words], stdin=theirs, stdout=theirs)
+    os.close(theirs)
+    os.write(ours, b"echo I am $(id -un); exit 3\n")
+    said = b""
+    try:
+        while piece := os.read(ours, 4096):
+            said += piece
+    except OSError:
+        pass  # how a terminal ends
+    os.close(ours)
+    assert shell.wait(timeout=20) == 3 and b"I am root" in said
+
+
+def test_where_there_is_one_user_only_inspect_is_told_so() -> None:
+    with ledger():
+        made = make(CayConfig(rung="single", workdir="/tmp/made"))
+        environment = made["default"].as_type(CaySandboxEnvironment)
+        with pytest.raises(SandboxUserUnsupportedError):
+            run(environment.exec, ["id"], user="root")
+        assert run(environment.exec, ["pwd"]).stdout == "/tmp/made\n"
+        clean(made)
+
+
 def test_a_sandbox_that_is_gone_is_unavailable() -> None:
     with ledger():
         made = make()
         environment = made["default"].as_type(CaySandboxEnvironment)
+        run(environment.write_file, "x", "")
         environment.sandbox.sync.kill()
         for call in (
             lambda: run(environment.exec, ["true"]),

@@ -101,7 +101,7 @@ def test_a_time_to_live_ends_it() -> None:
 
 def test_what_is_on_disk_survives_a_kill() -> None:
     with ledger():
-        sandbox = Sandbox.create(storage="disk", memory="256M", disk="64M")
+        sandbox = Sandbox.create(storage="disk", memory="256M")
         try:
             sandbox.files.write("kept", "here")
             sandbox.kill()
@@ -158,6 +158,7 @@ def test_a_policy_shows_its_directories(tmp_path: Path) -> None:
         ({"memory": "lots"}, SandboxValueError),
         ({"memory": 0}, SandboxValueError),
         ({"memory": "16M", "disk": "32M"}, SandboxValueError),
+        ({"storage": "disk", "disk": "64M"}, SandboxUnsupportedError),
         ({"network": "bridge"}, SandboxValueError),
         ({"require": ["walls"]}, SandboxValueError),
         ({"volumes": ["nowhere"]}, SandboxValueError),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from cay.sandbox.errors import SandboxValueError
-from cay.sandbox.options import Layer
+from cay.sandbox.options import Layer, Rung
 
 __all__ = ["CONFIG_FILE", "CayConfig"]
 
@@ -58,6 +58,9 @@ class CayConfig(BaseModel):
     )
     require: tuple[Layer, ...] = Field(
         default=(), description="Layers without which it must not start"
+    )
+    rung: Rung = Field(
+        default="best", description="How much of the kernel's help to use at most"
     )
     ephemeral: bool = Field(
         default=True,

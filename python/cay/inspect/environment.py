@@ -40,10 +40,10 @@ from cay.sandbox import (
     SandboxValueError,
     TemplateNotFoundError,
     UserNotFoundError,
+    errors,
     templates,
 )
 from cay.sandbox import ExecResult as Ended
-from cay.sandbox.errors import SandboxProtocolError
 from cay.sandbox.waiting import in_thread
 
 __all__ = ["CaySandboxEnvironment"]
@@ -55,6 +55,13 @@ _COMPOSE_FILES = [
     "docker-compose.yml",
     "Dockerfile",
 ]
+# What a sandbox says that does not run, or not as it should.
+_GONE = (
+    SandboxNotFoundError,
+    SandboxBusyError,
+    errors.SandboxProtocolError,
+    errors.SandboxUnavailableError,
+)
 # As a shell says that it could not execute something.
 _NOT_EXECUTED = 126
 
@@ -275,7 +282,7 @@ def _not_started(ended: Ended, cmd: list[str]) -> ExecResult[str]:
 
 def _raise(error: SandboxError, user: str | None = None) -> NoReturn:
     """As Inspect names it."""
-    if isinstance(error, (SandboxNotFoundError, SandboxBusyError, SandboxProtocolError)):
+    if isinstance(error, _GONE):
         raise SandboxUnavailableError(str(error)) from error
     if user and isinstance(error, SandboxUnsupportedError):
         raise SandboxUserUnsupportedError(str(error)) from error

@@ -73,7 +73,7 @@ class SandboxFiles:
         self._user = None if user is None else str(user)
         self._idle: list[Files] = []
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._connected = self._connection()
 
     def as_user(self, user: str | int) -> SandboxFiles:
         """The same files, with the rights of another user inside."""
@@ -84,11 +84,16 @@ class SandboxFiles:
         with self._lock:
             self._idle = []
 
+    def _connection(self) -> tuple[int, int]:
+        """What must be the same for a connection to be of use: no forked child uses its
+        parent's, and a sandbox that is started again knows none of before."""
+        return os.getpid(), self._handles.life
+
     @contextmanager
     def _borrow(self) -> Iterator[Files]:
         with self._lock:
-            if self._pid != os.getpid():  # a forked child's connections are its own
-                self._idle, self._pid = [], os.getpid()
+            if self._connected != self._connection():
+                self._idle, self._connected = [], self._connection()
             files = self._idle.pop() if self._idle else None
         if files is None:
             files = self._open()

@@ -25,6 +25,8 @@ class Handles:
 
     def __init__(self, id: str, first: int) -> None:
         self.id = id
+        self.life = 0
+        """how often it was started again: what was connected before is no more"""
         self._first: int | None = first
         self._idle = [first]
         self._lock = threading.Lock()

@@ -283,6 +283,7 @@ class Sandbox:
     def restart(self) -> None:
         """Starts it again after kill(), with the options and files it had."""
         self._call(_sandbox_lib.sandbox_start)
+        self._handles.life += 1
 
     def remove(self) -> None:
         """Kills it, and removes what it has on disk."""
