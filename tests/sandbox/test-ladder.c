@@ -94,9 +94,10 @@ TEST(commands_run_on_the_rung_landlock)
                 "the_end_is_the_first_* the_memory_limit_* what_cannot_*");
     run_program("test-background", CAY_RUNG_LANDLOCK,
                 "so_many_run_* the_list_* kept_output_*");
+    /* Its terminals are the host's, and have numbers among those. */
     run_program("test-terminal", CAY_RUNG_LANDLOCK,
-                "a_command_has_* root_can_become_* terminals_are_numbered_* "
-                "nothing_of_the_callers_*");
+                "a_command_has_* root_can_become_* nothing_of_the_callers_* "
+                "exec_can_have_a_terminal_* terminals_are_numbered_*");
 }
 
 /* --- What is enforced, and by what --- */
