@@ -480,8 +480,8 @@ static void finish(struct process *process)
     end->wall_us = (serve_now_ns() - process->started_ns) / 1000;
     process->finished = true;
     process->finished_number = ++finished_numbers;
-    release_leaf(process);
     if (process->flags & EXEC_BACKGROUND) {
+        release_leaf(process);
         output_finish(&process->outputs[0]);
         output_finish(&process->outputs[1]);
         shut(&process->input);
@@ -491,6 +491,7 @@ static void finish(struct process *process)
     }
     for (struct peer *peer = process->peers; peer; peer = peer->next)
         peer_tell(peer, MESSAGE_ENDED, end, sizeof *end);
+    release_leaf(process);
     if (process->flags & EXEC_QUIET && process->peers)
         process_detach(process->peers);
 }

@@ -73,8 +73,11 @@ static inline void ordinary_remove(const char *name)
     (void)ordinary_tool(argv);
 }
 
+/* What is left in their directories by then is a failure of its own. */
 static inline void ordinary_remove_all(void)
 {
+    bool empty = true;
+
     for (size_t i = 0; i < 2; i++)
         if (ordinary_users[i].name[0]) {
             char cay[80];
@@ -82,9 +85,14 @@ static inline void ordinary_remove_all(void)
             (void)rmdir(cay);
             *strrchr(cay, '/') = '\0';
             (void)rmdir(cay);
-            (void)rmdir(ordinary_users[i].runtime);
+            empty &= rmdir(ordinary_users[i].runtime) == 0;
             ordinary_remove(ordinary_users[i].name);
         }
+    if (!empty) {
+        printf("# something was left in the directory of an ordinary user\n");
+        fflush(stdout);
+        _exit(1);
+    }
 }
 
 /* Those of programs that were killed. */
@@ -158,6 +166,9 @@ static inline void become_ordinary(const struct ordinary *user)
         _exit(2);
     (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     setenv("XDG_RUNTIME_DIR", user->runtime, 1);
+    setenv("HOME", user->runtime, 1); /* it has no other place */
+    unsetenv("XDG_STATE_HOME");
+    unsetenv("CAY_HOME");
     setenv("CAY_TEST_RUNG", "any", 0);
 }
 

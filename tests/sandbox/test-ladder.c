@@ -71,7 +71,7 @@ TEST(commands_run_on_the_rung_range)
     run_program("test-process", CAY_RUNG_RANGE, "the_memory_limit_*");
     run_program("test-background", CAY_RUNG_RANGE, "kept_output_*");
     run_program("test-terminal", CAY_RUNG_RANGE, "");
-    run_program("test-files-inside", CAY_RUNG_RANGE, "");
+    run_program("test-files-inside", CAY_RUNG_RANGE, "files_are_there_while_*");
     run_program("test-files-rights", CAY_RUNG_RANGE, "what_lies_on_the_host_*");
 }
 

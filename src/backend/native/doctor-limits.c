@@ -33,15 +33,19 @@ static void check_limit(struct doctor *doctor, const struct groups *groups,
 static void check_leaf(struct doctor *doctor, int leaf)
 {
     const struct trial trial = {.cgroup = leaf};
-    struct trial_outcome outcome = {TRIAL_CLONE, ENOENT};
+    static const char without[] = "trees of processes are held by a process each";
 
-    if (leaf >= 0)
-        outcome = trial_run(&trial);
+    if (leaf < 0) {
+        doctor_say(doctor, CAY_FINDING_WEAKER, "clone into a cgroup",
+                   doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
+                   "there is none; %s", without);
+        return;
+    }
+    struct trial_outcome outcome = trial_run(&trial);
     doctor_tell(doctor, "clone into a cgroup",
                 outcome.step == TRIAL_FINE ? 0 : outcome.error, CAY_FINDING_WEAKER,
                 doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
-                "every command starts in a cgroup of its own",
-                "trees of processes are held by a process each");
+                "every command starts in a cgroup of its own", without);
 }
 
 /* A cgroup is made as for a sandbox, with its limits, looked at, and removed. */

@@ -53,8 +53,10 @@ static int try_devpts(void)
     return try_mount("devpts", "newinstance,ptmxmode=0666,mode=620");
 }
 
-static int try_overlay(const char *options)
+static int try_overlay(void)
 {
+    static const char options[] =
+        "lowerdir=" PLACE "/l,upperdir=" PLACE "/u,workdir=" PLACE "/w";
     int error = try_tmpfs();
 
     if (error)
@@ -64,17 +66,6 @@ static int try_overlay(const char *options)
         mount("overlay", PLACE "/m", "overlay", MS_NOSUID, options) != 0)
         return errno;
     return 0;
-}
-
-static int try_overlay_as_root(void)
-{
-    return try_overlay("lowerdir=" PLACE "/l,upperdir=" PLACE "/u,workdir=" PLACE "/w");
-}
-
-static int try_overlay_as_user(void)
-{
-    return try_overlay("userxattr,lowerdir=" PLACE "/l,upperdir=" PLACE
-                       "/u,workdir=" PLACE "/w");
 }
 
 static int try_loopback(void)
@@ -250,12 +241,20 @@ static void check_mounts(struct doctor *doctor)
                 outcome_of(CLONE_NEWUSER | CLONE_NEWNET, try_loopback, NULL),
                 CAY_FINDING_MISSING, see, "can be made, with a loopback that is up",
                 "cannot be made");
-    error = doctor->is_root ? outcome_of(CLONE_NEWNS, try_overlay_as_root, NULL)
-                            : outcome_of(MOUNTS, try_overlay_as_user, NULL);
-    doctor_tell(doctor, "overlayfs", error, CAY_FINDING_WEAKER,
-                !doctor->has_namespaces ? see : "modprobe overlay",
-                doctor->is_root ? "templates other than \"host\" can be used"
-                                : "templates other than \"host\" can be used (userxattr)",
+}
+
+/* Templates other than "host" are overlays with owners that only root can shift. */
+static void check_overlay(struct doctor *doctor)
+{
+    if (!doctor->is_root) {
+        doctor_say(doctor, CAY_FINDING_WEAKER, "overlayfs",
+                   "make sandboxes as root where they need other templates",
+                   "only the template \"host\" can be used by this user");
+        return;
+    }
+    doctor_tell(doctor, "overlayfs", outcome_of(CLONE_NEWNS, try_overlay, NULL),
+                CAY_FINDING_WEAKER, "modprobe overlay",
+                "templates other than \"host\" can be used",
                 "only the template \"host\" can be used");
 }
 
@@ -292,5 +291,6 @@ void doctor_namespaces(struct doctor *doctor)
     check_namespaces(doctor);
     check_range(doctor);
     check_mounts(doctor);
+    check_overlay(doctor);
     check_shifted_mounts(doctor);
 }
