@@ -95,7 +95,8 @@ TEST(commands_run_on_the_rung_landlock)
     run_program("test-background", CAY_RUNG_LANDLOCK,
                 "so_many_run_* the_list_* kept_output_*");
     run_program("test-terminal", CAY_RUNG_LANDLOCK,
-                "a_command_has_* root_can_become_* nothing_of_the_callers_*");
+                "a_command_has_* root_can_become_* terminals_are_numbered_* "
+                "nothing_of_the_callers_*");
 }
 
 /* --- What is enforced, and by what --- */
