@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -110,21 +111,28 @@ static int make_threads(long amount)
     return tell(made, error);
 }
 
-/* Every process forks as fast as it can until the time is over: `amount` ms. */
+/* Every process forks as fast as it can until the time is over: `amount` ms.  Tells how
+ * often all of them together were refused. */
 static int make_bomb(long amount)
 {
     double end = now() + (double)amount / 1e3;
-    long refused = 0, own = getpid();
-    int error = 0;
+    pid_t own = getpid();
+    struct {
+        atomic_long refused;
+        atomic_int error;
+    } *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                  -1, 0);
 
+    if (all == MAP_FAILED)
+        return tell(-1, errno);
     while (now() < end)
         if (fork() < 0) {
-            error = errno;
-            refused++;
+            all->error = errno;
+            all->refused++;
         }
     if (getpid() != own)
         _exit(0);
-    return tell(refused, error);
+    return tell(all->refused, all->error);
 }
 
 /* --- Survivors --- */

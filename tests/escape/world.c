@@ -17,7 +17,7 @@
 
 #include "host-ledger.h"
 
-enum { SANDBOXES_MAX = 4, FACTS_MAX = 16 };
+enum { SANDBOXES_MAX = 4, FACTS_MAX = 16, OTHERS_MAX = 4 };
 
 char world_token[33];
 int world_canary_fd = -1, world_probe_fd = -1;
@@ -32,7 +32,7 @@ static struct {
 static size_t sandbox_count;
 static struct host_ledger before;
 static int tcp = -1, udp = -1, abstract = -1, path = -1;
-static pid_t bystander;
+static pid_t bystander, others[OTHERS_MAX];
 static char *facts[FACTS_MAX];
 static size_t fact_count;
 
@@ -164,6 +164,12 @@ static void take_down(void)
         (void)waitpid(bystander, NULL, 0);
     }
     bystander = 0;
+    for (size_t i = 0; i < OTHERS_MAX; i++)
+        if (others[i] > 0) {
+            kill(others[i], SIGKILL);
+            (void)waitpid(others[i], NULL, 0);
+            others[i] = 0;
+        }
     while (fact_count > 0)
         free(facts[--fact_count]);
     cay_exec_done(&result);
@@ -347,6 +353,11 @@ pid_t world_fork(int (*what)(void *cookie), void *cookie)
         _exit(what(cookie));
     }
     ASSERT(child > 0);
+    for (size_t i = 0; i < OTHERS_MAX; i++)
+        if (!others[i]) {
+            others[i] = child;
+            break;
+        }
     return child;
 }
 
@@ -354,6 +365,9 @@ void world_join(pid_t child)
 {
     int status = -1;
 
+    for (size_t i = 0; i < OTHERS_MAX; i++)
+        if (others[i] == child)
+            others[i] = 0;
     ASSERT(waitpid(child, &status, 0) == child);
     ASSERT_INT(status, 0);
 }
