@@ -3,9 +3,13 @@
 BUILD = build
 FUZZ_SECONDS = 60
 
-.PHONY: run test build deps bench fuzz lint install python clean help
+.PHONY: run demo test build deps bench fuzz lint install python clean help
 
-run: build ## install what the build needs, build, and show the file tools at work
+export CMD
+run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
+	@tools/show $(BUILD)
+
+demo: build ## build, and show the file tools at work
 	@tools/demo $(BUILD)
 
 test: ## install what the tests need, build, and run every suite

@@ -7,7 +7,7 @@
 
 /* Up to 32 MiB malloc hands out memory again that was touched before, which is better
  * still. */
-enum { HUGE_PAGE = 2 << 20, WORTH_IT = 32 << 20 };
+enum { HUGE_PAGE = 2 << 20, WORTH_IT = 32 << 20, LINE = 64, WORTH_LINES = 4 << 10 };
 
 void big_expect(void *memory, size_t len)
 {
@@ -24,9 +24,9 @@ void *big_alloc(size_t len)
 {
     void *memory;
 
-    if (len < WORTH_IT)
+    if (len < WORTH_LINES)
         return malloc(len);
-    if (posix_memalign(&memory, HUGE_PAGE, len) != 0)
+    if (posix_memalign(&memory, len < WORTH_IT ? LINE : HUGE_PAGE, len) != 0)
         return NULL;
     big_expect(memory, len);
     return memory;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Counting is done on whole vectors, since it decides what the first look at a large file
- * costs; validity is checked byte by byte, but only where a piece is not pure ASCII. */
+/* The bulk of the bytes is left to a kernel (utf8-kernel.h), which judges and counts many
+ * at once.  What is here does the ends, where characters may be cut, and everything on
+ * processors that no kernel is for: counting by vectors, validity character by character.
+ * It is also what the kernels are tested against. */
 #include "base/utf8.h"
 
 #include <string.h>
+
+#include "base/utf8-kernel.h"
 
 enum { LANES = 16, PIECE = 255 * LANES };
 
@@ -13,7 +17,8 @@ typedef unsigned char lanes __attribute__((vector_size(LANES)));
 /* What one piece (at most PIECE bytes, so that no lane overflows) contains. */
 struct tally {
     size_t starts, lf, crlf;
-    bool ascii, has_cr;
+    unsigned char highest;
+    bool has_cr;
 };
 
 static size_t sum(lanes v)
@@ -50,7 +55,7 @@ static bool count_plain(const unsigned char *data, size_t len, struct tally *ret
         lines += *at == '\n';
         odd[0] |= (unsigned char)((*at & 0x80) | (*at == '\r'));
     }
-    *ret_tally = (struct tally){.starts = len, .lf = lines + sum(lf), .ascii = true};
+    *ret_tally = (struct tally){.starts = len, .lf = lines + sum(lf)};
     return !any(odd);
 }
 
@@ -58,7 +63,7 @@ static bool count_plain(const unsigned char *data, size_t len, struct tally *ret
 static struct tally count(const unsigned char *data, size_t len)
 {
     struct tally tally;
-    lanes lf = {0}, crlf = {0}, tails = {0}, high = {0}, crs = {0};
+    lanes lf = {0}, crlf = {0}, tails = {0}, top = {0}, crs = {0};
     const unsigned char *at = data, *end = data + len;
 
     if (data[-1] != '\r' && count_plain(data, len, &tally))
@@ -72,17 +77,18 @@ static struct tally count(const unsigned char *data, size_t len)
         crlf -= is_lf & (lanes)(before == '\r');
         crs |= (lanes)(now == '\r');
         tails -= (lanes)((now & 0xC0) == 0x80);
-        high |= now & 0x80;
+        top ^= (top ^ now) & (lanes)(now > top);
     }
     size_t continuation = sum(tails);
-    tally = (struct tally){
-        .lf = sum(lf), .crlf = sum(crlf), .ascii = !any(high), .has_cr = any(crs)};
+    tally = (struct tally){.lf = sum(lf), .crlf = sum(crlf), .has_cr = any(crs)};
+    for (int i = 0; i < LANES; i++)
+        tally.highest = top[i] > tally.highest ? top[i] : tally.highest;
     for (; at < end; at++) {
         continuation += (*at & 0xC0) == 0x80;
         tally.lf += *at == '\n';
         tally.crlf += *at == '\n' && at[-1] == '\r';
         tally.has_cr = tally.has_cr || *at == '\r';
-        tally.ascii = tally.ascii && *at < 0x80;
+        tally.highest = *at > tally.highest ? *at : tally.highest;
     }
     tally.starts = len - continuation;
     return tally;
@@ -203,26 +209,129 @@ static void scan_piece(struct utf8_scan *scan, const unsigned char *data, size_t
     scan->crlf += tally.crlf;
     scan->has_cr = scan->has_cr || tally.has_cr;
     scan->last = data[len - 1];
-    if (!scan->trusted && (!tally.ascii || scan->pending))
+    if (tally.highest > scan->highest)
+        scan->highest = tally.highest;
+    if (!scan->trusted && (tally.highest >= 0x80 || scan->pending))
         validate(scan, data, len);
+}
+
+static void scan_slowly(struct utf8_scan *scan, const unsigned char *data, size_t len)
+{
+    if (len && !scan->invalid) {
+        /* The vectors look one byte back, so the first byte goes alone, behind the
+         * last. */
+        const unsigned char first[2] = {scan->last, data[0]};
+        scan_piece(scan, first + 1, 1);
+    }
+    for (size_t i = 1; i < len && !scan->invalid; i += PIECE)
+        scan_piece(scan, data + i, len - i < PIECE ? len - i : PIECE);
+}
+
+/* How many of the last bytes before `end` belong to a character that goes on after it,
+ * if those before are right. */
+static unsigned char unfinished_at(const unsigned char *end)
+{
+    return end[-1] >= 0xC0 ? 1 : end[-2] >= 0xE0 ? 2 : end[-3] >= 0xF0 ? 3 : 0;
+}
+
+/* Counts what is there, and judges it after the 3 bytes before it. */
+static void take_look(const struct utf8_kernel *kernel, struct utf8_scan *scan,
+                      const unsigned char *data, size_t len)
+{
+    struct utf8_tally tally;
+
+    kernel->look(data, len, scan->count, &tally);
+    scan->chars += len - tally.tails;
+    scan->lf += tally.lf;
+    scan->has_cr = scan->has_cr || tally.has_cr;
+    if (tally.highest > scan->highest)
+        scan->highest = tally.highest;
+    scan->invalid = tally.wrong && !scan->trusted;
+    if (scan->count == UTF8_CHARS || (!tally.has_cr && data[-1] != '\r'))
+        return;
+    for (size_t at = 0; at < len; at += PIECE)
+        scan->crlf += count(data + at, len - at < PIECE ? len - at : PIECE).crlf;
+}
+
+/* Keeps the beginning of a character for the next call. */
+static void hold(struct utf8_scan *scan, const unsigned char *text, unsigned char len)
+{
+    if (scan->trusted)
+        return;
+    scan->pending = len;
+    memcpy(scan->held, text, len);
+    if (len && character(scan->held, len) == 0)
+        scan->invalid = true;
+}
+
+/* At most UTF8_STEP bytes, which have nothing before or after them that could be looked
+ * at.  Zeros take its place, and that of a character which goes on in the next call. */
+static void scan_few(const struct utf8_kernel *kernel, struct utf8_scan *scan,
+                     const unsigned char *data, size_t len)
+{
+    _Alignas(UTF8_ALIGN) unsigned char text[UTF8_ALIGN + UTF8_STEP] = {0};
+    unsigned char *start = text + UTF8_ALIGN, *end = start + len, rest[3];
+
+    if (len == 0 || scan->invalid)
+        return;
+    if (scan->last < 0x80)
+        start[-1] = scan->last;
+    memcpy(start - scan->pending, scan->held, scan->pending);
+    memcpy(start, data, len);
+    scan->last = end[-1];
+    unsigned char unfinished = unfinished_at(end);
+    memcpy(rest, end - unfinished, unfinished);
+    if (rest[0] > scan->highest && unfinished)
+        scan->highest = rest[0];
+    memset(end - unfinished, 0, unfinished);
+    take_look(kernel, scan, start, UTF8_STEP);
+    /* All zeros were counted as characters, and one that goes on should be. */
+    bool begins_here = unfinished && unfinished <= len;
+    scan->chars -= UTF8_STEP - len + (unfinished < len ? unfinished : len);
+    scan->chars += begins_here;
+    hold(scan, rest, unfinished);
+}
+
+bool utf8_scan_by(const struct utf8_kernel *kernel, struct utf8_scan *scan,
+                  const void *data, size_t len)
+{
+    const unsigned char *bytes = data;
+    /* The kernel may look back from what follows the head. */
+    size_t head = 3 + (-((uintptr_t)bytes + 3) & (UTF8_ALIGN - 1));
+
+    if (!kernel) {
+        scan_slowly(scan, bytes, len);
+        return !scan->invalid;
+    }
+    if (len > UTF8_STEP) {
+        size_t most = (len - head) / UTF8_STEP * UTF8_STEP;
+        scan_few(kernel, scan, bytes, head);
+        bytes += head + most;
+        len -= head + most;
+        if (most && !scan->invalid) {
+            take_look(kernel, scan, bytes - most, most);
+            scan->last = bytes[-1];
+            hold(scan, bytes - unfinished_at(bytes), unfinished_at(bytes));
+        }
+    }
+    scan_few(kernel, scan, bytes, len);
+    return !scan->invalid;
 }
 
 bool utf8_scan(struct utf8_scan *scan, const void *data, size_t len)
 {
-    const unsigned char *bytes = data;
-
-    if (len && !scan->invalid) {
-        /* The vectors look one byte back, so the first byte goes alone, behind the last.
-         */
-        const unsigned char first[2] = {scan->last, bytes[0]};
-        scan_piece(scan, first + 1, 1);
-    }
-    for (size_t i = 1; i < len && !scan->invalid; i += PIECE)
-        scan_piece(scan, bytes + i, len - i < PIECE ? len - i : PIECE);
-    return !scan->invalid;
+    return utf8_scan_by(utf8_kernel(), scan, data, len);
 }
 
 bool utf8_scan_complete(const struct utf8_scan *scan)
 {
     return !scan->invalid && scan->pending == 0;
+}
+
+uint32_t utf8_scan_highest(const struct utf8_scan *scan)
+{
+    return scan->highest < 0x80   ? 0x7F
+           : scan->highest < 0xC4 ? 0xFF
+           : scan->highest < 0xF0 ? 0xFFFF
+                                  : 0x10FFFF;
 }

@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What a scan counts.  The less, the faster. */
+enum utf8_count { UTF8_ALL, UTF8_CHARS_AND_CRLF, UTF8_CHARS };
+
 /* Counts made over bytes that are fed piece by piece, and whether they are UTF-8 so far.
  */
 struct utf8_scan {
@@ -13,9 +16,12 @@ struct utf8_scan {
     uint64_t lf;    /* "\n" */
     uint64_t crlf;  /* "\n" right after a "\r" */
     bool has_cr;
-    bool trusted; /* set by the caller: only count, from any byte on */
+    bool trusted;          /* set by the caller: only count, from any byte on */
+    enum utf8_count count; /* set by the caller: what else is said here may be wrong */
     bool invalid;
-    unsigned char last;    /* the last byte fed */
+    unsigned char
+        highest;        /* byte that is not ASCII, which tells how high characters are */
+    unsigned char last; /* the last byte fed */
     unsigned char pending; /* bytes of an unfinished character: 0 to 3 */
     unsigned char held[4]; /* those bytes */
 };
@@ -25,5 +31,14 @@ bool utf8_scan(struct utf8_scan *scan, const void *data, size_t len);
 
 /* True if all that was fed is whole, valid characters. */
 bool utf8_scan_complete(const struct utf8_scan *scan);
+
+/* No character that was fed is above: 0x7F, 0xFF, 0xFFFF or 0x10FFFF, the least of them.
+ */
+uint32_t utf8_scan_highest(const struct utf8_scan *scan);
+
+/* As utf8_scan(), with a kernel of one's choice; NULL for none at all. */
+struct utf8_kernel;
+bool utf8_scan_by(const struct utf8_kernel *kernel, struct utf8_scan *scan,
+                  const void *data, size_t len);
 
 #endif

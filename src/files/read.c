@@ -129,12 +129,21 @@ static bool universal(const struct job *job)
     return job->options.flags & CAY_READ_UNIVERSAL_NEWLINES;
 }
 
-static void fill_page(const struct job *job, char *text, size_t len, uint64_t total,
+/* A scan that finds out what is asked, and no more. */
+static struct utf8_scan scan_for(const struct job *job)
+{
+    return (struct utf8_scan){.count = job->unit == TEXT_LINES ? UTF8_ALL
+                                       : universal(job)        ? UTF8_CHARS_AND_CRLF
+                                                               : UTF8_CHARS};
+}
+
+static void fill_page(const struct job *job, char *text, size_t len,
+                      const struct utf8_scan *scan, uint64_t total,
                       struct cay_page *ret_page)
 {
     uint64_t left = total > job->options.offset ? total - job->options.offset : 0;
 
-    if (universal(job))
+    if (universal(job) && scan->has_cr)
         len = translate(text, len, job->unit != TEXT_LINES);
     *ret_page = (struct cay_page){
         .text = text,
@@ -199,7 +208,7 @@ static void cut_page(const struct job *job, char *text, size_t len,
     if (from > 0)
         memmove(text, text + from, to - from);
     text[to - from] = '\0';
-    fill_page(job, text, to - from, total, ret_page);
+    fill_page(job, text, to - from, scan, total, ret_page);
 }
 
 /* Reads until the file ends, whatever its size was said to be, and counts on the way,
@@ -240,7 +249,7 @@ static bool read_placed(const struct job *job, struct cay_page *ret_page, int *r
                         struct cay_error *err)
 {
     size_t size = (size_t)job->st.st_size, len = 0;
-    struct utf8_scan scan = {0};
+    struct utf8_scan scan = scan_for(job);
     char more;
 
     *ret_code = CAY_OK;
@@ -268,7 +277,7 @@ static bool read_placed(const struct job *job, struct cay_page *ret_page, int *r
         return false;
     }
     text[len] = '\0';
-    fill_page(job, text, len, units_in(&scan, len, job->unit), ret_page);
+    fill_page(job, text, len, &scan, units_in(&scan, len, job->unit), ret_page);
     return true;
 }
 
@@ -341,13 +350,13 @@ static int page_by_index(const struct job *job, const struct text_index *index,
     int code = read_range(job, from, to, &text, &len, err);
     if (code)
         return code;
-    struct utf8_scan scan = {0};
+    struct utf8_scan scan = scan_for(job);
     if (len != to - from || !utf8_scan(&scan, text, len)) {
         free(text);
         return cay_fail(err, CAY_E_BUSY, 0, job->op, job->path,
                         "the file is being changed while it is read", "read it again");
     }
-    fill_page(job, text, len, total, ret_page);
+    fill_page(job, text, len, &scan, total, ret_page);
     return CAY_OK;
 }
 
@@ -365,7 +374,7 @@ static int text_page(const struct job *job, struct cay_page *ret_page,
     }
     if (size <= SMALL || whole) {
         AUTO_BUF text = {0};
-        struct utf8_scan scan = {0};
+        struct utf8_scan scan = scan_for(job);
         int code = read_whole(job, &text, &scan, err);
         if (!code)
             cut_page(job, TAKE_PTR(text.data), text.len, &scan, ret_page);

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <archive.h>
-#include <archive_entry.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +11,7 @@
 #include "base/error.h"
 #include "files/find.h"
 #include "files/handle.h"
+#include "files/libarchive.h"
 #include "files/tar-options.h"
 #include "files/walk.h"
 
@@ -68,7 +67,7 @@ static int fail_stream(const struct export *export, struct cay_error *err)
         return cay_fail(err, CAY_E_IO, export->write_error, OP, export->start->path,
                         strerrordesc_np(export->write_error),
                         "keep the reading end of the stream open until it ends");
-    if (archive_errno(export->archive) == ENOMEM)
+    if (libarchive.archive_errno(export->archive) == ENOMEM)
         return cay_fail_memory(err, OP);
     return cay_fail(err, CAY_E_INTERNAL, 0, OP, export->label,
                     "the archive cannot hold this entry",
@@ -77,15 +76,19 @@ static int fail_stream(const struct export *export, struct cay_error *err)
 
 static int open_stream(struct export *export, struct cay_error *err)
 {
-    export->archive = archive_write_new();
-    export->entry = archive_entry_new();
+    export->archive = libarchive.archive_write_new();
+    export->entry = libarchive.archive_entry_new();
     export->piece = malloc(PIECE);
     if (!export->archive || !export->entry || !export->piece)
         return cay_fail_memory(err, OP);
-    if (archive_write_set_format_pax_restricted(export->archive) != ARCHIVE_OK ||
-        archive_write_set_bytes_per_block(export->archive, BLOCK) != ARCHIVE_OK ||
-        archive_write_set_bytes_in_last_block(export->archive, 512) != ARCHIVE_OK ||
-        archive_write_open(export->archive, export, NULL, put, NULL) != ARCHIVE_OK)
+    if (libarchive.archive_write_set_format_pax_restricted(export->archive) !=
+            ARCHIVE_OK ||
+        libarchive.archive_write_set_bytes_per_block(export->archive, BLOCK) !=
+            ARCHIVE_OK ||
+        libarchive.archive_write_set_bytes_in_last_block(export->archive, 512) !=
+            ARCHIVE_OK ||
+        libarchive.archive_write_open(export->archive, export, NULL, put, NULL) !=
+            ARCHIVE_OK)
         return fail_stream(export, err);
     return CAY_OK;
 }
@@ -93,10 +96,10 @@ static int open_stream(struct export *export, struct cay_error *err)
 static void export_done(struct export *export)
 {
     target_done(&export->target);
-    archive_entry_free(export->entry);
+    libarchive.archive_entry_free(export->entry);
     export->is_over = true;
     if (export->archive)
-        archive_write_free(export->archive);
+        libarchive.archive_write_free(export->archive);
     free(export->piece);
 }
 
@@ -114,17 +117,17 @@ static int put_header(struct export *export, const char *rel, const char *link,
                         "the directory has more entries than allowed",
                         "the limit is %llu",
                         (unsigned long long)export->options->max_entries);
-    archive_entry_clear(entry);
-    archive_entry_set_pathname(entry, rel);
-    archive_entry_set_filetype(entry, st->st_mode & S_IFMT);
-    archive_entry_set_perm(entry, st->st_mode & 0777);
-    archive_entry_set_mtime(entry, st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
+    libarchive.archive_entry_clear(entry);
+    libarchive.archive_entry_set_pathname(entry, rel);
+    libarchive.archive_entry_set_filetype(entry, st->st_mode & S_IFMT);
+    libarchive.archive_entry_set_perm(entry, st->st_mode & 0777);
+    libarchive.archive_entry_set_mtime(entry, st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
     if (S_ISREG(st->st_mode))
-        archive_entry_set_size(entry, st->st_size);
+        libarchive.archive_entry_set_size(entry, st->st_size);
     if (link)
-        archive_entry_set_symlink(entry, link);
+        libarchive.archive_entry_set_symlink(entry, link);
     /* A warning says that the name is not UTF-8; it is stored byte by byte then. */
-    int result = archive_write_header(export->archive, entry);
+    int result = libarchive.archive_write_header(export->archive, entry);
     if ((result != ARCHIVE_OK && result != ARCHIVE_WARN) || export->write_error)
         return fail_stream(export, err);
     export->result->entries++;
@@ -145,7 +148,8 @@ static int put_content(struct export *export, int fd, struct cay_error *err)
             return cay_fail(err, CAY_E_CHANGED, 0, OP, export->label,
                             "the file became shorter while it was read",
                             "export again when nobody writes to it");
-        if (archive_write_data(export->archive, export->piece, (size_t)got) != got ||
+        if (libarchive.archive_write_data(export->archive, export->piece, (size_t)got) !=
+                got ||
             export->write_error)
             return fail_stream(export, err);
         left -= (uint64_t)got;
@@ -291,8 +295,8 @@ static int put_all(struct export *export, struct cay_error *err)
                                          : go_below(export, walk, &step, err);
     }
     walk_free(walk);
-    if (!code &&
-        (archive_write_close(export->archive) != ARCHIVE_OK || export->write_error))
+    if (!code && (libarchive.archive_write_close(export->archive) != ARCHIVE_OK ||
+                  export->write_error))
         code = fail_stream(export, err);
     return code;
 }
@@ -333,6 +337,8 @@ int cay_files_export(cay_files *files, const char *path, int fd,
 
     *ret_result = (struct cay_tar_result){0};
     int code = tar_take_options(options, OP, &known, err);
+    if (!code)
+        code = libarchive_load(OP, err);
     if (!code)
         code = tar_check_descriptor(fd, O_WRONLY, OP, err);
     if (!code)

@@ -81,6 +81,9 @@ int build_entry(const struct plan_step *step, const char *path, const char *data
     case PLAN_MASK:
     case PLAN_READ_ONLY:
     case PLAN_WRITABLE:
+    case PLAN_ROOT:
+    case PLAN_NEED:
+    case PLAN_REPLACE:
         break;
     }
     return -EINVAL;

@@ -28,6 +28,7 @@
 #include "base/auto.h"
 #include "init/build.h"
 #include "init/lock.h"
+#include "init/place.h"
 #include "init/report.h"
 #include "init/serve.h"
 
@@ -155,23 +156,41 @@ static void raise_loopback(void)
         report_failure(errno, "init.network", "lo");
 }
 
+/* On what is there by that name and no link: the root may be somebody else's work. */
 static void make_mount(const char *type, const char *path, unsigned long flags,
                        const char *options)
 {
-    if (mount(type, path, type, MS_NOSUID | flags, options) != 0)
+    char place[32];
+    AUTO_FD target = place_open(path);
+
+    if (target < 0)
+        report_failure(-target, "init.mount", path);
+    snprintf(place, sizeof place, "/proc/self/fd/%d", target);
+    if (mount(type, place, type, MS_NOSUID | flags, options) != 0)
         report_failure(errno, "init.mount", path);
 }
 
 /* The root is mounted where nobody else looks, and becomes "." */
-static void attach(int fd, const char *path)
+static void attach_root(int fd)
 {
-    const char *place = *path ? path : WORK;
+    if (syscall(SYS_move_mount, fd, "", AT_FDCWD, WORK, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+        chdir(WORK) != 0)
+        report_failure(errno, "init.mount", "");
+}
 
-    if (fd < 0 ||
-        syscall(SYS_move_mount, fd, "", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH) != 0)
-        report_failure(fd < 0 ? -fd : errno, "init.mount", path);
-    if (!*path && chdir(WORK) != 0)
-        report_failure(errno, "init.root", "chdir");
+static void attach(int fd, const char *path, unsigned flags)
+{
+    bool is_chosen = flags & (PLAN_ON_DIRECTORY | PLAN_ON_FILE);
+    AUTO_FD target =
+        is_chosen ? place_target(path, flags & PLAN_ON_DIRECTORY) : place_open(path);
+
+    if (target < 0 && is_chosen)
+        report_place(-target, path);
+    if (target < 0)
+        report_failure(-target, "init.mount", path);
+    if (syscall(SYS_move_mount, fd, "", target, "",
+                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
+        report_failure(errno, "init.mount", path);
 }
 
 static int next_mount(struct site *site, const struct plan_step *step)
@@ -180,6 +199,8 @@ static int next_mount(struct site *site, const struct plan_step *step)
         return site->used < site->count ? site->mounts[site->used++] : -EINVAL;
     if (step->kind == PLAN_BIND)
         return build_bind(text_of(site->plan, step->data), step->flags);
+    if (step->kind == PLAN_ROOT)
+        return -EOPNOTSUPP;
     return build_tree(step, step->uid, step->gid);
 }
 
@@ -187,7 +208,12 @@ static void take_mount(struct site *site, const struct plan_step *step, const ch
 {
     int fd = next_mount(site, step);
 
-    attach(fd, path);
+    if (fd < 0)
+        report_failure(-fd, "init.mount", path);
+    if (*path)
+        attach(fd, path, step->flags);
+    else
+        attach_root(fd);
     if (step->kind != PLAN_TREE || site->plan->prepared) {
         (void)close(fd);
         return;
@@ -210,6 +236,20 @@ static void make_entry(const struct site *site, const struct plan_step *step,
     if (!error && (step->uid || step->gid) &&
         fchownat(site->tree, path, step->uid, step->gid, AT_SYMLINK_NOFOLLOW) != 0)
         error = -errno;
+    if (error)
+        report_failure(-error, "init.root", path);
+}
+
+/* In the root as it is by now, whatever it was made from. */
+static void make_in_place(const struct site *site, const struct plan_step *step,
+                          const char *path)
+{
+    const char *data = text_of(site->plan, step->data);
+
+    if (step->data_len > site->plan->bytes_len - step->data)
+        report_failure(EINVAL, "init.plan", "length");
+    int error = step->kind == PLAN_NEED ? place_directory(step, path)
+                                        : place_file(step, path, data);
     if (error)
         report_failure(-error, "init.root", path);
 }
@@ -257,8 +297,13 @@ static void take_step(struct site *site, const struct plan_step *step)
 
     switch ((enum plan_kind)step->kind) {
     case PLAN_TREE:
+    case PLAN_ROOT:
     case PLAN_BIND:
         take_mount(site, step, path);
+        return;
+    case PLAN_NEED:
+    case PLAN_REPLACE:
+        make_in_place(site, step, path);
         return;
     case PLAN_DIRECTORY:
     case PLAN_FILE:

@@ -39,13 +39,18 @@ enum plan_kind {
     PLAN_DEVPTS = 8,
     PLAN_MASK = 9,       /* path inside /proc: nothing to be seen there */
     PLAN_READ_ONLY = 10, /* path inside /proc */
-    PLAN_WRITABLE = 11   /* absolute path below which landlock allows writing */
+    PLAN_WRITABLE = 11,  /* absolute path below which landlock allows writing */
+    PLAN_ROOT = 12,      /* the root itself, which only the library can make; path "" */
+    PLAN_NEED = 13,      /* a directory: path, mode, uid, gid if it is not there */
+    PLAN_REPLACE = 14    /* a file in place of what has its path: mode, data */
 };
 
 /* Of trees and binds. */
 enum plan_flag {
     PLAN_WITH_WRITING = 1 << 0, /* a bind is read-only without */
     PLAN_WITH_DEVICES = 1 << 1, /* device nodes work there, but nothing is executed */
+    PLAN_ON_DIRECTORY = 1 << 2, /* a bind's path need not exist: it is made, */
+    PLAN_ON_FILE = 1 << 3,      /* and may lead through links that stay inside */
 };
 
 struct plan_step {

@@ -464,6 +464,20 @@ TEST(threads_may_share_a_handle)
     }
 }
 
+TEST(files_are_there_while_everything_else_stands_still)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+
+    put(files, "a", "before");
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err));
+    expect(files, "a", "before");
+    put(files, "a", "meanwhile");
+    ASSERT_OK(cay_sandbox_resume(sandbox, &err));
+    ASSERT_STR(told(sandbox, "cat /home/user/a"), "meanwhile");
+    cay_exec_done(&result);
+}
+
 TEST(when_the_sandbox_is_gone_only_what_is_open_is_read)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -21,6 +21,9 @@ void blueprint_init(struct blueprint *ret_blueprint)
     ret_blueprint->env = NULL;
     ret_blueprint->step_count = 0;
     ret_blueprint->overflow = false;
+    ret_blueprint->binds = NULL;
+    ret_blueprint->keeps_root = false;
+    ret_blueprint->overlay = (struct overlay){.lower = -1, .disk = -1};
     buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
     buf_append(&ret_blueprint->bytes, "", 1); /* offset 0 is "" */
 }
@@ -114,6 +117,37 @@ void blueprint_bind(struct blueprint *blueprint, const char *path, const char *s
     step->data = keep(&blueprint->bytes, source, strlen(source));
 }
 
+void blueprint_need(struct blueprint *blueprint, const char *path, unsigned mode,
+                    unsigned owner)
+{
+    struct plan_step *step = add(blueprint, PLAN_NEED, path);
+
+    step->mode = mode;
+    step->uid = step->gid = owner;
+}
+
+void blueprint_replace(struct blueprint *blueprint, const char *path, unsigned mode,
+                       const void *data, size_t len)
+{
+    struct plan_step *step = add(blueprint, PLAN_REPLACE, path);
+
+    step->mode = mode;
+    step->data_len = (uint32_t)len;
+    step->data = keep(&blueprint->bytes, data, len);
+}
+
+void blueprint_binds(struct blueprint *blueprint, const struct binds *binds)
+{
+    blueprint->binds = binds;
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        blueprint_bind(blueprint, bind->target + 1, bind->source,
+                       (bind->writable ? PLAN_WITH_WRITING : 0u) |
+                           (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE));
+        blueprint->steps[blueprint->step_count - 1].number = i + 1;
+    }
+}
+
 void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path)
 {
     (void)add(blueprint, kind, path);
@@ -166,7 +200,8 @@ static void copy_steps(const struct blueprint *blueprint, struct plan *head,
         const char *path = blueprint_text(blueprint, step.path);
         const char *data = blueprint_text(blueprint, step.data);
         step.path = keep(bytes, path, strlen(path));
-        step.data = keep(bytes, data, blueprint->head.prepared ? 0 : step.data_len);
+        bool ours = blueprint->head.prepared && step.kind != PLAN_REPLACE;
+        step.data = keep(bytes, data, ours ? 0 : step.data_len);
         buf_append(steps, &step, sizeof step);
         head->step_count++;
     }

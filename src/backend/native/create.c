@@ -25,6 +25,7 @@
 #include "backend/native/filter.h"
 #include "backend/native/launch.h"
 #include "backend/native/native.h"
+#include "backend/native/parts.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -50,8 +51,9 @@ static int open_control(const struct record *record, struct cay_error *err)
     return TAKE_FD(fd);
 }
 
-static void make_blueprint(const struct cay_sandbox_options *options,
-                           const struct record *record, struct blueprint *blueprint)
+static int make_blueprint(const struct cay_sandbox_options *options,
+                          const struct parts *parts, const struct record *record,
+                          struct blueprint *blueprint, struct cay_error *err)
 {
     struct plan *head = &blueprint->head;
     const char *hostname = options->hostname ? options->hostname : record->id;
@@ -66,10 +68,7 @@ static void make_blueprint(const struct cay_sandbox_options *options,
     head->kept_bytes = options->memory_bytes / 8;
     cay_copy_text(head->user, sizeof head->user, options->user);
     cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
-    blueprint_host(blueprint, options->disk_bytes);
-    for (size_t i = 0; i < options->bind_count; i++)
-        blueprint_bind(blueprint, options->binds[i].target + 1, options->binds[i].source,
-                       options->binds[i].writable ? PLAN_WITH_WRITING : 0);
+    return parts_draw(parts, options, blueprint, err);
 }
 
 /* What cay-init is given, beside the mounts. */
@@ -97,12 +96,13 @@ static int open_groups(const struct record *record, struct gifts *gifts,
     return groups_open_tasks(&record->groups, gifts->tasks, err);
 }
 
-static int open_plan(const struct cay_sandbox_options *options, struct record *record,
-                     struct blueprint *blueprint, struct gifts *gifts,
-                     struct cay_error *err)
+static int open_plan(const struct cay_sandbox_options *options, const struct parts *parts,
+                     struct record *record, struct blueprint *blueprint,
+                     struct gifts *gifts, struct cay_error *err)
 {
-    make_blueprint(options, record, blueprint);
-    int code = blueprint_env(blueprint, options->env, err);
+    int code = make_blueprint(options, parts, record, blueprint, err);
+    if (!code)
+        code = blueprint_env(blueprint, parts->env, err);
     if (!code)
         code = filter_build(blueprint->head.own_network, &blueprint->filter,
                             &blueprint->head.filter_len, err);
@@ -135,9 +135,30 @@ static int hand_over(const struct launch *launch, const struct gifts *gifts,
     return launch_go(launch, &go, fds, count + mount_count, err);
 }
 
+static int meet(const struct record *record, struct launch *launch, struct cay_error *err)
+{
+    int code = launch_meet(launch, err);
+
+    return code ? code : launch_map(launch->pid, record->id_base, RUNTIME_IDS, err);
+}
+
+/* Roots that show other owners than they have need the sandbox's own map for it. */
+static int furnish_mounts(const struct blueprint *blueprint, const struct record *record,
+                          struct launch *launch, int mounts[PLAN_MOUNTS_MAX],
+                          size_t *ret_count, struct cay_error *err)
+{
+    bool first = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0;
+    int code = first ? meet(record, launch, err) : CAY_OK;
+
+    if (!code)
+        code = prepare_mounts(blueprint, launch->pid, record->id_base, mounts, ret_count,
+                              err);
+    return code || first ? code : meet(record, launch, err);
+}
+
 /* All that happens while cay-init makes its namespaces. */
-static int furnish(const struct cay_sandbox_options *options, struct record *record,
-                   struct launch *launch, struct cay_error *err)
+static int furnish(const struct cay_sandbox_options *options, const struct parts *parts,
+                   struct record *record, struct launch *launch, struct cay_error *err)
 {
     const struct groups_limits limits = {options->memory_bytes, options->pids,
                                          options->cpu_percent};
@@ -151,13 +172,9 @@ static int furnish(const struct cay_sandbox_options *options, struct record *rec
     if (!code)
         code = open_groups(record, &gifts, err);
     if (!code)
-        code = open_plan(options, record, &blueprint, &gifts, err);
+        code = open_plan(options, parts, record, &blueprint, &gifts, err);
     if (!code)
-        code = prepare_mounts(&blueprint, record->id_base, mounts, &count, err);
-    if (!code)
-        code = launch_meet(launch, err);
-    if (!code)
-        code = launch_map(launch->pid, record->id_base, RUNTIME_IDS, err);
+        code = furnish_mounts(&blueprint, record, launch, mounts, &count, err);
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
     close_all(mounts, count);
@@ -168,19 +185,44 @@ static int furnish(const struct cay_sandbox_options *options, struct record *rec
 }
 
 /* It lives, but only if nothing of this fails. */
-static int raise_it(const struct cay_sandbox_options *options, struct record *record,
-                    struct launch *launch, struct cay_error *err)
+static int raise_it(const struct cay_sandbox_options *options, const struct parts *parts,
+                    struct record *record, struct launch *launch, struct cay_error *err)
 {
-    int code = furnish(options, record, launch, err);
+    int code = furnish(options, parts, record, launch, err);
     record->init = launch->pid;
     record->init_start = runtime_start_time(launch->pid);
     record->layers = record->groups.layers | CAY_LAYER_USER | CAY_LAYER_PID |
                      CAY_LAYER_MOUNT | CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_CGROUP |
-                     CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK | CAY_LAYER_DISK |
+                     CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK |
+                     (options->storage == CAY_STORAGE_MEMORY ? CAY_LAYER_DISK : 0u) |
                      (options->network == CAY_NETWORK_NONE ? CAY_LAYER_NETWORK : 0u);
     if (!code)
         code = runtime_save(record, err);
     return code ? code : launch_wait(launch, err);
+}
+
+/* A disk has no limit that could be kept: this kernel has no quota for it. */
+static int complete_disk(struct cay_sandbox_options *options, struct cay_error *err)
+{
+    if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
+                        "nothing keeps a sandbox on disk to a size",
+                        "leave the size out, or keep the sandbox in memory");
+    if (options->storage == CAY_STORAGE_DISK)
+        return CAY_OK;
+    if (options->storage != CAY_STORAGE_MEMORY)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "storage",
+                        "there is no such kind of storage",
+                        "use one of enum cay_storage");
+    if (!options->disk_bytes)
+        options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
+                                  ? options->memory_bytes
+                                  : CAY_DISK_DEFAULT;
+    if (options->disk_bytes > options->memory_bytes)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
+                        "the disk lies in memory and is larger than the memory limit",
+                        "raise the memory limit to at least the size of the disk");
+    return CAY_OK;
 }
 
 /* Fills in the defaults and refuses what cannot be. */
@@ -188,16 +230,8 @@ static int complete(struct cay_sandbox_options *options, struct cay_error *err)
 {
     if (!options->memory_bytes)
         options->memory_bytes = CAY_MEMORY_DEFAULT;
-    if (!options->disk_bytes)
-        options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
-                                  ? options->memory_bytes
-                                  : CAY_DISK_DEFAULT;
     if (!options->pids)
         options->pids = CAY_PIDS_DEFAULT;
-    if (options->disk_bytes > options->memory_bytes)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
-                        "the disk lies in memory and is larger than the memory limit",
-                        "raise the memory limit to at least the size of the disk");
     if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
         (options->workdir &&
          (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
@@ -208,14 +242,11 @@ static int complete(struct cay_sandbox_options *options, struct cay_error *err)
             "this cannot be the default user or working directory",
             "a user has up to 63 bytes; a directory is absolute and has up to "
             "1,023");
-    if (options->template_name && strcmp(options->template_name, "host") != 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, options->template_name,
-                        "there is no such template", "the templates there are: host");
-    return CAY_OK;
+    return complete_disk(options, err);
 }
 
-static int build(const struct cay_sandbox_options *options, struct native *native,
-                 struct cay_error *err)
+static int build(const struct cay_sandbox_options *options, const struct parts *parts,
+                 struct native *native, struct cay_error *err)
 {
     const struct groups_limits limits = {options->memory_bytes, options->pids,
                                          options->cpu_percent};
@@ -223,6 +254,9 @@ static int build(const struct cay_sandbox_options *options, struct native *nativ
     struct launch launch;
     AUTO_FD leaf = -1;
 
+    record->storage = options->storage;
+    record->template_dev = parts->template.dev;
+    record->template_ino = parts->template.ino;
     int code = groups_name(record->id, &limits, &record->groups, err);
     if (!code)
         code = runtime_save(record, err);
@@ -234,7 +268,7 @@ static int build(const struct cay_sandbox_options *options, struct native *nativ
     if (code)
         return code;
     AUTO_FD status = launch.status;
-    code = raise_it(options, record, &launch, err);
+    code = raise_it(options, parts, record, &launch, err);
     launch_done(&launch, code == CAY_OK);
     native->pidfd = launch.pidfd;
     if (!code && options->ephemeral)
@@ -242,29 +276,78 @@ static int build(const struct cay_sandbox_options *options, struct native *nativ
     return code;
 }
 
+static int check_layers(const struct cay_sandbox_options *options,
+                        const struct record *record, struct cay_error *err)
+{
+    unsigned missing = options->require & ~record->layers;
+
+    return missing ? cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "require",
+                              "this host cannot enforce a layer that is required",
+                              "missing: 0x%x of enum cay_layer", missing)
+                   : CAY_OK;
+}
+
+static int create(const struct cay_sandbox_options *options, struct parts *parts,
+                  struct native *native, struct cay_error *err)
+{
+    struct record *record = &native->record;
+    bool is_new_disk = options->storage == CAY_STORAGE_DISK && !parts->is_start;
+
+    /* Until it lives, or is gone again, so that nobody collects what is being made. */
+    AUTO_FD lock = runtime_lock(record->id);
+    int code = CAY_OK;
+    if (lock < 0)
+        code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,
+                        "somebody else holds the new sandbox's directory", "try again");
+    if (!code && is_new_disk)
+        code = storage_make(record->id, &parts->storage, err);
+    if (!code)
+        code = build(options, parts, native, err);
+    if (!code)
+        code = check_layers(options, record, err);
+    if (!code && is_new_disk)
+        code = storage_save(&parts->storage, options, &parts->binds, err);
+    if (code)
+        native_remove(record, native->pidfd);
+    if (code && is_new_disk) {
+        storage_done(&parts->storage);
+        (void)storage_remove(record->id, NULL);
+    }
+    return code;
+}
+
+static int raise_from(const struct cay_sandbox_options *options, const char *start,
+                      struct native *native, struct cay_error *err)
+{
+    struct cay_sandbox_options known = *options;
+    struct parts parts;
+
+    int code = complete(&known, err);
+    if (code)
+        return code;
+    code = parts_open(&known, start, &parts, err);
+    if (!code)
+        code = runtime_reserve(start, &native->record, err);
+    if (!code)
+        code = create(&known, &parts, native, err);
+    parts_close(&parts);
+    return code;
+}
+
 int native_create(const struct cay_sandbox_options *options, struct native *native,
                   struct cay_error *err)
 {
-    struct cay_sandbox_options known = *options;
+    return raise_from(options, NULL, native, err);
+}
 
-    int code = complete(&known, err);
-    if (!code)
-        code = runtime_reserve(&native->record, err);
+int native_start(const char *id, struct native *native, struct cay_error *err)
+{
+    struct storage_saved saved;
+
+    int code = storage_load(id, &saved, err);
     if (code)
         return code;
-    /* Until it lives, or is gone again, so that nobody collects what is being made. */
-    AUTO_FD lock = runtime_lock(native->record.id);
-    if (lock < 0)
-        code = cay_fail(err, CAY_E_BUSY, 0, op, native->record.id,
-                        "somebody else holds the new sandbox's directory", "try again");
-    if (!code)
-        code = build(&known, native, err);
-    if (!code && known.require & ~native->record.layers)
-        code = cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "require",
-                        "this host cannot enforce a layer that is required",
-                        "missing: 0x%x of enum cay_layer",
-                        known.require & ~native->record.layers);
-    if (code)
-        native_remove(&native->record, native->pidfd);
+    code = raise_from(&saved.options, id, native, err);
+    storage_saved_done(&saved);
     return code;
 }

@@ -444,10 +444,12 @@ static void read_ids(pid_t init, const char *name, struct ids *ret_ids)
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err)
 {
-    const struct native *native = cookie;
+    struct native *native = cookie;
     struct files_of sandbox = {.socket = -1, .user = user};
 
-    int code = native_dial(&native->record, &sandbox.socket, err);
+    int code = native_check(native, err);
+    if (!code)
+        code = native_dial(&native->record, &sandbox.socket, err);
     if (code)
         return code;
     read_ids(native->record.init, "uid_map", &sandbox.users);

@@ -11,11 +11,26 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "backend/native/storage.h"
+#include "backend/native/template.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
 
 enum { KILL_MS = 10000 };
+
+/* All but the record: of a sandbox that has ended, or of a handle that goes. */
+static void let_go(struct native *native)
+{
+    int *const fds[] = {&native->pidfd, &native->leash, &native->socket,
+                        &native->memory_events};
+
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        if (*fds[i] >= 0)
+            (void)close(*fds[i]);
+        *fds[i] = -1;
+    }
+}
 
 static void native_free(void *cookie)
 {
@@ -23,11 +38,7 @@ static void native_free(void *cookie)
 
     if (!native)
         return;
-    const int fds[] = {native->pidfd, native->leash, native->socket,
-                       native->memory_events};
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
+    let_go(native);
     free(native->piece);
     free(native);
 }
@@ -64,24 +75,61 @@ static int create(const struct cay_sandbox_options *options, void **ret_cookie,
     return code;
 }
 
+static int find(const char *id, struct record *ret_record, struct cay_error *err)
+{
+    struct storage_saved saved;
+
+    if (runtime_load(id, ret_record, NULL) != CAY_E_NOT_FOUND ||
+        storage_load(id, &saved, NULL) != CAY_OK)
+        return runtime_load(id, ret_record, err);
+    storage_saved_done(&saved);
+    *ret_record = (struct record){.storage = CAY_STORAGE_DISK};
+    memcpy(ret_record->id, id, strlen(id) + 1);
+    return CAY_OK;
+}
+
+static bool is_alive(const struct record *record)
+{
+    return record->init > 0 && runtime_start_time(record->init) == record->init_start;
+}
+
 static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
 {
     AUTO_NATIVE native = native_new();
 
     if (!native)
         return cay_fail_memory(err, "sandbox.open");
-    int code = runtime_load(id, &native->record, err);
-    if (!code)
+    int code = find(id, &native->record, err);
+    if (!code &&
+        (native->record.storage != CAY_STORAGE_DISK || is_alive(&native->record)))
         code = native_connect(native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
 }
 
+/* Somebody else may have started it again meanwhile. */
+int native_check(struct native *native, struct cay_error *err)
+{
+    struct record now;
+
+    if (native->record.storage != CAY_STORAGE_DISK || is_alive(&native->record))
+        return CAY_OK;
+    if (runtime_load(native->record.id, &now, NULL) == CAY_OK && is_alive(&now)) {
+        let_go(native);
+        native->record = now;
+        return CAY_OK;
+    }
+    return cay_fail(err, CAY_E_BUSY, 0, "sandbox.connect", native->record.id,
+                    "the sandbox is stopped", "start it first");
+}
+
 int native_connect(struct native *native, struct cay_error *err)
 {
-    return native->socket >= 0 ? CAY_OK
-                               : native_dial(&native->record, &native->socket, err);
+    if (native->socket >= 0)
+        return CAY_OK;
+    int code = native_check(native, err);
+    return code ? code : native_dial(&native->record, &native->socket, err);
 }
 
 int native_dial(const struct record *record, int *ret_socket, struct cay_error *err)
@@ -131,23 +179,18 @@ void native_remove(const struct record *record, int pidfd)
     runtime_release(record);
 }
 
-static int kill_it(void *cookie, struct cay_error *err)
-{
-    const struct native *native = cookie;
-
-    (void)err;
-    native_remove(&native->record, native->pidfd);
-    return CAY_OK;
-}
-
 static void collect_one(const char *id, void *cookie)
 {
     struct record record;
     size_t *count = cookie;
     AUTO_FD lock = runtime_lock(id);
 
-    if (lock < 0 || runtime_load(id, &record, NULL) != CAY_OK ||
-        (record.init > 0 && runtime_start_time(record.init) == record.init_start))
+    if (lock < 0)
+        return;
+    int code = runtime_load(id, &record, NULL);
+    if (code == CAY_E_NOT_FOUND)
+        *count += runtime_forget(id);
+    if (code || is_alive(&record))
         return;
     native_remove(&record, -1);
     ++*count;
@@ -156,7 +199,76 @@ static void collect_one(const char *id, void *cookie)
 int native_collect(size_t *ret_count, struct cay_error *err)
 {
     *ret_count = 0;
-    return runtime_visit(collect_one, ret_count, err);
+    int code = runtime_visit(collect_one, ret_count, err);
+    *ret_count += storage_sweep() + template_sweep();
+    return code;
+}
+
+static int kill_it(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+    size_t ended = 0;
+
+    (void)err;
+    if (native_check(native, NULL) == CAY_OK)
+        native_remove(&native->record, native->pidfd);
+    else
+        collect_one(native->record.id, &ended); /* it may have ended by itself */
+    if (native->record.storage == CAY_STORAGE_DISK) {
+        let_go(native);
+        native->record.init = 0;
+    }
+    return CAY_OK;
+}
+
+static int remove_it(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+    int code = kill_it(cookie, err);
+
+    if (!code && native->record.storage == CAY_STORAGE_DISK)
+        code = storage_remove(native->record.id, err);
+    return code;
+}
+
+/* One that is just about to end lives, but does not answer; it is helped along. */
+static bool answers(struct native *native)
+{
+    struct state state;
+
+    if (native_check(native, NULL) != CAY_OK)
+        return false;
+    if (native->socket >= 0)
+        (void)close(native->socket);
+    native->socket = -1;
+    if (native_state(native, &state, NULL) == CAY_OK)
+        return true;
+    native_remove(&native->record, native->pidfd);
+    return false;
+}
+
+static int start_it(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+    size_t ended = 0;
+    char id[CAY_ID_MAX];
+
+    if (native->record.storage != CAY_STORAGE_DISK)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.start", native->record.id,
+                        "a sandbox in memory is gone when it ends",
+                        "make it with storage on disk");
+    if (answers(native))
+        return CAY_OK;
+    memcpy(id, native->record.id, sizeof id);
+    collect_one(id, &ended); /* it may have ended by itself */
+    let_go(native);
+    int code = native_start(id, native, err);
+    if (code) {
+        let_go(native);
+        native->record = (struct record){.storage = CAY_STORAGE_DISK};
+        memcpy(native->record.id, id, sizeof id);
+    }
+    return code;
 }
 
 const struct backend backend_native = {
@@ -172,7 +284,8 @@ const struct backend backend_native = {
     .resume = native_resume,
     .set_ttl = native_set_ttl,
     .kill = kill_it,
-    .remove = kill_it,
+    .start = start_it,
+    .remove = remove_it,
     .collect = native_collect,
     .processes = &native_processes,
 };

@@ -19,6 +19,13 @@ struct native {
 int native_create(const struct cay_sandbox_options *options, struct native *native,
                   struct cay_error *err);
 
+/* Brings one on disk back, into an empty handle. */
+int native_start(const char *id, struct native *native, struct cay_error *err);
+
+/* CAY_E_BUSY if it is one on disk that is stopped; else the record is that of the one
+ * that runs, whoever started it. */
+int native_check(struct native *native, struct cay_error *err);
+
 /* Connections to its init: the handle's own, and one more. */
 int native_connect(struct native *native, struct cay_error *err);
 int native_dial(const struct record *record, int *ret_socket, struct cay_error *err);

@@ -100,7 +100,9 @@ int native_pause(void *cookie, struct cay_error *err)
     struct native *native = cookie;
     __attribute__((cleanup(auto_freezer))) struct freezer freezer = {-1, -1};
 
-    int code = open_freezer(native, op, &freezer, err);
+    int code = native_check(native, err);
+    if (!code)
+        code = open_freezer(native, op, &freezer, err);
     if (!code)
         code = tell(native, op, MESSAGE_PAUSE, err);
     if (code || set_frozen(&freezer, true))
@@ -118,7 +120,9 @@ int native_resume(void *cookie, struct cay_error *err)
     struct native *native = cookie;
     __attribute__((cleanup(auto_freezer))) struct freezer freezer = {-1, -1};
 
-    int code = open_freezer(native, op, &freezer, err);
+    int code = native_check(native, err);
+    if (!code)
+        code = open_freezer(native, op, &freezer, err);
     if (code)
         return code;
     if (!set_frozen(&freezer, false))

@@ -53,7 +53,7 @@ static void auto_process(struct process **process)
 #define AUTO_PROCESS __attribute__((cleanup(auto_process))) struct process *
 
 /* With a connection of its own. */
-static int new_process(const struct native *native, uint64_t limit, const char *op,
+static int new_process(struct native *native, uint64_t limit, const char *op,
                        struct process **ret_process, struct cay_error *err)
 {
     AUTO_PROCESS process = malloc(sizeof *process);
@@ -69,10 +69,12 @@ static int new_process(const struct native *native, uint64_t limit, const char *
     process->piece = malloc(PIECE);
     if (!process->piece)
         return cay_fail_memory(err, op);
-    if (native->record.groups.memory_events[0])
+    int code = native_check(native, err);
+    if (!code && native->record.groups.memory_events[0])
         process->memory_events =
             open(native->record.groups.memory_events, O_RDONLY | O_CLOEXEC);
-    int code = native_dial(&native->record, &process->run.socket, err);
+    if (!code)
+        code = native_dial(&native->record, &process->run.socket, err);
     if (code)
         return code;
     *ret_process = TAKE_PTR(process);

@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -22,6 +23,9 @@ static const char op[] = "sandbox.runtime";
 /* Ranges of 65,536 ids from here on; below are people, above is what the kernel reserves.
  */
 enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
+
+/* How long a maker may take from its directory to its record. */
+enum { FORGET_S = 5 };
 
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
 {
@@ -115,22 +119,68 @@ static int reserve_range(struct record *record, struct cay_error *err)
                     "kill some sandboxes; this machine can have %d", RANGES);
 }
 
-int runtime_reserve(struct record *ret_record, struct cay_error *err)
+/* Unless it is somebody else's by now: who releases twice must not take the next one's.
+ */
+static bool release_if_of(int ranges, const char *name, const char *id)
+{
+    char owner[CAY_ID_MAX];
+    AUTO_FD fd = openat(ranges, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, owner, sizeof owner);
+
+    return len == (ssize_t)strlen(id) && memcmp(owner, id, (size_t)len) == 0 &&
+           unlinkat(ranges, name, 0) == 0;
+}
+
+static void release_range(const struct record *record)
+{
+    char name[16];
+    AUTO_FD ranges = open_runtime("ranges", NULL);
+
+    snprintf(name, sizeof name, "%x", record->id_base >> 16);
+    if (ranges >= 0)
+        (void)release_if_of(ranges, name, record->id);
+}
+
+/* The directory comes first: what is left without one cannot be found again. */
+int runtime_reserve(const char *id, struct record *ret_record, struct cay_error *err)
 {
     memset(ret_record, 0, sizeof *ret_record);
-    draw_id(ret_record->id);
+    if (id)
+        memcpy(ret_record->id, id, strlen(id) + 1);
+    else
+        draw_id(ret_record->id);
     AUTO_FD dir = open_runtime("", err);
     if (dir < 0)
         return dir;
+    if (mkdirat(dir, ret_record->id, 0700) != 0)
+        return errno == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
+                                          "somebody else has started this sandbox",
+                                          "open it by its id")
+                               : cay_fail_errno(err, errno, op, ret_record->id);
     int code = reserve_range(ret_record, err);
     if (code)
-        return code;
-    if (mkdirat(dir, ret_record->id, 0700) != 0) {
-        code = cay_fail_errno(err, errno, op, ret_record->id);
-        runtime_release(ret_record);
-        return code;
-    }
-    return CAY_OK;
+        (void)unlinkat(dir, ret_record->id, AT_REMOVEDIR);
+    return code;
+}
+
+bool runtime_forget(const char *id)
+{
+    struct stat st;
+    struct timespec now;
+    AUTO_FD dir = open_runtime("", NULL);
+    AUTO_FD ranges = open_runtime("ranges", NULL);
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (dir < 0 || ranges < 0 || fstatat(dir, id, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        now.tv_sec - st.st_mtim.tv_sec < FORGET_S)
+        return false;
+    int own = openat(ranges, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = own < 0 ? NULL : fdopendir(own);
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        (void)release_if_of(ranges, entry->d_name, id);
+    if (list)
+        closedir(list);
+    return unlinkat(dir, id, AT_REMOVEDIR) == 0;
 }
 
 static int record_path(const char *id, const char *name, char path[PATH_MAX],
@@ -160,19 +210,19 @@ int runtime_save(const struct record *record, struct cay_error *err)
 
 _Static_assert(sizeof(struct record) < 4096, "a record is smaller than a page");
 
-static bool is_id(const char *id)
+bool runtime_is_id(const char *text)
 {
-    size_t len = strlen(id);
+    size_t len = strlen(text);
 
-    return len == 19 && strncmp(id, "sb-", 3) == 0 &&
-           strspn(id + 3, "abcdefghijklmnopqrstuvwxyz234567") == 16;
+    return len == 19 && strncmp(text, "sb-", 3) == 0 &&
+           strspn(text + 3, "abcdefghijklmnopqrstuvwxyz234567") == 16;
 }
 
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
 {
     char path[PATH_MAX];
 
-    if (!is_id(id))
+    if (!runtime_is_id(id))
         return cay_fail(err, CAY_E_INVALID, 0, op, id, "this is not the id of a sandbox",
                         "ids look like sb-abcdefgh234567xy");
     int code = record_path(id, "record", path, err);
@@ -202,8 +252,7 @@ void runtime_release(const struct record *record)
     }
     snprintf(path, sizeof path, "%.4000s/%.32s", directory, record->id);
     (void)rmdir(path);
-    snprintf(path, sizeof path, "%.4000s/ranges/%x", directory, record->id_base >> 16);
-    (void)unlink(path);
+    release_range(record);
 }
 
 int runtime_lock(const char *id)
@@ -224,7 +273,7 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     DIR *directory = code ? NULL : opendir(path);
 
     for (struct dirent *entry; directory && (entry = readdir(directory));)
-        if (is_id(entry->d_name))
+        if (runtime_is_id(entry->d_name))
             visit(entry->d_name, cookie);
     if (directory)
         closedir(directory);

@@ -169,6 +169,12 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
     blueprint_file(blueprint, "etc/shells", 0644, "/bin/sh\n/bin/bash\n");
     blueprint_file(blueprint, "etc/profile", 0644,
                    "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n");
+    if (!blueprint->head.own_network) {
+        size_t len = 0;
+        AUTO_FREE char *resolver = blueprint_resolver(&len);
+        if (resolver)
+            blueprint_bytes(blueprint, "etc/resolv.conf", 0644, resolver, len);
+    }
     blueprint_link(blueprint, "etc/mtab", "/proc/mounts");
     blueprint_link(blueprint, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
 }
@@ -217,17 +223,25 @@ static void add_proc(struct blueprint *blueprint)
     blueprint_step(blueprint, PLAN_READ_ONLY, "proc/sys");
 }
 
+void blueprint_kernel(struct blueprint *blueprint, uint64_t shm_bytes)
+{
+    add_dev(blueprint, shm_bytes);
+    add_proc(blueprint);
+    /* Root inside may make directories at the top, like everywhere else.  What is the
+     * host's is kept by read-only mounts, and by owners who have no number inside. */
+    blueprint_step(blueprint, PLAN_WRITABLE, "/");
+}
+
 void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes)
 {
-    blueprint_tree(blueprint, "", 0755, disk_bytes, 0);
+    if (blueprint->overlay.disk >= 0)
+        blueprint_step(blueprint, PLAN_ROOT, "");
+    else
+        blueprint_tree(blueprint, "", 0755, disk_bytes, 0);
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
         blueprint_directory(blueprint, directories[i].path, directories[i].mode,
                             directories[i].owner);
     add_etc(blueprint, blueprint->head.hostname);
     add_usr(blueprint);
-    add_dev(blueprint, disk_bytes);
-    add_proc(blueprint);
-    /* Root inside may make directories at the top, like everywhere else.  What is the
-     * host's is kept by read-only mounts, and by owners who have no number inside. */
-    blueprint_step(blueprint, PLAN_WRITABLE, "/");
+    blueprint_kernel(blueprint, disk_bytes);
 }

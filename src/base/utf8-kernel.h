@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BASE_UTF8_KERNEL_H
+#define BASE_UTF8_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/utf8.h"
+
+/* What some text holds, as far as it was asked for, and whether it can be UTF-8. */
+struct utf8_tally {
+    size_t tails; /* bytes that do not begin a character */
+    size_t lf;
+    unsigned char highest; /* the least byte of its kind: 0, 0x80, 0xC4, 0xF0 */
+    bool has_cr;
+    bool wrong;
+};
+
+/* A kernel looks at many bytes at once.  The text must have 3 bytes before it, which are
+ * looked at to judge what follows them, and be a multiple of UTF8_STEP long; it is best
+ * aligned to UTF8_ALIGN.  That a character does not end where the text does is not wrong,
+ * even if its first byte can begin none. */
+enum { UTF8_STEP = 128, UTF8_ALIGN = 64 };
+
+struct utf8_kernel {
+    const char *name;
+    void (*look)(const unsigned char *text, size_t len, enum utf8_count count,
+                 struct utf8_tally *ret_tally);
+};
+
+/* The best that this processor has; NULL if none. */
+const struct utf8_kernel *utf8_kernel(void);
+
+/* The kernel number `i` of those that this processor has, best first; NULL after the
+ * last. */
+const struct utf8_kernel *utf8_kernel_at(size_t i);
+
+#endif
