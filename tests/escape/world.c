@@ -245,20 +245,13 @@ static void execute(cay_sandbox *sandbox, struct cay_exec_options *options)
     ASSERT(!result.error_len || !memmem(result.error, result.error_len, world_token, 32));
 }
 
-cay_sandbox *world_sandbox(const struct cay_sandbox_options *options)
+int world_bare_sandbox(const struct cay_sandbox_options *options, const char *probe,
+                       cay_sandbox **ret_sandbox)
 {
     struct cay_sandbox_options own = {.size = sizeof own};
-    const char *const argv[] = {
-        "sh", "-c",
-        "cat >/tmp/probe && chmod 755 /tmp/probe && cat /proc/self/uid_map; "
-        "[ $(id -u) != 0 ] || { cp /tmp/probe /opt/probe-setuid; "
-        "chmod 6755 /opt/probe-setuid; }",
-        NULL};
-    struct cay_exec_options bring = {.argv = argv,
-                                     .user = "root",
-                                     .input = world_probe,
-                                     .input_len = world_probe_len,
-                                     .timeout_ms = 60000};
+    const char *const argv[] = {probe ? probe : "cat", "/proc/self/uid_map", NULL};
+    struct cay_exec_options show = {
+        .argv = argv, .user = probe ? "0" : NULL, .cwd = "/", .timeout_ms = 60000};
 
     ASSERT(sandbox_count < SANDBOXES_MAX);
     if (options)
@@ -266,15 +259,38 @@ cay_sandbox *world_sandbox(const struct cay_sandbox_options *options)
     own.rung = world_rung();
     own.ephemeral = true;
     cay_sandbox **handle = &sandboxes[sandbox_count].handle;
-    ASSERT_OK(cay_sandbox_create(&own, handle, &err));
+    int code = cay_sandbox_create(&own, handle, &err);
+    if (code)
+        return code;
     sandbox_count++;
-    if (world_rung() >= CAY_RUNG_SINGLE)
-        bring.user = NULL;
-    execute(*handle, &bring);
+    execute(*handle, &show);
     ASSERT_INT(result.exit_code, 0);
     host_mark_make(&sandboxes[sandbox_count - 1].mark, cay_sandbox_id(*handle),
                    result.out);
-    return *handle;
+    *ret_sandbox = *handle;
+    return CAY_OK;
+}
+
+cay_sandbox *world_sandbox(const struct cay_sandbox_options *options)
+{
+    cay_sandbox *sandbox = NULL;
+    const char *const argv[] = {
+        "sh", "-c",
+        "cat >/tmp/probe && chmod 755 /tmp/probe; [ $(id -u) != 0 ] || { "
+        "cp /tmp/probe /opt/probe-setuid; chmod 6755 /opt/probe-setuid; }",
+        NULL};
+    struct cay_exec_options bring = {.argv = argv,
+                                     .user = "root",
+                                     .input = world_probe,
+                                     .input_len = world_probe_len,
+                                     .timeout_ms = 60000};
+
+    ASSERT_OK(world_bare_sandbox(options, NULL, &sandbox));
+    if (world_rung() >= CAY_RUNG_SINGLE)
+        bring.user = NULL;
+    execute(sandbox, &bring);
+    ASSERT_INT(result.exit_code, 0);
+    return sandbox;
 }
 
 size_t world_processes(const cay_sandbox *sandbox)

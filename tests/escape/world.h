@@ -34,6 +34,11 @@ int world_visits(void);
 cay_sandbox *world_sandbox(const struct cay_sandbox_options *options);
 enum cay_rung world_rung(void);
 
+/* The same without bringing the probe; it is there already at `probe`, or there is a
+ * cat(1) (NULL).  May fail, with its code. */
+int world_bare_sandbox(const struct cay_sandbox_options *options, const char *probe,
+                       cay_sandbox **ret_sandbox);
+
 /* Of a sandbox, PID 1 included; those that are dead do not count. */
 size_t world_processes(const cay_sandbox *sandbox);
 size_t world_outside_cgroup(const cay_sandbox *sandbox); /* those that got out of it */
