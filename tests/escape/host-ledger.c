@@ -56,8 +56,9 @@ static void note_tree(int directory, char *text, size_t room)
         else
             content[0] = '\0';
         len += (size_t)snprintf(text + len, room - len, "%s %lu %o %u %lu %ld %ld %s\n",
-                                entry->d_name, st.st_ino, st.st_mode, st.st_uid,
-                                st.st_nlink, st.st_size, st.st_mtim.tv_nsec,
+                                entry->d_name, (unsigned long)st.st_ino, st.st_mode,
+                                st.st_uid, (unsigned long)st.st_nlink, st.st_size,
+                                st.st_mtim.tv_nsec,
                                 strcmp(entry->d_name, "canary") == 0 ? content : "");
         ASSERT(len < room);
     }

@@ -169,7 +169,7 @@ struct answer probe_setuid(const char *arg)
 {
     static char copy[] = "/opt/probe-setuid";
     struct stat st;
-    int status;
+    int status = -1;
 
     (void)arg;
     if (host_fact("COPY"))
