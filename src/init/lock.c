@@ -157,7 +157,9 @@ void lock_the_door(const struct plan *plan)
     if (prctl(PR_SET_DUMPABLE, 0) != 0)
         report_failure(errno, "init.lock", "dumpable");
     drop_capabilities();
-    limit(RLIMIT_CORE, "core", 0);
+    /* 0 would not keep the kernel from handing a core to the host's handler, if it has one
+     * that is a program; 1 does, and is too small for a file. */
+    limit(RLIMIT_CORE, "core", 1);
     limit(RLIMIT_NOFILE, "nofile", plan->max_files);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         report_failure(errno, "init.lock", "no_new_privs");

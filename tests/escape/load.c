@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -324,16 +323,6 @@ static int make_watchers(long amount)
     return tell(amount, 0);
 }
 
-static int make_timers(long amount)
-{
-    timer_t timer;
-
-    for (long made = 0; made < amount; made++)
-        if (timer_create(CLOCK_MONOTONIC, NULL, &timer) != 0)
-            return tell(made, errno);
-    return tell(amount, 0);
-}
-
 /* --- Files --- */
 
 static int fill_file(long amount, const char *path)
@@ -486,7 +475,6 @@ int load_run(const char *kind, long amount)
         {"sockets", make_sockets},
         {"descriptors", make_descriptors},
         {"watchers", make_watchers},
-        {"timers", make_timers},
         {"files", make_files},
         {"allocate", allocate},
         {"flood", flood},
@@ -505,8 +493,6 @@ int load_run(const char *kind, long amount)
         return touch(amount, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (strcmp(kind, "shared") == 0)
         return touch(amount, MAP_SHARED | MAP_ANONYMOUS, -1);
-    if (strcmp(kind, "locked") == 0)
-        return touch(amount, MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1);
     if (strcmp(kind, "memfd") == 0)
         return touch(amount, MAP_SHARED, memfd_create("load", MFD_CLOEXEC));
     if (*kind == '/')

@@ -199,8 +199,9 @@ struct answer probe_core(const char *arg)
     (void)arg;
     if (getrlimit(RLIMIT_CORE, &limit) != 0)
         return answer_make(ERROR, errno, "getrlimit");
-    if (limit.rlim_max != 0)
-        return answer_make(ESCAPE, 0, "cores may be dumped");
+    /* Only 1 also keeps them from a handler that is a program. */
+    if (limit.rlim_max != 1)
+        return answer_make(ESCAPE, 0, "cores may be dumped, or handed to a program");
     return answer_make(VIRTUALISED, 0, "no cores");
 }
 
