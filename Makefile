@@ -18,7 +18,7 @@ test: ## install what the tests need, build, and run every suite
 
 build: deps ## build/cay, build/libcay.so, build/libcay.a, build/libcay.pc
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) >/dev/null
-	@ninja -C $(BUILD) --quiet
+	@ninja -C $(BUILD) -n | grep -q 'no work to do' || ninja -C $(BUILD) --quiet
 	@cp $(BUILD)/meson-private/libcay.pc $(BUILD)/libcay.pc
 
 deps: ## install the Debian packages the build needs

@@ -219,8 +219,16 @@ struct cay_page {
     uint64_t count; /* characters, lines or bytes in text */
     uint64_t total; /* of them in the file */
     bool truncated; /* more follow */
+    /* Pages of characters: none is above, the least of 0x7F, 0xFF, 0xFFFF, 0x10FFFF. */
+    uint32_t highest;
 };
 CAY_PUBLIC void cay_page_done(struct cay_page *page);
+
+/* For languages whose strings are arrays of code points: a page of characters as numbers
+ * of `width` bytes each, in the machine's byte order, `page->count` of them at `to`.  The
+ * width is 1, 2 or 4, and enough for `page->highest`. */
+CAY_PUBLIC CAY_NODISC int cay_page_widen(const struct cay_page *page, unsigned width,
+                                         void *to, struct cay_error *err);
 
 /* CAY_E_NOT_TEXT if the file is not UTF-8 throughout.  The first page of a file passes
  * over all of it to count; later pages cost only themselves, for the handle remembers

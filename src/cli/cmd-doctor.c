@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/cmd-sandbox.h"
 #include "cli/show.h"
@@ -43,12 +44,10 @@ static int tell_json(struct sandbox_call *call, const struct cay_check *checks,
     return output_finish(&call->output, err);
 }
 
-static int tell_text(struct sandbox_call *call, const struct cay_check *checks,
-                     size_t count, struct cay_error *err)
+static int tell_table(struct sandbox_call *call, const struct cay_check *checks,
+                      size_t count, struct cay_error *err)
 {
-    FILE *file = call->output.file;
     struct table table;
-    bool has_fix = false;
     int code = table_open(&table, "FOUND|FACILITY|DETAIL", err);
 
     if (code)
@@ -58,17 +57,47 @@ static int tell_text(struct sandbox_call *call, const struct cay_check *checks,
         table_cell(&table, "%s", checks[i].facility);
         table_cell(&table, "%s", checks[i].detail);
     }
-    code = table_print(&table, &call->output, err);
-    for (size_t i = 0; !code && i < count; i++) {
-        if (!checks[i].fix[0])
+    return table_print(&table, &call->output, err);
+}
+
+/* The index of the first check that the same thing helps. */
+static size_t first_like(const struct cay_check *checks, size_t index)
+{
+    size_t first = 0;
+
+    while (strcmp(checks[first].fix, checks[index].fix) != 0)
+        first++;
+    return first;
+}
+
+/* What helps, once for all the facilities that it helps. */
+static void tell_fixes(FILE *file, const struct cay_check *checks, size_t count)
+{
+    const char *heading = "\nThis helps:\n";
+
+    for (size_t i = 0; i < count; i++) {
+        if (!checks[i].fix[0] || first_like(checks, i) != i)
             continue;
-        fprintf(file, has_fix ? "  # " : "\nThis helps:\n  # ");
-        show_name(file, checks[i].facility);
+        fprintf(file, "%s  # ", heading);
+        heading = "";
+        for (size_t k = i; k < count; k++)
+            if (first_like(checks, k) == i) {
+                fputs(k > i ? ", " : "", file);
+                show_name(file, checks[k].facility);
+            }
         fputs("\n  ", file);
         show_name(file, checks[i].fix);
         fputc('\n', file);
-        has_fix = true;
     }
+}
+
+static int tell_text(struct sandbox_call *call, const struct cay_check *checks,
+                     size_t count, struct cay_error *err)
+{
+    int code = tell_table(call, checks, count, err);
+
+    if (!code)
+        tell_fixes(call->output.file, checks, count);
     return code;
 }
 

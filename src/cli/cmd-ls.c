@@ -141,8 +141,11 @@ static int list_as_table(struct sandbox_call *call, const struct cay_sandbox_inf
         table_cell(&table, "%s", quantity_age(info->created_ms, age));
         table_cell(&table, "%s",
                    info->ttl_left_ms ? quantity_time(info->ttl_left_ms, ttl) : "");
-        table_cell(&table, "%s / %s", quantity_bytes(info->memory_used, used),
-                   quantity_bytes(info->memory_bytes, memory));
+        if (info->layers & CAY_LAYER_MEMORY)
+            table_cell(&table, "%s / %s", quantity_bytes(info->memory_used, used),
+                       quantity_bytes(info->memory_bytes, memory));
+        else
+            table_cell(&table, "no limit");
         table_cell(&table, "%" PRIu32, info->pids_used);
         table_cell(&table, "%s", info->template_name);
     }
@@ -174,8 +177,11 @@ static void tell_limits(FILE *file, const struct cay_sandbox_info *info)
 {
     char used[QUANTITY_ROOM], limit[QUANTITY_ROOM];
 
-    fprintf(file, "memory:    %s of %s\n", quantity_bytes(info->memory_used, used),
-            quantity_bytes(info->memory_bytes, limit));
+    if (info->layers & CAY_LAYER_MEMORY)
+        fprintf(file, "memory:    %s of %s\n", quantity_bytes(info->memory_used, used),
+                quantity_bytes(info->memory_bytes, limit));
+    else
+        fputs("memory:    no limit is kept\n", file);
     fprintf(file, "disk:      %s of %s, in %s\n", quantity_bytes(info->disk_used, used),
             quantity_bytes(info->disk_bytes, limit),
             info->storage == CAY_STORAGE_DISK ? "files" : "memory");

@@ -66,13 +66,13 @@ static void tell_memory(const struct execute *execute)
 {
     uint64_t limit = execute->plan.sandbox.memory_bytes;
     struct cay_sandbox_info info;
-    char room[QUANTITY_ROOM];
+    char room[QUANTITY_ROOM] = "";
 
-    if (!execute->is_fresh && cay_sandbox_inspect(execute->sandbox, &info, NULL) == 0)
-        limit = info.memory_bytes;
-    else if (!limit)
-        limit = CAY_MEMORY_DEFAULT;
-    fprintf(stderr, "cay: killed: memory limit %s (%s)\n", quantity_bytes(limit, room),
+    if (execute->is_fresh)
+        quantity_bytes(limit ? limit : CAY_MEMORY_DEFAULT, room);
+    else if (cay_sandbox_inspect(execute->sandbox, &info, NULL) == CAY_OK)
+        quantity_bytes(info.memory_bytes, room);
+    fprintf(stderr, "cay: killed: memory limit%s%s (%s)\n", *room ? " " : "", room,
             execute->is_fresh ? "raise it with -m" : "make the sandbox with a larger -m");
 }
 

@@ -44,12 +44,6 @@ struct job {
     struct session *session;
 };
 
-void cay_page_done(struct cay_page *page)
-{
-    free(page->text);
-    *page = (struct cay_page){0};
-}
-
 static int fail_not_text(const struct job *job, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_NOT_TEXT, EILSEQ, job->op, job->path,
@@ -89,19 +83,27 @@ static uint64_t least(uint64_t a, uint64_t b)
 static int read_range(const struct job *job, uint64_t from, uint64_t to, char **ret_data,
                       size_t *ret_len, struct cay_error *err)
 {
-    AUTO_FREE char *data = NULL;
-    size_t want = (size_t)(to - from);
+    size_t want = (size_t)(to - from), have = 0;
+    bool untouched;
 
     if (to - from > CAY_READ_MAX)
         return fail_page_size(job, err);
-    data = big_alloc(want + 1);
+    AUTO_FREE char *data = big_alloc(want + 1, &untouched);
     if (!data)
         return cay_fail_memory(err, job->op);
-    ssize_t have = io_pread(job->fd, data, want, from);
-    if (have < 0)
-        return cay_fail_errno(err, (int)-have, job->op, job->path);
+    while (have < want) {
+        size_t piece = untouched && want - have > PIECE ? PIECE : want - have;
+        if (untouched)
+            big_touch(data + have, piece);
+        ssize_t got = io_pread(job->fd, data + have, piece, from + have);
+        if (got < 0)
+            return cay_fail_errno(err, (int)-got, job->op, job->path);
+        have += (size_t)got;
+        if ((size_t)got < piece)
+            break;
+    }
     data[have] = '\0';
-    *ret_len = (size_t)have;
+    *ret_len = have;
     *ret_data = TAKE_PTR(data);
     return CAY_OK;
 }
@@ -137,6 +139,7 @@ static struct utf8_scan scan_for(const struct job *job)
                                                                : UTF8_CHARS};
 }
 
+/* `scan` is that of the text. */
 static void fill_page(const struct job *job, char *text, size_t len,
                       const struct utf8_scan *scan, uint64_t total,
                       struct cay_page *ret_page)
@@ -152,6 +155,7 @@ static void fill_page(const struct job *job, char *text, size_t len,
         .count = least(left, job->options.max),
         .total = total,
         .truncated = left > job->options.max,
+        .highest = job->unit == TEXT_LINES ? 0 : utf8_scan_highest(scan),
     };
 }
 
@@ -208,7 +212,11 @@ static void cut_page(const struct job *job, char *text, size_t len,
     if (from > 0)
         memmove(text, text + from, to - from);
     text[to - from] = '\0';
-    fill_page(job, text, to - from, scan, total, ret_page);
+    struct utf8_scan part = scan_for(job);
+    bool is_part = to - from < len && scan->highest >= 0x80;
+    if (is_part)
+        (void)utf8_scan(&part, text, to - from);
+    fill_page(job, text, to - from, is_part ? &part : scan, total, ret_page);
 }
 
 /* Reads until the file ends, whatever its size was said to be, and counts on the way,
@@ -217,15 +225,18 @@ static int read_whole(const struct job *job, struct buf *text, struct utf8_scan 
                       struct cay_error *err)
 {
     uint64_t limit = least(job->max_bytes, CAY_READ_MAX);
+    bool untouched;
 
     buf_init(text, (size_t)limit + PIECE + 2);
     text->room = (size_t)least((uint64_t)job->st.st_size, limit) + 2;
-    text->data = big_alloc(text->room);
+    text->data = big_alloc(text->room, &untouched);
     if (!text->data)
         return cay_fail_memory(err, job->op);
     for (;;) {
-        size_t room = text->room - text->len - 1;
-        ssize_t got = read(job->fd, text->data + text->len, room < PIECE ? room : PIECE);
+        size_t room = (size_t)least(text->room - text->len - 1, PIECE);
+        if (untouched)
+            big_touch(text->data + text->len, room);
+        ssize_t got = read(job->fd, text->data + text->len, room);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -258,9 +269,11 @@ static bool read_placed(const struct job *job, struct cay_page *ret_page, int *r
         *ret_code = cay_fail_memory(err, job->op);
         return false;
     }
-    big_expect(text, size);
+    bool untouched = big_expect(text, size);
     while (len < size) {
         size_t want = size - len < PIECE ? size - len : PIECE;
+        if (untouched)
+            big_touch(text + len, want);
         ssize_t got = io_pread(job->fd, text + len, want, len);
         if (got < 0)
             *ret_code = cay_fail_errno(err, (int)-got, job->op, job->path);
@@ -351,7 +364,8 @@ static int page_by_index(const struct job *job, const struct text_index *index,
     if (code)
         return code;
     struct utf8_scan scan = scan_for(job);
-    if (len != to - from || !utf8_scan(&scan, text, len)) {
+    if (len != to - from || !utf8_scan(&scan, text, len) ||
+        units_in(&scan, len, job->unit) != after - first) {
         free(text);
         return cay_fail(err, CAY_E_BUSY, 0, job->op, job->path,
                         "the file is being changed while it is read", "read it again");

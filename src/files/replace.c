@@ -15,13 +15,14 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/big.h"
 #include "base/utf8.h"
 
 #ifndef REPLACE_STEP /* the fuzzer makes it small, to have many windows */
 #define REPLACE_STEP (256 << 10)
 #endif
 
-enum { STEP = REPLACE_STEP };
+enum { STEP = REPLACE_STEP, LINE = 64 };
 
 struct needle {
     char *text; /* newlines translated unless exact */
@@ -30,9 +31,11 @@ struct needle {
 };
 
 struct window {
+    char *memory;
+    size_t lead; /* of the memory, for what a window keeps of the one before */
     char *bytes;
-    size_t len, room;
-    char *translated; /* as large; used only where there is a "\r" */
+    size_t len;
+    char *translated; /* as large as the memory; from the first "\r" on */
     uint64_t offset;  /* in the source, of the end of the window */
     bool at_end;
 };
@@ -134,19 +137,27 @@ static char *with_line_ends(const struct cay_edit *edit, const char *end, size_t
     return buf_take(&text);
 }
 
-/* Reads another step behind what the window still holds. */
+/* Reads another step behind what the window still holds, always to the same address,
+ * where it is done fastest (base/big.h). */
 static int refill(struct stream *stream)
 {
     struct window *window = &stream->window;
-    size_t want = window->room - window->len < STEP ? window->room - window->len : STEP;
-    ssize_t got = stream->source->get(stream->source->cookie, window->bytes + window->len,
-                                      want, window->offset);
+    char *fresh = window->memory + window->lead;
 
+    memmove(fresh - window->len, window->bytes, window->len);
+    window->bytes = fresh - window->len;
+    ssize_t got =
+        stream->source->get(stream->source->cookie, fresh, STEP, window->offset);
     if (got < 0)
         return (int)got;
-    if (!utf8_scan(&stream->scan, window->bytes + window->len, (size_t)got))
+    if (!utf8_scan(&stream->scan, fresh, (size_t)got))
         return -EILSEQ;
-    window->at_end = (size_t)got < want;
+    if (stream->scan.has_cr && !stream->needle.exact && !window->translated) {
+        window->translated = malloc(window->lead + STEP);
+        if (!window->translated)
+            return -ENOMEM;
+    }
+    window->at_end = (size_t)got < STEP;
     window->offset += (uint64_t)got;
     window->len += (size_t)got;
     return 0;
@@ -172,11 +183,11 @@ struct view {
     size_t len;
 };
 
-static struct view look_at(const struct window *window, size_t len, bool exact)
+static struct view look_at(const struct window *window, size_t len)
 {
     struct view view = {window, len, window->bytes, len};
 
-    if (!exact && memchr(window->bytes, '\r', len)) {
+    if (window->translated && memchr(window->bytes, '\r', len)) {
         view.len = translate(window->translated, window->bytes, len);
         view.text = window->translated;
     }
@@ -214,7 +225,7 @@ static int replace_window(struct stream *stream, size_t len, size_t *ret_done)
 {
     const struct needle *needle = &stream->needle;
     const struct window *window = &stream->window;
-    const struct view view = look_at(window, len, needle->exact);
+    const struct view view = look_at(window, len);
     struct place here = {0};
     int error = 0;
 
@@ -256,7 +267,7 @@ static int slide(struct stream *stream)
         error = replace_window(stream, window->len - held, &done);
         if (error)
             return error;
-        memmove(window->bytes, window->bytes + done, window->len - done);
+        window->bytes += done;
         window->len -= done;
         if (window->at_end)
             return utf8_scan_complete(&stream->scan) ? 0 : -EILSEQ;
@@ -281,35 +292,46 @@ static int count_gaps(struct stream *stream)
     return stream->found == 1 ? put(stream, stream->put_text, stream->put_len) : 0;
 }
 
+static int run(struct stream *stream)
+{
+    const struct cay_edit *edit = stream->edit;
+    AUTO_FREE char *text = NULL;
+    const char *line_end = "\n";
+
+    if (!stream->needle.exact && memchr(edit->new_text, '\n', edit->new_len)) {
+        int error = line_end_of(stream->source, stream->window.memory, &line_end);
+        if (error)
+            return error;
+    }
+    stream->put_text = edit->new_text;
+    stream->put_len = edit->new_len;
+    if (strcmp(line_end, "\n") != 0) {
+        stream->put_text = text = with_line_ends(edit, line_end, &stream->put_len);
+        if (!text)
+            return -ENOMEM;
+    }
+    return stream->needle.len ? slide(stream) : count_gaps(stream);
+}
+
 int replace_stream(const struct replace_source *source, const struct cay_edit *edit,
                    const struct replace_sink *sink, uint64_t *ret_found)
 {
     struct stream stream = {.source = source, .sink = sink, .edit = edit};
-    AUTO_FREE char *bytes = NULL, *translated = NULL, *text = NULL;
-    const char *line_end = "\n";
+    struct window *window = &stream.window;
+    bool untouched;
 
+    stream.scan.count = UTF8_CHARS_AND_CRLF;
     int error = prepare_needle(edit, &stream.needle);
-    AUTO_FREE char *needle = stream.needle.text;
-    (void)needle;
-    /* What is kept at the end of a window may be "\r\n" where the needle has "\n". */
-    stream.window.room = 2 * stream.needle.len + STEP + 2;
-    stream.window.bytes = bytes = malloc(stream.window.room);
-    stream.window.translated = translated = malloc(stream.window.room);
-    if (error || !bytes || !translated)
-        return -ENOMEM;
-    if (!stream.needle.exact && memchr(edit->new_text, '\n', edit->new_len)) {
-        error = line_end_of(source, bytes, &line_end);
-        if (error)
-            return error;
+    if (!error) {
+        /* What is kept of a window may be "\r\n" where the needle has "\n". */
+        window->lead = (2 * stream.needle.len + 2 + LINE - 1) / LINE * LINE;
+        window->memory = big_alloc(window->lead + STEP, &untouched);
+        window->bytes = window->memory;
+        error = window->memory ? run(&stream) : -ENOMEM;
     }
-    stream.put_text = edit->new_text;
-    stream.put_len = edit->new_len;
-    if (strcmp(line_end, "\n") != 0) {
-        stream.put_text = text = with_line_ends(edit, line_end, &stream.put_len);
-        if (!text)
-            return -ENOMEM;
-    }
-    error = stream.needle.len ? slide(&stream) : count_gaps(&stream);
+    free(stream.needle.text);
+    free(window->memory);
+    free(window->translated);
     *ret_found = stream.found;
     return error;
 }

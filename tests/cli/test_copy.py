@@ -3,11 +3,14 @@
 
 import io
 import os
+import pty
 import stat
 import subprocess
 import tarfile
+import time
 
 import pytest
+from conftest import CAY, PATIENCE
 
 
 def tree(path):
@@ -113,12 +116,10 @@ def test_long_names_and_large_files_survive(boxes, box):
 
 
 def test_a_pipe_can_be_copied(boxes, box):
-    done = subprocess.run(["bash", "-c", f"{os.environ.get('CAY_BIN', '')} cp <(echo hi) {box}:f"],
-                          capture_output=True, timeout=60, check=False) \
-        if os.environ.get("CAY_BIN") else None
-    if done is not None:
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert boxes.ok("cat", box, "f").out == b"hi\n"
+    done = subprocess.run(["bash", "-c", f"{CAY} cp <(echo hi) {box}:f"], capture_output=True,
+                          timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert boxes.ok("cat", box, "f").out == b"hi\n"
 
 
 def test_links_inside_cannot_lead_a_copy_out_of_the_sandbox(boxes, box):
@@ -163,6 +164,31 @@ def test_cat_and_put_say_what_is_wrong(boxes, box):
 def test_a_tar_does_not_go_to_a_terminal(boxes, box, screen):
     session = screen("cp", f"{box}:/home/user", "-")
     assert session.end() == 2 and b"not for a terminal" in session.seen
+
+
+@pytest.mark.parametrize("target", ["slow/", "slow.tar"])
+def test_a_long_copy_shows_how_far_it_is_on_a_terminal(boxes, box, target):
+    (boxes.folder / "data").write_bytes(os.urandom(24 << 20))
+    packed = subprocess.run(["tar", "c", "-C", boxes.folder, "data"], capture_output=True,
+                            check=True).stdout
+    master, terminal = pty.openpty()
+    try:
+        copying = boxes.start("cp", "-", f"{box}:{target}", stdin=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL, stderr=terminal)
+        for start in range(0, len(packed), 1 << 20):
+            copying.stdin.write(packed[start:start + (1 << 20)])
+            time.sleep(0.08)
+        copying.stdin.close()
+        assert copying.wait(60) == 0
+        seen = os.read(master, 65536)
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert b"\rCopying: " in seen and seen.endswith(b"\r\x1b[K")
+    if target == "slow/":
+        assert boxes.ok("cat", box, "slow/data").out == (boxes.folder / "data").read_bytes()
+    else:
+        assert boxes.ok("cat", box, "slow.tar").out == packed
 
 
 def test_file_contents_are_passed_raw(boxes, box):

@@ -63,6 +63,20 @@ def test_a_signal_to_exec_ends_the_command_and_not_the_sandbox(boxes, box):
     boxes.ok("exec", box, "true")
 
 
+def test_the_end_of_the_sandbox_is_told_as_what_ended_the_command(boxes, box):
+    running = boxes.start("exec", box, "--", "sh", "-c", "echo on; exec sleep 1000")
+    assert running.stdout.readline() == b"on\n"
+    boxes.ok("kill", box)
+    assert running.wait(60) == 137
+    assert running.stderr.read().startswith(b"cay: killed: the sandbox ended (")
+
+
+def test_a_background_command_keeps_to_its_timeout(boxes, box):
+    boxes.ok("exec", "-d", "--timeout", "200ms", box, "--", "sleep", "1000")
+    wait_until(lambda: boxes.ok("ps", "-o", "json", box).json["processes"][0]["exit_code"] == 124,
+               "it runs on")
+
+
 def test_a_memory_kill_in_exec_names_the_sandboxes_limit(boxes):
     box = boxes.create("-m", "64M")
     done = boxes.cay("exec", box, "--", "tail", "/dev/zero")

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytest.register_assert_rewrite("native")
+
 from cay.filesystem import (
     Files,
     Mount,

@@ -14,7 +14,8 @@ import pytest
 from conftest import CHECKOUT, pip
 
 SMOKE = """
-import cay, cay._lib, sys
+import cay, cay._lib, cay.inspect, os, sys
+from importlib.metadata import entry_points
 from cay.filesystem import Files, PathConfig, Sandbox, SandboxConfig, SandboxError
 
 path = PathConfig(root=sys.argv[1], mode="rw")
@@ -25,6 +26,12 @@ try:
 except SandboxError as error:
     print(error.slug)
 print(cay.__version__, cay._lib._dll._name)
+print([point.value for point in entry_points(group="inspect_ai", name="cay")])
+if os.geteuid() == 0:
+    with cay.Sandbox.create(ephemeral=True) as sandbox:
+        print(sandbox.exec(["echo", "inside"]).stdout, end="")
+else:
+    print("inside")
 """
 
 
@@ -72,10 +79,11 @@ def test_the_wheel_works_with_the_checkout_gone(
     finally:
         checkout.with_name("gone").rename(checkout)
     assert done.returncode == 0, done.stderr
-    first, second, third = done.stdout.splitlines()
+    first, second, third, fourth, fifth = done.stdout.splitlines()
     assert first == "Written 5 characters to d/a.txt hello ['d/a.txt']"
     assert second == "outside"
     assert third.endswith("site-packages/cay/libcay.so")
+    assert (fourth, fifth) == ("['cay.inspect._registry']", "inside")
 
 
 def test_what_is_missing_is_told_with_the_command_that_installs_it(

@@ -516,3 +516,69 @@ TEST(a_file_that_grows_meanwhile_is_read_whole_into_other_memory)
     cay_page_done(&page);
     free(place.memory);
 }
+
+TEST(a_page_says_how_high_its_characters_are_and_can_be_widened)
+{
+    static const char text[] = "plain\r\ncaf\xC3\xA9 \xE6\x97\xA5 \xF0\x9F\x98\x80!";
+    static const struct {
+        uint64_t offset, max;
+        uint32_t highest;
+    } cases[] = {{0, 9, 0x7F}, {0, 10, 0xFF}, {8, 4, 0xFFFF}, {8, 6, 0x10FFFF}};
+    AUTO(cay_files) files = open_data();
+    struct cay_read_options options = {.size = sizeof options,
+                                       .flags = CAY_READ_UNIVERSAL_NEWLINES};
+    uint32_t wide[16];
+
+    put_file("data/x", text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        options.offset = cases[i].offset;
+        options.max = cases[i].max;
+        ASSERT_OK(cay_files_read(files, "data/x", &options, &page, &err));
+        ASSERT_INT(page.highest, cases[i].highest);
+        ASSERT_INT(page.count, cases[i].max);
+        ASSERT_OK(cay_page_widen(&page, 4, wide, &err));
+        ASSERT_INT(wide[0], cases[i].offset ? 'f' : 'p');
+        if (cases[i].highest == 0x10FFFF) {
+            ASSERT_INT(wide[5], 0x1F600);
+            ASSERT_CODE(cay_page_widen(&page, 2, wide, &err), CAY_E_INVALID);
+            ASSERT_HAS(err.hint, "a width of 4");
+        }
+        ASSERT_CODE(cay_page_widen(&page, 3, wide, &err), CAY_E_INVALID);
+        cay_page_done(&page);
+    }
+}
+
+TEST(only_pages_of_characters_can_be_widened)
+{
+    AUTO(cay_files) files = open_data();
+    uint32_t wide[16];
+
+    put_file("data/x", "caf\xC3\xA9\n");
+    ASSERT_OK(cay_files_read_lines(files, "data/x", NULL, &page, &err));
+    ASSERT_CODE(cay_page_widen(&page, 4, wide, &err), CAY_E_INVALID);
+    cay_page_done(&page);
+    ASSERT_OK(cay_files_read_bytes(files, "data/x", NULL, &page, &err));
+    ASSERT_CODE(cay_page_widen(&page, 4, wide, &err), CAY_E_INVALID);
+    cay_page_done(&page);
+}
+
+TEST(large_pages_are_widened_piece_by_piece)
+{
+    AUTO(cay_files) files = open_data();
+    enum { TIMES = 200000 };
+    static const char unit[] = "ab\xE6\x97\xA5\xC3\xA9"; /* no piece ends with one */
+    AUTO_FREE char *text = malloc(TIMES * (sizeof unit - 1));
+    AUTO_FREE uint16_t *wide = malloc(TIMES * 4 * sizeof *wide);
+    struct cay_read_options options = {.size = sizeof options, .max = UINT64_MAX};
+
+    for (size_t i = 0; i < TIMES; i++)
+        memcpy(text + i * (sizeof unit - 1), unit, sizeof unit - 1);
+    put_bytes("data/x", text, TIMES * (sizeof unit - 1));
+    ASSERT_OK(cay_files_read(files, "data/x", &options, &page, &err));
+    ASSERT_INT(page.count, TIMES * 4);
+    ASSERT_OK(cay_page_widen(&page, 2, wide, &err));
+    for (size_t i = 0; i < TIMES; i++)
+        ASSERT(wide[4 * i] == 'a' && wide[4 * i + 1] == 'b' &&
+               wide[4 * i + 2] == 0x65E5 && wide[4 * i + 3] == 0xE9);
+    cay_page_done(&page);
+}

@@ -53,7 +53,7 @@ def read_options(
 
 def take_text(page: _lib.Page) -> str:
     try:
-        return _lib.text(page.text, page.len)
+        return _lib.page_text(page)
     finally:
         _lib.page_done(byref(page))
 

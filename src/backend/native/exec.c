@@ -75,22 +75,38 @@ static int take_all(struct run *run, struct sink *sink)
     }
 }
 
+/* Sleeps until something happens, and takes note of what has not. */
+static int wait_for_news(struct run *run)
+{
+    bool feeding = run->data_len || run->ends_left;
+    struct pollfd fds[4] = {
+        {.fd = run->streams[0], .events = POLLIN},
+        {.fd = run->streams[1], .events = POLLIN},
+        {.fd = run->socket, .events = POLLIN},
+        {.fd = feeding ? run->input : -1, .events = POLLOUT},
+    };
+
+    if (poll(fds, 4, -1) < 0)
+        return errno == EINTR ? 0 : -errno;
+    run->idle = 0;
+    for (int i = 0; i < 3; i++) {
+        if (!fds[i].revents)
+            run->idle |= 1u << i;
+        else if (i < 2 && fds[i].revents == POLLHUP)
+            run_note_hangup(run, i);
+    }
+    if (fds[3].revents)
+        run_feed(run);
+    return 0;
+}
+
 /* Until the command has ended and its output is read. */
 static int pump(struct run *run, struct sink *sink)
 {
     for (;;) {
-        bool feeding = run->data_len || run->ends_left;
-        struct pollfd fds[4] = {
-            {.fd = run->socket, .events = POLLIN},
-            {.fd = run->streams[0], .events = POLLIN},
-            {.fd = run->streams[1], .events = POLLIN},
-            {.fd = feeding ? run->input : -1, .events = POLLOUT},
-        };
-        if (!run->ended && poll(fds, 4, -1) < 0 && errno != EINTR)
-            return -errno;
-        if (fds[3].revents)
-            run_feed(run);
-        int over = take_all(run, sink);
+        int over = run->ended ? 0 : wait_for_news(run);
+        if (!over)
+            over = take_all(run, sink);
         if (over)
             return over < 0 ? over : 0;
     }

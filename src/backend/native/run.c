@@ -245,13 +245,18 @@ int run_wait_start(struct run *run, const char *op, struct cay_error *err)
 
 /* --- Its output --- */
 
+void run_note_hangup(struct run *run, int index)
+{
+    shut_stream(run, index);
+}
+
 /* One piece of a pipe or terminal: its stream, 0 if there is none now. */
 static int take_piece(struct run *run, int index, void *data, size_t room,
                       size_t *ret_len)
 {
     int fd = run->streams[index];
 
-    if (fd < 0)
+    if (fd < 0 || (run->idle & 1u << index && !run->ended))
         return 0;
     if (run->ended && room > run->left[index])
         room = (size_t)run->left[index];
@@ -286,7 +291,8 @@ static int take_foreground(struct run *run, int *ret_stream, void *data, size_t 
             *ret_stream = -1;
             return 0;
         }
-        (void)run_hear(run, NULL);
+        if (!(run->idle & RUN_SOCKET))
+            (void)run_hear(run, NULL);
         if (!run->ended)
             return 0;
     }

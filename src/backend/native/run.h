@@ -10,6 +10,8 @@
 /* A command as its caller sees it: the connection on which init tells of it, and for a
  * foreground one the pipes or the terminal that run straight between the two.  A
  * background one's output comes from init, a packet at a time. */
+enum { RUN_SOCKET = 1 << 2 };
+
 struct run {
     int socket;
     const char *id; /* of the sandbox */
@@ -19,6 +21,7 @@ struct run {
     int streams[2];   /* our ends of its output, or -1 */
     uint64_t left[2]; /* once it has ended: what may still be read of them */
     unsigned turn;    /* which one is read next */
+    unsigned idle;    /* bit i: stream i was seen to have nothing; bit 2: the socket */
     const char *data; /* still to be written to its stdin, which then ends */
     size_t data_len;
     unsigned ends_left;    /* ^D still to be written, to a terminal */
@@ -63,6 +66,9 @@ int run_take(struct run *run, int *ret_stream, void *data, size_t room, size_t *
 
 /* From now on these bytes, and then the end, are its input. */
 void run_set_input(struct run *run, const void *data, size_t len);
+
+/* Nobody has the other end of this stream (0 or 1), and nothing is in it. */
+void run_note_hangup(struct run *run, int index);
 
 /* Writes what fits of that. */
 void run_feed(struct run *run);
