@@ -22,7 +22,7 @@ typedef struct cay_sandbox cay_sandbox;
 
 /* What keeps a sandbox in.  `require` makes a missing one an error. */
 enum cay_layer {
-    CAY_LAYER_USER = 1 << 0,    /* own user namespace, no host user inside */
+    CAY_LAYER_USER = 1 << 0,    /* own user namespace; host root is nobody inside */
     CAY_LAYER_PID = 1 << 1,     /* sees and signals only its own processes */
     CAY_LAYER_MOUNT = 1 << 2,   /* own root, nothing of the host but what is shown */
     CAY_LAYER_NETWORK = 1 << 3, /* own network with only a loopback */

@@ -18,10 +18,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "init/hold.h"
 #include "init/lock.h"
 #include "sys/clone.h"
 #include "sys/raw.h"
@@ -29,6 +31,12 @@
 enum { WAIT_MS = 50, KERNEL_SIGNALS = 8 /* bytes of its sigset_t */ };
 
 static struct birth *spare;
+static rlim_t limit_on_processes; /* 0: none but the cgroup's */
+
+void birth_prepare(const struct plan *plan)
+{
+    limit_on_processes = plan->max_processes;
+}
 
 /* --- The child --- */
 
@@ -53,6 +61,8 @@ static int take_stdio(const int stdio[3], bool tty)
 
 static int become(const struct user *user)
 {
+    if (user->is_us)
+        return 0;
     long error =
         raw_call(SYS_setgroups, (long)user->group_count, address(user->groups), 0, 0, 0);
 
@@ -60,6 +70,17 @@ static int become(const struct user *user)
         error = raw_call(SYS_setresgid, user->gid, user->gid, user->gid, 0, 0);
     if (error >= 0)
         error = raw_call(SYS_setresuid, user->uid, user->uid, user->uid, 0, 0);
+    return error < 0 ? (int)-error : 0;
+}
+
+/* Here and not for us, who must be able to start one when there are as many as may be. */
+static int limit_processes(void)
+{
+    const struct rlimit most = {limit_on_processes, limit_on_processes};
+    long error = 0;
+
+    if (limit_on_processes)
+        error = raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, address(&most), 0, 0);
     return error < 0 ? (int)-error : 0;
 }
 
@@ -147,10 +168,16 @@ static void run_child(void *cookie)
     const uint64_t none = 0;
 
     birth->step = "exec.start";
-    birth->error = take_stdio(way->stdio, birth->request.flags & EXEC_TTY);
+    if (lock_ruleset() >= 0)
+        birth->error =
+            (int)-raw_call(SYS_landlock_restrict_self, lock_ruleset(), 0, 0, 0, 0);
+    if (!birth->error)
+        birth->error = take_stdio(way->stdio, birth->request.flags & EXEC_TTY);
     if (!birth->error)
         birth->error = (int)-raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
                                       KERNEL_SIGNALS, 0);
+    if (!birth->error)
+        birth->error = limit_processes();
     if (!birth->error) {
         birth->step = "exec.user";
         birth->error = become(&birth->request.user);
@@ -198,16 +225,20 @@ static const char *search_path(char *const *env)
     return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 }
 
-pid_t birth_begin(struct birth *birth, const struct leaf *leaf, const int stdio[3])
+pid_t birth_begin(struct birth *birth, struct leaf *leaf, const int stdio[3])
 {
+    birth->is_held = leaf && leaf->is_held;
+    if (birth->is_held)
+        return hold_begin(birth, leaf, stdio);
     struct way *way = (void *)birth->stack; /* its far end: the stack grows down to it */
     struct clone_args args = {
-        .flags = (__u64)(CLONE_VM | CLONE_CHILD_CLEARTID) | CLONE_INTO_CGROUP,
+        .flags =
+            (__u64)(CLONE_VM | CLONE_CHILD_CLEARTID) | (leaf ? CLONE_INTO_CGROUP : 0),
         .child_tid = (__u64)(uintptr_t)&birth->alive,
         .exit_signal = SIGCHLD,
         .stack = (__u64)(uintptr_t)birth->stack,
         .stack_size = sizeof birth->stack,
-        .cgroup = (__u64)leaf->fd,
+        .cgroup = leaf ? (__u64)leaf->fd : 0,
     };
 
     *way = (struct way){birth, {stdio[0], stdio[1], stdio[2]}};
@@ -227,7 +258,9 @@ void birth_wait(struct birth *birth)
 {
     const struct timespec most = {.tv_nsec = WAIT_MS * 1000000L};
 
-    if (!birth_is_over(birth))
+    if (birth->is_held)
+        hold_wait(birth, WAIT_MS);
+    else if (!birth_is_over(birth))
         (void)syscall(SYS_futex, &birth->alive, FUTEX_WAIT, 1, &most, NULL, 0);
 }
 

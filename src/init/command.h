@@ -15,18 +15,22 @@ enum { BIRTH_STACK = 24 << 10 };
 struct birth {
     struct request request;
     const char *search; /* PATH */
-    uint32_t alive;     /* cleared by the kernel */
-    int error;          /* why it did not execute */
-    const char *step;   /* "exec.cwd", "exec.program" */
+    uint32_t alive;     /* cleared by the kernel, or on its holder's word */
+    bool is_held;
+    int error;        /* why it did not execute */
+    const char *step; /* "exec.cwd", "exec.program" */
     char stack[BIRTH_STACK] __attribute__((aligned(16)));
 };
+
+/* Before the first. */
+void birth_prepare(const struct plan *plan);
 
 struct birth *birth_new(void); /* NULL if memory is exhausted */
 void birth_free(struct birth *birth);
 
-/* Starts its request in the leaf, as a session of its own, with `stdio` (a terminal if
- * the request asks for one).  The pid, or a negative errno. */
-pid_t birth_begin(struct birth *birth, const struct leaf *leaf, const int stdio[3]);
+/* Starts its request in the leaf (NULL: where we are), as a session of its own, with
+ * `stdio` (a terminal if the request asks for one).  The pid, or a negative errno. */
+pid_t birth_begin(struct birth *birth, struct leaf *leaf, const int stdio[3]);
 
 bool birth_is_over(const struct birth *birth);
 

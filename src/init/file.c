@@ -50,6 +50,12 @@ struct job {
 
 static int root_fd = -1;
 static uid_t own_uid;
+static bool no_pseudo; /* what is there is the host's */
+
+void file_prepare(const struct plan *plan)
+{
+    no_pseudo = plan->no_namespaces;
+}
 
 /* --- The user ------------------------------------------------------------------------
  */
@@ -196,7 +202,10 @@ static int open_held(int fd, mode_t mode, int flags, uint32_t *ret_flags)
 
     if (flags & O_DIRECTORY ? !S_ISDIR(mode) : !S_ISREG(mode))
         return -ENXIO;
-    if (S_ISREG(mode) && fs_is_pseudo(fd)) {
+    bool is_pseudo = fs_is_pseudo(fd);
+    if (is_pseudo && no_pseudo)
+        return -EACCES;
+    if (S_ISREG(mode) && is_pseudo) {
         *ret_flags |= FILE_IS_COPY;
         return is_writing ? -EPERM : copy_out(fd);
     }
@@ -266,6 +275,8 @@ static int open_path(struct job *job)
                            job->head.resolve | RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
     if (fd < 0)
         return fd;
+    if (!(flags & O_PATH) && no_pseudo && fs_is_pseudo(fd))
+        return -EACCES;
     /* Who walks through everything does not mean the numbers of /proc. */
     if (!(flags & O_PATH) && *job->name && fs_is_pseudo(fd) && !fs_is_pseudo(job->fds[0]))
         return -EXDEV;

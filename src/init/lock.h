@@ -10,4 +10,7 @@ uint64_t lock_capabilities(void);
 /* Gives up what nothing inside may have, and installs landlock and seccomp. */
 void lock_the_door(const struct plan *plan);
 
+/* A landlock ruleset that each command puts on before it executes, or -1. */
+int lock_ruleset(void);
+
 #endif

@@ -17,6 +17,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/hold.h"
 #include "init/pty.h"
 #include "init/report.h"
 #include "init/serve.h"
@@ -47,7 +48,10 @@ void process_prepare(const struct plan *plan)
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0)
         report_failure(errno, "init.serve", "/dev/null");
-    pty_prepare();
+    pty_prepare(!plan->no_namespaces);
+    leaf_prepare(plan->has_cgroup);
+    birth_prepare(plan);
+    user_prepare(plan);
     if (plan->kept_bytes)
         ring_set_budget(plan->kept_bytes);
 }
@@ -74,7 +78,7 @@ static void release_leaf(struct process *process)
 {
     if (process->leaf.fd < 0 || !leaf_is_empty(&process->leaf))
         return;
-    if (!process->killed && spare_count < SPARE_LEAVES)
+    if (!process->killed && !process->leaf.is_held && spare_count < SPARE_LEAVES)
         spares[spare_count++] = process->leaf;
     else
         leaf_close(&process->leaf);
@@ -419,12 +423,27 @@ static uint64_t microseconds(struct timeval time)
     return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec;
 }
 
-void process_reaped(pid_t pid, int status, const struct rusage *used)
+static struct process *find_running(pid_t pid)
 {
     struct process *process = processes;
 
     while (process && (process->pid != pid || process->ended))
         process = process->next;
+    return process;
+}
+
+void process_lost(pid_t pid)
+{
+    struct process *process = find_running(pid);
+
+    if (process)
+        process->killed = true;
+}
+
+void process_reaped(pid_t pid, int status, const struct rusage *used)
+{
+    struct process *process = find_running(pid);
+
     if (!process)
         return;
     process->ended = true;
@@ -513,6 +532,7 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
 
 void process_tend(void)
 {
+    hold_tend();
     uint64_t now = processes ? serve_now_ns() : 0;
     unsigned looks = 0;
     struct process *next;
@@ -546,6 +566,9 @@ uint64_t process_next_ns(void)
 {
     uint64_t soonest = UINT64_MAX, now = processes ? serve_now_ns() : 0;
 
+    /* What was left behind comes to us without a word. */
+    if (hold_is_busy())
+        return serve_now_ns() + EMPTY_AGAIN_MS * 1000000ull;
     for (const struct process *process = processes; process; process = process->next) {
         uint64_t at = next_ns(process, now);
         if (at < soonest)

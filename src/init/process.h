@@ -56,6 +56,9 @@ bool process_execute(struct peer *peer, struct packet *packet);
 
 void process_reaped(pid_t pid, int status, const struct rusage *used);
 
+/* What held it together is gone: it is being killed. */
+void process_lost(pid_t pid);
+
 /* After anything may have happened: ends what is late, tells what is over. */
 void process_tend(void);
 

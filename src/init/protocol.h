@@ -183,6 +183,7 @@ struct state {
     uint32_t foreground, background, ended; /* commands */
     uint32_t peers;
     uint32_t padding;
+    uint64_t disk_used; /* bytes of its own root */
 };
 
 /* The functions of struct fs (sys/fs.h), of the same names.  In brackets the descriptors

@@ -16,11 +16,15 @@
 enum { ROWS = 24, COLUMNS = 80, MODE = 0620 };
 
 static int directory = -1;
+static const char *maker = "ptmx";
 
-void pty_prepare(void)
+void pty_prepare(bool are_ours)
 {
     struct statfs fs;
 
+    /* Only a mount of ours has one there that is for everybody. */
+    if (!are_ours)
+        maker = "/dev/ptmx";
     directory = open("/dev/pts", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory >= 0 &&
         (fstatfs(directory, &fs) != 0 || fs.f_type != DEVPTS_SUPER_MAGIC)) {
@@ -46,8 +50,7 @@ int pty_open(uid_t owner, uint16_t rows, uint16_t columns, int *ret_master,
 
     if (directory < 0)
         return -ENODEV;
-    AUTO_FD master =
-        openat(directory, "ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    AUTO_FD master = openat(directory, maker, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     if (master < 0 || ioctl(master, TIOCSPTLCK, &locked) != 0)
         return -errno;
     AUTO_FD slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);

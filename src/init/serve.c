@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/file.h"
+#include "init/hold.h"
 #include "init/process.h"
 #include "init/report.h"
 
@@ -30,6 +32,7 @@ static struct peer *peers[PEERS_MAX];
 static size_t peer_count;
 static bool some_are_gone;
 static int epoll_fd, signal_fd;
+static bool no_namespaces, has_cgroup;
 static int proc_fd = -1; /* /proc, for lists */
 static uint64_t end_ns;  /* of the time to live; 0: none */
 static struct packet packet;
@@ -49,9 +52,14 @@ int serve_watch(int fd, struct source *source)
     return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
-void serve_close(int fd)
+void serve_forget(int fd)
 {
     (void)epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+void serve_close(int fd)
+{
+    serve_forget(fd);
     (void)close(fd);
 }
 
@@ -110,10 +118,14 @@ static bool tell_state(struct peer *peer)
     struct state state = {.ttl_left_ms = UINT64_MAX,
                           .is_paused = process_is_paused,
                           .peers = (uint32_t)peer_count};
+    struct statfs root;
     uint64_t now = serve_now_ns();
 
     if (end_ns)
         state.ttl_left_ms = end_ns > now ? (end_ns - now + 999999) / 1000000 : 0;
+    if (!no_namespaces && statfs("/", &root) == 0)
+        state.disk_used =
+            (uint64_t)(root.f_blocks - root.f_bfree) * (uint64_t)root.f_bsize;
     process_count(&state);
     peer_tell(peer, MESSAGE_STATE, &state, sizeof state);
     return true;
@@ -200,6 +212,9 @@ static bool is_outside(int fd)
     struct ucred who;
     socklen_t len = sizeof who;
 
+    /* Without namespaces everybody is outside, and inside nobody has such a socket. */
+    if (no_namespaces)
+        return true;
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid == 0;
 }
 
@@ -238,6 +253,19 @@ static void welcome(struct source *source)
 
 /* --- The loop --- */
 
+/* Ends, and with us everything inside; without a PID namespace that takes more than our
+ * own end. */
+static _Noreturn void end(void)
+{
+    if (no_namespaces && has_cgroup) {
+        AUTO_FD fd = openat(CGROUP_FD, "work/cgroup.kill", O_WRONLY | O_CLOEXEC);
+        (void)!write(fd, "1", 1);
+    } else if (no_namespaces) {
+        hold_end_all();
+    }
+    _exit(0);
+}
+
 static void reap(struct source *source)
 {
     struct signalfd_siginfo ignored;
@@ -246,16 +274,20 @@ static void reap(struct source *source)
     pid_t pid;
 
     (void)source;
-    (void)!read(signal_fd, &ignored, sizeof ignored); /* there is never more than one */
-    while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0)
+    while (read(signal_fd, &ignored, sizeof ignored) > 0)
+        if (ignored.ssi_signo == SIGTERM)
+            end();
+    while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0) {
         process_reaped(pid, status, &used);
+        hold_reaped(pid);
+    }
 }
 
 /* Our maker is gone, and we were to go with it. */
 static void leave(struct source *source)
 {
     (void)source;
-    _exit(0);
+    end();
 }
 
 static int time_left_ms(void)
@@ -284,10 +316,14 @@ static void prepare(const struct plan *plan)
     static struct source listening = {welcome}, dying = {reap}, leash = {leave};
     sigset_t all, child;
 
+    no_namespaces = plan->no_namespaces;
+    has_cgroup = plan->has_cgroup;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
+    if (plan->no_namespaces) /* to be asked to end */
+        sigaddset(&child, SIGTERM);
     signal_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (signal_fd < 0 || epoll_fd < 0)
@@ -297,6 +333,7 @@ static void prepare(const struct plan *plan)
     proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     request_set_defaults(plan);
     process_prepare(plan);
+    file_prepare(plan);
     if (plan->ttl_ms && plan->ttl_ms < UINT64_MAX / 2000000)
         end_ns = serve_now_ns() + plan->ttl_ms * 1000000;
     report_ready();
@@ -317,8 +354,8 @@ _Noreturn void serve(const struct plan *plan)
             struct source *source = events[i].data.ptr;
             source->ready(source);
         }
-        if (end_ns && serve_now_ns() >= end_ns) /* and with us everything inside */
-            _exit(0);
+        if (end_ns && serve_now_ns() >= end_ns)
+            end();
         process_tend();
         sweep();
     }

@@ -10,6 +10,7 @@ _Noreturn void serve(const struct plan *plan);
 
 /* For what is served: 0 or a negative errno. */
 int serve_watch(int fd, struct source *source);
+void serve_forget(int fd);
 
 /* Closes what is watched.  close(2) alone would not end the watch while a child on its
  * way to execve has a copy of the descriptor. */

@@ -128,11 +128,38 @@ static void find_groups(struct user *user)
             user->groups[user->group_count++] = gid;
 }
 
+static const struct plan *only; /* that we serve, if it has one user */
+
+void user_prepare(const struct plan *plan)
+{
+    only = plan->one_user ? plan : NULL;
+}
+
+static int find_only(const char *who, struct user *ret_user, struct cay_error *err)
+{
+    if (strcmp(who, "user") != 0 && strcmp(who, "1000") != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "exec.user", who,
+                        "this sandbox has only one user, \"user\"",
+                        "for others install newuidmap (package uidmap) and give the "
+                        "user who makes sandboxes 65536 ids in /etc/subuid and "
+                        "/etc/subgid");
+    *ret_user = (struct user){.name = "user",
+                              .home = "/home/user",
+                              .uid = only->uid,
+                              .gid = only->gid,
+                              .is_us = true};
+    if (*only->home)
+        cay_copy_text(ret_user->home, sizeof ret_user->home, only->home);
+    return CAY_OK;
+}
+
 int user_find(const char *who, struct user *ret_user, struct cay_error *err)
 {
     unsigned id;
     bool by_id = parse_id(who, &id);
 
+    if (only)
+        return find_only(who, ret_user, err);
     *ret_user = (struct user){.home = "/"};
     if (by_id) {
         ret_user->uid = ret_user->gid = id;

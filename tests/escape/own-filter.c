@@ -8,12 +8,11 @@
 size_t own_filter(struct sock_filter **ret_code)
 {
     static struct sock_filter code[PLAN_FILTER_MAX];
-    const struct plan_filter *filter;
-    uint32_t len;
+    struct filter filter;
 
-    if (filter_build(true, &filter, &len, NULL) != CAY_OK)
+    if (filter_build(FILTER_NETWORK, &filter, NULL) != CAY_OK)
         return 0;
-    memcpy(code, filter, len * sizeof *code);
+    memcpy(code, filter.code, filter.len * sizeof *code);
     *ret_code = code;
-    return len;
+    return filter.len;
 }

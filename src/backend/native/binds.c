@@ -78,6 +78,7 @@ static int open_source(struct bind *bind, struct cay_error *err)
     bind->is_directory = S_ISDIR(st.st_mode);
     bind->uid = st.st_uid;
     bind->gid = st.st_gid;
+    bind->inode = st.st_ino;
     if (bind->is_directory || S_ISREG(st.st_mode))
         return CAY_OK;
     return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, bind->source,
@@ -208,6 +209,16 @@ void binds_done(struct binds *binds)
     }
     free(binds->list);
     *binds = (struct binds){0};
+}
+
+const char *bind_path(const struct bind *bind, char path[PATH_MAX])
+{
+    char link[64];
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", bind->fd);
+    ssize_t len = readlink(link, path, PATH_MAX - 1);
+    path[len > 0 ? len : 0] = '\0';
+    return path;
 }
 
 int bind_mount(const struct bind *bind, uint32_t id_base)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -136,15 +137,34 @@ void blueprint_replace(struct blueprint *blueprint, const char *path, unsigned m
     step->data = keep(&blueprint->bytes, data, len);
 }
 
+/* The library mounts what it has open; cay-init can only look for it again, and must find
+ * the same. */
 void blueprint_binds(struct blueprint *blueprint, const struct binds *binds)
 {
+    char path[PATH_MAX];
+
     blueprint->binds = binds;
     for (size_t i = 0; i < binds->count; i++) {
         const struct bind *bind = &binds->list[i];
-        blueprint_bind(blueprint, bind->target + 1, bind->source,
+        bool ours = blueprint->head.prepared;
+        blueprint_bind(blueprint, bind->target + 1,
+                       ours ? bind->source : bind_path(bind, path),
                        (bind->writable ? PLAN_WITH_WRITING : 0u) |
                            (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE));
-        blueprint->steps[blueprint->step_count - 1].number = i + 1;
+        blueprint->steps[blueprint->step_count - 1].number = ours ? i + 1 : bind->inode;
+    }
+}
+
+void blueprint_places_of(struct blueprint *blueprint, const struct binds *binds)
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        struct plan_step *step =
+            add(blueprint, bind->writable ? PLAN_WRITABLE : PLAN_READABLE,
+                bind_path(bind, path));
+        step->number = bind->inode;
     }
 }
 

@@ -59,6 +59,11 @@ const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset);
  * of at most `disk_bytes`, or on the overlay's disk if it has one. */
 void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes);
 
+/* What landlock lets a sandbox without a root of its own read of this machine's, and
+ * which devices it may use. */
+void blueprint_places(struct blueprint *blueprint, bool with_network);
+void blueprint_places_of(struct blueprint *blueprint, const struct binds *binds);
+
 /* Any other template, with a writable root of at most `disk_bytes` over it. */
 int blueprint_template(struct blueprint *blueprint, const struct template *template,
                        uint64_t disk_bytes, struct cay_error *err);

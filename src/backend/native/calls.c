@@ -350,5 +350,36 @@ const char *const calls_refused[] = {
     "memfd_secret",
 };
 
+const char *const calls_refused_alone[] = {
+    /* the memory of others */
+    "kcmp",
+    "process_madvise",
+    "process_mrelease",
+    "process_vm_readv",
+    "process_vm_writev",
+    "ptrace",
+    /* what the user shares with its other programs */
+    "mq_getsetattr",
+    "mq_notify",
+    "mq_open",
+    "mq_timedreceive",
+    "mq_timedsend",
+    "mq_unlink",
+    "msgctl",
+    "msgget",
+    "msgrcv",
+    "msgsnd",
+    "semctl",
+    "semget",
+    "semop",
+    "semtimedop",
+    "shmat",
+    "shmctl",
+    "shmdt",
+    "shmget",
+};
+
 const size_t calls_allowed_count = sizeof calls_allowed / sizeof *calls_allowed;
 const size_t calls_refused_count = sizeof calls_refused / sizeof *calls_refused;
+const size_t calls_refused_alone_count =
+    sizeof calls_refused_alone / sizeof *calls_refused_alone;

@@ -12,4 +12,8 @@ extern const size_t calls_allowed_count;
 extern const char *const calls_refused[];
 extern const size_t calls_refused_count;
 
+/* Refused too where there are no namespaces. */
+extern const char *const calls_refused_alone[];
+extern const size_t calls_refused_alone_count;
+
 #endif

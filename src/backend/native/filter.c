@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -99,62 +100,65 @@ static void deny_other_netlink(struct program *program)
     refuse(program, EPROTONOSUPPORT);
 }
 
-static void check_socket(struct program *program, bool own_network)
+static void check_socket(struct program *program, enum filter_kind kind)
 {
     static const uint32_t families[] = {AF_UNIX, AF_INET, AF_NETLINK, AF_INET6};
+    static const uint8_t first[] = {0, 0, 0, 1}, count[] = {3, 4, 0, 3};
     static const uint32_t protocols[] = {0, 1 /* ICMP, and AF_UNIX's own */, 6 /* TCP */,
                                          17 /* UDP */, 58 /* ICMPv6 */};
 
-    /* IPv6 code has had more holes than programs without a network have use for it. */
-    allow_values(program, 0, families, own_network ? 3 : 4, EAFNOSUPPORT);
+    /* IPv6 code has had more holes than programs without a network have use for it.
+     * Without namespaces whatever listens at a socket file of the host's, or at an
+     * abstract one, could be reached. */
+    allow_values(program, 0, families + first[kind], count[kind], EAFNOSUPPORT);
     deny_other_netlink(program);
     allow_values(program, 2, protocols, 5, EPROTONOSUPPORT);
 }
 
-static void check_pair(struct program *program, bool own_network)
+static void check_pair(struct program *program, enum filter_kind kind)
 {
     static const uint32_t families[] = {AF_UNIX};
 
-    (void)own_network;
+    (void)kind;
     allow_values(program, 0, families, 1, EAFNOSUPPORT);
 }
 
-static void check_ioctl(struct program *program, bool own_network)
+static void check_ioctl(struct program *program, enum filter_kind kind)
 {
     static const uint32_t ioctls[] = {TIOCSTI, TIOCCONS, TIOCSETD, TIOCSSERIAL,
                                       0x541C /* TIOCLINUX */};
 
-    (void)own_network;
+    (void)kind;
     deny_values(program, 1, ioctls, 5, EPERM);
 }
 
-static void check_fcntl(struct program *program, bool own_network)
+static void check_fcntl(struct program *program, enum filter_kind kind)
 {
     static const uint32_t leases[] = {F_SETLEASE, 1040 /* F_SETDELEG */};
 
-    (void)own_network;
+    (void)kind;
     deny_values(program, 1, leases, 2, EPERM);
 }
 
-static void check_personality(struct program *program, bool own_network)
+static void check_personality(struct program *program, enum filter_kind kind)
 {
     static const uint32_t personalities[] = {0,       8,          0x20000,
                                              0x20008, 0x00040000, 0xFFFFFFFF};
 
-    (void)own_network;
+    (void)kind;
     allow_values(program, 0, personalities, 6, EPERM);
 }
 
-static void check_clone(struct program *program, bool own_network)
+static void check_clone(struct program *program, enum filter_kind kind)
 {
     /* Every CLONE_NEW...; the time namespace's bit is part of the exit signal here. */
-    (void)own_network;
+    (void)kind;
     deny_bits(program, 0, 0x7E020000, EPERM);
 }
 
-static void check_unshare(struct program *program, bool own_network)
+static void check_unshare(struct program *program, enum filter_kind kind)
 {
-    (void)own_network;
+    (void)kind;
     deny_bits(program, 0, ~(uint32_t)(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM), EPERM);
 }
 
@@ -167,11 +171,11 @@ static void pretend(struct program *program)
 }
 
 /* Only one's own: PID 1 has the same user as root inside, and needs its descriptors. */
-static void check_limits(struct program *program, bool own_network)
+static void check_limits(struct program *program, enum filter_kind kind)
 {
     static const uint32_t self[] = {0};
 
-    (void)own_network;
+    (void)kind;
     allow_values(program, 0, self, 1, EPERM);
     load(program, low_half(1));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, RLIMIT_CORE);
@@ -182,18 +186,27 @@ static void check_limits(struct program *program, bool own_network)
     pretend(program);
 }
 
-static void check_limit(struct program *program, bool own_network)
+static void check_limit(struct program *program, enum filter_kind kind)
 {
-    (void)own_network;
+    (void)kind;
     load(program, low_half(0));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, RLIMIT_CORE);
     pretend(program);
 }
 
+/* Without namespaces the user's other programs can be named by their numbers. */
+static void check_priority(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t self[] = {0};
+
+    if (kind >= FILTER_ALONE)
+        allow_values(program, 1, self, 1, EPERM);
+}
+
 /* Calls whose arguments are looked at. */
 static const struct {
     long number;
-    void (*check)(struct program *program, bool own_network);
+    void (*check)(struct program *program, enum filter_kind kind);
 } checks[] = {
     {SYS_socket, check_socket},
     {SYS_socketpair, check_pair},
@@ -204,6 +217,7 @@ static const struct {
     {SYS_personality, check_personality},
     {SYS_prlimit64, check_limits},
     {SYS_setrlimit, check_limit},
+    {SYS_setpriority, check_priority},
 };
 
 enum { CHECKS = sizeof checks / sizeof *checks };
@@ -252,32 +266,32 @@ static size_t find_runs(const uint32_t actions[NUMBERS], struct run runs[RUNS_MA
     return count;
 }
 
-static void decide(struct program *program, const struct run *run, bool own_network)
+static void decide(struct program *program, const struct run *run, enum filter_kind kind)
 {
     bool checked = run->action >= CHECKED && run->action < CHECKED + CHECKS;
 
     if (checked)
-        checks[run->action - CHECKED].check(program, own_network);
+        checks[run->action - CHECKED].check(program, kind);
     emit(program, BPF_RET | BPF_K, 0, 0, checked ? SECCOMP_RET_ALLOW : run->action);
 }
 
 /* A binary search: the lower half follows its comparison, the upper half comes after.
  * False if that is further away than a jump can go. */
 static bool search_runs(struct program *program, const struct run *runs, size_t count,
-                        bool own_network)
+                        enum filter_kind kind)
 {
     if (count == 1) {
-        decide(program, runs, own_network);
+        decide(program, runs, kind);
         return true;
     }
     size_t lower = count / 2;
     uint32_t at = program->len;
     emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 0, runs[lower].first);
-    bool fits = search_runs(program, runs, lower, own_network);
+    bool fits = search_runs(program, runs, lower, kind);
     uint32_t distance = program->len - at - 1;
     program->code[at].jt = (uint8_t)distance;
     return fits && distance <= UINT8_MAX &&
-           search_runs(program, runs + lower, count - lower, own_network);
+           search_runs(program, runs + lower, count - lower, kind);
 }
 
 static void check_architecture(struct program *program)
@@ -294,7 +308,8 @@ static void check_architecture(struct program *program)
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
 }
 
-static int find_actions(uint32_t actions[NUMBERS], const char **ret_name)
+static int find_actions(enum filter_kind kind, uint32_t actions[NUMBERS],
+                        const char **ret_name)
 {
     for (size_t i = 0; i < NUMBERS; i++)
         actions[i] = SECCOMP_RET_ERRNO | ENOSYS;
@@ -303,51 +318,59 @@ static int find_actions(uint32_t actions[NUMBERS], const char **ret_name)
     if (!error)
         error = mark(calls_refused, calls_refused_count, SECCOMP_RET_ERRNO | EPERM,
                      actions, ret_name);
+    if (!error && kind >= FILTER_ALONE)
+        error = mark(calls_refused_alone, calls_refused_alone_count,
+                     SECCOMP_RET_ERRNO | EPERM, actions, ret_name);
     for (uint32_t i = 0; i < CHECKS; i++)
         actions[checks[i].number] = CHECKED + i;
     return error;
 }
 
-static int compile(bool own_network, struct program *program, struct cay_error *err)
+static int compile(enum filter_kind kind, struct program *program, uint32_t *ret_calls,
+                   struct cay_error *err)
 {
     uint32_t actions[NUMBERS];
     struct run runs[RUNS_MAX];
     const char *name = "seccomp";
 
-    int error = find_actions(actions, &name);
+    int error = find_actions(kind, actions, &name);
     size_t count = find_runs(actions, runs);
     check_architecture(program);
-    if (!error && (count == RUNS_MAX || !search_runs(program, runs, count, own_network) ||
+    if (!error && (count == RUNS_MAX || !search_runs(program, runs, count, kind) ||
                    program->len == PLAN_FILTER_MAX))
         error = -E2BIG;
     if (error)
         return cay_fail(err, CAY_E_INTERNAL, -error, "sandbox.filter", name,
                         "the list of system calls cannot be made into a filter",
                         "report this with the version of libseccomp");
+    *ret_calls = 0;
+    for (size_t i = 0; i < NUMBERS; i++)
+        *ret_calls += actions[i] == SECCOMP_RET_ALLOW ||
+                      (actions[i] >= CHECKED && actions[i] < CHECKED + CHECKS);
     return CAY_OK;
 }
 
-/* There are only two outcomes. */
 static struct {
     pthread_mutex_t mutex;
-    struct plan_filter code[2][PLAN_FILTER_MAX];
-    uint32_t len[2]; /* 0 until it is compiled */
+    struct plan_filter code[FILTER_KINDS][PLAN_FILTER_MAX];
+    struct filter filters[FILTER_KINDS]; /* of length 0 until it is compiled */
 } compiled = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-int filter_build(bool own_network, const struct plan_filter **ret_filter,
-                 uint32_t *ret_len, struct cay_error *err)
+int filter_build(enum filter_kind kind, struct filter *ret_filter, struct cay_error *err)
 {
-    struct program program = {.code = compiled.code[own_network]};
+    struct program program = {.code = compiled.code[kind]};
+    struct filter *filter = &compiled.filters[kind];
     int code = CAY_OK;
 
     pthread_mutex_lock(&compiled.mutex);
-    if (!compiled.len[own_network]) {
-        code = compile(own_network, &program, err);
-        if (!code)
-            compiled.len[own_network] = program.len;
+    if (!filter->len) {
+        code = compile(kind, &program, &filter->calls, err);
+        if (!code) {
+            filter->code = program.code;
+            filter->len = program.len;
+        }
     }
-    *ret_filter = program.code;
-    *ret_len = compiled.len[own_network];
+    *ret_filter = *filter;
     pthread_mutex_unlock(&compiled.mutex);
     return code;
 }

@@ -11,6 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "backend/native/home.h"
+#include "backend/native/inspect.h"
 #include "backend/native/storage.h"
 #include "backend/native/template.h"
 #include "base/auto.h"
@@ -88,11 +90,6 @@ static int find(const char *id, struct record *ret_record, struct cay_error *err
     return CAY_OK;
 }
 
-static bool is_alive(const struct record *record)
-{
-    return record->init > 0 && runtime_start_time(record->init) == record->init_start;
-}
-
 static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
 {
     AUTO_NATIVE native = native_new();
@@ -101,7 +98,7 @@ static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
         return cay_fail_memory(err, "sandbox.open");
     int code = find(id, &native->record, err);
     if (!code &&
-        (native->record.storage != CAY_STORAGE_DISK || is_alive(&native->record)))
+        (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record)))
         code = native_connect(native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
@@ -113,9 +110,9 @@ int native_check(struct native *native, struct cay_error *err)
 {
     struct record now;
 
-    if (native->record.storage != CAY_STORAGE_DISK || is_alive(&native->record))
+    if (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record))
         return CAY_OK;
-    if (runtime_load(native->record.id, &now, NULL) == CAY_OK && is_alive(&now)) {
+    if (runtime_load(native->record.id, &now, NULL) == CAY_OK && runtime_is_alive(&now)) {
         let_go(native);
         native->record = now;
         return CAY_OK;
@@ -161,21 +158,34 @@ static unsigned layers_of(const void *cookie)
     return ((const struct native *)cookie)->record.layers;
 }
 
+/* Without a PID namespace the end of init is not the end of all: it is asked to end them
+ * first.  Its holders do it if it cannot. */
+static void end_init(const struct record *record, int pidfd)
+{
+    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+
+    if (record->rung == CAY_RUNG_LANDLOCK) {
+        (void)syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0);
+        if (poll(&ended, 1, KILL_MS) > 0)
+            return;
+    }
+    (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    (void)poll(&ended, 1, KILL_MS);
+}
+
 void native_remove(const struct record *record, int pidfd)
 {
     AUTO_FD opened = -1;
 
-    if (pidfd < 0 && record->init > 0 &&
-        runtime_start_time(record->init) == record->init_start)
+    if (pidfd < 0 && runtime_is_alive(record))
         opened = (int)syscall(SYS_pidfd_open, record->init, 0);
     if (opened >= 0)
         pidfd = opened;
-    if (pidfd >= 0) {
-        struct pollfd ended = {.fd = pidfd, .events = POLLIN};
-        (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-        (void)poll(&ended, 1, KILL_MS);
-    }
+    if (pidfd >= 0)
+        end_init(record, pidfd);
     groups_remove(&record->groups);
+    if (record->rung == CAY_RUNG_LANDLOCK)
+        home_remove(record);
     runtime_release(record);
 }
 
@@ -190,7 +200,7 @@ static void collect_one(const char *id, void *cookie)
     int code = runtime_load(id, &record, NULL);
     if (code == CAY_E_NOT_FOUND)
         *count += runtime_forget(id);
-    if (code || is_alive(&record))
+    if (code || runtime_is_alive(&record))
         return;
     native_remove(&record, -1);
     ++*count;
@@ -278,6 +288,8 @@ const struct backend backend_native = {
     .free = native_free,
     .id = id_of,
     .layers = layers_of,
+    .inspect = inspect_one,
+    .list = inspect_all,
     .files = native_files,
     .exec = native_exec,
     .pause = native_pause,

@@ -141,6 +141,7 @@ static int take_step(struct site *site, const struct plan_step *step)
     case PLAN_MASK:
     case PLAN_READ_ONLY:
     case PLAN_WRITABLE:
+    case PLAN_READABLE:
     case PLAN_NEED:
     case PLAN_REPLACE:
         return 0; /* cay-init's */

@@ -307,6 +307,73 @@ static int walk_proc(struct listing *listing, struct cay_error *err)
     return code;
 }
 
+/* --- Who is inside --- */
+
+static int by_pid(const void *left, const void *right)
+{
+    const struct cay_process_info *a = left, *b = right;
+
+    return a->pid != b->pid ? (a->pid < b->pid ? -1 : 1)
+                            : (int)b->has_ended - (int)a->has_ended;
+}
+
+static struct cay_process_info *find(struct listing *listing, int pid)
+{
+    for (size_t low = 0, high = listing->count; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (listing->infos[middle].pid == pid)
+            return &listing->infos[middle];
+        if (listing->infos[middle].pid < pid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* Without a PID namespace /proc is the host's: inside is whoever comes from init. */
+static bool comes_from(struct listing *listing, const struct cay_process_info *info,
+                       int init)
+{
+    for (size_t steps = 0; info && steps < listing->count; steps++) {
+        if (info->parent == init)
+            return true;
+        info = find(listing, info->parent);
+    }
+    return false;
+}
+
+/* Without cgroups init's children are holders, which are as little inside as it is. */
+static void keep_own(struct listing *listing, const struct record *record)
+{
+    bool alone = record->rung == CAY_RUNG_LANDLOCK;
+    bool held = !record->groups.unified[0];
+    int init = alone ? record->init : 1;
+    size_t kept = 0;
+
+    if ((!alone && !held) || listing->count == 0)
+        return;
+    qsort(listing->infos, listing->count, sizeof *listing->infos, by_pid);
+    AUTO_FREE bool *is_kept = calloc(listing->count + 1, sizeof *is_kept);
+    AUTO_FREE bool *is_adopted = calloc(listing->count + 1, sizeof *is_adopted);
+    for (size_t i = 0; is_kept && is_adopted && i < listing->count; i++) {
+        const struct cay_process_info *info = &listing->infos[i];
+        const struct cay_process_info *parent = find(listing, info->parent);
+        is_kept[i] = !(held && info->parent == init) &&
+                     (!alone || comes_from(listing, info, init));
+        is_adopted[i] = held && parent && parent->parent == init;
+    }
+    for (size_t i = 0; is_kept && is_adopted && i < listing->count; i++) {
+        if (!is_kept[i])
+            continue;
+        listing->infos[kept] = listing->infos[i];
+        if (is_adopted[i])
+            listing->infos[kept].parent = init;
+        kept++;
+    }
+    listing->count = kept;
+}
+
 /* --- Both --- */
 
 static void describe(const struct list_entry *entry, struct cay_process_info *info)
@@ -358,14 +425,6 @@ static int merge(struct listing *listing, struct cay_error *err)
     return code;
 }
 
-static int by_pid(const void *left, const void *right)
-{
-    const struct cay_process_info *a = left, *b = right;
-
-    return a->pid != b->pid ? (a->pid < b->pid ? -1 : 1)
-                            : (int)b->has_ended - (int)a->has_ended;
-}
-
 int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
                  struct cay_error *err)
 {
@@ -374,6 +433,8 @@ int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_
 
     if (!code && listing.proc >= 0)
         code = walk_proc(&listing, err);
+    if (!code)
+        keep_own(&listing, &((const struct native *)cookie)->record);
     if (!code)
         code = merge(&listing, err);
     if (!code && !add(&listing)) /* an empty array is one too */
