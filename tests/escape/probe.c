@@ -5,12 +5,10 @@
  *     probe NAME            one probe of rows.h; prints "VERDICT errno detail"
  *     probe exe             attacks the program that PID 1 was started from
  *     probe own-exe         the same with a program that is not sealed
- *     probe /FILE           shows it
  *     probe load KIND N     something that takes up room: load.c
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -149,23 +147,12 @@ static int say(struct answer answer)
     return 0;
 }
 
-static int show(const char *path)
-{
-    char text[4096];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text);
-
-    return len < 0 || write(1, text, (size_t)len) != len;
-}
-
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "load") == 0)
         return load_run(argv[2], strtol(argv[3], NULL, 10));
     if (argc == 2 && (strcmp(argv[1], "exe") == 0 || strcmp(argv[1], "own-exe") == 0))
         return say(attack_program(argv[1]));
-    if (argc == 2 && argv[1][0] == '/')
-        return show(argv[1]);
     for (size_t i = 0; argc == 2 && i < sizeof probes / sizeof *probes; i++)
         if (strcmp(argv[1], probes[i].name) == 0)
             return say(probes[i].run(probes[i].argument));

@@ -70,7 +70,7 @@ static void try_root(const char *row, const char *link, const char *target)
     const char *root = make_root(link, target);
     const struct cay_sandbox_options options = {.size = sizeof options,
                                                 .template_name = root};
-    int code = world_bare_sandbox(&options, "/bin/probe", &sandbox);
+    int code = world_bare_sandbox(&options, &sandbox);
     printf("# probe %s %s as root: %s %s\n", row, link, code ? "BLOCKED" : "VIRTUALISED",
            code ? cay_code_slug(code) : "started inside");
     if (!code) {
@@ -135,7 +135,7 @@ TEST(E07_a_mount_on_a_link_in_a_volume_lands_inside)
                                      {scratch_path("other"), "/v/a", true}};
     const struct cay_sandbox_options options = {
         .size = sizeof options, .binds = binds, .bind_count = 2};
-    int code = world_bare_sandbox(&options, NULL, &sandbox);
+    int code = world_bare_sandbox(&options, &sandbox);
     printf("# probe E07_volume as root: %s\n", code ? "BLOCKED" : "VIRTUALISED");
     if (!code) {
         world_run(sandbox, "root", "cat /v/a/canary");

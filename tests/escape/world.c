@@ -245,13 +245,25 @@ static void execute(cay_sandbox *sandbox, struct cay_exec_options *options)
     ASSERT(!result.error_len || !memmem(result.error, result.error_len, world_token, 32));
 }
 
-int world_bare_sandbox(const struct cay_sandbox_options *options, const char *probe,
+const char *world_rung_name(void)
+{
+    static char name[32];
+
+    snprintf(name, sizeof name, " on %s", cay_rung_slug(world_rung()));
+    return world_rung() == CAY_RUNG_BEST ? "" : name;
+}
+
+/* Where the probe is inside; without a root of its own a sandbox has a home only. */
+const char *world_inside(void)
+{
+    return world_rung() == CAY_RUNG_LANDLOCK ? "./probe" : "/tmp/probe";
+}
+
+int world_bare_sandbox(const struct cay_sandbox_options *options,
                        cay_sandbox **ret_sandbox)
 {
     struct cay_sandbox_options own = {.size = sizeof own};
-    const char *const argv[] = {probe ? probe : "cat", "/proc/self/uid_map", NULL};
-    struct cay_exec_options show = {
-        .argv = argv, .user = probe ? "0" : NULL, .cwd = "/", .timeout_ms = 60000};
+    struct cay_sandbox_info info;
 
     ASSERT(sandbox_count < SANDBOXES_MAX);
     if (options)
@@ -263,10 +275,12 @@ int world_bare_sandbox(const struct cay_sandbox_options *options, const char *pr
     if (code)
         return code;
     sandbox_count++;
-    execute(*handle, &show);
-    ASSERT_INT(result.exit_code, 0);
-    host_mark_make(&sandboxes[sandbox_count - 1].mark, cay_sandbox_id(*handle),
-                   result.out);
+    ASSERT_OK(cay_sandbox_inspect(*handle, &info, &err));
+    if (world_rung() != CAY_RUNG_BEST)
+        ASSERT_INT(info.rung, world_rung());
+    sandboxes[sandbox_count - 1].mark = (struct host_mark){
+        .init = info.init_pid, .first = info.id_base, .count = info.id_count};
+    snprintf(sandboxes[sandbox_count - 1].mark.id, CAY_ID_MAX, "%s", info.id);
     *ret_sandbox = *handle;
     return CAY_OK;
 }
@@ -274,18 +288,19 @@ int world_bare_sandbox(const struct cay_sandbox_options *options, const char *pr
 cay_sandbox *world_sandbox(const struct cay_sandbox_options *options)
 {
     cay_sandbox *sandbox = NULL;
-    const char *const argv[] = {
-        "sh", "-c",
-        "cat >/tmp/probe && chmod 755 /tmp/probe; [ $(id -u) != 0 ] || { "
-        "cp /tmp/probe /opt/probe-setuid; chmod 6755 /opt/probe-setuid; }",
-        NULL};
+    char script[256];
+    const char *const argv[] = {"sh", "-c", script, NULL};
     struct cay_exec_options bring = {.argv = argv,
                                      .user = "root",
                                      .input = world_probe,
                                      .input_len = world_probe_len,
                                      .timeout_ms = 60000};
 
-    ASSERT_OK(world_bare_sandbox(options, NULL, &sandbox));
+    snprintf(script, sizeof script,
+             "cat >%s && chmod 755 %s; [ $(id -u) != 0 ] || { "
+             "cp /tmp/probe /opt/probe-setuid; chmod 6755 /opt/probe-setuid; }",
+             world_inside(), world_inside());
+    ASSERT_OK(world_bare_sandbox(options, &sandbox));
     if (world_rung() >= CAY_RUNG_SINGLE)
         bring.user = NULL;
     execute(sandbox, &bring);
@@ -313,7 +328,7 @@ pid_t world_init(const cay_sandbox *sandbox)
 {
     for (size_t i = 0; i < sandbox_count; i++)
         if (sandboxes[i].handle == sandbox)
-            return host_init(&sandboxes[i].mark);
+            return sandboxes[i].mark.init;
     return -1;
 }
 
@@ -327,7 +342,7 @@ void world_run(cay_sandbox *sandbox, const char *user, const char *script)
 
 void world_probe_as(cay_sandbox *sandbox, const char *user, const char *name)
 {
-    const char *const argv[] = {"/tmp/probe", name, NULL};
+    const char *const argv[] = {world_inside(), name, NULL};
     struct cay_exec_options options = {.argv = argv, .user = user, .timeout_ms = 60000};
 
     execute(sandbox, &options);
@@ -336,7 +351,7 @@ void world_probe_as(cay_sandbox *sandbox, const char *user, const char *name)
 void world_load(cay_sandbox *sandbox, const char *kind, long amount, uint64_t timeout_ms)
 {
     char number[32];
-    const char *const argv[] = {"/tmp/probe", "load", kind, number, NULL};
+    const char *const argv[] = {world_inside(), "load", kind, number, NULL};
     struct cay_exec_options options = {.argv = argv, .timeout_ms = timeout_ms};
 
     snprintf(number, sizeof number, "%ld", amount);
