@@ -58,7 +58,7 @@ TEST(every_unit_of_a_text_is_found_where_it_begins)
             uint64_t base = unit == TEXT_CHARS ? 500 : 400;
             for (uint64_t n = 0; n < len; n += 1 + n / 50)
                 ASSERT_INT(
-                    text_find(text, len, unit, base + n, &start, (unsigned char)before),
+                    index_find(text, len, unit, base + n, &start, (unsigned char)before),
                     plain_find(text, len, unit, n, before));
         }
 }

@@ -111,7 +111,7 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
 
 static int ask_init(struct native *native, struct listing *listing, struct cay_error *err)
 {
-    AUTO_FREE struct packet *packet = malloc(sizeof *packet);
+    AUTO_FREE struct packet *packet = calloc(1, sizeof *packet);
     uint64_t after = 0;
     size_t count = 1;
     int code = packet ? native_connect(native, err) : cay_fail_memory(err, op);
@@ -286,12 +286,13 @@ static void find_boot(struct listing *listing)
 
 static int walk_proc(struct listing *listing, struct cay_error *err)
 {
-    AUTO_FD fd = openat(listing->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(listing->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
 
+    if (!directory && fd >= 0)
+        (void)close(fd);
     if (!directory)
         return cay_fail_errno(err, errno, op, "/proc");
-    fd = -1;
     find_boot(listing);
     read_maps(listing);
     int code = CAY_OK;
