@@ -26,7 +26,7 @@
 
 static const char op[] = "process.list";
 
-enum { PROCESSES_MAX = 65536, MAPS_MAX = 8, ANSWER_MS = 30000, OVERFLOW_ID = 65534 };
+enum { PROCESSES_MAX = 65536, MAPS_MAX = 8, OVERFLOW_ID = 65534 };
 
 struct map {
     unsigned long inside, outside, count;
@@ -60,7 +60,7 @@ static int receive_page(const struct native *native, struct packet *packet,
     int count;
 
     do
-        count = poll(&waiting, 1, ANSWER_MS);
+        count = poll(&waiting, 1, WIRE_ANSWER_MS);
     while (count < 0 && errno == EINTR);
     int got = count > 0 ? packet_poll(native->socket, packet) : -ETIMEDOUT;
     return got == 1 ? CAY_OK

@@ -11,8 +11,6 @@
 #include "base/error.h"
 #include "sys/io.h"
 
-enum { ANSWER_MS = 30000 };
-
 void wire_close_fds(int fds[MESSAGE_FDS_MAX])
 {
     for (size_t i = 0; i < MESSAGE_FDS_MAX; i++) {
@@ -71,7 +69,7 @@ static int receive(int socket, const char *op, const char *id, struct answer *an
     int count;
 
     do
-        count = poll(&waiting, 1, ANSWER_MS);
+        count = poll(&waiting, 1, WIRE_ANSWER_MS);
     while (count < 0 && errno == EINTR);
     if (count == 0)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
