@@ -41,6 +41,7 @@ struct listing {
     struct map maps[MAPS_MAX];
     size_t map_count;
     int64_t boot_ms; /* since 1970 */
+    int spare;       /* a child of init's own, no more to be listed than PID 1 */
 };
 
 static void listing_done(struct listing *listing)
@@ -86,6 +87,7 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
     if (head.count != size ||
         packet->head.len != sizeof head + size * sizeof *listing->commands)
         return false;
+    listing->spare = head.spare;
     if (packet->head.fd_count == 1 && listing->proc < 0 && is_proc(packet->fds[0]))
         listing->proc = TAKE_FD(packet->fds[0]);
     struct list_entry *more =
@@ -307,7 +309,7 @@ static int walk_proc(struct listing *listing, struct cay_error *err)
         struct cay_process_info *info = add(listing);
         if (!info || listing->count == PROCESSES_MAX)
             code = cay_fail_memory(err, op);
-        else if (read_process(listing, name, info))
+        else if (read_process(listing, name, info) && info->pid != listing->spare)
             listing->count++;
     }
     closedir(directory);
