@@ -3,9 +3,13 @@
 BUILD = build
 FUZZ_SECONDS = 60
 
-.PHONY: run test build deps bench fuzz lint install python clean help
+.PHONY: run demo test build deps bench fuzz lint install python clean help
 
-run: build ## install what the build needs, build, and show the file tools at work
+export CMD
+run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
+	@tools/show $(BUILD)
+
+demo: build ## build, and show the file tools at work
 	@tools/demo $(BUILD)
 
 test: ## install what the tests need, build, and run every suite
@@ -14,7 +18,7 @@ test: ## install what the tests need, build, and run every suite
 
 build: deps ## build/cay, build/libcay.so, build/libcay.a, build/libcay.pc
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) >/dev/null
-	@ninja -C $(BUILD) --quiet
+	@ninja -C $(BUILD) -n | grep -q 'no work to do' || ninja -C $(BUILD) --quiet
 	@cp $(BUILD)/meson-private/libcay.pc $(BUILD)/libcay.pc
 
 deps: ## install the Debian packages the build needs

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "contest.h"
@@ -136,9 +135,9 @@ static double available(void)
     char line[128];
     double kib = 0;
 
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %lf", &kib) == 1)
-            break;
+    while (file && !kib && fgets(line, sizeof line, file))
+        if (strncmp(line, "MemAvailable:", 13) == 0)
+            kib = strtod(line + 13, NULL);
     if (file)
         fclose(file);
     return kib * 1024;

@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # bash completion for cay(1).  Commands and options are what --help says.
 
+_cay_commands() { # of `cay` or `cay files`: "  run  ..." and "  ls, inspect  ..."
+    "$@" --help | sed -n 's/^  \([a-z][a-z, ]*[a-z]\) \{1,\}[A-Z[].*/\1/p; s/^  \([a-z]*\)  .*/\1/p' |
+        tr -s ', ' '\n'
+}
+
+_cay_options() { "$@" --help 2>/dev/null | sed -n 's/^  .*\(--[a-z-]*\).*/\1/p'; }
+
 _cay_paths() { # what the policy $1 has at the word $2
     [[ $1 ]] || return
     if [[ $2 == */* ]]; then
@@ -12,50 +19,85 @@ _cay_paths() { # what the policy $1 has at the word $2
     fi
 }
 
-_cay() {
-    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-    local command=${COMP_WORDS[1]} sub='' config='' word i
-    COMPREPLY=()
+_cay_reply() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$current"); }
+_cay_reply_files() { # -f or -d
+    mapfile -t COMPREPLY < <(compgen "$1" -- "$current")
+    compopt -o filenames
+}
 
-    if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W \
-            "$(cay --help | sed -n 's/^  \([a-z]*\)  .*/\1/p') --help --version" -- "$current")
-        return
-    fi
-    [[ $command == files ]] || return
+_cay_value() { # of the option before the word; false if it takes none we know
+    case $previous in
+    --config | --edits | --from-tar | --from-oci) _cay_reply_files -f ;;
+    --base | --from-dir) _cay_reply_files -d ;;
+    -v | --volume) _cay_reply_files -f ;;
+    --template) _cay_reply "$(cay template ls -q 2>/dev/null)" ;;
+    -o | --output) _cay_reply 'text json' ;;
+    --approve) _cay_reply 'ask yes no' ;;
+    --network) _cay_reply 'none host' ;;
+    --storage) _cay_reply 'memory disk' ;;
+    --require) _cay_reply 'user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk' ;;
+    -u | --user) _cay_reply 'user root' ;;
+    -s | --signal) _cay_reply 'TERM INT HUP KILL STOP CONT USR1 USR2' ;;
+    *) return 1 ;;
+    esac
+}
 
-    local commands
-    commands=$(cay files --help | sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p')
+_cay_files() {
+    local commands sub='' config='' word i
+    commands=$(_cay_commands cay files)
     for ((i = 2; i < COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         [[ ${COMP_WORDS[i - 1]} == --config ]] && config=$word
         [[ ! $sub && $'\n'$commands$'\n' == *$'\n'"$word"$'\n'* ]] && sub=$word
     done
+    if [[ $current == -* ]]; then
+        _cay_reply "$(_cay_options cay files; [[ $sub ]] && _cay_options cay files "$sub")"
+    elif [[ ! $sub ]]; then
+        _cay_reply "$commands"
+    else
+        local IFS=$'\n'
+        mapfile -t COMPREPLY < <(_cay_paths "$config" "$current" |
+            while read -r word; do [[ $word == "$current"* ]] && echo "$word"; done | sort -u)
+        compopt -o filenames
+    fi
+}
 
-    case $previous in
-    --config | --edits)
-        mapfile -t COMPREPLY < <(compgen -f -- "$current")
-        compopt -o filenames
-        ;;
-    --base)
-        mapfile -t COMPREPLY < <(compgen -d -- "$current")
-        compopt -o filenames
-        ;;
-    -o | --output) mapfile -t COMPREPLY < <(compgen -W 'text json' -- "$current") ;;
-    --approve) mapfile -t COMPREPLY < <(compgen -W 'ask yes no' -- "$current") ;;
+_cay_template() {
+    if [[ $current == -* ]]; then
+        _cay_reply "$(_cay_options cay template "${COMP_WORDS[2]}")"
+    elif ((COMP_CWORD == 2)); then
+        _cay_reply 'create ls rm'
+    elif [[ ${COMP_WORDS[2]} == rm ]]; then
+        _cay_reply "$(cay template ls -q 2>/dev/null)"
+    fi
+}
+
+_cay() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+    local command=${COMP_WORDS[1]}
+    COMPREPLY=()
+
+    if ((COMP_CWORD == 1)); then
+        _cay_reply "$(_cay_commands cay) --help --version"
+        return
+    fi
+    _cay_value && return
+    case $command in
+    files) _cay_files ;;
+    template) _cay_template ;;
     *)
         if [[ $current == -* ]]; then
-            word=$({ cay files --help; [[ $sub ]] && cay files "$sub" --help; } |
-                sed -n 's/^  .*\(--[a-z-]*\).*/\1/p')
-            mapfile -t COMPREPLY < <(compgen -W "$word" -- "$current")
-        elif [[ ! $sub ]]; then
-            mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$current")
-        else
-            local IFS=$'\n'
-            mapfile -t COMPREPLY < <(_cay_paths "$config" "$current" |
-                while read -r word; do [[ $word == "$current"* ]] && echo "$word"; done | sort -u)
-            compopt -o filenames
+            _cay_reply "$(_cay_options cay "$command")"
+            return
         fi
+        case $command in
+        help) _cay_reply "$(_cay_commands cay)" ;;
+        exec | shell | inspect | ps | logs | cat | put | pause | resume | start | kill | rm)
+            _cay_reply "$(cay ls -q 2>/dev/null)"
+            ;;
+        cp) _cay_reply_files -f ;;
+        run) mapfile -t COMPREPLY < <(compgen -c -- "$current") ;;
+        esac
         ;;
     esac
 }

@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion for cay(1).  Commands and options are what --help says.
 
+function __cay_commands
+    $argv --help | string match -rg '^  ([a-z]+(?:, [a-z]+)*) +' | string split ', '
+end
+
+function __cay_options
+    $argv --help 2>/dev/null | string match -rg -- '^  .*(--[a-z-]+)'
+end
+
 function __cay_files_command
-    set -l commands (cay files --help | string match -rg '^  ([a-z]+) ')
+    set -l commands (__cay_commands cay files)
     for word in (commandline -opc)[3..]
         if contains -- $word $commands
             echo $word
@@ -12,19 +20,41 @@ function __cay_files_command
     return 1
 end
 
-function __cay_options
-    begin
-        cay files --help
-        set -l command (__cay_files_command); and cay files $command --help
-    end | string match -rg -- '^  .*(--[a-z-]+)'
+function __cay_options_here
+    set -l words (commandline -opc)
+    switch "$words[2]"
+        case files
+            __cay_options cay files
+            set -l command (__cay_files_command); and __cay_options cay files $command
+        case template
+            __cay_options cay template $words[3]
+        case '*'
+            __cay_options cay $words[2]
+    end
 end
 
+set -l with_id exec shell inspect ps logs cat put pause resume start kill rm
+set -l layers user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk
+
 complete -c cay -f
-complete -c cay -n __fish_use_subcommand -a '(cay --help | string match -rg "^  ([a-z]+)  ")'
+complete -c cay -n __fish_use_subcommand -a '(__cay_commands cay)'
+complete -c cay -n 'not __fish_use_subcommand' -a '(__cay_options_here)'
 complete -c cay -n '__fish_seen_subcommand_from files; and not __cay_files_command' \
-    -a '(cay files --help | string match -rg "^  ([a-z]+) ")'
-complete -c cay -n '__fish_seen_subcommand_from files' -a '(__cay_options)'
-complete -c cay -n '__fish_seen_subcommand_from files' -l config -l edits -rF
-complete -c cay -n '__fish_seen_subcommand_from files' -l base -xa '(__fish_complete_directories)'
-complete -c cay -n '__fish_seen_subcommand_from files' -s o -l output -xa 'text json'
-complete -c cay -n '__fish_seen_subcommand_from files' -l approve -xa 'ask yes no'
+    -a '(__cay_commands cay files)'
+complete -c cay -n "__fish_seen_subcommand_from $with_id" -a '(cay ls -q 2>/dev/null)'
+complete -c cay -n '__fish_seen_subcommand_from cp' -F
+complete -c cay -n '__fish_seen_subcommand_from template; and not __fish_seen_subcommand_from create ls rm' \
+    -a 'create ls rm'
+complete -c cay -n '__fish_seen_subcommand_from template; and __fish_seen_subcommand_from rm' \
+    -a '(cay template ls -q 2>/dev/null)'
+complete -c cay -l config -l edits -l from-tar -l from-oci -rF
+complete -c cay -l base -l from-dir -xa '(__fish_complete_directories)'
+complete -c cay -s v -l volume -rF
+complete -c cay -l template -xa '(cay template ls -q 2>/dev/null)'
+complete -c cay -s o -l output -xa 'text json'
+complete -c cay -l approve -xa 'ask yes no'
+complete -c cay -l network -xa 'none host'
+complete -c cay -l storage -xa 'memory disk'
+complete -c cay -l require -xa "$layers"
+complete -c cay -s u -l user -xa 'user root'
+complete -c cay -s s -l signal -xa 'TERM INT HUP KILL STOP CONT USR1 USR2'

@@ -22,7 +22,7 @@ typedef struct cay_sandbox cay_sandbox;
 
 /* What keeps a sandbox in.  `require` makes a missing one an error. */
 enum cay_layer {
-    CAY_LAYER_USER = 1 << 0,    /* own user namespace, no host user inside */
+    CAY_LAYER_USER = 1 << 0,    /* own user namespace; host root is nobody inside */
     CAY_LAYER_PID = 1 << 1,     /* sees and signals only its own processes */
     CAY_LAYER_MOUNT = 1 << 2,   /* own root, nothing of the host but what is shown */
     CAY_LAYER_NETWORK = 1 << 3, /* own network with only a loopback */
@@ -42,10 +42,14 @@ enum cay_network {
     CAY_NETWORK_HOST = 1
 };
 
-/* A host directory or file shown inside. */
+/* A host directory or file shown inside.  Its owner on the host is `user` inside, who may
+ * do there what the owner may; what others own is nobody's, and nobody else inside, not
+ * even root, can make anything there.  Set-user-id bits mean nothing inside; but a file
+ * that programs there give one has it on the host, too, and its owner: think before you
+ * show what root owns for writing.  Other file systems mounted below are not shown. */
 struct cay_bind {
     const char *source;
-    const char *target; /* absolute, inside */
+    const char *target; /* absolute, inside; made if it is not there */
     bool writable;
 };
 
@@ -73,10 +77,12 @@ enum cay_rung {
 struct cay_sandbox_options {
     size_t size;
     /* NULL or "host": this machine's programs, read-only.  A name that
-     * cay_template_create() made, or the absolute path of a directory. */
+     * cay_template_create() made, or the absolute path of a directory with the files of
+     * a whole system, whose owners 0 to 65535 are those inside.  Either stays as it is.
+     */
     const char *template_name;
     uint64_t memory_bytes; /* 0: CAY_MEMORY_DEFAULT */
-    uint64_t disk_bytes;   /* 0: CAY_DISK_DEFAULT */
+    uint64_t disk_bytes;   /* 0: CAY_DISK_DEFAULT; on disk: must be 0, nothing keeps it */
     uint32_t pids;         /* 0: CAY_PIDS_DEFAULT */
     uint32_t cpu_percent;  /* of one CPU: 150 is one and a half; 0: no limit */
     enum cay_network network;
@@ -184,8 +190,11 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_collect(size_t *ret_count, struct cay_erro
 
 /* The sandbox's whole file system for the functions of files.h, with the rights of
  * `user` (NULL: the default one; also names and numbers, as in exec).  Paths are those
- * inside; relative ones start at the working directory.  Links mean what they mean
- * inside.  The handle keeps working while the sandbox lives. */
+ * inside; relative ones start at the working directory.  Every byte of a path means
+ * itself, and links and ".." mean what they mean to a program inside.  What the user may
+ * not do there is CAY_E_DENIED.  Files of /proc are read up to 1 MiB and never written.
+ * Once the sandbox has ended everything is CAY_E_UNAVAILABLE; the handle is independent
+ * of that of the sandbox. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_files(cay_sandbox *sandbox, const char *user,
                                             cay_files **ret_files, struct cay_error *err);
 
@@ -334,7 +343,8 @@ CAY_PUBLIC CAY_NODISC int cay_process_list(cay_sandbox *sandbox,
 
 /* --- Templates ----------------------------------------------------------------------
  *
- * A template is the read-only root a sandbox starts from. */
+ * A template is the read-only root a sandbox starts from.  They are kept below $CAY_HOME,
+ * else /var/lib/cay.  Each gets a user called `user`, 1000, unless it has one. */
 
 enum cay_template_source {
     CAY_TEMPLATE_DIR = 1,        /* a directory, copied */
@@ -363,10 +373,14 @@ struct cay_template_info {
     char user[64], workdir[256];
 };
 
+/* Archives are read in a confined process and images checked against their digests.  What
+ * is no file, directory or link is left out.  Whatever fails leaves nothing. */
 CAY_PUBLIC CAY_NODISC int cay_template_create(const struct cay_template_options *options,
                                               struct cay_error *err);
+/* "host" first; cay_free() the array. */
 CAY_PUBLIC CAY_NODISC int cay_template_list(struct cay_template_info **ret_infos,
                                             size_t *ret_count, struct cay_error *err);
+/* CAY_E_BUSY while a sandbox uses it, running or stopped. */
 CAY_PUBLIC CAY_NODISC int cay_template_remove(const char *name, struct cay_error *err);
 
 /* --- The host -----------------------------------------------------------------------

@@ -3,17 +3,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cay.errors import CayError
 
-__all__ = ["CayError", "__version__"]
+if TYPE_CHECKING:
+    from cay.sandbox import AsyncSandbox as AsyncSandbox
+    from cay.sandbox import Sandbox as Sandbox
+    from cay.sandbox import create_template as create_template
+    from cay.sandbox import doctor as doctor
+    from cay.sandbox import remove_template as remove_template
+    from cay.sandbox import templates as templates
+
+    __version__: str
+
+_OF_SANDBOX = (
+    "AsyncSandbox",
+    "Sandbox",
+    "create_template",
+    "doctor",
+    "remove_template",
+    "templates",
+)
+
+__all__ = [
+    "AsyncSandbox",
+    "CayError",
+    "Sandbox",
+    "__version__",
+    "create_template",
+    "doctor",
+    "remove_template",
+    "templates",
+]
 
 
 def __getattr__(name: str) -> Any:
-    # Asks the library, which is loaded only by what uses it.
+    # The library is loaded only by what uses it.
     if name == "__version__":
         from cay._lib import version
 
         return version()
+    if name in _OF_SANDBOX:
+        import cay.sandbox
+
+        return getattr(cay.sandbox, name)
     raise AttributeError(f"module 'cay' has no attribute {name!r}")

@@ -50,9 +50,8 @@ def _load() -> ctypes.CDLL:
         return ctypes.CDLL(path)
     except OSError as error:
         raise ImportError(
-            f"libcay.so cannot be loaded ({error}); it needs libarchive, libfyaml, "
-            "libpcre2-8 and libseccomp: "
-            "apt install libarchive13 libfyaml0 libpcre2-8-0 libseccomp2"
+            f"libcay.so cannot be loaded ({error}); what it needs: apt install "
+            "libarchive13 libfyaml0 libjansson4 libnettle8 libpcre2-8-0 libseccomp2"
         ) from error
 
 

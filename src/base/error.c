@@ -100,7 +100,8 @@ const char *cay_errno_words(int sys_errno)
 #ifdef __GLIBC__
     const char *words = strerrordesc_np(sys_errno);
 #else
-    const char *words = strerror(sys_errno); /* musl's are constants */
+    /* allow: strerror musl's are constants */
+    const char *words = strerror(sys_errno);
 #endif
     return words ? words : "an error this library has no words for";
 }

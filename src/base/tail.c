@@ -15,7 +15,15 @@ void tail_done(struct tail *tail)
     tail->data = NULL;
 }
 
-/* While it is not full it grows like any buffer and starts at 0; full, it is a ring. */
+static void copy_out(const struct tail *tail, char *data, size_t len)
+{
+    size_t first = tail->room - tail->start < len ? tail->room - tail->start : len;
+
+    memcpy(data, tail->data + tail->start, first);
+    memcpy(data + first, tail->data, len - first);
+}
+
+/* While nothing was read or dropped it grows like any buffer; later it is a ring. */
 static bool grow(struct tail *tail, size_t len)
 {
     size_t want = tail->len + len < tail->limit ? tail->len + len : tail->limit;
@@ -27,9 +35,14 @@ static bool grow(struct tail *tail, size_t len)
         room *= 2;
     if (room > tail->limit)
         room = tail->limit;
-    char *data = realloc(tail->data, room + 1);
+    char *data = tail->start ? malloc(room + 1) : realloc(tail->data, room + 1);
     if (!data)
         return false;
+    if (tail->start) {
+        copy_out(tail, data, tail->len);
+        free(tail->data);
+        tail->start = 0;
+    }
     tail->data = data;
     tail->room = room;
     return true;
@@ -62,6 +75,18 @@ bool tail_add(struct tail *tail, const char *data, size_t len)
     return true;
 }
 
+size_t tail_read(struct tail *tail, char *data, size_t room)
+{
+    size_t len = tail->len < room ? tail->len : room;
+
+    if (len == 0)
+        return 0;
+    copy_out(tail, data, len);
+    tail->len -= len;
+    tail->start = tail->len ? (tail->start + len) % tail->room : 0;
+    return len;
+}
+
 char *tail_take(struct tail *tail, size_t *ret_len)
 {
     if (tail->start == 0) {
@@ -75,10 +100,7 @@ char *tail_take(struct tail *tail, size_t *ret_len)
     char *data = malloc(tail->len + 1);
     if (!data)
         return NULL;
-    size_t first =
-        tail->room - tail->start < tail->len ? tail->room - tail->start : tail->len;
-    memcpy(data, tail->data + tail->start, first);
-    memcpy(data + first, tail->data, tail->len - first);
+    copy_out(tail, data, tail->len);
     data[tail->len] = '\0';
     *ret_len = tail->len;
     return data;

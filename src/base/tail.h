@@ -19,6 +19,9 @@ void tail_done(struct tail *tail);
 /* False if memory is exhausted. */
 bool tail_add(struct tail *tail, const char *data, size_t len);
 
+/* Takes up to `room` of the oldest bytes out; how many. */
+size_t tail_read(struct tail *tail, char *data, size_t room);
+
 /* The bytes in order, NUL-terminated; the caller's.  NULL if memory is exhausted. */
 char *tail_take(struct tail *tail, size_t *ret_len);
 

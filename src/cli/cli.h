@@ -2,9 +2,12 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-/* One per command, in cmd-NAME.c.  `argv` is what follows the command's name, and ends
- * with NULL.  Returns the exit status. */
+/* `argv` is what follows the command's name, and ends with NULL.  Returns the exit
+ * status. */
 int cmd_files(char *const *argv);
-int cmd_run(char *const *argv);
+int cmd_template(char *const *argv);
+
+/* Here the first word is the command's own name, one of sandbox_grammar's. */
+int cmd_sandbox(char *const *argv);
 
 #endif

@@ -9,19 +9,33 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/sandbox-options.h"
 
 static int cmd_help(char *const *argv);
 static int cmd_version(char *const *argv);
 
+static const char commands_help[] =
+    "  run             Run a command in a fresh sandbox\n"
+    "  create          Make a sandbox that stays\n"
+    "  exec, shell     Run a command in a sandbox, or work in it\n"
+    "  ls, inspect     List the sandboxes, or tell all about one\n"
+    "  ps, logs        List what runs in a sandbox, print what it wrote\n"
+    "  cp, cat, put    Copy files in and out, print one, write one\n"
+    "  pause, resume   Stop the clock in a sandbox, and let it go on\n"
+    "  kill, start, rm End a sandbox, bring it back from disk, remove it\n"
+    "  template        Make, list and remove what sandboxes start from\n"
+    "  gc, doctor      Clean up after crashes; check this machine\n"
+    "  files           Touch files as a policy allows, and no others\n"
+    "  help, version   Show the help for a command; print the version\n";
+
 static const struct command {
     const char *name;
-    const char *help;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"files", "Touch files as a policy allows, and no others", cmd_files},
-    {"help", "Show this, or the help for a command", cmd_help},
-    {"run", "Run a command in a fresh sandbox", cmd_run},
-    {"version", "Print the version", cmd_version},
+    {"files", cmd_files},
+    {"help", cmd_help},
+    {"template", cmd_template},
+    {"version", cmd_version},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)
@@ -45,12 +59,11 @@ static int show_help(void)
     fputs("Usage: cay COMMAND [ARGUMENT]...\n"
           "A place where AI agents run code and touch files without harm.\n\n",
           output.file);
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(output.file, "  %-8s %s\n", commands[i].name, commands[i].help);
+    fputs(commands_help, output.file);
     fputs("\n"
           "  cay run -- python3 -c 'print(6*7)'\n"
-          "  cay files --config policy.yaml list\n"
-          "  cay files --config policy.yaml read notes/a.txt\n\n"
+          "  cay run -it -v .:/src -w /src -- bash\n"
+          "  cay files --config policy.yaml list\n\n"
           "cay COMMAND --help says more; the manual is cay(1).\n"
           "An error ends with a status of its own: see cay-errors(7).\n",
           output.file);
@@ -75,15 +88,32 @@ static int cmd_version(char *const *argv)
     return finish(&output);
 }
 
-static int run_command(const char *name, char *const *argv)
+/* The nearest of all commands, or NULL. */
+static const char *nearest_command(const char *name)
 {
-    struct cay_error err;
+    const char *names[COMMAND_COUNT + SANDBOX_COMMANDS];
+    size_t count = 0;
 
     for (size_t i = 0; i < COMMAND_COUNT; i++)
+        names[count++] = commands[i].name;
+    for (size_t i = 0; i < SANDBOX_COMMANDS; i++)
+        names[count++] = sandbox_grammar.subcommands[i].name;
+    return options_nearest(name, names, sizeof *names, count);
+}
+
+/* `argv` starts with the command's name. */
+static int run_command(char *const *argv)
+{
+    struct cay_error err;
+    const char *name = argv[0];
+
+    for (size_t i = 0; i < SANDBOX_COMMANDS; i++)
+        if (strcmp(name, sandbox_grammar.subcommands[i].name) == 0)
+            return cmd_sandbox(argv);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(argv);
-    const char *nearest =
-        options_nearest(name, &commands[0].name, sizeof *commands, COMMAND_COUNT);
+            return commands[i].run(argv + 1);
+    const char *nearest = nearest_command(name);
     if (nearest)
         cay_fail(&err, CAY_E_INVALID, 0, "cli.main", name, "unknown command",
                  "did you mean %s?", nearest);
@@ -97,11 +127,15 @@ static int run_command(const char *name, char *const *argv)
 static int cmd_help(char *const *argv)
 {
     char help[] = "--help";
-    char *words[] = {argv[0] ? argv[1] : NULL, help, NULL};
+    char *words[] = {argv[0], argv[0] ? argv[1] : NULL, help, NULL};
 
     if (!argv[0] || strcmp(argv[0], "help") == 0 || strcmp(argv[0], "--help") == 0)
         return show_help();
-    return run_command(argv[0], words[0] ? words : words + 1);
+    if (!words[1]) {
+        words[1] = help;
+        words[2] = NULL;
+    }
+    return run_command(words);
 }
 
 /* With a standard descriptor closed, the next file opened would take its number and get
@@ -134,5 +168,5 @@ int main(int argc, char **argv)
         return show_help();
     if (strcmp(argv[1], "--version") == 0)
         return cmd_version(argv + 2);
-    return run_command(argv[1], argv + 2);
+    return run_command(argv + 1);
 }

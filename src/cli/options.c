@@ -8,6 +8,7 @@
 #include "base/error.h"
 
 #define NAME_MAX_LEN 32 /* of options and subcommands */
+#define LISTS_MAX    4  /* of OPTION_LIST in one grammar */
 
 /* The command line, one word or option at a time. */
 struct cursor {
@@ -168,9 +169,10 @@ static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
                         "unknown option", "did you mean --%s?", nearest);
     return cay_fail(
         err, CAY_E_INVALID, 0, "cli.options", token->word, "unknown option",
-        "%s --help lists the options; put -- before a name that starts with a "
+        "%s%s%s --help lists the options; put -- before a name that starts with a "
         "dash",
-        grammar->program);
+        grammar->program, grammar->stands_alone ? " " : "",
+        grammar->stands_alone ? grammar->subcommands[__builtin_ctz(takers)].name : "");
 }
 
 static int fail_value(const struct token *token, const char *message,
@@ -233,9 +235,15 @@ static int take_option(const struct token *token, void *values, struct command_l
         return take_choice(token, field, err);
     case OPTION_LIST:
         if (!list->items)
-            list->items = line->items;
+            list->items = line->items + line->list_count++ * line->room;
         list->items[list->count++] = token->value;
         return CAY_OK;
+    case OPTION_PARSED:
+        if (token->rule->parse(token->value, field))
+            return CAY_OK;
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->value,
+                        "this is no value for the option", "write --%s %s: %s",
+                        token->rule->name, token->rule->value, token->rule->allowed);
     }
     return CAY_OK;
 }
@@ -273,7 +281,6 @@ int options_parse(const struct grammar *grammar, char *const *argv, void *values
     struct cursor cursor = {.grammar = grammar, .takers = UINT32_MAX, .next = argv};
     struct command_line line = {0};
     struct token token;
-    size_t room = 1;
     bool seen_subcommand = false;
 
     int rc = find_subcommand(cursor, &line.subcommand, err);
@@ -282,10 +289,11 @@ int options_parse(const struct grammar *grammar, char *const *argv, void *values
     if (line.subcommand)
         cursor.takers = UINT32_C(1) << (line.subcommand - grammar->subcommands);
 
-    while (argv[room - 1])
-        room++;
-    line.arguments = calloc(room, sizeof *line.arguments);
-    line.items = calloc(room, sizeof *line.items);
+    line.room = 1;
+    while (argv[line.room - 1])
+        line.room++;
+    line.arguments = calloc(line.room, sizeof *line.arguments);
+    line.items = calloc(line.room * LISTS_MAX, sizeof *line.items);
     if (!line.arguments || !line.items)
         rc = cay_fail_memory(err, "cli.options");
     while (!rc && next_token(&cursor, &token)) {
@@ -296,6 +304,9 @@ int options_parse(const struct grammar *grammar, char *const *argv, void *values
         else if (seen_subcommand)
             line.arguments[line.count++] = token.word;
         seen_subcommand = seen_subcommand || !token.is_option;
+        if (line.count && line.count == line.subcommand->command_at)
+            while (*cursor.next)
+                line.arguments[line.count++] = *cursor.next++;
     }
     if (rc)
         options_done(&line);
@@ -355,8 +366,9 @@ void options_help(FILE *file, const struct grammar *grammar,
                   const struct subcommand *subcommand)
 {
     if (subcommand) {
-        fprintf(file, "Usage: %s %s [OPTION]... %s\n%s.\n\n", grammar->program,
-                subcommand->name, subcommand->arguments, subcommand->help);
+        fprintf(file, "Usage: %s %s [OPTION]...%s%s\n%s.\n\n", grammar->program,
+                subcommand->name, *subcommand->arguments ? " " : "",
+                subcommand->arguments, subcommand->help);
     } else {
         for (size_t i = 0; i < grammar->subcommand_count; i++)
             fprintf(file, "  %-8s %-20s %s\n", grammar->subcommands[i].name,

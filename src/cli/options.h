@@ -10,7 +10,8 @@
 
 /* The words after a command that has subcommands: one of those, its arguments, and
  * options anywhere among them until "--".  An option is for some of the subcommands, and
- * may mean different things to different ones. */
+ * may mean different things to different ones.  Where a subcommand takes a command line
+ * of somebody else's, options end with its first word. */
 
 struct option_number { /* OPTION_NUMBER */
     uint64_t value;
@@ -27,7 +28,8 @@ enum option_kind {
     OPTION_TEXT,   /* const char * */
     OPTION_NUMBER, /* struct option_number */
     OPTION_CHOICE, /* int: which of the words in `value`, "text|json" */
-    OPTION_LIST    /* struct option_list */
+    OPTION_LIST,   /* struct option_list */
+    OPTION_PARSED  /* whatever the rule's own function makes of it */
 };
 
 struct option_rule {
@@ -38,6 +40,10 @@ struct option_rule {
     size_t field;      /* where its value goes in the caller's struct */
     const char *value; /* what help calls the value */
     const char *help;
+    /* OPTION_PARSED: fills the field; false if the text is not such a value, and then
+     * `allowed` tells which are. */
+    bool (*parse)(const char *text, void *field);
+    const char *allowed;
 };
 
 struct subcommand {
@@ -45,6 +51,8 @@ struct subcommand {
     const char *arguments; /* as in the usage line: "REGEX [PATH]" */
     const char *help;
     unsigned least, most; /* arguments */
+    unsigned command_at;  /* from this argument on (1 is the first) the words are those
+                             of a command; 0: never */
 };
 
 struct grammar {
@@ -53,14 +61,16 @@ struct grammar {
     size_t subcommand_count;
     const struct option_rule *options;
     size_t option_count;
+    bool stands_alone; /* the help for a subcommand has all its options */
 };
 
 /* options_done() frees it, and the items of lists. */
 struct command_line {
     const struct subcommand *subcommand; /* NULL if there was none */
-    const char **arguments;
+    const char **arguments;              /* NULL-terminated */
     unsigned count;
-    const char **items; /* of the one OPTION_LIST that a grammar may have */
+    const char **items; /* of the lists, `room` for each */
+    size_t list_count, room;
 };
 void options_done(struct command_line *line);
 

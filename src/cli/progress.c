@@ -9,9 +9,13 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "cli/show.h"
 
 static struct {
     const char *what;
@@ -102,4 +106,36 @@ void progress_resume(void)
 
     if (progress.is_running)
         setitimer(ITIMER_REAL, &every, NULL);
+}
+
+void progress_step(const char *step, uint64_t bytes)
+{
+    static int64_t next_ms; /* when to show the next one */
+    static bool is_shown;
+    struct timespec now;
+
+    if (!isatty(STDERR_FILENO))
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    if (!step) {
+        if (is_shown)
+            fputs("\r\033[K", stderr);
+        fflush(stderr);
+        is_shown = false;
+        next_ms = 0;
+        return;
+    }
+    if (!next_ms)
+        next_ms = now_ms + 1000;
+    if (now_ms < next_ms)
+        return;
+    next_ms = now_ms + 250;
+    is_shown = true;
+    fputc('\r', stderr);
+    show_text(stderr, step, strlen(step), 60);
+    if (bytes)
+        fprintf(stderr, ": %llu MiB", (unsigned long long)(bytes >> 20));
+    fputs("\033[K", stderr);
+    fflush(stderr);
 }

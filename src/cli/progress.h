@@ -2,6 +2,8 @@
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
+#include <stdint.h>
+
 enum progress_counter { PROGRESS_READ, PROGRESS_WRITTEN };
 
 /* From the second after this call on, a terminal on standard error shows how many bytes
@@ -10,6 +12,10 @@ enum progress_counter { PROGRESS_READ, PROGRESS_WRITTEN };
  * the line again. */
 void progress_start(const char *what, enum progress_counter counter);
 void progress_stop(void);
+
+/* For work that tells by itself how far it is: "Unpacking: 12 MiB", under the same rules.
+ * The first second counts from the first call; a NULL step wipes the line. */
+void progress_step(const char *step, uint64_t bytes);
 
 /* Around a question on the terminal.  Fine also when nothing is in progress. */
 void progress_pause(void);

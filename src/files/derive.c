@@ -27,7 +27,7 @@ static int check_spelling(const cay_files *files, const char *entry,
         return cay_fail(err, CAY_E_INVALID, 0, op, entry,
                         "a path in an allow list must not contain '..'",
                         "spell the directory out from its root");
-    if (files->policy->style == CAY_STYLE_ROOT && *entry != '/')
+    if (files->policy->style == CAY_STYLE_ROOT && *entry != '/' && !files->policy->base)
         return cay_fail(err, CAY_E_INVALID, 0, op, entry,
                         "a path in an allow list must start with '/'", "write \"/%s\"",
                         entry);

@@ -92,7 +92,7 @@ static int apply(const struct target *target, int from, int dir,
 
     if (!gather)
         return cay_fail_memory(err, op);
-    int error = draft_open(dir, 0600, ret_draft);
+    int error = draft_open(target->fs, dir, 0600, ret_draft);
     if (error)
         return target_fail(target, -error, err);
     gather->fd = ret_draft->fd;
@@ -225,8 +225,8 @@ static int finish(const cay_files *files, const struct target *target,
 static int find(cay_files *files, const char *path, const struct cay_pin *pin,
                 struct target *ret_target, struct cay_error *err)
 {
-    int code =
-        target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, ret_target, err);
+    int code = target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_READ | TARGET_CHANGE,
+                           ret_target, err);
 
     if (!code)
         code = target_check_suffix(files, ret_target, err);

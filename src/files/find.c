@@ -11,7 +11,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
-#include "sys/path.h"
 
 /* A pattern may lead through links, and links may lead back up: "*" seven times over a
  * few links to "." has more paths than anyone can list. */
@@ -121,8 +120,9 @@ int find_scope_open(cay_files *files, const char *op, const char *path,
                     struct cay_error *err)
 {
     *ret_scope = (struct find_scope){0};
-    int code = means_everything(path) ? open_everything(files, op, ret_scope, err)
-                                      : open_one(files, op, path, ret_scope, err);
+    bool everything = means_everything(path) && !files->policy->base;
+    int code = everything ? open_everything(files, op, ret_scope, err)
+                          : open_one(files, op, path, ret_scope, err);
     for (size_t i = 0; !code && i < ret_scope->count; i++)
         code = ask(files, shown, &ret_scope->targets[i], err);
     return code;
@@ -226,9 +226,12 @@ static bool locate(struct find *find, const struct walk_step *step, bool follow)
         !walk_join(place, step->real, step->name) || !is_visible(find, place))
         return false;
     if (step->type == DT_LNK && follow) {
-        int error = path_resolve(find->files->roots[mount],
-                                 find->files->policy->mounts[mount].host, place, 1,
-                                 target->rel, &target->fd, &target->st);
+        struct fs_found found = {.fd = -1, .dir = -1};
+        int error = target->fs->find(target->fs, find->files->roots[mount],
+                                     find->files->policy->mounts[mount].host, place, 0,
+                                     target->rel, &found);
+        target->fd = found.fd;
+        target->st = found.st;
         if (error && !walk_may_skip(-error))
             find->error = -error;
         return !error && target->fd >= 0 && is_visible(find, target->rel);
@@ -304,20 +307,23 @@ int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err
     }
 }
 
-int find_hold(struct find *find, const struct target **ret_target, struct cay_error *err)
+int find_hold(struct find *find, unsigned flags, const struct target **ret_target,
+              struct cay_error *err)
 {
     struct target *target = &find->target;
+    struct fs_found found = {.fd = -1, .dir = -1};
+    char name[PATH_MAX];
     int error = 0;
 
-    if (target->fd < 0)
-        target->fd = path_open(find->dir, find->name, O_PATH | O_NOFOLLOW, 0,
-                               RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
-    if (target->fd < 0)
-        error = -target->fd;
-    else if (fstat(target->fd, &target->st) != 0)
-        error = errno;
-    *ret_target = error ? NULL : target;
-    return walk_may_skip(error) ? CAY_OK : target_fail(find->start, error, err);
+    if (target->fd < 0) {
+        error = target->fs->find(target->fs, find->dir, NULL, find->name,
+                                 FS_NO_FOLLOW | flags, name, &found);
+        target->fd = found.fd;
+        target->st = found.st;
+        target->is_open = found.is_open;
+    }
+    *ret_target = target->fd < 0 ? NULL : target;
+    return walk_may_skip(-error) ? CAY_OK : target_fail(find->start, -error, err);
 }
 
 bool find_is_serious(int code)
@@ -346,7 +352,8 @@ int find_new(cay_files *files, const struct target *start,
              const struct find_filter *filter, struct find **ret_find,
              struct cay_error *err)
 {
-    struct walk_options options = {.root = files->roots[start->mount],
+    struct walk_options options = {.fs = files->fs,
+                                   .root = files->roots[start->mount],
                                    .real = start->rel,
                                    .mark = pattern_start(&filter->pattern),
                                    .max_depth = filter->max_depth,
@@ -363,10 +370,11 @@ int find_new(cay_files *files, const struct target *start,
     find->walk = NULL;
     find->links = 0;
     find->error = 0;
+    find->target = (struct target)TARGET_NONE;
+    find->target.fs = files->fs;
     find->target.op = start->op;
     find->target.path = find->label;
     find->target.mount = start->mount;
-    find->target.fd = -1;
     if (policy_label(files->policy, start->mount, start->rel, prefix,
                      sizeof prefix - 1)) {
         size_t len = strlen(prefix);

@@ -58,8 +58,10 @@ struct find_hit {
 int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err);
 
 /* The last hit, held by O_PATH: what a link leads to, unless links are reported as
- * themselves.  Belongs to the find until the next call.  NULL if it is gone by now. */
-int find_hold(struct find *find, const struct target **ret_target, struct cay_error *err);
+ * themselves.  Belongs to the find until the next call.  NULL if it is gone by now.
+ * `flags` may be FS_AND_READ. */
+int find_hold(struct find *find, unsigned flags, const struct target **ret_target,
+              struct cay_error *err);
 
 /* Whether a failure is of the machine, not of the one file, and must be told. */
 bool find_is_serious(int code);

@@ -299,7 +299,7 @@ static int search_directory(cay_files *files, struct search *search,
         if (code <= 0)
             break;
         const struct target *target;
-        code = find_hold(find, &target, err);
+        code = find_hold(find, FS_AND_READ, &target, err);
         if (!code)
             code = search_target(files, search, hit.path, target, err);
     }

@@ -10,7 +10,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "sys/path.h"
+#include "files/inside.h"
 
 static const char *origin_of(const struct mount *mount)
 {
@@ -106,8 +106,8 @@ static int check_overlap(const cay_policy *policy, struct cay_error *err)
 }
 
 /* A handle on `policy`, which is taken over, with no root open yet. */
-static int handle_new(cay_policy *policy, struct session *session, cay_files **ret_files,
-                      struct cay_error *err)
+static int handle_new(cay_policy *policy, const struct fs *fs, struct session *session,
+                      cay_files **ret_files, struct cay_error *err)
 {
     cay_files *files = calloc(1, sizeof *files);
     int *roots = calloc(policy->mount_count + 1, sizeof *roots);
@@ -121,7 +121,9 @@ static int handle_new(cay_policy *policy, struct session *session, cay_files **r
     }
     for (size_t i = 0; i < policy->mount_count; i++)
         roots[i] = -1;
-    *files = (cay_files){.policy = policy, .roots = roots, .session = session};
+    if (fs->ref)
+        fs->ref(fs);
+    *files = (cay_files){.policy = policy, .roots = roots, .fs = fs, .session = session};
     *ret_files = files;
     return CAY_OK;
 }
@@ -148,7 +150,7 @@ int cay_files_open(const cay_policy *policy, const struct cay_files_options *opt
         session_unref(session);
         return code;
     }
-    code = handle_new(copy, session, &files, err);
+    code = handle_new(copy, &fs_direct, session, &files, err);
     if (code)
         return code;
     for (size_t i = 0; i < copy->mount_count && !code; i++)
@@ -163,6 +165,23 @@ int cay_files_open(const cay_policy *policy, const struct cay_files_options *opt
     return CAY_OK;
 }
 
+int files_inside(const struct fs *fs, const char *base, cay_files **ret_files,
+                 struct cay_error *err)
+{
+    const struct cay_files_options options = {.size = sizeof options};
+    cay_policy *policy;
+
+    int code = policy_inside(base, &policy, err);
+    if (code)
+        return code;
+    struct session *session = session_new(&options, err);
+    if (!session) {
+        cay_policy_free(policy);
+        return CAY_E_NO_MEMORY;
+    }
+    return handle_new(policy, fs, session, ret_files, err);
+}
+
 int handle_narrow(const cay_files *parent, struct grant *read, struct grant *write,
                   cay_files **ret_child, struct cay_error *err)
 {
@@ -171,10 +190,12 @@ int handle_narrow(const cay_files *parent, struct grant *read, struct grant *wri
 
     int code = policy_narrow(parent->policy, read, write, &policy, err);
     if (!code)
-        code = handle_new(policy, session_ref(parent->session), &child, err);
+        code = handle_new(policy, parent->fs, session_ref(parent->session), &child, err);
     if (code)
         return code;
     for (size_t i = 0; i < policy->mount_count; i++) {
+        if (parent->roots[i] < 0)
+            continue;
         child->roots[i] = fcntl(parent->roots[i], F_DUPFD_CLOEXEC, 3);
         if (child->roots[i] < 0) {
             code = cay_fail_errno(err, errno, "files.derive", NULL);
@@ -196,5 +217,7 @@ void cay_files_free(cay_files *files)
     free(files->roots);
     cay_policy_free(files->policy);
     session_unref(files->session);
+    if (files->fs->unref)
+        files->fs->unref(files->fs);
     free(files);
 }

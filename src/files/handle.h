@@ -7,6 +7,7 @@
 
 #include "cay/files.h"
 #include "policy/policy.h"
+#include "sys/fs.h"
 
 /* What every file operation is built from.
  *
@@ -20,7 +21,8 @@ struct session; /* approvals and reading indexes; shared by a handle and its chi
 
 struct cay_files {
     cay_policy *policy; /* our own; its hosts are canonical */
-    int *roots;         /* O_PATH of each mount's directory */
+    int *roots;         /* O_PATH of each mount's directory; -1: the top of fs */
+    const struct fs *fs;
     struct session *session;
 };
 
@@ -29,29 +31,37 @@ int handle_narrow(const cay_files *parent, struct grant *read, struct grant *wri
                   cay_files **ret_child, struct cay_error *err);
 
 struct target {
+    const struct fs *fs;
     const char *op;   /* "files.read": names the step in errors */
     const char *path; /* as the caller spelled it */
     size_t mount;
     char rel[PATH_MAX]; /* link-free, below the mount's directory; "" is the directory */
     int fd;             /* O_PATH, or -1 if nothing is there */
     struct stat st;     /* of fd */
+
+    /* What was brought along with it, if asked for (enum fs_find_flag). */
+    bool is_open;    /* fd is open for reading */
+    int dir;         /* the directory it is in, or -1 */
+    int write_error; /* 1: not known */
 };
 
 enum target_how {
     TARGET_FOLLOW = 0,
-    TARGET_NO_FOLLOW = 1 /* a link in the last place is the target itself */
+    TARGET_NO_FOLLOW = FS_NO_FOLLOW, /* a link in the last place is the target itself */
+    TARGET_READ = FS_AND_READ,
+    TARGET_CHANGE = FS_AND_CHANGE
 };
 
 /* Finds where `path` leads and requires `access` there (0: only that it lies inside some
  * mount).  What is missing is no failure: target->fd is -1.  Always safe to
  * target_done() after, also on failure. */
 int target_find(const cay_files *files, const char *op, const char *path, unsigned access,
-                enum target_how how, struct target *ret_target, struct cay_error *err);
+                unsigned how, struct target *ret_target, struct cay_error *err);
 void target_done(struct target *target);
 #define AUTO_TARGET __attribute__((cleanup(target_done))) struct target
 #define TARGET_NONE                                                                      \
     {                                                                                    \
-        .fd = -1                                                                         \
+        .fd = -1, .dir = -1                                                              \
     }
 
 const struct mount *target_mount(const cay_files *files, const struct target *target);
@@ -85,6 +95,7 @@ int target_open_for_reading(cay_files *files, const char *op, const char *path,
 
 /* The directory a target lies in, held by O_PATH, and what was made to get there. */
 struct parent {
+    const struct fs *fs;
     int fd;
     char name[NAME_MAX + 1]; /* the target's last component */
     int made_in;             /* where the first new directory was made, or -1 */
@@ -93,7 +104,7 @@ struct parent {
 
 /* Opens the directory of target->rel, which must not be "".  With `make`, missing
  * directories are created; parent_undo() removes those again if the operation fails. */
-int parent_open(const cay_files *files, const struct target *target, bool make,
+int parent_open(const cay_files *files, struct target *target, bool make,
                 struct parent *ret_parent, struct cay_error *err);
 void parent_undo(struct parent *parent);
 void parent_done(struct parent *parent);

@@ -78,7 +78,7 @@ static int collect(cay_files *files, const struct target *start,
             break;
         struct cay_stat stat = {.type = hit.type};
         const struct target *target = NULL;
-        code = filter->flags & CAY_LIST_STAT ? find_hold(find, &target, err) : CAY_OK;
+        code = filter->flags & CAY_LIST_STAT ? find_hold(find, 0, &target, err) : CAY_OK;
         if (target)
             stat_of(&target->st, &stat);
         if (!code)

@@ -45,7 +45,7 @@ static int find_for_delete(cay_files *files, const char *path, bool recursive,
                            struct target *ret_target, struct cay_error *err)
 {
     int code = target_find(files, "files.delete", path, CAY_ACCESS_WRITE,
-                           TARGET_NO_FOLLOW, ret_target, err);
+                           TARGET_NO_FOLLOW | TARGET_CHANGE, ret_target, err);
 
     if (!code)
         code = target_must_exist(ret_target, err);
@@ -77,12 +77,13 @@ static int check_whole_tree(const cay_files *files, const struct target *target,
 }
 
 /* 0 if the name still means this file, else a negative errno. */
-static int is_still(const struct stat *st, int dir, const char *name)
+static int is_still(const struct fs *fs, const struct stat *st, int dir, const char *name)
 {
     struct stat now;
+    int error = fs->stat(fs, dir, name, &now);
 
-    if (fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) != 0)
-        return -errno;
+    if (error)
+        return error;
     return now.st_dev == st->st_dev && now.st_ino == st->st_ino ? 0 : -EAGAIN;
 }
 
@@ -90,7 +91,7 @@ static int is_still(const struct stat *st, int dir, const char *name)
 static int check_same(const struct target *target, int dir, const char *name,
                       struct cay_error *err)
 {
-    int error = is_still(&target->st, dir, name);
+    int error = is_still(target->fs, &target->st, dir, name);
 
     return error ? target_fail(target, -error, err) : CAY_OK;
 }
@@ -123,9 +124,9 @@ int cay_files_delete(cay_files *files, const char *path,
     if (code)
         return code;
     if (tree)
-        return tree_remove(target.op, parent.fd, parent.name, path, err);
-    return unlinkat(parent.fd, parent.name, 0) == 0 ? CAY_OK
-                                                    : target_fail(&target, errno, err);
+        return tree_remove(files->fs, target.op, parent.fd, parent.name, path, err);
+    int error = files->fs->remove(files->fs, parent.fd, parent.name, 0);
+    return error ? target_fail(&target, -error, err) : CAY_OK;
 }
 
 /* --- Move and copy --- */
@@ -144,15 +145,15 @@ static void pair_done(struct pair *pair)
 #define AUTO_PAIR __attribute__((cleanup(pair_done))) struct pair
 #define PAIR_NONE                                                                        \
     {                                                                                    \
-        .source = {.fd = -1}, .destination = {.fd = -1 }                                 \
+        .source = TARGET_NONE, .destination = TARGET_NONE                                \
     }
 
 static int find_destination(const cay_files *files, const char *op, const char *path,
                             uint64_t bytes, bool is_file, struct target *ret_target,
                             struct cay_error *err)
 {
-    int code =
-        target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_NO_FOLLOW, ret_target, err);
+    int code = target_find(files, op, path, CAY_ACCESS_WRITE,
+                           TARGET_NO_FOLLOW | TARGET_CHANGE, ret_target, err);
 
     if (!code && ret_target->fd >= 0)
         code = target_fail(ret_target, EEXIST, err);
@@ -214,19 +215,20 @@ static int copy_to(const struct pair *pair, const struct parent *parent,
 {
     const struct stat *st = &pair->source.st;
     const struct timespec times[2] = {st->st_atim, st->st_mtim};
+    const struct fs *fs = pair->destination.fs;
     AUTO_DRAFT draft = DRAFT_NONE;
     AUTO_FD from = -1;
 
     int code = target_open(&pair->source, O_RDONLY, &from, err);
     if (code)
         return code;
-    int error = draft_open(parent->fd, 0600, &draft);
+    int error = draft_open(fs, parent->fd, 0600, &draft);
     if (!error)
         error = copy_content(from, st, draft.fd);
-    if (!error && fchmod(draft.fd, st->st_mode & 0777) != 0)
-        error = -errno;
-    if (!error && futimens(draft.fd, times) != 0)
-        error = -errno;
+    if (!error)
+        error = fs->set_mode(fs, draft.fd, st->st_mode & 0777);
+    if (!error)
+        error = fs->set_times(fs, draft.fd, NULL, times);
     if (!error && fstat(draft.fd, ret_copy) != 0)
         error = -errno;
     if (!error)
@@ -246,8 +248,8 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
 
     int code = take_options(options, op, CAY_NAME_NO_PARENTS, &known, err);
     if (!code)
-        code = target_find(files, op, source, CAY_ACCESS_READ, TARGET_FOLLOW,
-                           &pair.source, err);
+        code = target_find(files, op, source, CAY_ACCESS_READ, TARGET_READ, &pair.source,
+                           err);
     if (!code)
         code = target_must_be_file(&pair.source, err);
     if (!code)
@@ -279,6 +281,7 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
 static int move_by_copy(const struct pair *pair, const struct parent *from,
                         const struct parent *to, struct cay_error *err)
 {
+    const struct fs *fs = pair->source.fs;
     struct stat copy = {0};
 
     if (!S_ISREG(pair->source.st.st_mode))
@@ -289,16 +292,18 @@ static int move_by_copy(const struct pair *pair, const struct parent *from,
     if (code)
         return code;
     code = check_same(&pair->source, from->fd, from->name, err);
-    if (!code && unlinkat(from->fd, from->name, 0) != 0)
-        code = target_fail(&pair->source, errno, err);
-    if (code && is_still(&copy, to->fd, to->name) == 0)
-        (void)unlinkat(to->fd, to->name, 0);
+    int error = code ? 0 : fs->remove(fs, from->fd, from->name, 0);
+    if (error)
+        code = target_fail(&pair->source, -error, err);
+    if (code && is_still(fs, &copy, to->fd, to->name) == 0)
+        (void)fs->remove(fs, to->fd, to->name, 0);
     return code;
 }
 
 static int move_name(const struct pair *pair, const struct parent *from,
                      const struct parent *to, struct cay_error *err)
 {
+    const struct fs *fs = pair->source.fs;
     int code = check_same(&pair->source, from->fd, from->name, err);
 
     if (code)
@@ -307,11 +312,13 @@ static int move_name(const struct pair *pair, const struct parent *from,
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, pair->source.op, pair->source.path,
                         "a symbolic link means something else below another root",
                         "move the file it points to");
-    if (renameat2(from->fd, from->name, to->fd, to->name, RENAME_NOREPLACE) == 0)
+    int error = fs->rename(fs, from->fd, from->name, to->fd, to->name, RENAME_NOREPLACE);
+    if (!error)
         return CAY_OK;
-    if (errno == EXDEV || errno == EINVAL)
+    if (error == -EXDEV || error == -EINVAL)
         return move_by_copy(pair, from, to, err);
-    return target_fail(errno == EEXIST ? &pair->destination : &pair->source, errno, err);
+    return target_fail(error == -EEXIST ? &pair->destination : &pair->source, -error,
+                       err);
 }
 
 static int find_for_move(cay_files *files, const char *source, const char *destination,
@@ -319,8 +326,8 @@ static int find_for_move(cay_files *files, const char *source, const char *desti
 {
     static const char op[] = "files.move";
 
-    int code = target_find(files, op, source, CAY_ACCESS_WRITE, TARGET_NO_FOLLOW,
-                           &ret_pair->source, err);
+    int code = target_find(files, op, source, CAY_ACCESS_WRITE,
+                           TARGET_NO_FOLLOW | TARGET_CHANGE, &ret_pair->source, err);
     if (!code)
         code = target_must_exist(&ret_pair->source, err);
     if (!code && !*ret_pair->source.rel)
@@ -389,7 +396,7 @@ int cay_files_mkdir(cay_files *files, const char *path,
         take_options(options, op, CAY_NAME_NO_PARENTS | CAY_NAME_EXIST_OK, &known, err);
     if (!code)
         code =
-            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, &target, err);
+            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, &target, err);
     if (code)
         return code;
     if (target.fd >= 0) {
@@ -404,12 +411,11 @@ int cay_files_mkdir(cay_files *files, const char *path,
                            err);
     if (code)
         return code;
-    if (mkdirat(parent.fd, parent.name, 0777) != 0) {
-        int error = errno;
-        parent_undo(&parent);
-        return target_fail(&target, error, err);
-    }
-    return CAY_OK;
+    int error = files->fs->make_directory(files->fs, parent.fd, parent.name, 0777);
+    if (!error)
+        return CAY_OK;
+    parent_undo(&parent);
+    return target_fail(&target, -error, err);
 }
 
 int cay_files_stat(cay_files *files, const char *path, bool no_follow,

@@ -13,6 +13,7 @@
  * descriptor, so what is made is made below `dir` whatever is renamed meanwhile. */
 static int make_directories(struct parent *parent, int dir, const char *rest)
 {
+    const struct fs *fs = parent->fs;
     char name[NAME_MAX + 1];
     AUTO_FD current = fcntl(dir, F_DUPFD_CLOEXEC, 3);
 
@@ -24,17 +25,18 @@ static int make_directories(struct parent *parent, int dir, const char *rest)
         name[len] = '\0';
         rest += len + (rest[len] == '/');
 
-        if (mkdirat(current, name, 0777) == 0) {
+        int error = fs->make_directory(fs, current, name, 0777);
+        if (!error) {
             if (parent->made_in < 0) {
                 parent->made_in = fcntl(current, F_DUPFD_CLOEXEC, 3);
                 if (parent->made_in < 0) {
-                    int error = errno;
-                    (void)unlinkat(current, name, AT_REMOVEDIR);
+                    error = errno;
+                    (void)fs->remove(fs, current, name, AT_REMOVEDIR);
                     return -error;
                 }
             }
-        } else if (errno != EEXIST) {
-            return -errno;
+        } else if (error != -EEXIST) {
+            return error;
         } else if (parent->made_in < 0) {
             *parent->made = '\0';
         }
@@ -44,7 +46,7 @@ static int make_directories(struct parent *parent, int dir, const char *rest)
                 parent->made[used++] = '/';
             memcpy(parent->made + used, name, len + 1);
         }
-        int next = path_open(current, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        int next = fs->open(fs, current, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
         if (next < 0)
             return next;
         (void)close(current);
@@ -57,13 +59,14 @@ static int make_directories(struct parent *parent, int dir, const char *rest)
 /* Finds the deepest directory of `path` that exists and makes the rest below it. */
 static int open_or_make(struct parent *parent, int root, const char *path)
 {
+    const struct fs *fs = parent->fs;
     char existing[PATH_MAX];
 
     memcpy(existing, path, strlen(path) + 1);
     for (;;) {
         char *slash = strrchr(existing, '/');
         *(slash ? slash : existing) = '\0';
-        AUTO_FD dir = path_open(root, existing, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        AUTO_FD dir = fs->open(fs, root, existing, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
         if (dir >= 0) {
             const char *rest = path + strlen(existing);
             return make_directories(parent, dir, rest + (*rest == '/'));
@@ -73,20 +76,24 @@ static int open_or_make(struct parent *parent, int root, const char *path)
     }
 }
 
-int parent_open(const cay_files *files, const struct target *target, bool make,
+int parent_open(const cay_files *files, struct target *target, bool make,
                 struct parent *ret_parent, struct cay_error *err)
 {
+    const struct fs *fs = files->fs;
     char path[PATH_MAX];
     int root = files->roots[target->mount];
 
     *ret_parent = (struct parent)PARENT_NONE;
+    ret_parent->fs = fs;
     memcpy(path, target->rel, strlen(target->rel) + 1);
     char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     memcpy(ret_parent->name, name, strlen(name) + 1);
     *(slash ? slash : path) = '\0';
 
-    int fd = path_open(root, path, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    int fd = target->dir >= 0
+                 ? TAKE_FD(target->dir)
+                 : fs->open(fs, root, path, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
     if (fd == -ENOENT && make) {
         int error = open_or_make(ret_parent, root, path);
         if (!error)
@@ -103,6 +110,8 @@ int parent_open(const cay_files *files, const struct target *target, bool make,
 
 void parent_undo(struct parent *parent)
 {
+    const struct fs *fs = parent->fs;
+
     while (parent->made_in >= 0 && *parent->made) {
         char *slash = strrchr(parent->made, '/');
         const char *name = slash ? slash + 1 : parent->made;
@@ -112,9 +121,9 @@ void parent_undo(struct parent *parent)
         memcpy(above, parent->made, len);
         above[len] = '\0';
         AUTO_FD dir =
-            path_open(parent->made_in, above, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+            fs->open(fs, parent->made_in, above, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
         if (dir >= 0)
-            (void)unlinkat(dir, name, AT_REMOVEDIR);
+            (void)fs->remove(fs, dir, name, AT_REMOVEDIR);
         *(slash ? slash : parent->made) = '\0';
     }
 }

@@ -22,6 +22,9 @@
 
 enum { SMALL = 64 << 10, PIECE = 256 << 10, PLACED = 1 << 20, DEFAULT_LINES = 2000 };
 
+/* Whoever is in a sandbox can make a file of any length from nothing. */
+#define INSIDE_TEXT_MAX (1ull << 30)
+
 struct cay_reader {
     int fd;
     char *path;
@@ -310,6 +313,11 @@ static int index_of(const struct job *job, struct text_index **ret_index,
     *ret_index = recall(job->session, &job->st);
     if (*ret_index)
         return CAY_OK;
+    if ((uint64_t)job->st.st_size > job->max_bytes)
+        return cay_fail(err, CAY_E_LIMIT, EFBIG, job->op, job->path,
+                        "the file is too long to count its characters",
+                        "read it as bytes, with offset and a maximum; text may have %llu",
+                        (unsigned long long)job->max_bytes);
     int error = text_index_build(job->fd, &job->st, job->max_bytes, ret_index);
     if (error)
         return fail_read(job, error, err);
@@ -416,9 +424,13 @@ static int take_options(const struct cay_read_options *options, const char *op,
     return CAY_OK;
 }
 
-static uint64_t limit_of(const struct mount *mount)
+static uint64_t limit_of(const cay_files *files, const struct target *target)
 {
-    return mount->max_file_bytes < 0 ? UINT64_MAX : (uint64_t)mount->max_file_bytes;
+    int64_t limit = target_mount(files, target)->max_file_bytes;
+
+    return limit >= 0            ? (uint64_t)limit
+           : files->policy->base ? INSIDE_TEXT_MAX
+                                 : UINT64_MAX;
 }
 
 static int read_path(cay_files *files, const char *path, struct job *job,
@@ -435,7 +447,7 @@ static int read_path(cay_files *files, const char *path, struct job *job,
         return code;
     job->path = path;
     job->fd = fd;
-    job->max_bytes = limit_of(target_mount(files, &target));
+    job->max_bytes = limit_of(files, &target);
     job->session = files->session;
     return page(job, ret_page, err);
 }
@@ -515,7 +527,7 @@ int cay_reader_open(cay_files *files, const char *path, cay_reader **ret_reader,
     *reader = (cay_reader){
         .fd = TAKE_FD(fd),
         .path = name,
-        .max_bytes = limit_of(target_mount(files, &target)),
+        .max_bytes = limit_of(files, &target),
         .session = session_ref(files->session),
     };
     *ret_reader = reader;

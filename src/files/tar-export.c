@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <archive.h>
-#include <archive_entry.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +11,9 @@
 #include "base/error.h"
 #include "files/find.h"
 #include "files/handle.h"
+#include "files/libarchive.h"
 #include "files/tar-options.h"
 #include "files/walk.h"
-#include "sys/path.h"
 
 #define OP "files.export"
 
@@ -69,7 +67,7 @@ static int fail_stream(const struct export *export, struct cay_error *err)
         return cay_fail(err, CAY_E_IO, export->write_error, OP, export->start->path,
                         strerrordesc_np(export->write_error),
                         "keep the reading end of the stream open until it ends");
-    if (archive_errno(export->archive) == ENOMEM)
+    if (libarchive.archive_errno(export->archive) == ENOMEM)
         return cay_fail_memory(err, OP);
     return cay_fail(err, CAY_E_INTERNAL, 0, OP, export->label,
                     "the archive cannot hold this entry",
@@ -78,15 +76,19 @@ static int fail_stream(const struct export *export, struct cay_error *err)
 
 static int open_stream(struct export *export, struct cay_error *err)
 {
-    export->archive = archive_write_new();
-    export->entry = archive_entry_new();
+    export->archive = libarchive.archive_write_new();
+    export->entry = libarchive.archive_entry_new();
     export->piece = malloc(PIECE);
     if (!export->archive || !export->entry || !export->piece)
         return cay_fail_memory(err, OP);
-    if (archive_write_set_format_pax_restricted(export->archive) != ARCHIVE_OK ||
-        archive_write_set_bytes_per_block(export->archive, BLOCK) != ARCHIVE_OK ||
-        archive_write_set_bytes_in_last_block(export->archive, 512) != ARCHIVE_OK ||
-        archive_write_open(export->archive, export, NULL, put, NULL) != ARCHIVE_OK)
+    if (libarchive.archive_write_set_format_pax_restricted(export->archive) !=
+            ARCHIVE_OK ||
+        libarchive.archive_write_set_bytes_per_block(export->archive, BLOCK) !=
+            ARCHIVE_OK ||
+        libarchive.archive_write_set_bytes_in_last_block(export->archive, 512) !=
+            ARCHIVE_OK ||
+        libarchive.archive_write_open(export->archive, export, NULL, put, NULL) !=
+            ARCHIVE_OK)
         return fail_stream(export, err);
     return CAY_OK;
 }
@@ -94,10 +96,10 @@ static int open_stream(struct export *export, struct cay_error *err)
 static void export_done(struct export *export)
 {
     target_done(&export->target);
-    archive_entry_free(export->entry);
+    libarchive.archive_entry_free(export->entry);
     export->is_over = true;
     if (export->archive)
-        archive_write_free(export->archive);
+        libarchive.archive_write_free(export->archive);
     free(export->piece);
 }
 
@@ -115,17 +117,17 @@ static int put_header(struct export *export, const char *rel, const char *link,
                         "the directory has more entries than allowed",
                         "the limit is %llu",
                         (unsigned long long)export->options->max_entries);
-    archive_entry_clear(entry);
-    archive_entry_set_pathname(entry, rel);
-    archive_entry_set_filetype(entry, st->st_mode & S_IFMT);
-    archive_entry_set_perm(entry, st->st_mode & 0777);
-    archive_entry_set_mtime(entry, st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
+    libarchive.archive_entry_clear(entry);
+    libarchive.archive_entry_set_pathname(entry, rel);
+    libarchive.archive_entry_set_filetype(entry, st->st_mode & S_IFMT);
+    libarchive.archive_entry_set_perm(entry, st->st_mode & 0777);
+    libarchive.archive_entry_set_mtime(entry, st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
     if (S_ISREG(st->st_mode))
-        archive_entry_set_size(entry, st->st_size);
+        libarchive.archive_entry_set_size(entry, st->st_size);
     if (link)
-        archive_entry_set_symlink(entry, link);
+        libarchive.archive_entry_set_symlink(entry, link);
     /* A warning says that the name is not UTF-8; it is stored byte by byte then. */
-    int result = archive_write_header(export->archive, entry);
+    int result = libarchive.archive_write_header(export->archive, entry);
     if ((result != ARCHIVE_OK && result != ARCHIVE_WARN) || export->write_error)
         return fail_stream(export, err);
     export->result->entries++;
@@ -146,7 +148,8 @@ static int put_content(struct export *export, int fd, struct cay_error *err)
             return cay_fail(err, CAY_E_CHANGED, 0, OP, export->label,
                             "the file became shorter while it was read",
                             "export again when nobody writes to it");
-        if (archive_write_data(export->archive, export->piece, (size_t)got) != got ||
+        if (libarchive.archive_write_data(export->archive, export->piece, (size_t)got) !=
+                got ||
             export->write_error)
             return fail_stream(export, err);
         left -= (uint64_t)got;
@@ -198,15 +201,17 @@ static int put_link(struct export *export, const char *rel, struct cay_error *er
 {
     const struct target *target = &export->target;
     const struct mount *mount = target_mount(export->files, target);
+    const struct fs *fs = target->fs;
     char text[PATH_MAX], place[PATH_MAX];
-    struct stat st;
-    AUTO_FD leads_to = -1;
+    struct fs_found found = {.fd = -1, .dir = -1};
 
-    ssize_t len = readlinkat(target->fd, "", text, sizeof text);
+    ssize_t len = fs->read_link(fs, target->fd, text, sizeof text);
     if (len < 0)
-        return target_fail(target, errno, err);
-    int error = path_resolve(export->files->roots[target->mount], mount->host,
-                             target->rel, 1, place, &leads_to, &st);
+        return target_fail(target, (int)-len, err);
+    int error = fs->find(fs, export->files->roots[target->mount], mount->host,
+                         target->rel, 0, place, &found);
+    if (found.fd >= 0)
+        (void)close(found.fd);
     if (!walk_may_skip(-error))
         return target_fail(target, -error, err);
     if (error || len == 0 || (size_t)len >= sizeof text || *text == '/') {
@@ -237,15 +242,17 @@ static int put_name(struct export *export, const struct walk_step *step,
                     struct cay_error *err)
 {
     struct target *target = &export->target;
+    struct fs_found found = {.fd = -1, .dir = -1};
+    char name[PATH_MAX];
 
     target_done(target);
-    target->fd = path_open(step->dir, step->name, O_PATH | O_NOFOLLOW, 0,
-                           RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
-    if (target->fd < 0)
-        return walk_may_skip(-target->fd) ? CAY_OK
-                                          : target_fail(target, -target->fd, err);
-    if (fstat(target->fd, &target->st) != 0)
-        return target_fail(target, errno, err);
+    int error = target->fs->find(target->fs, step->dir, NULL, step->name,
+                                 FS_NO_FOLLOW | FS_AND_READ, name, &found);
+    if (error || found.fd < 0)
+        return walk_may_skip(-error) ? CAY_OK : target_fail(target, -error, err);
+    target->fd = found.fd;
+    target->st = found.st;
+    target->is_open = found.is_open;
     if (S_ISREG(target->st.st_mode))
         return put_file(export, step->rel, err);
     if (S_ISLNK(target->st.st_mode))
@@ -271,7 +278,8 @@ static int go_below(const struct export *export, struct walk *walk,
 static int put_all(struct export *export, struct cay_error *err)
 {
     const struct target *start = export->start;
-    struct walk_options options = {.root = export->files->roots[start->mount],
+    struct walk_options options = {.fs = export->files->fs,
+                                   .root = export->files->roots[start->mount],
                                    .real = start->rel,
                                    .max_depth = UINT32_MAX};
     struct walk *walk = NULL;
@@ -287,8 +295,8 @@ static int put_all(struct export *export, struct cay_error *err)
                                          : go_below(export, walk, &step, err);
     }
     walk_free(walk);
-    if (!code &&
-        (archive_write_close(export->archive) != ARCHIVE_OK || export->write_error))
+    if (!code && (libarchive.archive_write_close(export->archive) != ARCHIVE_OK ||
+                  export->write_error))
         code = fail_stream(export, err);
     return code;
 }
@@ -307,6 +315,7 @@ static int export_to(cay_files *files, const struct target *start, int fd,
     export->result = ret_result;
     export->fd = fd;
     export->target = (struct target)TARGET_NONE;
+    export->target.fs = files->fs;
     export->target.op = OP;
     export->target.path = export->label;
     export->target.mount = start->mount;
@@ -328,6 +337,8 @@ int cay_files_export(cay_files *files, const char *path, int fd,
 
     *ret_result = (struct cay_tar_result){0};
     int code = tar_take_options(options, OP, &known, err);
+    if (!code)
+        code = libarchive_load(OP, err);
     if (!code)
         code = tar_check_descriptor(fd, O_WRONLY, OP, err);
     if (!code)

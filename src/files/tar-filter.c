@@ -12,12 +12,15 @@ static int fail_protocol(const char *op, struct cay_error *err)
                     "do not trust this archive: it may have attacked the reader");
 }
 
-static int fail_broken(const char *op, uint32_t defect, struct cay_error *err)
+static int fail_broken(const struct tar_filter *filter, const char *op, uint32_t defect,
+                       struct cay_error *err)
 {
+    const char *formats = filter->is_root ? "gzip, bzip2, xz or zstd" : "gzip";
+
     switch ((enum tar_defect)defect) {
     case TAR_NOT_TAR:
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL, "this is not a tar archive",
-                        "send a tar stream, plain or compressed with gzip");
+                        "send a tar stream, plain or compressed with %s", formats);
     case TAR_DAMAGED:
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL,
                         "the archive is damaged or ends too early",
@@ -25,7 +28,7 @@ static int fail_broken(const char *op, uint32_t defect, struct cay_error *err)
     case TAR_COMPRESSED_TWICE:
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL,
                         "the archive is compressed more than once",
-                        "send a tar stream, plain or compressed with gzip once");
+                        "send a tar stream, plain or compressed with %s once", formats);
     case TAR_UNREADABLE:
         return cay_fail(err, CAY_E_IO, 0, op, NULL, "the archive cannot be read",
                         "hand over a descriptor that is open for reading");
@@ -144,7 +147,8 @@ static int take_link(struct tar_filter *filter, const char *op, uint32_t depth,
     char target[TAR_PATH_MAX + 1];
 
     if (item->kind == TAR_LINK) {
-        if (!stays_inside(filter->link, filter->base_depth + depth - 1))
+        if (filter->is_root ? !*filter->link
+                            : !stays_inside(filter->link, filter->base_depth + depth - 1))
             item->kind = TAR_SPECIAL;
         return CAY_OK;
     }
@@ -179,7 +183,9 @@ static int take_entry(struct tar_filter *filter, const char *op,
                           filter->max_depth, err);
     item->path = filter->path;
     item->link = filter->link;
-    item->mode = frame->detail & 0777;
+    item->mode = frame->detail & (filter->is_root ? 07777 : 0777);
+    item->uid = frame->uid;
+    item->gid = frame->gid;
     item->size = frame->size;
     item->mtime = (struct timespec){.tv_sec = frame->mtime, .tv_nsec = frame->mtime_ns};
     if (item->kind == TAR_FILE)
@@ -238,7 +244,7 @@ int tar_filter_take(struct tar_filter *filter, const char *op, const void *messa
     case TAR_END:
         return CAY_OK;
     case TAR_BROKEN:
-        return fail_broken(op, frame.detail, err);
+        return fail_broken(filter, op, frame.detail, err);
     }
     return fail_protocol(op, err);
 }

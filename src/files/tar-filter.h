@@ -19,6 +19,9 @@ struct tar_filter {
     uint32_t max_depth;
     uint32_t
         base_depth; /* directories between the top a link may reach and the archive */
+    /* The archive is a whole root: links mean something only inside it and are kept as
+     * they are, and so are the bits of a mode beyond permissions. */
+    bool is_root;
 
     uint64_t entries; /* seen so far, special ones included */
     uint64_t bytes;   /* of content, as announced */
@@ -33,8 +36,9 @@ struct tar_item {
     enum tar_kind kind;
     const char *path; /* no ".", "..", doubled or outer slashes; "" is the top itself */
     const char *link; /* TAR_LINK: the target's text; TAR_HARD_LINK: a path like `path` */
-    mode_t mode;      /* 0777 at most */
-    uint64_t size;    /* TAR_FILE: of the file; TAR_DATA: offset */
+    mode_t mode;      /* 0777 at most, 07777 with is_root */
+    uint16_t uid, gid;
+    uint64_t size; /* TAR_FILE: of the file; TAR_DATA: offset */
     struct timespec mtime;
     const void *data; /* TAR_DATA */
     size_t len;

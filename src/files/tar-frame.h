@@ -36,14 +36,16 @@ enum tar_defect {
 
 struct tar_frame {
     uint32_t kind;     /* enum tar_kind */
-    uint32_t detail;   /* entries: permission bits; TAR_BROKEN: enum tar_defect */
+    uint32_t detail;   /* entries: mode bits; TAR_BROKEN: enum tar_defect */
     uint64_t size;     /* TAR_FILE: of the whole file; TAR_DATA: offset in it */
     int64_t mtime;     /* seconds */
     uint32_t mtime_ns; /* and nanoseconds */
     uint32_t path_len;
     uint32_t link_len;
-    uint32_t zero;
+    uint16_t uid, gid; /* TAR_NOBODY for what does not fit */
 };
+
+enum { TAR_NOBODY = 65534 };
 
 enum {
     TAR_DATA_MAX = 64 << 10,

@@ -11,92 +11,16 @@
 #include "files/handle.h"
 #include "files/tar-filter.h"
 #include "files/tar-options.h"
-#include "files/tar-reader.h"
+#include "files/tar-receive.h"
 #include "files/tar-unpack.h"
-#include "sys/worker.h"
 
 /* Three parts that trust each other as little as possible: the archive is read in a
- * confined process (tar-reader.c), what that says is checked (tar-filter.c), and only
- * then acted on (tar-unpack.c). */
+ * confined process (tar-receive.c, tar-reader.c), what that says is checked
+ * (tar-filter.c), and only then acted on (tar-unpack.c). */
 
 #define OP "files.import"
 
-enum {
-    WORKER_MEMORY = 256 << 20,
-    WORKER_SECONDS = 3600,
-    DRAIN_MAX = 1 << 20,
-    DRAIN_MS = 50
-};
-
-/* --- In the confined process ---------------------------------------------------------
- */
-
-static ssize_t read_input(void *cookie, void *data, size_t len)
-{
-    struct pollfd input = {.fd = WORKER_INPUT, .events = POLLIN};
-
-    (void)cookie;
-    for (;;) {
-        ssize_t got = read(WORKER_INPUT, data, len);
-        if (got >= 0 || (errno != EINTR && errno != EAGAIN))
-            return got;
-        if (errno == EAGAIN)
-            (void)poll(&input, 1, -1);
-    }
-}
-
-static bool send_message(void *cookie, const void *message, size_t len)
-{
-    ssize_t sent;
-
-    (void)cookie;
-    do
-        sent = write(WORKER_CHANNEL, message, len);
-    while (sent < 0 && errno == EINTR);
-    return sent == (ssize_t)len;
-}
-
-static void read_archive(void *locale)
-{
-    const struct tar_reader reader = {.read = read_input, .send = send_message};
-
-    if (locale)
-        uselocale(locale);
-    tar_read(&reader);
-}
-
-/* --- In ours -------------------------------------------------------------------------
- */
-
-static int fail_dead(struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_KILLED, 0, OP, NULL,
-                    "the process that reads the archive died before its end",
-                    "the archive may need more than %d MiB of memory to read: split it",
-                    WORKER_MEMORY >> 20);
-}
-
-static int unpack_all(const struct worker *worker, struct tar_filter *filter,
-                      struct unpack *unpack, struct cay_error *err)
-{
-    AUTO_FREE char *message = malloc(TAR_MESSAGE_MAX + 1);
-    struct tar_item item;
-
-    if (!message)
-        return cay_fail_memory(err, OP);
-    for (;;) {
-        ssize_t len = read(worker->channel, message, TAR_MESSAGE_MAX + 1);
-        if (len < 0 && errno == EINTR)
-            continue;
-        if (len <= 0)
-            return fail_dead(err);
-        int code = tar_filter_take(filter, OP, message, (size_t)len, &item, err);
-        if (!code)
-            code = unpack_item(unpack, &item, err);
-        if (code || item.kind == TAR_END)
-            return code;
-    }
-}
+enum { DRAIN_MAX = 1 << 20, DRAIN_MS = 50 };
 
 /* The padding behind the archive is taken too, or its sender would see a broken pipe; but
  * not waited for long: who sends by a connection may keep that open. */
@@ -120,19 +44,19 @@ static uint32_t depth_of(const char *rel)
     return depth;
 }
 
+static int take_item(void *cookie, const struct tar_item *item, struct cay_error *err)
+{
+    return unpack_item(cookie, item, err);
+}
+
 static int import(const cay_files *files, const struct target *target, int fd,
                   const struct cay_tar_options *options,
                   struct cay_tar_result *ret_result, struct cay_error *err)
 {
-    AUTO_LOCALE locale = tar_locale_new();
     AUTO_FREE struct tar_filter *filter = calloc(1, sizeof *filter);
     AUTO_FREE struct unpack *unpack = malloc(sizeof *unpack);
-    struct worker_job job = {.run = read_archive,
-                             .cookie = locale,
-                             .input = fd,
-                             .memory = WORKER_MEMORY,
-                             .cpu_seconds = WORKER_SECONDS};
-    AUTO_WORKER worker = WORKER_NONE;
+    const struct tar_input input = {
+        .op = OP, .fd = fd, .take = take_item, .cookie = unpack};
 
     if (!filter || !unpack)
         return cay_fail_memory(err, OP);
@@ -140,11 +64,8 @@ static int import(const cay_files *files, const struct target *target, int fd,
     filter->max_bytes = options->max_bytes;
     filter->max_depth = options->max_depth;
     filter->base_depth = depth_of(target->rel);
-    int code = worker_start(OP, &job, &worker, err);
-    if (code)
-        return code;
     unpack_init(unpack, files, target, options->max_entries);
-    code = unpack_all(&worker, filter, unpack, err);
+    int code = tar_receive(&input, filter, err);
     if (!code)
         drain(fd);
     unpack_done(unpack);
@@ -162,10 +83,10 @@ static int open_directory(cay_files *files, struct target *target, struct cay_er
         int code = parent_open(files, target, true, &parent, err);
         if (code)
             return code;
-        if (mkdirat(parent.fd, parent.name, 0777) != 0 && errno != EEXIST) {
-            int error = errno;
+        int error = files->fs->make_directory(files->fs, parent.fd, parent.name, 0777);
+        if (error && error != -EEXIST) {
             parent_undo(&parent);
-            return target_fail(target, error, err);
+            return target_fail(target, -error, err);
         }
         target_done(target);
         code = target_find(files, OP, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, target, err);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files/tar-reader.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
+#include "files/libarchive.h"
 #include "files/tar-frame.h"
 
 enum { INPUT_SIZE = 64 << 10 };
@@ -51,16 +50,21 @@ static la_ssize_t feed(struct archive *archive, void *cookie, const void **ret_d
     *ret_data = reading->input;
     if (len < 0) {
         reading->input_failed = true;
-        archive_set_error(archive, EIO, "input");
+        libarchive.archive_set_error(archive, EIO, "input");
     }
     return len;
 }
 
 static bool open_archive(struct reading *reading, struct archive *archive)
 {
-    return archive_read_support_filter_gzip(archive) == ARCHIVE_OK &&
-           archive_read_support_format_tar(archive) == ARCHIVE_OK &&
-           archive_read_open(archive, reading, NULL, feed, NULL) == ARCHIVE_OK;
+    if (reading->reader->any_compression &&
+        (libarchive.archive_read_support_filter_bzip2(archive) != ARCHIVE_OK ||
+         libarchive.archive_read_support_filter_xz(archive) != ARCHIVE_OK ||
+         libarchive.archive_read_support_filter_zstd(archive) != ARCHIVE_OK))
+        return false;
+    return libarchive.archive_read_support_filter_gzip(archive) == ARCHIVE_OK &&
+           libarchive.archive_read_support_format_tar(archive) == ARCHIVE_OK &&
+           libarchive.archive_read_open(archive, reading, NULL, feed, NULL) == ARCHIVE_OK;
 }
 
 static bool send_data(struct reading *reading, const char *data, size_t len,
@@ -88,7 +92,7 @@ static bool send_content(struct reading *reading, struct archive *archive, int64
         const void *data;
         size_t len;
         int64_t offset;
-        int result = archive_read_data_block(archive, &data, &len, &offset);
+        int result = libarchive.archive_read_data_block(archive, &data, &len, &offset);
         if (result == ARCHIVE_EOF)
             return say_plain(reading, TAR_FILE_END, 0);
         if (result != ARCHIVE_OK || offset < end || offset > size ||
@@ -103,9 +107,9 @@ static enum tar_kind kind_of(struct archive_entry *entry, const char *path,
 {
     if (!path || strlen(path) > TAR_PATH_MAX || (target && strlen(target) > TAR_PATH_MAX))
         return TAR_SPECIAL;
-    if (archive_entry_hardlink(entry))
+    if (libarchive.archive_entry_hardlink(entry))
         return TAR_HARD_LINK;
-    switch (archive_entry_filetype(entry)) {
+    switch (libarchive.archive_entry_filetype(entry)) {
     case AE_IFREG:
         return TAR_FILE;
     case AE_IFDIR:
@@ -117,37 +121,46 @@ static enum tar_kind kind_of(struct archive_entry *entry, const char *path,
     }
 }
 
+static uint16_t clamp_id(int64_t id)
+{
+    return id >= 0 && id <= UINT16_MAX ? (uint16_t)id : TAR_NOBODY;
+}
+
 static bool send_entry(struct reading *reading, struct archive *archive,
                        struct archive_entry *entry)
 {
-    const char *path = archive_entry_pathname(entry);
-    const char *target = archive_entry_hardlink(entry);
+    const char *path = libarchive.archive_entry_pathname(entry);
+    const char *target = libarchive.archive_entry_hardlink(entry);
     if (!target)
-        target = archive_entry_symlink(entry);
+        target = libarchive.archive_entry_symlink(entry);
     struct tar_frame frame = {.kind = kind_of(entry, path, target)};
 
     if (frame.kind == TAR_SPECIAL)
         return say(reading, &frame, "", "", 0);
     bool is_link = frame.kind == TAR_LINK || frame.kind == TAR_HARD_LINK;
-    frame.detail = archive_entry_perm(entry);
-    if (frame.kind == TAR_FILE)
-        frame.size = (uint64_t)archive_entry_size(entry);
-    frame.mtime = archive_entry_mtime(entry);
-    frame.mtime_ns = (uint32_t)archive_entry_mtime_nsec(entry);
+    frame.detail = libarchive.archive_entry_perm(entry);
+    frame.uid = clamp_id(libarchive.archive_entry_uid(entry));
+    frame.gid = clamp_id(libarchive.archive_entry_gid(entry));
+    if (frame.kind == TAR_FILE && !reading->reader->names_only)
+        frame.size = (uint64_t)libarchive.archive_entry_size(entry);
+    frame.mtime = libarchive.archive_entry_mtime(entry);
+    frame.mtime_ns = (uint32_t)libarchive.archive_entry_mtime_nsec(entry);
     frame.path_len = (uint32_t)strlen(path);
     frame.link_len = is_link ? (uint32_t)strlen(target) : 0;
     return say(reading, &frame, path, is_link ? target : "", frame.link_len) &&
            (frame.kind != TAR_FILE ||
-            send_content(reading, archive, (int64_t)frame.size));
+            (reading->reader->names_only
+                 ? say_plain(reading, TAR_FILE_END, 0)
+                 : send_content(reading, archive, (int64_t)frame.size)));
 }
 
 static enum tar_defect defect_of(const struct reading *reading, struct archive *archive,
                                  bool has_begun)
 {
-    return archive_errno(archive) == ENOMEM ? TAR_NO_MEMORY
-           : reading->input_failed          ? TAR_UNREADABLE
-           : has_begun                      ? TAR_DAMAGED
-                                            : TAR_NOT_TAR;
+    return libarchive.archive_errno(archive) == ENOMEM ? TAR_NO_MEMORY
+           : reading->input_failed                     ? TAR_UNREADABLE
+           : has_begun                                 ? TAR_DAMAGED
+                                                       : TAR_NOT_TAR;
 }
 
 static void read_archive(struct reading *reading, struct archive *archive)
@@ -156,7 +169,7 @@ static void read_archive(struct reading *reading, struct archive *archive)
 
     for (;;) {
         struct archive_entry *entry;
-        int result = archive_read_next_header(archive, &entry);
+        int result = libarchive.archive_read_next_header(archive, &entry);
         if (result == ARCHIVE_EOF) {
             say_plain(reading, TAR_END, 0);
             return;
@@ -176,20 +189,20 @@ void tar_read(const struct tar_reader *reader)
 {
     struct tar_frame no_memory = {.kind = TAR_BROKEN, .detail = TAR_NO_MEMORY};
     AUTO_FREE struct reading *reading = malloc(sizeof *reading);
-    struct archive *archive = archive_read_new();
+    struct archive *archive = libarchive.archive_read_new();
 
     if (!reading || !archive) {
         reader->send(reader->cookie, &no_memory, sizeof no_memory);
-        archive_read_free(archive);
+        libarchive.archive_read_free(archive);
         return;
     }
     reading->reader = reader;
     reading->input_failed = reading->stopped = false;
     if (!open_archive(reading, archive))
         say_plain(reading, TAR_BROKEN, defect_of(reading, archive, false));
-    else if (archive_filter_count(archive) > 2) /* tar itself counts as one */
+    else if (libarchive.archive_filter_count(archive) > 2) /* tar itself counts as one */
         say_plain(reading, TAR_BROKEN, TAR_COMPRESSED_TWICE);
     else
         read_archive(reading, archive);
-    archive_read_free(archive);
+    libarchive.archive_read_free(archive);
 }

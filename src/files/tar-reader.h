@@ -12,6 +12,8 @@ struct tar_reader {
                     size_t len); /* 0 at the end, -1 on failure */
     bool (*send)(void *cookie, const void *message, size_t len); /* false: stop */
     void *cookie;
+    bool any_compression; /* bzip2, xz and zstd too */
+    bool names_only;      /* files are said to be empty */
 };
 
 /* Reads a tar archive (ustar, pax, GNU; plain or in one layer of gzip) and says what is

@@ -47,7 +47,7 @@ static int fail_at(const struct unpack *unpack, int sys_errno, struct cay_error 
         return cay_fail(err, CAY_E_OUTSIDE, ELOOP, OP, unpack->label,
                         "an entry of the archive leads through a symbolic link",
                         "unpack it where the names of its directories are not links");
-    return cay_fail_errno(err, sys_errno, OP, unpack->label);
+    return fs_fail(unpack->files->fs, sys_errno, OP, unpack->label, err);
 }
 
 /* Finds the place of a path and requires that it may be written. */
@@ -79,6 +79,7 @@ static int check_rules(const struct unpack *unpack, const char *name, uint64_t b
  * negative errno. */
 static int make_directories(struct unpack *unpack, const char *path)
 {
+    const struct fs *fs = unpack->files->fs;
     AUTO_FD dir = fcntl(unpack->target->fd, F_DUPFD_CLOEXEC, 3);
     char name[NAME_MAX + 1];
 
@@ -87,13 +88,14 @@ static int make_directories(struct unpack *unpack, const char *path)
         memcpy(name, path, len);
         name[len] = '\0';
         path += len + (path[len] == '/');
-        if (mkdirat(dir, name, 0777) != 0) {
-            if (errno != EEXIST)
-                return -errno;
+        int error = fs->make_directory(fs, dir, name, 0777);
+        if (error) {
+            if (error != -EEXIST)
+                return error;
         } else if (unpack->made_unasked++ >= unpack->max_made) {
             return -E2BIG;
         }
-        int next = path_open(dir, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        int next = fs->open(fs, dir, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
         if (next < 0)
             return next;
         (void)close(dir);
@@ -105,6 +107,7 @@ static int make_directories(struct unpack *unpack, const char *path)
 /* Makes unpack->dir the directory of `path` and unpack->name the name in it. */
 static int go_to(struct unpack *unpack, const char *path, struct cay_error *err)
 {
+    const struct fs *fs = unpack->files->fs;
     char parent[PATH_MAX];
 
     int code = judge(unpack, path, err);
@@ -121,7 +124,7 @@ static int go_to(struct unpack *unpack, const char *path, struct cay_error *err)
     if (unpack->dir >= 0)
         (void)close(TAKE_FD(unpack->dir));
     unpack->dir =
-        path_open(unpack->target->fd, parent, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        fs->open(fs, unpack->target->fd, parent, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
     if (unpack->dir == -ENOENT)
         unpack->dir = make_directories(unpack, parent);
     if (unpack->dir == -E2BIG)
@@ -147,7 +150,7 @@ static int begin_file(struct unpack *unpack, const struct tar_item *item,
     if (code)
         return code;
     unpack->mtime = item->mtime;
-    int error = draft_open(unpack->dir, item->mode, &unpack->draft);
+    int error = draft_open(unpack->files->fs, unpack->dir, item->mode, &unpack->draft);
     return error ? fail_at(unpack, -error, err) : CAY_OK;
 }
 
@@ -168,8 +171,8 @@ static int end_file(struct unpack *unpack, const struct tar_item *item,
     struct draft *draft = &unpack->draft;
 
     int error = ftruncate(draft->fd, (off_t)item->size) != 0 ? -errno : 0;
-    if (!error && futimens(draft->fd, times) != 0)
-        error = -errno;
+    if (!error)
+        error = draft->fs->set_times(draft->fs, draft->fd, NULL, times);
     if (!error)
         error = draft_commit(draft, unpack->name, DRAFT_REPLACE, false);
     draft_done(draft);
@@ -187,17 +190,16 @@ static int end_file(struct unpack *unpack, const struct tar_item *item,
 static int make_link(const struct unpack *unpack, const char *target, int held,
                      const char *name)
 {
-    char file[32];
+    const struct fs *fs = unpack->files->fs;
 
-    if (target)
-        return symlinkat(target, unpack->dir, name) == 0 ? 0 : -errno;
-    snprintf(file, sizeof file, "/proc/self/fd/%d", held);
-    return linkat(AT_FDCWD, file, unpack->dir, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
+    return target ? fs->make_link(fs, target, unpack->dir, name)
+                  : fs->link(fs, held, unpack->dir, name);
 }
 
 /* The same in place of whatever has the entry's name; 0 or a negative errno. */
 static int put_link(const struct unpack *unpack, const char *target, int held)
 {
+    const struct fs *fs = unpack->files->fs;
     int error = make_link(unpack, target, held, unpack->name);
     char temp[32];
     uint64_t random = 0;
@@ -209,10 +211,9 @@ static int put_link(const struct unpack *unpack, const char *target, int held)
     error = make_link(unpack, target, held, temp);
     if (error)
         return error;
-    if (renameat(unpack->dir, temp, unpack->dir, unpack->name) != 0)
-        error = -errno;
+    error = fs->rename(fs, unpack->dir, temp, unpack->dir, unpack->name, 0);
     /* Still there after a failure, and if both names were the same file already. */
-    (void)unlinkat(unpack->dir, temp, 0);
+    (void)fs->remove(fs, unpack->dir, temp, 0);
     return error;
 }
 
@@ -220,6 +221,7 @@ static int add_link(struct unpack *unpack, const struct tar_item *item,
                     struct cay_error *err)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, item->mtime};
+    const struct fs *fs = unpack->files->fs;
 
     int code = go_to(unpack, item->path, err);
     if (code)
@@ -227,7 +229,7 @@ static int add_link(struct unpack *unpack, const struct tar_item *item,
     int error = put_link(unpack, item->link, -1);
     if (error)
         return fail_at(unpack, -error, err);
-    (void)utimensat(unpack->dir, unpack->name, times, AT_SYMLINK_NOFOLLOW);
+    (void)fs->set_times(fs, unpack->dir, unpack->name, times);
     unpack->result.entries++;
     return CAY_OK;
 }
@@ -238,13 +240,14 @@ static int hold_original(struct unpack *unpack, const char *path, int *ret_fd,
                          struct stat *ret_stat, struct cay_error *err)
 {
     const cay_policy *policy = unpack->files->policy;
+    const struct fs *fs = unpack->files->fs;
 
     int code = judge(unpack, path, err);
     if (code)
         return code;
     if (!(policy_access(policy, unpack->target->mount, unpack->rel) & CAY_ACCESS_READ))
         return policy_fail_outside(policy, OP, unpack->label, err);
-    *ret_fd = path_open(unpack->target->fd, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
+    *ret_fd = fs->open(fs, unpack->target->fd, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
     if (*ret_fd < 0)
         return fail_at(unpack, -*ret_fd, err);
     if (fstat(*ret_fd, ret_stat) != 0)
@@ -305,6 +308,7 @@ static int remember(struct unpack *unpack, const struct tar_item *item,
 static int add_directory(struct unpack *unpack, const struct tar_item *item,
                          struct cay_error *err)
 {
+    const struct fs *fs = unpack->files->fs;
     struct stat st;
 
     if (!*item->path)
@@ -313,32 +317,34 @@ static int add_directory(struct unpack *unpack, const struct tar_item *item,
     if (code)
         return code;
     /* Never open to more than it will be, should the end not be reached. */
-    bool is_new = mkdirat(unpack->dir, unpack->name, item->mode | 0700) == 0;
-    if (!is_new && errno != EEXIST)
-        return fail_at(unpack, errno, err);
+    int error = fs->make_directory(fs, unpack->dir, unpack->name, item->mode | 0700);
+    if (error && error != -EEXIST)
+        return fail_at(unpack, -error, err);
     AUTO_FD fd =
-        path_open(unpack->dir, unpack->name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        fs->open(fs, unpack->dir, unpack->name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
     if (fd < 0)
         return fail_at(unpack, fd == -ENOTDIR ? EEXIST : -fd, err);
     if (fstat(fd, &st) != 0)
         return fail_at(unpack, errno, err);
     unpack->result.entries++;
-    return is_new ? remember(unpack, item, &st, err) : CAY_OK;
+    return error ? CAY_OK : remember(unpack, item, &st, err);
 }
 
 /* Those made last first: a directory's own mode may bar the way to what is below it. */
 static void finish_directories(struct unpack *unpack)
 {
+    const struct fs *fs = unpack->files->fs;
+
     while (unpack->made_count) {
         const struct unpack_made *made = &unpack->made[--unpack->made_count];
         const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, made->mtime};
         struct stat st;
-        AUTO_FD fd = path_open(unpack->target->fd, made->path, O_RDONLY | O_DIRECTORY, 0,
-                               PATH_PLAIN);
+        AUTO_FD fd = fs->open(fs, unpack->target->fd, made->path, O_RDONLY | O_DIRECTORY,
+                              0, PATH_PLAIN);
         if (fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == made->dev &&
             st.st_ino == made->ino) {
-            (void)fchmod(fd, made->mode);
-            (void)futimens(fd, times);
+            (void)fs->set_mode(fs, fd, made->mode);
+            (void)fs->set_times(fs, fd, NULL, times);
         }
         free(made->path);
     }

@@ -7,7 +7,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/handle.h"
-#include "sys/path.h"
 
 const struct mount *target_mount(const cay_files *files, const struct target *target)
 {
@@ -16,7 +15,7 @@ const struct mount *target_mount(const cay_files *files, const struct target *ta
 
 int target_fail(const struct target *target, int sys_errno, struct cay_error *err)
 {
-    return cay_fail_errno(err, sys_errno, target->op, target->path);
+    return fs_fail(target->fs, sys_errno, target->op, target->path, err);
 }
 
 static int check_access(const cay_files *files, const struct target *target,
@@ -35,21 +34,28 @@ static int check_access(const cay_files *files, const struct target *target,
 }
 
 int target_find(const cay_files *files, const char *op, const char *path, unsigned access,
-                enum target_how how, struct target *ret_target, struct cay_error *err)
+                unsigned how, struct target *ret_target, struct cay_error *err)
 {
     struct place place;
+    struct fs_found found = {.fd = -1, .dir = -1};
 
+    ret_target->fs = files->fs;
     ret_target->op = op;
     ret_target->path = path;
-    ret_target->fd = -1;
+    ret_target->fd = ret_target->dir = -1;
     int code = policy_place(files->policy, op, path, &place, err);
     if (code)
         return code;
     ret_target->mount = place.mount;
 
-    int error = path_resolve(
-        files->roots[place.mount], files->policy->mounts[place.mount].host, place.rel,
-        how == TARGET_FOLLOW, ret_target->rel, &ret_target->fd, &ret_target->st);
+    int error = files->fs->find(files->fs, files->roots[place.mount],
+                                files->policy->mounts[place.mount].host, place.rel, how,
+                                ret_target->rel, &found);
+    ret_target->fd = found.fd;
+    ret_target->st = found.st;
+    ret_target->is_open = found.is_open;
+    ret_target->dir = found.dir;
+    ret_target->write_error = found.write_error;
     if (error == -EXDEV)
         return policy_fail_outside(files->policy, op, path, err);
     if (error)
@@ -61,7 +67,10 @@ void target_done(struct target *target)
 {
     if (target->fd >= 0)
         (void)close(target->fd);
-    target->fd = -1;
+    if (target->dir >= 0)
+        (void)close(target->dir);
+    target->fd = target->dir = -1;
+    target->is_open = false;
 }
 
 int target_must_exist(const struct target *target, struct cay_error *err)
@@ -113,11 +122,21 @@ int target_check_size(const cay_files *files, const struct target *target, uint6
                              err);
 }
 
+static int duplicate(int fd)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+    return copy < 0 ? -errno : copy;
+}
+
 int target_open(const struct target *target, int flags, int *ret_fd,
                 struct cay_error *err)
 {
     struct stat st;
-    AUTO_FD fd = path_reopen(target->fd, flags);
+    bool copied = false;
+    AUTO_FD fd = target->is_open && flags == O_RDONLY
+                     ? duplicate(target->fd)
+                     : target->fs->reopen(target->fs, target->fd, flags, &copied);
 
     if (fd == -ENOSYS)
         return cay_fail(err, CAY_E_UNAVAILABLE, ENOSYS, target->op, target->path,
@@ -127,8 +146,8 @@ int target_open(const struct target *target, int flags, int *ret_fd,
         return target_fail(target, -fd, err);
     if (fstat(fd, &st) != 0)
         return target_fail(target, errno, err);
-    if (!S_ISREG(st.st_mode) || st.st_dev != target->st.st_dev ||
-        st.st_ino != target->st.st_ino)
+    bool is_same = st.st_dev == target->st.st_dev && st.st_ino == target->st.st_ino;
+    if (!S_ISREG(st.st_mode) || !(is_same || copied))
         return target_fail(target, EAGAIN, err);
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;
@@ -142,7 +161,7 @@ int target_open_for_reading(cay_files *files, const char *op, const char *path,
     AUTO_FD fd = -1;
 
     int code =
-        target_find(files, op, path, CAY_ACCESS_READ, TARGET_FOLLOW, ret_target, err);
+        target_find(files, op, path, CAY_ACCESS_READ, TARGET_READ, ret_target, err);
     if (!code)
         code = target_must_be_file(ret_target, err);
     if (!code)

@@ -29,6 +29,7 @@ struct level {
 };
 
 struct removal {
+    const struct fs *fs;
     int dir; /* what the topmost level is in */
     size_t count;
     unsigned moved;
@@ -43,8 +44,8 @@ static int parent_of(const struct removal *removal, size_t level)
 static int enter(struct removal *removal, const char *name)
 {
     struct level *level = &removal->levels[removal->count];
-    int fd = path_open(parent_of(removal, removal->count), name, O_RDONLY | O_DIRECTORY,
-                       0, PATH_PLAIN | RESOLVE_NO_XDEV);
+    int fd = removal->fs->open(removal->fs, parent_of(removal, removal->count), name,
+                               O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN | RESOLVE_NO_XDEV);
 
     if (fd < 0)
         return fd;
@@ -63,29 +64,31 @@ static int move_up(struct removal *removal, int dir, const char *name)
     for (;;) {
         char place[32];
         snprintf(place, sizeof place, ".cay-removed-%u", removal->moved++);
-        if (renameat(dir, name, removal->levels[0].fd, place) == 0)
-            return 0;
-        int error = errno;
-        if (error != EEXIST && error != ENOTEMPTY && error != ENOTDIR)
-            return -error;
+        int error =
+            removal->fs->rename(removal->fs, dir, name, removal->levels[0].fd, place, 0);
+        if (error != -EEXIST && error != -ENOTEMPTY && error != -ENOTDIR)
+            return error;
     }
 }
 
 /* One attempt at a name; -EAGAIN if it changed its nature meanwhile. */
 static int try_to_remove(struct removal *removal, const char *name)
 {
+    const struct fs *fs = removal->fs;
     int dir = parent_of(removal, removal->count);
 
-    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+    int error = fs->remove(fs, dir, name, 0);
+    if (!error || error == -ENOENT)
         return 0;
-    if (errno != EISDIR)
-        return -errno;
-    if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+    if (error != -EISDIR)
+        return error;
+    error = fs->remove(fs, dir, name, AT_REMOVEDIR);
+    if (!error || error == -ENOENT)
         return 0;
-    if (errno == ENOTDIR)
+    if (error == -ENOTDIR)
         return -EAGAIN;
-    if (errno != ENOTEMPTY && errno != EEXIST)
-        return -errno;
+    if (error != -ENOTEMPTY && error != -EEXIST)
+        return error;
     int result =
         removal->count == LEVELS ? move_up(removal, dir, name) : enter(removal, name);
     return result == -ENOENT                        ? 0
@@ -131,15 +134,14 @@ static int leave(struct removal *removal)
     int dir = parent_of(removal, removal->count - 1);
 
     /* If the name means something else by now, the directory above finds that later. */
-    if (unlinkat(dir, level->name, AT_REMOVEDIR) == 0 || errno == ENOENT ||
-        errno == ENOTDIR) {
+    int error = removal->fs->remove(removal->fs, dir, level->name, AT_REMOVEDIR);
+    if (!error || error == -ENOENT || error == -ENOTDIR) {
         (void)close(level->fd);
         removal->count--;
         return 0;
     }
-    int error = errno;
-    if (error != ENOTEMPTY && error != EEXIST)
-        return -error;
+    if (error != -ENOTEMPTY && error != -EEXIST)
+        return error;
     if (!level->removed_any || ++level->passes > PASSES_MAX)
         return -EAGAIN;
     level->removed_any = false;
@@ -163,13 +165,14 @@ static int remove_all(struct removal *removal, const char *name)
     return error;
 }
 
-int tree_remove(const char *op, int dir, const char *name, const char *path,
-                struct cay_error *err)
+int tree_remove(const struct fs *fs, const char *op, int dir, const char *name,
+                const char *path, struct cay_error *err)
 {
     AUTO_FREE struct removal *removal = malloc(sizeof *removal);
 
     if (!removal)
         return cay_fail_memory(err, op);
+    removal->fs = fs;
     removal->dir = dir;
     removal->count = 0;
     removal->moved = 0;
@@ -180,5 +183,5 @@ int tree_remove(const char *op, int dir, const char *name, const char *path,
         return cay_fail(err, CAY_E_BUSY, EBUSY, op, path,
                         "a file system is mounted in it",
                         "unmount that first, or delete what lies beside it by name");
-    return error ? cay_fail_errno(err, -error, op, path) : CAY_OK;
+    return error ? fs_fail(fs, -error, op, path, err) : CAY_OK;
 }

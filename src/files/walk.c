@@ -46,6 +46,7 @@ struct frame {
 };
 
 struct walk {
+    const struct fs *fs;
     const char *op;
     int root;
     uint32_t max_depth;
@@ -301,8 +302,8 @@ static int hold(struct walk *walk, struct frame *frame)
 
     if (frame->fd >= 0)
         return 0;
-    AUTO_FD fd =
-        path_open(walk->root, frame->real, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    AUTO_FD fd = walk->fs->open(walk->fs, walk->root, frame->real, O_RDONLY | O_DIRECTORY,
+                                0, PATH_PLAIN);
     if (fd < 0)
         return fd;
     if (fstat(fd, &st) != 0)
@@ -337,7 +338,7 @@ static int fail_if_serious(const struct walk *walk, int error, struct cay_error 
         return walk_check_deadline(walk->op, walk->deadline_ns, err);
     return error >= 0 || walk_may_skip(-error)
                ? CAY_OK
-               : cay_fail_errno(err, -error, walk->op, NULL);
+               : fs_fail(walk->fs, -error, walk->op, NULL, err);
 }
 
 /* --- Steps ---------------------------------------------------------------------------
@@ -369,11 +370,11 @@ static bool is_before_page(const struct walk *walk, enum walk_event event)
     return order < 0 || (order == 0 && (unsigned char)walk->after[len] > '/');
 }
 
-static unsigned char type_of(int dir, const char *name)
+static unsigned char type_of(const struct fs *fs, int dir, const char *name)
 {
     struct stat st;
 
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) != 0)
+    if (fs->stat(fs, dir, name, &st) != 0)
         return DT_UNKNOWN;
     return (unsigned char)IFTODT(st.st_mode);
 }
@@ -403,7 +404,7 @@ static bool describe(struct walk *walk, struct frame *frame, struct walk_step *s
     if (is_before_page(walk, step->event))
         return false;
     if (type == DT_UNKNOWN)
-        step->type = type_of(frame->fd, step->name);
+        step->type = type_of(walk->fs, frame->fd, step->name);
     if (step->event == WALK_NAME)
         return step->type != DT_UNKNOWN;
     return (step->type == DT_DIR || step->type == DT_LNK) &&
@@ -462,14 +463,15 @@ int walk_enter(struct walk *walk, uint64_t mark, struct cay_error *err)
 
     if (!walk_join(real, frame->real, name))
         return CAY_OK;
-    int fd = path_open(frame->fd, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    int fd =
+        walk->fs->open(walk->fs, frame->fd, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     return fail_if_serious(walk, fd < 0 ? fd : push(walk, fd, real, mark), err);
 }
 
 int walk_enter_link(struct walk *walk, int dir, const char *real, uint64_t mark,
                     struct cay_error *err)
 {
-    int fd = path_open(dir, "", O_RDONLY | O_DIRECTORY, 0, 0);
+    int fd = walk->fs->open(walk->fs, dir, "", O_RDONLY | O_DIRECTORY, 0, 0);
 
     return fail_if_serious(walk, fd < 0 ? fd : push(walk, fd, real, mark), err);
 }
@@ -482,6 +484,7 @@ int walk_new(const char *op, int dir, const struct walk_options *options,
     if (!walk)
         return cay_fail_memory(err, op);
     memset(walk, 0, offsetof(struct walk, buffer));
+    walk->fs = options->fs;
     walk->op = op;
     walk->root = options->root;
     walk->max_depth = options->max_depth;

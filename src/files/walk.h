@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "cay/error.h"
+#include "sys/fs.h"
 
 /* A walk through a directory tree in the bytewise order of its paths.
  *
@@ -37,6 +38,7 @@ struct walk_step {
 struct walk;
 
 struct walk_options {
+    const struct fs *fs;
     int root;         /* where paths to reopen by start */
     const char *real; /* the start's link-free path below it */
     uint64_t mark;
@@ -74,7 +76,7 @@ int walk_check_deadline(const char *op, uint64_t deadline_ns, struct cay_error *
 
 /* Removes `name` in `dir` and, if it is a directory, all below it.  Links and mounts are
  * not passed through.  On failure some of it may be gone. */
-int tree_remove(const char *op, int dir, const char *name, const char *path,
-                struct cay_error *err);
+int tree_remove(const struct fs *fs, const char *op, int dir, const char *name,
+                const char *path, struct cay_error *err);
 
 #endif

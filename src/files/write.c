@@ -49,9 +49,9 @@ int write_check_target(const struct target *target, struct cay_error *err)
         return code;
     /* Replacing a name asks only for the directory's permission; the file's own counts.
      */
-    if (faccessat(target->fd, "", W_OK, AT_EACCESS | AT_EMPTY_PATH) != 0)
-        return target_fail(target, errno, err);
-    return CAY_OK;
+    int error = target->write_error <= 0 ? target->write_error
+                                         : target->fs->may_write(target->fs, target->fd);
+    return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
 int write_commit(struct draft *draft, const char *name, const struct target *target,
@@ -108,12 +108,24 @@ static int copy_over(int fd, const struct stat *st, int from, uint64_t bytes)
     return error;
 }
 
+/* New content is not to run as somebody else.  The kernel sees to that, but not for root,
+ * and it is root's library that writes what is in a sandbox. */
+static int open_to_write(const struct target *target, int flags, int *ret_fd,
+                         struct cay_error *err)
+{
+    int code = target_open(target, O_WRONLY | flags, ret_fd, err);
+
+    if (!code && target->st.st_mode & (S_ISUID | S_ISGID))
+        (void)!fchmod(*ret_fd, target->st.st_mode & 01777);
+    return code;
+}
+
 int write_in_place(const struct target *target, int from, uint64_t bytes, unsigned flags,
                    struct cay_error *err)
 {
     AUTO_FD fd = -1;
 
-    int code = target_open(target, O_WRONLY, &fd, err);
+    int code = open_to_write(target, 0, &fd, err);
     if (code)
         return code;
     int error = copy_over(fd, &target->st, from, bytes);
@@ -141,7 +153,7 @@ static int write_existing(const struct target *target, const void *data, size_t 
     AUTO_FD fd = -1;
     bool appends = flags & CAY_WRITE_APPEND;
 
-    int code = target_open(target, O_WRONLY | (appends ? O_APPEND : 0), &fd, err);
+    int code = open_to_write(target, appends ? O_APPEND : 0, &fd, err);
     if (code)
         return code;
     int error = appends ? append(fd, data, len) : overwrite(fd, &target->st, data, len);
@@ -156,12 +168,9 @@ static int replace(const struct parent *parent, const struct target *target,
 {
     AUTO_DRAFT draft = DRAFT_NONE;
 
-    int error = draft_open(parent->fd, 0666, &draft);
-    if (!error && target->fd >= 0) {
-        error = draft_like(&draft, target);
-        if (error == -EPERM)
-            return write_existing(target, data, len, flags, err);
-    }
+    int error = draft_open_like(parent->fd, target, &draft);
+    if (error == -EPERM && target->fd >= 0)
+        return write_existing(target, data, len, flags, err);
     if (!error)
         error = io_write(draft.fd, data, len);
     if (error)
@@ -169,7 +178,7 @@ static int replace(const struct parent *parent, const struct target *target,
     return write_commit(&draft, parent->name, target, flags, err);
 }
 
-int write_content(const cay_files *files, const struct target *target, const void *data,
+int write_content(const cay_files *files, struct target *target, const void *data,
                   size_t len, unsigned flags, struct cay_error *err)
 {
     AUTO_PARENT parent = PARENT_NONE;
@@ -217,7 +226,7 @@ int cay_files_write(cay_files *files, const char *path, const void *data, size_t
     int code = write_take_options(options, op, &known, err);
     if (!code)
         code =
-            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, &target, err);
+            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, &target, err);
     if (!code)
         code = target_check_suffix(files, &target, err);
     if (code)

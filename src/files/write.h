@@ -15,7 +15,7 @@ int write_check_target(const struct target *target, struct cay_error *err);
 
 /* Puts the bytes there, atomically unless the flags say otherwise.  The target was found
  * and judged by the caller. */
-int write_content(const cay_files *files, const struct target *target, const void *data,
+int write_content(const cay_files *files, struct target *target, const void *data,
                   size_t len, unsigned flags, struct cay_error *err);
 
 /* Overwrites the target's file with the first `bytes` bytes of `from`. */

@@ -81,18 +81,30 @@ int build_entry(const struct plan_step *step, const char *path, const char *data
     case PLAN_MASK:
     case PLAN_READ_ONLY:
     case PLAN_WRITABLE:
+    case PLAN_READABLE:
+    case PLAN_ROOT:
+    case PLAN_NEED:
+    case PLAN_REPLACE:
         break;
     }
     return -EINVAL;
 }
 
+/* In a user namespace a mount cannot be taken apart from those on it: what they cover
+ * would show.  Then they come along. */
 int build_bind(const char *source, unsigned flags)
 {
     struct mount_attr attributes = {.attr_set = attributes_of(flags)};
+    unsigned below = 0;
     AUTO_FD fd = (int)syscall(SYS_open_tree, AT_FDCWD, source,
                               OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 
-    if (fd < 0 || syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &attributes,
+    if (fd < 0 && errno == EINVAL) {
+        below = AT_RECURSIVE;
+        fd = (int)syscall(SYS_open_tree, AT_FDCWD, source,
+                          OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    }
+    if (fd < 0 || syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | below, &attributes,
                           sizeof attributes) != 0)
         return -errno;
     return TAKE_FD(fd);

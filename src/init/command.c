@@ -1,95 +1,173 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The child shares our memory until it executes (CLONE_VM | CLONE_VFORK): nothing is
- * copied, whatever our size, and it tells its failure by a word in that memory.  It runs
- * on a stack of its own and may touch nothing of ours but its `struct child`. */
+/* The child shares our memory until it executes (CLONE_VM): nothing is copied, whatever
+ * our size, and it tells its failure by a word in that memory.  We do not wait for it as
+ * vfork(2) does: whoever is root inside can stop it on its way, and would stop us with
+ * it. So it runs beside us, on a stack of its own, and may touch nothing but its `struct
+ * birth`: no errno (the thread pointer is ours), no malloc, no function of the C library
+ * that uses them.  That is why its system calls are made by hand. */
 #include "init/command.h"
 
+#include <asm/ioctls.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
+#include <linux/capability.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "init/hold.h"
+#include "init/lock.h"
+#include "init/report.h"
 #include "sys/clone.h"
+#include "sys/raw.h"
 
-enum { STACK_SIZE = 64 << 10, HIGH_FD = 10 };
+enum { WAIT_MS = 50, KERNEL_SIGNALS = 8 /* bytes of its sigset_t */ };
 
-struct child {
-    const struct command *command;
-    const char *search; /* PATH */
-    int error;
-    const char *step;
-};
+static struct birth *spare;
+static int null_fd = -1;
+static rlim_t limit_on_processes; /* 0: none but the cgroup's */
 
-static char stack[STACK_SIZE] __attribute__((aligned(16)));
+/* --- The child --- */
 
-static bool take_stdio(const int stdio[3])
+static long address(const void *pointer)
 {
-    int high[3];
+    return (long)(uintptr_t)pointer;
+}
 
-    for (int i = 0; i < 3; i++) {
-        high[i] = fcntl(stdio[i], F_DUPFD, HIGH_FD);
-        if (high[i] < 0)
-            return false;
+/* Each command is a process group of its own.  A session of its own it gets only with a
+ * terminal: ours has none, and a session is also a scheduling group, which takes longer
+ * to make than all the rest of this, and would give a sandbox with many commands a larger
+ * share of the machine than one with few.
+ *
+ * Until now our descriptors were its own too.  Ours are never 0 to 2, and these three are
+ * to be inherited. */
+static int take_stdio(const struct request *request)
+{
+    bool tty = request->flags & EXEC_TTY;
+    long error = raw_call(SYS_unshare, CLONE_FILES, 0, 0, 0, 0);
+
+    if (error >= 0 && tty)
+        error = raw_call(SYS_setsid, 0, 0, 0, 0, 0);
+    else if (error >= 0)
+        error = raw_call(SYS_setpgid, 0, 0, 0, 0, 0);
+
+    for (int i = 0; i < 3 && error >= 0; i++) {
+        int fd = request->stdio[tty ? 0 : i];
+        error = raw_call(SYS_dup3, fd < 0 ? null_fd : fd, i, 0, 0, 0);
     }
-    for (int i = 0; i < 3; i++)
-        /* allow: dup2 these three are to be inherited */
-        if (dup2(high[i], i) < 0)
-            return false;
-    return syscall(SYS_close_range, 3, ~0u, 0) == 0;
+    if (error >= 0 && tty)
+        error = raw_call(SYS_ioctl, 0, TIOCSCTTY, 0, 0, 0);
+    if (error >= 0)
+        error = raw_call(SYS_close_range, 3, (long)~0u, 0, 0, 0);
+    return error < 0 ? (int)-error : 0;
 }
 
-static bool become(const struct user *user)
+/* Where init itself must not be. */
+static int restrict_it(void)
 {
-    return setgroups(user->group_count, user->groups) == 0 &&
-           setresgid(user->gid, user->gid, user->gid) == 0 &&
-           setresuid(user->uid, user->uid, user->uid) == 0;
+    long error = 0;
+
+    if (lock_ruleset() >= 0)
+        error = raw_call(SYS_landlock_restrict_self, lock_ruleset(), 0, 0, 0, 0);
+    return error < 0 ? (int)-error : 0;
 }
 
-static bool enter(const struct command *command)
+static int become(const struct user *user)
 {
-    const char *cwd = command->cwd;
+    if (user->is_us)
+        return 0;
+    long error =
+        raw_call(SYS_setgroups, (long)user->group_count, address(user->groups), 0, 0, 0);
 
-    if (*cwd == '/')
-        return chdir(cwd) == 0;
-    if (chdir(command->user.home) != 0 && (*cwd || chdir("/") != 0))
-        return false;
-    return !*cwd || chdir(cwd) == 0;
+    if (error >= 0)
+        error = raw_call(SYS_setresgid, user->gid, user->gid, user->gid, 0, 0);
+    if (error >= 0)
+        error = raw_call(SYS_setresuid, user->uid, user->uid, user->uid, 0, 0);
+    return error < 0 ? (int)-error : 0;
+}
+
+/* Here and not for us, who must be able to start one when there are as many as may be. */
+static int limit_processes(void)
+{
+    const struct rlimit most = {limit_on_processes, limit_on_processes};
+    long error = 0;
+
+    if (limit_on_processes)
+        error = raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, address(&most), 0, 0);
+    return error < 0 ? (int)-error : 0;
+}
+
+/* Paths that are chosen inside, like a home, are looked up with what its program will
+ * have.  With ours, /proc/1/fd would lead out of the sandbox. */
+static int shed(const struct user *user)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+    uint64_t kept = user->uid == 0 ? lock_capabilities() : 0;
+    long error = raw_call(SYS_capget, address(&header), address(data), 0, 0, 0);
+
+    if (error >= 0) {
+        data[0].effective = data[0].permitted &= (uint32_t)kept;
+        data[1].effective = data[1].permitted &= (uint32_t)(kept >> 32);
+        data[0].inheritable = data[1].inheritable = 0;
+        error = raw_call(SYS_capset, address(&header), address(data), 0, 0, 0);
+    }
+    return error < 0 ? (int)-error : 0;
+}
+
+static long change_to(const char *path)
+{
+    return raw_call(SYS_chdir, address(path), 0, 0, 0, 0);
+}
+
+/* A home that is not there is no reason to fail; a directory that was named is. */
+static int enter(const struct request *request)
+{
+    const char *cwd = request->cwd, *base = request->base;
+    long error = 0;
+
+    if (*cwd != '/') {
+        error = change_to(*base ? base : request->user.home);
+        if (error < 0 && !*base && !*cwd)
+            error = change_to("/");
+    }
+    if (error >= 0 && *cwd)
+        error = change_to(cwd);
+    return error < 0 ? (int)-error : 0;
 }
 
 /* Like execvpe(3), but the error of a file that is there wins over those that are not. */
-static int execute(const struct child *child)
+static int execute(const struct birth *birth)
 {
-    char *const *argv = child->command->argv;
-    char *const *env = child->command->env;
+    char *const *argv = birth->request.argv;
     const char *name = argv[0];
+    long env = address(birth->request.env);
     int error = ENOENT;
 
-    if (strchr(name, '/')) {
-        execve(name, argv, env);
-        return errno;
-    }
+    if (strchr(name, '/'))
+        return (int)-raw_call(SYS_execve, address(name), address(argv), env, 0, 0);
     size_t len = strlen(name);
-    for (const char *at = child->search; *name;) {
+    for (const char *at = birth->search; *name;) {
         char path[PATH_MAX];
         size_t part = strcspn(at, ":");
         if (part + len + 2 <= sizeof path) {
             memcpy(path, at, part);
             memcpy(path + part, part ? "/" : "./", part ? 1 : 2);
             memcpy(path + part + (part ? 1 : 2), name, len + 1);
-            execve(path, argv, env);
-            if (errno != ENOENT && errno != ENOTDIR)
-                error = errno;
-            if (errno == ENOEXEC || errno == E2BIG || errno == ENOMEM)
+            int here =
+                (int)-raw_call(SYS_execve, address(path), address(argv), env, 0, 0);
+            if (here != ENOENT && here != ENOTDIR)
+                error = here;
+            if (here == ENOEXEC || here == E2BIG || here == ENOMEM)
                 break;
         }
         if (!at[part])
@@ -101,29 +179,95 @@ static int execute(const struct child *child)
 
 static void run_child(void *cookie)
 {
-    struct child *child = cookie;
-    sigset_t none;
+    struct birth *birth = cookie;
+    const struct request *request = &birth->request;
+    const uint64_t none = 0;
+    int error;
 
-    sigemptyset(&none);
-    child->step = "exec.start";
-    if (setsid() < 0 || !take_stdio(child->command->stdio) ||
-        sigprocmask(SIG_SETMASK, &none, NULL) != 0) {
-        child->error = errno;
-        _exit(126);
+    while (!__atomic_load_n(&birth->go, __ATOMIC_ACQUIRE))
+        (void)raw_call(SYS_futex, address(&birth->go), FUTEX_WAIT, 0, 0, 0);
+    __atomic_store_n(&birth->went, 1, __ATOMIC_RELEASE);
+    error = restrict_it();
+    if (!error)
+        error = take_stdio(request);
+    if (!error)
+        error = (int)-raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
+                               KERNEL_SIGNALS, 0);
+    if (!error)
+        error = limit_processes();
+    if (!error) {
+        birth->step = "exec.user";
+        error = become(&request->user);
     }
-    child->step = "exec.user";
-    if (!become(&child->command->user)) {
-        child->error = errno;
-        _exit(126);
+    if (!error)
+        error = shed(&request->user);
+    if (!error) {
+        birth->step = "exec.cwd";
+        error = enter(request);
     }
-    child->step = "exec.cwd";
-    if (!enter(child->command)) {
-        child->error = errno;
-        _exit(126);
+    if (!error) {
+        birth->step = "exec.program";
+        error = execute(birth);
     }
-    child->step = "exec.program";
-    child->error = execute(child);
-    _exit(127);
+    birth->error = error;
+    for (;;)
+        (void)raw_call(SYS_exit_group, 127, 0, 0, 0, 0);
+}
+
+/* --- Its parent --- */
+
+void birth_prepare(const struct plan *plan)
+{
+    limit_on_processes = plan->max_processes;
+    null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null_fd < 0)
+        report_failure(errno, "init.serve", "/dev/null");
+}
+
+struct birth *birth_new(void)
+{
+    struct birth *birth = spare ? spare : malloc(sizeof *birth);
+
+    spare = NULL;
+    if (!birth)
+        return NULL;
+    request_init(&birth->request);
+    birth->alive = birth->go = birth->went = 0;
+    birth->is_held = false;
+    birth->error = 0;
+    birth->step = "exec.start";
+    return birth;
+}
+
+void birth_free(struct birth *birth)
+{
+    if (!birth)
+        return;
+    request_done(&birth->request);
+    if (spare)
+        free(birth);
+    else
+        spare = birth;
+}
+
+pid_t birth_begin(struct birth *birth, struct leaf *leaf)
+{
+    struct clone_args args = {
+        .flags = (__u64)(CLONE_VM | CLONE_CHILD_CLEARTID) |
+                 (leaf ? (__u64)CLONE_FILES | CLONE_INTO_CGROUP : 0),
+        .child_tid = (__u64)(uintptr_t)&birth->alive,
+        .exit_signal = SIGCHLD,
+        .stack = (__u64)(uintptr_t)birth->stack,
+        .stack_size = sizeof birth->stack,
+        .cgroup = leaf ? (__u64)leaf->fd : 0,
+    };
+
+    birth->is_held = leaf && leaf->is_held;
+    if (birth->is_held)
+        return hold_begin(birth, leaf);
+    birth->went = 0;
+    __atomic_store_n(&birth->alive, 1, __ATOMIC_SEQ_CST);
+    return (pid_t)clone_run(&args, run_child, birth);
 }
 
 static const char *search_path(char *const *env)
@@ -134,29 +278,59 @@ static const char *search_path(char *const *env)
     return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 }
 
-int command_start(const struct command *command, const struct leaf *leaf, pid_t *ret_pid,
-                  int *ret_pidfd, struct cay_error *err)
+void birth_go(struct birth *birth)
 {
-    struct child child = {.command = command, .search = search_path(command->env)};
-    struct clone_args args = {
-        .flags = (__u64)(CLONE_VM | CLONE_VFORK | CLONE_PIDFD) | CLONE_INTO_CGROUP,
-        .pidfd = (__u64)(uintptr_t)ret_pidfd,
-        .exit_signal = SIGCHLD,
-        .stack = (__u64)(uintptr_t)stack,
-        .stack_size = sizeof stack,
-        .cgroup = (__u64)leaf->fd,
-    };
+    birth->search = search_path(birth->request.env);
+    __atomic_store_n(&birth->go, 1, __ATOMIC_SEQ_CST);
+    if (birth->alive)
+        (void)syscall(SYS_futex, &birth->go, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
 
-    *ret_pidfd = -1;
-    long pid = clone_run(&args, run_child, &child);
-    if (pid < 0)
-        return cay_fail_errno(err, (int)-pid, "exec.clone", command->argv[0]);
-    *ret_pid = (pid_t)pid;
-    if (!child.error)
+bool birth_is_over(const struct birth *birth)
+{
+    return __atomic_load_n(&birth->alive, __ATOMIC_ACQUIRE) == 0;
+}
+
+void birth_wait(struct birth *birth)
+{
+    const struct timespec most = {.tv_nsec = WAIT_MS * 1000000L};
+
+    if (birth->is_held)
+        hold_wait(birth, WAIT_MS);
+    else if (!birth_is_over(birth))
+        (void)syscall(SYS_futex, &birth->alive, FUTEX_WAIT, 1, &most, NULL, 0);
+}
+
+int birth_error(const struct birth *birth, struct cay_error *err)
+{
+    const struct request *request = &birth->request;
+    const char *words = cay_errno_words(birth->error);
+
+    if (!birth->error)
         return CAY_OK;
-    return cay_fail(err, CAY_E_EXEC_FAILED, child.error, child.step,
-                    strcmp(child.step, "exec.cwd") == 0 ? command->cwd : command->argv[0],
-                    cay_errno_words(child.error),
-                    "see that the file is there and may be executed by user %s",
-                    command->user.name);
+    if (strcmp(birth->step, "exec.cwd") == 0) {
+        const char *where = *request->cwd    ? request->cwd
+                            : *request->base ? request->base
+                                             : request->user.home;
+        int code = birth->error == ENOENT    ? CAY_E_NOT_FOUND
+                   : birth->error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY
+                   : birth->error == EACCES  ? CAY_E_DENIED
+                                             : CAY_E_INVALID;
+        return cay_fail(err, code, birth->error, birth->step, where, words,
+                        "the working directory must be there, and user %s must be "
+                        "allowed to enter it",
+                        request->user.name);
+    }
+    if (strcmp(birth->step, "exec.user") == 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, birth->error, birth->step,
+                        request->user.name, "this sandbox has no such user id",
+                        "run the command as the sandbox's default user");
+    if (birth->error == E2BIG)
+        return cay_fail(err, CAY_E_INVALID, E2BIG, birth->step, request->argv[0],
+                        "the arguments and environment are too long",
+                        "one may have 128 KiB and all together 2 MiB; pass large data "
+                        "on stdin");
+    return cay_fail(err, CAY_E_EXEC_FAILED, birth->error, birth->step, request->argv[0],
+                    words, "see that the file is there and may be executed by user %s",
+                    request->user.name);
 }

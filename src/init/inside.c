@@ -20,6 +20,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -28,6 +29,7 @@
 #include "base/auto.h"
 #include "init/build.h"
 #include "init/lock.h"
+#include "init/place.h"
 #include "init/report.h"
 #include "init/serve.h"
 
@@ -140,10 +142,15 @@ static void wait_for_go(struct site *site)
     site->plan = map_plan();
 }
 
-static void become_root(void)
+/* An ordinary user's groups stay with it where it has no others to give: outside they are
+ * what they are, inside nobody's. */
+static void take_identity(const struct plan *plan)
 {
-    if (setgroups(0, NULL) != 0 || setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0)
-        report_failure(errno, "init.user", "root");
+    if (setgroups(0, NULL) != 0 && !(plan->one_user && errno == EPERM))
+        report_failure(errno, "init.user", "groups");
+    if (setresgid(plan->gid, plan->gid, plan->gid) != 0 ||
+        setresuid(plan->uid, plan->uid, plan->uid) != 0)
+        report_failure(errno, "init.user", "ids");
 }
 
 static void raise_loopback(void)
@@ -155,39 +162,84 @@ static void raise_loopback(void)
         report_failure(errno, "init.network", "lo");
 }
 
+/* On what is there by that name and no link: the root may be somebody else's work. */
 static void make_mount(const char *type, const char *path, unsigned long flags,
                        const char *options)
 {
-    if (mount(type, path, type, MS_NOSUID | flags, options) != 0)
+    char place[32];
+    AUTO_FD target = place_open(path);
+
+    if (target < 0)
+        report_failure(-target, "init.mount", path);
+    snprintf(place, sizeof place, "/proc/self/fd/%d", target);
+    if (mount(type, place, type, MS_NOSUID | flags, options) != 0)
         report_failure(errno, "init.mount", path);
 }
 
 /* The root is mounted where nobody else looks, and becomes "." */
-static void attach(int fd, const char *path)
+static void attach_root(int fd)
 {
-    const char *place = *path ? path : WORK;
+    if (syscall(SYS_move_mount, fd, "", AT_FDCWD, WORK, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+        chdir(WORK) != 0)
+        report_failure(errno, "init.mount", "");
+}
 
-    if (fd < 0 ||
-        syscall(SYS_move_mount, fd, "", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH) != 0)
-        report_failure(fd < 0 ? -fd : errno, "init.mount", path);
-    if (!*path && chdir(WORK) != 0)
-        report_failure(errno, "init.root", "chdir");
+static void attach(int fd, const char *path, unsigned flags)
+{
+    bool is_chosen = flags & (PLAN_ON_DIRECTORY | PLAN_ON_FILE);
+    AUTO_FD target =
+        is_chosen ? place_target(path, flags & PLAN_ON_DIRECTORY) : place_open(path);
+
+    if (target < 0 && is_chosen)
+        report_place(-target, path);
+    if (target < 0)
+        report_failure(-target, "init.mount", path);
+    if (syscall(SYS_move_mount, fd, "", target, "",
+                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
+        report_failure(errno, "init.mount", path);
+}
+
+/* What the host shows us must be taken before our root hides the place it is made at. */
+static void take_binds(struct site *site)
+{
+    struct stat st;
+
+    for (uint32_t i = 0; i < site->plan->step_count; i++) {
+        const struct plan_step *step = &plan_steps(site->plan)[i];
+        if (step->kind != PLAN_BIND || site->count == PLAN_MOUNTS_MAX)
+            continue;
+        const char *source = text_of(site->plan, step->data);
+        int fd = build_bind(source, step->flags);
+        if (fd < 0)
+            report_failure(-fd, "init.bind", source);
+        if (step->number && (fstat(fd, &st) != 0 || st.st_ino != step->number))
+            report_failure(ESTALE, "init.bind", source);
+        site->mounts[site->count++] = fd;
+    }
 }
 
 static int next_mount(struct site *site, const struct plan_step *step)
 {
-    if (site->plan->prepared)
+    const struct plan *plan = site->plan;
+
+    if (plan->prepared || step->kind == PLAN_BIND)
         return site->used < site->count ? site->mounts[site->used++] : -EINVAL;
-    if (step->kind == PLAN_BIND)
-        return build_bind(text_of(site->plan, step->data), step->flags);
-    return build_tree(step, step->uid, step->gid);
+    if (step->kind == PLAN_ROOT)
+        return -EOPNOTSUPP;
+    return plan->one_user ? build_tree(step, plan->uid, plan->gid)
+                          : build_tree(step, step->uid, step->gid);
 }
 
 static void take_mount(struct site *site, const struct plan_step *step, const char *path)
 {
     int fd = next_mount(site, step);
 
-    attach(fd, path);
+    if (fd < 0)
+        report_failure(-fd, "init.mount", path);
+    if (*path)
+        attach(fd, path, step->flags);
+    else
+        attach_root(fd);
     if (step->kind != PLAN_TREE || site->plan->prepared) {
         (void)close(fd);
         return;
@@ -195,6 +247,26 @@ static void take_mount(struct site *site, const struct plan_step *step, const ch
     if (site->tree >= 0)
         (void)close(site->tree);
     site->tree = fd;
+}
+
+/* Only host root can make device nodes; the host's own can be shown instead. */
+static int show_device(const struct plan_step *step, const char *path, int tree)
+{
+    char source[32];
+    struct stat st;
+    AUTO_FD file = openat(tree, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+    snprintf(source, sizeof source, "/dev/%.16s", path);
+    AUTO_FD mount = build_bind(source, PLAN_WITH_DEVICES | PLAN_WITH_WRITING);
+    if (mount < 0)
+        return mount;
+    if (file < 0 || fstat(mount, &st) != 0)
+        return -errno;
+    if (!S_ISCHR(st.st_mode) || st.st_rdev != (dev_t)step->number)
+        return -ENODEV;
+    return syscall(SYS_move_mount, mount, "", tree, path, MOVE_MOUNT_F_EMPTY_PATH) == 0
+               ? 0
+               : -errno;
 }
 
 static void make_entry(const struct site *site, const struct plan_step *step,
@@ -206,10 +278,25 @@ static void make_entry(const struct site *site, const struct plan_step *step,
         return;
     if (step->data_len > site->plan->bytes_len - step->data)
         report_failure(EINVAL, "init.plan", "length");
-    int error = build_entry(step, path, data, site->tree);
-    if (!error && (step->uid || step->gid) &&
+    int error = step->kind == PLAN_NODE ? show_device(step, path, site->tree)
+                                        : build_entry(step, path, data, site->tree);
+    if (!error && !site->plan->one_user && (step->uid || step->gid) &&
         fchownat(site->tree, path, step->uid, step->gid, AT_SYMLINK_NOFOLLOW) != 0)
         error = -errno;
+    if (error)
+        report_failure(-error, "init.root", path);
+}
+
+/* In the root as it is by now, whatever it was made from. */
+static void make_in_place(const struct site *site, const struct plan_step *step,
+                          const char *path)
+{
+    const char *data = text_of(site->plan, step->data);
+
+    if (step->data_len > site->plan->bytes_len - step->data)
+        report_failure(EINVAL, "init.plan", "length");
+    int error = step->kind == PLAN_NEED ? place_directory(step, path)
+                                        : place_file(step, path, data);
     if (error)
         report_failure(-error, "init.root", path);
 }
@@ -257,8 +344,13 @@ static void take_step(struct site *site, const struct plan_step *step)
 
     switch ((enum plan_kind)step->kind) {
     case PLAN_TREE:
+    case PLAN_ROOT:
     case PLAN_BIND:
         take_mount(site, step, path);
+        return;
+    case PLAN_NEED:
+    case PLAN_REPLACE:
+        make_in_place(site, step, path);
         return;
     case PLAN_DIRECTORY:
     case PLAN_FILE:
@@ -271,7 +363,11 @@ static void take_step(struct site *site, const struct plan_step *step)
         forbid_nesting();
         return;
     case PLAN_DEVPTS:
-        make_mount("devpts", path, MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5");
+        /* All sandboxes together have some three thousand terminals. */
+        make_mount("devpts", path, MS_NOEXEC,
+                   site->plan->one_user
+                       ? "newinstance,ptmxmode=0666,mode=620,max=256"
+                       : "newinstance,ptmxmode=0666,mode=620,gid=5,max=256");
         return;
     case PLAN_MASK:
         mask(path);
@@ -280,6 +376,7 @@ static void take_step(struct site *site, const struct plan_step *step)
         make_read_only(path);
         return;
     case PLAN_WRITABLE:
+    case PLAN_READABLE:
         return; /* landlock's, later */
     }
     report_failure(EINVAL, "init.plan", "kind");
@@ -308,26 +405,51 @@ static void enter_namespaces(bool own_network)
         raise_loopback();
 }
 
-_Noreturn void inside_begin(bool own_network)
+/* Without namespaces there is nothing to build: the host's files stay where they are. */
+static void stay_outside(const struct plan *plan)
 {
-    struct site site = {.tree = -1};
+    if (chdir(plan->home) != 0)
+        report_failure(errno, "init.root", "home");
+    /* What is left behind by whoever started it comes to us. */
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
+        report_failure(errno, "init.user", "subreaper");
+}
 
-    enter_namespaces(own_network);
-    wait_for_go(&site);
-    const struct plan *plan = site.plan;
-    become_root();
+static void build_root(struct site *site)
+{
+    const struct plan *plan = site->plan;
+
     if (sethostname(plan->hostname, strnlen(plan->hostname, 64)) != 0)
         report_failure(errno, "init.hostname", plan->hostname);
     umask(0);
+    if (!plan->prepared)
+        take_binds(site);
     for (uint32_t i = 0; i < plan->step_count; i++)
-        take_step(&site, &plan_steps(plan)[i]);
-    if (site.tree >= 0)
-        (void)close(site.tree);
+        take_step(site, &plan_steps(plan)[i]);
+    if (site->tree >= 0)
+        (void)close(site->tree);
     umask(022);
     change_root();
     /* After joining the leaf, so that this namespace's root is that leaf. */
     if (unshare(CLONE_NEWCGROUP) != 0)
         report_failure(errno, "init.cgroup", "namespace");
+}
+
+_Noreturn void inside_begin(enum inside_kind kind)
+{
+    struct site site = {.tree = -1};
+
+    if (kind != INSIDE_NOTHING)
+        enter_namespaces(kind == INSIDE_NETWORK);
+    wait_for_go(&site);
+    const struct plan *plan = site.plan;
+    if (plan->no_namespaces != (kind == INSIDE_NOTHING))
+        report_failure(EINVAL, "init.plan", "namespaces");
+    take_identity(plan);
+    if (plan->no_namespaces)
+        stay_outside(plan);
+    else
+        build_root(&site);
     lock_the_door(plan);
     serve(plan);
 }

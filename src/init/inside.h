@@ -2,9 +2,14 @@
 #ifndef INIT_INSIDE_H
 #define INIT_INSIDE_H
 
-#include <stdbool.h>
+/* What it is to be apart from the host in, besides processes and users. */
+enum inside_kind {
+    INSIDE_NETWORK = 1, /* everything */
+    INSIDE_FILES = 2,   /* everything but the network */
+    INSIDE_NOTHING = 3  /* nothing at all: no namespaces */
+};
 
-/* Becomes the sandbox, with a network of its own or the host's. */
-_Noreturn void inside_begin(bool own_network);
+/* Becomes the sandbox. */
+_Noreturn void inside_begin(enum inside_kind kind);
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -42,6 +43,15 @@ static bool is_kept(int capability)
     }
 }
 
+uint64_t lock_capabilities(void)
+{
+    uint64_t kept = 0;
+
+    for (int i = 0; i < 64; i++)
+        kept |= (uint64_t)is_kept(i) << i;
+    return kept;
+}
+
 static void drop_capabilities(void)
 {
     for (int i = 0;; i++) {
@@ -63,6 +73,16 @@ static void drop_capabilities(void)
         report_failure(errno, "init.capabilities", "inheritable");
 }
 
+static void drop_all_capabilities(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[2] = {{0}};
+
+    if (syscall(SYS_capset, &header, none) != 0 ||
+        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
+        report_failure(errno, "init.capabilities", "all");
+}
+
 static void limit(int resource, const char *name, rlim_t value)
 {
     struct rlimit now;
@@ -76,7 +96,9 @@ static void limit(int resource, const char *name, rlim_t value)
         report_failure(errno, "init.limits", name);
 }
 
-/* Landlock's rights by ABI; its header here is older than many kernels. */
+/* --- Landlock --- */
+
+/* Its rights by ABI; its header here is older than many kernels. */
 static const struct {
     uint64_t fs, scoped;
     size_t size;
@@ -89,6 +111,27 @@ struct ruleset {
     uint64_t fs, net, scoped;
 };
 
+static const uint64_t reading = LANDLOCK_ACCESS_FS_EXECUTE |
+                                LANDLOCK_ACCESS_FS_READ_FILE |
+                                LANDLOCK_ACCESS_FS_READ_DIR;
+
+/* The rights that mean something for a single file. */
+static const uint64_t for_files =
+    LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |
+    LANDLOCK_ACCESS_FS_READ_FILE | (1u << 14) /* truncate */ | (1u << 15) /* ioctl */;
+
+/* What commands are held to beyond what we are, or -1. */
+static int for_commands = -1;
+
+/* The index of this kernel's ABI, or -1. */
+static int find_abi(void)
+{
+    const int known = sizeof abis / sizeof *abis;
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1u /* the version */);
+
+    return abi < known ? (int)abi - 1 : known - 1;
+}
+
 static void allow_fd(int ruleset, int fd, const char *path, uint64_t access)
 {
     struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
@@ -98,39 +141,83 @@ static void allow_fd(int ruleset, int fd, const char *path, uint64_t access)
         report_failure(errno, "init.landlock", path);
 }
 
-static void allow(int ruleset, const char *path, uint64_t access)
+/* The one of that number, if it is not 0. */
+static void allow_same(int ruleset, const char *path, uint64_t inode, uint64_t access)
 {
+    struct stat st;
     AUTO_FD fd = open(path, O_PATH | O_CLOEXEC);
 
+    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))
+        access &= for_files;
+    if (fd >= 0 && inode && st.st_ino != inode)
+        report_failure(ESTALE, "init.landlock", path);
     allow_fd(ruleset, fd, path, access);
 }
 
-/* The second wall behind the mounts: read everywhere, write where the plan says. */
+static void allow(int ruleset, const char *path, uint64_t access)
+{
+    allow_same(ruleset, path, 0, access);
+}
+
+static int make_ruleset(int abi, bool files)
+{
+    const struct ruleset rules = {.fs = files ? abis[abi].fs : 0,
+                                  .scoped = abis[abi].scoped};
+    int fd = (int)syscall(SYS_landlock_create_ruleset, &rules, abis[abi].size, 0);
+
+    if (fd < 0)
+        report_failure(errno, "init.landlock", "ruleset");
+    return fd;
+}
+
+static void allow_planned(const struct plan *plan, int ruleset, uint64_t all)
+{
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        const struct plan_step *step = &plan_steps(plan)[i];
+        const char *path = plan_bytes(plan) + step->path;
+        if (step->kind == PLAN_WRITABLE)
+            allow_same(ruleset, path, step->number, all);
+        else if (step->kind == PLAN_READABLE)
+            allow_same(ruleset, path, step->number, reading);
+    }
+}
+
+/* The second wall behind the mounts: read everywhere, write where the plan says.  Where
+ * it is the only one, read there too; we ourselves also look at processes. */
 static void restrict_files(const struct plan *plan)
 {
-    const uint64_t reading = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |
-                             LANDLOCK_ACCESS_FS_READ_DIR;
-    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1u /* the version */);
+    int abi = find_abi();
 
-    if (abi <= 0)
+    if (abi < 0 && !plan->no_namespaces)
         return;
-    size_t known = sizeof abis / sizeof *abis;
-    size_t index = (size_t)abi < known ? (size_t)abi - 1 : known - 1;
-    struct ruleset rules = {.fs = abis[index].fs, .scoped = abis[index].scoped};
-    AUTO_FD ruleset =
-        (int)syscall(SYS_landlock_create_ruleset, &rules, abis[index].size, 0);
-    if (ruleset < 0)
-        report_failure(errno, "init.landlock", "ruleset");
-    allow(ruleset, "/", reading);
+    if (abi < 0)
+        report_failure(EOPNOTSUPP, "init.landlock", "version");
+    AUTO_FD ruleset = make_ruleset(abi, true);
+    allow(ruleset, plan->no_namespaces ? "/proc" : "/", reading);
+    /* Terminals are made by us. */
+    if (plan->no_namespaces && access("/dev/pts", F_OK) == 0) {
+        allow(ruleset, "/dev/pts", abis[abi].fs);
+        allow(ruleset, "/dev/ptmx", abis[abi].fs);
+    }
     /* For PID 1's own leaves; nothing else inside has a way there. */
     if (plan->has_cgroup)
-        allow_fd(ruleset, CGROUP_FD, "cgroup", abis[index].fs);
-    for (uint32_t i = 0; i < plan->step_count; i++)
-        if (plan_steps(plan)[i].kind == PLAN_WRITABLE)
-            allow(ruleset, plan_bytes(plan) + plan_steps(plan)[i].path, abis[index].fs);
+        allow_fd(ruleset, CGROUP_FD, "cgroup", abis[abi].fs);
+    allow_planned(plan, ruleset, abis[abi].fs);
     if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0)
         report_failure(errno, "init.landlock", "restrict");
+    /* A command must not signal those that hold it, who may be the same user. */
+    if (plan->no_namespaces || (!plan->has_cgroup && abis[abi].scoped))
+        for_commands = make_ruleset(abi, plan->no_namespaces);
+    if (plan->no_namespaces)
+        allow_planned(plan, for_commands, abis[abi].fs);
 }
+
+int lock_ruleset(void)
+{
+    return for_commands;
+}
+
+/* --- System calls --- */
 
 static void filter_calls(const struct plan *plan)
 {
@@ -147,9 +234,17 @@ void lock_the_door(const struct plan *plan)
 {
     if (prctl(PR_SET_DUMPABLE, 0) != 0)
         report_failure(errno, "init.lock", "dumpable");
-    drop_capabilities();
-    limit(RLIMIT_CORE, "core", 0);
+    if (!plan->no_namespaces)
+        drop_capabilities();
+    /* Where there is one user it is us, and is to have no more rights through us. */
+    if (plan->one_user)
+        drop_all_capabilities();
+    /* 0 would not keep the kernel from handing a core to the host's handler, if it has one
+     * that is a program; 1 does, and is too small for a file. */
+    limit(RLIMIT_CORE, "core", 1);
     limit(RLIMIT_NOFILE, "nofile", plan->max_files);
+    if (plan->max_data)
+        limit(RLIMIT_DATA, "data", plan->max_data);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         report_failure(errno, "init.lock", "no_new_privs");
     restrict_files(plan);

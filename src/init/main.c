@@ -17,11 +17,14 @@
 
 #include "init/inside.h"
 
-/* The word is "network" if there is to be one of its own. */
+/* The word is one of enum inside_kind, in digits. */
 int main(int argc, char **argv)
 {
-    (void)argv;
+    char kind = argc > 1 ? argv[1][0] : '0';
+
     /* We were started by the number of a descriptor. */
     (void)prctl(PR_SET_NAME, "cay-init");
-    inside_begin(argc > 1);
+    if (kind < '0' + INSIDE_NETWORK || kind > '0' + INSIDE_NOTHING)
+        return 1;
+    inside_begin((enum inside_kind)(kind - '0'));
 }

@@ -12,17 +12,22 @@ union control {
     char room[CMSG_SPACE(MESSAGE_FDS_MAX * sizeof(int))];
 };
 
-void packet_close_fds(struct packet *packet)
+static void close_fds(int fds[MESSAGE_FDS_MAX])
 {
     for (size_t i = 0; i < MESSAGE_FDS_MAX; i++) {
-        if (packet->fds[i] >= 0)
-            (void)close(packet->fds[i]);
-        packet->fds[i] = -1;
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+        fds[i] = -1;
     }
 }
 
+void packet_close_fds(struct packet *packet)
+{
+    close_fds(packet->fds);
+}
+
 /* Takes the descriptors whatever else is wrong, so that they can be closed. */
-static size_t take_fds(struct msghdr *message, struct packet *packet)
+static size_t take_fds(struct msghdr *message, int fds[MESSAGE_FDS_MAX])
 {
     size_t count = 0;
 
@@ -35,7 +40,7 @@ static size_t take_fds(struct msghdr *message, struct packet *packet)
             int fd;
             memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
             if (count < MESSAGE_FDS_MAX)
-                packet->fds[count] = fd;
+                fds[count] = fd;
             else
                 (void)close(fd);
             count++;
@@ -44,11 +49,11 @@ static size_t take_fds(struct msghdr *message, struct packet *packet)
     return count;
 }
 
-int packet_receive(int socket, struct packet *ret_packet)
+static int receive(int socket, struct message *head, int fds[MESSAGE_FDS_MAX],
+                   void *payload, size_t room, int flags)
 {
     union control control;
-    struct iovec parts[2] = {{&ret_packet->head, sizeof ret_packet->head},
-                             {ret_packet->payload, sizeof ret_packet->payload}};
+    struct iovec parts[2] = {{head, sizeof *head}, {payload, room}};
     struct msghdr message = {.msg_iov = parts,
                              .msg_iovlen = 2,
                              .msg_control = control.room,
@@ -56,23 +61,42 @@ int packet_receive(int socket, struct packet *ret_packet)
     ssize_t len;
 
     for (size_t i = 0; i < MESSAGE_FDS_MAX; i++)
-        ret_packet->fds[i] = -1;
+        fds[i] = -1;
+    /* A peer that went away without reading everything may have said something before. */
+    int resets = 0;
     do
-        len = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    while (len < 0 && errno == EINTR);
+        len = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
+    while (len < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
     if (len < 0)
         return errno == EAGAIN ? -EAGAIN : errno == ECONNRESET ? 0 : -errno;
     if (len == 0)
         return 0;
-    size_t count = take_fds(&message, ret_packet);
-    const struct message *head = &ret_packet->head;
+    size_t count = take_fds(&message, fds);
     if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || (size_t)len < sizeof *head ||
         head->version != PROTOCOL_VERSION || head->len != (size_t)len - sizeof *head ||
         head->fd_count != count || count > MESSAGE_FDS_MAX) {
-        packet_close_fds(ret_packet);
+        close_fds(fds);
         return -EPROTO;
     }
     return 1;
+}
+
+int packet_receive(int socket, struct packet *ret_packet)
+{
+    return receive(socket, &ret_packet->head, ret_packet->fds, ret_packet->payload,
+                   sizeof ret_packet->payload, 0);
+}
+
+int packet_poll(int socket, struct packet *ret_packet)
+{
+    return receive(socket, &ret_packet->head, ret_packet->fds, ret_packet->payload,
+                   sizeof ret_packet->payload, MSG_DONTWAIT);
+}
+
+int packet_poll_small(int socket, struct message *head, int fds[MESSAGE_FDS_MAX],
+                      void *payload, size_t room)
+{
+    return receive(socket, head, fds, payload, room, MSG_DONTWAIT);
 }
 
 int packet_send(int socket, unsigned kind, const void *payload, size_t len,

@@ -19,6 +19,13 @@ struct packet {
 int packet_receive(int socket, struct packet *ret_packet);
 void packet_close_fds(struct packet *packet);
 
+/* The same, but never waits. */
+int packet_poll(int socket, struct packet *ret_packet);
+
+/* The same for a payload of at most `room` bytes, into `head`, `fds` and `payload`. */
+int packet_poll_small(int socket, struct message *head, int fds[MESSAGE_FDS_MAX],
+                      void *payload, size_t room);
+
 /* 0 or a negative errno. */
 int packet_send(int socket, unsigned kind, const void *payload, size_t len,
                 const int *fds, size_t fd_count);

@@ -39,13 +39,19 @@ enum plan_kind {
     PLAN_DEVPTS = 8,
     PLAN_MASK = 9,       /* path inside /proc: nothing to be seen there */
     PLAN_READ_ONLY = 10, /* path inside /proc */
-    PLAN_WRITABLE = 11   /* absolute path below which landlock allows writing */
+    PLAN_WRITABLE = 11,  /* absolute path below which landlock allows writing */
+    PLAN_ROOT = 12,      /* the root itself, which only the library can make; path "" */
+    PLAN_NEED = 13,      /* a directory: path, mode, uid, gid if it is not there */
+    PLAN_REPLACE = 14,   /* a file in place of what has its path: mode, data */
+    PLAN_READABLE = 30   /* the same as WRITABLE for reading; only without namespaces */
 };
 
 /* Of trees and binds. */
 enum plan_flag {
     PLAN_WITH_WRITING = 1 << 0, /* a bind is read-only without */
     PLAN_WITH_DEVICES = 1 << 1, /* device nodes work there, but nothing is executed */
+    PLAN_ON_DIRECTORY = 1 << 2, /* a bind's path need not exist: it is made, */
+    PLAN_ON_FILE = 1 << 3,      /* and may lead through links that stay inside */
 };
 
 struct plan_step {
@@ -82,10 +88,21 @@ struct plan {
     uint32_t own_network; /* 0: the host's */
     uint32_t has_cgroup;
     uint32_t ephemeral;
-    uint32_t prepared; /* the library makes the mounts and hands them over */
-    uint32_t padding;
-    uint64_t max_files; /* RLIMIT_NOFILE */
+    uint32_t prepared;      /* the library makes the mounts and hands them over */
+    uint32_t no_namespaces; /* landlock and seccomp are all there is */
+    uint32_t one_user;      /* commands run as whoever cay-init is, and nobody else */
+    uint32_t uid, gid;      /* that it becomes */
+    uint32_t max_processes; /* RLIMIT_NPROC; 0: as it is */
+    uint64_t max_files;     /* RLIMIT_NOFILE */
+    uint64_t max_data;      /* RLIMIT_DATA; 0: as it is */
+    uint64_t ttl_ms;        /* 0: none */
+    uint64_t kept_bytes;    /* of background commands' output, all together; 0: enough */
+    uint32_t env, env_len;  /* offset of NUL-terminated NAME=value in the bytes, and the
+                               length of all of them */
     char hostname[72];
+    char user[64];      /* who runs commands; "": "user" */
+    char workdir[1024]; /* where they start; "": at home */
+    char home[128];     /* of the one user, if /etc/passwd does not know */
 };
 
 static inline const struct plan_filter *plan_filters(const struct plan *plan)

@@ -21,6 +21,19 @@ void report_failure(int sys_errno, const char *step, const char *subject)
     _exit(1);
 }
 
+void report_place(int sys_errno, const char *path)
+{
+    struct cay_error error;
+
+    memset(&error, 0, sizeof error);
+    (void)cay_fail_errno(&error, sys_errno, "sandbox.mount", path);
+    cay_copy_text(error.hint, sizeof error.hint,
+                  "mount a directory on a directory, a file on a file, or either where "
+                  "nothing is yet and something may be made");
+    (void)!send(STATUS_FD, &error, sizeof error, MSG_NOSIGNAL);
+    _exit(1);
+}
+
 void report_descriptor(int fd)
 {
     struct cay_error ok;

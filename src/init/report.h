@@ -5,6 +5,9 @@
 /* Tells the library why the sandbox cannot be made, and ends the process. */
 _Noreturn void report_failure(int sys_errno, const char *step, const char *subject);
 
+/* The same about a place that the caller chose for a mount. */
+_Noreturn void report_place(int sys_errno, const char *path);
+
 /* Hands a descriptor over, or says "done" with -1. */
 void report_descriptor(int fd);
 void report_ready(void);

@@ -2,18 +2,34 @@
 #ifndef INIT_REQUEST_H
 #define INIT_REQUEST_H
 
-#include "init/command.h"
 #include "init/packet.h"
+#include "init/plan.h"
+#include "init/user.h"
 
 /* An EXEC message, taken apart and checked. */
 struct request {
-    struct command command;
-    uint64_t timeout_ms;
-    char *strings;  /* what the command points into */
+    char **argv, **env;
+    const char *cwd;  /* as it was asked for */
+    const char *base; /* where a relative one starts; "": at home */
+    const char *tag;  /* "": none */
+    struct user user;
+    unsigned flags; /* enum exec_flag */
+    uint64_t timeout_ms, mark;
+    uint16_t rows, columns;
+    int stdio[3];   /* the request's own, or -1 */
+    int keep_input; /* the same */
+    char *strings;  /* what the above points into */
     char *defaults; /* HOME=, USER=, ... */
 };
 
-/* The command's descriptors stay the packet's.  request_done() in any case. */
+/* Keeps the plan's defaults: user, directory and environment. */
+void request_set_defaults(const struct plan *plan);
+const char *request_default_user(void);
+const char *request_workdir(void); /* "": the user's home */
+
+void request_init(struct request *request); /* empty */
+
+/* Into an empty one; request_done() in any case. */
 int request_parse(struct packet *packet, struct request *ret_request,
                   struct cay_error *err);
 void request_done(struct request *request);

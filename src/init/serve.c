@@ -1,55 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One thread, one epoll.  Each connection is a peer and runs at most one command.  A
- * command is over when its first process has ended; if it was killed, when its whole leaf
- * is empty, so that nothing of it is left when its caller hears of it.  Orphans become
- * our children, so every death inside wakes us by SIGCHLD and the leaf is looked at
- * again. */
+/* One thread, one epoll, and nothing that waits: peers are told what their socket takes
+ * at once or not at all, and a command on its way to execve is looked at again later.
+ * Each connection is a peer; commands are a table of their own, in process.c. */
 #include "init/serve.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "init/command.h"
-#include "init/packet.h"
+#include "init/file.h"
+#include "init/hold.h"
+#include "init/process.h"
 #include "init/report.h"
-#include "init/request.h"
+#include "init/spare.h"
 
 enum { PEERS_MAX = 1024, EVENTS = 32 };
 
-/* enum cay_cause of sandbox.h; its numbers are the wire's. */
-enum { CAUSE_EXITED = 1, CAUSE_SIGNALLED = 2, CAUSE_TIMEOUT = 3, CAUSE_NOT_STARTED = 7 };
-
-struct peer {
-    int fd;
-    bool gone;
-    pid_t pid; /* of its command; 0 if none runs */
-    struct leaf leaf;
-    bool ended, killed, timed_out;
-    uint64_t started_ns, deadline_ns;
-    struct exec_end end;
-};
-
 static struct peer *peers[PEERS_MAX];
 static size_t peer_count;
+static bool some_are_gone;
 static int epoll_fd, signal_fd;
-static unsigned next_leaf;
-static struct leaf spare = LEAF_NONE; /* an empty leaf that was never killed */
+static bool no_namespaces, has_cgroup;
+static int proc_fd = -1; /* /proc, for lists */
+static uint64_t end_ns;  /* of the time to live; 0: none */
 static struct packet packet;
 
-static uint64_t now_ns(void)
+uint64_t serve_now_ns(void)
 {
     struct timespec now;
 
@@ -57,278 +46,303 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void watch(int fd, void *what)
+int serve_watch(int fd, struct source *source)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
 
-    if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
-        report_failure(errno, "init.serve", "epoll");
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
-/* --- Leaves --- */
-
-static int take_leaf(struct leaf *ret_leaf)
+void serve_forget(int fd)
 {
-    if (spare.fd >= 0) {
-        *ret_leaf = spare;
-        spare = (struct leaf)LEAF_NONE;
-        return 0;
-    }
-    return leaf_open(next_leaf++, ret_leaf);
+    (void)epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* A killed leaf kills whatever is put into it later; one with background children in it
- * is theirs. */
-static void give_leaf_back(struct peer *peer)
+void serve_close(int fd)
 {
-    if (!peer->killed && spare.fd < 0 && leaf_is_empty(&peer->leaf))
-        spare = peer->leaf;
-    else
-        leaf_close(&peer->leaf);
-    peer->leaf = (struct leaf)LEAF_NONE;
+    serve_forget(fd);
+    (void)close(fd);
 }
 
 /* --- Peers --- */
 
-static void forget(struct peer *peer)
+void peer_send(struct peer *peer, enum message_kind kind, const void *payload, size_t len,
+               int fd)
 {
-    for (size_t i = 0; i < peer_count; i++)
-        if (peers[i] == peer) {
-            peers[i] = peers[--peer_count];
-            break;
-        }
-    if (peer->fd >= 0)
-        (void)close(peer->fd);
-    free(peer);
+    if (!peer->gone && packet_send(peer->fd, kind, payload, len, &fd, fd >= 0) != 0)
+        peer->gone = some_are_gone = true;
 }
 
-static void tell(struct peer *peer, unsigned kind, const void *payload, size_t len)
+void peer_tell(struct peer *peer, enum message_kind kind, const void *payload, size_t len)
 {
-    if (!peer->gone && packet_send(peer->fd, kind, payload, len, NULL, 0) != 0)
-        peer->gone = true;
+    peer_send(peer, kind, payload, len, -1);
 }
 
-static void kill_command(struct peer *peer)
+void peer_fail(struct peer *peer, const struct cay_error *error)
 {
-    if (peer->pid && !peer->killed) {
-        peer->killed = true;
-        (void)leaf_kill(&peer->leaf);
-    }
+    peer_tell(peer, MESSAGE_FAILED, error, sizeof *error);
 }
 
-static void lose(struct peer *peer)
+/* After the events of one round, which may still point to them. */
+static void sweep(void)
 {
-    peer->gone = true;
-    (void)close(peer->fd);
-    peer->fd = -1;
-    if (peer->pid)
-        kill_command(peer);
-    else
-        forget(peer);
-}
-
-/* The command is over for its caller. */
-static void finish(struct peer *peer)
-{
-    peer->end.cause = peer->timed_out                 ? CAUSE_TIMEOUT
-                      : WIFSIGNALED(peer->end.status) ? CAUSE_SIGNALLED
-                                                      : CAUSE_EXITED;
-    peer->end.wall_us = (now_ns() - peer->started_ns) / 1000;
-    give_leaf_back(peer);
-    tell(peer, MESSAGE_ENDED, &peer->end, sizeof peer->end);
-    peer->pid = 0;
-    peer->ended = peer->killed = peer->timed_out = false;
-    peer->deadline_ns = 0;
-    if (peer->gone)
-        forget(peer);
-}
-
-static void finish_those_done(void)
-{
-    for (size_t i = peer_count; i-- > 0;) {
+    for (size_t i = peer_count; some_are_gone && i-- > 0;) {
         struct peer *peer = peers[i];
-        if (peer->pid && peer->ended && (!peer->killed || leaf_is_empty(&peer->leaf)))
-            finish(peer);
+        if (!peer->gone)
+            continue;
+        process_detach(peer);
+        peers[i] = peers[--peer_count];
+        serve_close(peer->fd);
+        free(peer->file_user);
+        free(peer);
     }
+    some_are_gone = false;
 }
 
 /* --- Requests --- */
 
-static void start(struct peer *peer, const struct request *request)
+static bool set_ttl(struct peer *peer)
 {
-    struct cay_error error = {0};
-    int pidfd = -1;
-    int code = take_leaf(&peer->leaf);
+    uint64_t ttl_ms;
 
-    if (code) {
-        cay_fail_errno(&error, -code, "exec.cgroup", request->command.argv[0]);
-        tell(peer, MESSAGE_FAILED, &error, sizeof error);
-        return;
-    }
-    peer->started_ns = now_ns();
-    code = command_start(&request->command, &peer->leaf, &peer->pid, &pidfd, &error);
-    if (code) {
-        if (code == CAY_E_EXEC_FAILED)
-            while (waitpid(peer->pid, NULL, 0) < 0 && errno == EINTR)
-                continue;
-        peer->pid = 0;
-        give_leaf_back(peer);
-        tell(peer, MESSAGE_FAILED, &error, sizeof error);
-    } else {
-        peer->end = (struct exec_end){0};
-        if (request->timeout_ms)
-            peer->deadline_ns = peer->started_ns + request->timeout_ms * 1000000u;
-        if (packet_send(peer->fd, MESSAGE_STARTED, NULL, 0, &pidfd, 1) != 0)
-            peer->gone = true;
-    }
-    if (pidfd >= 0)
-        (void)close(pidfd);
+    if (packet.head.len != sizeof ttl_ms)
+        return false;
+    memcpy(&ttl_ms, packet.payload, sizeof ttl_ms);
+    uint64_t now = serve_now_ns();
+    end_ns = ttl_ms && ttl_ms < (UINT64_MAX - now) / 1000000 ? now + ttl_ms * 1000000 : 0;
+    peer_tell(peer, MESSAGE_DONE, NULL, 0);
+    return true;
 }
 
-static void execute(struct peer *peer)
+static bool tell_state(struct peer *peer)
 {
-    struct request request;
-    struct cay_error error = {0};
-    int code = request_parse(&packet, &request, &error);
+    struct state state = {.ttl_left_ms = UINT64_MAX,
+                          .is_paused = process_is_paused,
+                          .peers = (uint32_t)peer_count};
+    struct statfs root;
+    uint64_t now = serve_now_ns();
 
-    if (code)
-        tell(peer, MESSAGE_FAILED, &error, sizeof error);
-    else
-        start(peer, &request);
-    request_done(&request);
+    if (end_ns)
+        state.ttl_left_ms = end_ns > now ? (end_ns - now + 999999) / 1000000 : 0;
+    if (!no_namespaces && statfs("/", &root) == 0)
+        state.disk_used =
+            (uint64_t)(root.f_blocks - root.f_bfree) * (uint64_t)root.f_bsize;
+    process_count(&state);
+    peer_tell(peer, MESSAGE_STATE, &state, sizeof state);
+    return true;
+}
+
+/* The library freezes the commands once it has our answer.  None may be on its way to
+ * execve then: it would be taken for stuck. */
+static bool set_pause(struct peer *peer, bool paused)
+{
+    struct cay_error error = {0};
+
+    if (paused && !process_all_born()) {
+        cay_fail(&error, CAY_E_BUSY, 0, "sandbox.pause", NULL,
+                 "a command is just being started", "try again");
+        peer_fail(peer, &error);
+        return true;
+    }
+    process_is_paused = paused;
+    peer_tell(peer, MESSAGE_DONE, NULL, 0);
+    return true;
 }
 
 /* False if the peer broke the rules. */
 static bool answer(struct peer *peer)
 {
+    if (packet.head.kind == MESSAGE_EXEC)
+        return process_execute(peer, &packet);
+    if (packet.head.kind == MESSAGE_FILES || packet.head.kind == MESSAGE_FILE)
+        return file_answer(peer->fd, &packet, &peer->file_user);
+    if (packet.head.fd_count != 0)
+        return false;
     switch (packet.head.kind) {
-    case MESSAGE_EXEC:
-        if (peer->pid)
-            return false;
-        execute(peer);
-        return true;
     case MESSAGE_KILL:
-        kill_command(peer);
-        return packet.head.fd_count == 0;
+        return control_kill(peer, &packet);
     case MESSAGE_PING:
-        tell(peer, MESSAGE_PONG, NULL, 0);
-        return packet.head.fd_count == 0;
+        peer_tell(peer, MESSAGE_PONG, NULL, 0);
+        return true;
+    case MESSAGE_ATTACH:
+        return control_attach(peer, &packet);
+    case MESSAGE_READ:
+        return output_read(peer);
+    case MESSAGE_WRITE:
+        return control_write(peer, &packet);
+    case MESSAGE_CLOSE_INPUT:
+        return control_close_input(peer);
+    case MESSAGE_RESIZE:
+        return control_resize(peer, &packet);
+    case MESSAGE_SIGNAL:
+        return control_signal(peer, &packet);
+    case MESSAGE_FORGET:
+        return control_forget(peer);
+    case MESSAGE_LIST:
+        return control_list(peer, &packet, proc_fd);
+    case MESSAGE_STATUS:
+        return tell_state(peer);
+    case MESSAGE_TTL:
+        return set_ttl(peer);
+    case MESSAGE_PAUSE:
+        return set_pause(peer, true);
+    case MESSAGE_RESUME:
+        return set_pause(peer, false);
     default:
         return false;
     }
 }
 
-static void listen_to(struct peer *peer)
+static void listen_to(struct source *source)
 {
-    int got = packet_receive(peer->fd, &packet);
+    struct peer *peer = (struct peer *)source;
+    int got = peer->gone ? -EAGAIN : packet_receive(peer->fd, &packet);
 
     if (got == -EAGAIN)
         return;
-    bool fine = got == 1 && answer(peer);
+    if (got != 1 || !answer(peer))
+        peer->gone = some_are_gone = true;
     if (got == 1)
         packet_close_fds(&packet);
-    if (!fine || peer->gone)
-        lose(peer);
 }
 
 /* Only from outside: there every pid is 0 to us.  Who may reach the socket at all is the
  * business of the directory it lies in. */
-static void welcome(void)
+static bool is_outside(int fd)
 {
     struct ucred who;
     socklen_t len = sizeof who;
+
+    /* Without namespaces everybody is outside, and inside nobody has such a socket. */
+    if (no_namespaces)
+        return true;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid == 0;
+}
+
+static void turn_away(int fd)
+{
+    struct cay_error error = {0};
+
+    cay_fail(&error, CAY_E_BUSY, 0, "sandbox.connect", NULL,
+             "too many connections to this sandbox are open",
+             "at most %d can be; close some", PEERS_MAX);
+    (void)packet_send(fd, MESSAGE_FAILED, &error, sizeof error, NULL, 0);
+    (void)close(fd);
+}
+
+static void welcome(struct source *source)
+{
     int fd = accept4(LISTEN_FD, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
+    (void)source;
     if (fd < 0)
         return;
-    struct peer *peer = peer_count < PEERS_MAX ? calloc(1, sizeof *peer) : NULL;
-    if (!peer || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 ||
-        who.pid != 0) {
-        free(peer);
+    if (!is_outside(fd)) {
         (void)close(fd);
         return;
     }
-    *peer = (struct peer){.fd = fd, .leaf = LEAF_NONE};
+    struct peer *peer = peer_count < PEERS_MAX ? calloc(1, sizeof *peer) : NULL;
+    if (!peer) {
+        turn_away(fd);
+        return;
+    }
+    *peer = (struct peer){.source.ready = listen_to, .fd = fd};
     peers[peer_count++] = peer;
-    watch(fd, peer);
+    if (serve_watch(fd, &peer->source) != 0)
+        peer->gone = some_are_gone = true;
 }
 
-/* --- Deaths and deadlines --- */
+/* --- The loop --- */
 
-static uint64_t microseconds(struct timeval time)
+/* Ends, and with us everything inside; without a PID namespace that takes more than our
+ * own end. */
+static _Noreturn void end(void)
 {
-    return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec;
+    if (no_namespaces && has_cgroup) {
+        AUTO_FD fd = openat(CGROUP_FD, "work/cgroup.kill", O_WRONLY | O_CLOEXEC);
+        (void)!write(fd, "1", 1);
+    } else if (no_namespaces) {
+        hold_end_all();
+    }
+    _exit(0);
 }
 
-static void reap(void)
+static void reap(struct source *source)
 {
     struct signalfd_siginfo ignored;
     struct rusage used;
     int status;
     pid_t pid;
 
+    (void)source;
     while (read(signal_fd, &ignored, sizeof ignored) > 0)
-        continue;
-    while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0)
-        for (size_t i = 0; i < peer_count; i++) {
-            struct peer *peer = peers[i];
-            if (peer->pid != pid || peer->ended)
-                continue;
-            peer->ended = true;
-            peer->end.status = status;
-            peer->end.user_us = microseconds(used.ru_utime);
-            peer->end.system_us = microseconds(used.ru_stime);
-            peer->end.peak_memory = (uint64_t)used.ru_maxrss * 1024;
-            break;
+        if (ignored.ssi_signo == SIGTERM)
+            end();
+    while ((pid = wait4(-1, &status, WNOHANG | WUNTRACED, &used)) > 0)
+        if (WIFSTOPPED(status)) {
+            process_stopped(pid);
+        } else if (!spare_reaped(pid)) {
+            process_reaped(pid, status, &used);
+            hold_reaped(pid);
         }
+}
+
+/* Our maker is gone, and we were to go with it. */
+static void leave(struct source *source)
+{
+    (void)source;
+    end();
 }
 
 static int time_left_ms(void)
 {
-    uint64_t soonest = UINT64_MAX, now = now_ns();
+    uint64_t soonest = process_next_ns();
 
-    for (size_t i = 0; i < peer_count; i++)
-        if (peers[i]->pid && peers[i]->deadline_ns && !peers[i]->killed &&
-            peers[i]->deadline_ns < soonest)
-            soonest = peers[i]->deadline_ns;
+    if (end_ns && end_ns < soonest)
+        soonest = end_ns;
     if (soonest == UINT64_MAX)
         return -1;
+    uint64_t now = serve_now_ns();
     uint64_t left = soonest > now ? (soonest - now + 999999) / 1000000 : 0;
     return left > INT_MAX ? INT_MAX : (int)left;
 }
 
-static void kill_the_late(void)
+static void watch(int fd, struct source *source)
 {
-    uint64_t now = now_ns();
+    int error = serve_watch(fd, source);
 
-    for (size_t i = 0; i < peer_count; i++) {
-        struct peer *peer = peers[i];
-        if (peer->pid && peer->deadline_ns && peer->deadline_ns <= now && !peer->ended &&
-            !peer->killed) {
-            peer->timed_out = true;
-            kill_command(peer);
-        }
-    }
+    if (error)
+        report_failure(-error, "init.serve", "epoll");
 }
 
 static void prepare(const struct plan *plan)
 {
-    sigset_t all;
+    static struct source listening = {welcome}, dying = {reap}, leash = {leave};
+    sigset_t all, child;
 
+    no_namespaces = plan->no_namespaces;
+    has_cgroup = plan->has_cgroup;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
+    if (plan->no_namespaces) /* to be asked to end */
+        sigaddset(&child, SIGTERM);
     signal_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (signal_fd < 0 || epoll_fd < 0)
         report_failure(errno, "init.serve", "epoll");
-    watch(LISTEN_FD, (void *)&epoll_fd);
-    watch(signal_fd, (void *)&signal_fd);
+    watch(LISTEN_FD, &listening);
+    watch(signal_fd, &dying);
+    proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    request_set_defaults(plan);
+    process_prepare(plan);
+    file_prepare(plan);
+    if (plan->ttl_ms && plan->ttl_ms < UINT64_MAX / 2000000)
+        end_ns = serve_now_ns() + plan->ttl_ms * 1000000;
     report_ready();
     if (plan->ephemeral)
-        watch(STATUS_FD, NULL);
+        watch(STATUS_FD, &leash);
     else
         (void)close(STATUS_FD);
 }
@@ -338,20 +352,18 @@ _Noreturn void serve(const struct plan *plan)
     prepare(plan);
     for (;;) {
         struct epoll_event events[EVENTS];
-        int count = epoll_wait(epoll_fd, events, EVENTS, time_left_ms());
+        bool idle = spare_is_wanted() && !process_is_paused;
+        int count = epoll_wait(epoll_fd, events, EVENTS, idle ? 0 : time_left_ms());
 
+        if (idle && count == 0)
+            process_make_spare();
         for (int i = 0; i < count; i++) {
-            void *what = events[i].data.ptr;
-            if (!what) /* our maker is gone, and we were to go with it */
-                _exit(0);
-            else if (what == &epoll_fd)
-                welcome();
-            else if (what == &signal_fd)
-                reap();
-            else
-                listen_to(what);
+            struct source *source = events[i].data.ptr;
+            source->ready(source);
         }
-        kill_the_late();
-        finish_those_done();
+        if (end_ns && serve_now_ns() >= end_ns)
+            end();
+        process_tend();
+        sweep();
     }
 }

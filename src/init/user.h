@@ -3,9 +3,11 @@
 #define INIT_USER_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "cay/error.h"
+#include "init/plan.h"
 
 enum { USER_NAME_MAX = 64, USER_GROUPS_MAX = 64, USER_ID_MAX = 65535 };
 
@@ -17,10 +19,15 @@ struct user {
     gid_t gid;
     gid_t groups[USER_GROUPS_MAX];
     size_t group_count;
+    bool is_us; /* the only one there is: nothing to change into */
 };
 
+/* Before the first of the following. */
+void user_prepare(const struct plan *plan);
+
 /* `who` is a name, or a number of up to 65535 written plainly.  CAY_E_NOT_FOUND for a
- * name that /etc/passwd does not have; a number need not be there (home "/"). */
+ * name that /etc/passwd does not have; a number need not be there (home "/").
+ * CAY_E_UNSUPPORTED for anybody but `user` where that is the only one. */
 int user_find(const char *who, struct user *ret_user, struct cay_error *err);
 
 #endif

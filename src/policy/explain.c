@@ -9,6 +9,10 @@ static void tell_rule(struct buf *text, const cay_policy *policy, size_t index)
     const struct mount *mount = &policy->mounts[index];
     const char *mode = mount->writable ? "rw" : "ro";
 
+    if (policy->base) {
+        buf_text(text, " as the sandbox's user may");
+        return;
+    }
     switch (policy->style) {
     case CAY_STYLE_ROOT:
         buf_format(text, " by the root (%s)", mode);

@@ -140,10 +140,29 @@ static enum verdict place_by_name(const cay_policy *policy, const char *path,
     return *path == '/' ? place_on_host(policy, path, place) : OUTSIDE;
 }
 
+/* As the kernel takes a path: every byte means itself, and what ".." means is known only
+ * when links are followed. */
+static enum verdict place_inside(const cay_policy *policy, const char *path,
+                                 struct place *place)
+{
+    char text[2 * PATH_MAX];
+    size_t base = *path == '/' ? 0 : strlen(policy->base), len = strlen(path);
+
+    if (base + 1 + len > sizeof text)
+        return TOO_LONG;
+    memcpy(text, policy->base, base);
+    text[base] = '/';
+    memcpy(text + base + 1, path, len);
+    place->mount = 0;
+    return tidy_path(text, base + 1 + len, TIDY_KEEP_UP, place->rel).fits ? PLACED
+                                                                          : TOO_LONG;
+}
+
 int policy_place(const cay_policy *policy, const char *op, const char *path,
                  struct place *ret_place, struct cay_error *err)
 {
-    enum verdict verdict = policy->style == CAY_STYLE_PATHS
+    enum verdict verdict = policy->base ? place_inside(policy, path, ret_place)
+                           : policy->style == CAY_STYLE_PATHS
                                ? place_by_name(policy, path, ret_place)
                                : place_in_tree(policy, path, ret_place);
 

@@ -36,6 +36,7 @@ void cay_policy_free(cay_policy *policy)
         mount_done(&policy->mounts[i]);
     free(policy->mounts);
     free(policy->by_length);
+    free(policy->base);
     grant_done(&policy->read);
     grant_done(&policy->write);
     free(policy);
@@ -326,6 +327,28 @@ int cay_policy_new(const struct cay_policy_config *config, cay_policy **ret_poli
     return policy_build(config, ret_policy, &taken, err);
 }
 
+int policy_inside(const char *base, cay_policy **ret_policy, struct cay_error *err)
+{
+    const struct cay_mount mount = {.size = sizeof mount,
+                                    .host = "/",
+                                    .writable = true,
+                                    .max_file_bytes = CAY_NO_LIMIT};
+    const struct cay_policy_config config = {.size = sizeof config,
+                                             .style = CAY_STYLE_ROOT,
+                                             .mounts = &mount,
+                                             .mount_count = 1};
+    AUTO(cay_policy) policy = NULL;
+
+    int code = cay_policy_new(&config, &policy, err);
+    if (code)
+        return code;
+    policy->base = strdup(base);
+    if (!policy->base)
+        return cay_fail_memory(err, op);
+    *ret_policy = TAKE_PTR(policy);
+    return CAY_OK;
+}
+
 enum cay_style cay_policy_style(const cay_policy *policy)
 {
     return policy->style;
@@ -393,6 +416,10 @@ int policy_copy(const cay_policy *policy, cay_policy **ret_copy, struct cay_erro
         size_t i = copy->mount_count++;
         copy->by_length[i] = policy->by_length[i];
         code = copy_mount(&policy->mounts[i], &copy->mounts[i], err);
+    }
+    if (!code && policy->base) {
+        copy->base = strdup(policy->base);
+        code = copy->base ? CAY_OK : cay_fail_memory(err, op);
     }
     if (!code && (!grant_copy(&policy->read, &copy->read) ||
                   !grant_copy(&policy->write, &copy->write)))

@@ -42,12 +42,15 @@ struct cay_policy {
     size_t mount_count;
     size_t *by_length; /* mount indexes, longest point first (stable) */
     struct grant read, write;
+    char *base; /* else NULL: these are a sandbox's own files, in its own spelling, and
+                   relative paths start here */
 };
 
 /* Where a path's text leads, before any link is looked at. */
 struct place {
     size_t mount;
-    char rel[PATH_MAX]; /* below the mount: no "." or "..", no slash at either end */
+    char rel[PATH_MAX]; /* below the mount: no "." or (but in a sandbox, where links come
+                           first) "..", no slash at either end */
 };
 
 /* CAY_E_OUTSIDE (the hint lists the readable roots), or CAY_E_INVALID for a name over 255
@@ -98,6 +101,9 @@ char *policy_explain(const cay_policy *policy, const char *path, size_t mount,
  * is at fault, or none of them if that is 0. */
 int policy_build(const struct cay_policy_config *config, cay_policy **ret_policy,
                  size_t *ret_taken, struct cay_error *err);
+
+/* Everything of a sandbox, for reading and writing. */
+int policy_inside(const char *base, cay_policy **ret_policy, struct cay_error *err);
 
 int policy_copy(const cay_policy *policy, cay_policy **ret_copy, struct cay_error *err);
 

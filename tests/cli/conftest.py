@@ -209,3 +209,37 @@ def terminal(world):
     yield start
     for one in opened:
         one.close()
+
+
+@pytest.fixture(name="boxes")
+def fixture_boxes(tmp_path):
+    """Real sandboxes; what a test makes is gone at its end, or the test fails."""
+    from sandboxes import Sandboxes
+
+    if os.geteuid() != 0:
+        pytest.skip("these tests are for root")
+    boxes = Sandboxes(tmp_path)
+    yield boxes
+    boxes.clean()
+
+
+@pytest.fixture(name="box")
+def fixture_box(boxes):
+    """The id of one that runs."""
+    return boxes.create()
+
+
+@pytest.fixture(name="screen")
+def fixture_screen(boxes):
+    """Starts `cay WORDS...` on a terminal."""
+    from sandboxes import Screen
+
+    opened = []
+
+    def start(*words, **more):
+        opened.append(Screen([CAY, *words], boxes.folder, **more))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from conftest import CAY, PATIENCE, ROOT
-from test_options import COMMANDS
+from test_options import COMMANDS, SANDBOX_COMMANDS, TEMPLATE_COMMANDS
 
 DOCS = ROOT / "docs"
 COMPLETIONS = ROOT / "data" / "completions"
@@ -36,12 +36,30 @@ def transcripts(block):
     return found
 
 
+# Which page tells of which commands.
+PAGES = {
+    "cay-run": ["run"],
+    "cay-create": ["create"],
+    "cay-exec": ["exec", "shell"],
+    "cay-ls": ["ls", "inspect"],
+    "cay-ps": ["ps", "logs"],
+    "cay-cp": ["cp", "cat", "put"],
+    "cay-kill": ["kill", "rm", "start", "pause", "resume", "gc"],
+    "cay-doctor": ["doctor"],
+}
+
+
+def options_of(*helps):
+    """Every option that these helps name, with its letter: "-o" and "--output"."""
+    texts = [subprocess.run([CAY, *words, "--help"], capture_output=True, text=True,
+                            timeout=PATIENCE, check=True).stdout for words in helps]
+    lines = [line for text in texts for line in re.findall(r"^  .*--[a-z-]+", text, re.M)]
+    return {option for line in lines for option in re.findall(r"(?<!\S)--?[a-z-]+", line)}
+
+
 def files_options():
-    """Every option that any help of `cay files` names."""
-    helps = [["files", "--help"]] + [["files", command, "--help"] for command in COMMANDS]
-    texts = [subprocess.run([CAY, *words], capture_output=True, text=True, timeout=PATIENCE,
-                            check=True).stdout for words in helps]
-    return {option for text in texts for option in re.findall(r"^  .*?(--[a-z-]+)", text, re.M)}
+    helps = [["files"]] + [["files", command] for command in COMMANDS]
+    return {option for option in options_of(*helps) if option.startswith("--")}
 
 
 def test_the_examples_of_the_manual_do_what_it_says(tmp_path):
@@ -89,7 +107,31 @@ def test_the_manual_has_every_command_and_option():
         assert option in files_options(), option
 
 
-@pytest.mark.parametrize("name", ["cay.1.scd", "cay-files.1.scd", "cay-policy.5.scd"])
+def test_every_command_about_sandboxes_is_on_a_page():
+    assert sorted(name for names in PAGES.values() for name in names) == sorted(SANDBOX_COMMANDS)
+    for name, commands in PAGES.items():
+        text = page(f"{name}.1.scd")
+        assert f"\n{', '.join(f'cay-{command}' for command in commands)} - " in text
+        for command in commands:
+            assert re.search(rf"^\*cay {command}\*", text, re.M), command
+    overview = page("cay.1.scd")
+    for command in [*SANDBOX_COMMANDS, "template", "files"]:
+        assert re.search(rf"^\*.*\b{command}\*", overview, re.M), command
+
+
+@pytest.mark.parametrize("name, helps", [
+    *((name, [[command] for command in commands]) for name, commands in PAGES.items()),
+    ("cay-template", [["template", command] for command in TEMPLATE_COMMANDS])])
+def test_each_page_has_the_options_of_its_commands_and_no_others(name, helps):
+    text = page(f"{name}.1.scd")
+    assert set(re.findall(r"\*(--?[a-z][a-z-]*)\*", text.split("# OPTIONS")[1].split("# JSON")[0])
+               ) - {"-it"} >= options_of(*helps)
+    known = options_of(*helps, *([["exec"], ["create"]] if name not in ("cay-run", "cay-create") else []))
+    known |= {"--storage", "--template", "--network", "--require", "-it", "--help", "--version"}
+    assert set(re.findall(r"\*(--?[a-z][a-z-]*)\*", text)) <= known
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DOCS.glob("*.scd")))
 def test_the_pages_are_well_formed(name):
     done = subprocess.run(["scdoc"], input=page(name), capture_output=True, text=True,
                           timeout=PATIENCE, check=False)
@@ -115,6 +157,11 @@ def path(tmp_path):
 
 def test_bash_completes_commands_options_and_values(path):
     assert complete_in_bash(["cay", "fi"], path) == ["files"]
+    assert complete_in_bash(["cay", "p"], path) == ["ps", "put", "pause"]
+    assert complete_in_bash(["cay", "run", "--ti"], path) == ["--timeout"]
+    assert complete_in_bash(["cay", "create", "--storage", ""], path) == ["memory", "disk"]
+    assert complete_in_bash(["cay", "template", "create", "--from-d"], path) == ["--from-dir"]
+    assert complete_in_bash(["cay", "template", "c"], path) == ["create"]
     assert complete_in_bash(["cay", "files", "gl"], path) == ["glob"]
     assert complete_in_bash(["cay", "files", "read", "--of"], path) == ["--offset"]
     assert complete_in_bash(["cay", "files", "read", "--conf"], path) == ["--config"]
@@ -129,3 +176,15 @@ def test_bash_completes_paths_of_the_policy(world, path):
     assert complete_in_bash([*start, "do"], path) == ["docs"]
     assert complete_in_bash([*start, "docs/"], path) == ["docs/sub", "docs/with space"]
     assert complete_in_bash([*start, "docs/w"], path) == ["docs/with space"]
+
+
+def test_bash_completes_ids_and_templates(boxes, box, path):
+    assert box in complete_in_bash(["cay", "exec", ""], path)
+    assert complete_in_bash(["cay", "kill", box[:-1]], path) == [box]
+    assert "host" in complete_in_bash(["cay", "run", "--template", ""], path)
+
+
+def test_every_command_has_a_page_by_its_own_name():
+    built = os.path.join(os.path.dirname(os.path.abspath(CAY)), "docs")
+    for command in [*SANDBOX_COMMANDS, "template", "files"]:
+        assert os.path.exists(os.path.join(built, f"cay-{command}.1")), command

@@ -9,6 +9,9 @@ from conftest import CAY, PATIENCE
 
 COMMANDS = ("resolve explain roots read stat exists list glob grep write append edit delete move "
             "copy mkdir export import").split()
+SANDBOX_COMMANDS = ("run create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
+                    "doctor").split()
+TEMPLATE_COMMANDS = ["create", "ls", "rm"]
 
 
 def run(*words):
@@ -109,6 +112,58 @@ def test_each_command_has_a_short_help(command):
     assert (status, err) == (0, "") and fits(out, 24)
     assert out.startswith(f"Usage: cay files {command} ")
     assert run("help", "files", command) == (0, out, "")
+
+
+def test_the_help_names_every_command():
+    named = [name for names in re.findall(r"^  ([a-z, ]+[a-z]) +[A-Z]", run("--help")[1], re.M)
+             for name in names.split(", ")]
+    assert sorted(named) == sorted([*SANDBOX_COMMANDS, "template", "files", "help", "version"])
+
+
+@pytest.mark.parametrize("command", SANDBOX_COMMANDS)
+def test_each_command_about_sandboxes_has_a_help_that_fits_a_screen(command):
+    status, out, err = run(command, "--help")
+    assert (status, err) == (0, "") and fits(out, 24)
+    assert out.startswith(f"Usage: cay {command} ")
+    assert run("help", command) == (0, out, "")
+    assert run(command, "-h", "no", "such") == (0, out, "")
+
+
+def test_templates_have_their_help():
+    status, out, err = run("template", "--help")
+    assert (status, err) == (0, "") and fits(out, 24)
+    assert re.findall(r"^  ([a-z]+) ", out, re.M) == TEMPLATE_COMMANDS
+    for command in TEMPLATE_COMMANDS:
+        status, out, err = run("template", command, "--help")
+        assert (status, err) == (0, "") and out.startswith(f"Usage: cay template {command} ")
+
+
+@pytest.mark.parametrize("words, subject, hint", [
+    (["creat"], "creat", "did you mean create?"),
+    (["ls", "--quite"], "--quite", "did you mean --quiet?"),
+    (["ls", "--follow"], "--follow", "cay ls --help lists the options"),
+    (["ls", "x"], "x", "usage: cay ls"),
+    (["inspect"], "inspect", "usage: cay inspect ID"),
+    (["cp", "a"], "cp", "usage: cay cp SOURCE DESTINATION"),
+    (["create", "--ttl", "soon"], "soon", "write --ttl TIME: like 500ms"),
+    (["create", "-m", "1Q"], "1Q", "write --memory SIZE: like 512M"),
+    (["create", "--memory", ""], "", "write --memory SIZE: like 512M"),
+    (["create", "--pids", "-1"], "-1", "write --pids N: a whole number"),
+    (["create", "--memory"], "--memory", "write --memory SIZE"),
+    (["kill", "--signal", "65"], "65", "a name like TERM"),
+])
+def test_a_wrong_word_about_sandboxes_is_named_with_the_right_one(words, subject, hint):
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"cay: invalid: {subject}: " if subject else "cay: invalid: ")
+    assert hint in err
+
+
+@pytest.mark.parametrize("words", [["run", "--bad"], ["exec", "--bad"], ["exec", "sb-a"], ["shell"],
+                                   ["run", "-m", "x", "true"]])
+def test_commands_that_run_others_fail_with_125(words):
+    status, out, err = run(*words)
+    assert (status, out) == (125, "") and err.startswith("cay: invalid: ")
 
 
 def test_every_way_to_ask_for_the_version_answers():

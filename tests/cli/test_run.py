@@ -1,117 +1,228 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay run: a command in a sandbox that is gone afterwards."""
 
-import json
+import hashlib
 import os
+import signal
 import subprocess
+import sys
 import time
-from pathlib import Path
 
 import pytest
-from conftest import CAY, PATIENCE
-
-RUNTIME = Path("/run/cay")
-
-
-def left() -> set[str]:
-    return {path.name for path in RUNTIME.glob("sb-*")} | {
-        path.name for path in RUNTIME.glob("ranges/*")}
+from conftest import CAY
+from sandboxes import gone, traces, wait_until
 
 
-@pytest.fixture(name="cay")
-def fixture_cay():
-    if os.geteuid() != 0:
-        pytest.skip("sandboxes for others than root are not there yet")
-    before = left()
-
-    def run(*words, stdin=b"", env=None):
-        return subprocess.run([CAY, "run", *words], input=stdin, capture_output=True,
-                              timeout=PATIENCE, env={**os.environ, **(env or {})}, check=False)
-
-    yield run
-    assert left() <= before, "a sandbox was left behind"
+@pytest.fixture(name="run")
+def fixture_run(boxes):
+    return lambda *words, **more: boxes.cay("run", *words, **more)
 
 
-def test_the_output_and_status_are_the_commands(cay):
-    done = cay("--", "python3", "-c", "import sys; print(6*7); sys.stderr.write('x'); sys.exit(3)")
-    assert (done.stdout, done.stderr, done.returncode) == (b"42\n", b"x", 3)
+def test_the_output_and_status_are_the_commands(run):
+    done = run("--", "python3", "-c", "import sys; print(6*7); sys.stderr.write('x'); sys.exit(3)")
+    assert (done.out, done.err, done.status) == (b"42\n", b"x", 3)
 
 
-def test_options_end_at_the_command(cay):
-    assert cay("echo", "-m", "--help").stdout == b"-m --help\n"
+def test_options_end_at_the_command(run):
+    assert run("echo", "-m", "--help", "--").out == b"-m --help --\n"
+    assert run("--", "echo", "--", "-e").out == b"-- -e\n"
 
 
-def test_standard_input_goes_in_only_when_asked(cay):
-    assert cay("--", "cat", stdin=b"data").stdout == b""
-    assert cay("-i", "--", "cat", stdin=b"da\0ta").stdout == b"da\0ta"
+def test_nothing_is_left_whatever_the_command_did(boxes):
+    for script in ("true", "exit 3", "kill -9 $$", "sleep 1000 & setsid sleep 1000 &"):
+        done = boxes.cay("run", "--", "sh", "-c", f"hostname; {script}")
+        assert gone(done.text.strip()), traces(done.text.strip())
 
 
-def test_a_timeout_is_124_and_says_so(cay):
-    done = cay("--timeout", "300ms", "--", "sleep", "1000")
-    assert done.returncode == 124
-    assert done.stderr == b"cay: killed: timeout of 300 ms (raise it with --timeout)\n"
+def test_standard_input_goes_in_only_when_asked(run):
+    assert run("--", "cat", stdin=b"data").out == b""
+    assert run("-i", "--", "cat", stdin=b"da\0ta").out == b"da\0ta"
+    assert run("-i", "--", "cat", stdin=b"").out == b""
 
 
-def test_the_memory_limit_is_told_by_name(cay):
-    done = cay("-m", "64M", "--", "tail", "/dev/zero")
-    assert done.returncode == 137
-    assert done.stderr == b"cay: killed: memory limit 64 MiB (raise it with -m)\n"
+def test_any_amount_of_input_goes_through(run):
+    data = os.urandom(1 << 20) * 64
+    assert run("-i", "--", "wc", "-c", stdin=data).out == b"%d\n" % len(data)
+    done = run("-i", "--", "sha256sum", stdin=data)
+    assert done.out.split()[0].decode() == hashlib.sha256(data).hexdigest()
 
 
-def test_what_cannot_be_run_is_126_or_127(cay):
-    done = cay("--", "no-such-program")
-    assert done.returncode == 127 and done.stderr.startswith(b"cay: no-such-program: ")
-    assert cay("--", "/etc/passwd").returncode == 126
+def test_input_and_output_flow_at_the_same_time(run):
+    data = os.urandom(1 << 20) * 16
+    assert run("-i", "--", "cat", stdin=data).out == data
 
 
-def test_only_named_variables_go_inside(cay):
-    done = cay("-e", "A=1", "-e", "B", "--", "sh", "-c", "echo $A$B; env | grep -c SECRET",
+def test_input_is_passed_on_as_it_comes_and_not_when_it_ends(boxes):
+    running = boxes.start("run", "-i", "--", "cat", stdin=subprocess.PIPE)
+    for word in (b"one\n", b"two\n"):
+        running.stdin.write(word)
+        running.stdin.flush()
+        assert running.stdout.readline() == word
+    running.stdin.close()
+    assert running.wait() == 0
+
+
+def test_a_command_that_reads_no_more_ends_by_itself(run):
+    assert run("-i", "--", "head", "-c", "3", stdin=b"x" * (8 << 20)).out == b"xxx"
+    assert run("-i", "--", "true", stdin=b"x" * (8 << 20)).status == 0
+
+
+def test_a_reader_that_leaves_ends_the_command_without_a_word(boxes):
+    done = subprocess.run(
+        ["bash", "-c", f"{CAY} run -- sh -c 'hostname; exec yes' | head -n 1; "
+         "echo ${PIPESTATUS[0]}"],
+        capture_output=True, text=True, timeout=120, check=False)
+    sandbox_id, status = done.stdout.split()
+    assert (int(status), done.stderr) == (128 + signal.SIGPIPE, "")
+    assert gone(sandbox_id)
+
+
+def test_output_to_a_full_disk_is_an_error(boxes):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([CAY, "run", "--", "echo", "x"], stdout=full,
+                              stderr=subprocess.PIPE, timeout=120, check=False)
+    assert done.returncode == 125 and done.stderr.startswith(b"cay: no-space: standard output")
+
+
+def test_a_timeout_is_124_and_says_so(run):
+    done = run("--timeout", "300ms", "--", "sh", "-c", "echo partial; sleep 1000")
+    assert (done.status, done.out) == (124, b"partial\n")
+    assert done.err == b"cay: killed: timeout of 300 ms (raise it with --timeout)\n"
+
+
+def test_the_memory_limit_is_told_by_name(run):
+    done = run("-m", "64M", "--", "tail", "/dev/zero")
+    assert done.status == 137
+    assert done.err == b"cay: killed: memory limit 64 MiB (raise it with -m)\n"
+
+
+def test_what_cannot_be_run_is_126_or_127(run):
+    done = run("--", "no-such-program")
+    assert done.status == 127 and done.err.startswith(b"cay: no-such-program: ")
+    assert run("--", "/etc/passwd").status == 126
+
+
+def test_a_signal_that_ends_the_command_is_128_and_its_number(run):
+    assert run("--", "sh", "-c", "kill -TERM $$").status == 128 + signal.SIGTERM
+
+
+def test_only_named_variables_go_inside(run):
+    done = run("-e", "A=1", "-e", "B", "-e", "NONE", "--", "sh", "-c",
+               "echo $A$B${NONE-unset}; env | grep -c SECRET",
                env={"B": "2", "SECRET": "token"})
-    assert done.stdout == b"12\n0\n"
+    assert done.out == b"12unset\n0\n"
 
 
-def test_user_and_directory_can_be_chosen(cay):
-    assert cay("-u", "root", "-w", "/tmp", "--", "sh", "-c", "id -u; pwd").stdout == b"0\n/tmp\n"
-    done = cay("-u", "nonexistent", "--", "true")
-    assert done.returncode == 125 and b"nonexistent" in done.stderr
+def test_user_and_directory_can_be_chosen(run):
+    assert run("-u", "root", "-w", "/tmp", "--", "sh", "-c", "id -u; pwd").out == b"0\n/tmp\n"
+    done = run("-u", "nonexistent", "--", "true")
+    assert done.status == 125 and b"nonexistent" in done.err
 
 
-def test_json_tells_the_outcome(cay):
-    outcome = json.loads(cay("-o", "json", "--", "sh", "-c", "echo out; echo err >&2; exit 5").stdout)
+def test_json_tells_the_outcome(run):
+    outcome = run("-o", "json", "--", "sh", "-c", "echo out; echo err >&2; exit 5").json
     assert outcome["stdout"] == "out\n" and outcome["stderr"] == "err\n"
     assert (outcome["cause"], outcome["exit_code"]) == ("exited", 5)
-    assert outcome["peak_memory"] > 0
+    assert outcome["peak_memory"] > 0 and outcome["stdout_dropped"] == 0
+
+
+def test_json_keeps_the_end_of_long_output_and_counts_the_rest(run):
+    outcome = run("-o", "json", "--", "python3", "-c",
+                  "import sys; sys.stdout.write('x' * (11 << 20) + 'end')").json
+    assert outcome["stdout"].endswith("end")
+    assert len(outcome["stdout"]) == 10 << 20
+    assert outcome["stdout_dropped"] == (1 << 20) + 3
+
+
+def test_json_tells_what_could_not_be_started_and_what_was_killed(run):
+    done = run("-o", "json", "--", "no-such-program")
+    assert (done.json["cause"], done.status) == ("not-started", 127)
+    done = run("-o", "json", "--timeout", "200ms", "--", "sleep", "1000")
+    assert (done.json["cause"], done.status) == ("timeout", 124)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_ends_the_sandbox_and_leaves_nothing(boxes, number):
+    running = boxes.start("run", "--", "sh", "-c", "hostname; exec sleep 1000")
+    sandbox_id = running.stdout.readline().decode().strip()
+    running.send_signal(number)
+    assert running.wait(60) == -number
+    assert gone(sandbox_id), traces(sandbox_id)
+
+
+def test_the_command_may_end_in_its_own_way_when_asked(boxes):
+    script = "trap 'echo bye; exit 7' TERM; hostname; while :; do sleep 0.01; done"
+    running = boxes.start("run", "--", "sh", "-c", script)
+    running.stdout.readline()
+    running.terminate()
+    assert running.stdout.read() == b"bye\n"
+    assert running.wait(60) == 7
+
+
+def test_a_command_that_ignores_the_signal_is_killed_a_second_later(boxes):
+    running = boxes.start("run", "--", "sh", "-c", "trap '' TERM; hostname; sleep 1000; sleep 1000")
+    sandbox_id = running.stdout.readline().decode().strip()
+    running.terminate()
+    assert running.wait(60) == -signal.SIGTERM
+    assert gone(sandbox_id)
+
+
+def test_a_killed_command_line_takes_its_sandbox_with_it(boxes):
+    running = boxes.start("run", "--", "sh", "-c", "hostname; exec sleep 1000")
+    sandbox_id = running.stdout.readline().decode().strip()
+    running.kill()
+    running.wait()
+    # What it could not clean up itself is the next one's to do.
+    wait_until(lambda: boxes.ok("gc") and traces(sandbox_id) == [], "nobody cleaned up")
+
+
+def test_a_closed_standard_output_is_told(boxes):
+    done = subprocess.run([sys.executable, "-c", "import os, sys; os.close(1); "
+                           f"os.execv({CAY!r}, ['cay', 'run', '--', 'echo', 'x'])"],
+                          stderr=subprocess.PIPE, timeout=120, check=False)
+    assert done.returncode == 125 and done.stderr.startswith(b"cay: ")
+
+
+def test_layers_can_be_required(run):
+    assert run("--require", "seccomp,memory", "--require", "user", "--", "true").status == 0
 
 
 @pytest.mark.parametrize("words", [
     (), ("--",), ("--memory", "x", "--", "true"), ("--memory", "0", "--", "true"),
     ("--timeout", "-1", "--", "true"), ("--timeout", "5 s", "--", "true"),
-    ("--pids", "0", "--", "true"), ("--cpus", "many", "--", "true"),
+    ("--pids", "0", "--", "true"), ("--pids", "1.5", "--", "true"),
+    ("--cpus", "many", "--", "true"), ("--cpus", "nan", "--", "true"),
     ("--network", "bridge", "--", "true"), ("--no-such", "--", "true"), ("-m",),
     ("-e", "=x", "--", "true"), ("-o", "xml", "--", "true"),
-    ("-m", "1M", "--disk", "2M", "--", "true")])
-def test_wrong_words_are_125_with_a_hint(cay, words):
-    done = cay(*words)
-    assert done.returncode == 125 and done.stdout == b""
-    assert done.stderr.startswith(b"cay: invalid: ") and done.stderr.endswith(b")\n")
+    ("-m", "1M", "--disk", "2M", "--", "true"), ("--require", "luck", "--", "true"),
+    ("--require", "", "--", "true"), ("--storage", "tape", "--", "true"),
+    ("-t", "--", "true"), ("-it", "--", "true"),
+    ("-v", "/usr", "--", "true"), ("-v", ":/x", "--", "true"), ("-v", "/usr:x", "--", "true"),
+    ("-v", "/usr:/x:rx", "--", "true"), ("--tag", "x", "--", "true"), ("-d", "--", "true")])
+def test_wrong_words_are_125_with_a_hint(boxes, words):
+    assert boxes.fails(125, "run", *words).startswith("cay: invalid: ")
 
 
-def test_help_fits_a_screen(cay):
-    lines = cay("--help").stdout.decode().splitlines()
-    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+@pytest.mark.parametrize("words, slug", [
+    (("-v", "no-such:/x", "--", "true"), "not-found"),
+    (("--config", "no-such.yaml", "--", "true"), "not-found"),
+    (("--template", "./no-such", "--", "true"), "not-found"),
+    (("--template", "no-such", "--", "true"), "not-found")])
+def test_what_is_not_there_is_125_and_named(boxes, words, slug):
+    line = boxes.fails(125, "run", *words)
+    assert line.startswith(f"cay: {slug}: ") and "no-such" in line
 
 
-def test_a_killed_command_line_takes_its_sandbox_with_it(cay):
-    before = left()
-    with subprocess.Popen([CAY, "run", "--", "sleep", "1000"]) as running:
-        try:
-            running.wait(1)
-        except subprocess.TimeoutExpired:
-            pass
-        running.kill()
-    # What it left is cleaned up by the next one, once its last process is gone.
-    for _ in range(100):
-        assert cay("--", "true").returncode == 0
-        if left() <= before:
-            break
-        time.sleep(0.1)
+def test_an_error_is_json_if_json_was_asked_for(boxes):
+    done = boxes.cay("run", "-t", "-o", "json", "--", "true")
+    assert done.status == 125 and b"a terminal cannot be told as JSON" in done.err
+    done = boxes.cay("run", "-o", "json", "-v", "no-such:/x", "--", "true")
+    assert done.status == 125 and b'"slug":"not-found"' in done.err
+
+
+def test_a_signal_that_was_ignored_stays_ignored(boxes):
+    running = boxes.start("run", "--", "sh", "-c", "echo on; sleep 0.5; echo end",
+                          preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert running.stdout.readline() == b"on\n"
+    running.send_signal(signal.SIGHUP)
+    assert running.wait(60) == 0 and running.stdout.read() == b"end\n"

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import pages
+import pytest
+
 
 def test_the_commands_in_the_readme_print_what_is_shown(tmp_path: Path) -> None:
     commands = pages.sessions("README.md")
@@ -17,9 +19,9 @@ def test_the_commands_in_the_readme_print_what_is_shown(tmp_path: Path) -> None:
     assert printed == shown
 
 
-def programs(language: str) -> list[tuple[str, str]]:
-    """Each program in the README with the output that is shown after it."""
-    blocks = pages.blocks("README.md")
+def programs(language: str, page: str = "README.md") -> list[tuple[str, str]]:
+    """Each program in a document with the output that is shown after it."""
+    blocks = pages.blocks(page)
     return [(block.text, after.text) for block, after in zip(blocks, blocks[1:])
             if block.language == language and after.language == "text"]
 
@@ -32,6 +34,16 @@ def make_tour_folder(folder: Path) -> None:
 def test_the_python_in_the_readme_prints_what_is_shown(tmp_path: Path) -> None:
     make_tour_folder(tmp_path)
     found = programs("python")
+    assert found
+    for program, output in found:
+        assert pages.run([sys.executable, "-c", program], tmp_path).stdout == output
+
+
+@pytest.mark.parametrize("page", ["docs/python.md", "docs/inspect.md"])
+def test_the_python_in_the_documents_prints_what_is_shown(
+        page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # Inspect keeps notes there
+    found = programs("python", page)
     assert found
     for program, output in found:
         assert pages.run([sys.executable, "-c", program], tmp_path).stdout == output

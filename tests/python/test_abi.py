@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cay._lib says the same as the headers, byte for byte."""
+"""cay._lib and cay._sandbox_lib say the same as the headers, byte for byte."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import CHECKOUT, unavailable
 
-from cay import _lib, errors
+from cay import _lib, _sandbox_lib, errors
 
 INCLUDE = CHECKOUT / "include"
 
@@ -43,13 +43,37 @@ STRUCTS = {
     "cay_matches": _lib.Matches,
     "cay_tar_options": _lib.TarOptions,
     "cay_tar_result": _lib.TarResult,
+    "cay_bind": _sandbox_lib.Bind,
+    "cay_sandbox_options": _sandbox_lib.SandboxOptions,
+    "cay_enforced": _sandbox_lib.Enforced,
+    "cay_sandbox_info": _sandbox_lib.SandboxInfo,
+    "cay_exec_options": _sandbox_lib.ExecOptions,
+    "cay_exec_result": _sandbox_lib.ExecResult,
+    "cay_process_info": _sandbox_lib.ProcessInfo,
+    "cay_template_options": _sandbox_lib.TemplateOptions,
+    "cay_template_info": _sandbox_lib.TemplateInfo,
+    "cay_check": _sandbox_lib.Check,
 }
 
-# Prefixes of the constants in C that _lib repeats under the same name.
+# Prefixes of the constants in C that are repeated under the same name.
 CONSTANTS = re.compile(
-    r"(STYLE|ACCESS|FILES|READONLY|VERDICT|READ|WRITE|EDIT|NAME|LIST|GREP)_[A-Z_]+|"
-    r"NO_LIMIT|NOTE_MAX"
+    r"(STYLE|ACCESS|FILES|READONLY|VERDICT|READ|WRITE|EDIT|NAME|LIST|GREP|EXEC)_[A-Z_]+|"
+    r"[A-Z]+_DEFAULT|NO_LIMIT|NOTE_MAX|ID_MAX|LAYERS_MAX"
 )
+
+# What C numbers and Python names: the prefix in C, and the names by number.
+NUMBERED = {
+    "OP": _lib.OPS,
+    "TYPE": _lib.TYPES,
+    "LAYER": _sandbox_lib.LAYERS,
+    "NETWORK": _sandbox_lib.NETWORKS,
+    "STORAGE": _sandbox_lib.STORAGES,
+    "RUNG": _sandbox_lib.RUNGS,
+    "STATE": _sandbox_lib.STATES,
+    "CAUSE": _sandbox_lib.CAUSES,
+    "TEMPLATE": _sandbox_lib.TEMPLATE_SOURCES,
+    "FINDING": _sandbox_lib.FINDINGS,
+}
 
 
 def run_c(tmp_path: Path, body: str) -> list[str]:
@@ -58,7 +82,7 @@ def run_c(tmp_path: Path, body: str) -> list[str]:
         unavailable("no C compiler")
     source = tmp_path / "abi.c"
     source.write_text(
-        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/files.h>\n"
+        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/sandbox.h>\n"
         f"int main(void) {{\n{body}\nreturn 0; }}\n"
     )
     subprocess.run(
@@ -85,29 +109,36 @@ def test_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
     assert [f"{n}: {value}" for n, value in zip(names, found)] == expected
 
 
-# Sandboxes are not in the package yet.
-BOUND = [header for header in INCLUDE.glob("cay/*.h") if header.name != "sandbox.h"]
+HEADERS = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
+MODULES = (_lib, _sandbox_lib)
 
 
 def test_every_struct_of_the_headers_is_mirrored() -> None:
-    text = "".join(header.read_text() for header in BOUND)
-    assert set(re.findall(r"^struct (\w+) \{", text, re.M)) == set(STRUCTS)
+    assert set(re.findall(r"^struct (\w+) \{", HEADERS, re.M)) == set(STRUCTS)
 
 
 def test_constants_are_those_of_c(tmp_path: Path) -> None:
-    names = [name for name in vars(_lib) if CONSTANTS.fullmatch(name)]
-    assert len(names) > 30
-    body = "\n".join(f'printf("%lld\\n", (long long)CAY_{name});' for name in names)
-    found = run_c(tmp_path, body)
-    assert dict(zip(names, map(int, found))) == {n: getattr(_lib, n) for n in names}
+    ours = {
+        name: value
+        for module in MODULES
+        for name, value in vars(module).items()
+        if CONSTANTS.fullmatch(name)
+    }
+    assert len(ours) > 35
+    body = "\n".join(f'printf("%lld\\n", (long long)CAY_{name});' for name in ours)
+    assert dict(zip(ours, map(int, run_c(tmp_path, body)))) == ours
 
 
 def test_numbered_names_are_those_of_c(tmp_path: Path) -> None:
-    ops = {number: name.upper() for number, name in _lib.OPS.items()}
-    types = {number: name.upper() for number, name in _lib.TYPES.items()}
-    body = [f'printf("%d\\n", CAY_OP_{name});' for name in ops.values()]
-    body += [f'printf("%d\\n", CAY_TYPE_{name});' for name in types.values()]
-    assert list(map(int, run_c(tmp_path, "\n".join(body)))) == [*ops, *types]
+    body, expected = [], []
+    for prefix, names in NUMBERED.items():
+        for number, name in names.items():
+            constant = f"CAY_{prefix}_{name.upper().replace('-', '_')}"
+            body.append(f'printf("%d\\n", (int){constant});')
+            expected.append(number)
+        declared = set(re.findall(rf"\bCAY_{prefix}_([A-Z_]+) ?=", HEADERS))
+        assert {name.upper().replace("-", "_") for name in names.values()} >= declared
+    assert list(map(int, run_c(tmp_path, "\n".join(body)))) == expected
 
 
 def test_the_exceptions_are_those_of_the_header() -> None:
@@ -123,23 +154,37 @@ def test_the_exceptions_are_those_of_the_header() -> None:
 
 
 def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
-    text = "".join(header.read_text() for header in BOUND)
-    public = set(
-        re.findall(r"\b(cay_[a-z_]+)\(", re.sub(r"/\*.*?\*/", "", text, flags=re.S))
-    )
-    bound = set(re.findall(r'"(cay_[a-z_]+)"', Path(_lib.__file__).read_text()))
+    code = re.sub(r"/\*.*?\*/", "", HEADERS, flags=re.S)
+    public = set(re.findall(r"\b(cay_[a-z_]+)\(", code))
+    sources = "".join(Path(str(module.__file__)).read_text() for module in MODULES)
+    bound = set(re.findall(r'"(cay_[a-z_]+)"', sources))
     left_out = {
         "cay_code_exit",  # for the command
         "cay_code_slug",  # cay.errors knows the slugs
         "cay_files_check_size",  # Sandbox checks against the model it is given
         "cay_files_check_suffix",
-        "cay_policy_load",  # configuration comes from the models
-        "cay_policy_mount",
+        "cay_layer_slug",  # _sandbox_lib has the names
+        "cay_policy_mount",  # configuration comes from the models
         "cay_policy_mount_count",
         "cay_policy_parse",
         "cay_policy_style",
+        "cay_rung_slug",
+        "cay_sandbox_exec",  # a process that is waited for does it, and can be stopped
     }
     assert public - bound == left_out
+
+
+def test_functions_take_as_many_arguments_as_in_c() -> None:
+    code = re.sub(r"/\*.*?\*/|^#.*?$", "", HEADERS, flags=re.S | re.M)
+    prototypes = dict(re.findall(r"\b(cay_\w+)\(([^()]*)\);", code))
+    assert len(prototypes) > 70
+    for module in MODULES:
+        for function in vars(module).values():
+            name = getattr(function, "__name__", "")
+            if isinstance(function, ctypes._CFuncPtr) and name in prototypes:  # type: ignore[attr-defined]
+                listed = prototypes[name]
+                count = 0 if listed.strip() == "void" else listed.count(",") + 1
+                assert len(function.argtypes or ()) == count, name
 
 
 def test_the_version_is_the_librarys() -> None:

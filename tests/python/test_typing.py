@@ -44,3 +44,23 @@ def test_a_user_sees_the_types(tmp_path: Path) -> None:
     )
     said = mypy(tmp_path, program)
     assert said.count("error:") == 1 and "user.py:5" in said
+
+
+def test_a_user_of_sandboxes_sees_the_types(tmp_path: Path) -> None:
+    program = tmp_path / "user.py"
+    program.write_text(
+        "from cay import AsyncSandbox, Sandbox\n"
+        "from cay.sandbox import ExecResult, Process\n"
+        "async def main() -> None:\n"
+        "    box = Sandbox.create(memory='1G', network='none')\n"
+        "    result: ExecResult = box.exec(['true'])\n"
+        "    process: Process = box.start(['true'])\n"
+        "    other = await AsyncSandbox.create(memory='1G')\n"
+        "    data: bytes = await other.files.read_bytes('a')\n"
+        "    await AsyncSandbox.create(memory=1.5)\n"
+        "    await other.files.read_bytes(1)\n"
+        "    box.exec(['true'], time_out=1)\n"
+    )
+    said = mypy(tmp_path, program)
+    assert said.count("error:") == 3
+    assert all(f"user.py:{line}:" in said for line in (9, 10, 11))

@@ -14,7 +14,8 @@ import pytest
 from conftest import CHECKOUT, pip
 
 SMOKE = """
-import cay, cay._lib, sys
+import cay, cay._lib, cay.inspect, os, sys
+from importlib.metadata import entry_points
 from cay.filesystem import Files, PathConfig, Sandbox, SandboxConfig, SandboxError
 
 path = PathConfig(root=sys.argv[1], mode="rw")
@@ -25,6 +26,12 @@ try:
 except SandboxError as error:
     print(error.slug)
 print(cay.__version__, cay._lib._dll._name)
+print([point.value for point in entry_points(group="inspect_ai", name="cay")])
+if os.geteuid() == 0:
+    with cay.Sandbox.create(ephemeral=True) as sandbox:
+        print(sandbox.exec(["echo", "inside"]).stdout, end="")
+else:
+    print("inside")
 """
 
 
@@ -32,7 +39,13 @@ print(cay.__version__, cay._lib._dll._name)
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what the wheel is built from, which can be taken away."""
     copy = tmp_path_factory.mktemp("checkout") / "cay"
-    skipped = shutil.ignore_patterns("build*", ".git", ".venv", "__pycache__", "tests")
+    at_the_top = shutil.ignore_patterns("build*", ".git", ".venv", "tests")
+    anywhere = shutil.ignore_patterns("__pycache__")
+
+    def skipped(folder: str, names: list[str]) -> set[str]:
+        rule = at_the_top if Path(folder) == CHECKOUT else anywhere
+        return rule(folder, names)
+
     shutil.copytree(CHECKOUT, copy, ignore=skipped)
     return copy
 
@@ -72,10 +85,11 @@ def test_the_wheel_works_with_the_checkout_gone(
     finally:
         checkout.with_name("gone").rename(checkout)
     assert done.returncode == 0, done.stderr
-    first, second, third = done.stdout.splitlines()
+    first, second, third, fourth, fifth = done.stdout.splitlines()
     assert first == "Written 5 characters to d/a.txt hello ['d/a.txt']"
     assert second == "outside"
     assert third.endswith("site-packages/cay/libcay.so")
+    assert (fourth, fifth) == ("['cay.inspect._registry']", "inside")
 
 
 def test_what_is_missing_is_told_with_the_command_that_installs_it(

@@ -33,6 +33,7 @@ static char scratch_dir[PATH_MAX];
 static char *kept[KEPT_MAX];
 static size_t kept_count;
 static bool open_before[FDS_MAX];
+static void (*at_end)(void);
 
 /* --- Saying no ---------------------------------------------------------------------- */
 
@@ -278,8 +279,16 @@ static void check_children(void)
         harness_fail(__FILE__, __LINE__, "a child is still running");
 }
 
+void harness_at_end(void (*clean)(void))
+{
+    at_end = clean;
+}
+
 static void clean_up(void)
 {
+    if (at_end)
+        at_end();
+    at_end = NULL;
     if (scratch_dir[0])
         remove_tree(AT_FDCWD, scratch_dir);
     scratch_dir[0] = '\0';

@@ -66,6 +66,9 @@ static struct cay_error err __attribute__((unused));
 /* For what this machine lacks.  A failure when CAY_MUST_WORK=1. */
 #define SKIP(reason) harness_skip(__FILE__, __LINE__, (reason))
 
+/* Called at the end of the current test, also if it fails. */
+void harness_at_end(void (*clean)(void));
+
 /* An empty directory of this test's own; absolute and link-free. */
 const char *scratch(void);
 

@@ -453,7 +453,7 @@ TEST(a_tree_of_any_depth_is_listed_as_far_as_it_can_be_named)
     AUTO(cay_files) files = open_data();
     ASSERT_OK(cay_files_list(files, "data", &options, &listing, &err));
     ASSERT(listing.count > 1000 && listing.count < 4096);
-    ASSERT_OK(tree_remove("test", top, "d", "d", &err));
+    ASSERT_OK(tree_remove(&fs_direct, "test", top, "d", "d", &err));
 }
 
 TEST(names_that_are_not_utf8_are_listed_as_they_are)

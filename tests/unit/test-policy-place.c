@@ -437,6 +437,54 @@ TEST(a_label_is_the_place_in_the_styles_own_spelling)
     ASSERT(!policy_label(paths, 0, "a", label, 6));
 }
 
+/* --- A sandbox's own files -----------------------------------------------------------
+ */
+
+TEST(inside_a_sandbox_every_byte_means_itself_and_links_come_before_dots)
+{
+    AUTO(cay_policy) policy = NULL;
+    char name[300], deep[4200];
+
+    ASSERT_OK(policy_inside("/home/user", &policy, &err));
+    ASSERT_PLACE(policy, "a", "/|home/user/a");
+    ASSERT_PLACE(policy, "/a", "/|a");
+    ASSERT_PLACE(policy, "", "/|home/user");
+    ASSERT_PLACE(policy, ".", "/|home/user");
+    ASSERT_PLACE(policy, "/", "/|");
+    ASSERT_PLACE(policy, "//a//b/./c/", "/|a/b/c");
+    ASSERT_PLACE(policy, "link/../a", "/|home/user/link/../a");
+    ASSERT_PLACE(policy, "/../a", "/|../a");
+    ASSERT_PLACE(policy, " a\\b ", "/|home/user/ a\\b ");
+    ASSERT_PLACE(policy, "~", "/|home/user/~");
+    ASSERT_PLACE(policy, "C:x", "/|home/user/C:x");
+    memset(name, 'n', 256);
+    name[256] = '\0';
+    ASSERT_PLACE(policy, name, "invalid");
+    name[255] = '\0';
+    ASSERT_INT(strlen(placed(policy, name)), strlen("/|home/user/") + 255);
+    for (size_t i = 0; i < sizeof deep - 1; i++)
+        deep[i] = i % 2 ? '/' : 'd';
+    deep[sizeof deep - 1] = '\0';
+    ASSERT_PLACE(policy, deep, "invalid");
+    deep[4000] = '\0';
+    ASSERT_INT(strlen(placed(policy, deep)), strlen("/|home/user/") + 3999);
+}
+
+TEST(a_narrower_view_of_a_sandbox_keeps_its_spelling)
+{
+    AUTO(cay_policy) policy = NULL;
+    AUTO(cay_policy) child = NULL;
+    struct grant read = {.all = true}, write = {0};
+
+    ASSERT_OK(policy_inside("/srv", &policy, &err));
+    ASSERT_OK(policy_narrow(policy, &read, &write, &child, &err));
+    ASSERT_PLACE(child, "a\\b", "/|srv/a\\b");
+    ASSERT_INT(policy_access(child, 0, "srv"), CAY_ACCESS_READ);
+    char *sentence = policy_explain(policy, "x", 0, "srv/x");
+    ASSERT_STR(sentence, "x: readable and writable as the sandbox's user may");
+    free(sentence);
+}
+
 TEST(what_a_longer_mount_point_covers_is_hidden)
 {
     AUTO(cay_policy)

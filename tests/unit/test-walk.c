@@ -32,8 +32,11 @@ static int open_scratch(const char *name)
 
 static struct walk *walk_scratch(int dir, const char *after)
 {
-    struct walk_options options = {
-        .root = dir, .real = "", .max_depth = UINT32_MAX, .after = after};
+    struct walk_options options = {.fs = &fs_direct,
+                                   .root = dir,
+                                   .real = "",
+                                   .max_depth = UINT32_MAX,
+                                   .after = after};
     struct walk *walk;
 
     ASSERT_OK(walk_new("test", dir, &options, &walk, &err));
@@ -209,7 +212,7 @@ TEST(a_deep_tree_is_walked_with_a_bounded_number_of_descriptors)
         lines += *at == '\n';
     ASSERT_INT(lines,
                3 * DEPTH + 1); /* "f" comes after the whole of "d": on the way up */
-    ASSERT_OK(tree_remove("test", dir, "d", "d", &err));
+    ASSERT_OK(tree_remove(&fs_direct, "test", dir, "d", "d", &err));
 }
 
 TEST(a_directory_that_is_replaced_while_it_is_closed_is_not_entered_again)
@@ -246,14 +249,14 @@ TEST(a_tree_deeper_than_any_path_is_walked_as_far_as_it_can_be_named)
     make_deep(dir, 100000, false);
     walk_all(dir, NULL, &names);
     ASSERT(names.len > PATH_MAX);
-    ASSERT_OK(tree_remove("test", dir, "d", "d", &err));
+    ASSERT_OK(tree_remove(&fs_direct, "test", dir, "d", "d", &err));
     ASSERT(faccessat(dir, "d", F_OK, 0) == -1 && errno == ENOENT);
 }
 
 TEST(a_walk_ends_at_its_deadline)
 {
     struct walk_options options = {
-        .real = "", .max_depth = 10, .deadline_ns = 1 /* long ago */};
+        .fs = &fs_direct, .real = "", .max_depth = 10, .deadline_ns = 1 /* long ago */};
     struct walk_step step;
     struct walk *walk;
 
@@ -274,7 +277,7 @@ TEST(removing_a_tree_leaves_what_its_links_lead_to)
     ASSERT(symlink("../../outside/kept", scratch_path("t/a/b/file-link")) == 0);
     ASSERT(mkfifo(scratch_path("t/a/fifo"), 0600) == 0);
     AUTO_FD dir = open_scratch("t");
-    ASSERT_OK(tree_remove("test", dir, "a", "a", &err));
+    ASSERT_OK(tree_remove(&fs_direct, "test", dir, "a", "a", &err));
     ASSERT(faccessat(dir, "a", F_OK, AT_SYMLINK_NOFOLLOW) == -1);
     ASSERT_STR(get_file("outside/kept"), "kept");
 }
@@ -286,9 +289,9 @@ TEST(removing_works_for_a_file_a_link_and_an_empty_directory)
     ASSERT(mkdir(scratch_path("t/empty"), 0777) == 0);
     ASSERT(symlink("kept", scratch_path("t/link")) == 0);
     AUTO_FD dir = open_scratch("t");
-    ASSERT_OK(tree_remove("test", dir, "file", "file", &err));
-    ASSERT_OK(tree_remove("test", dir, "empty", "empty", &err));
-    ASSERT_OK(tree_remove("test", dir, "link", "link", &err));
+    ASSERT_OK(tree_remove(&fs_direct, "test", dir, "file", "file", &err));
+    ASSERT_OK(tree_remove(&fs_direct, "test", dir, "empty", "empty", &err));
+    ASSERT_OK(tree_remove(&fs_direct, "test", dir, "link", "link", &err));
     ASSERT_STR(get_file("t/kept/x"), "");
 }
 
@@ -317,7 +320,7 @@ TEST(a_wide_and_deep_tree_is_removed_with_few_descriptors)
     for (int i = 0; i < 3; i++) {
         char name[16];
         snprintf(name, sizeof name, "top-%d", i);
-        ASSERT_OK(tree_remove("test", dir, name, name, &err));
+        ASSERT_OK(tree_remove(&fs_direct, "test", dir, name, name, &err));
     }
     ASSERT(setrlimit(RLIMIT_NOFILE, &before) == 0);
     ASSERT(unlinkat(dir, "x", 0) == 0);
@@ -337,7 +340,7 @@ static int remove_with_mount_inside(const char *top, const char *point)
         return 2;
     snprintf(kept, sizeof kept, "%s/kept", point);
     int fd = open(kept, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    if (fd < 0 || tree_remove("test", dir, "a", "a", &error) != CAY_E_BUSY)
+    if (fd < 0 || tree_remove(&fs_direct, "test", dir, "a", "a", &error) != CAY_E_BUSY)
         return 1;
     return access(kept, F_OK) == 0 && strstr(error.message, "mounted") ? 0 : 1;
 }
@@ -380,10 +383,10 @@ TEST(a_directory_swapped_for_a_link_during_removal_leads_nowhere)
         put_file("t/a/d/deep/x", "");
         put_file("t/a/d/deep/y", "");
         ASSERT(symlink("../../outside", scratch_path("t/a/link")) == 0);
-        int code = tree_remove("test", dir, "a", "a", NULL);
+        int code = tree_remove(&fs_direct, "test", dir, "a", "a", NULL);
         if (code != CAY_OK && code != CAY_E_BUSY)
             ASSERT_STR(cay_code_slug(code), "busy");
-        while (tree_remove("test", dir, "a", "a", NULL) != CAY_OK)
+        while (tree_remove(&fs_direct, "test", dir, "a", "a", NULL) != CAY_OK)
             continue;
     }
     atomic_store(&stop_flipping, true);

@@ -292,16 +292,6 @@ class Sandbox:
     # --- Inside ------------------------------------------------------------------------
 
     def _open(self, approver: Approver | None) -> Handle:
-        mounts = (_lib.Mount * max(len(self._models), 1))()
-        for index, model in enumerate(self._models):
-            self._fill(mounts[index], index, model)
-        config = _lib.PolicyConfig(
-            size=sizeof(_lib.PolicyConfig),
-            style=self._style,
-            mounts=mounts,
-            mount_count=len(self._models),
-            base=os.fsencode(self._base),
-        )
         bridge = None if approver is None else Bridge(approver)
         options = _lib.FilesOptions(
             size=sizeof(_lib.FilesOptions), flags=_lib.FILES_CREATE_ALL
@@ -310,9 +300,8 @@ class Sandbox:
             options.flags |= _lib.FILES_APPROVED_OUTSIDE
         else:
             options.approver = bridge.callback
-        policy, pointer, err = c_void_p(), c_void_p(), _lib.Error()
-        if _lib.policy_new(byref(config), byref(policy), byref(err)):
-            raise self._error(err)
+        policy = new_policy(self.config, self._base, self._models)
+        pointer, err = c_void_p(), _lib.Error()
         try:
             if _lib.files_open(policy, byref(options), byref(pointer), byref(err)):
                 raise self._error(err)
@@ -320,29 +309,9 @@ class Sandbox:
             _lib.policy_free(policy)
         return Handle(pointer.value, bridge)
 
-    def _fill(self, mount: Any, index: int, model: _Model) -> None:
-        host = model.host_path if isinstance(model, Mount) else Path(model.root)
-        mount.size = sizeof(_lib.Mount)
-        if self._style != _lib.STYLE_ROOT:
-            mount.name = _c_text(self._label(index, model), "name")
-        mount.host = _c_text(os.fspath(host), "host directory")
-        mount.writable = model.mode == "rw"
-        mount.write_approval = model.write_approval
-        mount.read_approval = model.read_approval
-        if model.suffixes is not None:
-            mount.limit_suffixes = True
-            mount.suffixes = _lib.string_array(
-                [_c_text(suffix.lower(), "suffix") for suffix in model.suffixes]
-            )
-            mount.suffix_count = len(model.suffixes)
-        limit = model.max_file_bytes
-        mount.max_file_bytes = _lib.NO_LIMIT if limit is None else min(limit, 2**63 - 1)
-
     def _label(self, index: int, model: _Model) -> str:
         """What a directory is called: mount point, name, or "/"."""
-        if isinstance(model, Mount):
-            return model.mount_point
-        return "/" if self.config.paths is None else list(self.config.paths)[index]
+        return _label(self.config, index, model)
 
     def _host_of(self, index: int) -> Path:
         return self._locate(self._label(index, self._models[index]), 0)[1]
@@ -464,6 +433,61 @@ class Sandbox:
             return self._locate(path, 0)[2].suffixes or []
         except SandboxError:
             return []
+
+
+def new_policy(
+    config: SandboxConfig, base: Path, models: list[_Model] | None = None
+) -> int | None:
+    """A cay_policy, for _lib.policy_free(); `models` stand in for those of `config`."""
+    style, own = _models_of(config)
+    models = own if models is None else models
+    mounts = (_lib.Mount * max(len(models), 1))()
+    for index, model in enumerate(models):
+        label = None if style == _lib.STYLE_ROOT else _label(config, index, model)
+        _fill(mounts[index], label, model)
+    c_config = _lib.PolicyConfig(
+        size=sizeof(_lib.PolicyConfig),
+        style=style,
+        mounts=mounts,
+        mount_count=len(models),
+        base=os.fsencode(base),
+    )
+    policy, err = c_void_p(), _lib.Error()
+    if _lib.policy_new(byref(c_config), byref(policy), byref(err)):
+        raise plain(
+            err.code,
+            err.sys_errno,
+            err.op.decode(),
+            _lib.decode(err.subject),
+            _lib.decode(err.message),
+            _lib.decode(err.hint),
+        )
+    return policy.value
+
+
+def _fill(mount: Any, label: str | None, model: _Model) -> None:
+    host = model.host_path if isinstance(model, Mount) else Path(model.root)
+    mount.size = sizeof(_lib.Mount)
+    if label is not None:
+        mount.name = _c_text(label, "name")
+    mount.host = _c_text(os.fspath(host), "host directory")
+    mount.writable = model.mode == "rw"
+    mount.write_approval = model.write_approval
+    mount.read_approval = model.read_approval
+    if model.suffixes is not None:
+        mount.limit_suffixes = True
+        mount.suffixes = _lib.string_array(
+            [_c_text(suffix.lower(), "suffix") for suffix in model.suffixes]
+        )
+        mount.suffix_count = len(model.suffixes)
+    limit = model.max_file_bytes
+    mount.max_file_bytes = _lib.NO_LIMIT if limit is None else min(limit, 2**63 - 1)
+
+
+def _label(config: SandboxConfig, index: int, model: _Model) -> str:
+    if isinstance(model, Mount):
+        return model.mount_point
+    return "/" if config.paths is None else list(config.paths)[index]
 
 
 def _models_of(config: SandboxConfig) -> tuple[int, list[_Model]]:

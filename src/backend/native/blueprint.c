@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/protocol.h"
 #include "sys/io.h"
 
 static const char op[] = "sandbox.plan";
@@ -17,8 +19,12 @@ void blueprint_init(struct blueprint *ret_blueprint)
 {
     ret_blueprint->head = (struct plan){.version = PLAN_VERSION};
     ret_blueprint->filter = NULL;
+    ret_blueprint->env = NULL;
     ret_blueprint->step_count = 0;
     ret_blueprint->overflow = false;
+    ret_blueprint->binds = NULL;
+    ret_blueprint->keeps_root = false;
+    ret_blueprint->overlay = (struct overlay){.lower = -1, .disk = -1};
     buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
     buf_append(&ret_blueprint->bytes, "", 1); /* offset 0 is "" */
 }
@@ -112,9 +118,80 @@ void blueprint_bind(struct blueprint *blueprint, const char *path, const char *s
     step->data = keep(&blueprint->bytes, source, strlen(source));
 }
 
+void blueprint_need(struct blueprint *blueprint, const char *path, unsigned mode,
+                    unsigned owner)
+{
+    struct plan_step *step = add(blueprint, PLAN_NEED, path);
+
+    step->mode = mode;
+    step->uid = step->gid = owner;
+}
+
+void blueprint_replace(struct blueprint *blueprint, const char *path, unsigned mode,
+                       const void *data, size_t len)
+{
+    struct plan_step *step = add(blueprint, PLAN_REPLACE, path);
+
+    step->mode = mode;
+    step->data_len = (uint32_t)len;
+    step->data = keep(&blueprint->bytes, data, len);
+}
+
+/* The library mounts what it has open; cay-init can only look for it again, and must find
+ * the same. */
+void blueprint_binds(struct blueprint *blueprint, const struct binds *binds)
+{
+    char path[PATH_MAX];
+
+    blueprint->binds = binds;
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        bool ours = blueprint->head.prepared;
+        blueprint_bind(blueprint, bind->target + 1,
+                       ours ? bind->source : bind_path(bind, path),
+                       (bind->writable ? PLAN_WITH_WRITING : 0u) |
+                           (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE));
+        blueprint->steps[blueprint->step_count - 1].number = ours ? i + 1 : bind->inode;
+    }
+}
+
+void blueprint_places_of(struct blueprint *blueprint, const struct binds *binds)
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        struct plan_step *step =
+            add(blueprint, bind->writable ? PLAN_WRITABLE : PLAN_READABLE,
+                bind_path(bind, path));
+        step->number = bind->inode;
+    }
+}
+
 void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path)
 {
     (void)add(blueprint, kind, path);
+}
+
+int blueprint_env(struct blueprint *blueprint, const char *const *env,
+                  struct cay_error *err)
+{
+    size_t count = 0, len = 0;
+
+    for (; env && env[count] && count <= ENV_COUNT_MAX && len <= ENV_MAX; count++) {
+        len += strlen(env[count]) + 1;
+        if (env[count][0] == '=' || !strchr(env[count], '='))
+            return cay_fail(err, CAY_E_INVALID, 0, "sandbox.create", env[count],
+                            "this is no variable", "write NAME=value");
+    }
+    if (count > ENV_COUNT_MAX || len > ENV_MAX)
+        return cay_fail(err, CAY_E_LIMIT, 0, "sandbox.create", "env",
+                        "the sandbox's environment is too large",
+                        "at most %d variables of %d KiB together; pass more with the "
+                        "command itself",
+                        ENV_COUNT_MAX, ENV_MAX >> 10);
+    blueprint->env = env;
+    return CAY_OK;
 }
 
 const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset)
@@ -143,7 +220,8 @@ static void copy_steps(const struct blueprint *blueprint, struct plan *head,
         const char *path = blueprint_text(blueprint, step.path);
         const char *data = blueprint_text(blueprint, step.data);
         step.path = keep(bytes, path, strlen(path));
-        step.data = keep(bytes, data, blueprint->head.prepared ? 0 : step.data_len);
+        bool ours = blueprint->head.prepared && step.kind != PLAN_REPLACE;
+        step.data = keep(bytes, data, ours ? 0 : step.data_len);
         buf_append(steps, &step, sizeof step);
         head->step_count++;
     }
@@ -176,6 +254,10 @@ int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *e
     buf_init(&steps, PLAN_STEPS_MAX * sizeof(struct plan_step));
     buf_init(&bytes, PLAN_BYTES_MAX);
     copy_steps(blueprint, &head, &steps, &bytes);
+    head.env = (uint32_t)bytes.len;
+    for (const char *const *env = blueprint->env; env && *env; env++)
+        buf_append(&bytes, *env, strlen(*env) + 1);
+    head.env_len = (uint32_t)bytes.len - head.env;
     if (blueprint->overflow || blueprint->bytes.failed || steps.failed || bytes.failed)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
                         "the sandbox has more mounts or files than a plan can hold",

@@ -19,14 +19,19 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
 #include "backend/native/filter.h"
+#include "backend/native/home.h"
 #include "backend/native/launch.h"
 #include "backend/native/native.h"
+#include "backend/native/parts.h"
+#include "backend/native/rung.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/protocol.h"
 
 static const char op[] = "sandbox.create";
 
@@ -50,25 +55,108 @@ static int open_control(const struct record *record, struct cay_error *err)
     return TAKE_FD(fd);
 }
 
-static void make_blueprint(const struct cay_sandbox_options *options,
-                           const struct record *record, struct blueprint *blueprint)
+/* A sandbox on its way: what was asked for, and what became of it. */
+struct making {
+    struct cay_sandbox_options options; /* complete */
+    struct parts parts;
+    const char *start; /* the id of one that has been before, or NULL */
+    int64_t created_ms;
+    unsigned given; /* limits the caller gave: CAY_LAYER_... */
+    enum cay_rung rung;
+    struct idmap map;
+    uint32_t owner; /* of cay-init, outside */
+    struct record *record;
+};
+
+/* --- The plan --- */
+
+/* Landlock is all there is, so it must know what can be read, too. */
+static void add_places(const struct making *making, struct blueprint *blueprint)
 {
+    struct plan *head = &blueprint->head;
+
+    home_path(making->record, head->home);
+    blueprint_places(blueprint, making->options.network == CAY_NETWORK_HOST);
+    blueprint_step(blueprint, PLAN_WRITABLE, head->home);
+    blueprint_places_of(blueprint, &making->parts.binds);
+}
+
+static int make_blueprint(const struct making *making, struct blueprint *blueprint,
+                          struct cay_error *err)
+{
+    const struct cay_sandbox_options *options = &making->options;
+    const struct record *record = making->record;
     struct plan *head = &blueprint->head;
     const char *hostname = options->hostname ? options->hostname : record->id;
 
     cay_copy_text(head->hostname, sizeof head->hostname, hostname);
     head->own_network = options->network == CAY_NETWORK_NONE;
-    head->has_cgroup = 1;
+    head->has_cgroup = record->groups.unified[0] != '\0';
     head->ephemeral = options->ephemeral;
-    head->prepared = 1;
+    head->prepared = making->rung == CAY_RUNG_ROOT;
+    head->no_namespaces = making->rung == CAY_RUNG_LANDLOCK;
+    head->one_user = making->rung >= CAY_RUNG_SINGLE;
+    if (making->rung == CAY_RUNG_SINGLE)
+        head->uid = head->gid = IDMAP_USER;
+    if (making->rung == CAY_RUNG_LANDLOCK) {
+        head->uid = making->owner;
+        head->gid = record->has_range ? making->owner : getegid();
+    }
+    head->ttl_ms = options->ttl_ms;
+    head->kept_bytes = options->memory_bytes / 8;
+    cay_copy_text(head->user, sizeof head->user, options->user);
+    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
     head->max_files = MAX_FILES;
-    blueprint_host(blueprint, options->disk_bytes);
-    for (size_t i = 0; i < options->bind_count; i++)
-        blueprint_bind(blueprint, options->binds[i].target + 1, options->binds[i].source,
-                       options->binds[i].writable ? PLAN_WITH_WRITING : 0);
+    head->max_processes = record->pids_by_rlimit ? options->pids : 0;
+    /* For each process, where the kernel keeps no limit for all of them. */
+    head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
+    if (making->rung != CAY_RUNG_LANDLOCK)
+        return parts_draw(&making->parts, options, blueprint, err);
+    add_places(making, blueprint);
+    return CAY_OK;
 }
 
-/* What cay-init is given, beside the mounts. */
+/* What programs need to know where /tmp and the host's configuration are not to be had;
+ * the caller's own come first and so win. */
+static int add_env(const struct making *making, struct blueprint *blueprint,
+                   const char *env[ENV_COUNT_MAX + 3], char *directory, size_t room,
+                   struct cay_error *err)
+{
+    const char *const *given = making->parts.env;
+    size_t count = 0;
+
+    while (given && given[count] && count < ENV_COUNT_MAX) {
+        env[count] = given[count];
+        count++;
+    }
+    snprintf(directory, room, "TMPDIR=%s/tmp", blueprint->head.home);
+    env[count++] = directory;
+    env[count++] = "GIT_CONFIG_NOSYSTEM=1";
+    env[count] = NULL;
+    return blueprint_env(blueprint, env, err);
+}
+
+static int build_filter(const struct making *making, struct blueprint *blueprint,
+                        struct cay_error *err)
+{
+    bool host = making->options.network == CAY_NETWORK_HOST;
+    bool alone = making->rung == CAY_RUNG_LANDLOCK;
+    struct filter filter;
+    int code = filter_build(alone  ? host ? FILTER_ALONE_HOST_NETWORK : FILTER_ALONE
+                            : host ? FILTER_HOST_NETWORK
+                                   : FILTER_NETWORK,
+                            &filter, err);
+
+    if (!code) {
+        blueprint->filter = filter.code;
+        blueprint->head.filter_len = filter.len;
+        making->record->calls = filter.calls;
+    }
+    return code;
+}
+
+/* --- What cay-init is given --- */
+
 struct gifts {
     int plan, listen, cgroup;
     int tasks[GROUPS_V1];
@@ -77,34 +165,44 @@ struct gifts {
 /* PID 1 makes a leaf below "work" for each command and clones into it.  For that the
  * kernel wants it to own cgroup.procs there and in the common ancestor, and it must own
  * "work" to make directories in it: these and no more, so that the limits stay the
- * host's.  PID 1 is not in "work" itself, which is what a pause freezes. */
-static int open_groups(const struct record *record, struct gifts *gifts,
+ * host's.  PID 1 is not in "work" itself, which is what a pause freezes.  An ordinary
+ * user owns them already, and nothing inside can reach them. */
+static int open_groups(const struct making *making, struct gifts *gifts,
                        struct cay_error *err)
 {
     static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs"};
+    const struct record *record = making->record;
 
+    if (!record->groups.unified[0])
+        return groups_open_tasks(&record->groups, gifts->tasks, err);
     gifts->cgroup = open(record->groups.unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (gifts->cgroup < 0 || mkdirat(gifts->cgroup, "work", 0755) != 0)
         return cay_fail_errno(err, errno, op, "cgroup");
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
-        if (fchownat(gifts->cgroup, given[i], record->id_base, record->id_base,
+    for (size_t i = 0; record->has_range && i < sizeof given / sizeof *given; i++)
+        if (fchownat(gifts->cgroup, given[i], making->owner, making->owner,
                      AT_SYMLINK_NOFOLLOW) != 0)
             return cay_fail_errno(err, errno, op, "cgroup");
     return groups_open_tasks(&record->groups, gifts->tasks, err);
 }
 
-static int open_plan(const struct cay_sandbox_options *options, struct record *record,
-                     struct blueprint *blueprint, struct gifts *gifts,
-                     struct cay_error *err)
+static int open_plan(const struct making *making, struct blueprint *blueprint,
+                     struct gifts *gifts, struct cay_error *err)
 {
-    make_blueprint(options, record, blueprint);
-    int code = filter_build(blueprint->head.own_network, &blueprint->filter,
-                            &blueprint->head.filter_len, err);
+    const char *env[ENV_COUNT_MAX + 3];
+    char directory[sizeof blueprint->head.home + 16];
+
+    int code = make_blueprint(making, blueprint, err);
+    if (!code)
+        code = making->rung == CAY_RUNG_LANDLOCK
+                   ? add_env(making, blueprint, env, directory, sizeof directory, err)
+                   : blueprint_env(blueprint, making->parts.env, err);
+    if (!code)
+        code = build_filter(making, blueprint, err);
     if (!code)
         code = blueprint_seal(blueprint, &gifts->plan, err);
     if (code)
         return code;
-    gifts->listen = open_control(record, err);
+    gifts->listen = open_control(making->record, err);
     return gifts->listen < 0 ? gifts->listen : CAY_OK;
 }
 
@@ -118,40 +216,84 @@ static void close_all(const int *fds, size_t count)
 static int hand_over(const struct launch *launch, const struct gifts *gifts,
                      const int *mounts, size_t mount_count, struct cay_error *err)
 {
-    int fds[PLAN_GO_FDS_MAX] = {gifts->plan, gifts->listen, gifts->cgroup};
-    struct plan_go go = {
-        .version = PLAN_VERSION, .cgroup = 1, .mounts = (uint32_t)mount_count};
-    size_t count = 3;
+    int fds[PLAN_GO_FDS_MAX] = {gifts->plan, gifts->listen};
+    struct plan_go go = {.version = PLAN_VERSION, .mounts = (uint32_t)mount_count};
+    size_t count = 2;
 
+    if (gifts->cgroup >= 0) {
+        fds[count++] = gifts->cgroup;
+        go.cgroup = 1;
+    }
     for (size_t i = 0; i < GROUPS_V1 && gifts->tasks[i] >= 0; i++, go.tasks++)
         fds[count++] = gifts->tasks[i];
     memcpy(fds + count, mounts, mount_count * sizeof *mounts);
     return launch_go(launch, &go, fds, count + mount_count, err);
 }
 
-/* All that happens while cay-init makes its namespaces. */
-static int furnish(const struct cay_sandbox_options *options, struct record *record,
-                   struct launch *launch, struct cay_error *err)
+/* --- Step by step --- */
+
+static struct groups_limits limits_of(const struct cay_sandbox_options *options)
 {
-    const struct groups_limits limits = {options->memory_bytes, options->pids,
-                                         options->cpu_percent};
+    return (struct groups_limits){options->memory_bytes, options->pids,
+                                  options->cpu_percent};
+}
+
+static int set_limits(const struct making *making, struct cay_error *err)
+{
+    const struct groups_limits limits = limits_of(&making->options);
+    struct record *record = making->record;
+    int code = groups_limit(&record->groups, &limits, err);
+
+    if (code)
+        return code;
+    record->layers = rung_layers(record, record->groups.layers);
+    record->pids_by_rlimit = record->layers & CAY_LAYER_PIDS & ~record->groups.layers;
+    return rung_demand(record, record->layers, making->given, making->options.require,
+                       err);
+}
+
+static int meet(const struct making *making, struct launch *launch, struct cay_error *err)
+{
+    int code = launch->met ? CAY_OK : launch_meet(launch, err);
+
+    return code || !making->map.count ? code : launch_map(launch, &making->map, err);
+}
+
+/* Roots that show other owners than they have need the sandbox's own map for it. */
+static int furnish_mounts(const struct making *making, const struct blueprint *blueprint,
+                          struct launch *launch, int mounts[PLAN_MOUNTS_MAX],
+                          size_t *ret_count, struct cay_error *err)
+{
+    bool first = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0;
+    int code = first ? meet(making, launch, err) : CAY_OK;
+
+    if (!code && blueprint->head.prepared)
+        code = prepare_mounts(blueprint, launch->pid, making->record->id_base, mounts,
+                              ret_count, err);
+    return code || first ? code : meet(making, launch, err);
+}
+
+/* All that happens while cay-init makes its namespaces. */
+static int furnish(const struct making *making, struct launch *launch,
+                   struct cay_error *err)
+{
     struct gifts gifts = {-1, -1, -1, {-1, -1, -1}};
     struct blueprint blueprint;
     int mounts[PLAN_MOUNTS_MAX];
     size_t count = 0;
 
     blueprint_init(&blueprint);
-    int code = groups_limit(&record->groups, &limits, err);
+    int code = making->map.by_helper ? launch_meet(launch, err) : CAY_OK;
     if (!code)
-        code = open_groups(record, &gifts, err);
+        launch_map_early(launch, &making->map);
     if (!code)
-        code = open_plan(options, record, &blueprint, &gifts, err);
+        code = set_limits(making, err);
     if (!code)
-        code = prepare_mounts(&blueprint, record->id_base, mounts, &count, err);
+        code = open_groups(making, &gifts, err);
     if (!code)
-        code = launch_meet(launch, err);
+        code = open_plan(making, &blueprint, &gifts, err);
     if (!code)
-        code = launch_map(launch->pid, record->id_base, RUNTIME_IDS, err);
+        code = furnish_mounts(making, &blueprint, launch, mounts, &count, err);
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
     close_all(mounts, count);
@@ -162,92 +304,249 @@ static int furnish(const struct cay_sandbox_options *options, struct record *rec
 }
 
 /* It lives, but only if nothing of this fails. */
-static int raise_it(const struct cay_sandbox_options *options, struct record *record,
-                    struct launch *launch, struct cay_error *err)
+static int raise_it(const struct making *making, struct launch *launch,
+                    struct cay_error *err)
 {
-    int code = furnish(options, record, launch, err);
+    struct record *record = making->record;
+
+    int code = furnish(making, launch, err);
     record->init = launch->pid;
     record->init_start = runtime_start_time(launch->pid);
-    record->layers = record->groups.layers | CAY_LAYER_USER | CAY_LAYER_PID |
-                     CAY_LAYER_MOUNT | CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_CGROUP |
-                     CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK | CAY_LAYER_DISK |
-                     (options->network == CAY_NETWORK_NONE ? CAY_LAYER_NETWORK : 0u);
     if (!code)
         code = runtime_save(record, err);
     return code ? code : launch_wait(launch, err);
 }
 
-/* Fills in the defaults and refuses what cannot be. */
-static int complete(struct cay_sandbox_options *options, struct cay_error *err)
+/* A disk has no limit that could be kept: this kernel has no quota for it. */
+static int complete_disk(struct cay_sandbox_options *options, struct cay_error *err)
 {
-    if (!options->memory_bytes)
-        options->memory_bytes = CAY_MEMORY_DEFAULT;
+    if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
+                        "nothing keeps a sandbox on disk to a size",
+                        "leave the size out, or keep the sandbox in memory");
+    if (options->storage == CAY_STORAGE_DISK)
+        return CAY_OK;
+    if (options->storage != CAY_STORAGE_MEMORY)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "storage",
+                        "there is no such kind of storage",
+                        "use one of enum cay_storage");
     if (!options->disk_bytes)
         options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
                                   ? options->memory_bytes
                                   : CAY_DISK_DEFAULT;
-    if (!options->pids)
-        options->pids = CAY_PIDS_DEFAULT;
     if (options->disk_bytes > options->memory_bytes)
         return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
                         "the disk lies in memory and is larger than the memory limit",
                         "raise the memory limit to at least the size of the disk");
-    if (options->template_name && strcmp(options->template_name, "host") != 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, options->template_name,
-                        "there is no such template", "the templates there are: host");
     return CAY_OK;
 }
 
-static int build(const struct cay_sandbox_options *options, struct native *native,
+/* Fills in the defaults and refuses what cannot be. */
+static int complete(struct making *making, struct cay_error *err)
+{
+    struct cay_sandbox_options *options = &making->options;
+
+    making->given = (options->memory_bytes ? CAY_LAYER_MEMORY : 0u) |
+                    (options->disk_bytes ? CAY_LAYER_DISK : 0u) |
+                    (options->pids ? CAY_LAYER_PIDS : 0u) |
+                    (options->cpu_percent ? CAY_LAYER_CPU : 0u);
+    if (!options->memory_bytes)
+        options->memory_bytes = CAY_MEMORY_DEFAULT;
+    if (!options->pids)
+        options->pids = CAY_PIDS_DEFAULT;
+    if ((unsigned)options->rung > CAY_RUNG_LANDLOCK)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "rung", "there is no such rung",
+                        "use one of enum cay_rung");
+    if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
+        (options->workdir &&
+         (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
+          options->workdir[0] != '/')))
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op,
+            options->workdir ? options->workdir : options->user,
+            "this cannot be the default user or working directory",
+            "a user has up to 63 bytes; a directory is absolute and has up to "
+            "1,023");
+    return complete_disk(options, err);
+}
+
+/* For those who look at it later. */
+static void describe(const struct making *making)
+{
+    const struct cay_sandbox_options *options = &making->options;
+    struct record *record = making->record;
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    record->created_ms =
+        making->start ? making->created_ms : now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    record->template_dev = making->parts.template.dev;
+    record->template_ino = making->parts.template.ino;
+    record->network = options->network;
+    record->storage = options->storage;
+    record->ephemeral = options->ephemeral;
+    record->landlock_abi = rung_landlock();
+    record->memory_bytes = options->memory_bytes;
+    record->disk_bytes = options->disk_bytes;
+    record->pids = options->pids;
+    record->cpu_percent = options->cpu_percent;
+    cay_copy_text(record->template_name, sizeof record->template_name,
+                  options->template_name ? options->template_name : "host");
+    cay_copy_text(record->user, sizeof record->user,
+                  options->user ? options->user : "user");
+    cay_copy_text(record->workdir, sizeof record->workdir,
+                  options->workdir ? options->workdir : "");
+}
+
+/* What can be known to be missing before anything is made. */
+static int foresee(const struct making *making, struct cay_error *err)
+{
+    const struct record *record = making->record;
+
+    if (!(making->given | making->options.require))
+        return CAY_OK;
+    return rung_demand(record, rung_layers(record, groups_promise(&record->groups)),
+                       making->given, making->options.require, err);
+}
+
+static int build(const struct making *making, struct native *native,
                  struct cay_error *err)
 {
-    const struct groups_limits limits = {options->memory_bytes, options->pids,
-                                         options->cpu_percent};
-    struct record *record = &native->record;
+    const struct groups_limits limits = limits_of(&making->options);
+    struct record *record = making->record;
     struct launch launch;
     AUTO_FD leaf = -1;
+    enum inside_kind kind = making->rung == CAY_RUNG_LANDLOCK     ? INSIDE_NOTHING
+                            : record->network == CAY_NETWORK_NONE ? INSIDE_NETWORK
+                                                                  : INSIDE_FILES;
 
     int code = groups_name(record->id, &limits, &record->groups, err);
     if (!code)
+        code = foresee(making, err);
+    if (!code)
         code = runtime_save(record, err);
+    if (!code && making->rung == CAY_RUNG_LANDLOCK)
+        code = home_make(record, making->owner, err);
     if (!code)
         code = groups_begin(&record->groups, &leaf, err);
-    if (!code)
-        code = launch_begin(leaf, options->network == CAY_NETWORK_NONE, &launch, err);
+    if (!code) /* without a namespace it gives up root by itself */
+        code = launch_begin(
+            leaf, kind, record->has_range && kind != INSIDE_NOTHING ? making->owner : 0,
+            &launch, err);
     if (code)
         return code;
     AUTO_FD status = launch.status;
-    code = raise_it(options, record, &launch, err);
+    code = raise_it(making, &launch, err);
     launch_done(&launch, code == CAY_OK);
     native->pidfd = launch.pidfd;
-    if (!code && options->ephemeral)
+    if (!code && making->options.ephemeral)
         native->leash = TAKE_FD(status);
+    return code;
+}
+
+static int build_locked(struct making *making, struct native *native,
+                        struct cay_error *err)
+{
+    struct record *record = making->record;
+    struct storage *storage = &making->parts.storage;
+    bool is_new_disk = making->options.storage == CAY_STORAGE_DISK && !making->start;
+
+    /* Until it lives, or is gone again, so that nobody collects what is being made. */
+    AUTO_FD lock = runtime_lock(record->id);
+    int code = CAY_OK;
+    if (lock < 0)
+        code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,
+                        "somebody else holds the new sandbox's directory", "try again");
+    if (!code)
+        code = rung_identify(making->rung, record, &making->map, &making->owner, err);
+    if (!code && is_new_disk)
+        code = storage_make(record->id, storage, err);
+    if (!code) {
+        describe(making);
+        code = build(making, native, err);
+    }
+    if (!code && is_new_disk)
+        code = storage_save(storage, &making->options, &making->parts.binds, err);
+    if (code)
+        native_remove(record, native->pidfd);
+    if (code && is_new_disk) {
+        storage_done(storage);
+        (void)storage_remove(record->id, NULL);
+    }
+    return code;
+}
+
+/* On one rung, or not at all. */
+static int create_on(struct making *making, struct native *native, struct cay_error *err)
+{
+    making->record = &native->record;
+    int code = rung_check(making->rung, &making->options, err);
+    if (!code)
+        code = runtime_reserve(making->start, idmap_is_root(), making->record, err);
+    if (!code)
+        code = build_locked(making, native, err);
+    if (code && native->pidfd >= 0) {
+        (void)close(native->pidfd);
+        native->pidfd = -1;
+    }
+    return code;
+}
+
+/* From the best rung there is down to one that works. */
+static int create_on_best(struct making *making, struct native *native,
+                          struct cay_error *err)
+{
+    struct cay_error first = {0}, now = {0};
+
+    making->rung = rung_from(making->options.rung);
+    if (making->rung == CAY_RUNG_BEST)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "rung",
+                        "this user namespace has no ids that a sandbox could use",
+                        "run cay outside of it, or as another user");
+    do {
+        if (create_on(making, native, &now) == CAY_OK)
+            return CAY_OK;
+        /* Why the best is not to be had tells more than why the last is not. */
+        if (first.code == CAY_OK)
+            first = now;
+        making->rung = rung_from((enum cay_rung)(making->rung + 1));
+    } while (rung_may_fall(&now) && making->rung != CAY_RUNG_BEST);
+    if (err)
+        *err = first;
+    return first.code;
+}
+
+static int raise_from(struct making *making, struct native *native, struct cay_error *err)
+{
+    int code = complete(making, err);
+
+    if (code)
+        return code;
+    code = parts_open(&making->options, making->start, &making->parts, err);
+    if (!code)
+        code = create_on_best(making, native, err);
+    parts_close(&making->parts);
     return code;
 }
 
 int native_create(const struct cay_sandbox_options *options, struct native *native,
                   struct cay_error *err)
 {
-    struct cay_sandbox_options known = *options;
+    struct making making = {.options = *options};
 
-    int code = complete(&known, err);
-    if (!code)
-        code = runtime_reserve(&native->record, err);
+    return raise_from(&making, native, err);
+}
+
+int native_start(const char *id, struct native *native, struct cay_error *err)
+{
+    struct storage_saved saved;
+
+    int code = storage_load(id, &saved, err);
     if (code)
         return code;
-    /* Until it lives, or is gone again, so that nobody collects what is being made. */
-    AUTO_FD lock = runtime_lock(native->record.id);
-    if (lock < 0)
-        code = cay_fail(err, CAY_E_BUSY, 0, op, native->record.id,
-                        "somebody else holds the new sandbox's directory", "try again");
-    if (!code)
-        code = build(&known, native, err);
-    if (!code && known.require & ~native->record.layers)
-        code = cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "require",
-                        "this host cannot enforce a layer that is required",
-                        "missing: 0x%x of enum cay_layer",
-                        known.require & ~native->record.layers);
-    if (code)
-        native_remove(&native->record, native->pidfd);
+    struct making making = {
+        .options = saved.options, .start = id, .created_ms = saved.created_ms};
+    code = raise_from(&making, native, err);
+    storage_saved_done(&saved);
     return code;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Three parts: the architecture, rules on arguments, and a binary search among the
- * numbers.  libseccomp knows which number a name has on which architecture.  The program
- * is written here, because its own takes one comparison for each argument where a deny
- * list of values needs several, and is ten times as long: the kernel works on it for
- * every sandbox, and compiling it took longer than everything else. */
+/* The architecture, and then a binary search among the numbers, at whose leaves stand
+ * actions and rules on arguments.  libseccomp knows which number a name has on which
+ * architecture.  The program is written here, because its own takes one comparison for
+ * each argument where a deny list of values needs several, and is ten times as long: the
+ * kernel works on it for every sandbox, and compiling it took longer than everything
+ * else. */
 #include "backend/native/filter.h"
 
 #include <errno.h>
@@ -15,371 +16,18 @@
 #include <pthread.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include "backend/native/calls.h"
 #include "base/error.h"
-
-static const char *const allowed[] = {
-    /* files */
-    "access",
-    "chdir",
-    "chmod",
-    "chown",
-    "close",
-    "close_range",
-    "copy_file_range",
-    "creat",
-    "dup",
-    "dup2",
-    "dup3",
-    "faccessat",
-    "faccessat2",
-    "fadvise64",
-    "fallocate",
-    "fchdir",
-    "fchmod",
-    "fchmodat",
-    "fchmodat2",
-    "fchown",
-    "fchownat",
-    "fcntl",
-    "fdatasync",
-    "fgetxattr",
-    "flistxattr",
-    "flock",
-    "fremovexattr",
-    "fsetxattr",
-    "fstat",
-    "fstatfs",
-    "fsync",
-    "ftruncate",
-    "futimesat",
-    "getcwd",
-    "getdents",
-    "getdents64",
-    "getxattr",
-    "inotify_add_watch",
-    "inotify_init",
-    "inotify_init1",
-    "inotify_rm_watch",
-    "lchown",
-    "lgetxattr",
-    "link",
-    "linkat",
-    "listxattr",
-    "llistxattr",
-    "lremovexattr",
-    "lseek",
-    "lsetxattr",
-    "lstat",
-    "mkdir",
-    "mkdirat",
-    "mknod",
-    "mknodat",
-    "name_to_handle_at",
-    "newfstatat",
-    "open",
-    "openat",
-    "openat2",
-    "pread64",
-    "preadv",
-    "preadv2",
-    "pwrite64",
-    "pwritev",
-    "pwritev2",
-    "read",
-    "readahead",
-    "readlink",
-    "readlinkat",
-    "readv",
-    "removexattr",
-    "rename",
-    "renameat",
-    "renameat2",
-    "rmdir",
-    "sendfile",
-    "setxattr",
-    "splice",
-    "stat",
-    "statfs",
-    "statx",
-    "symlink",
-    "symlinkat",
-    "sync",
-    "sync_file_range",
-    "syncfs",
-    "tee",
-    "truncate",
-    "umask",
-    "unlink",
-    "unlinkat",
-    "utime",
-    "utimensat",
-    "utimes",
-    "vmsplice",
-    "write",
-    "writev",
-    "cachestat",
-    /* memory */
-    "brk",
-    "madvise",
-    "membarrier",
-    "memfd_create",
-    "mincore",
-    "mlock",
-    "mlock2",
-    "mlockall",
-    "mmap",
-    "mprotect",
-    "mremap",
-    "msync",
-    "munlock",
-    "munlockall",
-    "munmap",
-    "pkey_alloc",
-    "pkey_free",
-    "pkey_mprotect",
-    "process_madvise",
-    "set_mempolicy",
-    "get_mempolicy",
-    "mbind",
-    "map_shadow_stack",
-    "process_mrelease",
-    /* processes */
-    "arch_prctl",
-    "clone",
-    "clone3",
-    "execve",
-    "execveat",
-    "exit",
-    "exit_group",
-    "fork",
-    "getpgid",
-    "getpgrp",
-    "getpid",
-    "getppid",
-    "getpriority",
-    "getrlimit",
-    "getrusage",
-    "getsid",
-    "gettid",
-    "kcmp",
-    "kill",
-    "personality",
-    "pidfd_open",
-    "pidfd_send_signal",
-    "prctl",
-    "prlimit64",
-    "ptrace",
-    "process_vm_readv",
-    "process_vm_writev",
-    "rseq",
-    "sched_get_priority_max",
-    "sched_get_priority_min",
-    "sched_getaffinity",
-    "sched_getattr",
-    "sched_getparam",
-    "sched_getscheduler",
-    "sched_rr_get_interval",
-    "sched_setaffinity",
-    "sched_setattr",
-    "sched_setparam",
-    "sched_setscheduler",
-    "sched_yield",
-    "set_robust_list",
-    "get_robust_list",
-    "set_tid_address",
-    "setpgid",
-    "setpriority",
-    "setrlimit",
-    "setsid",
-    "tgkill",
-    "times",
-    "tkill",
-    "unshare",
-    "vfork",
-    "wait4",
-    "waitid",
-    "ioprio_get",
-    "ioprio_set",
-    "getcpu",
-    "capget",
-    "capset",
-    "seccomp",
-    "landlock_create_ruleset",
-    "landlock_add_rule",
-    "landlock_restrict_self",
-    "set_thread_area",
-    "get_thread_area",
-    /* users */
-    "getegid",
-    "geteuid",
-    "getgid",
-    "getgroups",
-    "getresgid",
-    "getresuid",
-    "getuid",
-    "setfsgid",
-    "setfsuid",
-    "setgid",
-    "setgroups",
-    "setregid",
-    "setresgid",
-    "setresuid",
-    "setreuid",
-    "setuid",
-    /* signals, time, waiting */
-    "alarm",
-    "clock_getres",
-    "clock_gettime",
-    "clock_nanosleep",
-    "epoll_create",
-    "epoll_create1",
-    "epoll_ctl",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "epoll_wait",
-    "eventfd",
-    "eventfd2",
-    "futex",
-    "futex_waitv",
-    "getitimer",
-    "gettimeofday",
-    "nanosleep",
-    "pause",
-    "poll",
-    "ppoll",
-    "pselect6",
-    "restart_syscall",
-    "rt_sigaction",
-    "rt_sigpending",
-    "rt_sigprocmask",
-    "rt_sigqueueinfo",
-    "rt_sigreturn",
-    "rt_sigsuspend",
-    "rt_sigtimedwait",
-    "rt_tgsigqueueinfo",
-    "select",
-    "setitimer",
-    "sigaltstack",
-    "signalfd",
-    "signalfd4",
-    "time",
-    "timer_create",
-    "timer_delete",
-    "timer_getoverrun",
-    "timer_gettime",
-    "timer_settime",
-    "timerfd_create",
-    "timerfd_gettime",
-    "timerfd_settime",
-    "adjtimex",
-    /* talking */
-    "accept",
-    "accept4",
-    "bind",
-    "connect",
-    "getpeername",
-    "getsockname",
-    "getsockopt",
-    "listen",
-    "pipe",
-    "pipe2",
-    "recvfrom",
-    "recvmmsg",
-    "recvmsg",
-    "sendmmsg",
-    "sendmsg",
-    "sendto",
-    "setsockopt",
-    "shutdown",
-    "socket",
-    "socketpair",
-    "mq_getsetattr",
-    "mq_notify",
-    "mq_open",
-    "mq_timedreceive",
-    "mq_timedsend",
-    "mq_unlink",
-    "msgctl",
-    "msgget",
-    "msgrcv",
-    "msgsnd",
-    "semctl",
-    "semget",
-    "semop",
-    "semtimedop",
-    "shmat",
-    "shmctl",
-    "shmdt",
-    "shmget",
-    "ioctl",
-    /* the machine */
-    "getrandom",
-    "sysinfo",
-    "uname",
-    "io_setup",
-    "io_submit",
-    "io_getevents",
-    "io_pgetevents",
-    "io_cancel",
-    "io_destroy",
-};
-
-/* Known, and refused: EPERM, since a fall-back would not help. */
-static const char *const refused[] = {
-    "acct",
-    "bpf",
-    "chroot",
-    "clock_adjtime",
-    "clock_settime",
-    "delete_module",
-    "fanotify_init",
-    "fanotify_mark",
-    "finit_module",
-    "fsconfig",
-    "fsmount",
-    "fsopen",
-    "fspick",
-    "init_module",
-    "iopl",
-    "ioperm",
-    "kexec_file_load",
-    "kexec_load",
-    "lookup_dcookie",
-    "mount",
-    "mount_setattr",
-    "move_mount",
-    "move_pages",
-    "migrate_pages",
-    "nfsservctl",
-    "open_by_handle_at",
-    "open_tree",
-    "perf_event_open",
-    "pidfd_getfd",
-    "pivot_root",
-    "quotactl",
-    "quotactl_fd",
-    "reboot",
-    "setdomainname",
-    "sethostname",
-    "setns",
-    "settimeofday",
-    "swapoff",
-    "swapon",
-    "syslog",
-    "umount2",
-    "userfaultfd",
-    "vhangup",
-    "modify_ldt",
-    "memfd_secret",
-};
 
 /* --- Rules on arguments --- */
 
@@ -410,17 +58,11 @@ static void refuse(struct program *program, int sys_errno)
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | (uint32_t)sys_errno);
 }
 
-/* The `len` instructions that follow are for this system call only. */
-static void if_call(struct program *program, long number, uint8_t len)
-{
-    load(program, offsetof(struct seccomp_data, nr));
-    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, len, (uint32_t)number);
-}
+/* Each of these refuses, or falls through to what follows it. */
 
-static void deny_values(struct program *program, long number, unsigned argument,
+static void deny_values(struct program *program, unsigned argument,
                         const uint32_t *values, uint8_t count, int sys_errno)
 {
-    if_call(program, number, (uint8_t)(count + 3));
     load(program, low_half(argument));
     for (uint8_t i = 0; i < count; i++)
         emit(program, BPF_JMP | BPF_JEQ | BPF_K, (uint8_t)(count - i), 0, values[i]);
@@ -428,10 +70,9 @@ static void deny_values(struct program *program, long number, unsigned argument,
     refuse(program, sys_errno);
 }
 
-static void allow_values(struct program *program, long number, unsigned argument,
+static void allow_values(struct program *program, unsigned argument,
                          const uint32_t *values, uint8_t count, int sys_errno)
 {
-    if_call(program, number, (uint8_t)(count + 4));
     load(program, low_half(argument) + sizeof(uint32_t));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(count + 1), 0);
     load(program, low_half(argument));
@@ -440,13 +81,11 @@ static void allow_values(struct program *program, long number, unsigned argument
     refuse(program, sys_errno);
 }
 
-static void deny_bits(struct program *program, long number, unsigned argument,
-                      uint32_t bits, int sys_errno)
+static void deny_bits(struct program *program, unsigned argument, uint32_t bits,
+                      int sys_errno)
 {
-    if_call(program, number, 4);
     load(program, low_half(argument));
-    emit(program, BPF_JMP | BPF_JSET | BPF_K, 1, 0, bits);
-    emit(program, BPF_JMP | BPF_JA, 0, 0, 1);
+    emit(program, BPF_JMP | BPF_JSET | BPF_K, 0, 1, bits);
     refuse(program, sys_errno);
 }
 
@@ -454,7 +93,6 @@ static void deny_bits(struct program *program, long number, unsigned argument,
  * is the one by which useradd and its kin know a kernel without audit. */
 static void deny_other_netlink(struct program *program)
 {
-    if_call(program, SYS_socket, 5);
     load(program, low_half(0));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 3, AF_NETLINK);
     load(program, low_half(2));
@@ -462,32 +100,127 @@ static void deny_other_netlink(struct program *program)
     refuse(program, EPROTONOSUPPORT);
 }
 
-static void add_argument_rules(struct program *program, bool own_network)
+static void check_socket(struct program *program, enum filter_kind kind)
 {
     static const uint32_t families[] = {AF_UNIX, AF_INET, AF_NETLINK, AF_INET6};
-    static const uint32_t pairs[] = {AF_UNIX};
-    static const uint32_t protocols[] = {33 /* DCCP */, 132 /* SCTP */,
-                                         136 /* UDP-Lite */, 262 /* MPTCP */};
-    static const uint32_t ioctls[] = {TIOCSTI, TIOCCONS, TIOCSETD,
+    static const uint8_t first[] = {0, 0, 0, 1}, count[] = {3, 4, 0, 3};
+    static const uint32_t protocols[] = {0, 1 /* ICMP, and AF_UNIX's own */, 6 /* TCP */,
+                                         17 /* UDP */, 58 /* ICMPv6 */};
+
+    /* IPv6 code has had more holes than programs without a network have use for it.
+     * Without namespaces whatever listens at a socket file of the host's, or at an
+     * abstract one, could be reached. */
+    allow_values(program, 0, families + first[kind], count[kind], EAFNOSUPPORT);
+    deny_other_netlink(program);
+    allow_values(program, 2, protocols, 5, EPROTONOSUPPORT);
+}
+
+static void check_pair(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t families[] = {AF_UNIX};
+
+    (void)kind;
+    allow_values(program, 0, families, 1, EAFNOSUPPORT);
+}
+
+static void check_ioctl(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t ioctls[] = {TIOCSTI, TIOCCONS, TIOCSETD, TIOCSSERIAL,
                                       0x541C /* TIOCLINUX */};
-    static const uint32_t leases[] = {F_SETLEASE};
+
+    (void)kind;
+    deny_values(program, 1, ioctls, 5, EPERM);
+}
+
+static void check_fcntl(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t leases[] = {F_SETLEASE, 1040 /* F_SETDELEG */};
+
+    (void)kind;
+    deny_values(program, 1, leases, 2, EPERM);
+}
+
+static void check_personality(struct program *program, enum filter_kind kind)
+{
     static const uint32_t personalities[] = {0,       8,          0x20000,
                                              0x20008, 0x00040000, 0xFFFFFFFF};
-    const uint32_t namespaces = 0x7E020080; /* every CLONE_NEW... */
-    const uint32_t unshareable = CLONE_FILES | CLONE_FS | CLONE_SYSVSEM;
 
-    /* IPv6 code has had more holes than programs without a network have use for it. */
-    allow_values(program, SYS_socket, 0, families, own_network ? 3 : 4, EAFNOSUPPORT);
-    deny_other_netlink(program);
-    deny_values(program, SYS_socket, 2, protocols, 4, EPROTONOSUPPORT);
-    allow_values(program, SYS_socketpair, 0, pairs, 1, EAFNOSUPPORT);
-    deny_values(program, SYS_ioctl, 1, ioctls, 4, EPERM);
-    deny_values(program, SYS_fcntl, 1, leases, 1, EPERM);
-    allow_values(program, SYS_personality, 0, personalities, 6, EPERM);
-    /* In clone(2) the time namespace's bit is part of the exit signal. */
-    deny_bits(program, SYS_clone, 0, namespaces & ~0x80u, EPERM);
-    deny_bits(program, SYS_unshare, 0, ~unshareable, EPERM);
+    (void)kind;
+    allow_values(program, 0, personalities, 6, EPERM);
 }
+
+static void check_clone(struct program *program, enum filter_kind kind)
+{
+    /* Every CLONE_NEW...; the time namespace's bit is part of the exit signal here. */
+    (void)kind;
+    deny_bits(program, 0, 0x7E020000, EPERM);
+}
+
+static void check_unshare(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    deny_bits(program, 0, ~(uint32_t)(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM), EPERM);
+}
+
+/* A core limit of 1 (see lock.c) is not to be lowered to 0, with which the kernel would
+ * start the host's handler again.  Programs that see to it that no core is dumped give up
+ * if they cannot: they are told that it is so, and it is. */
+static void pretend(struct program *program)
+{
+    refuse(program, 0);
+}
+
+/* Only one's own: PID 1 has the same user as root inside, and needs its descriptors. */
+static void check_limits(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t self[] = {0};
+
+    (void)kind;
+    allow_values(program, 0, self, 1, EPERM);
+    load(program, low_half(1));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, RLIMIT_CORE);
+    load(program, low_half(2)); /* what it is to be; without, it is only asked for */
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
+    load(program, low_half(2) + sizeof(uint32_t));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 0);
+    pretend(program);
+}
+
+static void check_limit(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    load(program, low_half(0));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, RLIMIT_CORE);
+    pretend(program);
+}
+
+/* Without namespaces the user's other programs can be named by their numbers. */
+static void check_priority(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t self[] = {0};
+
+    if (kind >= FILTER_ALONE)
+        allow_values(program, 1, self, 1, EPERM);
+}
+
+/* Calls whose arguments are looked at. */
+static const struct {
+    long number;
+    void (*check)(struct program *program, enum filter_kind kind);
+} checks[] = {
+    {SYS_socket, check_socket},
+    {SYS_socketpair, check_pair},
+    {SYS_ioctl, check_ioctl},
+    {SYS_fcntl, check_fcntl},
+    {SYS_clone, check_clone},
+    {SYS_unshare, check_unshare},
+    {SYS_personality, check_personality},
+    {SYS_prlimit64, check_limits},
+    {SYS_setrlimit, check_limit},
+    {SYS_setpriority, check_priority},
+};
+
+enum { CHECKS = sizeof checks / sizeof *checks };
 
 /* --- Names --- */
 
@@ -515,6 +248,9 @@ static int mark(const char *const *names, size_t count, uint32_t action,
     return 0;
 }
 
+/* Not an action of the kernel's: see checks[] from here on. */
+enum { CHECKED = 0x00010000 };
+
 /* Neighbouring numbers with the same action. */
 struct run {
     uint32_t first, action;
@@ -530,23 +266,32 @@ static size_t find_runs(const uint32_t actions[NUMBERS], struct run runs[RUNS_MA
     return count;
 }
 
-static uint32_t size_of(size_t runs)
+static void decide(struct program *program, const struct run *run, enum filter_kind kind)
 {
-    return (uint32_t)(2 * runs - 1);
+    bool checked = run->action >= CHECKED && run->action < CHECKED + CHECKS;
+
+    if (checked)
+        checks[run->action - CHECKED].check(program, kind);
+    emit(program, BPF_RET | BPF_K, 0, 0, checked ? SECCOMP_RET_ALLOW : run->action);
 }
 
-/* A binary search: the lower half follows its comparison, the upper half comes after. */
-static void search_runs(struct program *program, const struct run *runs, size_t count)
+/* A binary search: the lower half follows its comparison, the upper half comes after.
+ * False if that is further away than a jump can go. */
+static bool search_runs(struct program *program, const struct run *runs, size_t count,
+                        enum filter_kind kind)
 {
     if (count == 1) {
-        emit(program, BPF_RET | BPF_K, 0, 0, runs->action);
-        return;
+        decide(program, runs, kind);
+        return true;
     }
     size_t lower = count / 2;
-    emit(program, BPF_JMP | BPF_JGE | BPF_K, (uint8_t)size_of(lower), 0,
-         runs[lower].first);
-    search_runs(program, runs, lower);
-    search_runs(program, runs + lower, count - lower);
+    uint32_t at = program->len;
+    emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 0, runs[lower].first);
+    bool fits = search_runs(program, runs, lower, kind);
+    uint32_t distance = program->len - at - 1;
+    program->code[at].jt = (uint8_t)distance;
+    return fits && distance <= UINT8_MAX &&
+           search_runs(program, runs + lower, count - lower, kind);
 }
 
 static void check_architecture(struct program *program)
@@ -554,63 +299,78 @@ static void check_architecture(struct program *program)
     load(program, offsetof(struct seccomp_data, arch));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, own_architecture);
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
+    load(program, offsetof(struct seccomp_data, nr));
     if (!HAS_X32)
         return;
-    load(program, offsetof(struct seccomp_data, nr));
     /* All ones is a call that a tracer has taken back: no such call. */
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, UINT32_MAX);
     emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
 }
 
-static int compile(bool own_network, struct program *program, struct cay_error *err)
+static int find_actions(enum filter_kind kind, uint32_t actions[NUMBERS],
+                        const char **ret_name)
+{
+    for (size_t i = 0; i < NUMBERS; i++)
+        actions[i] = SECCOMP_RET_ERRNO | ENOSYS;
+    int error =
+        mark(calls_allowed, calls_allowed_count, SECCOMP_RET_ALLOW, actions, ret_name);
+    if (!error)
+        error = mark(calls_refused, calls_refused_count, SECCOMP_RET_ERRNO | EPERM,
+                     actions, ret_name);
+    if (!error && kind >= FILTER_ALONE)
+        error = mark(calls_refused_alone, calls_refused_alone_count,
+                     SECCOMP_RET_ERRNO | EPERM, actions, ret_name);
+    for (uint32_t i = 0; i < CHECKS; i++)
+        actions[checks[i].number] = CHECKED + i;
+    return error;
+}
+
+static int compile(enum filter_kind kind, struct program *program, uint32_t *ret_calls,
+                   struct cay_error *err)
 {
     uint32_t actions[NUMBERS];
     struct run runs[RUNS_MAX];
     const char *name = "seccomp";
 
-    for (size_t i = 0; i < NUMBERS; i++)
-        actions[i] = SECCOMP_RET_ERRNO | ENOSYS;
-    int error = mark(allowed, sizeof allowed / sizeof *allowed, SECCOMP_RET_ALLOW,
-                     actions, &name);
-    if (!error)
-        error = mark(refused, sizeof refused / sizeof *refused, SECCOMP_RET_ERRNO | EPERM,
-                     actions, &name);
+    int error = find_actions(kind, actions, &name);
     size_t count = find_runs(actions, runs);
-    if (!error && count == RUNS_MAX)
+    check_architecture(program);
+    if (!error && (count == RUNS_MAX || !search_runs(program, runs, count, kind) ||
+                   program->len == PLAN_FILTER_MAX))
         error = -E2BIG;
     if (error)
         return cay_fail(err, CAY_E_INTERNAL, -error, "sandbox.filter", name,
                         "the list of system calls cannot be made into a filter",
                         "report this with the version of libseccomp");
-    check_architecture(program);
-    add_argument_rules(program, own_network);
-    load(program, offsetof(struct seccomp_data, nr));
-    search_runs(program, runs, count);
+    *ret_calls = 0;
+    for (size_t i = 0; i < NUMBERS; i++)
+        *ret_calls += actions[i] == SECCOMP_RET_ALLOW ||
+                      (actions[i] >= CHECKED && actions[i] < CHECKED + CHECKS);
     return CAY_OK;
 }
 
-/* There are only two outcomes. */
 static struct {
     pthread_mutex_t mutex;
-    struct plan_filter code[2][PLAN_FILTER_MAX];
-    uint32_t len[2]; /* 0 until it is compiled */
+    struct plan_filter code[FILTER_KINDS][PLAN_FILTER_MAX];
+    struct filter filters[FILTER_KINDS]; /* of length 0 until it is compiled */
 } compiled = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-int filter_build(bool own_network, const struct plan_filter **ret_filter,
-                 uint32_t *ret_len, struct cay_error *err)
+int filter_build(enum filter_kind kind, struct filter *ret_filter, struct cay_error *err)
 {
-    struct program program = {.code = compiled.code[own_network]};
+    struct program program = {.code = compiled.code[kind]};
+    struct filter *filter = &compiled.filters[kind];
     int code = CAY_OK;
 
     pthread_mutex_lock(&compiled.mutex);
-    if (!compiled.len[own_network]) {
-        code = compile(own_network, &program, err);
-        if (!code)
-            compiled.len[own_network] = program.len;
+    if (!filter->len) {
+        code = compile(kind, &program, &filter->calls, err);
+        if (!code) {
+            filter->code = program.code;
+            filter->len = program.len;
+        }
     }
-    *ret_filter = program.code;
-    *ret_len = compiled.len[own_network];
+    *ret_filter = *filter;
     pthread_mutex_unlock(&compiled.mutex);
     return code;
 }

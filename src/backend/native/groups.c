@@ -116,9 +116,13 @@ static bool find_hierarchy(const char *controller, struct hierarchy *ret)
         struct hierarchy where;
     } known[HIERARCHIES];
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static pid_t owner; /* a child may have been moved before it comes here */
     size_t i = 0;
 
     pthread_mutex_lock(&mutex);
+    if (owner != getpid())
+        memset(known, 0, sizeof known);
+    owner = getpid();
     while (i < HIERARCHIES - 1 && known[i].found &&
            strcmp(known[i].controller, controller) != 0)
         i++;
@@ -131,6 +135,18 @@ static bool find_hierarchy(const char *controller, struct hierarchy *ret)
     *ret = known[i].where;
     pthread_mutex_unlock(&mutex);
     return found;
+}
+
+/* Whether we may make directories there and put processes into them. */
+static bool is_ours(const struct hierarchy *where)
+{
+    char path[2 * GROUPS_PATH + 32];
+
+    snprintf(path, sizeof path, "%s%s", where->mount, where->own);
+    if (access(path, W_OK) != 0)
+        return false;
+    snprintf(path, sizeof path, "%s%s/cgroup.procs", where->mount, where->own);
+    return access(path, W_OK) == 0;
 }
 
 /* Into a field of struct groups; false if it is too long for one. */
@@ -182,6 +198,11 @@ static int limit_v1(const char *controller, const char *directory,
         /* Memory and swap together: no swap.  Not every kernel counts swap. */
         error =
             put_number(directory, "memory.memsw.limit_in_bytes", limits->memory_bytes);
+        if (error && error != -ENOENT)
+            return error;
+        /* What TCP has in its buffers is counted apart, and not at all without this. */
+        error = put_number(directory, "memory.kmem.tcp.limit_in_bytes",
+                           limits->memory_bytes / 4);
         return error == -ENOENT ? 0 : error;
     }
     if (strcmp(controller, "pids") == 0)
@@ -215,15 +236,42 @@ static int make_v1(size_t i, const struct groups_limits *limits, struct groups *
 
 /* --- cgroup v2 --- */
 
-/* The controllers a directory has to give: "cpu memory pids". */
-static void read_controllers(const char *directory, char text[256])
+/* The controllers of a directory, or those it hands on: "cpu memory pids". */
+static void read_list(const char *directory, const char *file, char text[256])
 {
     char path[2 * GROUPS_PATH + 64];
 
-    snprintf(path, sizeof path, "%s/cgroup.controllers", directory);
+    snprintf(path, sizeof path, "%s/%s", directory, file);
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t len = fd < 0 ? -1 : read(fd, text, 255);
     text[len > 0 ? len : 0] = '\0';
+}
+
+static void cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash)
+        *slash = '\0';
+}
+
+/* An ordinary user may own more of the tree than the directory it is in. */
+static void climb(struct hierarchy *where)
+{
+    struct hierarchy at = *where;
+    char path[2 * GROUPS_PATH], handed[256];
+
+    while (is_ours(&at)) {
+        snprintf(path, sizeof path, "%s%s", at.mount, at.own);
+        read_list(path, "cgroup.subtree_control", handed);
+        if (lists(handed, " \n", "memory") || lists(handed, " \n", "pids")) {
+            *where = at;
+            return;
+        }
+        if (!at.own[0])
+            return;
+        cut_last(at.own);
+    }
 }
 
 /* Where cgroup2 has controllers of its own, a directory with processes in it cannot hand
@@ -233,9 +281,13 @@ static void choose_parent(struct hierarchy *where)
     static const char wanted[] = "+memory +pids +cpu";
     char there[256], beside[GROUPS_PATH + 8];
 
-    read_controllers(where->mount, there);
-    if (geteuid() != 0 || !lists(there, " \n", "memory"))
+    read_list(where->mount, "cgroup.controllers", there);
+    if (!lists(there, " \n", "memory"))
         return;
+    if (geteuid() != 0) {
+        climb(where);
+        return;
+    }
     snprintf(beside, sizeof beside, "%s/cay", where->mount);
     (void)put(where->mount, "cgroup.subtree_control", wanted);
     if ((mkdir(beside, 0755) == 0 || errno == EEXIST) &&
@@ -248,7 +300,7 @@ static int limit_unified(const struct groups_limits *limits, struct groups *grou
     char there[256], cpu[64];
     int error = 0;
 
-    read_controllers(groups->unified, there);
+    read_list(groups->unified, "cgroup.controllers", there);
     if (lists(there, " \n", "memory")) {
         error = put_number(groups->unified, "memory.max", limits->memory_bytes);
         if (!error)
@@ -273,25 +325,42 @@ int groups_name(const char *id, const struct groups_limits *limits,
                 struct groups *ret_groups, struct cay_error *err)
 {
     struct hierarchy where;
+    bool fits = true;
 
     memset(ret_groups, 0, sizeof *ret_groups);
-    if (!find_hierarchy("", &where))
-        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "cgroup2",
-                        "no cgroup2 hierarchy is mounted",
-                        "mount it: mount -t cgroup2 none /sys/fs/cgroup");
-    choose_parent(&where);
-    bool fits = name_group(ret_groups->unified, &where, id);
+    if (find_hierarchy("", &where)) {
+        choose_parent(&where);
+        fits = !is_ours(&where) || name_group(ret_groups->unified, &where, id);
+    }
     for (size_t i = 0; fits && i < GROUPS_V1; i++)
         if ((controllers[i].layer != CAY_LAYER_CPU || limits->cpu_percent) &&
-            find_hierarchy(controllers[i].controller, &where))
+            find_hierarchy(controllers[i].controller, &where) && is_ours(&where))
             fits = name_group(ret_groups->v1[i], &where, id);
     return fits ? CAY_OK : fail("cgroup", -ENAMETOOLONG, err);
+}
+
+unsigned groups_promise(const struct groups *groups)
+{
+    char parent[GROUPS_PATH], handed[256] = "";
+    unsigned layers = 0;
+
+    memcpy(parent, groups->unified, sizeof parent);
+    cut_last(parent);
+    if (parent[0])
+        read_list(parent, "cgroup.subtree_control", handed);
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        if (groups->v1[i][0] || lists(handed, " \n", controllers[i].controller))
+            layers |= controllers[i].layer;
+    return layers;
 }
 
 int groups_begin(const struct groups *groups, int *ret_leaf, struct cay_error *err)
 {
     char init[GROUPS_PATH + 8];
 
+    *ret_leaf = -1;
+    if (!groups->unified[0])
+        return CAY_OK;
     snprintf(init, sizeof init, "%s/init", groups->unified);
     if (mkdir(groups->unified, 0755) != 0 || mkdir(init, 0755) != 0)
         return fail("cgroup2", -errno, err);
@@ -303,7 +372,7 @@ int groups_limit(struct groups *groups, const struct groups_limits *limits,
                  struct cay_error *err)
 {
     int code = CAY_OK;
-    int error = limit_unified(limits, groups);
+    int error = groups->unified[0] ? limit_unified(limits, groups) : 0;
 
     if (error)
         return fail("cgroup2", error, err);
@@ -331,17 +400,6 @@ int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
             ret_fds[count++] = fd;
     }
     return CAY_OK;
-}
-
-uint64_t groups_memory_kills(const struct groups *groups)
-{
-    char text[512] = "";
-    AUTO_FD fd = open(groups->memory_events, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
-        return 0;
-    const char *count = strstr(text, "oom_kill ");
-    return count ? strtoull(count + 9, NULL, 10) : 0;
 }
 
 /* Directories go only when empty, and what was killed takes a moment to be gone. */

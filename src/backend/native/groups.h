@@ -23,12 +23,16 @@ struct groups_limits {
     uint32_t pids, cpu_percent;
 };
 
-/* Where they will be, before any of them exists, so that it can be written down. */
+/* Where they will be, before any of them exists, so that it can be written down.  Where
+ * this user may make none there is none. */
 int groups_name(const char *id, const struct groups_limits *limits,
                 struct groups *ret_groups, struct cay_error *err);
 
-/* Makes the cgroup2 one, and in it "init", of which *ret_leaf is an O_PATH descriptor;
- * then the rest, with the limits. */
+/* The limits that groups_limit() will set, if asked to: CAY_LAYER_MEMORY, _PIDS, _CPU. */
+unsigned groups_promise(const struct groups *groups);
+
+/* Makes the cgroup2 one, and in it "init", of which *ret_leaf is an O_PATH descriptor (-1
+ * if there is none); then the rest, with the limits. */
 int groups_begin(const struct groups *groups, int *ret_leaf, struct cay_error *err);
 int groups_limit(struct groups *groups, const struct groups_limits *limits,
                  struct cay_error *err);
@@ -41,8 +45,5 @@ int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
 
 /* Kills whatever is in them and removes them; they may be gone already. */
 void groups_remove(const struct groups *groups);
-
-/* How often the memory limit has killed. */
-uint64_t groups_memory_kills(const struct groups *groups);
 
 #endif

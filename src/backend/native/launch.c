@@ -25,6 +25,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -50,7 +51,8 @@ enum {
 /* The second clone reads it until it executes: nothing here may change before. */
 struct birth {
     int status, program, leaf;
-    bool own_network;
+    enum inside_kind kind;
+    uid_t owner;          /* of the user namespace; 0: us */
     cpu_set_t processors; /* those we may use */
     pid_t first;
     int pidfd;
@@ -130,8 +132,8 @@ IN_CLONE static long place_descriptors(const struct birth *birth)
 IN_CLONE static void become_init(void *cookie)
 {
     struct birth *birth = cookie;
-    char name[] = "cay-init", network[] = "network";
-    char *argv[] = {name, birth->own_network ? network : NULL, NULL}, *env[] = {NULL};
+    char name[] = "cay-init", kind[] = {(char)('0' + birth->kind), '\0'};
+    char *argv[] = {name, kind, NULL}, *env[] = {NULL};
 
     keep_capabilities();
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
@@ -162,12 +164,40 @@ IN_CLONE static void stay_here(void)
     (void)raw_call(SYS_sched_setaffinity, 0, sizeof only, (long)&only, 0, 0);
 }
 
+/* What the kernel limits for each user (inotify, pending signals, processes) it also
+ * counts for the owner of their namespace.  With one owner for all, one sandbox could use
+ * up what all others have, and what the host's root has.  Our memory must not become
+ * undumpable by this, and the capabilities are needed for the cgroup. */
+IN_CLONE static long become_owner(uid_t owner)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+
+    if (!owner)
+        return 0;
+    long dumpable = raw_call(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
+    long error = raw_call(SYS_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
+    if (!error)
+        error = raw_call(SYS_setresuid, owner, owner, owner, 0, 0);
+    if (!error)
+        error = raw_call(SYS_capget, (long)&header, (long)data, 0, 0, 0);
+    for (int i = 0; i < 2 && !error; i++)
+        data[i].effective = data[i].permitted;
+    if (!error)
+        error = raw_call(SYS_capset, (long)&header, (long)data, 0, 0, 0);
+    if (dumpable == 1)
+        (void)raw_call(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
+    return error;
+}
+
 IN_CLONE static void bear_init(void *cookie)
 {
     struct birth *birth = cookie;
+    const __u64 namespaces =
+        birth->kind == INSIDE_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
     const struct clone_args args = {
-        .flags = (__u64)(CLONE_VM | CLONE_NEWUSER | CLONE_NEWPID | CLONE_PIDFD) |
-                 CLONE_CLEAR_SIGHAND | (birth->leaf >= 0 ? CLONE_INTO_CGROUP : 0),
+        .flags = (__u64)(CLONE_VM | CLONE_PIDFD) | CLONE_CLEAR_SIGHAND | namespaces |
+                 (birth->leaf >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (__u64)(uintptr_t)&birth->pidfd,
         .stack = (__u64)(uintptr_t)birth->stacks[1],
         .stack_size = STACK_SIZE,
@@ -175,7 +205,9 @@ IN_CLONE static void bear_init(void *cookie)
     };
 
     stay_here();
-    birth->pid = clone_run(&args, become_init, birth);
+    birth->pid = become_owner(birth->owner);
+    if (birth->pid == 0)
+        birth->pid = clone_run(&args, become_init, birth);
     for (;;)
         (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
 }
@@ -223,12 +255,12 @@ static void free_birth(struct birth *birth)
 
 static int fail_start(int error, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_UNAVAILABLE, error, op, "cay-init",
+    return cay_fail(err, CAY_E_UNAVAILABLE, error, "sandbox.launch", "cay-init",
                     "the first process of the sandbox cannot be started",
                     "cay doctor tells what this machine lacks");
 }
 
-int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
+int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *ret_launch,
                  struct cay_error *err)
 {
     int program = open_program(err);
@@ -241,7 +273,8 @@ int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
         return cay_fail_memory(err, op);
     birth->status = birth->program = birth->pidfd = -1;
     birth->leaf = leaf;
-    birth->own_network = own_network;
+    birth->kind = kind;
+    birth->owner = owner;
     birth->pid = birth->error = 0;
     int error =
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;
@@ -274,19 +307,40 @@ int launch_meet(struct launch *launch, struct cay_error *err)
     return CAY_OK;
 }
 
-int launch_map(pid_t pid, uint32_t id_base, uint32_t id_count, struct cay_error *err)
+/* Until it has executed, its files in /proc are those of our memory, which a program that
+ * changed its user keeps to itself. */
+static bool may_be_hidden(void)
 {
-    static const char *const names[] = {"uid_map", "gid_map"};
-    char path[64], text[64];
-    int len = snprintf(text, sizeof text, "0 %u %u\n", id_base, id_count);
+    return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1;
+}
 
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, names[i]);
-        AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
-        if (fd < 0 || write(fd, text, (size_t)len) != len)
-            return cay_fail_errno(err, errno, op, names[i]);
+void launch_map_early(struct launch *launch, const struct idmap *map)
+{
+    if (!map->by_helper || may_be_hidden())
+        return;
+    idmap_begin(map, launch->pid, &launch->helpers);
+    launch->mapping = true;
+}
+
+int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    int error =
+        launch->mapping ? idmap_finish(&launch->helpers) : idmap_write(map, launch->pid);
+
+    launch->mapping = false;
+    for (int tries = 0; (error == -EACCES || error == -EPERM) && may_be_hidden() &&
+                        tries < (map->by_helper ? 10 : 100);
+         tries++) {
+        nanosleep(&moment, NULL);
+        error = idmap_write(map, launch->pid);
     }
-    return CAY_OK;
+    if (!error)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNAVAILABLE, -error, "sandbox.map",
+                    map->by_helper ? "newuidmap" : "uid_map",
+                    "the sandbox's user ids cannot be mapped",
+                    "cay doctor tells what this machine lacks");
 }
 
 /* Why it is gone, if it is. */
@@ -295,8 +349,8 @@ static int fail_dead(const struct launch *launch, struct cay_error *err)
     const struct birth *birth = launch->birth;
 
     if (birth->error)
-        return cay_fail(err, CAY_E_UNAVAILABLE, birth->error, op, "cay-init",
-                        "the first process of the sandbox cannot be executed",
+        return cay_fail(err, CAY_E_UNAVAILABLE, birth->error, "sandbox.launch",
+                        "cay-init", "the first process of the sandbox cannot be executed",
                         "cay doctor tells what this machine lacks");
     return cay_fail(err, CAY_E_KILLED, 0, op, "cay-init",
                     "the sandbox's first process died while it was being set up",
@@ -360,6 +414,8 @@ void launch_done(struct launch *launch, bool ready)
 
     if (!launch->met)
         (void)!launch_meet(launch, NULL);
+    if (launch->mapping)
+        (void)idmap_finish(&launch->helpers);
     /* Its memory is ours until it has executed, or is dead. */
     if (!ready && launch->pidfd >= 0) {
         struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};

@@ -5,7 +5,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "backend/native/idmap.h"
 #include "cay/error.h"
+#include "init/inside.h"
 #include "init/plan.h"
 
 /* A cay-init on its way. */
@@ -15,18 +17,24 @@ struct launch {
     int pidfd;  /* the caller's too; -1 until launch_meet() */
     pid_t pid;
     bool met;
+    bool mapping; /* helpers are at work */
+    struct idmap_helpers helpers;
 };
 
-/* Starts cay-init as PID 1 of a new user and PID namespace in the cgroup `leaf` (-1:
- * ours), and returns while it makes its other namespaces; it then waits for launch_go().
- * It is not our child. */
-int launch_begin(int leaf, bool own_network, struct launch *ret_launch,
+/* Starts cay-init in the cgroup `leaf` (-1: ours), as PID 1 of a new user and PID
+ * namespace if there are to be any, and returns while it makes its other namespaces; it
+ * then waits for launch_go().  It is not our child.  `owner` is whose the user namespace
+ * is (0: ours). */
+int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *ret_launch,
                  struct cay_error *err);
 
 /* Learns which process it is. */
 int launch_meet(struct launch *launch, struct cay_error *err);
 
-int launch_map(pid_t pid, uint32_t id_base, uint32_t id_count, struct cay_error *err);
+/* Writes the map.  Where helpers do it, launch_map_early() may start them as soon as it
+ * was met; launch_map() then waits for them. */
+void launch_map_early(struct launch *launch, const struct idmap *map);
+int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err);
 
 /* Gives the order; the descriptors are those plan.h lists. */
 int launch_go(const struct launch *launch, const struct plan_go *go, const int *fds,

@@ -10,18 +10,22 @@
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
+#include "base/auto.h"
 #include "base/error.h"
 #include "init/build.h"
+#include "sys/shift.h"
 
 static const char op[] = "sandbox.mounts";
 
 struct site {
     const struct blueprint *blueprint;
+    pid_t init;
     uint32_t id_base;
     int *fds;
     size_t count;
     int tree; /* one of fds, or -1 */
     bool devices;
+    bool knows_umask;
     unsigned umask;
     uint32_t identity;
 };
@@ -46,27 +50,48 @@ static int learn_umask(struct site *site)
         unlinkat(site->tree, "umask", AT_REMOVEDIR) != 0)
         return -errno;
     site->umask = 0777 & ~st.st_mode;
+    site->knows_umask = true;
     return 0;
+}
+
+static int make_root(const struct site *site)
+{
+    AUTO_FD map = shift_of_process(site->init);
+
+    return map < 0 ? map : overlay_mount(&site->blueprint->overlay, map, site->id_base);
+}
+
+/* What has a template below it is not filled, nor what was filled before. */
+static bool fills_root(const struct site *site)
+{
+    return site->blueprint->overlay.lower < 0 && !site->blueprint->keeps_root;
+}
+
+static int make_mount(const struct site *site, const struct plan_step *step)
+{
+    if (step->kind == PLAN_ROOT)
+        return make_root(site);
+    if (step->kind == PLAN_TREE)
+        return build_tree(step, site->id_base + step->uid, site->id_base + step->gid);
+    if (step->number)
+        return bind_mount(&site->blueprint->binds->list[step->number - 1], site->id_base);
+    return build_bind(blueprint_text(site->blueprint, step->data), step->flags);
 }
 
 static int add_mount(struct site *site, const struct plan_step *step)
 {
-    const char *source = blueprint_text(site->blueprint, step->data);
-
     if (site->count == PLAN_MOUNTS_MAX)
         return -E2BIG;
     take_identity(site, 0);
-    int fd = step->kind == PLAN_BIND
-                 ? build_bind(source, step->flags)
-                 : build_tree(step, site->id_base + step->uid, site->id_base + step->gid);
+    int fd = make_mount(site, step);
     if (fd < 0)
         return fd;
     site->fds[site->count++] = fd;
-    if (step->kind == PLAN_TREE) {
+    if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && fills_root(site))) {
         site->tree = fd;
         site->devices = step->flags & PLAN_WITH_DEVICES;
     }
-    if (site->count > 1)
+    if (site->tree < 0 || site->knows_umask)
         return 0;
     take_identity(site, site->id_base);
     return learn_umask(site);
@@ -86,6 +111,8 @@ static int add_entry(struct site *site, const struct plan_step *step)
     const char *path = blueprint_text(site->blueprint, step->path);
     const char *data = blueprint_text(site->blueprint, step->data);
 
+    if (site->tree < 0)
+        return 0;
     /* Only host root can make device nodes. */
     take_identity(site, site->devices ? 0 : site->id_base);
     int error = build_entry(step, path, data, site->tree);
@@ -101,6 +128,7 @@ static int take_step(struct site *site, const struct plan_step *step)
 {
     switch ((enum plan_kind)step->kind) {
     case PLAN_TREE:
+    case PLAN_ROOT:
     case PLAN_BIND:
         return add_mount(site, step);
     case PLAN_DIRECTORY:
@@ -113,28 +141,45 @@ static int take_step(struct site *site, const struct plan_step *step)
     case PLAN_MASK:
     case PLAN_READ_ONLY:
     case PLAN_WRITABLE:
+    case PLAN_READABLE:
+    case PLAN_NEED:
+    case PLAN_REPLACE:
         return 0; /* cay-init's */
     }
     return -EINVAL;
 }
 
-int prepare_mounts(const struct blueprint *blueprint, uint32_t id_base,
+static int fail(const struct blueprint *blueprint, const struct plan_step *step,
+                int error, struct cay_error *err)
+{
+    bool bind = step->kind == PLAN_BIND;
+    const char *subject = blueprint_text(blueprint, bind ? step->data : step->path);
+
+    if (error == -EOPNOTSUPP)
+        return cay_fail(err, CAY_E_UNSUPPORTED, EOPNOTSUPP, op,
+                        step->kind == PLAN_ROOT ? "template" : subject,
+                        "the file system it lies on cannot show files with other owners",
+                        "move it to ext4, xfs, btrfs or another that supports idmapped "
+                        "mounts, or copy the files into the sandbox");
+    return cay_fail_errno(err, -error, op, subject);
+}
+
+int prepare_mounts(const struct blueprint *blueprint, pid_t init, uint32_t id_base,
                    int ret_fds[PLAN_MOUNTS_MAX], size_t *ret_count, struct cay_error *err)
 {
-    struct site site = {
-        .blueprint = blueprint, .id_base = id_base, .fds = ret_fds, .tree = -1};
-    int error = 0;
+    struct site site = {.blueprint = blueprint,
+                        .init = init,
+                        .id_base = id_base,
+                        .fds = ret_fds,
+                        .tree = -1};
+    int code = CAY_OK;
 
-    for (uint32_t i = 0; !error && i < blueprint->step_count; i++) {
-        error = take_step(&site, &blueprint->steps[i]);
-        if (error) {
-            const struct plan_step *step = &blueprint->steps[i];
-            bool bind = step->kind == PLAN_BIND;
-            cay_fail_errno(err, -error, op,
-                           blueprint_text(blueprint, bind ? step->data : step->path));
-        }
+    for (uint32_t i = 0; !code && i < blueprint->step_count; i++) {
+        int error = take_step(&site, &blueprint->steps[i]);
+        if (error)
+            code = fail(blueprint, &blueprint->steps[i], error, err);
     }
     take_identity(&site, 0);
     *ret_count = site.count;
-    return error ? (err ? err->code : CAY_E_UNAVAILABLE) : CAY_OK;
+    return code;
 }

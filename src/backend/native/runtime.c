@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,11 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "backend/native/idmap.h"
+#include "backend/native/subids.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "sys/io.h"
@@ -23,32 +27,63 @@ static const char op[] = "sandbox.runtime";
  */
 enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
 
+/* How long a maker may take from its directory to its record. */
+enum { FORGET_S = 5 };
+
+/* A directory that nobody else can put things into. */
+static bool is_own(const char *path, mode_t forbidden)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+           !(st.st_mode & forbidden);
+}
+
+/* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so.  Root of a user
+ * namespace is an ordinary user to the host's /run. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
 {
-    const char *own = getenv("XDG_RUNTIME_DIR");
+    const char *given = getenv("XDG_RUNTIME_DIR");
+    unsigned uid = geteuid();
+    char usual[32];
 
-    if (geteuid() == 0)
+    (void)err;
+    snprintf(usual, sizeof usual, "/run/user/%u", uid);
+    if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0))
         snprintf(ret_path, PATH_MAX, "/run/cay");
-    else if (own && *own == '/' && strlen(own) < PATH_MAX - 16)
-        snprintf(ret_path, PATH_MAX, "%.4000s/cay", own);
+    else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 &&
+             is_own(given, 0022))
+        snprintf(ret_path, PATH_MAX, "%.4000s/cay", given);
+    else if (is_own(usual, 0022))
+        snprintf(ret_path, PATH_MAX, "%s/cay", usual);
     else
-        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "XDG_RUNTIME_DIR",
-                        "there is no runtime directory for this user",
-                        "set XDG_RUNTIME_DIR to a directory only this user can enter");
+        snprintf(ret_path, PATH_MAX, "/tmp/cay-%u", uid);
     return CAY_OK;
 }
 
 /* The directory is the gate to every sandbox, so it must be ours alone. */
 static int check_own(const char *path, struct cay_error *err)
 {
-    struct stat st;
-
-    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
-        !(st.st_mode & 0077))
+    if (is_own(path, 0077))
         return CAY_OK;
     return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, path,
                     "the runtime directory is not this user's own",
                     "remove it, or set its owner to this user and its mode to 0700");
+}
+
+int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
+{
+    char parent[PATH_MAX];
+    int code = runtime_directory(ret_path, err);
+
+    if (code)
+        return code;
+    if (access(ret_path, F_OK) == 0)
+        return check_own(ret_path, err);
+    snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(ret_path, '/') - ret_path),
+             ret_path);
+    return access(parent, W_OK | X_OK) == 0 ? CAY_OK
+                                            : cay_fail_errno(err, errno, op, parent);
 }
 
 /* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
@@ -88,6 +123,43 @@ static void draw_id(char id[CAY_ID_MAX])
     id[19] = '\0';
 }
 
+/* Whether ranges of ours are somebody's in /etc/subuid: hardly ever, so the files are
+ * read again only if they changed. */
+static bool are_assigned(void)
+{
+    static const char *const files[] = {SUBIDS_USERS, SUBIDS_GROUPS};
+    static struct {
+        pthread_mutex_t mutex;
+        struct timespec changed[2];
+        bool read, assigned;
+    } known = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct stat st[2] = {{0}};
+
+    pthread_mutex_lock(&known.mutex);
+    for (size_t i = 0; i < 2; i++) {
+        (void)!stat(files[i], &st[i]);
+        if (memcmp(&known.changed[i], &st[i].st_mtim, sizeof known.changed[i]) != 0)
+            known.read = false;
+    }
+    if (!known.read) {
+        known.assigned = false;
+        for (size_t i = 0; i < 2; i++) {
+            known.changed[i] = st[i].st_mtim;
+            known.assigned |= subids_overlap(files[i], FIRST_RANGE << 16, RANGES << 16);
+        }
+        known.read = true;
+    }
+    bool assigned = known.assigned;
+    pthread_mutex_unlock(&known.mutex);
+    return assigned;
+}
+
+static bool is_assigned(unsigned range)
+{
+    return subids_overlap(SUBIDS_USERS, range << 16, RUNTIME_IDS) ||
+           subids_overlap(SUBIDS_GROUPS, range << 16, RUNTIME_IDS);
+}
+
 /* The name is the range, and O_EXCL makes it ours: no lock is needed. */
 static int reserve_range(struct record *record, struct cay_error *err)
 {
@@ -98,12 +170,17 @@ static int reserve_range(struct record *record, struct cay_error *err)
     if (dir < 0)
         return dir;
     (void)!getrandom(&start, sizeof start, 0);
+    bool look = are_assigned();
     for (unsigned i = 0; i < RANGES; i++) {
         unsigned range = FIRST_RANGE + (start + i) % RANGES;
+        if (look && is_assigned(range))
+            continue;
         snprintf(name, sizeof name, "%x", range);
         AUTO_FD fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd >= 0) {
+            record->has_range = 1;
             record->id_base = range << 16;
+            record->id_count = RUNTIME_IDS;
             (void)!write(fd, record->id, strlen(record->id));
             return CAY_OK;
         }
@@ -115,22 +192,71 @@ static int reserve_range(struct record *record, struct cay_error *err)
                     "kill some sandboxes; this machine can have %d", RANGES);
 }
 
-int runtime_reserve(struct record *ret_record, struct cay_error *err)
+/* Unless it is somebody else's by now: who releases twice must not take the next one's.
+ */
+static bool release_if_of(int ranges, const char *name, const char *id)
+{
+    char owner[CAY_ID_MAX];
+    AUTO_FD fd = openat(ranges, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, owner, sizeof owner);
+
+    return len == (ssize_t)strlen(id) && memcmp(owner, id, (size_t)len) == 0 &&
+           unlinkat(ranges, name, 0) == 0;
+}
+
+static void release_range(const struct record *record)
+{
+    char name[16];
+    AUTO_FD ranges = open_runtime("ranges", NULL);
+
+    snprintf(name, sizeof name, "%x", record->id_base >> 16);
+    if (ranges >= 0)
+        (void)release_if_of(ranges, name, record->id);
+}
+
+/* The directory comes first: what is left without one cannot be found again. */
+int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
+                    struct cay_error *err)
 {
     memset(ret_record, 0, sizeof *ret_record);
-    draw_id(ret_record->id);
+    ret_record->version = RECORD_VERSION;
+    ret_record->size = sizeof *ret_record;
+    if (id)
+        memcpy(ret_record->id, id, strlen(id) + 1);
+    else
+        draw_id(ret_record->id);
     AUTO_FD dir = open_runtime("", err);
     if (dir < 0)
         return dir;
-    int code = reserve_range(ret_record, err);
+    if (mkdirat(dir, ret_record->id, 0700) != 0)
+        return errno == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
+                                          "somebody else has started this sandbox",
+                                          "open it by its id")
+                               : cay_fail_errno(err, errno, op, ret_record->id);
+    int code = with_range ? reserve_range(ret_record, err) : CAY_OK;
     if (code)
-        return code;
-    if (mkdirat(dir, ret_record->id, 0700) != 0) {
-        code = cay_fail_errno(err, errno, op, ret_record->id);
-        runtime_release(ret_record);
-        return code;
-    }
-    return CAY_OK;
+        (void)unlinkat(dir, ret_record->id, AT_REMOVEDIR);
+    return code;
+}
+
+bool runtime_forget(const char *id)
+{
+    struct stat st;
+    struct timespec now;
+    AUTO_FD dir = open_runtime("", NULL);
+    AUTO_FD ranges = open_runtime("ranges", NULL);
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (dir < 0 || ranges < 0 || fstatat(dir, id, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        now.tv_sec - st.st_mtim.tv_sec < FORGET_S)
+        return false;
+    int own = openat(ranges, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = own < 0 ? NULL : fdopendir(own);
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        (void)release_if_of(ranges, entry->d_name, id);
+    if (list)
+        closedir(list);
+    return unlinkat(dir, id, AT_REMOVEDIR) == 0;
 }
 
 static int record_path(const char *id, const char *name, char path[PATH_MAX],
@@ -160,19 +286,43 @@ int runtime_save(const struct record *record, struct cay_error *err)
 
 _Static_assert(sizeof(struct record) < 4096, "a record is smaller than a page");
 
-static bool is_id(const char *id)
+bool runtime_is_id(const char *text)
 {
-    size_t len = strlen(id);
+    size_t len = strlen(text);
 
-    return len == 19 && strncmp(id, "sb-", 3) == 0 &&
-           strspn(id + 3, "abcdefghijklmnopqrstuvwxyz234567") == 16;
+    return len == 19 && strncmp(text, "sb-", 3) == 0 &&
+           strspn(text + 3, "abcdefghijklmnopqrstuvwxyz234567") == 16;
+}
+
+static bool ends(const char *text, size_t room)
+{
+    return memchr(text, '\0', room) != NULL;
+}
+
+/* It is ours alone to write, but may be another version's, or half of one. */
+static bool is_sound(const struct record *record, const char *id)
+{
+    const struct groups *groups = &record->groups;
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        if (!ends(groups->v1[i], sizeof groups->v1[i]))
+            return false;
+    return record->version == RECORD_VERSION && record->size == sizeof *record &&
+           ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
+           record->init >= 0 && record->rung <= CAY_RUNG_LANDLOCK &&
+           record->network <= CAY_NETWORK_HOST && record->storage <= CAY_STORAGE_DISK &&
+           ends(record->template_name, sizeof record->template_name) &&
+           ends(record->user, sizeof record->user) &&
+           ends(record->workdir, sizeof record->workdir) &&
+           ends(groups->unified, sizeof groups->unified) &&
+           ends(groups->memory_events, sizeof groups->memory_events);
 }
 
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
 {
     char path[PATH_MAX];
 
-    if (!is_id(id))
+    if (!runtime_is_id(id))
         return cay_fail(err, CAY_E_INVALID, 0, op, id, "this is not the id of a sandbox",
                         "ids look like sb-abcdefgh234567xy");
     int code = record_path(id, "record", path, err);
@@ -183,8 +333,9 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
         return cay_fail(err, CAY_E_NOT_FOUND, errno, op, id, "there is no such sandbox",
                         "it may have ended; make a new one");
     if (io_pread(fd, ret_record, sizeof *ret_record, 0) != sizeof *ret_record ||
-        strcmp(ret_record->id, id) != 0)
-        return cay_fail(err, CAY_E_INTERNAL, 0, op, id, "the sandbox's record is damaged",
+        !is_sound(ret_record, id))
+        return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
+                        "the sandbox's record is damaged, or of another version of cay",
                         "remove its directory once its processes are gone");
     return CAY_OK;
 }
@@ -202,8 +353,8 @@ void runtime_release(const struct record *record)
     }
     snprintf(path, sizeof path, "%.4000s/%.32s", directory, record->id);
     (void)rmdir(path);
-    snprintf(path, sizeof path, "%.4000s/ranges/%x", directory, record->id_base >> 16);
-    (void)unlink(path);
+    if (record->has_range)
+        release_range(record);
 }
 
 int runtime_lock(const char *id)
@@ -224,7 +375,7 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     DIR *directory = code ? NULL : opendir(path);
 
     for (struct dirent *entry; directory && (entry = readdir(directory));)
-        if (is_id(entry->d_name))
+        if (runtime_is_id(entry->d_name))
             visit(entry->d_name, cookie);
     if (directory)
         closedir(directory);
@@ -254,4 +405,10 @@ uint64_t runtime_start_time(pid_t pid)
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+bool runtime_is_alive(const struct record *record)
+{
+    return record->init > 0 && record->init_start &&
+           runtime_start_time(record->init) == record->init_start;
 }

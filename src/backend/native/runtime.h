@@ -3,6 +3,7 @@
 #define NATIVE_RUNTIME_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -14,25 +15,47 @@
  * before anything else exists and removed last, so that after a crash somebody can
  * finish. */
 struct record {
+    uint32_t version, size; /* RECORD_VERSION, and of this struct */
     char id[CAY_ID_MAX];
-    uint32_t id_base;
-    pid_t init;          /* 0 until it runs */
+    uint32_t id_base, id_count; /* outside; id_base is inside 0, or `user` if it is one */
+    pid_t init;                 /* 0 until it runs */
     uint64_t init_start; /* its start time in clock ticks: tells a reused pid apart */
-    unsigned layers;
+    uint32_t layers;
+    uint32_t has_range; /* id_base is in a range that is reserved for it */
+    uint32_t rung, network, storage, ephemeral;
+    uint32_t landlock_abi; /* that is in force; 0: none */
+    uint32_t calls;        /* how many system calls the filter allows */
+    uint32_t pids_by_rlimit;
+    int64_t created_ms;                /* since 1970 */
+    uint64_t memory_bytes, disk_bytes; /* as asked for, kept or not */
+    uint32_t pids, cpu_percent;
+    char template_name[256], user[64], workdir[256];
+    uint64_t template_dev, template_ino; /* of its root; 0 for the host's */
     struct groups groups;
 };
 
-enum { RUNTIME_IDS = 65536 };
+enum { RUNTIME_IDS = 65536, RECORD_VERSION = 2 };
 
-/* "/run/cay", or below $XDG_RUNTIME_DIR for others than root. */
+/* "/run/cay"; for others than root below $XDG_RUNTIME_DIR, or one in /tmp. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
 
-/* Draws an id, reserves a range of user ids that no other sandbox on this machine has,
- * and makes the directory. */
-int runtime_reserve(struct record *ret_record, struct cay_error *err);
+/* Whether it is nobody else's, or could be made. */
+int runtime_check(char ret_path[PATH_MAX], struct cay_error *err);
+
+bool runtime_is_id(const char *text);
+
+/* Draws an id unless there is one, reserves a range of user ids that no other sandbox on
+ * this machine has, if it is to have one, and makes the directory.  CAY_E_BUSY: that id
+ * has one already. */
+int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
+                    struct cay_error *err);
 int runtime_save(const struct record *record, struct cay_error *err);
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err);
 void runtime_release(const struct record *record);
+
+/* Of one whose maker died before it could write a record, some time ago: false if it is
+ * not that.  Call it with the lock held. */
+bool runtime_forget(const char *id);
 
 /* Held by whoever makes or removes the sandbox: a descriptor, or -1 if somebody else has
  * it. A record without its lock held and without a living init is left over from a crash.
@@ -48,5 +71,8 @@ int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
                    struct cay_error *err);
 
 uint64_t runtime_start_time(pid_t pid); /* 0 if no such process lives */
+
+/* Whether its init runs. */
+bool runtime_is_alive(const struct record *record);
 
 #endif

@@ -169,6 +169,12 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
     blueprint_file(blueprint, "etc/shells", 0644, "/bin/sh\n/bin/bash\n");
     blueprint_file(blueprint, "etc/profile", 0644,
                    "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n");
+    if (!blueprint->head.own_network) {
+        size_t len = 0;
+        AUTO_FREE char *resolver = blueprint_resolver(&len);
+        if (resolver)
+            blueprint_bytes(blueprint, "etc/resolv.conf", 0644, resolver, len);
+    }
     blueprint_link(blueprint, "etc/mtab", "/proc/mounts");
     blueprint_link(blueprint, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
 }
@@ -197,12 +203,14 @@ static void add_dev(struct blueprint *blueprint, uint64_t shm_bytes)
 
 static void add_proc(struct blueprint *blueprint)
 {
+    /* What tells more about the host than that it is busy.  iomem, ioports and modules
+     * show no addresses to those without privilege outside.  Everybody may ask
+     * pressure to be woken, at the cost of memory that is nobody's. */
     static const char *const masked[] = {
-        "acpi",      "asound",        "interrupts",   "kcore",         "keys",
-        "key-users", "latency_stats", "timer_list",   "timer_stats",   "sched_debug",
-        "scsi",      "kallsyms",      "kpagecount",   "kpageflags",    "kpagecgroup",
-        "slabinfo",  "vmallocinfo",   "pagetypeinfo", "sysrq-trigger", "pressure",
-        "kmsg",      "modules",       "iomem",        "ioports"};
+        "acpi",          "asound",        "interrupts",  "kallsyms",    "kcore",
+        "keys",          "kmsg",          "kpagecgroup", "kpagecount",  "kpageflags",
+        "latency_stats", "pagetypeinfo",  "pressure",    "sched_debug", "scsi",
+        "slabinfo",      "sysrq-trigger", "timer_list",  "timer_stats", "vmallocinfo"};
     char path[64];
 
     blueprint_step(blueprint, PLAN_PROC, "proc");
@@ -215,20 +223,25 @@ static void add_proc(struct blueprint *blueprint)
     blueprint_step(blueprint, PLAN_READ_ONLY, "proc/sys");
 }
 
+void blueprint_kernel(struct blueprint *blueprint, uint64_t shm_bytes)
+{
+    add_dev(blueprint, shm_bytes);
+    add_proc(blueprint);
+    /* Root inside may make directories at the top, like everywhere else.  What is the
+     * host's is kept by read-only mounts, and by owners who have no number inside. */
+    blueprint_step(blueprint, PLAN_WRITABLE, "/");
+}
+
 void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes)
 {
-    static const char *const writable[] = {"/etc", "/home",  "/root", "/tmp",
-                                           "/var", "/run",   "/opt",  "/srv",
-                                           "/mnt", "/media", "/dev",  "/proc"};
-
-    blueprint_tree(blueprint, "", 0755, disk_bytes, 0);
+    if (blueprint->overlay.disk >= 0)
+        blueprint_step(blueprint, PLAN_ROOT, "");
+    else
+        blueprint_tree(blueprint, "", 0755, disk_bytes, 0);
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
         blueprint_directory(blueprint, directories[i].path, directories[i].mode,
                             directories[i].owner);
     add_etc(blueprint, blueprint->head.hostname);
     add_usr(blueprint);
-    add_dev(blueprint, disk_bytes);
-    add_proc(blueprint);
-    for (size_t i = 0; i < sizeof writable / sizeof *writable; i++)
-        blueprint_step(blueprint, PLAN_WRITABLE, writable[i]);
+    blueprint_kernel(blueprint, disk_bytes);
 }

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cay for Inspect AI: ``sandbox="cay"``.
+
+    Task(..., sandbox="cay")
+    Task(..., sandbox=SandboxEnvironmentSpec("cay", CayConfig(memory="2G")))
+    inspect eval task.py --sandbox cay
+
+Inspect finds the provider by its entry point once both packages are installed; nothing
+here needs Inspect before that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cay.inspect.config import CayConfig
+
+if TYPE_CHECKING:
+    from cay.inspect.environment import CaySandboxEnvironment
+
+__all__ = ["CayConfig", "CaySandboxEnvironment"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CaySandboxEnvironment":
+        from cay.inspect.environment import CaySandboxEnvironment
+
+        return CaySandboxEnvironment
+    raise AttributeError(f"module 'cay.inspect' has no attribute {name!r}")

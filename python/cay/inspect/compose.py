@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compose files and Dockerfiles as sandboxes: a service is a sandbox of its own.
+
+An image is a template that was made from it, found by its name (docs/inspect.md has the
+rule).  What a key asks for is either done or refused with the key's name; the keys in
+_MEANINGLESS ask for what is always so here, or for nothing.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cay.inspect.config import CayConfig
+from cay.sandbox.errors import SandboxValueError
+
+__all__ = ["Service", "image_template", "services_of"]
+
+_DONE = {
+    "image",
+    "build",
+    "command",
+    "entrypoint",
+    "working_dir",
+    "environment",
+    "env_file",
+    "user",
+    "hostname",
+    "volumes",
+    "network_mode",
+    "mem_limit",
+    "cpus",
+    "pids_limit",
+    "deploy",
+    "depends_on",
+    "platform",
+    "privileged",
+    "read_only",
+    "restart",
+    "security_opt",
+    "x_default",
+}
+_MEANINGLESS = {
+    "expose",
+    "init",
+    "mem_reservation",
+    "pull_policy",
+    "stdin_open",
+    "stop_grace_period",
+    "tty",
+}
+_ALTERNATIVES = {
+    "networks": "each service is a network of its own; leave it out",
+    "ports": "nothing is published; leave it out and use the sandbox's own tools",
+    "healthcheck": "nothing waits for it; leave it out",
+    "privileged": "a sandbox has no more privilege than it was made with; leave it out",
+    "read_only": "the sandbox's root can be written, and is gone with it; leave it out",
+    "restart": 'a command that ends is not started again; write "no" or leave it out',
+}
+# What commonly keeps a container alive, which a sandbox does not need.
+_IDLE = (
+    ["tail", "-f", "/dev/null"],
+    ["sleep", "infinity"],
+    ["sleep", "inf"],
+    ["/bin/sleep", "infinity"],
+)
+_PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+_VARIABLE = re.compile(
+    r"\$(?:(\$)|\{([A-Za-z_]\w*)(?:(:?[-?])([^}]*))?\}|([A-Za-z_]\w*))"
+)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A sandbox, and what runs in it from the start."""
+
+    name: str
+    config: CayConfig
+    command: tuple[str, ...] = ()
+    is_default: bool = False
+    image: str = field(default="", compare=False)
+    """what the template is to be made from, for a message"""
+
+
+def refused(service: str, key: str, why: str, hint: str) -> SandboxValueError:
+    return SandboxValueError(
+        f"{key}: {why}", subject=f"service {service!r} of the compose file", hint=hint
+    )
+
+
+def image_template(image: str) -> str:
+    """The name of the template for an image: "python:3.12" is python-3.12."""
+    name = image.removesuffix(":latest")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-")
+
+
+def services_of(config: Any, base: Path, environment: Mapping[str, str]) -> list[Service]:
+    """The services of a ComposeConfig, the default one first."""
+    found = [
+        _service(name, service, base, environment)
+        for name, service in config.services.items()
+    ]
+    defaults = [one for one in found if one.is_default]
+    defaults = defaults or [one for one in found if one.name == "default"]
+    if not defaults and len(found) == 1:
+        defaults = found
+    if len(defaults) != 1:
+        raise SandboxValueError(
+            "there is no default service" if not defaults else "several are the default",
+            subject="the compose file",
+            hint="name one 'default', or give exactly one 'x-default: true'",
+        )
+    return defaults + [one for one in found if one is not defaults[0]]
+
+
+def dockerfile_service(file: str) -> Service:
+    """The one service a Dockerfile is."""
+    image = _project_image(Path(file).resolve().parent, "default")
+    return Service("default", CayConfig(template=image_template(image)), image=image)
+
+
+def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
+    """${NAME}, ${NAME:-default}, ${NAME:?why}, $NAME and $$ in every string."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: _replacement(found, environment), value)
+    if isinstance(value, dict):
+        return {key: interpolate(one, environment) for key, one in value.items()}
+    if isinstance(value, list):
+        return [interpolate(one, environment) for one in value]
+    return value
+
+
+def _replacement(found: re.Match[str], environment: Mapping[str, str]) -> str:
+    dollar, braced, operator, rest, bare = found.groups()
+    if dollar:
+        return "$"
+    name = braced or bare
+    value = environment.get(name)
+    if value is None or (operator and operator.startswith(":") and not value):
+        if operator and operator.endswith("-"):
+            return rest or ""
+        raise SandboxValueError(
+            f"the variable {name} is not set" + (f": {rest}" if rest else ""),
+            subject="the compose file",
+            hint=f"set {name}, or write ${{{name}:-default}}",
+        )
+    return value
+
+
+def _service(
+    name: str, service: Any, base: Path, variables: Mapping[str, str]
+) -> Service:
+    _refuse_what_cannot_be_done(name, service)
+    template, image = _template(name, service, base)
+    extra = service.extensions
+    own: dict[str, Any] = {
+        "template": template,
+        "memory": _memory(service),
+        "cpus": _cpus(name, service),
+        "pids": _pids(name, service),
+        "network": _network(name, service),
+        "user": _user(name, service),
+        "workdir": service.working_dir,
+        "hostname": service.hostname,
+        "env": dict(_environment(service, base, variables)),
+        "volumes": tuple(_volumes(name, service, base)),
+    }
+    for key, value in extra.items():
+        # x-cay-disk and its like, for what compose has no word for
+        wanted = key.removeprefix("x-cay-")
+        if wanted != key and wanted != "template":
+            if wanted not in CayConfig.model_fields:
+                raise refused(
+                    name,
+                    key,
+                    "there is no such setting",
+                    f"there are {', '.join(CayConfig.model_fields)}",
+                )
+            own[wanted] = tuple(value) if isinstance(value, list) else value
+    return Service(
+        name,
+        CayConfig.model_validate(own),
+        _command(service),
+        is_default=bool(service.x_default),
+        image=image,
+    )
+
+
+def _refuse_what_cannot_be_done(name: str, service: Any) -> None:
+    for key in type(service).model_fields:
+        given = getattr(service, key)
+        if given in (None, [], {}) or key in _DONE or key in _MEANINGLESS:
+            continue
+        hint = _ALTERNATIVES.get(key, "leave it out")
+        raise refused(name, key, "a sandbox cannot do that", hint)
+    for key in ("privileged", "read_only"):
+        if getattr(service, key):
+            raise refused(name, key, "a sandbox cannot do that", _ALTERNATIVES[key])
+    if service.restart not in (None, "no"):
+        raise refused(
+            name, "restart", "a sandbox cannot do that", _ALTERNATIVES["restart"]
+        )
+    for option in service.security_opt or []:
+        if option not in ("no-new-privileges", "no-new-privileges:true"):
+            raise refused(
+                name, "security_opt", f"{option!r} cannot be had", "leave it out"
+            )
+    ours = _PLATFORMS.get(platform.machine(), "")
+    if service.platform not in (None, ours):
+        raise refused(
+            name, "platform", f"{service.platform!r} is not {ours!r}", "leave it out"
+        )
+    if isinstance(service.depends_on, dict):
+        for other, how in service.depends_on.items():
+            if isinstance(how, dict) and how.get("condition") not in (
+                None,
+                "service_started",
+            ):
+                raise refused(
+                    name,
+                    "depends_on",
+                    f"nothing waits for {other!r} but its start",
+                    "use the condition service_started",
+                )
+
+
+# --- The image ---------------------------------------------------------------------------
+
+
+def _template(name: str, service: Any, base: Path) -> tuple[str, str]:
+    """The template, and the image it is to be made from."""
+    given = service.extensions.get("x-cay-template")
+    if given is not None:
+        return str(given), ""
+    if service.image:
+        return image_template(service.image), service.image
+    if service.build is None:
+        raise refused(
+            name,
+            "image",
+            "there is neither an image nor a build",
+            "name one, or a template with x-cay-template",
+        )
+    image = _project_image(base, name)
+    return image_template(image), image
+
+
+def _project_image(directory: Path, service: str) -> str:
+    """What `docker compose build` calls the image of a service that names none."""
+    project = re.sub(r"[^a-z0-9_-]", "", directory.name.lower()).lstrip("_-")
+    return f"{project or 'default'}-{service}"
+
+
+# --- Limits ------------------------------------------------------------------------------
+
+
+def _limits(service: Any) -> Any:
+    resources = service.deploy.resources if service.deploy is not None else None
+    return resources.limits if resources is not None else None
+
+
+def _memory(service: Any) -> str | None:
+    limits = _limits(service)
+    found = service.mem_limit or (limits.memory if limits is not None else None)
+    return None if found is None else str(found)
+
+
+def _cpus(name: str, service: Any) -> float | None:
+    _refuse_devices(name, service)
+    limits = _limits(service)
+    found = service.cpus or (limits.cpus if limits is not None else None)
+    return float(found) if found else None
+
+
+def _refuse_devices(name: str, service: Any) -> None:
+    resources = service.deploy.resources if service.deploy is not None else None
+    reserved = resources.reservations if resources is not None else None
+    if reserved is not None and reserved.devices:
+        raise refused(
+            name,
+            "deploy.resources.reservations.devices",
+            "a sandbox has no devices",
+            "leave it out",
+        )
+
+
+def _pids(name: str, service: Any) -> int | None:
+    if service.pids_limit is None:
+        return None
+    count = int(service.pids_limit)
+    if count <= 0:
+        raise refused(name, "pids_limit", "there is always a limit", "give a number")
+    return count
+
+
+# --- Surroundings ------------------------------------------------------------------------
+
+
+def _network(name: str, service: Any) -> str:
+    mode = service.network_mode or "none"
+    if mode not in ("none", "host"):
+        raise refused(
+            name,
+            "network_mode",
+            f"{mode!r} cannot be had",
+            "use none (only a loopback) or host (this machine's network)",
+        )
+    return str(mode)
+
+
+def _user(name: str, service: Any) -> str | None:
+    user = service.user
+    if user is not None and ":" in user:
+        raise refused(
+            name,
+            "user",
+            "a group cannot be named",
+            f"write {user.partition(':')[0]!r}; the groups are those of /etc/group",
+        )
+    return None if user is None else str(user)
+
+
+def _environment(
+    service: Any, base: Path, variables: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    files = service.env_file or []
+    for file in [files] if isinstance(files, str) else files:
+        for line in (base / file).read_text(encoding="utf-8").splitlines():
+            if line.strip() and not line.lstrip().startswith("#"):
+                name, _, value = line.strip().partition("=")
+                yield name.strip(), value.strip().strip("'\"")
+    given = service.environment or {}
+    if isinstance(given, list):
+        given = dict(
+            line.split("=", 1) if "=" in line else (line, None) for line in given
+        )
+    for name, value in given.items():
+        # A name without a value is passed on from the surroundings, if it is set there.
+        found = variables.get(name) if value is None else str(value)
+        if found is not None:
+            yield name, found
+
+
+def _volumes(name: str, service: Any, base: Path) -> Iterator[str]:
+    for volume in service.volumes or []:
+        if isinstance(volume, str):
+            source, target, mode = _short_volume(name, volume)
+        elif volume.type == "bind" and volume.source and volume.target:
+            source, target = volume.source, volume.target
+            mode = "ro" if volume.read_only else "rw"
+        else:
+            raise refused(
+                name,
+                "volumes",
+                f"a volume of type {volume.type!r} cannot be had",
+                "use a bind mount: SOURCE:TARGET",
+            )
+        directory = (base / Path(source).expanduser()).resolve()
+        yield f"{directory}:{target}:{mode}"
+
+
+def _short_volume(name: str, volume: str) -> tuple[str, str, str]:
+    source, *rest = volume.split(":")
+    modes = set(rest[1].split(",")) - {"z", "Z", "rw", "ro"} if len(rest) == 2 else set()
+    if len(rest) not in (1, 2) or modes:
+        raise refused(
+            name, "volumes", f"{volume!r} cannot be had", "use SOURCE:TARGET:ro"
+        )
+    if not source.startswith(("/", ".", "~")):
+        raise refused(
+            name,
+            "volumes",
+            f"{source!r} is a named volume, and there are none",
+            f"use a directory: ./{source}:{rest[0]}",
+        )
+    read_only = len(rest) == 2 and "ro" in rest[1].split(",")
+    return source, rest[0], "ro" if read_only else "rw"
+
+
+def _command(service: Any) -> tuple[str, ...]:
+    words = _words(service.entrypoint) + _words(service.command)
+    return () if words in _IDLE else tuple(words)
+
+
+def _words(given: list[str] | str | None) -> list[str]:
+    if given is None:
+        return []
+    return shlex.split(given) if isinstance(given, str) else list(given)
+
+
+def metadata_variables(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """A sample's metadata, named as Inspect's docker provider does."""
+    return {
+        f"SAMPLE_METADATA_{str(key).replace(' ', '_').upper()}": str(value)
+        for key, value in metadata.items()
+    }

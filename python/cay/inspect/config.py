@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sandbox of a sample, described: as a model, in a YAML file, or by a compose file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cay.sandbox.errors import SandboxValueError
+from cay.sandbox.options import Layer, Rung
+
+__all__ = ["CONFIG_FILE", "CayConfig"]
+
+CONFIG_FILE = "cay.yaml"
+
+
+class CayConfig(BaseModel):
+    """One sandbox for each sample.
+
+    ``sandbox=SandboxEnvironmentSpec("cay", CayConfig(memory="2G"))``, or the same keys in
+    a file: ``sandbox=("cay", "cay.yaml")``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    template: str | None = Field(
+        default=None, description="What it starts from: 'host', a name or a directory"
+    )
+    memory: int | str | None = Field(
+        default=None, description="Most memory, as bytes or '512M'; 1 GiB if not given"
+    )
+    disk: int | str | None = Field(
+        default=None, description="Most written files, alike; 512 MiB if not given"
+    )
+    pids: int | None = Field(default=None, description="Most processes; 512 if not given")
+    cpus: float | None = Field(default=None, description="Most CPUs; all if not given")
+    network: Literal["none", "host"] = Field(
+        default="none", description="'none': only a loopback; 'host': this machine's"
+    )
+    user: str | None = Field(
+        default=None, description="Who runs commands; 'user' if not given"
+    )
+    workdir: str | None = Field(
+        default=None, description="Where they start; that user's home if not given"
+    )
+    env: dict[str, str] = Field(default={}, description="Variables for every command")
+    volumes: tuple[str, ...] = Field(
+        default=(), description="Host directories shown inside: 'SOURCE:TARGET[:ro]'"
+    )
+    ttl: float | None = Field(
+        default=None, description="Seconds after which it ends by itself"
+    )
+    hostname: str | None = Field(default=None, description="Its name inside")
+    storage: Literal["memory", "disk"] = Field(
+        default="memory", description="Where what is written is kept"
+    )
+    require: tuple[Layer, ...] = Field(
+        default=(), description="Layers without which it must not start"
+    )
+    rung: Rung = Field(
+        default="best", description="How much of the kernel's help to use at most"
+    )
+    ephemeral: bool = Field(
+        default=True,
+        description="Whether it dies with the eval's process, however that ends; "
+        "False keeps it for --no-sandbox-cleanup",
+    )
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+    def options(self) -> dict[str, Any]:
+        """For Sandbox.create()."""
+        return self.model_dump()
+
+
+def load_config(file: str) -> CayConfig:
+    """From a YAML file; volumes with a relative source start at its directory."""
+    import yaml
+
+    with open(file, encoding="utf-8") as stream:
+        content = yaml.safe_load(stream)
+    if not isinstance(content, dict):
+        raise SandboxValueError(
+            "it is not a mapping",
+            subject=file,
+            hint=f"the keys there are: {', '.join(CayConfig.model_fields)}",
+        )
+    unknown = [str(key) for key in content if key not in CayConfig.model_fields]
+    if unknown:
+        raise SandboxValueError(
+            f"unknown key {unknown[0]!r}",
+            subject=file,
+            hint=f"the keys there are: {', '.join(CayConfig.model_fields)}",
+        )
+    config = CayConfig.model_validate(content)
+    base = Path(file).resolve().parent
+    volumes = tuple(from_directory(volume, base) for volume in config.volumes)
+    return config.model_copy(update={"volumes": volumes})
+
+
+def from_directory(volume: str, base: Path) -> str:
+    """SOURCE:TARGET with the source made absolute."""
+    source, colon, rest = volume.partition(":")
+    return f"{(base / Path(source).expanduser()).resolve()}{colon}{rest}"

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The provider: Inspect's SandboxEnvironment over a native sandbox.
+
+Limits are read when a call is made, since Inspect changes them on the way.  Nothing here
+is retried: there is no transport that could lose a command.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NoReturn, overload
+
+from inspect_ai.util import (
+    ComposeConfig,
+    ExecResult,
+    OutputLimitExceededError,
+    SandboxConnection,
+    SandboxEnvironment,
+    SandboxEnvironmentLimits,
+    SandboxUnavailableError,
+    SandboxUserUnsupportedError,
+    is_compose_yaml,
+    is_dockerfile,
+)
+
+from cay.inspect import compose, kept
+from cay.inspect.config import CONFIG_FILE, CayConfig, load_config
+from cay.sandbox import (
+    AsyncSandbox,
+    Sandbox,
+    SandboxBusyError,
+    SandboxError,
+    SandboxNotFoundError,
+    SandboxUnsupportedError,
+    SandboxValueError,
+    TemplateNotFoundError,
+    UserNotFoundError,
+    errors,
+    templates,
+)
+from cay.sandbox import ExecResult as Ended
+from cay.sandbox.waiting import in_thread
+
+__all__ = ["CaySandboxEnvironment"]
+
+_COMPOSE_FILES = [
+    "compose.yaml",
+    "compose.yml",
+    "docker-compose.yaml",
+    "docker-compose.yml",
+    "Dockerfile",
+]
+# What a sandbox says that does not run, or not as it should.
+_GONE = (
+    SandboxNotFoundError,
+    SandboxBusyError,
+    errors.SandboxProtocolError,
+    errors.SandboxUnavailableError,
+)
+# As a shell says that it could not execute something.
+_NOT_EXECUTED = 126
+
+
+class CaySandboxEnvironment(SandboxEnvironment):
+    """A sandbox of Cay's for a sample; ``sandbox().as_type(CaySandboxEnvironment)`` has
+    the sandbox itself in ``sandbox``, for what Inspect has no call for."""
+
+    def __init__(self, sandbox: AsyncSandbox) -> None:
+        super().__init__()
+        self.sandbox = sandbox
+
+    # --- Commands ----------------------------------------------------------------------
+
+    async def exec(
+        self,
+        cmd: list[str],
+        input: str | bytes | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        user: str | None = None,
+        timeout: int | None = None,
+        timeout_retry: bool = True,
+        concurrency: bool = True,
+    ) -> ExecResult[str]:
+        """Runs a command; neither retries nor Inspect's limit on subprocesses is needed.
+
+        Over the output limit it raises OutputLimitExceededError with the end of the
+        output.
+        """
+        limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
+        try:
+            ended = await self.sandbox.exec(
+                cmd,
+                input=input,
+                cwd=cwd,
+                env=env,
+                user=user or None,
+                timeout=timeout,
+                output_limit=limit,
+            )
+        except SandboxError as error:
+            if isinstance(error, UserNotFoundError) or error.op == "exec.cwd":
+                return ExecResult(False, _NOT_EXECUTED, "", f"{error}\n")
+            _raise(error, user)
+        return self._result(ended, cmd, timeout, limit)
+
+    def _result(
+        self, ended: Ended, cmd: list[str], timeout: int | None, limit: int
+    ) -> ExecResult[str]:
+        if ended.cause == "gone":
+            raise SandboxUnavailableError(
+                f"The sandbox {self.sandbox.id} ended while the command ran."
+            )
+        if ended.cause == "not-started":
+            return _not_started(ended, cmd)
+        stdout, stderr = (
+            _Text(ended.stdout_bytes, limit),
+            _Text(ended.stderr_bytes, limit),
+        )
+        if ended.cause == "timeout":
+            late = TimeoutError(f"Command timed out after {timeout} seconds")
+            late.truncated_output = stdout.text + stderr.text  # type: ignore[attr-defined]
+            raise late
+        dropped = ended.stdout_dropped + ended.stderr_dropped
+        if dropped or stdout.is_cut or stderr.is_cut:
+            raise OutputLimitExceededError(
+                limit_str=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR,
+                truncated_output=stdout.text + stderr.text,
+            )
+        told = stderr.text
+        if ended.cause == "memory":
+            told += "killed: the sandbox's memory limit was reached\n"
+        return ExecResult(ended.exit_code == 0, ended.exit_code, stdout.text, told)
+
+    # --- Files -------------------------------------------------------------------------
+
+    async def write_file(self, file: str, contents: str | bytes) -> None:
+        """Writes a file in place, and the directories above it, as the default user."""
+        try:
+            await self.sandbox.files.write(file, contents, in_place=True)
+        except SandboxError as error:
+            _raise(error)
+
+    @overload
+    async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
+
+    @overload
+    async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
+
+    async def read_file(self, file: str, text: bool = True) -> str | bytes:
+        """Reads a file as the default user; text must be UTF-8 and keeps its line ends."""
+        limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
+        try:
+            data = await self.sandbox.files.read_bytes(file, limit + 1)
+        except SandboxError as error:
+            _raise(error)
+        if len(data) > limit:
+            raise OutputLimitExceededError(
+                limit_str=SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR,
+                truncated_output=None,
+            )
+        return data.decode() if text else data
+
+    # --- From outside ------------------------------------------------------------------
+
+    async def connection(self, *, user: str | None = None) -> SandboxConnection:
+        """The command that opens a shell in it; ConnectionError if it does not run."""
+        try:
+            state = (await self.sandbox.inspect()).state
+        except SandboxError as error:
+            raise ConnectionError(f"The sandbox does not run: {error}") from error
+        if state != "running":
+            raise ConnectionError(f"The sandbox {self.sandbox.id} is {state}.")
+        words = ["cay", "shell", *(["-u", user] if user else []), self.sandbox.id]
+        return SandboxConnection(
+            type="cay", command=shlex.join(words), ports=None, container=self.sandbox.id
+        )
+
+    def default_polling_interval(self) -> float:
+        return 0.2
+
+    @classmethod
+    def default_concurrency(cls) -> int | None:
+        return None
+
+    # --- Configuration -----------------------------------------------------------------
+
+    @classmethod
+    def config_files(cls) -> list[str]:
+        return [CONFIG_FILE, *_COMPOSE_FILES]
+
+    @classmethod
+    def is_docker_compatible(cls) -> bool:
+        return True
+
+    @classmethod
+    def config_deserialize(cls, config: dict[str, Any]) -> CayConfig:
+        return CayConfig.model_validate(config)
+
+    # --- Life --------------------------------------------------------------------------
+
+    @classmethod
+    async def task_init(cls, task_name: str, config: Any) -> None:
+        """Looks at the configuration and at what it needs, before any sample does."""
+        await in_thread(_prepare, config)
+
+    @classmethod
+    async def task_init_environment(
+        cls, config: Any, metadata: dict[str, str]
+    ) -> dict[str, str]:
+        """The metadata a compose file speaks of, so that task_init() knows it too."""
+        if not is_compose_yaml(config):
+            return {}
+        content = Path(config).read_text(encoding="utf-8")
+        named = compose.metadata_variables(metadata)
+        return {name: value for name, value in named.items() if name in content}
+
+    @classmethod
+    async def sample_init(
+        cls, task_name: str, config: Any, metadata: dict[str, str]
+    ) -> dict[str, SandboxEnvironment]:
+        services = await in_thread(_services, config, metadata)
+        made: dict[str, SandboxEnvironment] = {}
+        try:
+            for service in services:
+                sandbox = await _create(service)
+                made[service.name] = cls(sandbox)
+                kept.add(sandbox.sync, service.config.ephemeral)
+                await _start(sandbox, service)
+        except BaseException:
+            await in_thread(_remove_all, made)
+            raise
+        return made
+
+    @classmethod
+    async def sample_cleanup(
+        cls,
+        task_name: str,
+        config: Any,
+        environments: dict[str, SandboxEnvironment],
+        interrupted: bool,
+    ) -> None:
+        await in_thread(_remove_all, environments)
+
+    @classmethod
+    async def task_cleanup(cls, task_name: str, config: Any, cleanup: bool) -> None:
+        """Removes what samples left, or says how to."""
+        if cleanup:
+            await in_thread(kept.remove_own)
+            return
+        for line in kept.told():
+            print(line, file=sys.stderr)
+
+    @classmethod
+    async def cli_cleanup(cls, id: str | None) -> None:
+        """Removes the sandbox of an id, or all that evals have kept."""
+        await in_thread(kept.remove, id)
+
+
+class _Text:
+    """The end of a stream as text that is no longer than the limit when it is encoded
+    again: each byte that is no UTF-8 becomes three."""
+
+    def __init__(self, data: bytes, limit: int) -> None:
+        self.text = data.decode("utf-8", "replace")
+        self.is_cut = False
+        if len(data) * 3 > limit:
+            encoded = self.text.encode()
+            self.is_cut = len(encoded) > limit
+            if self.is_cut:
+                self.text = encoded[len(encoded) - limit :].decode("utf-8", "ignore")
+
+
+def _not_started(ended: Ended, cmd: list[str]) -> ExecResult[str]:
+    if ended.exec_errno in (errno.EACCES, errno.EPERM):
+        what, _, why = ended.reason.rpartition(": ")
+        raise PermissionError(ended.exec_errno, why, what or cmd[0])
+    return ExecResult(False, ended.exit_code, "", f"{ended.reason}\n")
+
+
+def _raise(error: SandboxError, user: str | None = None) -> NoReturn:
+    """As Inspect names it."""
+    if isinstance(error, _GONE):
+        raise SandboxUnavailableError(str(error)) from error
+    if user and isinstance(error, SandboxUnsupportedError):
+        raise SandboxUserUnsupportedError(str(error)) from error
+    raise error
+
+
+# --- From configuration to sandboxes -----------------------------------------------------
+
+
+def _services(config: Any, metadata: Mapping[str, Any]) -> list[compose.Service]:
+    if config is None:
+        return [compose.Service("default", CayConfig())]
+    if isinstance(config, CayConfig):
+        return [compose.Service("default", config)]
+    if isinstance(config, str) and is_dockerfile(config):
+        return [compose.dockerfile_service(config)]
+    if isinstance(config, ComposeConfig) or is_compose_yaml(config):
+        return _compose_services(config, metadata)
+    if isinstance(config, str):
+        return [compose.Service("default", load_config(config))]
+    raise TypeError(
+        f"sandbox 'cay' takes a CayConfig, a compose file or a file of settings, "
+        f"not {type(config).__name__}"
+    )
+
+
+def _compose_services(config: Any, metadata: Mapping[str, Any]) -> list[compose.Service]:
+    import yaml
+
+    if isinstance(config, str):
+        base = Path(config).resolve().parent
+        raw = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
+    else:
+        base = Path.cwd()
+        raw = config.model_dump(by_alias=True, exclude_none=True)
+    environment = {**os.environ, **compose.metadata_variables(metadata)}
+    model = ComposeConfig.model_validate(compose.interpolate(raw, environment))
+    return compose.services_of(model, base, environment)
+
+
+def _prepare(config: Any) -> None:
+    Sandbox.collect()
+    services = _services(config, {})
+    if any(service.image for service in services):
+        names = {template.name for template in templates()}
+        for service in services:
+            if service.image and service.config.template not in names:
+                raise _no_template(service)
+
+
+def _no_template(service: compose.Service) -> TemplateNotFoundError:
+    name, image = service.config.template or "", service.image
+    return TemplateNotFoundError(
+        f"there is no template for the image {image!r} of service {service.name!r}",
+        subject=name,
+        hint=f"make it: docker save {image} -o image.tar && "
+        f"cay template create {name} --from-oci image.tar; "
+        "or name another one with x-cay-template",
+    )
+
+
+async def _create(service: compose.Service) -> AsyncSandbox:
+    try:
+        return await AsyncSandbox.create(**service.config.options())
+    except TemplateNotFoundError as error:
+        raise (_no_template(service) if service.image else error) from None
+
+
+# $1 is the directory and $2 the user who shall have it.
+_MAKE_DIRECTORY = 'test -d "$1" || { mkdir -p -- "$1" && chown -- "$2" "$1"; }'
+
+
+async def _start(sandbox: AsyncSandbox, service: compose.Service) -> None:
+    config = service.config
+    if config.workdir is not None:
+        owner = config.user or "user"
+        words = ["/bin/sh", "-c", _MAKE_DIRECTORY, "sh", config.workdir, owner]
+        try:
+            made = await sandbox.exec(words, user="root", cwd="/")
+        except SandboxUnsupportedError:  # there is one user only
+            made = await sandbox.exec(words, cwd="/")
+        if not made.ok:
+            raise SandboxValueError(
+                f"it cannot be made: {made.stderr.strip() or made.reason}",
+                subject=config.workdir,
+                hint="name a working directory that can be made",
+            )
+    if service.command:
+        process = await sandbox.start(service.command, background=True, tag="command")
+        await process.close()
+
+
+def _remove_all(environments: Mapping[str, SandboxEnvironment]) -> None:
+    for environment in environments.values():
+        kept.remove_one(environment.as_type(CaySandboxEnvironment).sandbox.sync)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sandboxes that evals have made.
+
+Those of this process are remembered here until they are removed.  One that is meant to
+outlive the process (``ephemeral: false``) has a file of its id too, so that
+``inspect sandbox cleanup cay`` finds it later.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from cay.sandbox import Sandbox, SandboxNotFoundError
+
+_own: dict[str, tuple[Sandbox, bool]] = {}
+_lock = threading.Lock()
+
+
+def _directory() -> Path:
+    home = os.environ.get("CAY_HOME")
+    if home:
+        return Path(home) / "inspect"
+    if os.geteuid() == 0:
+        return Path("/var/lib/cay/inspect")
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "cay" / "inspect"
+
+
+def add(sandbox: Sandbox, ephemeral: bool) -> None:
+    """From now on it is among those to be removed."""
+    with _lock:
+        _own[sandbox.id] = (sandbox, ephemeral)
+    if not ephemeral:
+        directory = _directory()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (directory / sandbox.id).touch()
+
+
+def remove_one(sandbox: Sandbox) -> None:
+    """Nothing is left of it; again is fine."""
+    with _lock:
+        _, ephemeral = _own.pop(sandbox.id, (None, None))
+    if ephemeral is None:
+        return
+    try:
+        sandbox.remove()
+    except SandboxNotFoundError:
+        pass  # it has ended by itself
+    finally:
+        sandbox.close()
+    if not ephemeral:
+        (_directory() / sandbox.id).unlink(missing_ok=True)
+
+
+def remove_own() -> None:
+    """What samples of this process left behind."""
+    with _lock:
+        left = [sandbox for sandbox, _ in _own.values()]
+    for sandbox in left:
+        remove_one(sandbox)
+
+
+def told() -> list[str]:
+    """What there is to know about sandboxes that are not removed."""
+    lines = []
+    with _lock:
+        for id, (_, ephemeral) in _own.items():
+            lines.append(
+                f"cay: {id} ends with this process; 'ephemeral: false' keeps it"
+                if ephemeral
+                else f"cay: {id} is kept: cay shell {id}; "
+                f"inspect sandbox cleanup cay {id}"
+            )
+    return lines
+
+
+def remove(id: str | None) -> None:
+    """The sandbox of an id, or all that were kept, from any process."""
+    directory = _directory()
+    kept = sorted(path.name for path in directory.glob("sb-*"))
+    for one in kept if id is None else [id]:
+        try:
+            Sandbox.open(one).remove()
+        except SandboxNotFoundError:
+            if id is not None and id not in kept:
+                raise
+        (directory / one).unlink(missing_ok=True)
+    Sandbox.collect()

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a sandbox, read and written from outside without starting anything.
+
+The operations are those of cay.filesystem.Files on the sandbox's whole file system, with
+the rights of a user inside.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import byref, c_void_p
+from typing import IO, Any, cast
+
+from cay import _lib, _sandbox_lib
+from cay.filesystem.files import EditPair, Files
+from cay.filesystem.reader import DEFAULT_MAX_READ_CHARS
+from cay.filesystem.results import (
+    Entry,
+    FileStat,
+    GrepResult,
+    LinesResult,
+    ReadResult,
+    TarResult,
+)
+from cay.filesystem.sandbox import Handle
+from cay.sandbox.errors import SandboxError, error_of
+from cay.sandbox.handles import Handles
+from cay.sandbox.options import text
+
+__all__ = ["SandboxFiles"]
+
+_KEPT = 2
+
+
+class _Root:
+    """What Files wants of the sandbox it works on."""
+
+    readable_roots = ["/"]
+    _style = _lib.STYLE_MOUNTS
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def _name(self, path: str) -> bytes:
+        return text(path, "path")
+
+    def _shown(self, path: str) -> str:
+        return path
+
+    _shown_short = _shown
+
+    def _error(
+        self, err: Any, *paths: str, old_texts: Sequence[str] = ()
+    ) -> SandboxError:
+        subject = err.subject
+        for path in paths:
+            name = _lib.encode(path) or b""
+            if name == subject or (len(subject) == 255 and name.startswith(subject)):
+                return error_of(err, path)
+        return error_of(err)
+
+
+class SandboxFiles:
+    """File operations inside, for several threads at once.
+
+    Relative paths start at the working directory, and links mean what they mean inside.
+    What goes wrong is a SandboxError, and the OSError that Python has for it.
+    """
+
+    def __init__(self, handles: Handles, user: str | int | None = None) -> None:
+        self._handles = handles
+        self._user = None if user is None else str(user)
+        self._idle: list[Files] = []
+        self._lock = threading.Lock()
+        self._connected = self._connection()
+
+    def as_user(self, user: str | int) -> SandboxFiles:
+        """The same files, with the rights of another user inside."""
+        return SandboxFiles(self._handles, user)
+
+    def close(self) -> None:
+        """Lets go of what was opened to reach the files; they can still be used."""
+        with self._lock:
+            self._idle = []
+
+    def _connection(self) -> tuple[int, int]:
+        """What must be the same for a connection to be of use: no forked child uses its
+        parent's, and a sandbox that is started again knows none of before."""
+        return os.getpid(), self._handles.life
+
+    @contextmanager
+    def _borrow(self) -> Iterator[Files]:
+        with self._lock:
+            if self._connected != self._connection():
+                self._idle, self._connected = [], self._connection()
+            files = self._idle.pop() if self._idle else None
+        if files is None:
+            files = self._open()
+        try:
+            yield files
+        finally:
+            with self._lock:
+                if len(self._idle) < _KEPT:
+                    self._idle.append(files)
+
+    def _open(self) -> Files:
+        user = None if self._user is None else self._user.encode()
+        pointer, err = c_void_p(), _lib.Error()
+        with self._handles.borrow() as sandbox:
+            if _sandbox_lib.sandbox_files(sandbox, user, byref(pointer), byref(err)):
+                raise error_of(err)
+        return Files(cast(Any, _Root(Handle(pointer.value, None))))
+
+    # --- Reading -----------------------------------------------------------------------
+
+    def read_bytes(
+        self, path: str, max_bytes: int | None = None, offset: int = 0
+    ) -> bytes:
+        """The bytes of a file, of any size unless ``max_bytes`` is given."""
+        pieces: list[bytes] = []
+        got = 0
+        with self._borrow() as files:
+            while max_bytes is None or got < max_bytes:
+                room = _lib.READ_MAX if max_bytes is None else max_bytes - got
+                most = min(room, _lib.READ_MAX)
+                pieces.append(files.read_bytes(path, most, offset + got))
+                got += len(pieces[-1])
+                if len(pieces[-1]) < most:
+                    break
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_text(self, path: str) -> str:
+        """The whole of a UTF-8 file, line ends as they are; else UnicodeDecodeError."""
+        return self.read_bytes(path).decode()
+
+    def read(
+        self, path: str, max_chars: int = DEFAULT_MAX_READ_CHARS, offset: int = 0
+    ) -> ReadResult:
+        """A page of a text file, counted in characters."""
+        with self._borrow() as files:
+            return files.read(path, max_chars, offset)
+
+    def read_lines(
+        self, path: str, max_lines: int = 2_000, offset: int = 0
+    ) -> LinesResult:
+        """Whole lines of a text file; ``offset`` is the first one's number, from 0."""
+        with self._borrow() as files:
+            return files.read_lines(path, max_lines, offset)
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | SandboxError]:
+        """The bytes of many files in one call, or what went wrong with each."""
+        with self._borrow() as files:
+            return cast(list[bytes | SandboxError], files.read_many(paths))
+
+    # --- Writing -----------------------------------------------------------------------
+
+    def write(
+        self,
+        path: str,
+        content: str | bytes,
+        *,
+        in_place: bool = False,
+        new: bool = False,
+        durable: bool = False,
+    ) -> None:
+        """Writes a file, with the directories above it, all at once or not at all.
+
+        ``in_place`` overwrites what is there instead, which keeps its owner, mode and
+        links; ``new`` fails if there is something; ``durable`` waits for the disk.
+        """
+        with self._borrow() as files:
+            if isinstance(content, str):
+                files.write(path, content, in_place=in_place, new=new, durable=durable)
+            else:
+                files.write_bytes(
+                    path, content, in_place=in_place, new=new, durable=durable
+                )
+
+    def append(self, path: str, content: str) -> None:
+        """Adds text at the end of a file, which is created if need be."""
+        with self._borrow() as files:
+            files.append(path, content)
+
+    def write_many(
+        self, files: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
+    ) -> list[SandboxError | None]:
+        """Writes many files in one call, each by itself; None for each that worked."""
+        with self._borrow() as inner:
+            return cast(list[SandboxError | None], inner.write_many(files))
+
+    def edit(
+        self, path: str, old_text: str, new_text: str, *, replace_all: bool = False
+    ) -> int:
+        """Replaces text that must occur exactly once, unless ``replace_all``; how often
+        it was replaced."""
+        with self._borrow() as files:
+            flags = _lib.EDIT_ALL if replace_all else 0
+            return files._edit(path, [(old_text, new_text)], flags, None)
+
+    def multi_edit(self, path: str, edits: Sequence[EditPair]) -> None:
+        """Applies edits one after the other: all of them, or none."""
+        with self._borrow() as files:
+            files.multi_edit(path, edits)
+
+    # --- Names -------------------------------------------------------------------------
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Deletes a file or a link; with ``recursive`` also a directory and all in it."""
+        with self._borrow() as files:
+            files.delete(path, recursive=recursive)
+
+    def move(self, source: str, destination: str) -> None:
+        """Moves or renames a file or directory to a name that is not taken."""
+        with self._borrow() as files:
+            files.move(source, destination, directory=True)
+
+    def copy(self, source: str, destination: str) -> None:
+        """Copies a file to a name that is not taken."""
+        with self._borrow() as files:
+            files.copy(source, destination)
+
+    def mkdir(self, path: str, *, exist_ok: bool = False) -> None:
+        """Creates a directory, with those above it."""
+        with self._borrow() as files:
+            files.create_directory(path, exist_ok=exist_ok)
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        with self._borrow() as files:
+            return files.exists(path)
+
+    def stat(self, path: str, *, follow: bool = True) -> FileStat:
+        """Type, size, mode and times; without ``follow``, of a link itself."""
+        with self._borrow() as files:
+            return files.stat(path, follow=follow)
+
+    # --- Listing and searching ----------------------------------------------------------
+
+    def glob(
+        self,
+        pattern: str,
+        path: str = ".",
+        *,
+        exclude: Sequence[str] = (),
+        directories: bool = True,
+    ) -> list[str]:
+        """The paths below a directory that match; "**" is any number of directories."""
+        with self._borrow() as files:
+            return files.glob(pattern, path, exclude=exclude, directories=directories)
+
+    def grep(
+        self,
+        regex: str,
+        path: str = ".",
+        pattern: str = "**/*",
+        *,
+        ignore_case: bool = False,
+        fixed: bool = False,
+        exclude: Sequence[str] = (),
+        max_matches: int = 1_000,
+        timeout: float = 10.0,
+    ) -> GrepResult:
+        """Lines that match in the text files below a directory, or in one file."""
+        with self._borrow() as files:
+            return files.grep(
+                regex,
+                path,
+                pattern,
+                ignore_case=ignore_case,
+                fixed=fixed,
+                exclude=exclude,
+                max_matches=max_matches,
+                timeout=timeout,
+            )
+
+    # --- Directories -------------------------------------------------------------------
+
+    def export_tar(self, path: str, target: int | IO[bytes]) -> TarResult:
+        """Writes a directory as a tar stream to a descriptor or binary file."""
+        with self._borrow() as files:
+            return files.export_tar(path, target)
+
+    def import_tar(self, path: str, source: int | bytes | IO[bytes]) -> TarResult:
+        """Unpacks a tar stream (plain or gzip) below a directory."""
+        with self._borrow() as files:
+            return files.import_tar(path, source)
+
+    # Last, for it hides the type of the same name.
+    def list(
+        self, path: str = ".", pattern: str = "*", *, exclude: Sequence[str] = ()
+    ) -> list[Entry]:
+        """What is in a directory, of every type, with sizes and times."""
+        with self._borrow() as files:
+            return files.list_dir(path, pattern, exclude=exclude)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what Python callers write to the option structs of sandbox.h."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import byref, c_void_p, sizeof
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cay import _lib, _sandbox_lib
+from cay.filesystem.config import SandboxConfig
+from cay.sandbox.errors import SandboxValueError, error_of
+
+__all__ = ["Bind", "Layer", "Network", "Rung", "Size", "Storage", "Volumes"]
+
+Size = int | str
+"""Bytes, or with a unit: "512M", "1.5g", "64KiB"."""
+
+Network = Literal["none", "host"]
+Storage = Literal["memory", "disk"]
+Rung = Literal["best", "root", "range", "single", "landlock"]
+Layer = Literal[
+    "user",
+    "pid",
+    "mount",
+    "network",
+    "ipc",
+    "uts",
+    "cgroup",
+    "seccomp",
+    "landlock",
+    "memory",
+    "pids",
+    "cpu",
+    "disk",
+]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A host directory or file shown inside."""
+
+    source: str | os.PathLike[str]
+    target: str
+    writable: bool = False
+
+
+Volumes = Iterable[Bind | str] | Mapping[str, str]
+"""Binds, "SOURCE:TARGET[:ro|rw]" as on the command line (writable unless ro), or a
+mapping from SOURCE to "TARGET[:ro|rw]"."""
+
+
+def parse_size(value: Size, what: str) -> int:
+    """Bytes of a size; units are powers of 1024."""
+    if isinstance(value, int):
+        size = value
+    else:
+        found = _SIZE.fullmatch(value.strip())
+        if found is None:
+            raise SandboxValueError(
+                f"{value!r} is no size",
+                subject=what,
+                hint='write bytes, or a number with a unit: "512M", "1.5g"',
+            )
+        size = int(float(found[1]) * (1 << _UNITS[(found[2] or "").lower()]))
+    return _positive(size, what)
+
+
+def _positive(value: int, what: str) -> int:
+    if value <= 0:
+        raise SandboxValueError(
+            f"{value} is not more than 0", subject=what, hint="leave it out for the usual"
+        )
+    return value
+
+
+def milliseconds(seconds: float | None, what: str) -> int:
+    """0, which is none in C, for None."""
+    if seconds is None:
+        return 0
+    if not 0 < seconds < 1e12:
+        raise SandboxValueError(
+            f"{seconds} s is no time to wait",
+            subject=what,
+            hint="give more than 0 seconds, or None for no limit",
+        )
+    return max(int(seconds * 1000), 1)
+
+
+def text(value: str | os.PathLike[str], what: str) -> bytes:
+    """As C takes it."""
+    spelled = os.fspath(value)
+    name = _lib.encode(spelled)
+    if name is None:
+        wrong = "embedded null byte" if "\0" in spelled else "half a surrogate pair"
+        raise SandboxValueError(
+            f"{wrong} in {spelled[:100]!r}", subject=what, hint="leave it out"
+        )
+    return name
+
+
+def optional(value: str | os.PathLike[str] | None, what: str) -> bytes | None:
+    return None if value is None else text(value, what)
+
+
+def choice(value: str, names: dict[int, str], what: str) -> int:
+    for number, name in names.items():
+        if name == value:
+            return number
+    raise SandboxValueError(
+        f"there is no {what} {value!r}",
+        subject=what,
+        hint=f"there are {', '.join(names.values())}",
+    )
+
+
+def environment(env: Mapping[str, str] | None, what: str = "env") -> Any:
+    """ "NAME=value" strings for C, or None."""
+    if not env:
+        return None
+    pairs = []
+    for name, value in env.items():
+        if not name or "=" in name:
+            raise SandboxValueError(
+                f"{name!r} is no name of a variable",
+                subject=what,
+                hint="a name is not empty and has no '='",
+            )
+        pairs.append(text(f"{name}={value}", what))
+    return _sandbox_lib.null_terminated(pairs)
+
+
+def layers(names: Iterable[str]) -> int:
+    bits = 0
+    for name in names:
+        bits |= choice(name, _sandbox_lib.LAYERS, "layer")
+    return bits
+
+
+def binds(volumes: Volumes | None) -> list[Bind]:
+    if volumes is None:
+        return []
+    if isinstance(volumes, Mapping):
+        return [_bind(f"{source}:{rest}") for source, rest in volumes.items()]
+    return [one if isinstance(one, Bind) else _bind(one) for one in volumes]
+
+
+def _bind(spelled: str) -> Bind:
+    source, *rest = spelled.split(":")
+    if not source or not rest or len(rest) > 2 or rest[1:] not in ([], ["ro"], ["rw"]):
+        raise SandboxValueError(
+            f"{spelled!r} is no volume",
+            subject="volumes",
+            hint="write SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw",
+        )
+    return Bind(source, rest[0], writable=rest[1:] != ["ro"])
+
+
+def bind_array(volumes: Volumes | None) -> tuple[Any, int]:
+    listed = binds(volumes)
+    array = (_sandbox_lib.Bind * max(len(listed), 1))()
+    for item, bind in zip(array, listed):
+        # Relative to where we are, which is not where PID 1 of a sandbox is.
+        item.source = text(os.path.abspath(bind.source), "volumes")
+        item.target = text(bind.target, "volumes")
+        item.writable = bind.writable
+    return array, len(listed)
+
+
+class Policy:
+    """A cay_policy while a sandbox is made from it."""
+
+    def __init__(self, policy: SandboxConfig | str | os.PathLike[str] | None) -> None:
+        self.pointer: int | None = None
+        if policy is None:
+            return
+        if isinstance(policy, SandboxConfig):
+            from cay.filesystem.sandbox import new_policy
+
+            self.pointer = new_policy(policy, Path.cwd())
+            return
+        pointer, err = c_void_p(), _lib.Error()
+        path = text(policy, "policy")
+        if _sandbox_lib.policy_load(path, None, byref(pointer), byref(err)):
+            raise error_of(err)
+        self.pointer = pointer.value
+
+    def __enter__(self) -> int | None:
+        return self.pointer
+
+    def __exit__(self, *_: object) -> None:
+        _lib.policy_free(self.pointer)
+
+
+class Command:
+    """A cay_exec_options, and what it points to."""
+
+    def __init__(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        input: str | bytes | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | int | None = None,
+        timeout: float | None = None,
+        output_limit: Size | None = None,
+        flags: int = 0,
+        tag: str | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        if isinstance(argv, (str, bytes)):
+            raise TypeError(
+                "a command is a list of words, not a string; "
+                'shell() runs a script, and so does ["sh", "-c", script]'
+            )
+        words = [text(word, "argv") for word in argv]
+        if not words:
+            raise SandboxValueError(
+                "there is no command",
+                subject="argv",
+                hint="give at least the name of a program",
+            )
+        rows, columns = size or (0, 0)
+        self.options = _sandbox_lib.ExecOptions(
+            size=sizeof(_sandbox_lib.ExecOptions),
+            flags=flags,
+            argv=_sandbox_lib.null_terminated(words),
+            env=environment(env),
+            cwd=optional(cwd, "cwd"),
+            user=None if user is None else text(str(user), "user"),
+            timeout_ms=milliseconds(timeout, "timeout"),
+            output_limit=0
+            if output_limit is None
+            else parse_size(output_limit, "output_limit"),
+            tag=optional(tag, "tag"),
+            rows=rows,
+            columns=columns,
+        )
+        self._input = input
+        if isinstance(input, str):
+            self.options.input, self.options.input_len = _utf8(input)
+        elif input is not None:
+            self._input = bytes(input)
+            self.options.input = _lib.address(self._input)
+            self.options.input_len = len(self._input)
+
+
+def _utf8(content: str) -> tuple[int, int]:
+    try:
+        return _lib.utf8(content)
+    except UnicodeEncodeError:
+        raise SandboxValueError(
+            "the input holds half a surrogate pair, which is no text",
+            subject="input",
+            hint="give bytes, or leave out characters from U+D800 to U+DFFF",
+        ) from None

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sandboxes tell: results of commands, and what there is."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from cay import _lib, _sandbox_lib
+from cay.sandbox.errors import SandboxExecError
+
+__all__ = [
+    "Cause",
+    "Check",
+    "ExecResult",
+    "Output",
+    "ProcessInfo",
+    "SandboxInfo",
+    "TemplateInfo",
+]
+
+Cause = Literal[
+    "exited", "signalled", "timeout", "memory", "output-limit", "gone", "not-started"
+]
+
+
+def _bytes(address: int | None, length: int) -> bytes:
+    return ctypes.string_at(address, length) if address and length else b""
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """How a command ended, and what it wrote."""
+
+    exit_code: int
+    """its own; 128 + N for signal N, 124 on timeout, 126 or 127 if it was not started"""
+    cause: Cause
+    """of its end; "gone" is that of the sandbox"""
+    stdout_bytes: bytes = field(repr=False)
+    stderr_bytes: bytes = field(repr=False)
+    stdout_dropped: int = 0
+    """bytes before what is kept"""
+    stderr_dropped: int = 0
+    signal: int = 0
+    """that ended it, or 0"""
+    exec_errno: int = 0
+    """why it could not be started, or 0"""
+    reason: str = ""
+    """the same in words, with the name of what is not there"""
+    user_time: float = 0.0
+    """seconds, as all times"""
+    system_time: float = 0.0
+    wall_time: float = 0.0
+    peak_memory: int = 0
+    """bytes, of the largest process"""
+
+    @classmethod
+    def not_started(cls, error: SandboxExecError) -> ExecResult:
+        """The result of a command that there was none of."""
+        number = error.errno or 0
+        return cls(
+            exit_code=127 if number == errno.ENOENT else 126,
+            cause="not-started",
+            stdout_bytes=b"",
+            stderr_bytes=b"",
+            exec_errno=number,
+            reason=f"{error.subject}: {error.message}",
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself, with 0."""
+        return self.cause == "exited" and self.exit_code == 0
+
+    @cached_property
+    def stdout(self) -> str:
+        """As text, with U+FFFD for what is no UTF-8."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @cached_property
+    def stderr(self) -> str:
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    def __repr__(self) -> str:
+        return (
+            f"ExecResult(exit_code={self.exit_code}, cause={self.cause!r}, "
+            f"stdout={self.stdout_bytes[-200:]!r}, stderr={self.stderr_bytes[-200:]!r})"
+        )
+
+    @classmethod
+    def _of(cls, result: Any) -> ExecResult:
+        """Takes the C result, which is freed."""
+        try:
+            return cls(
+                exit_code=result.exit_code,
+                cause=_sandbox_lib.CAUSES[result.cause],  # type: ignore[arg-type]
+                stdout_bytes=_bytes(result.out, result.out_len),
+                stderr_bytes=_bytes(result.error, result.error_len),
+                stdout_dropped=result.out_dropped,
+                stderr_dropped=result.error_dropped,
+                signal=result.signal,
+                exec_errno=result.exec_errno,
+                user_time=result.user_us / 1e6,
+                system_time=result.system_us / 1e6,
+                wall_time=result.wall_us / 1e6,
+                peak_memory=result.peak_memory,
+            )
+        finally:
+            _sandbox_lib.exec_done(ctypes.byref(result))
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of what a process wrote."""
+
+    stream: Literal[1, 2]
+    """1 is stdout, or a terminal; 2 is stderr"""
+    data: bytes
+    dropped: int = 0
+    """bytes lost before these, because nobody read them in time"""
+
+
+@dataclass(frozen=True)
+class SandboxInfo:
+    """A sandbox from outside: its options, and what it uses."""
+
+    id: str
+    state: Literal["running", "paused", "stopped"]
+    rung: Literal["root", "range", "single", "landlock"]
+    network: Literal["none", "host"]
+    storage: Literal["memory", "disk"]
+    ephemeral: bool
+    template: str
+    user: str
+    workdir: str
+    created: float
+    """seconds since 1970"""
+    ttl_left: float | None
+    """seconds; None without a time to live"""
+    memory: int
+    disk: int
+    pids: int
+    cpus: float | None
+    """None without a limit"""
+    memory_used: int
+    disk_used: int
+    pids_used: int
+    cpu_time: float
+    init_pid: int
+    """of its first process, outside; 0 if it is stopped"""
+    id_base: int
+    """the first of its user ids outside"""
+    id_count: int
+    layers: frozenset[str]
+    """what is enforced"""
+    enforced: dict[str, str]
+    """and by what"""
+
+    @classmethod
+    def _of(cls, info: Any) -> SandboxInfo:
+        lib = _sandbox_lib
+        return cls(
+            id=info.id.decode(),
+            state=lib.STATES[info.state],  # type: ignore[arg-type]
+            rung=lib.RUNGS[info.rung],  # type: ignore[arg-type]
+            network=lib.NETWORKS[info.network],  # type: ignore[arg-type]
+            storage=lib.STORAGES[info.storage],  # type: ignore[arg-type]
+            ephemeral=info.ephemeral,
+            template=_lib.decode(info.template_name),
+            user=_lib.decode(info.user),
+            workdir=_lib.decode(info.workdir),
+            created=info.created_ms / 1000,
+            ttl_left=info.ttl_left_ms / 1000 if info.ttl_left_ms else None,
+            memory=info.memory_bytes,
+            disk=info.disk_bytes,
+            pids=info.pids,
+            cpus=info.cpu_percent / 100 if info.cpu_percent else None,
+            memory_used=info.memory_used,
+            disk_used=info.disk_used,
+            pids_used=info.pids_used,
+            cpu_time=info.cpu_us / 1e6,
+            init_pid=info.init_pid,
+            id_base=info.id_base,
+            id_count=info.id_count,
+            layers=layer_names(info.layers),
+            enforced={
+                lib.LAYERS[one.layer]: _lib.decode(one.by)
+                for one in info.enforced[: info.enforced_count]
+            },
+        )
+
+
+def layer_names(layers: int) -> frozenset[str]:
+    return frozenset(
+        name for layer, name in _sandbox_lib.LAYERS.items() if layers & layer
+    )
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A process inside."""
+
+    pid: int
+    parent: int
+    """0 if it was started from outside"""
+    uid: int
+    is_command: bool
+    """started by exec() or start(), rather than by another process"""
+    is_background: bool
+    has_ended: bool
+    """a background command whose result nobody has fetched yet"""
+    exit_code: int | None
+    state: str
+    """as ps(1) shows it"""
+    tag: str
+    command: str
+    started: float
+    """seconds since 1970"""
+    cpu_time: float
+    memory: int
+
+    @classmethod
+    def _of(cls, info: Any) -> ProcessInfo:
+        return cls(
+            pid=info.pid,
+            parent=info.parent,
+            uid=info.uid,
+            is_command=info.is_command,
+            is_background=info.is_background,
+            has_ended=info.has_ended,
+            exit_code=info.exit_code if info.has_ended else None,
+            state=info.state.decode("ascii", "replace"),
+            tag=_lib.decode(info.tag),
+            command=_lib.decode(info.command),
+            started=info.started_ms / 1000,
+            cpu_time=info.cpu_us / 1e6,
+            memory=info.memory_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class TemplateInfo:
+    """A root that sandboxes start from."""
+
+    name: str
+    source: str
+    """dir, tar, oci, debootstrap or builtin"""
+    origin: str
+    """the directory, file or suite it was made from"""
+    created: float
+    bytes: int
+    user: str | None
+    """that an image wants its commands run as"""
+    workdir: str | None
+
+    @classmethod
+    def _of(cls, info: Any) -> TemplateInfo:
+        return cls(
+            name=_lib.decode(info.name),
+            source=_lib.decode(info.source),
+            origin=_lib.decode(getattr(info, "from")),
+            created=info.created_ms / 1000,
+            bytes=info.bytes,
+            user=_lib.decode(info.user) or None,
+            workdir=_lib.decode(info.workdir) or None,
+        )
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the host offers of one facility."""
+
+    facility: str
+    finding: Literal["ok", "weaker", "missing"]
+    detail: str
+    fix: str | None
+    """the command that helps"""
+
+    @classmethod
+    def _of(cls, check: Any) -> Check:
+        return cls(
+            facility=_lib.decode(check.facility),
+            finding=_sandbox_lib.FINDINGS[check.finding],  # type: ignore[arg-type]
+            detail=_lib.decode(check.detail),
+            fix=_lib.decode(check.fix) or None,
+        )

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_CALLS_H
+#define NATIVE_CALLS_H
+
+#include <stddef.h>
+
+/* The system calls that programs inside may make, by name. */
+extern const char *const calls_allowed[];
+extern const size_t calls_allowed_count;
+
+/* Known, and refused: EPERM, since a fall-back would not help. */
+extern const char *const calls_refused[];
+extern const size_t calls_refused_count;
+
+/* Refused too where there are no namespaces. */
+extern const char *const calls_refused_alone[];
+extern const size_t calls_refused_alone_count;
+
+#endif

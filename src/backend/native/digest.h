@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_DIGEST_H
+#define NATIVE_DIGEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { DIGEST_HEX = 64 };
+
+/* "sha256:" and 64 lower-case hexadecimal digits: where those begin, or NULL. */
+const char *digest_hex(const char *digest);
+
+/* The SHA-256 of all that can be read from `from`, as hexadecimal text.  With `to` not -1
+ * the bytes are also written there.  0 or a negative errno; *ret_len is their number. */
+int digest_stream(int from, int to, char ret_hex[DIGEST_HEX + 1], uint64_t *ret_len);
+
+#endif

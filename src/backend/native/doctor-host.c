@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/openat2.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "backend/native/doctor.h"
+#include "backend/native/runtime.h"
+#include "base/auto.h"
+
+static void check_kernel(struct doctor *doctor)
+{
+    struct utsname name;
+    char *end;
+
+    if (uname(&name) != 0)
+        return;
+    unsigned long major = strtoul(name.release, &end, 10);
+    unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+    bool fine = major > 6 || (major == 6 && minor >= 1);
+    doctor_say(doctor, fine ? CAY_FINDING_OK : CAY_FINDING_MISSING, "kernel",
+               "install a kernel of version 6.1 or newer", "Linux %.60s on %.30s%s",
+               name.release, name.machine,
+               fine ? "" : "; 6.1 is the oldest that is known to work");
+}
+
+static void check_calls(struct doctor *doctor)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH};
+    AUTO_FD opened = (int)syscall(SYS_openat2, AT_FDCWD, ".", &how, sizeof how);
+    int error = opened < 0 ? errno : 0;
+
+    doctor_tell(doctor, "openat2", error, CAY_FINDING_MISSING,
+                "allow the call openat2, in a container's filter for example",
+                "files are opened without races", "refused");
+    AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    error = pidfd < 0 ? errno : 0;
+    doctor_tell(doctor, "pidfd", error, CAY_FINDING_MISSING,
+                "allow the call pidfd_open, in a container's filter for example",
+                "processes are signalled without races", "refused");
+}
+
+static void check_memfd(struct doctor *doctor)
+{
+    AUTO_FD fd = memfd_create("cay-doctor", MFD_CLOEXEC | 0x0010u /* MFD_EXEC */);
+
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create("cay-doctor", MFD_CLOEXEC);
+    int error = fd < 0 ? errno : 0;
+    doctor_tell(doctor, "executable memfd", error, CAY_FINDING_MISSING,
+                "sysctl -w vm.memfd_noexec=1",
+                "cay-init is started from a sealed copy in memory",
+                "cay-init cannot be started from memory");
+}
+
+static void check_seccomp(struct doctor *doctor)
+{
+    uint32_t kill = SECCOMP_RET_KILL_PROCESS, refuse = SECCOMP_RET_ERRNO;
+    int error = syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &kill) != 0 ||
+                        syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &refuse) != 0
+                    ? errno
+                    : 0;
+
+    doctor_tell(doctor, "seccomp", error, CAY_FINDING_MISSING,
+                "use a kernel with CONFIG_SECCOMP_FILTER",
+                "system calls are filtered by an allow-list", "filters cannot be used");
+}
+
+static void check_landlock(struct doctor *doctor)
+{
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1u /* the version */);
+
+    if (abi <= 0)
+        doctor_say(doctor, CAY_FINDING_WEAKER, "landlock",
+                   "add \"landlock\" to the kernel's parameter lsm=", "not to be had: %s",
+                   strerrordesc_np(abi < 0 ? errno : EOPNOTSUPP));
+    else
+        doctor_say(doctor, abi >= 6 ? CAY_FINDING_OK : CAY_FINDING_WEAKER, "landlock",
+                   "use Linux 6.12 or newer", "ABI %ld: %s", abi,
+                   abi >= 6 ? "files, signals and abstract sockets"
+                            : "files, but neither signals nor abstract sockets (ABI 6)");
+}
+
+static void check_devices(struct doctor *doctor)
+{
+    static const struct {
+        const char *path;
+        unsigned minor;
+    } devices[] = {{"/dev/null", 3},
+                   {"/dev/zero", 5},
+                   {"/dev/full", 7},
+                   {"/dev/random", 8},
+                   {"/dev/urandom", 9}};
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        if (stat(devices[i].path, &st) != 0 || !S_ISCHR(st.st_mode) ||
+            st.st_rdev != makedev(1, devices[i].minor) ||
+            access(devices[i].path, R_OK | W_OK) != 0) {
+            char fix[64];
+            snprintf(fix, sizeof fix, "mknod -m 666 %s c 1 %u", devices[i].path,
+                     devices[i].minor);
+            doctor_say(doctor, CAY_FINDING_MISSING, "devices", fix,
+                       "%s is not the device it should be", devices[i].path);
+            return;
+        }
+    doctor_say(doctor, CAY_FINDING_OK, "devices", "",
+               "null, zero, full, random and urandom are there to be shown inside");
+}
+
+static void check_runtime(struct doctor *doctor)
+{
+    struct cay_error error = {0};
+    char path[PATH_MAX];
+
+    if (runtime_check(path, &error) == CAY_OK)
+        doctor_say(doctor, CAY_FINDING_OK, "runtime directory", "", "%.200s", path);
+    else
+        doctor_say(doctor, CAY_FINDING_MISSING, "runtime directory", error.hint,
+                   "%.100s: %.140s", error.subject, error.message);
+}
+
+static void check_capabilities(struct doctor *doctor)
+{
+    static const struct {
+        const char *name;
+        int number;
+        bool needed;
+    } wanted[] = {
+        {"CAP_SYS_ADMIN", CAP_SYS_ADMIN, true},
+        {"CAP_SETUID", CAP_SETUID, true},
+        {"CAP_SETGID", CAP_SETGID, true},
+        {"CAP_CHOWN", CAP_CHOWN, true},
+        {"CAP_DAC_OVERRIDE", CAP_DAC_OVERRIDE, true},
+        {"CAP_KILL", CAP_KILL, true},
+        {"CAP_SYS_RESOURCE", CAP_SYS_RESOURCE, false},
+    };
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0}};
+    char missing[160] = "";
+    bool needed = false;
+
+    if (!doctor->is_root) {
+        doctor_say(doctor, CAY_FINDING_OK, "capabilities", "", "none are needed");
+        return;
+    }
+    (void)syscall(SYS_capget, &header, data);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (!(data[wanted[i].number / 32].effective & 1u << wanted[i].number % 32)) {
+            size_t used = strlen(missing);
+            snprintf(missing + used, sizeof missing - used, " %s", wanted[i].name);
+            needed |= wanted[i].needed;
+        }
+    if (needed)
+        doctor_say(
+            doctor, CAY_FINDING_MISSING, "capabilities",
+            "start the container with --privileged, or with the capabilities named",
+            "root lacks%s", missing);
+    else if (*missing)
+        doctor_say(doctor, CAY_FINDING_WEAKER, "capabilities",
+                   "add it where the container or virtual machine is set up",
+                   "root lacks%s: limits on open files stay below this process's own",
+                   missing);
+    else
+        doctor_say(doctor, CAY_FINDING_OK, "capabilities", "", "root has all it needs");
+}
+
+/* What lies in memory has a tmpfs of its own; for disks no quota is used, whatever the
+ * file system could do. */
+static void check_disk(struct doctor *doctor)
+{
+    doctor_say(doctor, CAY_FINDING_WEAKER, "disk limit",
+               "keep sandboxes in memory, the default, where the limit must hold",
+               "kept in memory, by the size of a tmpfs; not kept on disk");
+}
+
+void doctor_host(struct doctor *doctor)
+{
+    check_kernel(doctor);
+    check_calls(doctor);
+    check_memfd(doctor);
+    check_seccomp(doctor);
+    check_landlock(doctor);
+    check_devices(doctor);
+    check_runtime(doctor);
+    check_capabilities(doctor);
+    check_disk(doctor);
+}

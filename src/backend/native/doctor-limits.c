@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "backend/native/doctor.h"
+#include "backend/native/groups-look.h"
+#include "backend/native/trial.h"
+#include "base/auto.h"
+
+static const char delegate[] =
+    "systemd-run --user --scope -p Delegate=yes, before the program that uses cay";
+
+static void check_limit(struct doctor *doctor, const struct groups *groups,
+                        unsigned layer, const char *facility, const char *without)
+{
+    char by[64];
+
+    if (groups_keep(groups, layer, by, sizeof by))
+        doctor_say(doctor, CAY_FINDING_OK, facility, "", "%s", by);
+    else
+        doctor_say(doctor, CAY_FINDING_WEAKER, facility,
+                   doctor->is_root
+                       ? "add cgroup_enable=memory to the kernel's parameters, "
+                         "or mount the controller"
+                       : delegate,
+                   "%s", without);
+}
+
+static void check_leaf(struct doctor *doctor, int leaf)
+{
+    const struct trial trial = {.cgroup = leaf};
+    static const char without[] = "trees of processes are held by a process each";
+
+    if (leaf < 0) {
+        doctor_say(doctor, CAY_FINDING_WEAKER, "clone into a cgroup",
+                   doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
+                   "there is none; %s", without);
+        return;
+    }
+    struct trial_outcome outcome = trial_run(&trial);
+    doctor_tell(doctor, "clone into a cgroup",
+                outcome.step == TRIAL_FINE ? 0 : outcome.error, CAY_FINDING_WEAKER,
+                doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
+                "every command starts in a cgroup of its own", without);
+}
+
+/* A cgroup is made as for a sandbox, with its limits, looked at, and removed. */
+void doctor_limits(struct doctor *doctor)
+{
+    const struct groups_limits limits = {
+        .memory_bytes = 64 << 20, .pids = 16, .cpu_percent = 100};
+    struct cay_error error = {0};
+    struct groups groups;
+    uint32_t number = 0;
+    char name[32];
+
+    (void)!getrandom(&number, sizeof number, 0);
+    snprintf(name, sizeof name, "doctor-%08x", number);
+    AUTO_FD leaf = -1;
+    int code = groups_name(name, &limits, &groups, &error);
+    if (!code)
+        code = groups_begin(&groups, &leaf, &error);
+    if (!code)
+        code = groups_limit(&groups, &limits, &error);
+    if (!code && *groups.unified)
+        doctor_say(
+            doctor, CAY_FINDING_OK, "cgroup2", "",
+            "sandboxes get cgroups of their own: pause, and the end of whole trees");
+    else
+        doctor_say(doctor, CAY_FINDING_WEAKER, "cgroup2",
+                   doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
+                   "no cgroup can be made: %.150s",
+                   *error.message ? error.message : "none is writable");
+    check_leaf(doctor, leaf);
+    check_limit(doctor, &groups, CAY_LAYER_MEMORY, "memory limit", "not kept");
+    check_limit(doctor, &groups, CAY_LAYER_PIDS, "process limit",
+                doctor->has_namespaces ? "kept for each user inside only (RLIMIT_NPROC)"
+                                       : "not kept");
+    check_limit(doctor, &groups, CAY_LAYER_CPU, "cpu limit", "not kept");
+    groups_remove(&groups);
+}

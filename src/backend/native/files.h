@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_FILES_H
+#define NATIVE_FILES_H
+
+#include "cay/files.h"
+
+/* Which ids inside are which outside. */
+struct ids {
+    size_t count;
+    struct {
+        uint32_t inside, outside, count;
+    } ranges[8];
+};
+
+struct files_of {
+    int socket;       /* to a sandbox's init; taken over, also on failure */
+    const char *user; /* inside; NULL: the default one */
+    struct ids users, groups;
+    uint32_t answer_ms; /* how long init may take to answer; 0: a minute */
+};
+
+/* The files of the sandbox at the other end. */
+int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
+                     struct cay_error *err);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_HOME_H
+#define NATIVE_HOME_H
+
+#include "backend/native/runtime.h"
+
+enum { HOME_PATH = 64 };
+
+/* The one directory that a sandbox without namespaces may write to. */
+void home_path(const struct record *record, char ret_path[HOME_PATH]);
+
+/* Makes it, with "tmp" in it, for `uid`. */
+int home_make(const struct record *record, uint32_t uid, struct cay_error *err);
+
+/* Removes it and all that is in it, which is not ours to trust. */
+void home_remove(const struct record *record);
+
+#endif

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/inspect.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/native/groups-look.h"
+#include "backend/native/process.h"
+#include "backend/native/storage.h"
+#include "base/auto.h"
+#include "base/error.h"
+#include "sandbox/backend.h"
+
+static const char op[] = "sandbox.inspect";
+
+__attribute__((format(printf, 3, 4))) static void
+enforce(struct cay_sandbox_info *info, unsigned layer, const char *by, ...)
+{
+    va_list values;
+
+    if (info->enforced_count == CAY_LAYERS_MAX)
+        return;
+    struct cay_enforced *entry = &info->enforced[info->enforced_count++];
+    entry->layer = layer;
+    info->layers |= layer;
+    va_start(values, by);
+    vsnprintf(entry->by, sizeof entry->by, by, values);
+    va_end(values);
+}
+
+static void say_user(const struct record *record, struct cay_sandbox_info *info)
+{
+    switch ((enum cay_rung)record->rung) {
+    case CAY_RUNG_ROOT:
+        enforce(info, CAY_LAYER_USER, "user ids 0x%x+%u", record->id_base,
+                record->id_count);
+        return;
+    case CAY_RUNG_RANGE:
+        enforce(info, CAY_LAYER_USER, "user ids %u+%u of /etc/subuid", record->id_base,
+                record->id_count);
+        return;
+    case CAY_RUNG_SINGLE:
+        enforce(info, CAY_LAYER_USER, "user namespace with user id %u only",
+                record->id_base);
+        return;
+    case CAY_RUNG_BEST:
+    case CAY_RUNG_LANDLOCK:
+        return;
+    }
+}
+
+static void say_namespaces(const struct record *record, struct cay_sandbox_info *info)
+{
+    if (record->layers & CAY_LAYER_USER)
+        say_user(record, info);
+    if (record->layers & CAY_LAYER_PID)
+        enforce(info, CAY_LAYER_PID, "PID namespace");
+    if (record->layers & CAY_LAYER_MOUNT)
+        enforce(info, CAY_LAYER_MOUNT, "mount namespace, own root");
+    if (record->layers & CAY_LAYER_NETWORK)
+        enforce(info, CAY_LAYER_NETWORK, "%s",
+                record->layers & CAY_LAYER_PID ? "network namespace, loopback only"
+                                               : "seccomp: no sockets");
+    if (record->layers & CAY_LAYER_IPC)
+        enforce(info, CAY_LAYER_IPC, "IPC namespace");
+    if (record->layers & CAY_LAYER_UTS)
+        enforce(info, CAY_LAYER_UTS, "UTS namespace");
+    if (record->layers & CAY_LAYER_CGROUP)
+        enforce(info, CAY_LAYER_CGROUP, "cgroup v2, a leaf for each command");
+    if (record->layers & CAY_LAYER_SECCOMP)
+        enforce(info, CAY_LAYER_SECCOMP, "seccomp, %u calls allowed", record->calls);
+    if (record->layers & CAY_LAYER_LANDLOCK)
+        enforce(info, CAY_LAYER_LANDLOCK, "landlock ABI %u", record->landlock_abi);
+}
+
+/* A limit counts only if the kernel still has it. */
+static void say_limits(const struct record *record, struct cay_sandbox_info *info)
+{
+    static const unsigned layers[] = {CAY_LAYER_MEMORY, CAY_LAYER_PIDS, CAY_LAYER_CPU};
+    char by[64];
+
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        if (record->layers & layers[i] &&
+            groups_keep(&record->groups, layers[i], by, sizeof by))
+            enforce(info, layers[i], "%s", by);
+        else if (layers[i] == CAY_LAYER_PIDS && record->pids_by_rlimit)
+            enforce(info, CAY_LAYER_PIDS, "rlimit nproc, for each user inside");
+    if (record->layers & CAY_LAYER_DISK)
+        enforce(info, CAY_LAYER_DISK, "tmpfs size");
+}
+
+static void copy_facts(const struct record *record, struct cay_sandbox_info *info)
+{
+    memcpy(info->id, record->id, sizeof info->id);
+    info->rung = (enum cay_rung)record->rung;
+    info->network = (enum cay_network)record->network;
+    info->storage = (enum cay_storage)record->storage;
+    info->ephemeral = record->ephemeral;
+    memcpy(info->template_name, record->template_name, sizeof info->template_name);
+    memcpy(info->user, record->user, sizeof info->user);
+    memcpy(info->workdir, record->workdir, sizeof info->workdir);
+    info->created_ms = record->created_ms;
+    info->memory_bytes = record->memory_bytes;
+    info->disk_bytes = record->disk_bytes;
+    info->pids = record->pids;
+    info->cpu_percent = record->cpu_percent;
+    info->id_base = record->id_base;
+    info->id_count = record->id_count;
+}
+
+/* What no cgroup counts is counted one by one; those that have ended are left out. */
+static void count_processes(struct native *native, struct cay_sandbox_info *info)
+{
+    struct cay_process_info *processes = NULL;
+    size_t count = 0;
+
+    if (native_processes.list(native, &processes, &count, NULL) != CAY_OK)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (processes[i].has_ended)
+            continue;
+        info->pids_used++;
+        info->memory_used += processes[i].memory_bytes;
+        info->cpu_us += processes[i].cpu_us;
+    }
+    free(processes);
+}
+
+static void measure(struct native *native, struct cay_sandbox_info *info)
+{
+    struct groups_usage usage;
+    struct state state;
+
+    groups_usage(&native->record.groups, &usage);
+    info->state = usage.frozen ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    if (!usage.has_pids || !usage.has_memory || !usage.has_cpu)
+        count_processes(native, info);
+    if (usage.has_pids)
+        info->pids_used = usage.pids;
+    if (usage.has_memory)
+        info->memory_used = usage.memory;
+    if (usage.has_cpu)
+        info->cpu_us = usage.cpu_us;
+    if (native_state(native, &state, NULL) != CAY_OK)
+        return;
+    info->disk_used = state.disk_used;
+    if (state.ttl_left_ms != UINT64_MAX) /* 0 would mean that it has none */
+        info->ttl_left_ms = state.ttl_left_ms ? state.ttl_left_ms : 1;
+}
+
+static void look(struct native *native, struct cay_sandbox_info *ret_info)
+{
+    const struct record *record = &native->record;
+
+    memset(ret_info, 0, sizeof *ret_info);
+    copy_facts(record, ret_info);
+    if (!runtime_is_alive(record)) {
+        ret_info->state = CAY_STATE_STOPPED;
+        return;
+    }
+    ret_info->init_pid = record->init;
+    measure(native, ret_info);
+    say_namespaces(record, ret_info);
+    say_limits(record, ret_info);
+}
+
+/* One that has a disk and does not run. */
+static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
+                           struct cay_error *err)
+{
+    struct storage_saved saved;
+    int code = storage_load(id, &saved, err);
+
+    if (code)
+        return code;
+    const struct cay_sandbox_options *options = &saved.options;
+    *ret_info = (struct cay_sandbox_info){
+        .state = CAY_STATE_STOPPED,
+        .network = options->network,
+        .storage = CAY_STORAGE_DISK,
+        .ephemeral = options->ephemeral,
+        .created_ms = saved.created_ms,
+        .memory_bytes = options->memory_bytes,
+        .pids = options->pids,
+        .cpu_percent = options->cpu_percent,
+    };
+    cay_copy_text(ret_info->id, sizeof ret_info->id, id);
+    cay_copy_text(ret_info->template_name, sizeof ret_info->template_name,
+                  options->template_name ? options->template_name : "host");
+    cay_copy_text(ret_info->user, sizeof ret_info->user,
+                  options->user ? options->user : "user");
+    cay_copy_text(ret_info->workdir, sizeof ret_info->workdir, options->workdir);
+    storage_saved_done(&saved);
+    return CAY_OK;
+}
+
+/* Another handle may have changed it, or ended it. */
+int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err)
+{
+    struct native *native = cookie;
+    struct record now;
+    int code = runtime_load(native->record.id, &now, err);
+
+    if (native->record.storage == CAY_STORAGE_DISK && (code || !runtime_is_alive(&now)))
+        return look_at_stopped(native->record.id, ret_info, err);
+    if (!code) {
+        native->record = now;
+        look(native, ret_info);
+    }
+    return code;
+}
+
+/* --- All of them --- */
+
+struct listing {
+    struct cay_sandbox_info *infos;
+    size_t count, room;
+    bool failed;
+};
+
+/* Room for one more, or NULL. */
+static struct cay_sandbox_info *add(struct listing *listing)
+{
+    if (listing->count == listing->room) {
+        size_t room = listing->room ? listing->room * 2 : 16;
+        struct cay_sandbox_info *more =
+            reallocarray(listing->infos, room, sizeof *listing->infos);
+        listing->failed = !more;
+        if (!more)
+            return NULL;
+        listing->infos = more;
+        listing->room = room;
+    }
+    return &listing->infos[listing->count];
+}
+
+/* One that ends meanwhile is none; one that has ended by itself waits for
+ * cay_sandbox_collect(). */
+static void add_living(const char *id, void *cookie)
+{
+    struct listing *listing = cookie;
+    struct native native = {.pidfd = -1, .leash = -1, .socket = -1, .memory_events = -1};
+
+    if (listing->failed || runtime_load(id, &native.record, NULL) != CAY_OK ||
+        !runtime_is_alive(&native.record) || !add(listing))
+        return;
+    look(&native, &listing->infos[listing->count++]);
+    if (native.socket >= 0)
+        (void)close(native.socket);
+}
+
+static void add_stopped(const char *id, void *cookie)
+{
+    struct listing *listing = cookie;
+    struct record record;
+
+    if (listing->failed ||
+        (runtime_load(id, &record, NULL) == CAY_OK && runtime_is_alive(&record)) ||
+        !add(listing))
+        return;
+    if (look_at_stopped(id, &listing->infos[listing->count], NULL) == CAY_OK)
+        listing->count++;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct cay_sandbox_info *one = a, *other = b;
+
+    if (one->created_ms != other->created_ms)
+        return one->created_ms < other->created_ms ? -1 : 1;
+    return strcmp(one->id, other->id);
+}
+
+int inspect_all(struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                struct cay_error *err)
+{
+    struct listing listing = {0};
+    int code = runtime_visit(add_living, &listing, err);
+
+    if (!code)
+        code = storage_visit(add_stopped, &listing, err);
+    if (!code && listing.failed)
+        code = cay_fail_memory(err, op);
+    if (code) {
+        free(listing.infos);
+        return code;
+    }
+    if (listing.count > 1)
+        qsort(listing.infos, listing.count, sizeof *listing.infos, by_age);
+    *ret_infos = listing.infos;
+    *ret_count = listing.count;
+    return CAY_OK;
+}

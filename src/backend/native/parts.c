@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static const char op[] = "sandbox.create";
+
+static bool sets(const char *const *env, const char *assignment)
+{
+    size_t len = strcspn(assignment, "=") + 1;
+
+    for (; *env; env++)
+        if (strncmp(*env, assignment, len) == 0)
+            return true;
+    return false;
+}
+
+static size_t count_of(const char *const *env)
+{
+    size_t count = 0;
+
+    while (env && env[count])
+        count++;
+    return count;
+}
+
+static int add_env(struct parts *parts, const char *const *env, struct cay_error *err)
+{
+    const char *const *image = (const char *const *)parts->template.info.env;
+    size_t used = count_of(env), more = count_of(image);
+
+    parts->env = calloc(used + more + 1, sizeof *parts->env);
+    if (!parts->env)
+        return cay_fail_memory(err, op);
+    if (used)
+        memcpy(parts->env, env, used * sizeof *env);
+    for (size_t i = 0; i < more; i++)
+        if (!sets(parts->env, image[i]))
+            parts->env[used++] = image[i];
+    return CAY_OK;
+}
+
+int parts_open(const struct cay_sandbox_options *options, const char *start,
+               struct parts *ret_parts, struct cay_error *err)
+{
+    const char *name = options->template_name;
+    int code = CAY_OK;
+
+    *ret_parts = (struct parts){
+        .template = TEMPLATE_NONE, .storage = STORAGE_NONE, .is_start = start != NULL};
+    if (name && strcmp(name, "host") != 0)
+        code = template_open(name, &ret_parts->template, err);
+    if (!code)
+        code = binds_open(options, &ret_parts->binds, err);
+    if (!code && start)
+        code = storage_hold(start, &ret_parts->storage, err);
+    if (!code)
+        code = add_env(ret_parts, options->env, err);
+    return code;
+}
+
+void parts_close(struct parts *parts)
+{
+    storage_done(&parts->storage);
+    binds_done(&parts->binds);
+    template_done(&parts->template);
+    free(parts->env);
+    parts->env = NULL;
+}
+
+int parts_draw(const struct parts *parts, const struct cay_sandbox_options *options,
+               struct blueprint *blueprint, struct cay_error *err)
+{
+    uint64_t size = options->disk_bytes;
+    int code = CAY_OK;
+
+    if (options->storage == CAY_STORAGE_DISK) /* what is left is memory others share */
+        size = options->memory_bytes < CAY_DISK_DEFAULT ? options->memory_bytes
+                                                        : CAY_DISK_DEFAULT;
+    blueprint->overlay.disk = parts->storage.disk;
+    blueprint->keeps_root = parts->is_start;
+    if (parts->template.root < 0)
+        blueprint_host(blueprint, size);
+    else
+        code = blueprint_template(blueprint, &parts->template, size, err);
+    blueprint_binds(blueprint, &parts->binds);
+    return code;
+}

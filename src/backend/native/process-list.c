@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Init says which processes are commands, and hands out its /proc: in there every process
+ * has the number it has inside, grandchildren included, whatever cgroup it is in.  The
+ * files are read here and not by init, since reading what a process has in its memory can
+ * be made to take long by that process.
+ *
+ * Names and words are any bytes; they come out as text without control characters. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backend/native/process.h"
+#include "base/auto.h"
+#include "base/error.h"
+#include "base/utf8.h"
+
+static const char op[] = "process.list";
+
+enum { PROCESSES_MAX = 65536, MAPS_MAX = 8, ANSWER_MS = 30000, OVERFLOW_ID = 65534 };
+
+struct map {
+    unsigned long inside, outside, count;
+};
+
+struct listing {
+    int proc; /* /proc inside, or -1 */
+    struct list_entry *commands;
+    size_t command_count;
+    struct cay_process_info *infos;
+    size_t count, room;
+    struct map maps[MAPS_MAX];
+    size_t map_count;
+    int64_t boot_ms; /* since 1970 */
+    int spare;       /* a child of init's own, no more to be listed than PID 1 */
+};
+
+static void listing_done(struct listing *listing)
+{
+    auto_close(&listing->proc);
+    free(listing->commands);
+    free(listing->infos);
+}
+
+/* --- What init knows --- */
+
+static int receive_page(const struct native *native, struct packet *packet,
+                        struct cay_error *err)
+{
+    struct pollfd waiting = {.fd = native->socket, .events = POLLIN};
+    int count;
+
+    do
+        count = poll(&waiting, 1, ANSWER_MS);
+    while (count < 0 && errno == EINTR);
+    int got = count > 0 ? packet_poll(native->socket, packet) : -ETIMEDOUT;
+    return got == 1 ? CAY_OK
+                    : wire_fail_gone(op, native->record.id, got < 0 ? -got : 0, err);
+}
+
+static bool is_proc(int fd)
+{
+    struct statfs fs;
+
+    return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
+}
+
+/* Adds the page's entries; false if it is not one. */
+static bool take_page(struct listing *listing, struct packet *packet, uint64_t *after,
+                      size_t *ret_count)
+{
+    struct list_head head;
+
+    if (packet->head.kind != MESSAGE_LISTED || packet->head.len < sizeof head)
+        return false;
+    memcpy(&head, packet->payload, sizeof head);
+    size_t size = (packet->head.len - sizeof head) / sizeof *listing->commands;
+    if (head.count != size ||
+        packet->head.len != sizeof head + size * sizeof *listing->commands)
+        return false;
+    listing->spare = head.spare;
+    if (packet->head.fd_count == 1 && listing->proc < 0 && is_proc(packet->fds[0]))
+        listing->proc = TAKE_FD(packet->fds[0]);
+    struct list_entry *more =
+        realloc(listing->commands,
+                (listing->command_count + size + 1) * sizeof *listing->commands);
+    if (!more)
+        return false;
+    listing->commands = more;
+    more += listing->command_count;
+    memcpy(more, packet->payload + sizeof head, size * sizeof *more);
+    for (size_t i = 0; i < size; i++) {
+        if (more[i].number <= *after)
+            return false;
+        *after = more[i].number;
+        more[i].tag[TAG_MAX - 1] = more[i].words[WORDS_MAX - 1] = '\0';
+    }
+    listing->command_count += size;
+    *ret_count = size;
+    return true;
+}
+
+static int ask_init(struct native *native, struct listing *listing, struct cay_error *err)
+{
+    AUTO_FREE struct packet *packet = malloc(sizeof *packet);
+    uint64_t after = 0;
+    size_t count = 1;
+    int code = packet ? native_connect(native, err) : cay_fail_memory(err, op);
+
+    while (!code && count > 0 && listing->command_count < PROCESSES_MAX) {
+        int error =
+            packet_send(native->socket, MESSAGE_LIST, &after, sizeof after, NULL, 0);
+        code = error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
+                     : receive_page(native, packet, err);
+        if (code)
+            break;
+        if (packet->head.kind == MESSAGE_FAILED)
+            code = wire_error(&packet->head, packet->payload, err);
+        else if (!take_page(listing, packet, &after, &count))
+            code = wire_error(&(struct message){0}, NULL, err);
+        wire_close_fds(packet->fds);
+    }
+    if (code && native->socket >= 0) {
+        (void)close(native->socket);
+        native->socket = -1;
+    }
+    return code;
+}
+
+/* --- What the kernel knows --- */
+
+/* A bounded part of a file of a process, NUL-terminated; -1 if it is gone. */
+static ssize_t read_file(int directory, const char *name, char *text, size_t room)
+{
+    AUTO_FD fd = openat(directory, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, room - 1);
+
+    text[len > 0 ? len : 0] = '\0';
+    return len;
+}
+
+static void read_maps(struct listing *listing)
+{
+    char text[512];
+    char *at = text;
+
+    if (read_file(listing->proc, "1/uid_map", text, sizeof text) <= 0)
+        return;
+    while (*at && listing->map_count < MAPS_MAX) {
+        struct map *map = &listing->maps[listing->map_count];
+        map->inside = strtoul(at, &at, 10);
+        map->outside = strtoul(at, &at, 10);
+        map->count = strtoul(at, &at, 10);
+        if (*at != '\n')
+            return;
+        at++;
+        listing->map_count++;
+    }
+}
+
+static uint32_t inside_id(const struct listing *listing, unsigned long outside)
+{
+    for (size_t i = 0; i < listing->map_count; i++) {
+        const struct map *map = &listing->maps[i];
+        if (outside >= map->outside && outside - map->outside < map->count)
+            return (uint32_t)(map->inside + (outside - map->outside));
+    }
+    return OVERFLOW_ID;
+}
+
+/* Of the character at the start; 0 if there is no whole one. */
+static size_t char_size(const char *text, size_t len)
+{
+    unsigned char first = (unsigned char)text[0];
+    size_t size = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    struct utf8_scan scan = {0};
+
+    return size <= len && utf8_scan(&scan, text, size) && utf8_scan_complete(&scan) ? size
+                                                                                    : 0;
+}
+
+/* Whole characters of UTF-8 without control characters; whatever else is "?". */
+static void make_text(char *text, size_t len)
+{
+    for (size_t i = 0; i < len;) {
+        size_t size = char_size(text + i, len - i);
+        unsigned char byte = (unsigned char)text[i];
+        if (size == 0 || byte < 0x20 || byte == 0x7F) {
+            text[i] = byte == 0 ? ' ' : '?';
+            size = 1;
+        }
+        i += size;
+    }
+}
+
+static void read_command(int directory, const char *name, size_t name_len,
+                         struct cay_process_info *info)
+{
+    char text[2 * sizeof info->command];
+    ssize_t len = read_file(directory, "cmdline", text, sizeof text);
+
+    while (len > 0 && text[len - 1] == '\0')
+        len--;
+    if (len <= 0) /* a zombie, or one that has overwritten its words */
+        len = snprintf(text, sizeof text, "[%.*s]", (int)name_len, name);
+    make_text(text, (size_t)len);
+    text[len] = '\0';
+    cay_copy_text(info->command, sizeof info->command, text);
+}
+
+/* "12 (name) S 1 ...": the name may have anything in it, so the last ")" ends it. */
+static bool read_stat(const struct listing *listing, int directory,
+                      struct cay_process_info *info)
+{
+    unsigned long long fields[22];
+    char text[1024];
+    long tick = sysconf(_SC_CLK_TCK), page = sysconf(_SC_PAGESIZE);
+
+    if (read_file(directory, "stat", text, sizeof text) <= 0)
+        return false;
+    const char *name = strchr(text, '(');
+    char *at = strrchr(text, ')');
+    if (!name || !at || at < name || at[1] != ' ' || !at[2])
+        return false;
+    info->state = at[2];
+    const char *name_end = at;
+    at += 3;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) /* from ppid, field 4 */
+        fields[i] = strtoull(at, &at, 10);
+    info->parent = (int)fields[0];
+    info->cpu_us = (fields[10] + fields[11]) * (1000000ull / (unsigned long long)tick);
+    info->started_ms =
+        listing->boot_ms + (int64_t)(fields[18] * 1000 / (unsigned long long)tick);
+    info->memory_bytes = fields[20] * (unsigned long long)page;
+    read_command(directory, name + 1, (size_t)(name_end - name - 1), info);
+    return true;
+}
+
+static bool read_process(const struct listing *listing, const char *name,
+                         struct cay_process_info *info)
+{
+    char text[4096];
+    AUTO_FD directory =
+        openat(listing->proc, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    *info = (struct cay_process_info){.pid = (int)strtol(name, NULL, 10)};
+    if (directory < 0 || !read_stat(listing, directory, info) ||
+        read_file(directory, "status", text, sizeof text) <= 0)
+        return false;
+    const char *uid = strstr(text, "\nUid:");
+    info->uid = uid ? inside_id(listing, strtoul(uid + 5, NULL, 10)) : OVERFLOW_ID;
+    return true;
+}
+
+static struct cay_process_info *add(struct listing *listing)
+{
+    if (listing->count == listing->room) {
+        size_t room = listing->room ? 2 * listing->room : 32;
+        struct cay_process_info *infos = realloc(listing->infos, room * sizeof *infos);
+        if (!infos)
+            return NULL;
+        listing->infos = infos;
+        listing->room = room;
+    }
+    return &listing->infos[listing->count];
+}
+
+static void find_boot(struct listing *listing)
+{
+    struct timespec now, up;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    listing->boot_ms =
+        (int64_t)(now.tv_sec - up.tv_sec) * 1000 + (now.tv_nsec - up.tv_nsec) / 1000000;
+}
+
+static int walk_proc(struct listing *listing, struct cay_error *err)
+{
+    AUTO_FD fd = openat(listing->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!directory)
+        return cay_fail_errno(err, errno, op, "/proc");
+    fd = -1;
+    find_boot(listing);
+    read_maps(listing);
+    int code = CAY_OK;
+    for (struct dirent *entry; !code && (entry = readdir(directory));) {
+        const char *name = entry->d_name;
+        if (strspn(name, "0123456789") != strlen(name) || strcmp(name, "1") == 0)
+            continue;
+        struct cay_process_info *info = add(listing);
+        if (!info || listing->count == PROCESSES_MAX)
+            code = cay_fail_memory(err, op);
+        else if (read_process(listing, name, info) && info->pid != listing->spare)
+            listing->count++;
+    }
+    closedir(directory);
+    return code;
+}
+
+/* --- Who is inside --- */
+
+static int by_pid(const void *left, const void *right)
+{
+    const struct cay_process_info *a = left, *b = right;
+
+    return a->pid != b->pid ? (a->pid < b->pid ? -1 : 1)
+                            : (int)b->has_ended - (int)a->has_ended;
+}
+
+static struct cay_process_info *find(struct listing *listing, int pid)
+{
+    for (size_t low = 0, high = listing->count; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (listing->infos[middle].pid == pid)
+            return &listing->infos[middle];
+        if (listing->infos[middle].pid < pid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* Without a PID namespace /proc is the host's: inside is whoever comes from init. */
+static bool comes_from(struct listing *listing, const struct cay_process_info *info,
+                       int init)
+{
+    for (size_t steps = 0; info && steps < listing->count; steps++) {
+        if (info->parent == init)
+            return true;
+        info = find(listing, info->parent);
+    }
+    return false;
+}
+
+/* Without cgroups init's children are holders, which are as little inside as it is. */
+static void keep_own(struct listing *listing, const struct record *record)
+{
+    bool alone = record->rung == CAY_RUNG_LANDLOCK;
+    bool held = !record->groups.unified[0];
+    int init = alone ? record->init : 1;
+    size_t kept = 0;
+
+    if ((!alone && !held) || listing->count == 0)
+        return;
+    qsort(listing->infos, listing->count, sizeof *listing->infos, by_pid);
+    AUTO_FREE bool *is_kept = calloc(listing->count + 1, sizeof *is_kept);
+    AUTO_FREE bool *is_adopted = calloc(listing->count + 1, sizeof *is_adopted);
+    for (size_t i = 0; is_kept && is_adopted && i < listing->count; i++) {
+        const struct cay_process_info *info = &listing->infos[i];
+        const struct cay_process_info *parent = find(listing, info->parent);
+        is_kept[i] = !(held && info->parent == init) &&
+                     (!alone || comes_from(listing, info, init));
+        is_adopted[i] = held && parent && parent->parent == init;
+    }
+    for (size_t i = 0; is_kept && is_adopted && i < listing->count; i++) {
+        if (!is_kept[i])
+            continue;
+        listing->infos[kept] = listing->infos[i];
+        if (is_adopted[i])
+            listing->infos[kept].parent = init;
+        kept++;
+    }
+    listing->count = kept;
+}
+
+/* --- Both --- */
+
+static void describe(const struct list_entry *entry, struct cay_process_info *info)
+{
+    info->is_command = true;
+    info->parent = 0;
+    info->is_background = entry->flags & LIST_BACKGROUND;
+    info->started_ms = entry->started_ms;
+    cay_copy_text(info->tag, sizeof info->tag, entry->tag);
+}
+
+static int add_ended(struct listing *listing, const struct list_entry *entry,
+                     struct cay_error *err)
+{
+    struct cay_process_info *info = add(listing);
+    char words[WORDS_MAX];
+    bool signalled = WIFSIGNALED(entry->status);
+
+    if (!info)
+        return cay_fail_memory(err, op);
+    *info = (struct cay_process_info){
+        .pid = entry->pid, .uid = entry->uid, .has_ended = true, .state = 'X'};
+    describe(entry, info);
+    memcpy(words, entry->words, sizeof words);
+    make_text(words, strlen(words));
+    cay_copy_text(info->command, sizeof info->command, words);
+    info->exit_code = entry->cause == CAY_CAUSE_TIMEOUT ? 124
+                      : signalled                       ? 128 + WTERMSIG(entry->status)
+                                                        : WEXITSTATUS(entry->status);
+    listing->count++;
+    return CAY_OK;
+}
+
+static int merge(struct listing *listing, struct cay_error *err)
+{
+    size_t running = listing->count;
+    int code = CAY_OK;
+
+    for (size_t i = 0; i < listing->command_count && !code; i++) {
+        const struct list_entry *entry = &listing->commands[i];
+        if (entry->flags & LIST_ENDED) {
+            code = add_ended(listing, entry, err);
+            continue;
+        }
+        for (size_t k = 0; k < running; k++)
+            if (listing->infos[k].pid == entry->pid)
+                describe(entry, &listing->infos[k]);
+    }
+    return code;
+}
+
+int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
+                 struct cay_error *err)
+{
+    struct listing listing = {.proc = -1};
+    int code = ask_init(cookie, &listing, err);
+
+    if (!code && listing.proc >= 0)
+        code = walk_proc(&listing, err);
+    if (!code)
+        keep_own(&listing, &((const struct native *)cookie)->record);
+    if (!code)
+        code = merge(&listing, err);
+    if (!code && !add(&listing)) /* an empty array is one too */
+        code = cay_fail_memory(err, op);
+    if (!code) {
+        qsort(listing.infos, listing.count, sizeof *listing.infos, by_pid);
+        *ret_infos = TAKE_PTR(listing.infos);
+        *ret_count = listing.count;
+    }
+    listing_done(&listing);
+    return code;
+}

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "sandbox/backend.h"
+
+enum {
+    PIECE = 64 << 10,
+    ROWS = 24,
+    COLUMNS = 80,
+    CATCH_UP = 2 * OUTPUT_KEPT / MESSAGE_MAX + 8,
+    FLAGS = CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY | CAY_EXEC_BACKGROUND | CAY_EXEC_INPUT
+};
+
+/* --- Handles --- */
+
+static void process_free(void *cookie)
+{
+    struct process *process = cookie;
+
+    if (!process)
+        return;
+    run_close(&process->run);
+    const int fds[] = {process->run.socket, process->memory_events, process->epoll,
+                       process->ready};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    tail_done(&process->tails[0]);
+    tail_done(&process->tails[1]);
+    free(process->piece);
+    free(process);
+}
+
+static void auto_process(struct process **process)
+{
+    process_free(*process);
+}
+
+#define AUTO_PROCESS __attribute__((cleanup(auto_process))) struct process *
+
+/* With a connection of its own. */
+static int new_process(struct native *native, uint64_t limit, const char *op,
+                       struct process **ret_process, struct cay_error *err)
+{
+    AUTO_PROCESS process = malloc(sizeof *process);
+
+    if (!process)
+        return cay_fail_memory(err, op);
+    memset(process, 0, offsetof(struct process, packet));
+    memcpy(process->id, native->record.id, sizeof process->id);
+    run_init(&process->run, -1, process->id, &process->packet);
+    process->memory_events = process->epoll = process->ready = -1;
+    tail_init(&process->tails[0], (size_t)(limit ? limit : CAY_OUTPUT_DEFAULT));
+    tail_init(&process->tails[1], process->tails[0].limit);
+    process->piece = malloc(PIECE);
+    if (!process->piece)
+        return cay_fail_memory(err, op);
+    int code = native_check(native, err);
+    if (!code && native->record.groups.memory_events[0])
+        process->memory_events =
+            open(native->record.groups.memory_events, O_RDONLY | O_CLOEXEC);
+    if (!code)
+        code = native_dial(&native->record, &process->run.socket, err);
+    if (code)
+        return code;
+    *ret_process = TAKE_PTR(process);
+    return CAY_OK;
+}
+
+static bool watch(const struct process *process, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    return fd < 0 || epoll_ctl(process->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static int watch_all(struct process *process, const char *op, struct cay_error *err)
+{
+    process->epoll = epoll_create1(EPOLL_CLOEXEC);
+    process->ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (process->epoll < 0 || process->ready < 0 || !watch(process, process->ready) ||
+        !watch(process, process->run.socket) ||
+        !watch(process, process->run.streams[0]) ||
+        !watch(process, process->run.streams[1]))
+        return cay_fail_errno(err, errno, op, "epoll");
+    return CAY_OK;
+}
+
+/* The caller is to come back for what no socket or pipe shows it. */
+static void show_news(struct process *process)
+{
+    bool news = process->run.ended || process->run.has_output || process->tails[0].len ||
+                process->tails[1].len;
+    uint64_t count = 1;
+
+    if (news && !process->is_ready)
+        (void)!write(process->ready, &count, sizeof count);
+    else if (!news && process->is_ready)
+        (void)!read(process->ready, &count, sizeof count);
+    process->is_ready = news;
+}
+
+/* --- Start and attach --- */
+
+/* A terminal has no end to write to before it is there. */
+static int type_input(struct run *run, const struct cay_exec_options *options,
+                      struct cay_error *err)
+{
+    static const char op[] = "process.start";
+    size_t len = options->input ? options->input_len : 0;
+    bool stays_open = options->flags & CAY_EXEC_INPUT, all = true;
+    uint32_t put = 0;
+    int code = CAY_OK;
+
+    if (!run->is_background) {
+        if (!stays_open)
+            run_set_input(run, options->input, len);
+        else if (len)
+            all = write(run->input, options->input, len) == (ssize_t)len;
+        all = all && run->data_len == 0;
+    } else {
+        if (len)
+            code = run_ask(run, op, MESSAGE_WRITE, options->input,
+                           len < MESSAGE_MAX ? len : MESSAGE_MAX, MESSAGE_WRITTEN, &put,
+                           sizeof put, err);
+        all = put == len;
+        if (!code && all && !stays_open)
+            code = run_ask(run, op, MESSAGE_CLOSE_INPUT, NULL, 0, MESSAGE_DONE, NULL, 0,
+                           err);
+    }
+    if (code || all)
+        return code;
+    return cay_fail(err, CAY_E_LIMIT, 0, op, "input",
+                    "that is more than a terminal takes at once",
+                    "start with CAY_EXEC_INPUT and write it in pieces");
+}
+
+static int send_request(struct process *process, const struct cay_exec_options *options,
+                        struct cay_error *err)
+{
+    struct run *run = &process->run;
+    struct wire_exec exec = {.options = options,
+                             .mark = run_memory_kills(process->memory_events),
+                             .fds = {-1, -1, -1, -1}};
+    int code = run_open_stdio(run, false, &exec, err);
+
+    if (!code)
+        code = wire_exec(run->socket, run->id, &exec, err);
+    wire_close_fds(exec.fds);
+    return code;
+}
+
+static int start(void *cookie, const struct cay_exec_options *options, void **ret_process,
+                 struct cay_error *err)
+{
+    static const char op[] = "process.start";
+    struct cay_exec_options known;
+    AUTO_PROCESS process = NULL;
+
+    int code = cay_take_struct(&known, sizeof known, options, op, err);
+    if (!code)
+        code = native_check_exec(&known, op, FLAGS, err);
+    if (!code && known.on_output)
+        code = cay_fail(err, CAY_E_INVALID, 0, op, "on_output",
+                        "a process that is not waited for calls nobody",
+                        "read its output with cay_process_read()");
+    if (!code)
+        code = new_process(cookie, known.output_limit, op, &process, err);
+    if (code)
+        return code;
+    struct run *run = &process->run;
+    run->is_background = known.flags & CAY_EXEC_BACKGROUND;
+    run->has_tty = known.flags & CAY_EXEC_TTY;
+    process->fails_on_limit = known.flags & CAY_EXEC_FAIL_ON_LIMIT;
+    code = send_request(process, &known, err);
+    if (!code)
+        code = run_wait_start(run, op, err);
+    if (!code && run->has_tty)
+        code = type_input(run, &known, err);
+    if (!code)
+        code = watch_all(process, op, err);
+    if (code)
+        return code;
+    if (run->is_background)
+        run_ask_for_more(run);
+    show_news(process);
+    *ret_process = TAKE_PTR(process);
+    return CAY_OK;
+}
+
+static int attach(void *cookie, const char *which, void **ret_process,
+                  struct cay_error *err)
+{
+    static const char op[] = "process.attach";
+    AUTO_PROCESS process = NULL;
+    size_t len = strlen(which);
+
+    if (len == 0 || len >= TAG_MAX)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, which,
+                        "no background command has this number or tag",
+                        "list the processes to see which there are");
+    int code = new_process(cookie, 0, op, &process, err);
+    if (code)
+        return code;
+    struct run *run = &process->run;
+    run->is_background = true;
+    int error = packet_send(run->socket, MESSAGE_ATTACH, which, len, NULL, 0);
+    code = error ? wire_fail_send(run->socket, op, run->id, -error, err)
+                 : run_wait_start(run, op, err);
+    if (!code)
+        code = watch_all(process, op, err);
+    if (code)
+        return code;
+    run->has_tty = run->begin.flags & EXEC_TTY;
+    run_ask_for_more(run);
+    show_news(process);
+    *ret_process = TAKE_PTR(process);
+    return CAY_OK;
+}
+
+static int pid_of(const void *cookie)
+{
+    return ((const struct process *)cookie)->run.begin.pid;
+}
+
+static int fd_of(const void *cookie)
+{
+    return ((const struct process *)cookie)->epoll;
+}
+
+/* --- Its output and end --- */
+
+static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
+                     size_t *ret_len, uint64_t *ret_dropped, struct cay_error *err)
+{
+    struct process *process = cookie;
+    uint64_t dropped = 0;
+    int error = 0;
+
+    if (room == 0)
+        return cay_fail(err, CAY_E_INVALID, 0, "process.read", "room",
+                        "there is no room to read into", "give at least one byte");
+    *ret_stream = 0;
+    for (int i = 0; i < 2 && !*ret_stream; i++) {
+        struct tail *tail = &process->tails[i];
+        if (!tail->len && !tail->dropped)
+            continue;
+        *ret_stream = i + 1;
+        *ret_len = tail_read(tail, data, room);
+        dropped = tail->dropped;
+        tail->dropped = 0;
+    }
+    if (!*ret_stream)
+        error = run_take(&process->run, ret_stream, data, room, ret_len, &dropped);
+    if (ret_dropped)
+        *ret_dropped = dropped;
+    show_news(process);
+    return error ? cay_fail_errno(err, -error, "process.read", NULL) : CAY_OK;
+}
+
+static int take_in(struct process *process, int stream, size_t len, uint64_t dropped)
+{
+    struct tail *tail = &process->tails[stream - 1];
+
+    if (dropped) { /* what is kept has no gaps */
+        tail->dropped += tail->len + dropped;
+        tail->len = tail->start = 0;
+    }
+    if (!tail_add(tail, process->piece, len))
+        return -ENOMEM;
+    if (tail->dropped && process->fails_on_limit && !process->over_limit) {
+        process->over_limit = true;
+        run_kill(&process->run);
+    }
+    return 0;
+}
+
+/* All that is there now.  1 when there will not be any more, 0, or a negative errno. */
+static int take_all(struct process *process)
+{
+    for (;;) {
+        int stream;
+        size_t len;
+        uint64_t dropped;
+        int error =
+            run_take(&process->run, &stream, process->piece, PIECE, &len, &dropped);
+        if (error || stream <= 0)
+            return error ? error : stream < 0;
+        error = take_in(process, stream, len, dropped);
+        if (error)
+            return error;
+    }
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* A background command's output is on its way from init.  An answer to something else
+ * comes after all that init had to tell, so a few rounds fetch everything that was kept;
+ * who needs more than that still runs. */
+static int catch_up(struct process *process)
+{
+    int over = 0;
+
+    for (int i = 0; i < CATCH_UP && process->run.is_background && !over; i++) {
+        (void)run_ask(&process->run, "process.wait", MESSAGE_PING, NULL, 0, MESSAGE_PONG,
+                      NULL, 0, NULL);
+        if (!process->run.has_output && !process->run.ended)
+            break;
+        over = take_all(process);
+    }
+    return over;
+}
+
+/* 1 when it is over, 0 if it still runs, or a negative errno. */
+static int wait_until(struct process *process, uint64_t timeout_ms)
+{
+    const struct run *run = &process->run;
+    uint64_t begin = now_ms();
+
+    for (;;) {
+        struct pollfd fds[] = {
+            {.fd = run->socket, .events = POLLIN},
+            {.fd = run->streams[0], .events = POLLIN},
+            {.fd = run->streams[1], .events = POLLIN},
+        };
+        int over = take_all(process);
+        if (over)
+            return over;
+        uint64_t gone = now_ms() - begin;
+        if (gone >= timeout_ms)
+            return catch_up(process);
+        uint64_t left = timeout_ms - gone;
+        fds[1].fd = run->streams[0];
+        fds[2].fd = run->streams[1];
+        if (poll(fds, 3, left > INT_MAX ? -1 : (int)left) < 0 && errno != EINTR)
+            return -errno;
+    }
+}
+
+static int hand_over(struct process *process, struct cay_exec_result *result,
+                     struct cay_error *err)
+{
+    char **texts[] = {&result->out, &result->error};
+    size_t *lens[] = {&result->out_len, &result->error_len};
+    uint64_t *dropped[] = {&result->out_dropped, &result->error_dropped};
+
+    for (int i = 0; i < 2; i++) {
+        struct tail *tail = &process->tails[i];
+        *dropped[i] = tail->dropped;
+        *texts[i] = tail_take(tail, lens[i]);
+        tail_done(tail);
+        tail_init(tail, tail->limit);
+    }
+    return result->out && result->error ? CAY_OK : cay_fail_memory(err, "process.wait");
+}
+
+static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *ret_result,
+                    struct cay_error *err)
+{
+    static const char op[] = "process.wait";
+    struct process *process = cookie;
+    struct run *run = &process->run;
+    struct cay_exec_result result = {0};
+
+    int over = wait_until(process, timeout_ms);
+    show_news(process);
+    if (over < 0)
+        return cay_fail_errno(err, -over, op, NULL);
+    if (over == 0)
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, NULL, "the command still runs",
+                        "wait longer, or kill it");
+    int code = run_result(run, process->memory_events, process->over_limit, &result, err);
+    if (!code)
+        code = hand_over(process, &result, err);
+    if (code) {
+        cay_exec_done(&result);
+        return code;
+    }
+    if (run->is_background && !process->fetched)
+        (void)packet_send(run->socket, MESSAGE_FORGET, NULL, 0, NULL, 0);
+    process->fetched = true;
+    show_news(process);
+    *ret_result = result;
+    return CAY_OK;
+}
+
+/* --- Its input and terminal --- */
+
+static int fail_closed(struct cay_error *err)
+{
+    return cay_fail(
+        err, CAY_E_INVALID, 0, "process.write", NULL, "the command's input is not open",
+        "start it with CAY_EXEC_INPUT; an input that was closed stays closed");
+}
+
+static int write_here(const struct run *run, const void *data, size_t len,
+                      size_t *ret_written, struct cay_error *err)
+{
+    sigset_t before;
+
+    if (run->input < 0)
+        return fail_closed(err);
+    run_block_sigpipe(&before);
+    ssize_t put = write(run->input, data, len);
+    int error = put < 0 ? errno : 0;
+    run_restore_sigpipe(&before);
+    if (error && error != EAGAIN && error != EINTR)
+        return cay_fail(err, CAY_E_IO, error, "process.write", NULL,
+                        "nothing reads the command's input any more",
+                        "see whether it has ended");
+    *ret_written = put > 0 ? (size_t)put : 0;
+    return CAY_OK;
+}
+
+static int write_some(void *cookie, const void *data, size_t len, size_t *ret_written,
+                      struct cay_error *err)
+{
+    struct process *process = cookie;
+    struct run *run = &process->run;
+    size_t done = 0;
+    int code = CAY_OK;
+
+    if (!run->is_background)
+        return write_here(run, data, len, ret_written, err);
+    while (!code && done < len) {
+        uint32_t put = 0;
+        size_t part = len - done < MESSAGE_MAX ? len - done : MESSAGE_MAX;
+        code = run_ask(run, "process.write", MESSAGE_WRITE, (const char *)data + done,
+                       part, MESSAGE_WRITTEN, &put, sizeof put, err);
+        if (!code && put > part)
+            return wire_error(&(struct message){0}, NULL, err);
+        done += put;
+        if (put < part)
+            break;
+    }
+    show_news(process);
+    if (code && !done)
+        return code;
+    *ret_written = done;
+    return CAY_OK;
+}
+
+static int close_input(void *cookie, struct cay_error *err)
+{
+    struct process *process = cookie;
+    int code = CAY_OK;
+
+    if (process->run.is_background)
+        code = run_ask(&process->run, "process.close-input", MESSAGE_CLOSE_INPUT, NULL, 0,
+                       MESSAGE_DONE, NULL, 0, err);
+    else
+        run_set_input(&process->run, NULL, 0);
+    show_news(process);
+    return code;
+}
+
+static int resize(void *cookie, uint16_t rows, uint16_t columns, struct cay_error *err)
+{
+    static const char op[] = "process.resize";
+    struct process *process = cookie;
+    struct run *run = &process->run;
+    const struct winsize size = {.ws_row = rows ? rows : ROWS,
+                                 .ws_col = columns ? columns : COLUMNS};
+    const struct resize_request request = {rows, columns};
+
+    if (run->is_background) {
+        int code = run_ask(run, op, MESSAGE_RESIZE, &request, sizeof request,
+                           MESSAGE_DONE, NULL, 0, err);
+        show_news(process);
+        return code;
+    }
+    if (!run->has_tty || ioctl(run->streams[0], TIOCSWINSZ, &size) != 0)
+        return cay_fail(err, CAY_E_INVALID, 0, op, NULL, "the command has no terminal",
+                        "start it with CAY_EXEC_TTY");
+    return CAY_OK;
+}
+
+/* --- Signals --- */
+
+static int send_signal(void *cookie, int number, struct cay_error *err)
+{
+    struct process *process = cookie;
+    const int32_t value = number;
+    int code = run_ask(&process->run, "process.signal", MESSAGE_SIGNAL, &value,
+                       sizeof value, MESSAGE_DONE, NULL, 0, err);
+
+    show_news(process);
+    return code;
+}
+
+static int kill_tree(void *cookie, struct cay_error *err)
+{
+    struct process *process = cookie;
+    struct cay_error error;
+    const uint32_t answer = 1;
+
+    process->run.killed = true;
+    int code = run_ask(&process->run, "process.kill", MESSAGE_KILL, &answer,
+                       sizeof answer, MESSAGE_DONE, NULL, 0, &error);
+    show_news(process);
+    if (!code || process->run.gone) /* with the sandbox everything in it is gone */
+        return CAY_OK;
+    if (err)
+        *err = error;
+    return code;
+}
+
+const struct process_backend native_processes = {
+    .start = start,
+    .attach = attach,
+    .list = process_list,
+    .free = process_free,
+    .pid = pid_of,
+    .fd = fd_of,
+    .read = read_some,
+    .write = write_some,
+    .close_input = close_input,
+    .resize = resize,
+    .signal = send_signal,
+    .kill = kill_tree,
+    .wait = wait_for,
+};

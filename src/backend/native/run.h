@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_RUN_H
+#define NATIVE_RUN_H
+
+#include <signal.h>
+
+#include "backend/native/wire.h"
+#include "base/tail.h"
+
+/* A command as its caller sees it: the connection on which init tells of it, and for a
+ * foreground one the pipes or the terminal that run straight between the two.  A
+ * background one's output comes from init, a packet at a time. */
+enum { RUN_SOCKET = 1 << 2 };
+
+struct run {
+    int socket;
+    const char *id; /* of the sandbox */
+    bool is_background, has_tty;
+    bool started, ended, gone, killed;
+    int input;        /* our end of its stdin, or -1 */
+    int streams[2];   /* our ends of its output, or -1 */
+    uint64_t left[2]; /* once it has ended: what may still be read of them */
+    unsigned turn;    /* which one is read next */
+    unsigned idle;    /* bit i: stream i was seen to have nothing; bit 2: the socket */
+    const char *data; /* still to be written to its stdin, which then ends */
+    size_t data_len;
+    unsigned ends_left;    /* ^D still to be written, to a terminal */
+    struct packet *packet; /* room for one; background: the output that is not read yet */
+    bool has_output;
+    size_t output_at;
+    struct output_head output;
+    struct exec_started begin;
+    struct exec_end end;
+    struct cay_error failure; /* of the start */
+};
+
+void run_init(struct run *run, int socket, const char *id, struct packet *packet);
+void run_close(struct run *run); /* all but the socket */
+
+/* stdin, stdout and stderr as the options want them: our ends into `run`, the others and
+ * the flags that name them into `exec`, whose descriptors the caller closes once they are
+ * sent.  `waits`: the caller will feed the input itself, as long as that takes; else it
+ * goes in at once. */
+int run_open_stdio(struct run *run, bool waits, struct wire_exec *exec,
+                   struct cay_error *err);
+
+/* Takes note of one message, if there is one.  1 if it is an answer, which is then in
+ * *answer; 0 if it was news, or nothing. */
+int run_hear(struct run *run, struct answer *ret_answer);
+
+/* Asks init about this command and waits for the answer. */
+int run_ask(struct run *run, const char *op, enum message_kind kind, const void *payload,
+            size_t payload_len, enum message_kind want, void *ret_answer, size_t len,
+            struct cay_error *err);
+
+/* Waits until it has started, or its failure. */
+int run_wait_start(struct run *run, const char *op, struct cay_error *err);
+
+/* A background command's next output; run_take() does it after each packet. */
+void run_ask_for_more(struct run *run);
+
+/* What there is of one stream (1 or 2), without waiting; stream 0 if there is nothing,
+ * -1 if there will not be any more.  0 or a negative errno. */
+int run_take(struct run *run, int *ret_stream, void *data, size_t room, size_t *ret_len,
+             uint64_t *ret_dropped);
+
+/* From now on these bytes, and then the end, are its input. */
+void run_set_input(struct run *run, const void *data, size_t len);
+
+/* Nobody has the other end of this stream (0 or 1), and nothing is in it. */
+void run_note_hangup(struct run *run, int index);
+
+/* Writes what fits of that. */
+void run_feed(struct run *run);
+
+void run_kill(struct run *run); /* without waiting */
+
+/* The result but for its output.  `memory_events` is the descriptor of the file that
+ * counts kills for the memory limit. */
+int run_result(const struct run *run, int memory_events, bool over_limit,
+               struct cay_exec_result *ret_result, struct cay_error *err);
+
+uint64_t run_memory_kills(int memory_events);
+
+/* A reader that goes away is our business, not a reason to die. */
+void run_block_sigpipe(sigset_t *ret_before);
+void run_restore_sigpipe(const sigset_t *before);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/walk.h"
+#include "sys/fs.h"
+#include "sys/io.h"
+#include "sys/path.h"
+
+static const char op[] = "state.open";
+
+enum { TRIES = 16 };
+
+static int find_home(char path[PATH_MAX], struct cay_error *err)
+{
+    const char *home = getenv("CAY_HOME");
+    const char *suffix = "";
+
+    if ((!home || !*home) && geteuid() == 0) {
+        home = "/var/lib/cay";
+    } else if (!home || !*home) {
+        home = getenv("XDG_STATE_HOME");
+        suffix = "/cay";
+        if (!home || *home != '/') {
+            home = getenv("HOME");
+            suffix = "/.local/state/cay";
+        }
+    }
+    if (!home || *home != '/')
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "CAY_HOME",
+                        "there is no directory to keep templates and disks in",
+                        "set CAY_HOME to the absolute path of a directory of your own");
+    if (strlen(home) + strlen(suffix) >= PATH_MAX)
+        return cay_fail_errno(err, ENAMETOOLONG, op, "CAY_HOME");
+    snprintf(path, PATH_MAX, "%s%s", home, suffix);
+    return CAY_OK;
+}
+
+static int make_parents(char *path)
+{
+    for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash)
+            *slash = '\0';
+        int error = mkdir(path, 0700) == 0 ? 0 : errno;
+        if (slash)
+            *slash = '/';
+        if (error && error != EEXIST && (!slash || error == ENOENT))
+            return -error;
+        if (!slash)
+            return 0;
+    }
+}
+
+static int check_own(int fd, const char *subject, mode_t forbidden, struct cay_error *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & forbidden))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, subject,
+                    "the directory for templates and disks is not this user's own",
+                    "set its owner to this user and its mode to 0700, or set CAY_HOME "
+                    "to another");
+}
+
+static int open_home(bool make, struct cay_error *err)
+{
+    char path[PATH_MAX];
+    int code = find_home(path, err);
+
+    if (code)
+        return code;
+    AUTO_FD home = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (home < 0 && errno == ENOENT && make) {
+        int error = make_parents(path);
+        if (error)
+            return cay_fail_errno(err, -error, op, path);
+        home = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (home < 0)
+        return cay_fail_errno(err, errno, op, path);
+    code = check_own(home, path, 0022, err);
+    return code ? code : TAKE_FD(home);
+}
+
+int state_open(const char *below, bool make, struct cay_error *err)
+{
+    AUTO_FD home = open_home(make, err);
+
+    if (home < 0)
+        return home;
+    if (make && mkdirat(home, below, 0700) != 0 && errno != EEXIST)
+        return cay_fail_errno(err, errno, op, below);
+    AUTO_FD fd = path_open(home, below, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (fd < 0)
+        return cay_fail_errno(err, -fd, op, below);
+    int code = check_own(fd, below, 0077, err);
+    return code ? code : TAKE_FD(fd);
+}
+
+/* Held, and still there: who found it without a lock may have swept it away. */
+static bool hold(int fd)
+{
+    struct stat st;
+
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_nlink > 0;
+}
+
+int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
+                struct cay_error *err)
+{
+    for (int tries = 0; tries < TRIES; tries++) {
+        uint64_t random = 0;
+        (void)!getrandom(&random, sizeof random, 0);
+        snprintf(ret_name, NAME_MAX + 1, "%s%016llx", prefix, (unsigned long long)random);
+        if (mkdirat(dir, ret_name, 0700) != 0)
+            return cay_fail_errno(err, errno, op, ret_name);
+        AUTO_FD fd = path_open(dir, ret_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+        if (fd >= 0 && hold(fd))
+            return TAKE_FD(fd);
+    }
+    return cay_fail(err, CAY_E_BUSY, 0, op, prefix,
+                    "somebody keeps removing what is being made", "try again");
+}
+
+DIR *state_list(int dir)
+{
+    int own = path_open(dir, "", O_RDONLY | O_DIRECTORY, 0, 0);
+    DIR *directory = own < 0 ? NULL : fdopendir(own);
+
+    if (!directory && own >= 0)
+        (void)close(own);
+    return directory;
+}
+
+size_t state_sweep(int dir, const char *prefix)
+{
+    DIR *directory = state_list(dir);
+    size_t count = 0;
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        AUTO_FD fd = path_open(dir, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+        if (fd >= 0 && hold(fd) &&
+            tree_remove(&fs_direct, op, dir, entry->d_name, entry->d_name, NULL) ==
+                CAY_OK)
+            count++;
+    }
+    if (directory)
+        closedir(directory);
+    return count;
+}
+
+int state_write(int dir, const char *name, const void *data, size_t len,
+                struct cay_error *err)
+{
+    char temp[NAME_MAX + 1];
+
+    snprintf(temp, sizeof temp, ".%.200s.new", name);
+    AUTO_FD fd = path_open(dir, temp, O_WRONLY | O_CREAT | O_TRUNC, 0600, PATH_PLAIN);
+    int error = fd < 0 ? fd : io_write(fd, data, len);
+    if (!error && fsync(fd) != 0)
+        error = -errno;
+    if (!error && renameat(dir, temp, dir, name) != 0)
+        error = -errno;
+    return error ? cay_fail_errno(err, -error, "state.write", name) : CAY_OK;
+}
+
+char *state_read(int dir, const char *name, size_t max, size_t *ret_len)
+{
+    struct stat st;
+    AUTO_FD fd = path_open(dir, name, O_RDONLY | O_NONBLOCK, 0, PATH_PLAIN);
+
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        errno = fd < 0 ? -fd : errno;
+        return NULL;
+    }
+    if (!S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size > max) {
+        errno = EFBIG;
+        return NULL;
+    }
+    char *text = malloc((size_t)st.st_size + 1);
+    ssize_t len = text ? io_pread(fd, text, (size_t)st.st_size, 0) : -ENOMEM;
+    if (len < 0) {
+        free(text);
+        errno = (int)-len;
+        return NULL;
+    }
+    text[len] = '\0';
+    *ret_len = (size_t)len;
+    return text;
+}

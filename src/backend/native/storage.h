@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_STORAGE_H
+#define NATIVE_STORAGE_H
+
+#include "backend/native/binds.h"
+#include "cay/sandbox.h"
+
+/* What a sandbox has on disk, in STATE/sandboxes/ID/: "disk" with what was written inside
+ * (owners as inside), and "options" to start it again with, 0600.  The latter is written
+ * when the sandbox lives, so that without it, and without a lock, the rest is what a
+ * crash left. */
+struct storage {
+    int dir;  /* locked by whoever makes, starts or removes the sandbox; -1: none */
+    int disk; /* for struct overlay */
+};
+#define STORAGE_NONE                                                                     \
+    {                                                                                    \
+        .dir = -1, .disk = -1                                                            \
+    }
+
+int storage_make(const char *id, struct storage *ret_storage, struct cay_error *err);
+
+/* CAY_E_NOT_FOUND: it has none.  CAY_E_BUSY: somebody else starts or removes it. */
+int storage_hold(const char *id, struct storage *ret_storage, struct cay_error *err);
+void storage_done(struct storage *storage);
+
+/* The binds are those of the options and their policy, opened. */
+int storage_save(const struct storage *storage, const struct cay_sandbox_options *options,
+                 const struct binds *binds, struct cay_error *err);
+
+struct storage_saved {
+    struct cay_sandbox_options options; /* without a policy: binds have taken its place */
+    int64_t created_ms;                 /* since 1970 */
+    struct cay_bind *binds;
+    const char **env;
+    void *json;
+};
+int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err);
+void storage_saved_done(struct storage_saved *saved);
+
+int storage_remove(const char *id, struct cay_error *err);
+
+/* Calls `visit` for each that can be started, whether it runs or not. */
+int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
+                  struct cay_error *err);
+
+/* Removes what crashes left; how many that were. */
+size_t storage_sweep(void);
+
+#endif

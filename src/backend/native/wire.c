@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "sys/io.h"
+
+enum { ANSWER_MS = 30000 };
+
+void wire_close_fds(int fds[MESSAGE_FDS_MAX])
+{
+    for (size_t i = 0; i < MESSAGE_FDS_MAX; i++) {
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+        fds[i] = -1;
+    }
+}
+
+int wire_error(const struct message *head, const void *payload, struct cay_error *err)
+{
+    struct cay_error error;
+
+    if (head->len == sizeof error)
+        memcpy(&error, payload, sizeof error);
+    if (head->len != sizeof error || error.code >= 0 ||
+        strcmp(cay_code_slug(error.code), "unknown") == 0)
+        return cay_fail(err, CAY_E_PROTOCOL, 0, "sandbox.connect", NULL,
+                        "the sandbox's first process sent something malformed",
+                        "kill the sandbox; it may have been broken into");
+    error.op[sizeof error.op - 1] = '\0';
+    error.subject[sizeof error.subject - 1] = '\0';
+    error.message[sizeof error.message - 1] = '\0';
+    error.hint[sizeof error.hint - 1] = '\0';
+    if (err)
+        *err = error;
+    return error.code;
+}
+
+int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_FOUND, sys_errno, op, id,
+                    "the sandbox does not answer", "it has ended; make a new one");
+}
+
+int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
+                   struct cay_error *err)
+{
+    struct answer answer;
+
+    if (packet_poll_small(socket, &answer.head, answer.fds, answer.payload,
+                          sizeof answer.payload) != 1)
+        return wire_fail_gone(op, id, sys_errno, err);
+    wire_close_fds(answer.fds);
+    return answer.head.kind == MESSAGE_FAILED
+               ? wire_error(&answer.head, answer.payload, err)
+               : wire_fail_gone(op, id, sys_errno, err);
+}
+
+/* --- Questions --- */
+
+static int receive(int socket, const char *op, const char *id, struct answer *answer,
+                   struct cay_error *err)
+{
+    struct pollfd waiting = {.fd = socket, .events = POLLIN};
+    int count;
+
+    do
+        count = poll(&waiting, 1, ANSWER_MS);
+    while (count < 0 && errno == EINTR);
+    if (count == 0)
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
+                        "the sandbox's first process does not answer",
+                        "the machine may be overloaded; else kill the sandbox");
+    int got = packet_poll_small(socket, &answer->head, answer->fds, answer->payload,
+                                sizeof answer->payload);
+    return got == 1 ? CAY_OK : wire_fail_gone(op, id, got < 0 ? -got : 0, err);
+}
+
+int wire_ask(struct native *native, const char *op, enum message_kind kind,
+             const void *payload, size_t payload_len, enum message_kind want,
+             void *ret_answer, size_t len, struct cay_error *err)
+{
+    struct answer answer;
+    int code = native_connect(native, err);
+
+    if (code)
+        return code;
+    int error = packet_send(native->socket, kind, payload, payload_len, NULL, 0);
+    code = error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
+                 : receive(native->socket, op, native->record.id, &answer, err);
+    if (!code) {
+        wire_close_fds(answer.fds);
+        if (answer.head.kind == want && answer.head.len == len) {
+            if (len)
+                memcpy(ret_answer, answer.payload, len);
+            return CAY_OK;
+        }
+        if (answer.head.kind != MESSAGE_FAILED)
+            answer.head.len = 0; /* nonsense */
+        code = wire_error(&answer.head, answer.payload, err);
+    }
+    (void)close(native->socket); /* its state is unknown */
+    native->socket = -1;
+    return code;
+}
+
+/* --- Commands --- */
+
+static void add(struct buf *strings, const char *text)
+{
+    const char *plain = text ? text : "";
+
+    buf_append(strings, plain, strlen(plain) + 1);
+}
+
+static int pack(const struct wire_exec *exec, struct buf *message, struct cay_error *err)
+{
+    const struct cay_exec_options *options = exec->options;
+    struct exec_request head = {
+        .flags = exec->flags | (options->user ? 0u : (unsigned)EXEC_DEFAULT_USER),
+        .timeout_ms = options->timeout_ms,
+        .mark = exec->mark,
+        .rows = options->rows,
+        .columns = options->columns,
+    };
+
+    buf_append(message, &head, sizeof head);
+    add(message, options->cwd);
+    add(message, options->user);
+    add(message, options->tag);
+    for (const char *const *arg = options->argv; *arg; arg++, head.argc++)
+        add(message, *arg);
+    for (const char *const *env = options->env; env && *env; env++, head.envc++)
+        add(message, *env);
+    if (message->failed || head.argc > EXEC_COUNT_MAX || head.envc > EXEC_COUNT_MAX)
+        return cay_fail(err, CAY_E_INVALID, E2BIG, "sandbox.exec", options->argv[0],
+                        "the arguments and environment are too long",
+                        "pass at most 2 MiB of them, and large data on stdin");
+    head.strings_len = (uint32_t)(message->len - sizeof head);
+    if (message->len > MESSAGE_MAX)
+        head.flags |= EXEC_IN_MEMFD;
+    memcpy(message->data, &head, sizeof head);
+    return CAY_OK;
+}
+
+int wire_exec(int socket, const char *id, const struct wire_exec *exec,
+              struct cay_error *err)
+{
+    AUTO_BUF message;
+    AUTO_FD memfd = -1;
+    int fds[MESSAGE_FDS_MAX];
+    size_t fd_count = exec->fd_count;
+
+    buf_init(&message, EXEC_STRINGS_MAX + sizeof(struct exec_request));
+    int code = pack(exec, &message, err);
+    if (code)
+        return code;
+    size_t len = message.len, head = sizeof(struct exec_request);
+    memcpy(fds, exec->fds, sizeof fds);
+    if (len > MESSAGE_MAX) {
+        fds[fd_count++] = memfd = memfd_create("cay-strings", MFD_CLOEXEC);
+        int error = memfd < 0 ? -errno : io_write(memfd, message.data + head, len - head);
+        if (error)
+            return cay_fail_errno(err, -error, "sandbox.exec", NULL);
+        len = head;
+    }
+    int error = packet_send(socket, MESSAGE_EXEC, message.data, len, fds, fd_count);
+    return error ? wire_fail_send(socket, "sandbox.exec", id, -error, err) : CAY_OK;
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cay cp, cat and put: files into a sandbox and out of it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "cli/cmd-sandbox.h"
+#include "cli/find.h"
+#include "cli/input.h"
+#include "cli/local-side.h"
+#include "cli/progress.h"
+
+static const char op[] = "cli.copy";
+
+#define PIECE      (8u << 20)
+#define SPOOL_MAX  (UINT64_C(1) << 40)
+#define PLACE_ROOM 4352 /* a path and a name */
+
+/* One end of a copy in a sandbox. */
+struct inside {
+    cay_sandbox *sandbox;
+    cay_files *files;
+    const char *path;
+    struct cay_stat stat;
+    bool exists;
+};
+
+static int open_inside(const char *id, const char *path, const char *user,
+                       struct inside *ret_inside, struct cay_error *err)
+{
+    struct inside inside = {.path = *path ? path : "."};
+
+    int code = find_sandbox(id, &inside.sandbox, err);
+    if (!code)
+        code = cay_sandbox_files(inside.sandbox, user, &inside.files, err);
+    *ret_inside = inside;
+    return code;
+}
+
+static void close_inside(struct inside *inside)
+{
+    cay_files_free(inside->files);
+    cay_sandbox_free(inside->sandbox);
+}
+
+/* --- Content --- */
+
+static int read_out(const struct inside *inside, int fd, const char *name,
+                    struct cay_error *err)
+{
+    struct cay_read_options options = {.size = sizeof options, .max = PIECE};
+    bool more = true;
+
+    while (more) {
+        struct cay_page page;
+        int code =
+            cay_files_read_bytes(inside->files, inside->path, &options, &page, err);
+        if (code)
+            return code;
+        int failed = output_write(fd, page.text, page.len);
+        options.offset += page.len;
+        more = page.truncated && page.len;
+        cay_page_done(&page);
+        if (failed)
+            return cay_fail_errno(err, failed, op, name);
+    }
+    return CAY_OK;
+}
+
+/* For what has no size or mode to keep: a pipe, a terminal. */
+static int write_in(int fd, const char *name, const struct inside *inside,
+                    const char *path, struct cay_error *err)
+{
+    struct input input;
+    int code = input_read(fd, name, SPOOL_MAX, &input, err);
+
+    if (code)
+        return code;
+    code = cay_files_write(inside->files, path, input.data, input.len, NULL, err);
+    input_done(&input);
+    return code;
+}
+
+int cmd_cat(struct sandbox_call *call, struct cay_error *err)
+{
+    const char *const *words = call->line.arguments;
+    struct inside inside;
+
+    int code = open_inside(words[0], words[1], call->options.user, &inside, err);
+    if (!code)
+        code = read_out(&inside, STDOUT_FILENO, "standard output", err);
+    close_inside(&inside);
+    return code;
+}
+
+int cmd_put(struct sandbox_call *call, struct cay_error *err)
+{
+    const char *const *words = call->line.arguments;
+    struct inside inside;
+
+    int code = open_inside(words[0], words[1], call->options.user, &inside, err);
+    if (!code)
+        code = write_in(STDIN_FILENO, "standard input", &inside, words[1], err);
+    close_inside(&inside);
+    return code;
+}
+
+/* --- Names --- */
+
+/* The last name of a path; "" if it ends in "/", "." or "..", which name no new thing. */
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? "" : name;
+}
+
+/* Slashes at the end say "directory", which last_name() must not see. */
+static char *without_slashes(const char *path)
+{
+    size_t len = strlen(path);
+
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    return strndup(path, len);
+}
+
+static bool ends_as_directory(const char *path)
+{
+    size_t len = strlen(path);
+
+    return len == 0 || path[len - 1] == '/';
+}
+
+static int look_inside(struct inside *inside, struct cay_error *err)
+{
+    struct cay_error own;
+    int code = cay_files_stat(inside->files, inside->path, false, &inside->stat, &own);
+
+    inside->exists = code == CAY_OK;
+    if (code == CAY_OK || code == CAY_E_NOT_FOUND)
+        return CAY_OK;
+    *err = own;
+    return code;
+}
+
+static void note_skipped(const struct cay_tar_result *result)
+{
+    if (result->skipped)
+        fprintf(stderr,
+                "cay: note: %" PRIu64 " special files or links that lead out were left "
+                "out\n",
+                result->skipped);
+}
+
+/* --- Into the sandbox --- */
+
+static int send_dir(const char *source, const struct inside *inside,
+                    struct cay_error *err)
+{
+    AUTO_FREE char *plain = without_slashes(source);
+    char target[PLACE_ROOM];
+    struct local_side side;
+    struct cay_tar_result result = {0}, taken = {0};
+
+    if (!plain)
+        return cay_fail_memory(err, op);
+    if (inside->exists && inside->stat.type != CAY_TYPE_DIRECTORY)
+        return cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, inside->path,
+                        "a directory cannot be copied onto a file",
+                        "name a directory, or what does not exist yet");
+    bool goes_below = inside->exists && *last_name(plain);
+    snprintf(target, sizeof target, "%s%s%s", inside->path, goes_below ? "/" : "",
+             goes_below ? last_name(plain) : "");
+    int code = local_side_send_dir(source, &side, err);
+    if (code)
+        return code;
+    code = cay_files_import(inside->files, target, side.fd, NULL, &taken, err);
+    code = local_side_finish(&side, code, &result, err);
+    if (!code)
+        note_skipped(&result);
+    return code;
+}
+
+static int send_file(int file, const char *source, const struct inside *inside,
+                     struct cay_error *err)
+{
+    AUTO_FREE char *parent = strdup(inside->path);
+    struct cay_tar_result taken = {0};
+    struct local_side side;
+    const char *name = last_name(inside->path);
+
+    if (!parent)
+        return cay_fail_memory(err, op);
+    if ((inside->exists && inside->stat.type == CAY_TYPE_DIRECTORY) || !*name) {
+        name = last_name(source);
+    } else {
+        char *slash = strrchr(parent, '/');
+        if (slash)
+            slash[slash == parent] = '\0';
+        else
+            memcpy(parent, ".", 2);
+    }
+    int code = local_side_send_file(file, name, &side, err);
+    if (code)
+        return code;
+    code = cay_files_import(inside->files, parent, side.fd, NULL, &taken, err);
+    return local_side_finish(&side, code, NULL, err);
+}
+
+static int send_stream(int fd, const char *name, const struct inside *inside,
+                       struct cay_error *err)
+{
+    bool is_tar = ends_as_directory(inside->path) ||
+                  (inside->exists && inside->stat.type == CAY_TYPE_DIRECTORY);
+    struct cay_tar_result result = {0};
+
+    if (!is_tar)
+        return write_in(fd, name, inside, inside->path, err);
+    int code = cay_files_import(inside->files, inside->path, fd, NULL, &result, err);
+    if (!code)
+        note_skipped(&result);
+    return code;
+}
+
+static int copy_in(const char *source, struct inside *inside, struct cay_error *err)
+{
+    struct stat st;
+    int code = look_inside(inside, err);
+
+    if (code)
+        return code;
+    if (strcmp(source, "-") == 0)
+        return send_stream(STDIN_FILENO, "standard input", inside, err);
+    AUTO_FD file = open(source, O_RDONLY | O_CLOEXEC);
+    if (file < 0 || fstat(file, &st) != 0)
+        return cay_fail_errno(err, errno, op, source);
+    if (S_ISDIR(st.st_mode))
+        return send_dir(source, inside, err);
+    if (S_ISREG(st.st_mode))
+        return send_file(file, source, inside, err);
+    return send_stream(file, source, inside, err);
+}
+
+/* --- Out of the sandbox --- */
+
+static int receive_dir(const struct inside *inside, const char *target,
+                       struct cay_error *err)
+{
+    struct cay_tar_result result = {0};
+    struct local_side side;
+
+    if (strcmp(target, "-") == 0) {
+        if (isatty(STDOUT_FILENO))
+            return cay_fail(err, CAY_E_INVALID, 0, op, inside->path,
+                            "a tar stream is not for a terminal",
+                            "send it to a file: cay cp ID:DIR - > FILE");
+        int code = cay_files_export(inside->files, inside->path, STDOUT_FILENO, NULL,
+                                    &result, err);
+        if (!code)
+            note_skipped(&result);
+        return code;
+    }
+    int code = local_side_receive(target, &side, err);
+    if (code)
+        return code;
+    code = cay_files_export(inside->files, inside->path, side.fd, NULL, &result, err);
+    code = local_side_finish(&side, code, NULL, err);
+    if (!code)
+        note_skipped(&result);
+    return code;
+}
+
+static int receive_file(const struct inside *inside, const char *target,
+                        struct cay_error *err)
+{
+    struct stat st;
+
+    if (strcmp(target, "-") == 0)
+        return read_out(inside, STDOUT_FILENO, "standard output", err);
+    bool is_new = stat(target, &st) != 0;
+    /* Never more rights than the umask leaves, and no set-user-id bits from inside. */
+    AUTO_FD file =
+        open(target, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, inside->stat.mode & 0777);
+    if (file < 0)
+        return cay_fail_errno(err, errno, op, target);
+    int code = read_out(inside, file, target, err);
+    if (code && is_new)
+        (void)unlink(target);
+    return code;
+}
+
+static int copy_out(struct inside *inside, const char *target, struct cay_error *err)
+{
+    AUTO_FREE char *plain = without_slashes(inside->path);
+    char place[PLACE_ROOM];
+    struct stat st;
+    int code = cay_files_stat(inside->files, inside->path, false, &inside->stat, err);
+
+    if (code)
+        return code;
+    if (!plain)
+        return cay_fail_memory(err, op);
+    bool is_dir = inside->stat.type == CAY_TYPE_DIRECTORY;
+    bool goes_below =
+        strcmp(target, "-") != 0 && ((stat(target, &st) == 0 && S_ISDIR(st.st_mode)) ||
+                                     (!is_dir && ends_as_directory(target)));
+    snprintf(place, sizeof place, "%s%s%s", target,
+             goes_below && *last_name(plain) ? "/" : "",
+             goes_below ? last_name(plain) : "");
+    return is_dir ? receive_dir(inside, place, err) : receive_file(inside, place, err);
+}
+
+/* --- cp --- */
+
+/* Where the path begins in "ID:PATH"; NULL if the word is no such thing. */
+static const char *path_inside(const char *word)
+{
+    const char *colon = strchr(word, ':');
+
+    return colon && strncmp(word, "sb-", 3) == 0 &&
+                   !memchr(word, '/', (size_t)(colon - word))
+               ? colon + 1
+               : NULL;
+}
+
+int cmd_cp(struct sandbox_call *call, struct cay_error *err)
+{
+    const char *source = call->line.arguments[0], *target = call->line.arguments[1];
+    const char *from = path_inside(source), *into = path_inside(target);
+    struct inside inside = {.files = NULL};
+
+    if (!from == !into)
+        return cay_fail(err, CAY_E_INVALID, 0, op, source,
+                        from ? "both ends are in a sandbox"
+                             : "neither end is in a sandbox",
+                        "write ID:PATH for one of them, and a path of this machine, or - "
+                        "for a pipe, for the other");
+    const char *word = from ? source : target, *path = from ? from : into;
+    AUTO_FREE char *id = strndup(word, (size_t)(path - word) - 1);
+    if (!id)
+        return cay_fail_memory(err, op);
+    int code = open_inside(id, path, call->options.user, &inside, err);
+    if (!code) {
+        progress_start("Copying", from ? PROGRESS_READ : PROGRESS_WRITTEN);
+        code = from ? copy_out(&inside, target, err) : copy_in(source, &inside, err);
+        progress_stop();
+    }
+    close_inside(&inside);
+    return code;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "cli/cmd-sandbox.h"
+#include "cli/signals.h"
+#include "json/json.h"
+
+static int tell(struct sandbox_call *call, const cay_sandbox *sandbox,
+                struct cay_error *err)
+{
+    struct json json;
+
+    if (call->options.as_json) {
+        output_begin_json(&call->output, &json);
+        json_set_text(&json, "id", cay_sandbox_id(sandbox));
+        output_end_json(&call->output, &json);
+    } else {
+        fprintf(call->output.file, "%s\n", cay_sandbox_id(sandbox));
+    }
+    return output_finish(&call->output, err);
+}
+
+int cmd_create(struct sandbox_call *call, struct cay_error *err)
+{
+    struct sandbox_plan plan;
+    cay_sandbox *sandbox = NULL;
+    int code = sandbox_plan(&call->options, NULL, &plan, err);
+
+    if (code)
+        return code;
+    signals_catch();
+    code = cay_sandbox_create(&plan.sandbox, &sandbox, err);
+    if (!code)
+        code = tell(call, sandbox, err);
+    /* Nobody would know of one whose id was not told. */
+    int signal = signals_take();
+    if (sandbox && (code || signal))
+        (void)!cay_sandbox_remove(sandbox, NULL);
+    cay_sandbox_free(sandbox);
+    sandbox_plan_done(&plan);
+    if (signal)
+        signals_die(signal);
+    return code;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cay exec and cay shell: a command in a sandbox that is there already. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "cli/cmd-sandbox.h"
+#include "cli/execute.h"
+#include "cli/find.h"
+#include "cli/signals.h"
+#include "json/json.h"
+
+static int start_detached(struct execute *execute, struct cay_error *err)
+{
+    struct sandbox_call *call = execute->call;
+    cay_process *process = NULL;
+    struct json json;
+    int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
+
+    if (code == CAY_E_EXEC_FAILED)
+        return execute_not_started(execute, err->sys_errno);
+    if (code)
+        return code;
+    if (call->options.as_json) {
+        output_begin_json(&call->output, &json);
+        json_set_int(&json, "pid", cay_process_pid(process));
+        json_set_text(&json, "tag", call->options.tag);
+        output_end_json(&call->output, &json);
+    } else {
+        fprintf(call->output.file, "%d\n", cay_process_pid(process));
+    }
+    cay_process_free(process);
+    return CAY_OK;
+}
+
+static int exec_in(struct execute *execute, const char *const *argv,
+                   struct cay_error *err)
+{
+    int status = sandbox_plan(&execute->call->options, argv, &execute->plan, err);
+
+    if (status)
+        return status;
+    if (execute->call->options.detach) {
+        status = start_detached(execute, err);
+    } else {
+        signals_catch();
+        status = execute_wait(execute, err);
+    }
+    sandbox_plan_done(&execute->plan);
+    return status;
+}
+
+int cmd_exec(struct sandbox_call *call, struct cay_error *err)
+{
+    struct execute execute = {.call = call};
+    int status = find_sandbox(call->line.arguments[0], &execute.sandbox, err);
+
+    if (!status)
+        status = exec_in(&execute, call->line.arguments + 1, err);
+    cay_sandbox_free(execute.sandbox);
+    if (execute.signal)
+        signals_die(execute.signal);
+    return status;
+}
+
+/* bash where there is one. */
+static const char *choose_shell(const struct execute *execute)
+{
+    cay_files *files = NULL;
+    bool has_bash = true;
+
+    if (cay_sandbox_files(execute->sandbox, execute->call->options.user, &files, NULL) ==
+        CAY_OK)
+        has_bash = cay_files_exists(files, "/bin/bash", NULL) == 1 ||
+                   cay_files_exists(files, "/usr/bin/bash", NULL) == 1;
+    cay_files_free(files);
+    return has_bash ? "bash" : "sh";
+}
+
+int cmd_shell(struct sandbox_call *call, struct cay_error *err)
+{
+    struct execute execute = {.call = call};
+    const char *argv[] = {NULL, NULL};
+
+    call->options.interactive = call->options.tty = true;
+    int status = find_sandbox(call->line.arguments[0], &execute.sandbox, err);
+    if (!status) {
+        argv[0] = choose_shell(&execute);
+        status = exec_in(&execute, argv, err);
+    }
+    cay_sandbox_free(execute.sandbox);
+    if (execute.signal)
+        signals_die(execute.signal);
+    return status;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cay pause, resume, start, kill, rm and gc: the life of sandboxes. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "cli/cmd-sandbox.h"
+#include "cli/find.h"
+#include "json/json.h"
+
+typedef int (*life_step)(cay_sandbox *sandbox, struct cay_error *err);
+
+static int do_one(const char *id, life_step step, struct cay_error *err)
+{
+    cay_sandbox *sandbox = NULL;
+    int code = find_sandbox(id, &sandbox, err);
+
+    if (!code)
+        code = step(sandbox, err);
+    cay_sandbox_free(sandbox);
+    return code;
+}
+
+/* One that fails does not keep the others from their turn.  Every failure is told: the
+ * last one by the caller. */
+static int do_each(const char *const *ids, size_t count, life_step step,
+                   struct cay_error *err)
+{
+    int failed = CAY_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        struct cay_error own;
+        int code = do_one(ids[i], step, &own);
+        if (!code)
+            continue;
+        if (failed)
+            (void)output_error(err, false);
+        *err = own;
+        failed = code;
+    }
+    return failed;
+}
+
+static int do_all(life_step step, struct cay_error *err)
+{
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+    int code = cay_sandbox_list(&infos, &count, err);
+
+    if (code)
+        return code;
+    AUTO_FREE const char **ids = calloc(count + 1, sizeof *ids);
+    for (size_t i = 0; ids && i < count; i++)
+        ids[i] = infos[i].id;
+    code = ids ? do_each(ids, count, step, err) : cay_fail_memory(err, "cli.life");
+    cay_free(infos);
+    /* The last may have ended by itself meanwhile. */
+    return code == CAY_E_NOT_FOUND ? CAY_OK : code;
+}
+
+static int do_given(struct sandbox_call *call, life_step step, struct cay_error *err)
+{
+    const struct command_line *line = &call->line;
+
+    if (call->options.all && line->count)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.life", line->arguments[0],
+                        "--all and an id are too much", "leave out one of them");
+    if (call->options.all)
+        return do_all(step, err);
+    if (!line->count)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.life", line->subcommand->name,
+                        "it is not said which sandbox", "write an id, or --all");
+    return do_each(line->arguments, line->count, step, err);
+}
+
+int cmd_pause(struct sandbox_call *call, struct cay_error *err)
+{
+    return do_given(call, cay_sandbox_pause, err);
+}
+
+int cmd_resume(struct sandbox_call *call, struct cay_error *err)
+{
+    return do_given(call, cay_sandbox_resume, err);
+}
+
+int cmd_start(struct sandbox_call *call, struct cay_error *err)
+{
+    return do_given(call, cay_sandbox_start, err);
+}
+
+int cmd_rm(struct sandbox_call *call, struct cay_error *err)
+{
+    return do_given(call, cay_sandbox_remove, err);
+}
+
+/* SIGKILL takes all that the command started; others go to its first process. */
+static int send_signal(struct sandbox_call *call, struct cay_error *err)
+{
+    const struct command_line *line = &call->line;
+    cay_sandbox *sandbox = NULL;
+    cay_process *process = NULL;
+
+    if (line->count != 2 || call->options.all)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.life", "-s",
+                        "a signal is for one background command",
+                        "write cay kill -s SIGNAL ID PID|TAG; cay ps ID lists them");
+    int code = find_sandbox(line->arguments[0], &sandbox, err);
+    if (!code)
+        code = cay_process_attach(sandbox, line->arguments[1], &process, err);
+    if (!code)
+        code = call->options.signal == SIGKILL
+                   ? cay_process_kill(process, err)
+                   : cay_process_signal(process, call->options.signal, err);
+    cay_process_free(process);
+    cay_sandbox_free(sandbox);
+    return code;
+}
+
+int cmd_kill(struct sandbox_call *call, struct cay_error *err)
+{
+    if (call->options.signal)
+        return send_signal(call, err);
+    return do_given(call, cay_sandbox_kill, err);
+}
+
+int cmd_gc(struct sandbox_call *call, struct cay_error *err)
+{
+    size_t count = 0;
+    struct json json;
+    int code = cay_sandbox_collect(&count, err);
+
+    if (code)
+        return code;
+    if (call->options.as_json) {
+        output_begin_json(&call->output, &json);
+        json_set_uint(&json, "collected", count);
+        output_end_json(&call->output, &json);
+    } else {
+        fprintf(call->output.file, "cleaned up after %zu sandbox%s\n", count,
+                count == 1 ? "" : "es");
+    }
+    return CAY_OK;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cay ls and cay inspect: which sandboxes there are, and all about one. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "cli/cmd-sandbox.h"
+#include "cli/find.h"
+#include "cli/quantity.h"
+#include "cli/show.h"
+#include "cli/table.h"
+#include "json/json.h"
+
+static const char *state_of(const struct cay_sandbox_info *info)
+{
+    switch (info->state) {
+    case CAY_STATE_RUNNING:
+        return "running";
+    case CAY_STATE_PAUSED:
+        return "paused";
+    case CAY_STATE_STOPPED:
+        return "stopped";
+    }
+    return "unknown";
+}
+
+static const char *network_of(const struct cay_sandbox_info *info)
+{
+    return info->network == CAY_NETWORK_HOST ? "host" : "none";
+}
+
+static const char *storage_of(const struct cay_sandbox_info *info)
+{
+    return info->storage == CAY_STORAGE_DISK ? "disk" : "memory";
+}
+
+/* --- For programs --- */
+
+static void put_limits(struct json *json, const struct cay_sandbox_info *info)
+{
+    json_put_key(json, "limits");
+    json_put_object(json);
+    json_set_uint(json, "memory_bytes", info->memory_bytes);
+    json_set_uint(json, "disk_bytes", info->disk_bytes);
+    json_set_uint(json, "pids", info->pids);
+    json_put_key(json, "cpu_percent");
+    if (info->cpu_percent)
+        json_put_uint(json, info->cpu_percent);
+    else
+        json_put_null(json);
+    json_put_end(json);
+    json_put_key(json, "used");
+    json_put_object(json);
+    json_set_uint(json, "memory_bytes", info->memory_used);
+    json_set_uint(json, "disk_bytes", info->disk_used);
+    json_set_uint(json, "pids", info->pids_used);
+    json_set_uint(json, "cpu_us", info->cpu_us);
+    json_put_end(json);
+}
+
+static void put_layers(struct json *json, const struct cay_sandbox_info *info)
+{
+    json_put_key(json, "layers");
+    json_put_array(json);
+    for (unsigned layer = 1; cay_layer_slug(layer); layer <<= 1)
+        if (info->layers & layer)
+            json_put_text(json, cay_layer_slug(layer));
+    json_put_end(json);
+    json_put_key(json, "enforced");
+    json_put_array(json);
+    for (size_t i = 0; i < info->enforced_count && i < CAY_LAYERS_MAX; i++) {
+        json_put_object(json);
+        json_set_text(json, "layer", cay_layer_slug(info->enforced[i].layer));
+        json_set_text(json, "by", info->enforced[i].by);
+        json_put_end(json);
+    }
+    json_put_end(json);
+}
+
+/* The members of one sandbox, into the object that is open. */
+static void put_sandbox(struct json *json, const struct cay_sandbox_info *info)
+{
+    json_set_text(json, "id", info->id);
+    json_set_text(json, "state", state_of(info));
+    json_set_text(json, "rung", cay_rung_slug(info->rung));
+    json_set_text(json, "template", info->template_name);
+    json_set_text(json, "user", info->user);
+    json_set_text(json, "workdir", info->workdir);
+    json_set_text(json, "network", network_of(info));
+    json_set_text(json, "storage", storage_of(info));
+    json_set_bool(json, "ephemeral", info->ephemeral);
+    json_set_int(json, "created_ms", info->created_ms);
+    json_put_key(json, "ttl_left_ms");
+    if (info->ttl_left_ms)
+        json_put_uint(json, info->ttl_left_ms);
+    else
+        json_put_null(json);
+    json_set_int(json, "init_pid", info->init_pid);
+    json_set_uint(json, "id_base", info->id_base);
+    json_set_uint(json, "id_count", info->id_count);
+    put_limits(json, info);
+    put_layers(json, info);
+}
+
+/* --- ls --- */
+
+static int list_as_json(struct sandbox_call *call, const struct cay_sandbox_info *infos,
+                        size_t count, struct cay_error *err)
+{
+    struct json json;
+
+    output_begin_json(&call->output, &json);
+    json_put_key(&json, "sandboxes");
+    json_put_array(&json);
+    for (size_t i = 0; i < count; i++) {
+        json_put_object(&json);
+        put_sandbox(&json, &infos[i]);
+        json_put_end(&json);
+    }
+    json_put_end(&json);
+    output_end_json(&call->output, &json);
+    return output_finish(&call->output, err);
+}
+
+static int list_as_table(struct sandbox_call *call, const struct cay_sandbox_info *infos,
+                         size_t count, struct cay_error *err)
+{
+    struct table table;
+    char age[QUANTITY_ROOM], ttl[QUANTITY_ROOM], used[QUANTITY_ROOM],
+        memory[QUANTITY_ROOM];
+    int code = table_open(&table, "ID|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE", err);
+
+    if (code)
+        return code;
+    for (size_t i = 0; i < count; i++) {
+        const struct cay_sandbox_info *info = &infos[i];
+        table_cell(&table, "%s", info->id);
+        table_cell(&table, "%s", state_of(info));
+        table_cell(&table, "%s", quantity_age(info->created_ms, age));
+        table_cell(&table, "%s",
+                   info->ttl_left_ms ? quantity_time(info->ttl_left_ms, ttl) : "");
+        if (info->layers & CAY_LAYER_MEMORY)
+            table_cell(&table, "%s / %s", quantity_bytes(info->memory_used, used),
+                       quantity_bytes(info->memory_bytes, memory));
+        else
+            table_cell(&table, "no limit");
+        table_cell(&table, "%" PRIu32, info->pids_used);
+        table_cell(&table, "%s", info->template_name);
+    }
+    return table_print(&table, &call->output, err);
+}
+
+int cmd_ls(struct sandbox_call *call, struct cay_error *err)
+{
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+    int code = cay_sandbox_list(&infos, &count, err);
+
+    if (code)
+        return code;
+    if (call->options.as_json)
+        code = list_as_json(call, infos, count, err);
+    else if (!call->options.quiet)
+        code = list_as_table(call, infos, count, err);
+    else
+        for (size_t i = 0; i < count; i++)
+            fprintf(call->output.file, "%s\n", infos[i].id);
+    cay_free(infos);
+    return code;
+}
+
+/* --- inspect --- */
+
+static void tell_limits(FILE *file, const struct cay_sandbox_info *info)
+{
+    char used[QUANTITY_ROOM], limit[QUANTITY_ROOM];
+
+    if (info->layers & CAY_LAYER_MEMORY)
+        fprintf(file, "memory:    %s of %s\n", quantity_bytes(info->memory_used, used),
+                quantity_bytes(info->memory_bytes, limit));
+    else
+        fputs("memory:    no limit is kept\n", file);
+    fprintf(file, "disk:      %s of %s, in %s\n", quantity_bytes(info->disk_used, used),
+            quantity_bytes(info->disk_bytes, limit),
+            info->storage == CAY_STORAGE_DISK ? "files" : "memory");
+    fprintf(file, "processes: %" PRIu32 " of %" PRIu32 "\n", info->pids_used, info->pids);
+    fprintf(file, "cpu:       %" PRIu64 ".%03u s used, ", info->cpu_us / 1000000,
+            (unsigned)(info->cpu_us / 1000 % 1000));
+    if (info->cpu_percent)
+        fprintf(file, "at most %" PRIu32 "%% of one\n", info->cpu_percent);
+    else
+        fputs("no limit\n", file);
+}
+
+static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
+{
+    char room[QUANTITY_ROOM], when[32] = "";
+    time_t seconds = (time_t)(info->created_ms / 1000);
+    struct tm tm;
+
+    if (gmtime_r(&seconds, &tm))
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    fprintf(file, "id:        %s\nstate:     %s\n", info->id, state_of(info));
+    fprintf(file, "created:   %s, %s ago", when, quantity_age(info->created_ms, room));
+    fputs(info->ephemeral ? ", ends with its maker\n" : "\n", file);
+    if (info->ttl_left_ms)
+        fprintf(file, "ends in:   %s\n", quantity_time(info->ttl_left_ms, room));
+    fputs("template:  ", file);
+    show_name(file, info->template_name);
+    fputs("\nuser:      ", file);
+    show_name(file, info->user);
+    fputs(" in ", file);
+    show_name(file, info->workdir[0] ? info->workdir : "its home");
+    fprintf(file, "\nnetwork:   %s\n", network_of(info));
+    tell_limits(file, info);
+    fprintf(file,
+            "host:      first process %d, user ids %" PRIu32 " and up, %" PRIu32 "\n",
+            info->init_pid, info->id_base, info->id_count);
+    fprintf(file, "kept in:   as %s, by\n", cay_rung_slug(info->rung));
+    for (size_t i = 0; i < info->enforced_count && i < CAY_LAYERS_MAX; i++) {
+        fprintf(file, "  %-9s", cay_layer_slug(info->enforced[i].layer));
+        show_name(file, info->enforced[i].by);
+        fputc('\n', file);
+    }
+    for (unsigned layer = 1; cay_layer_slug(layer); layer <<= 1)
+        if (!(info->layers & layer))
+            fprintf(file, "  %-9s%s\n", cay_layer_slug(layer),
+                    layer == CAY_LAYER_CPU && !info->cpu_percent
+                        ? "no limit was asked for"
+                        : "not kept");
+}
+
+int cmd_inspect(struct sandbox_call *call, struct cay_error *err)
+{
+    cay_sandbox *sandbox = NULL;
+    struct cay_sandbox_info info;
+    struct json json;
+    int code = find_sandbox(call->line.arguments[0], &sandbox, err);
+
+    if (!code)
+        code = cay_sandbox_inspect(sandbox, &info, err);
+    cay_sandbox_free(sandbox);
+    if (code)
+        return code;
+    if (call->options.as_json) {
+        output_begin_json(&call->output, &json);
+        put_sandbox(&json, &info);
+        output_end_json(&call->output, &json);
+    } else {
+        tell_sandbox(call->output.file, &info);
+    }
+    return output_finish(&call->output, err);
+}

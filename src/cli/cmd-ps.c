@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cay ps and cay logs: what runs in a sandbox, and what it said. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/cmd-sandbox.h"
+#include "cli/find.h"
+#include "cli/quantity.h"
+#include "cli/signals.h"
+#include "cli/stream.h"
+#include "cli/table.h"
+#include "json/json.h"
+
+/* --- ps --- */
+
+static void put_process(struct json *json, const struct cay_process_info *info)
+{
+    char state[2] = {info->state ? info->state : '?', '\0'};
+
+    json_put_object(json);
+    json_set_int(json, "pid", info->pid);
+    json_set_int(json, "parent", info->parent);
+    json_set_uint(json, "uid", info->uid);
+    json_set_text(json, "state", info->has_ended ? "ended" : state);
+    json_set_bool(json, "started_by_exec", info->is_command);
+    json_set_bool(json, "background", info->is_background);
+    json_put_key(json, "exit_code");
+    if (info->has_ended)
+        json_put_int(json, info->exit_code);
+    else
+        json_put_null(json);
+    json_set_text(json, "tag", info->tag[0] ? info->tag : NULL);
+    json_set_text(json, "command", info->command);
+    json_set_int(json, "started_ms", info->started_ms);
+    json_set_uint(json, "cpu_us", info->cpu_us);
+    json_set_uint(json, "memory_bytes", info->memory_bytes);
+    json_put_end(json);
+}
+
+static int show_json(struct sandbox_call *call, const struct cay_process_info *infos,
+                     size_t count, struct cay_error *err)
+{
+    struct json json;
+
+    output_begin_json(&call->output, &json);
+    json_put_key(&json, "processes");
+    json_put_array(&json);
+    for (size_t i = 0; i < count; i++)
+        put_process(&json, &infos[i]);
+    json_put_end(&json);
+    output_end_json(&call->output, &json);
+    return output_finish(&call->output, err);
+}
+
+static int show_table(struct sandbox_call *call, const struct cay_process_info *infos,
+                      size_t count, struct cay_error *err)
+{
+    struct table table;
+    char room[QUANTITY_ROOM];
+    int code = table_open(&table, "PID|PARENT|UID|STATE|AGE|CPU|MEMORY|TAG|COMMAND", err);
+
+    if (code)
+        return code;
+    for (size_t i = 0; i < count; i++) {
+        const struct cay_process_info *info = &infos[i];
+        table_cell(&table, "%d", info->pid);
+        table_cell(&table, "%d", info->parent);
+        table_cell(&table, "%" PRIu32, info->uid);
+        if (info->has_ended)
+            table_cell(&table, "ended %d", info->exit_code);
+        else
+            table_cell(&table, "%c%s", info->state ? info->state : '?',
+                       info->is_background ? " bg" : "");
+        table_cell(&table, "%s", quantity_age(info->started_ms, room));
+        table_cell(&table, "%" PRIu64 ".%02u s", info->cpu_us / 1000000,
+                   (unsigned)(info->cpu_us / 10000 % 100));
+        table_cell(&table, "%s", quantity_bytes(info->memory_bytes, room));
+        table_cell(&table, "%s", info->tag);
+        table_cell(&table, "%s", info->command);
+    }
+    return table_print(&table, &call->output, err);
+}
+
+int cmd_ps(struct sandbox_call *call, struct cay_error *err)
+{
+    cay_sandbox *sandbox = NULL;
+    struct cay_process_info *infos = NULL;
+    size_t count = 0;
+    int code = find_sandbox(call->line.arguments[0], &sandbox, err);
+
+    if (!code)
+        code = cay_process_list(sandbox, &infos, &count, err);
+    cay_sandbox_free(sandbox);
+    if (code)
+        return code;
+    code = (call->options.as_json ? show_json : show_table)(call, infos, count, err);
+    cay_free(infos);
+    return code;
+}
+
+/* --- logs --- */
+
+/* Whether this is the background command that `which` names; NULL names any. */
+static bool is_meant(const struct cay_process_info *info, const char *which)
+{
+    char pid[16];
+
+    if (!info->is_background || !info->is_command)
+        return false;
+    snprintf(pid, sizeof pid, "%d", info->pid);
+    return !which || strcmp(which, pid) == 0 || strcmp(which, info->tag) == 0;
+}
+
+static int fail_which(const struct cay_process_info *infos, size_t count,
+                      const char *sandbox, struct cay_error *err)
+{
+    char names[256] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < count && used < sizeof names; i++)
+        if (is_meant(&infos[i], NULL))
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%d%s%s",
+                                     used ? ", " : "", infos[i].pid,
+                                     infos[i].tag[0] ? " " : "", infos[i].tag);
+    if (!used)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.logs", sandbox,
+                        "it has no background command",
+                        "start one with cay exec -d; only their output is kept");
+    return cay_fail(err, CAY_E_INVALID, 0, "cli.logs", sandbox,
+                    "it has several background commands", "say which: %s", names);
+}
+
+/* The one that is meant; with only one there is no need to say which. */
+static int find_process(cay_sandbox *sandbox, const char *which,
+                        struct cay_process_info *ret_info, struct cay_error *err)
+{
+    struct cay_process_info *infos = NULL;
+    size_t count = 0, found = 0;
+    int code = cay_process_list(sandbox, &infos, &count, err);
+
+    if (code)
+        return code;
+    for (size_t i = 0; i < count; i++)
+        if (is_meant(&infos[i], which)) {
+            *ret_info = infos[i];
+            found++;
+        }
+    if (found != 1 && !which)
+        code = fail_which(infos, count, cay_sandbox_id(sandbox), err);
+    else if (found == 0)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.logs", which,
+                        "no background command has this number or tag",
+                        "cay ps %s lists them", cay_sandbox_id(sandbox));
+    cay_free(infos);
+    return code;
+}
+
+int cmd_logs(struct sandbox_call *call, struct cay_error *err)
+{
+    cay_sandbox *sandbox = NULL;
+    struct stream stream = {.only_shows = true};
+    struct cay_process_info info = {0};
+    char pid[16];
+
+    signals_catch();
+    int code = find_sandbox(call->line.arguments[0], &sandbox, err);
+    if (!code)
+        code = find_process(sandbox, call->line.arguments[1], &info, err);
+    if (!code) {
+        snprintf(pid, sizeof pid, "%d", info.pid);
+        stream.only_kept = !call->options.follow && !info.has_ended;
+        code = cay_process_attach(sandbox, pid, &stream.process, err);
+    }
+    if (!code)
+        code = stream_run(&stream, err);
+    cay_process_free(stream.process);
+    cay_sandbox_free(sandbox);
+    if (stream.signal)
+        signals_die(stream.signal);
+    return code;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cmd-sandbox.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+/* What a shell expects of a program that runs another one and fails itself. */
+enum { STATUS_OURS = 125 };
+
+static const struct {
+    int (*run)(struct sandbox_call *call, struct cay_error *err);
+    const char *manual;
+} commands[] = {
+    [SANDBOX_RUN] = {cmd_run, "cay-run"},
+    [SANDBOX_CREATE] = {cmd_create, "cay-create"},
+    [SANDBOX_EXEC] = {cmd_exec, "cay-exec"},
+    [SANDBOX_SHELL] = {cmd_shell, "cay-exec"},
+    [SANDBOX_LS] = {cmd_ls, "cay-ls"},
+    [SANDBOX_INSPECT] = {cmd_inspect, "cay-ls"},
+    [SANDBOX_PS] = {cmd_ps, "cay-ps"},
+    [SANDBOX_LOGS] = {cmd_logs, "cay-ps"},
+    [SANDBOX_CP] = {cmd_cp, "cay-cp"},
+    [SANDBOX_CAT] = {cmd_cat, "cay-cp"},
+    [SANDBOX_PUT] = {cmd_put, "cay-cp"},
+    [SANDBOX_PAUSE] = {cmd_pause, "cay-kill"},
+    [SANDBOX_RESUME] = {cmd_resume, "cay-kill"},
+    [SANDBOX_START] = {cmd_start, "cay-kill"},
+    [SANDBOX_KILL] = {cmd_kill, "cay-kill"},
+    [SANDBOX_RM] = {cmd_rm, "cay-kill"},
+    [SANDBOX_GC] = {cmd_gc, "cay-kill"},
+    [SANDBOX_DOCTOR] = {cmd_doctor, "cay-doctor"},
+};
+
+static int show_help(struct sandbox_call *call, size_t command, struct cay_error *err)
+{
+    FILE *file = call->output.file;
+
+    options_help(file, &sandbox_grammar, call->line.subcommand);
+    fputs(command == SANDBOX_RUN || command == SANDBOX_EXEC
+              ? "\nThe exit status is the command's; 124: timeout, 125: cay itself "
+                "failed,\n"
+                "126 and 127: it could not be run or found.  "
+              : "\n",
+          file);
+    fprintf(file, "Manual: %s(1).\n", commands[command].manual);
+    return output_finish(&call->output, err);
+}
+
+static int run_line(struct sandbox_call *call, size_t command, struct cay_error *err)
+{
+    size_t collected;
+
+    if (call->options.help)
+        return show_help(call, command, err);
+    int code = options_check(&sandbox_grammar, &call->line, err);
+    if (code)
+        return code;
+    /* After others that could not clean up; if that fails it is not our business.  A run
+     * does it while its command starts. */
+    if (command != SANDBOX_RUN && command != SANDBOX_GC && command != SANDBOX_DOCTOR)
+        (void)!cay_sandbox_collect(&collected, NULL);
+    int status = commands[command].run(call, err);
+    if (status < 0)
+        return status;
+    code = output_finish(&call->output, err);
+    return code ? code : status;
+}
+
+static size_t find_command(const char *name)
+{
+    size_t command = 0;
+
+    while (strcmp(name, sandbox_grammar.subcommands[command].name) != 0)
+        command++;
+    return command;
+}
+
+int cmd_sandbox(char *const *argv)
+{
+    struct sandbox_call call = {.options = {.help = false}};
+    struct cay_error err = {0};
+    bool as_json = options_want_json(argv);
+    size_t command = find_command(argv[0]);
+
+    int status = output_open(&call.output, &err);
+    if (!status)
+        status = options_parse(&sandbox_grammar, argv, &call.options, &call.line, &err);
+    if (!status) {
+        as_json = call.options.as_json;
+        status = run_line(&call, command, &err);
+    }
+    options_done(&call.line);
+    output_close(&call.output);
+    if (status >= 0)
+        return status;
+    status = output_error(&err, as_json);
+    bool runs_other =
+        command == SANDBOX_RUN || command == SANDBOX_EXEC || command == SANDBOX_SHELL;
+    return runs_other ? STATUS_OURS : status;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cay template: what sandboxes start from. */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cay/sandbox.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/quantity.h"
+#include "cli/signals.h"
+#include "cli/table.h"
+#include "json/json.h"
+
+enum { CREATE, LS, RM, COUNT };
+
+struct template_options {
+    bool help, quiet;
+    int as_json;
+    const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
+};
+
+struct template_call {
+    struct template_options options;
+    struct command_line line;
+    struct output output;
+};
+
+static const struct subcommand subcommands[] = {
+    [CREATE] = {"create", "NAME", "Make a template", 1, 1, 0},
+    [LS] = {"ls", "", "List the templates", 0, 0, 0},
+    [RM] = {"rm", "NAME...", "Remove templates", 1, UINT32_MAX, 0},
+};
+
+#define BIT(word)    (UINT32_C(1) << (word))
+#define FIELD(name)  offsetof(struct template_options, name)
+#define SOURCE(kind) offsetof(struct template_options, sources[CAY_TEMPLATE_##kind - 1])
+
+static const struct option_rule options[] = {
+    {"from-dir", 0, OPTION_TEXT, BIT(CREATE), SOURCE(DIR), "DIR",
+     "copy a directory that is a whole root"},
+    {"from-tar", 0, OPTION_TEXT, BIT(CREATE), SOURCE(TAR), "FILE",
+     "unpack a tar of one, compressed or not"},
+    {"from-oci", 0, OPTION_TEXT, BIT(CREATE), SOURCE(OCI), "FILE",
+     "unpack what docker save wrote, or an OCI layout"},
+    {"debootstrap", 0, OPTION_TEXT, BIT(CREATE), SOURCE(DEBOOTSTRAP), "SUITE",
+     "install a Debian: bookworm"},
+    {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "only the names"},
+    {"output", 'o', OPTION_CHOICE, BIT(LS), FIELD(as_json), "text|json",
+     "how it is told; json for programs"},
+    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "this"},
+};
+
+static const struct grammar grammar = {
+    .program = "cay template",
+    .subcommands = subcommands,
+    .subcommand_count = COUNT,
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .stands_alone = true,
+};
+
+/* --- create --- */
+
+static int show_progress(void *cookie, const char *step, uint64_t bytes)
+{
+    int *signal = cookie;
+
+    progress_step(step, bytes);
+    *signal = signals_take();
+    return *signal;
+}
+
+static int create(struct template_call *call, struct cay_error *err)
+{
+    int signal = 0;
+    struct cay_template_options wish = {.size = sizeof wish,
+                                        .name = call->line.arguments[0],
+                                        .on_progress = show_progress,
+                                        .cookie = &signal};
+
+    for (int i = 0; i < CAY_TEMPLATE_DEBOOTSTRAP; i++) {
+        const char *from = call->options.sources[i];
+        if (from && wish.from)
+            return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
+                            "a template has one source",
+                            "leave out all but one of --from-dir, --from-tar, --from-oci "
+                            "and --debootstrap");
+        if (from) {
+            wish.from = from;
+            wish.source = (enum cay_template_source)(i + 1);
+        }
+    }
+    if (!wish.from)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
+                        "it is not said what to make it from",
+                        "add --from-dir DIR, --from-tar FILE, --from-oci FILE or "
+                        "--debootstrap SUITE");
+    signals_catch();
+    int code = cay_template_create(&wish, err);
+    progress_step(NULL, 0);
+    if (code == CAY_E_CANCELLED && signal)
+        signals_die(signal);
+    return code;
+}
+
+/* --- ls --- */
+
+static int list_as_json(struct template_call *call, const struct cay_template_info *infos,
+                        size_t count, struct cay_error *err)
+{
+    struct json json;
+
+    output_begin_json(&call->output, &json);
+    json_put_key(&json, "templates");
+    json_put_array(&json);
+    for (size_t i = 0; i < count; i++) {
+        json_put_object(&json);
+        json_set_text(&json, "name", infos[i].name);
+        json_set_text(&json, "source", infos[i].source);
+        json_set_text(&json, "from", infos[i].from);
+        json_set_int(&json, "created_ms", infos[i].created_ms);
+        json_set_uint(&json, "bytes", infos[i].bytes);
+        json_set_text(&json, "user", infos[i].user);
+        json_set_text(&json, "workdir", infos[i].workdir);
+        json_put_end(&json);
+    }
+    json_put_end(&json);
+    output_end_json(&call->output, &json);
+    return output_finish(&call->output, err);
+}
+
+static int list_as_table(struct template_call *call,
+                         const struct cay_template_info *infos, size_t count,
+                         struct cay_error *err)
+{
+    struct table table;
+    char room[QUANTITY_ROOM];
+    int code = table_open(&table, "NAME|SOURCE|AGE|SIZE|FROM", err);
+
+    if (code)
+        return code;
+    for (size_t i = 0; i < count; i++) {
+        const struct cay_template_info *info = &infos[i];
+        table_cell(&table, "%s", info->name);
+        table_cell(&table, "%s", info->source);
+        table_cell(&table, "%s",
+                   info->created_ms ? quantity_age(info->created_ms, room) : "");
+        table_cell(&table, "%s", info->bytes ? quantity_bytes(info->bytes, room) : "");
+        table_cell(&table, "%s", info->from);
+    }
+    return table_print(&table, &call->output, err);
+}
+
+static int list(struct template_call *call, struct cay_error *err)
+{
+    struct cay_template_info *infos = NULL;
+    size_t count = 0;
+    int code = cay_template_list(&infos, &count, err);
+
+    if (code)
+        return code;
+    if (call->options.as_json)
+        code = list_as_json(call, infos, count, err);
+    else if (!call->options.quiet)
+        code = list_as_table(call, infos, count, err);
+    else
+        for (size_t i = 0; i < count; i++)
+            fprintf(call->output.file, "%s\n", infos[i].name);
+    cay_free(infos);
+    return code;
+}
+
+/* --- rm --- */
+
+static int remove_each(struct template_call *call, struct cay_error *err)
+{
+    int failed = CAY_OK;
+
+    for (unsigned i = 0; i < call->line.count; i++) {
+        struct cay_error own;
+        int code = cay_template_remove(call->line.arguments[i], &own);
+        if (!code)
+            continue;
+        if (failed)
+            (void)output_error(err, false);
+        *err = own;
+        failed = code;
+    }
+    return failed;
+}
+
+/* --- All --- */
+
+static int show_help(struct template_call *call, struct cay_error *err)
+{
+    if (!call->line.subcommand)
+        fputs("Usage: cay template COMMAND [ARGUMENT]...\n"
+              "Make, list and remove what sandboxes start from.\n\n",
+              call->output.file);
+    options_help(call->output.file, &grammar, call->line.subcommand);
+    fprintf(call->output.file, "%sManual: cay-template(1).\n",
+            call->line.subcommand ? "\n" : "");
+    return output_finish(&call->output, err);
+}
+
+static int run_line(struct template_call *call, struct cay_error *err)
+{
+    static int (*const run[])(struct template_call *, struct cay_error *) = {
+        [CREATE] = create, [LS] = list, [RM] = remove_each};
+
+    if (call->options.help)
+        return show_help(call, err);
+    int code = options_check(&grammar, &call->line, err);
+    if (!code)
+        code = run[call->line.subcommand - subcommands](call, err);
+    return code ? code : output_finish(&call->output, err);
+}
+
+int cmd_template(char *const *argv)
+{
+    struct template_call call = {.options = {.help = false}};
+    struct cay_error err = {0};
+    bool as_json = options_want_json(argv);
+
+    int code = output_open(&call.output, &err);
+    if (!code)
+        code = options_parse(&grammar, argv, &call.options, &call.line, &err);
+    if (!code)
+        code = run_line(&call, &err);
+    options_done(&call.line);
+    output_close(&call.output);
+    return code ? output_error(&err, as_json) : 0;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/execute.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/hint.h"
+#include "cli/quantity.h"
+#include "cli/show.h"
+#include "cli/stream.h"
+#include "json/json.h"
+
+enum { STATUS_CANNOT_RUN = 126, STATUS_NOT_FOUND = 127 };
+
+static struct hint hint_of(const struct execute *execute)
+{
+    return (struct hint){execute->sandbox, &execute->plan.exec, execute->is_fresh};
+}
+
+/* --- What became of it --- */
+
+static const char *cause_of(const struct cay_exec_result *result)
+{
+    static const char *const words[] = {
+        [CAY_CAUSE_EXITED] = "exited",
+        [CAY_CAUSE_SIGNALLED] = "signalled",
+        [CAY_CAUSE_TIMEOUT] = "timeout",
+        [CAY_CAUSE_MEMORY] = "memory",
+        [CAY_CAUSE_OUTPUT_LIMIT] = "output-limit",
+        [CAY_CAUSE_GONE] = "sandbox-gone",
+        [CAY_CAUSE_NOT_STARTED] = "not-started",
+    };
+
+    return words[result->cause];
+}
+
+static int tell_json(const struct execute *execute, const struct cay_exec_result *result,
+                     struct cay_error *err)
+{
+    struct output *output = &execute->call->output;
+    struct json json;
+
+    output_begin_json(output, &json);
+    json_set_text(&json, "cause", cause_of(result));
+    json_set_int(&json, "exit_code", result->exit_code);
+    json_set_int(&json, "signal", result->signal);
+    json_put_key(&json, "stdout");
+    json_put_bytes(&json, result->out, result->out_len);
+    json_put_key(&json, "stderr");
+    json_put_bytes(&json, result->error, result->error_len);
+    json_set_uint(&json, "stdout_dropped", result->out_dropped);
+    json_set_uint(&json, "stderr_dropped", result->error_dropped);
+    json_set_uint(&json, "wall_us", result->wall_us);
+    json_set_uint(&json, "user_us", result->user_us);
+    json_set_uint(&json, "system_us", result->system_us);
+    json_set_uint(&json, "peak_memory", result->peak_memory);
+    output_end_json(output, &json);
+    return output_finish(output, err);
+}
+
+static void tell_memory(const struct execute *execute)
+{
+    uint64_t limit = execute->plan.sandbox.memory_bytes;
+    struct cay_sandbox_info info;
+    char room[QUANTITY_ROOM] = "";
+
+    if (execute->is_fresh)
+        quantity_bytes(limit ? limit : CAY_MEMORY_DEFAULT, room);
+    else if (cay_sandbox_inspect(execute->sandbox, &info, NULL) == CAY_OK)
+        quantity_bytes(info.memory_bytes, room);
+    fprintf(stderr, "cay: killed: memory limit%s%s (%s)\n", *room ? " " : "", room,
+            execute->is_fresh ? "raise it with -m" : "make the sandbox with a larger -m");
+}
+
+static void tell_failure(const struct execute *execute)
+{
+    struct hint hint = hint_of(execute);
+    char room[HINT_ROOM];
+    const char *word = hint_argument(&hint, room);
+
+    if (!word)
+        return;
+    fputs("cay: note: ", stderr);
+    show_name(stderr, word);
+    fputs(": ", stderr);
+    show_name(stderr, room);
+    fputc('\n', stderr);
+}
+
+static int status_of(int exec_errno)
+{
+    return exec_errno == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
+}
+
+int execute_not_started(const struct execute *execute, int exec_errno)
+{
+    struct hint hint = hint_of(execute);
+    char room[HINT_ROOM];
+
+    fputs("cay: ", stderr);
+    show_name(stderr, execute->plan.exec.argv[0]);
+    fprintf(stderr, ": %s (", strerrordesc_np(exec_errno));
+    show_name(stderr, hint_program(&hint, exec_errno, room));
+    fputs(")\n", stderr);
+    return status_of(exec_errno);
+}
+
+/* Says why, where a bare number would leave people guessing. */
+static void tell_text(const struct execute *execute, const struct cay_exec_result *result)
+{
+    switch (result->cause) {
+    case CAY_CAUSE_MEMORY:
+        tell_memory(execute);
+        break;
+    case CAY_CAUSE_TIMEOUT:
+        fprintf(stderr, "cay: killed: timeout of %llu ms (raise it with --timeout)\n",
+                (unsigned long long)execute->plan.exec.timeout_ms);
+        break;
+    case CAY_CAUSE_GONE:
+        fputs("cay: killed: the sandbox ended (its time to live was over, or somebody "
+              "killed it)\n",
+              stderr);
+        break;
+    case CAY_CAUSE_NOT_STARTED:
+        (void)execute_not_started(execute, result->exec_errno);
+        break;
+    case CAY_CAUSE_EXITED:
+        if (result->exit_code != 0)
+            tell_failure(execute);
+        break;
+    case CAY_CAUSE_SIGNALLED:
+    case CAY_CAUSE_OUTPUT_LIMIT:
+        break;
+    }
+}
+
+/* --- Running it --- */
+
+static int take_kept(struct tail *kept, struct cay_exec_result *result,
+                     struct cay_error *err)
+{
+    free(result->out);
+    free(result->error);
+    result->out_dropped = kept[0].dropped;
+    result->error_dropped = kept[1].dropped;
+    result->out = tail_take(&kept[0], &result->out_len);
+    result->error = tail_take(&kept[1], &result->error_len);
+    return result->out && result->error ? CAY_OK : cay_fail_memory(err, "cli.execute");
+}
+
+static int tell(struct execute *execute, struct cay_exec_result *result,
+                struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    if (execute->call->options.as_json)
+        code = tell_json(execute, result, err);
+    else
+        tell_text(execute, result);
+    return code ? code : result->exit_code;
+}
+
+static int finish(struct execute *execute, cay_process *process, struct tail *kept,
+                  struct cay_error *err)
+{
+    struct cay_exec_result result;
+    int code = cay_process_wait(process, UINT64_MAX, &result, err);
+
+    if (code)
+        return code;
+    int status = result.exit_code;
+    /* A program that was asked to end and did so in its own way has the last word. */
+    if (result.cause == CAY_CAUSE_EXITED && execute->signal != SIGPIPE)
+        execute->signal = 0;
+    if (execute->call->options.as_json)
+        code = take_kept(kept, &result, err);
+    if (!code && !execute->signal)
+        status = tell(execute, &result, err);
+    cay_exec_done(&result);
+    return code ? code : status;
+}
+
+static int stream_process(struct execute *execute, cay_process *process,
+                          struct cay_error *err)
+{
+    const struct sandbox_options *options = &execute->call->options;
+    struct tail kept[2] = {0};
+    struct stream stream = {
+        .process = process,
+        .passes_input = options->interactive,
+        .is_raw = options->interactive && options->tty,
+        .kept = options->as_json ? kept : NULL,
+    };
+
+    tail_init(&kept[0], CAY_OUTPUT_DEFAULT);
+    tail_init(&kept[1], CAY_OUTPUT_DEFAULT);
+    int code = stream_run(&stream, err);
+    execute->signal = stream.signal;
+    if (!code)
+        code = finish(execute, process, kept, err);
+    tail_done(&kept[0]);
+    tail_done(&kept[1]);
+    return code;
+}
+
+int execute_wait(struct execute *execute, struct cay_error *err)
+{
+    cay_process *process = NULL;
+    size_t collected;
+    int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
+
+    if (execute->is_fresh) /* while the command runs: see cmd-sandbox.c */
+        (void)!cay_sandbox_collect(&collected, NULL);
+    if (!code)
+        code = stream_process(execute, process, err);
+    else if (code == CAY_E_EXEC_FAILED)
+        code = tell(execute,
+                    &(struct cay_exec_result){
+                        .cause = CAY_CAUSE_NOT_STARTED,
+                        .exec_errno = err->sys_errno,
+                        .exit_code = status_of(err->sys_errno),
+                    },
+                    err);
+    cay_process_free(process);
+    return code;
+}

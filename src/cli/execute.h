@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_EXECUTE_H
+#define CLI_EXECUTE_H
+
+#include "cli/cmd-sandbox.h"
+
+/* A command in a sandbox that somebody waits for. */
+struct execute {
+    struct sandbox_call *call;
+    struct sandbox_plan plan;
+    cay_sandbox *sandbox;
+    bool is_fresh; /* the sandbox is this command's own */
+    int signal;    /* afterwards: end by this signal, if not 0 */
+};
+
+/* Runs it with our standard streams, tells what became of it, and returns the exit status
+ * or a negative code.  signals_catch() must have been called. */
+int execute_wait(struct execute *execute, struct cay_error *err);
+
+/* The status of a command that could not be started, told with a hint. */
+int execute_not_started(const struct execute *execute, int exec_errno);
+
+#endif

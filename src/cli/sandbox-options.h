@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_SANDBOX_OPTIONS_H
+#define CLI_SANDBOX_OPTIONS_H
+
+#include "cay/sandbox.h"
+#include "cli/options.h"
+
+/* The commands about sandboxes.  They share one table of options, so that an option is
+ * spelled, checked and explained the same wherever it is taken. */
+enum sandbox_command {
+    SANDBOX_RUN,
+    SANDBOX_CREATE,
+    SANDBOX_EXEC,
+    SANDBOX_SHELL,
+    SANDBOX_LS,
+    SANDBOX_INSPECT,
+    SANDBOX_PS,
+    SANDBOX_LOGS,
+    SANDBOX_CP,
+    SANDBOX_CAT,
+    SANDBOX_PUT,
+    SANDBOX_PAUSE,
+    SANDBOX_RESUME,
+    SANDBOX_START,
+    SANDBOX_KILL,
+    SANDBOX_RM,
+    SANDBOX_GC,
+    SANDBOX_DOCTOR,
+    SANDBOX_COMMANDS
+};
+
+extern const struct grammar sandbox_grammar; /* its subcommands are in that order */
+
+struct sandbox_options {
+    bool help;
+    int as_json; /* 0 or 1 */
+    uint64_t memory, disk, timeout_ms, ttl_ms;
+    uint32_t pids, cpu_percent;
+    struct option_list env, binds;
+    const char *user, *workdir, *config, *template_name, *tag;
+    unsigned require; /* enum cay_layer */
+    int network, storage;
+    bool interactive, tty, detach;
+    bool follow, quiet, all;
+    int signal;
+};
+
+/* What the options ask for, in the library's words; sandbox_plan_done() frees it. */
+struct sandbox_plan {
+    struct cay_sandbox_options sandbox;
+    struct cay_exec_options exec;
+    struct cay_bind *binds;
+    char **binds_text;
+    const char **env;
+    char *template_name;
+    char terminal[64]; /* "TERM=..." */
+    cay_policy *policy;
+};
+
+/* Checks what no table can: that -v names something that is there, that -t has a
+ * terminal.  `argv` is the command's, or NULL.  Nothing is read but the policy. */
+int sandbox_plan(const struct sandbox_options *options, const char *const *argv,
+                 struct sandbox_plan *ret_plan, struct cay_error *err);
+void sandbox_plan_done(struct sandbox_plan *plan);
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "init/process.h"
+#include "init/pty.h"
+#include "init/spare.h"
+
+enum { LIST_PAGE = (MESSAGE_MAX - sizeof(struct list_head)) / sizeof(struct list_entry) };
+
+static const char end_of_input = 4; /* ^D, to a terminal */
+
+static bool fail(struct peer *peer, int code, int sys_errno, const char *op,
+                 const char *subject, const char *message, const char *hint)
+{
+    struct cay_error error = {0};
+
+    cay_fail(&error, code, sys_errno, op, subject, message, "%s", hint);
+    peer_fail(peer, &error);
+    return true;
+}
+
+static bool done(struct peer *peer)
+{
+    peer_tell(peer, MESSAGE_DONE, NULL, 0);
+    return true;
+}
+
+/* --- Attaching --- */
+
+/* "web (12), 17": what could be attached to. */
+static void name_the_others(char *text, size_t room)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (const struct process *process = process_first(); process && used < room;
+         process = process->next) {
+        if (!(process->flags & EXEC_BACKGROUND) || process->fetched)
+            continue;
+        int len = snprintf(text + used, room - used, "%s%s%s%d%s", used ? ", " : "",
+                           process->tag, *process->tag ? " (" : "", (int)process->pid,
+                           *process->tag ? ")" : "");
+        used += len > 0 ? (size_t)len : 0;
+    }
+}
+
+static bool fail_unknown(struct peer *peer, const char *which)
+{
+    char others[256], hint[320];
+
+    name_the_others(others, sizeof others);
+    snprintf(hint, sizeof hint, "there are: %s", *others ? others : "none");
+    return fail(peer, CAY_E_NOT_FOUND, 0, "process.attach", which,
+                "no background command has this number or tag", hint);
+}
+
+/* A number is written plainly; anything else is a tag. */
+static pid_t parse_pid(const char *text)
+{
+    char *end;
+
+    if (*text < '1' || *text > '9' || strlen(text) > 9)
+        return 0;
+    long pid = strtol(text, &end, 10);
+    return *end ? 0 : (pid_t)pid;
+}
+
+bool control_attach(struct peer *peer, const struct packet *packet)
+{
+    char which[TAG_MAX];
+    size_t len = packet->head.len;
+
+    if (peer->process || len == 0 || len >= sizeof which ||
+        memchr(packet->payload, 0, len))
+        return false;
+    memcpy(which, packet->payload, len);
+    which[len] = '\0';
+    pid_t pid = parse_pid(which);
+    struct process *process = process_find(pid, pid ? "" : which);
+    if (!process)
+        return fail_unknown(peer, which);
+    process_attach(process, peer);
+    const struct exec_started started = {process->pid, process->flags};
+    peer_tell(peer, MESSAGE_STARTED, &started, sizeof started);
+    return true;
+}
+
+/* --- Its input and terminal --- */
+
+static int input_of(const struct process *process)
+{
+    if (!process || !(process->flags & EXEC_KEEP_INPUT))
+        return -1;
+    return process->flags & EXEC_TTY ? process->outputs[0].fd : process->input;
+}
+
+static bool fail_no_input(struct peer *peer)
+{
+    return fail(peer, CAY_E_INVALID, 0, "process.write", NULL,
+                "the command's input is not open",
+                "start it with CAY_EXEC_INPUT; an input that was closed stays closed");
+}
+
+bool control_write(struct peer *peer, const struct packet *packet)
+{
+    int fd = input_of(peer->process);
+
+    if (!peer->process)
+        return false;
+    if (fd < 0)
+        return fail_no_input(peer);
+    ssize_t put = write(fd, packet->payload, packet->head.len);
+    if (put < 0 && errno != EAGAIN && errno != EINTR)
+        return fail(peer, CAY_E_IO, errno, "process.write", NULL,
+                    "nothing reads the command's input any more",
+                    "see whether it has ended");
+    uint32_t written = put > 0 ? (uint32_t)put : 0;
+    peer_tell(peer, MESSAGE_WRITTEN, &written, sizeof written);
+    return true;
+}
+
+bool control_close_input(struct peer *peer)
+{
+    struct process *process = peer->process;
+
+    if (!process)
+        return false;
+    if (process->flags & EXEC_TTY && process->outputs[0].fd >= 0)
+        (void)!write(process->outputs[0].fd, &end_of_input, 1);
+    else if (process->input >= 0)
+        (void)close(process->input);
+    process->input = -1;
+    process->flags &= ~(unsigned)EXEC_KEEP_INPUT;
+    return done(peer);
+}
+
+bool control_resize(struct peer *peer, const struct packet *packet)
+{
+    struct resize_request size;
+
+    if (!peer->process || packet->head.len != sizeof size)
+        return false;
+    memcpy(&size, packet->payload, sizeof size);
+    int fd = peer->process->flags & EXEC_TTY ? peer->process->outputs[0].fd : -1;
+    if (fd < 0 || pty_resize(fd, size.rows, size.columns) != 0)
+        return fail(peer, CAY_E_INVALID, 0, "process.resize", NULL,
+                    "the command has no terminal", "start it with CAY_EXEC_TTY");
+    return done(peer);
+}
+
+/* --- Its life --- */
+
+bool control_signal(struct peer *peer, const struct packet *packet)
+{
+    const struct process *process = peer->process;
+    int32_t number;
+
+    if (!process || packet->head.len != sizeof number)
+        return false;
+    memcpy(&number, packet->payload, sizeof number);
+    if (number < 1 || number > SIGRTMAX)
+        return fail(peer, CAY_E_INVALID, 0, "process.signal", NULL,
+                    "there is no such signal", "signals are 1 to 64");
+    /* Nobody else has this number until we have waited for it. */
+    if (process->ended || kill(process->pid, number) != 0)
+        return fail(peer, CAY_E_NOT_FOUND, ESRCH, "process.signal", NULL,
+                    "the command has ended", "wait for it to get its result");
+    return done(peer);
+}
+
+/* Also what a command has left behind: its leaf lives as long as that. */
+bool control_kill(struct peer *peer, const struct packet *packet)
+{
+    uint32_t wants_answer;
+
+    if (packet->head.len != sizeof wants_answer)
+        return false;
+    memcpy(&wants_answer, packet->payload, sizeof wants_answer);
+    if (peer->process)
+        process_kill(peer->process);
+    if (wants_answer && !peer->process)
+        return done(peer);
+    peer->wants_death = wants_answer;
+    return true;
+}
+
+bool control_forget(struct peer *peer)
+{
+    if (!peer->process)
+        return false;
+    if (peer->process->finished)
+        peer->process->fetched = true;
+    return true;
+}
+
+/* --- The list --- */
+
+static void describe(const struct process *process, struct list_entry *entry)
+{
+    *entry = (struct list_entry){
+        .number = process->number,
+        .pid = process->pid,
+        .uid = process->uid,
+        .flags = (process->flags & EXEC_BACKGROUND ? (unsigned)LIST_BACKGROUND : 0) |
+                 (process->finished ? (unsigned)LIST_ENDED : 0),
+        .status = process->end.status,
+        .cause = process->end.cause,
+        .started_ms = process->started_ms,
+    };
+    memcpy(entry->tag, process->tag, sizeof entry->tag);
+    memcpy(entry->words, process->words, sizeof entry->words);
+}
+
+bool control_list(struct peer *peer, const struct packet *packet, int proc)
+{
+    static struct {
+        struct list_head head;
+        struct list_entry entries[LIST_PAGE];
+    } page;
+    uint64_t after;
+
+    if (packet->head.len != sizeof after)
+        return false;
+    memcpy(&after, packet->payload, sizeof after);
+    page.head.count = 0;
+    page.head.spare = spare_pid();
+    for (const struct process *process = process_first();
+         process && page.head.count < LIST_PAGE; process = process->next) {
+        bool gone = process->finished &&
+                    (process->fetched || !(process->flags & EXEC_BACKGROUND));
+        if (process->number > after && !gone)
+            describe(process, &page.entries[page.head.count++]);
+    }
+    peer_send(peer, MESSAGE_LISTED, &page,
+              sizeof page.head + page.head.count * sizeof *page.entries,
+              after == 0 ? proc : -1);
+    return true;
+}

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "init/hold.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "init/process.h"
+#include "init/serve.h"
+
+enum { HOLDS_MAX = 1024, CHANNEL = 3, CLONE_MS = 5000 };
+
+/* What a holder says, in this order. */
+enum { NEWS_CLONED = 1, NEWS_BORN = 2, NEWS_ENDED = 3 };
+
+struct news {
+    uint32_t kind;
+    int32_t pid;    /* CLONED: of the command, or a negative errno */
+    int32_t error;  /* BORN: of the birth */
+    int32_t status; /* ENDED */
+    char step[16];  /* BORN */
+    struct rusage used;
+};
+
+struct hold {
+    struct source source;
+    int channel;
+    pid_t pid;     /* 0: it is gone */
+    pid_t command; /* 0: its end was told */
+    struct birth *birth;
+    bool failed; /* nothing came of it */
+    char step[16];
+};
+
+static struct hold *holds[HOLDS_MAX];
+static size_t hold_count;
+static bool is_dirty; /* what a holder held may have become ours */
+
+/* --- Children --- */
+
+static bool is_holder(pid_t pid)
+{
+    for (size_t i = 0; i < hold_count; i++)
+        if (holds[i]->pid == pid)
+            return true;
+    return false;
+}
+
+/* Kills those listed that are no holders; how many there were. */
+static size_t kill_listed(const char *text)
+{
+    size_t count = 0;
+
+    for (const char *at = text; *at;) {
+        char *end;
+        pid_t pid = (pid_t)strtol(at, &end, 10);
+        if (end == at)
+            break;
+        at = end + (*end == ' ');
+        if (pid > 0 && !is_holder(pid)) {
+            (void)kill(pid, SIGKILL);
+            count++;
+        }
+    }
+    return count;
+}
+
+static pid_t parent_of(const char *name)
+{
+    char path[300], text[512];
+
+    snprintf(path, sizeof path, "/proc/%s/stat", name);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (len <= 0)
+        return 0;
+    text[len] = '\0';
+    /* "pid (name) state parent": the name may have anything in it. */
+    const char *after = strrchr(text, ')');
+    return after && strlen(after) > 4 ? (pid_t)strtol(after + 4, NULL, 10) : 0;
+}
+
+/* For kernels that do not list the children of a process. */
+static size_t kill_found(void)
+{
+    DIR *directory = opendir("/proc");
+    size_t count = 0;
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+            parent_of(entry->d_name) == getpid())
+            count += kill_listed(entry->d_name);
+    if (directory)
+        closedir(directory);
+    return count;
+}
+
+/* A child is ours until we wait for it, so its number cannot be another's by now. */
+static size_t kill_children(void)
+{
+    char text[4096];
+    AUTO_FD fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return kill_found();
+    ssize_t len = read(fd, text, sizeof text - 1);
+    text[len > 0 ? len : 0] = '\0';
+    /* A number that was cut is no number; the next time will have it. */
+    char *last = len == (ssize_t)sizeof text - 1 ? strrchr(text, ' ') : NULL;
+    if (last)
+        *last = '\0';
+    return kill_listed(text);
+}
+
+/* --- The holder --- */
+
+static void say(const struct news *news)
+{
+    (void)!send(CHANNEL, news, sizeof *news, MSG_NOSIGNAL);
+}
+
+/* Waits for those that are dead and tells of the command; the last one's end is ours. */
+static void reap(pid_t command, bool wait)
+{
+    struct news news = {.kind = NEWS_ENDED, .pid = command};
+
+    for (;;) {
+        pid_t pid = wait4(-1, &news.status, __WALL | (wait ? 0 : WNOHANG), &news.used);
+        if (pid < 0 && errno == ECHILD)
+            _exit(0);
+        if (pid <= 0)
+            return;
+        wait = false;
+        if (pid == command)
+            say(&news);
+    }
+}
+
+/* Nothing comes over the channel but its end: then init is gone, and so must we all. */
+static _Noreturn void hold(pid_t command)
+{
+    sigset_t child;
+
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    int deaths = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    for (;;) {
+        struct signalfd_siginfo ignored;
+        struct pollfd fds[] = {{.fd = CHANNEL, .events = POLLIN},
+                               {.fd = deaths, .events = POLLIN}};
+        reap(command, false);
+        if (poll(fds, 2, -1) < 0)
+            continue;
+        while (read(deaths, &ignored, sizeof ignored) > 0)
+            continue;
+        if (fds[0].revents)
+            break;
+    }
+    for (;;) {
+        (void)kill_children();
+        reap(command, true);
+    }
+}
+
+/* The channel and nothing else is ours, least of all the command's pipes. */
+static void keep_channel(int channel)
+{
+    if ((channel != CHANNEL && dup3(channel, CHANNEL, O_CLOEXEC) < 0) ||
+        syscall(SYS_close_range, CHANNEL + 1, ~0u, 0) != 0)
+        _exit(1);
+}
+
+static _Noreturn void be_holder(struct birth *birth, int channel)
+{
+    struct news news = {.kind = NEWS_CLONED};
+
+    hold_count = 0;
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
+        _exit(1);
+    news.pid = birth_begin(birth, NULL);
+    /* A command that has not executed yet has descriptors of its own. */
+    keep_channel(channel);
+    say(&news);
+    if (news.pid < 0)
+        _exit(1);
+    while (!birth_is_over(birth))
+        birth_wait(birth);
+    news.kind = NEWS_BORN;
+    news.error = birth->error;
+    snprintf(news.step, sizeof news.step, "%s", birth->step);
+    say(&news);
+    hold(news.pid);
+}
+
+/* --- Init's side: what they say --- */
+
+static void take_news(struct hold *hold, const struct news *news)
+{
+    if (news->kind == NEWS_BORN && hold->birth) {
+        memcpy(hold->step, news->step, sizeof hold->step);
+        hold->birth->error = news->error;
+        hold->birth->step = hold->step;
+        hold->birth->alive = 0;
+        hold->birth = NULL;
+    } else if (news->kind == NEWS_ENDED && hold->command) {
+        pid_t command = hold->command;
+        hold->command = 0;
+        process_reaped(command, news->status, &news->used);
+    }
+}
+
+static bool hear_one(struct hold *hold)
+{
+    struct news news;
+
+    if (recv(hold->channel, &news, sizeof news, MSG_DONTWAIT) != sizeof news)
+        return false;
+    take_news(hold, &news);
+    return true;
+}
+
+/* A socket whose other end is gone is always ready: it has had its say. */
+static void listen_to(struct source *source)
+{
+    struct hold *hold = (struct hold *)source;
+
+    while (hear_one(hold))
+        continue;
+    if (!hold->pid)
+        serve_forget(hold->channel);
+}
+
+/* --- Init's side: leaves --- */
+
+static struct hold *find(const struct leaf *leaf)
+{
+    for (size_t i = 0; i < hold_count; i++)
+        if (holds[i]->channel == leaf->fd)
+            return holds[i];
+    return NULL;
+}
+
+int hold_open(struct leaf *ret_leaf)
+{
+    int ends[2];
+
+    *ret_leaf = (struct leaf)LEAF_NONE;
+    if (hold_count == HOLDS_MAX)
+        return -EAGAIN;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return -errno;
+    *ret_leaf = (struct leaf){.fd = ends[0], .events = ends[1], .is_held = true};
+    return 0;
+}
+
+void hold_close(struct leaf *leaf)
+{
+    for (size_t i = 0; i < hold_count; i++)
+        if (holds[i]->channel == leaf->fd) {
+            free(holds[i]);
+            holds[i] = holds[--hold_count];
+            break;
+        }
+    if (leaf->events >= 0)
+        (void)close(leaf->events);
+    if (leaf->fd >= 0) /* a command on its way may still have a copy */
+        serve_close(leaf->fd);
+    leaf->fd = leaf->events = -1;
+}
+
+/* The number of its command, or a negative errno. */
+static pid_t hear_of_clone(struct hold *hold)
+{
+    struct pollfd waiting = {.fd = hold->channel, .events = POLLIN};
+    struct news news;
+
+    if (poll(&waiting, 1, CLONE_MS) <= 0 ||
+        recv(hold->channel, &news, sizeof news, MSG_DONTWAIT) != sizeof news)
+        return -EIO;
+    return news.pid;
+}
+
+pid_t hold_begin(struct birth *birth, struct leaf *leaf)
+{
+    struct hold *hold = hold_count < HOLDS_MAX ? calloc(1, sizeof *hold) : NULL;
+
+    if (!hold)
+        return hold_count < HOLDS_MAX ? -ENOMEM : -EAGAIN;
+    birth->alive = birth->went = 1;
+    pid_t pid = fork(); /* allow: fork (init has one thread) */
+    int error = pid < 0 ? -errno : 0;
+    if (pid == 0)
+        be_holder(birth, leaf->events);
+    (void)close(TAKE_FD(leaf->events));
+    *hold = (struct hold){.source.ready = listen_to,
+                          .channel = leaf->fd,
+                          .pid = pid > 0 ? pid : 0,
+                          .birth = birth};
+    holds[hold_count++] = hold;
+    pid_t command = error ? error : hear_of_clone(hold);
+    if (command > 0)
+        error = serve_watch(hold->channel, &hold->source);
+    if (command > 0 && !error)
+        return hold->command = command;
+    hold->birth = NULL;
+    hold->failed = true;
+    if (pid > 0)
+        (void)kill(pid, SIGKILL);
+    return error ? error : command;
+}
+
+void hold_wait(const struct birth *birth, int timeout_ms)
+{
+    for (size_t i = 0; i < hold_count; i++)
+        if (holds[i]->birth == birth) {
+            struct pollfd waiting = {.fd = holds[i]->channel, .events = POLLIN};
+            if (poll(&waiting, 1, timeout_ms) > 0)
+                while (hear_one(holds[i]))
+                    continue;
+            return;
+        }
+}
+
+void hold_reaped(pid_t pid)
+{
+    for (size_t i = 0; i < hold_count; i++) {
+        struct hold *hold = holds[i];
+        if (hold->pid == pid) {
+            while (hear_one(hold))
+                continue;
+            hold->pid = 0;
+            is_dirty = true;
+            if (hold->command)
+                process_lost(hold->command);
+            return;
+        }
+        if (hold->command == pid) /* its holder died first, and it came to us */
+            hold->command = 0;
+    }
+}
+
+int hold_kill(const struct leaf *leaf)
+{
+    const struct hold *hold = find(leaf);
+
+    if (hold && hold->pid)
+        (void)kill(hold->pid, SIGKILL);
+    return 0;
+}
+
+bool hold_is_empty(const struct leaf *leaf)
+{
+    const struct hold *hold = find(leaf);
+
+    return !hold || hold->failed || (!hold->pid && !is_dirty);
+}
+
+/* A holder that was killed may have taken its command's end with it. */
+static void make_up_ends(void)
+{
+    const struct rusage unknown = {0};
+
+    for (size_t i = 0; i < hold_count; i++) {
+        struct hold *hold = holds[i];
+        if (hold->pid)
+            continue;
+        if (hold->birth)
+            hold->birth->alive = 0;
+        hold->birth = NULL;
+        if (!hold->command)
+            continue;
+        pid_t command = hold->command;
+        hold->command = 0;
+        process_reaped(command, SIGKILL, &unknown);
+    }
+}
+
+void hold_tend(void)
+{
+    if (is_dirty && kill_children() == 0) {
+        is_dirty = false;
+        make_up_ends();
+    }
+}
+
+bool hold_is_busy(void)
+{
+    return is_dirty;
+}
+
+void hold_end_all(void)
+{
+    for (size_t i = 0; i < hold_count; i++)
+        if (holds[i]->pid)
+            (void)kill(holds[i]->pid, SIGKILL);
+    hold_count = 0;
+    for (;;) {
+        (void)kill_children();
+        if (waitpid(-1, NULL, __WALL) < 0 && errno == ECHILD)
+            return;
+    }
+}

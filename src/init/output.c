@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Nobody can make us wait here: pipes and terminals are read without blocking, a piece at
+ * a time, and a peer gets a packet only when it has asked for one.  Who does not ask is
+ * overtaken by the ring and told how much it lost. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "init/process.h"
+#include "init/serve.h"
+
+enum { PIECE = MESSAGE_MAX - sizeof(struct output_head) };
+
+static char piece[PIECE];
+
+/* Results that wait to be fetched give up their output before living commands do. */
+static bool make_room(struct ring *ring, size_t len)
+{
+    while (!ring_reserve(ring, len)) {
+        struct process *oldest = NULL;
+        for (struct process *process = process_first(); process; process = process->next)
+            if (process->finished &&
+                (process->outputs[0].ring.room || process->outputs[1].ring.room) &&
+                (!oldest || process->finished_number < oldest->finished_number))
+                oldest = process;
+        if (!oldest)
+            return false;
+        ring_empty(&oldest->outputs[0].ring);
+        ring_empty(&oldest->outputs[1].ring);
+    }
+    return true;
+}
+
+/* One piece into the ring: how much, 0 if there is none now, -1 at the end. */
+static ssize_t fill(struct output *output)
+{
+    ssize_t len = output->fd < 0 ? 0 : read(output->fd, piece, sizeof piece);
+
+    if (len < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (len <= 0) /* a terminal ends with EIO */
+        return -1;
+    (void)make_room(&output->ring, (size_t)len);
+    ring_add(&output->ring, piece, (size_t)len);
+    return len;
+}
+
+void output_close(struct output *output)
+{
+    if (output->fd >= 0)
+        serve_close(output->fd);
+    output->fd = -1;
+}
+
+static void ready(struct source *source)
+{
+    struct output *output = (struct output *)source;
+    ssize_t len = fill(output);
+
+    if (len < 0)
+        output_close(output);
+    else if (len > 0)
+        output_tell(output->process);
+}
+
+int output_open(struct output *output, struct process *process, int fd)
+{
+    output->source.ready = ready;
+    output->process = process;
+    output->fd = fd;
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+        return -errno;
+    return serve_watch(fd, &output->source);
+}
+
+/* What was written before the command ended fits a pipe, which holds OUTPUT_KEPT at most;
+ * who writes on after that is not waited for. */
+void output_finish(struct output *output)
+{
+    size_t taken = 0;
+
+    while (output->fd >= 0 && taken < OUTPUT_KEPT) {
+        ssize_t len = fill(output);
+        if (len <= 0)
+            break;
+        taken += (size_t)len;
+    }
+    output_close(output);
+}
+
+/* True if there was something to tell. */
+static bool tell_output(struct peer *peer, const struct process *process)
+{
+    static char message[MESSAGE_MAX];
+    struct output_head head = {0};
+
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned stream = (peer->turn + i) % 2;
+        const struct ring *ring = &process->outputs[stream].ring;
+        uint64_t *at = &peer->at[stream];
+        if (*at == ring->end)
+            continue;
+        if (*at < ring->begin) {
+            head.dropped = ring->begin - *at;
+            *at = ring->begin;
+        }
+        head.stream = stream + 1;
+        memcpy(message, &head, sizeof head);
+        size_t len = ring_copy(ring, *at, message + sizeof head, PIECE);
+        *at += len;
+        peer->turn = stream + 1;
+        peer_tell(peer, MESSAGE_OUTPUT, message, sizeof head + len);
+        return true;
+    }
+    return false;
+}
+
+static void answer(struct peer *peer, const struct process *process)
+{
+    if (tell_output(peer, process)) {
+        peer->wants_output = false;
+    } else if (process->finished) {
+        peer->wants_output = false;
+        peer_tell(peer, MESSAGE_ENDED, &process->end, sizeof process->end);
+    }
+}
+
+void output_tell(struct process *process)
+{
+    for (struct peer *peer = process->peers; peer; peer = peer->next)
+        if (peer->wants_output)
+            answer(peer, process);
+}
+
+bool output_read(struct peer *peer)
+{
+    const struct process *process = peer->process;
+
+    if (!process || !(process->flags & EXEC_BACKGROUND) || peer->wants_output)
+        return false;
+    peer->wants_output = true;
+    answer(peer, process);
+    return true;
+}

@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A command is over when its first process has ended; if it was killed, when its whole
+ * leaf is empty, so that nothing of it is left when its caller hears of it.  Orphans
+ * become our children, so every death inside wakes us by SIGCHLD and the leaves are
+ * looked at again. */
+#include "init/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "init/hold.h"
+#include "init/pty.h"
+#include "init/report.h"
+#include "init/serve.h"
+#include "init/spare.h"
+
+enum {
+    LOOKS = 16,         /* at leaves that linger, each time */
+    BORN_AGAIN_MS = 20, /* until the next look whether a command has executed */
+    STUCK_MS = 5000,    /* on its way to that */
+    EMPTY_AGAIN_MS = 1  /* until the next look whether a killed leaf is empty */
+};
+
+/* enum cay_cause of sandbox.h; its numbers are the wire's. */
+enum { CAUSE_EXITED = 1, CAUSE_SIGNALLED = 2, CAUSE_TIMEOUT = 3 };
+
+bool process_is_paused;
+
+static struct process *processes;
+static uint64_t numbers, finished_numbers;
+static uint64_t looked_at; /* number of the last lingering leaf that was looked at */
+
+void process_prepare(const struct plan *plan)
+{
+    pty_prepare(!plan->no_namespaces);
+    leaf_prepare(plan->has_cgroup);
+    birth_prepare(plan);
+    user_prepare(plan);
+    if (plan->kept_bytes)
+        ring_set_budget(plan->kept_bytes);
+}
+
+struct process *process_first(void)
+{
+    return processes;
+}
+
+/* --- Leaves --- */
+
+/* A killed leaf kills whatever is put into it later; one with background children in it
+ * is theirs, and lingers. */
+static void release_leaf(struct process *process)
+{
+    if (process->leaf.fd < 0 || !leaf_is_empty(&process->leaf))
+        return;
+    if (process->killed || process->leaf.is_held)
+        leaf_close(&process->leaf);
+    else
+        spare_keep_leaf(&process->leaf);
+    process->leaf = (struct leaf)LEAF_NONE;
+}
+
+/* --- The table --- */
+
+static void shut(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+static struct process *add(void)
+{
+    struct process *process = calloc(1, sizeof *process);
+
+    if (!process)
+        return NULL;
+    process->leaf = (struct leaf)LEAF_NONE;
+    process->input = process->terminal = -1;
+    process->outputs[0].fd = process->outputs[1].fd = -1;
+    process->number = ++numbers;
+    struct process **end = &processes;
+    while (*end)
+        end = &(*end)->next;
+    *end = process;
+    return process;
+}
+
+static void drop(struct process *process)
+{
+    struct process **link = &processes;
+
+    while (*link != process)
+        link = &(*link)->next;
+    *link = process->next;
+    for (int i = 0; i < 2; i++) {
+        output_close(&process->outputs[i]);
+        ring_empty(&process->outputs[i].ring);
+    }
+    shut(&process->input);
+    shut(&process->terminal);
+    birth_free(process->birth);
+    free(process);
+}
+
+/* Whether nobody can ask for it any more. */
+static bool is_forgotten(const struct process *process)
+{
+    return process->finished && !process->peers && process->leaf.fd < 0 &&
+           (!(process->flags & EXEC_BACKGROUND) || process->fetched);
+}
+
+struct process *process_find(pid_t pid, const char *tag)
+{
+    struct process *found = NULL;
+
+    for (struct process *process = processes; process; process = process->next) {
+        if (!(process->flags & EXEC_BACKGROUND) || process->fetched ||
+            (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
+            continue;
+        if (!found || found->ended) /* who runs, else who was started last */
+            found = process;
+    }
+    return found;
+}
+
+void process_count(struct state *state)
+{
+    for (const struct process *process = processes; process; process = process->next)
+        if (!process->finished)
+            ++*(process->flags & EXEC_BACKGROUND ? &state->background
+                                                 : &state->foreground);
+        else if (process->flags & EXEC_BACKGROUND && !process->fetched)
+            state->ended++;
+}
+
+void process_attach(struct process *process, struct peer *peer)
+{
+    peer->process = process;
+    peer->next = process->peers;
+    process->peers = peer;
+    peer->at[0] = peer->at[1] = 0;
+    peer->turn = 0;
+}
+
+void process_detach(struct peer *peer)
+{
+    struct process *process = peer->process;
+
+    if (!process)
+        return;
+    struct peer **link = &process->peers;
+    while (*link != peer)
+        link = &(*link)->next;
+    *link = peer->next;
+    peer->process = NULL;
+    peer->wants_output = peer->wants_death = false;
+    if (!(process->flags & EXEC_BACKGROUND) && !process->ended)
+        process_kill(process);
+}
+
+void process_kill(struct process *process)
+{
+    if (process->leaf.fd >= 0 && !process->killed) {
+        process->killed = true;
+        (void)leaf_kill(&process->leaf);
+    }
+}
+
+/* --- The start --- */
+
+static int admit(const struct request *request, struct cay_error *err)
+{
+    unsigned background = 0;
+
+    for (const struct process *process = processes; process; process = process->next) {
+        if (process->ended)
+            continue;
+        background += process->flags & EXEC_BACKGROUND ? 1 : 0;
+        if (*request->tag && strcmp(process->tag, request->tag) == 0)
+            return cay_fail(err, CAY_E_EXISTS, 0, "exec.tag", request->tag,
+                            "a command that runs has this tag",
+                            "choose another, or end that one: its number is %d",
+                            (int)process->pid);
+    }
+    if (request->flags & EXEC_BACKGROUND && background >= BACKGROUND_MAX)
+        return cay_fail(err, CAY_E_LIMIT, 0, "exec.background", request->argv[0],
+                        "too many background commands run in this sandbox",
+                        "at most %d do; wait for one, or kill it", BACKGROUND_MAX);
+    return CAY_OK;
+}
+
+/* Its words as text for a person; they may be any bytes. */
+static void keep_words(struct process *process, char *const *argv)
+{
+    size_t used = 0;
+
+    for (; *argv && used < sizeof process->words - 1; argv++) {
+        if (used > 0)
+            process->words[used++] = ' ';
+        size_t room = sizeof process->words - 1 - used, len = strnlen(*argv, room);
+        memcpy(process->words + used, *argv, len);
+        used += len;
+    }
+}
+
+/* The other ends of a background command's pipes. */
+static int open_outputs(struct process *process, struct request *request)
+{
+    for (int i = 0; i < 2; i++) {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC) != 0)
+            return -errno;
+        request->stdio[1 + i] = ends[1];
+        (void)fchmod(ends[0], 0666); /* for its user to open again, as /dev/stderr */
+        int error = output_open(&process->outputs[i], process, ends[0]);
+        if (error)
+            return error;
+    }
+    process->input = TAKE_FD(request->keep_input);
+    return 0;
+}
+
+static int open_terminal(struct process *process, struct request *request)
+{
+    int master = -1;
+    int error = pty_open(process->uid, request->rows, request->columns, &master,
+                         &request->stdio[0]);
+
+    if (error)
+        return error;
+    if (process->flags & EXEC_BACKGROUND)
+        return output_open(&process->outputs[0], process, master);
+    process->terminal = master;
+    return 0;
+}
+
+static int open_stdio(struct process *process, struct request *request)
+{
+    if (process->flags & EXEC_TTY)
+        return open_terminal(process, request);
+    return process->flags & EXEC_BACKGROUND ? open_outputs(process, request) : 0;
+}
+
+static void set_clock(struct process *process, uint64_t timeout_ms)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    process->started_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    process->started_ns = serve_now_ns();
+    if (timeout_ms && timeout_ms < (UINT64_MAX - process->started_ns) / 1000000)
+        process->deadline_ns = process->started_ns + timeout_ms * 1000000;
+}
+
+/* By the child that waits for it, if there is one. */
+static int give_birth(struct process *process, struct birth *birth)
+{
+    if (birth == spare_birth()) {
+        process->pid = spare_take(&process->leaf);
+        return 0;
+    }
+    int error = spare_take_leaf(&process->leaf);
+    if (error)
+        return error;
+    birth_go(birth);
+    process->pid = birth_begin(birth, &process->leaf);
+    return process->pid < 0 ? process->pid : 0;
+}
+
+static int begin(struct process *process, struct birth *birth, struct cay_error *err)
+{
+    struct request *request = &birth->request;
+
+    process->flags = request->flags;
+    process->uid = request->user.uid;
+    process->end.mark = request->mark;
+    cay_copy_text(process->tag, sizeof process->tag, request->tag);
+    if (process->flags & EXEC_BACKGROUND)
+        keep_words(process, request->argv);
+    set_clock(process, request->timeout_ms);
+    int error = open_stdio(process, request);
+    if (!error)
+        error = give_birth(process, birth);
+    if (!error)
+        return CAY_OK;
+    if (error == -EAGAIN)
+        return cay_fail(err, CAY_E_LIMIT, EAGAIN, "exec.clone", request->argv[0],
+                        "the sandbox has as many processes as it may have",
+                        "end some, or make a sandbox with a higher limit");
+    return cay_fail_errno(err, -error, "exec.start", request->argv[0]);
+}
+
+/* Once it has executed, its request and stack are of no more use. */
+static void settle(struct process *process)
+{
+    struct birth *birth = process->birth;
+
+    if (!birth || !birth_is_over(birth) || birth->error || process->stuck ||
+        !(birth->went || process->killed))
+        return;
+    process->birth = NULL;
+    birth_free(birth);
+    if (process->flags & EXEC_QUIET)
+        return;
+    const struct exec_started started = {process->pid, process->flags};
+    for (struct peer *peer = process->peers; peer; peer = peer->next)
+        peer_send(peer, MESSAGE_STARTED, &started, sizeof started, process->terminal);
+    shut(&process->terminal);
+}
+
+static int fail_paused(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_BUSY, 0, "exec.start", "paused", "the sandbox is paused",
+                    "resume it first");
+}
+
+/* The process was never started, and who waits for a request waits on. */
+static bool refuse(struct peer *peer, struct process *process, struct birth *birth,
+                   const struct cay_error *error)
+{
+    if (birth && birth == spare_birth())
+        request_done(&birth->request);
+    else
+        birth_free(birth);
+    if (process) {
+        release_leaf(process);
+        drop(process);
+    }
+    peer_fail(peer, error);
+    return error->code != CAY_E_PROTOCOL;
+}
+
+bool process_execute(struct peer *peer, struct packet *packet)
+{
+    struct cay_error error = {0};
+
+    if (peer->process &&
+        !(peer->process->finished && !(peer->process->flags & EXEC_BACKGROUND)))
+        return false;
+    process_detach(peer);
+    struct birth *birth = spare_birth();
+    if (!birth)
+        birth = birth_new();
+    struct process *process = birth ? add() : NULL;
+    int code = process ? request_parse(packet, &birth->request, &error)
+                       : cay_fail_memory(&error, "exec.start");
+    if (!code && process_is_paused)
+        code = fail_paused(&error);
+    if (!code)
+        code = admit(&birth->request, &error);
+    if (!code)
+        code = begin(process, birth, &error);
+    if (code)
+        return refuse(peer, process, birth, &error);
+    process->birth = birth;
+    process_attach(process, peer);
+    if (!(process->flags & EXEC_QUIET)) {
+        birth_wait(birth);
+        settle(process);
+    }
+    return true;
+}
+
+bool process_all_born(void)
+{
+    for (struct process *process = processes; process; process = process->next)
+        if (process->birth) {
+            birth_wait(process->birth);
+            if (!birth_is_over(process->birth))
+                return false;
+        }
+    return true;
+}
+
+/* Not beside one that may need all the processes the sandbox can have. */
+void process_make_spare(void)
+{
+    for (const struct process *process = processes; process; process = process->next)
+        if (!process->finished && !(process->flags & EXEC_BACKGROUND))
+            return;
+    spare_make();
+}
+
+/* --- The end --- */
+
+/* It did not execute: to its caller it never was. */
+static void fail_start(struct process *process)
+{
+    struct cay_error error = {0};
+
+    if (process->stuck)
+        cay_fail(&error, CAY_E_BUSY, 0, "exec.start", process->birth->request.argv[0],
+                 "something inside keeps the command from starting",
+                 "see that nothing there stops new processes, and try again");
+    else
+        birth_error(process->birth, &error);
+    while (process->peers) {
+        struct peer *peer = process->peers;
+        process_detach(peer);
+        peer_fail(peer, &error);
+    }
+    process->finished = process->fetched = true;
+    release_leaf(process);
+}
+
+static uint64_t microseconds(struct timeval time)
+{
+    return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec;
+}
+
+static struct process *find_running(pid_t pid)
+{
+    struct process *process = processes;
+
+    while (process && (process->pid != pid || process->ended))
+        process = process->next;
+    return process;
+}
+
+void process_lost(pid_t pid)
+{
+    struct process *process = find_running(pid);
+
+    if (process)
+        process->killed = true;
+}
+
+void process_reaped(pid_t pid, int status, const struct rusage *used)
+{
+    struct process *process = find_running(pid);
+
+    if (!process)
+        return;
+    process->ended = true;
+    process->end.status = status;
+    process->end.user_us = microseconds(used->ru_utime);
+    process->end.system_us = microseconds(used->ru_stime);
+    process->end.peak_memory = (uint64_t)used->ru_maxrss * 1024;
+}
+
+void process_stopped(pid_t pid)
+{
+    const struct process *process = find_running(pid);
+
+    if (pid == spare_pid() || (process && process->birth))
+        (void)kill(pid, SIGCONT);
+}
+
+/* Keeps the newest results of background commands and no more. */
+static void forget_oldest(void)
+{
+    struct process *oldest = NULL;
+    unsigned count = 0;
+
+    for (struct process *process = processes; process; process = process->next)
+        if (process->finished && process->flags & EXEC_BACKGROUND && !process->fetched) {
+            count++;
+            if (!oldest || process->finished_number < oldest->finished_number)
+                oldest = process;
+        }
+    if (count > BACKGROUND_MAX)
+        oldest->fetched = true;
+}
+
+static void finish(struct process *process)
+{
+    struct exec_end *end = &process->end;
+
+    end->cause = process->timed_out         ? CAUSE_TIMEOUT
+                 : WIFSIGNALED(end->status) ? CAUSE_SIGNALLED
+                                            : CAUSE_EXITED;
+    end->killed = process->killed && !process->timed_out;
+    end->wall_us = (serve_now_ns() - process->started_ns) / 1000;
+    process->finished = true;
+    process->finished_number = ++finished_numbers;
+    if (process->flags & EXEC_BACKGROUND) {
+        release_leaf(process);
+        output_finish(&process->outputs[0]);
+        output_finish(&process->outputs[1]);
+        shut(&process->input);
+        output_tell(process);
+        forget_oldest();
+        return;
+    }
+    for (struct peer *peer = process->peers; peer; peer = peer->next)
+        peer_tell(peer, MESSAGE_ENDED, end, sizeof *end);
+    if (!process->leaf.is_held)
+        spare_want();
+    release_leaf(process);
+    if (process->flags & EXEC_QUIET && process->peers)
+        process_detach(process->peers);
+}
+
+static void tell_the_dead(struct process *process)
+{
+    for (struct peer *peer = process->peers; peer; peer = peer->next)
+        if (peer->wants_death && process->finished && process->leaf.fd < 0) {
+            peer->wants_death = false;
+            peer_tell(peer, MESSAGE_DONE, NULL, 0);
+        }
+}
+
+/* Somebody inside has killed the one that waited before it knew for what. */
+static bool try_again(struct process *process)
+{
+    process->pid = birth_begin(process->birth, &process->leaf);
+    process->ended = process->pid < 0;
+    return !process->ended;
+}
+
+static void tend(struct process *process, uint64_t now, unsigned *looks)
+{
+    settle(process);
+    if (process->birth && !process->ended && !process_is_paused &&
+        now - process->started_ns > STUCK_MS * 1000000ull) {
+        process->stuck = true;
+        process_kill(process);
+    }
+    if (process->deadline_ns && process->deadline_ns <= now && !process->ended &&
+        !process->killed) {
+        process->timed_out = true;
+        process_kill(process);
+    }
+    if (process->ended && process->birth) {
+        if (process->birth->went || process->killed || !try_again(process))
+            fail_start(process);
+    } else if (process->ended && !process->finished) {
+        if (!process->killed || leaf_is_empty(&process->leaf))
+            finish(process);
+    } else if (process->finished && process->leaf.fd >= 0 &&
+               (process->killed || (process->number > looked_at && ++*looks <= LOOKS))) {
+        looked_at = process->killed ? looked_at : process->number;
+        release_leaf(process);
+    }
+    tell_the_dead(process);
+}
+
+void process_tend(void)
+{
+    hold_tend();
+    uint64_t now = processes ? serve_now_ns() : 0;
+    unsigned looks = 0;
+    struct process *next;
+
+    for (struct process *process = processes; process; process = next) {
+        tend(process, now, &looks);
+        next = process->next;
+        if (is_forgotten(process))
+            drop(process);
+    }
+    if (looks < LOOKS)
+        looked_at = 0;
+    spare_tend();
+}
+
+/* When this one is to be looked at even if nothing happens. */
+static uint64_t next_ns(const struct process *process, uint64_t now)
+{
+    uint64_t at = UINT64_MAX;
+
+    if (process->deadline_ns && !process->ended && !process->killed)
+        at = process->deadline_ns;
+    if (process->birth && !process->ended && at > now + BORN_AGAIN_MS * 1000000ull)
+        at = now + BORN_AGAIN_MS * 1000000ull;
+    /* A process may be reaped a moment before it has left its cgroup. */
+    if (process->killed && process->ended && process->leaf.fd >= 0)
+        at = now + EMPTY_AGAIN_MS * 1000000ull;
+    return at;
+}
+
+uint64_t process_next_ns(void)
+{
+    uint64_t now = processes ? serve_now_ns() : 0;
+    uint64_t soonest = spare_next_ns();
+
+    /* What was left behind comes to us without a word. */
+    if (hold_is_busy())
+        return serve_now_ns() + EMPTY_AGAIN_MS * 1000000ull;
+    for (const struct process *process = processes; process; process = process->next) {
+        uint64_t at = next_ns(process, now);
+        if (at < soonest)
+            soonest = at;
+    }
+    return soonest;
+}

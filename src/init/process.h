@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef INIT_PROCESS_H
+#define INIT_PROCESS_H
+
+#include <sys/resource.h>
+
+#include "init/command.h"
+#include "init/peer.h"
+#include "init/ring.h"
+
+/* One stream of a background command, from the pipe or terminal into its ring. */
+struct output {
+    struct source source;
+    struct process *process;
+    int fd; /* -1 once it has ended */
+    struct ring ring;
+};
+
+/* A command, from its start until nobody can ask for it any more.
+ *
+ * A foreground one belongs to the peer that started it.  A background one is kept after
+ * its end until its result was fetched or too many newer ones have ended.  Either stays
+ * while a peer is attached to it, or while something that it started still runs in its
+ * leaf. */
+struct process {
+    struct process *next;
+    uint64_t number;
+    pid_t pid;
+    uid_t uid;
+    unsigned flags; /* enum exec_flag */
+    struct leaf leaf;
+    struct peer *peers;  /* the owner, or those attached */
+    struct birth *birth; /* until it has executed */
+    bool ended;          /* its first process has */
+    bool killed, timed_out, stuck;
+    bool finished; /* and its end was told, or can be asked for */
+    bool fetched;
+    uint64_t finished_number;
+    uint64_t started_ns, deadline_ns;
+    int64_t started_ms;
+    struct exec_end end;
+    int input;                /* background: where its stdin is written, or -1 */
+    struct output outputs[2]; /* background; a terminal is the first */
+    int terminal;             /* foreground: the master, until it is handed over */
+    char tag[TAG_MAX];
+    char words[WORDS_MAX];
+};
+
+/* --- Its life: process.c --- */
+
+/* Opens what will be needed later, before anything else runs inside. */
+void process_prepare(const struct plan *plan);
+
+/* EXEC.  False if the request broke the rules. */
+bool process_execute(struct peer *peer, struct packet *packet);
+
+/* One that has not executed yet is not to be stopped. */
+void process_stopped(pid_t pid);
+
+void process_reaped(pid_t pid, int status, const struct rusage *used);
+
+/* What held it together is gone: it is being killed. */
+void process_lost(pid_t pid);
+
+/* After anything may have happened: ends what is late, tells what is over. */
+void process_tend(void);
+
+/* Gets a child ready for the next command, if nothing speaks against it. */
+void process_make_spare(void);
+
+/* When process_tend() has something to do even if nothing happens; UINT64_MAX: never. */
+uint64_t process_next_ns(void);
+
+void process_kill(struct process *process);
+void process_attach(struct process *process, struct peer *peer);
+void process_detach(struct peer *peer); /* the loss of its owner kills it */
+
+/* Whether all that was started has executed, after a short while at most. */
+bool process_all_born(void);
+
+extern bool process_is_paused; /* nothing is to be started */
+
+/* By number, tag ("" is none) or order; NULL if there is none. */
+struct process *process_find(pid_t pid, const char *tag);
+struct process *process_first(void);
+void process_count(struct state *state);
+
+/* --- What peers ask about it: control.c.  False if they broke the rules. --- */
+
+bool control_attach(struct peer *peer, const struct packet *packet);
+bool control_write(struct peer *peer, const struct packet *packet);
+bool control_close_input(struct peer *peer);
+bool control_resize(struct peer *peer, const struct packet *packet);
+bool control_signal(struct peer *peer, const struct packet *packet);
+bool control_kill(struct peer *peer, const struct packet *packet);
+bool control_forget(struct peer *peer);
+bool control_list(struct peer *peer, const struct packet *packet, int proc);
+
+/* --- Its output: output.c --- */
+
+/* Starts to collect from `fd`, which it takes.  0 or a negative errno. */
+int output_open(struct output *output, struct process *process, int fd);
+
+void output_close(struct output *output);
+
+/* Takes what is still there and closes it. */
+void output_finish(struct output *output);
+
+/* READ: answers it now, or when there is something. */
+bool output_read(struct peer *peer);
+
+/* Answers the READs that can be. */
+void output_tell(struct process *process);
+
+#endif

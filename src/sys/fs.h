@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_FS_H
+#define SYS_FS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "cay/error.h"
+
+/* Every call of the file layer that takes a name or asks who the caller is.
+ *
+ * There are two of these: fs_direct makes the system calls itself; that of a sandbox has
+ * the sandbox's init make them, inside and with the rights of a user there, and gets the
+ * descriptors passed out.  What works on an open descriptor alone (reading, writing,
+ * fstat, getdents, fsync) never comes here.
+ *
+ * They return 0, a descriptor (always CLOEXEC), or a negative errno.  A directory given
+ * as -1 is the top of a file system that has only one.  Names are single components. */
+
+enum fs_find_flag {
+    FS_NO_FOLLOW = 1 << 0, /* a link in the last place is what is meant */
+    /* What the caller will ask for next, if it saves a trip to bring it along: */
+    FS_AND_READ = 1 << 1,  /* the file open for reading */
+    FS_AND_CHANGE = 1 << 2 /* the directory it is in, and whether it may be written */
+};
+
+struct fs_found {
+    int fd; /* by O_PATH, or open for reading if is_open; -1: nothing is there */
+    bool is_open;
+    struct stat st;  /* of fd, with the owner as seen where the file is */
+    int dir;         /* O_PATH of the directory it is in, or -1 */
+    int write_error; /* of may_write(), or 1 if that was not asked */
+};
+
+enum { FS_TEMP_MAX = 24 };
+
+struct fs {
+    /* Where a path below `dir` leads.  ret_rel is that place without links; ret_found
+     * holds what is there.  Links of an ordinary directory may lead only below it, and
+     * absolute ones start with `host`, its own path: -EXDEV. */
+    int (*find)(const struct fs *fs, int dir, const char *host, const char *path,
+                unsigned flags, char ret_rel[PATH_MAX], struct fs_found *ret_found);
+
+    /* openat2(2), with "" for the directory itself. */
+    int (*open)(const struct fs *fs, int dir, const char *path, uint64_t flags,
+                uint64_t mode, uint64_t resolve);
+    /* The file that is held, opened for real.  *ret_copied: what came is a copy of it, of
+     * a file that has no content but while it is read. */
+    int (*reopen)(const struct fs *fs, int fd, int flags, bool *ret_copied);
+    int (*may_write)(const struct fs *fs, int fd);
+    int (*stat)(const struct fs *fs, int dir, const char *name, struct stat *ret_stat);
+    ssize_t (*read_link)(const struct fs *fs, int fd, char *text, size_t room);
+
+    int (*make_directory)(const struct fs *fs, int dir, const char *name, mode_t mode);
+    int (*make_link)(const struct fs *fs, const char *text, int dir, const char *name);
+    int (*link)(const struct fs *fs, int fd, int dir, const char *name);
+    int (*rename)(const struct fs *fs, int from_dir, const char *from, int to_dir,
+                  const char *to, unsigned flags);
+    int (*remove)(const struct fs *fs, int dir, const char *name, int flags);
+
+    /* Of the file `fd`, or of `name` in it, not followed. */
+    int (*set_times)(const struct fs *fs, int fd, const char *name,
+                     const struct timespec times[2]);
+    int (*set_mode)(const struct fs *fs, int fd, mode_t mode);
+
+    /* A new file for reading and writing that has no name yet, or a temporary one.  With
+     * a `model` (else -1) as by like(). */
+    int (*draft)(const struct fs *fs, int dir, mode_t mode, int model,
+                 char ret_temp[FS_TEMP_MAX]);
+    /* Takes over mode, owner and extended attributes of `model`.  -EPERM if not all of
+     * that can be kept. */
+    int (*like)(const struct fs *fs, int fd, int model);
+    /* Gives a draft its name in one step; without `replace` -EEXIST if that is taken. */
+    int (*commit)(const struct fs *fs, int fd, int dir, const char *temp,
+                  const char *name, bool replace);
+
+    /* As cay_fail_errno(), if there is more to say; NULL if not. */
+    int (*fail)(const struct fs *fs, int sys_errno, const char *op, const char *subject,
+                struct cay_error *err);
+    void (*ref)(const struct fs *fs); /* both NULL if it lives for ever */
+    void (*unref)(const struct fs *fs);
+    void *cookie;
+};
+
+extern const struct fs fs_direct;
+
+/* Whether what is held lies on a file system that is really the kernel's: /proc and its
+ * like.  What is written there does not stay there, and what is read there depends on who
+ * reads.  True if that cannot be told. */
+bool fs_is_pseudo(int fd);
+
+int fs_fail(const struct fs *fs, int sys_errno, const char *op, const char *subject,
+            struct cay_error *err);
+
+#endif

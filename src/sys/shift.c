@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys/shift.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "sys/clone.h"
+#include "sys/raw.h"
+
+/* A namespace exists while a process is in it or somebody holds it open, so it is born
+ * with a process that waits until we hold it.  That shares our memory and touches its
+ * `struct keeper` alone. */
+struct keeper {
+    int wait, release; /* ends of a pipe; the other process has them too */
+    char stack[4096] __attribute__((aligned(16)));
+};
+
+static void keep(void *cookie)
+{
+    const struct keeper *keeper = cookie;
+    char byte;
+
+    /* So that our end is seen, whatever ends us. */
+    (void)raw_call(SYS_close, keeper->release, 0, 0, 0, 0);
+    (void)raw_call(SYS_read, keeper->wait, (long)&byte, 1, 0, 0);
+    (void)raw_call(SYS_exit, 0, 0, 0, 0, 0);
+}
+
+static int write_map(pid_t pid, const char *name, const char *map)
+{
+    char path[64];
+    ssize_t len = (ssize_t)strlen(map);
+
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd >= 0 && write(fd, map, (size_t)len) == len ? 0 : -errno;
+}
+
+int shift_of_process(pid_t pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+int shift_map(const char *uids, const char *gids)
+{
+    struct keeper keeper;
+    sigset_t all, before;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -errno;
+    AUTO_FD wait = ends[0], release = ends[1];
+    keeper.wait = wait;
+    keeper.release = release;
+    const struct clone_args args = {
+        .flags = CLONE_VM | CLONE_NEWUSER,
+        .stack = (__u64)(uintptr_t)keeper.stack,
+        .stack_size = sizeof keeper.stack,
+    };
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    long pid = clone_run(&args, keep, &keeper);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pid < 0)
+        return (int)pid;
+    int result = write_map((pid_t)pid, "uid_map", uids);
+    if (!result)
+        result = write_map((pid_t)pid, "gid_map", gids);
+    if (!result)
+        result = shift_of_process((pid_t)pid);
+    (void)close(TAKE_FD(release));
+    while (waitpid((pid_t)pid, NULL, (int)__WCLONE) < 0 && errno == EINTR)
+        continue;
+    return result;
+}
+
+int shift_mount(int fd, int map, uint64_t attributes)
+{
+    struct mount_attr attr = {.attr_set = attributes | MOUNT_ATTR_IDMAP,
+                              .userns_fd = (__u64)map};
+    AUTO_FD tree = (int)syscall(SYS_open_tree, fd, "",
+                                AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+
+    if (tree < 0)
+        return -errno;
+    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attr, sizeof attr) != 0)
+        return errno == EINVAL || errno == EPERM ? -EOPNOTSUPP : -errno;
+    return TAKE_FD(tree);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_SHIFT_H
+#define SYS_SHIFT_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Mounts whose files have other owners than on the disk. */
+
+/* A user namespace with those maps, as the kernel wants them written: the first number of
+ * a line is an id on the disk, the second the one it is shown as.  A descriptor, or a
+ * negative errno.  Needs root. */
+int shift_map(const char *uids, const char *gids);
+
+/* The user namespace of a process. */
+int shift_of_process(pid_t pid);
+
+/* A detached copy of the mount that holds what `fd` does, from there on, with those
+ * attributes (MOUNT_ATTR_*) and owners as in `map`.  -EOPNOTSUPP: the file system there
+ * cannot do it. */
+int shift_mount(int fd, int map, uint64_t attributes);
+
+#endif

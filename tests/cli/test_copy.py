@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cp, cat and put: files into a sandbox and out of it."""
+
+import io
+import os
+import pty
+import stat
+import subprocess
+import tarfile
+import time
+
+import pytest
+from conftest import CAY, PATIENCE
+
+
+def tree(path):
+    return {str(one.relative_to(path)): one.read_bytes() if one.is_file() else None
+            for one in path.rglob("*")}
+
+
+@pytest.fixture(name="project")
+def fixture_project(tmp_path):
+    base = tmp_path / "project"
+    (base / "src" / "deep").mkdir(parents=True)
+    (base / "src" / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (base / "src" / "run.sh").chmod(0o755)
+    (base / "src" / "deep" / "data.bin").write_bytes(bytes(range(256)) * 1000)
+    (base / "empty").mkdir()
+    return base
+
+
+def test_put_and_cat_are_byte_exact(boxes, box):
+    data = os.urandom(100_000)
+    boxes.ok("put", box, "notes/a.bin", stdin=data)
+    assert boxes.ok("cat", box, "notes/a.bin").out == data
+    assert boxes.ok("cat", box, "/home/user/notes/a.bin").out == data
+    boxes.ok("put", box, "notes/a.bin", stdin=b"")
+    assert boxes.ok("cat", box, "notes/a.bin").out == b""
+
+
+def test_large_files_go_both_ways(boxes):
+    box = boxes.create("-m", "1G")
+    data = os.urandom(1 << 20) * 120  # more than one read of the library returns
+    boxes.ok("put", box, "big", stdin=data)
+    assert boxes.ok("cat", box, "big").out == data
+
+
+def test_a_file_keeps_its_mode(boxes, box, project):
+    boxes.ok("cp", project / "src" / "run.sh", f"{box}:")
+    assert boxes.ok("exec", box, "./run.sh").out == b"ran\n"
+    boxes.ok("cp", f"{box}:run.sh", "back.sh")
+    assert stat.S_IMODE(os.stat(boxes.folder / "back.sh").st_mode) & 0o111
+    assert (boxes.folder / "back.sh").read_bytes() == (project / "src" / "run.sh").read_bytes()
+
+
+def test_names_of_files_are_chosen_as_cp_does(boxes, box, project):
+    source = project / "src" / "run.sh"
+    boxes.ok("exec", box, "mkdir", "there")
+    for target, name in (("there", "there/run.sh"), ("there/new", "there/new"),
+                         ("/tmp/", "/tmp/run.sh"), ("a/b/c", "a/b/c")):
+        boxes.ok("cp", source, f"{box}:{target}")
+        assert boxes.ok("cat", box, name).out == source.read_bytes()
+    (boxes.folder / "out").mkdir()
+    for target, name in (("out", "out/run.sh"), ("new", "new"), ("out/other", "out/other")):
+        boxes.ok("cp", f"{box}:/tmp/run.sh", target)
+        assert (boxes.folder / name).read_bytes() == source.read_bytes()
+
+
+def test_directories_go_both_ways(boxes, box, project):
+    boxes.ok("cp", project, f"{box}:copy")
+    assert boxes.ok("exec", box, "copy/src/run.sh").out == b"ran\n"
+    boxes.ok("cp", f"{box}:copy", "back")
+    assert tree(boxes.folder / "back") == tree(project)
+
+
+def test_into_a_directory_a_directory_goes_under_its_name_or_only_its_content(boxes, box, project):
+    boxes.ok("cp", project, f"{box}:")
+    assert boxes.ok("exec", box, "project/src/run.sh").out == b"ran\n"
+    boxes.ok("cp", f"{project}/.", f"{box}:/tmp")
+    assert boxes.ok("exec", box, "/tmp/src/run.sh").out == b"ran\n"
+    (boxes.folder / "in").mkdir()
+    boxes.ok("cp", f"{box}:project", "in")
+    assert tree(boxes.folder / "in" / "project") == tree(project)
+
+
+def test_what_is_copied_in_belongs_to_the_user_inside(boxes, box, project):
+    boxes.ok("cp", project, f"{box}:p")
+    assert boxes.ok("exec", box, "stat", "-c", "%U", "p", "p/src/run.sh").out == b"user\nuser\n"
+    boxes.ok("cp", "-u", "root", project / "src" / "run.sh", f"{box}:/root/x")
+    assert boxes.ok("exec", "-u", "root", box, "stat", "-c", "%U", "/root/x").out == b"root\n"
+    assert boxes.cay("cat", box, "/root/x").status == 3
+    assert boxes.ok("cat", "-u", "root", box, "/root/x").out.endswith(b"ran\n")
+
+
+def test_a_dash_is_standard_input_or_output(boxes, box, project):
+    boxes.ok("cp", "-", f"{box}:from-pipe", stdin=b"data")
+    assert boxes.ok("cp", f"{box}:from-pipe", "-").out == b"data"
+    boxes.ok("cp", project, f"{box}:p")
+    archive = tarfile.open(fileobj=io.BytesIO(boxes.ok("cp", f"{box}:p", "-").out))
+    assert "src/run.sh" in [name.removeprefix("./") for name in archive.getnames()]
+    packed = subprocess.run(["tar", "c", "-C", project, "."], capture_output=True, check=True)
+    boxes.ok("cp", "-", f"{box}:unpacked/", stdin=packed.stdout)
+    assert boxes.ok("exec", box, "unpacked/src/run.sh").out == b"ran\n"
+
+
+def test_long_names_and_large_files_survive(boxes, box):
+    name = "n" * 200
+    (boxes.folder / name).write_bytes(b"long")
+    boxes.ok("cp", name, f"{box}:")
+    assert boxes.ok("cat", box, name).out == b"long"
+    data = os.urandom(1 << 20) * 40
+    (boxes.folder / "large").write_bytes(data)
+    boxes.ok("cp", "large", f"{box}:")
+    boxes.ok("cp", f"{box}:large", "back")
+    assert (boxes.folder / "back").read_bytes() == data
+
+
+def test_a_pipe_can_be_copied(boxes, box):
+    done = subprocess.run(["bash", "-c", f"{CAY} cp <(echo hi) {box}:f"], capture_output=True,
+                          timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert boxes.ok("cat", box, "f").out == b"hi\n"
+
+
+def test_links_inside_cannot_lead_a_copy_out_of_the_sandbox(boxes, box):
+    (boxes.folder / "secret").write_text("host")
+    boxes.ok("exec", box, "--", "sh", "-c",
+             f"ln -s {boxes.folder}/secret link; mkdir d; ln -s {boxes.folder}/secret d/link; "
+             f"ln -s {boxes.folder} d/dir; echo fine > d/file")
+    assert boxes.cay("cat", box, "link").status != 0
+    done = boxes.cay("cp", f"{box}:d", "copy")
+    assert done.status == 0 and (boxes.folder / "copy" / "file").read_text() == "fine\n"
+    assert not (boxes.folder / "copy" / "link").exists() or \
+        (boxes.folder / "copy" / "link").is_symlink()
+    assert (boxes.folder / "secret").read_text() == "host"
+
+
+def test_a_failed_copy_leaves_no_new_file_behind(boxes, box):
+    boxes.ok("put", "-u", "root", box, "/root/closed", stdin=b"x")
+    assert boxes.cay("cp", f"{box}:/root/closed", "out").status == 3
+    assert not (boxes.folder / "out").exists()
+
+
+@pytest.mark.parametrize("words, slug", [
+    (("a", "b"), "invalid"), (("{box}:a", "{box}:b"), "invalid"), (("-", "-"), "invalid"),
+    (("missing", "{box}:"), "not-found"), (("{box}:missing", "."), "not-found"),
+    (("sb-aaaaaaaaaaaaaaaa:x", "."), "not-found"), (("sb-A:x", "."), "invalid"),
+    (("folder", "{box}:/etc/passwd"), "not-a-directory"),
+    (("folder/file", "{box}:/usr/file"), "denied")])
+def test_refusals_name_what_is_wrong(boxes, box, words, slug):
+    (boxes.folder / "folder").mkdir()
+    (boxes.folder / "folder" / "file").write_text("x")
+    line = boxes.fails({"invalid": 2, "denied": 3, "not-found": 4, "not-a-directory": 25}[slug],
+                       "cp", *(word.format(box=box) for word in words))
+    assert line.startswith(f"cay: {slug}: ")
+
+
+def test_cat_and_put_say_what_is_wrong(boxes, box):
+    assert boxes.fails(4, "cat", box, "missing").startswith("cay: not-found: missing: ")
+    assert boxes.fails(24, "cat", box, "/tmp").startswith("cay: not-a-file: ")
+    assert boxes.cay("put", box, "/usr/x", stdin=b"x").status != 0
+
+
+def test_a_tar_does_not_go_to_a_terminal(boxes, box, screen):
+    session = screen("cp", f"{box}:/home/user", "-")
+    assert session.end() == 2 and b"not for a terminal" in session.seen
+
+
+@pytest.mark.parametrize("target", ["slow/", "slow.tar"])
+def test_a_long_copy_shows_how_far_it_is_on_a_terminal(boxes, box, target):
+    (boxes.folder / "data").write_bytes(os.urandom(24 << 20))
+    packed = subprocess.run(["tar", "c", "-C", boxes.folder, "data"], capture_output=True,
+                            check=True).stdout
+    master, terminal = pty.openpty()
+    try:
+        copying = boxes.start("cp", "-", f"{box}:{target}", stdin=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL, stderr=terminal)
+        for start in range(0, len(packed), 1 << 20):
+            copying.stdin.write(packed[start:start + (1 << 20)])
+            time.sleep(0.08)
+        copying.stdin.close()
+        assert copying.wait(60) == 0
+        seen = os.read(master, 65536)
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert b"\rCopying: " in seen and seen.endswith(b"\r\x1b[K")
+    if target == "slow/":
+        assert boxes.ok("cat", box, "slow/data").out == (boxes.folder / "data").read_bytes()
+    else:
+        assert boxes.ok("cat", box, "slow.tar").out == packed
+
+
+def test_file_contents_are_passed_raw(boxes, box):
+    boxes.ok("put", box, "raw", stdin=b"\x1b[2J\n")
+    assert boxes.ok("cat", box, "raw").out == b"\x1b[2J\n"

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command as an ordinary user: less is enforced, and each difference is told."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from conftest import CAY, PATIENCE
+from sandboxes import Done
+
+UID = 54321  # nobody's, and without a range in /etc/subuid
+
+
+@pytest.fixture(name="cay")
+def fixture_cay():
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    if Path("/proc/sys/user/max_user_namespaces").read_text().strip() == "0":
+        pytest.skip("this machine has no user namespaces")
+    folder = Path(tempfile.mkdtemp())
+    try:
+        (folder / "run").mkdir()
+        shutil.copy(CAY, folder / "cay")
+        for path in (folder, folder / "run", folder / "cay"):
+            os.chown(path, UID, UID)
+        os.chmod(folder / "run", 0o700)
+
+        def run(*words, stdin=b""):
+            done = subprocess.run(
+                ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups",
+                 folder / "cay", *words],
+                input=stdin, capture_output=True, timeout=PATIENCE, cwd=folder, check=False,
+                env={"PATH": os.environ["PATH"], "HOME": str(folder),
+                     "XDG_RUNTIME_DIR": str(folder / "run"),
+                     **{name: value for name, value in os.environ.items() if "SAN_" in name}})
+            return Done(done.returncode, done.stdout, done.stderr)
+
+        yield run
+        run("rm", "--all")
+        left = [path.name for path in (folder / "run").rglob("sb-*")]
+        assert left == [], "a sandbox was left behind"
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_command_runs_as_user_inside(cay):
+    done = cay("run", "--", "sh", "-c", "id -un; pwd; ls -A /root; ls /home")
+    assert (done.status, done.text) == (0, "user\n/home/user\nuser\n")
+
+
+def test_files_processes_and_shells_work_as_they_do_for_root(cay):
+    box = cay("create").text.strip()
+    assert cay("put", box, "note", stdin=b"data").status == 0
+    assert cay("cat", box, "note").out == b"data"
+    assert cay("exec", box, "--", "cat", "note").out == b"data"
+    pid = cay("exec", "-d", "--tag", "idle", box, "--", "sleep", "1000").text.strip()
+    assert any(row.startswith(f"{pid} ") for row in cay("ps", box).text.splitlines())
+    assert cay("kill", box).status == 0
+    assert cay("ls", "-q").out == b""
+
+
+def test_the_rung_and_what_is_not_kept_are_told(cay):
+    box = cay("create").text.strip()
+    info = cay("inspect", "-o", "json", box).json
+    assert info["rung"] == "single" and {"user", "pid", "mount", "seccomp"} <= set(info["layers"])
+    text = cay("inspect", box).text
+    assert "as single, by" in text
+    if "memory" not in info["layers"]:
+        assert "no limit is kept" in text and "no limit" in cay("ls").text
+
+
+def test_what_needs_more_than_there_is_is_refused(cay):
+    done = cay("run", "-u", "root", "--", "true")
+    assert done.status == 125 and b"only one user" in done.err
+    box = cay("create").text.strip()
+    missing = {"user", "pid", "memory", "cgroup"} - set(
+        cay("inspect", "-o", "json", box).json["layers"])
+    for layer in missing:
+        done = cay("run", "--require", layer, "--", "true")
+        assert done.status == 125 and layer.encode() in done.err
+
+
+def test_others_sandboxes_are_not_listed_and_not_reached(cay, boxes, box):
+    assert box not in cay("ls", "-q").text
+    assert cay("exec", box, "true").status == 125
+    assert boxes.ok("exec", box, "true").status == 0
+
+
+def test_the_doctor_says_once_what_would_help(cay):
+    text = cay("doctor").text
+    helps = text.split("This helps:\n")[1].splitlines()
+    fixes = helps[1::2]
+    assert fixes and len(fixes) == len(set(fixes))

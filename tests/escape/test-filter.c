@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The filter itself, asked without a kernel: every number, every family, both halves of
+ * the arguments.  What this kernel was built without is decided here all the same.  The
+ * last test wants every instruction to have been executed by those before it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <termios.h>
+
+#include "../unit/harness.h"
+#include "own-filter.h"
+
+#if defined(__x86_64__)
+#define OWN   AUDIT_ARCH_X86_64
+#define OTHER AUDIT_ARCH_I386
+#else
+#define OWN   AUDIT_ARCH_AARCH64
+#define OTHER AUDIT_ARCH_ARM
+#endif
+
+#define REFUSED(error) (SECCOMP_RET_ERRNO | (unsigned)(error))
+#define UPPER          (1ull << 32)
+
+static struct sock_filter *code;
+static size_t len;
+static bool covered[4096];
+
+static uint32_t load(const struct seccomp_data *data, uint32_t offset)
+{
+    uint32_t value;
+
+    ASSERT(offset % 4 == 0 && offset + 4 <= sizeof *data);
+    memcpy(&value, (const char *)data + offset, sizeof value);
+    return value;
+}
+
+static bool jumps(const struct sock_filter *at, uint32_t value)
+{
+    switch (BPF_OP(at->code)) {
+    case BPF_JEQ:
+        return value == at->k;
+    case BPF_JGT:
+        return value > at->k;
+    case BPF_JGE:
+        return value >= at->k;
+    case BPF_JSET:
+        return value & at->k;
+    default:
+        harness_fail(__FILE__, __LINE__, "unknown jump 0x%x", at->code);
+    }
+}
+
+/* What the kernel would do.  Knows the instructions that the filter uses. */
+static uint32_t run(const struct seccomp_data *data)
+{
+    uint32_t value = 0;
+
+    for (size_t at = 0; at < len; at++) {
+        covered[at] = true;
+        switch (BPF_CLASS(code[at].code)) {
+        case BPF_LD:
+            ASSERT_INT(code[at].code, BPF_LD | BPF_W | BPF_ABS);
+            value = load(data, code[at].k);
+            break;
+        case BPF_ALU:
+            ASSERT_INT(code[at].code, BPF_ALU | BPF_AND | BPF_K);
+            value &= code[at].k;
+            break;
+        case BPF_JMP:
+            if (code[at].code == (BPF_JMP | BPF_JA))
+                at += code[at].k;
+            else
+                at += jumps(&code[at], value) ? code[at].jt : code[at].jf;
+            break;
+        case BPF_RET:
+            return code[at].k;
+        default:
+            harness_fail(__FILE__, __LINE__, "unknown instruction 0x%x", code[at].code);
+        }
+    }
+    harness_fail(__FILE__, __LINE__, "fell off the end");
+}
+
+static uint32_t ask(uint32_t architecture, long number, uint64_t first, uint64_t second,
+                    uint64_t third)
+{
+    const struct seccomp_data data = {
+        .nr = (int)number, .arch = architecture, .args = {first, second, third}};
+
+    if (!len)
+        len = own_filter(&code);
+    ASSERT(len > 0 && len < sizeof covered);
+    return run(&data);
+}
+
+static uint32_t ask_own(long number, uint64_t first, uint64_t second, uint64_t third)
+{
+    return ask(OWN, number, first, second, third);
+}
+
+TEST(every_number_is_allowed_refused_or_unknown)
+{
+    size_t allowed = 0, refused = 0;
+
+    for (long number = 0; number < 2048; number++) {
+        uint32_t action = ask_own(number, 0, 0, 0);
+        allowed += action == SECCOMP_RET_ALLOW;
+        refused += action == REFUSED(EPERM);
+        ASSERT(action == SECCOMP_RET_ALLOW || action == REFUSED(EPERM) ||
+               action == REFUSED(ENOSYS) || number == SYS_socket ||
+               number == SYS_socketpair);
+        if (number >= 600)
+            ASSERT_INT(action, REFUSED(ENOSYS));
+    }
+    printf("# filter: %zu instructions; %zu calls allowed, %zu refused by EPERM\n", len,
+           allowed, refused);
+}
+
+TEST(another_architecture_or_table_kills_whatever_the_number)
+{
+    for (long number = 0; number < 1024; number++) {
+        ASSERT_INT(ask(OTHER, number, 0, 0, 0), SECCOMP_RET_KILL_PROCESS);
+        ASSERT_INT(ask(OTHER, number, ~0ull, ~0ull, ~0ull), SECCOMP_RET_KILL_PROCESS);
+        ASSERT_INT(ask(0, number, 0, 0, 0), SECCOMP_RET_KILL_PROCESS);
+#if defined(__x86_64__)
+        ASSERT_INT(ask_own(0x40000000 | number, 0, 0, 0), SECCOMP_RET_KILL_PROCESS);
+#endif
+    }
+    ASSERT_INT(ask_own(-1, 0, 0, 0), REFUSED(ENOSYS)); /* taken back by a tracer */
+}
+
+TEST(families_are_an_allow_list_in_all_their_bits)
+{
+    for (uint64_t family = 0; family < 256; family++) {
+        bool fine = family == AF_UNIX || family == AF_INET || family == AF_NETLINK;
+        uint32_t action = ask_own(SYS_socket, family, SOCK_STREAM, 0);
+        ASSERT_INT(action, fine ? SECCOMP_RET_ALLOW : REFUSED(EAFNOSUPPORT));
+        ASSERT_INT(ask_own(SYS_socket, UPPER | family, SOCK_STREAM, 0),
+                   REFUSED(EAFNOSUPPORT));
+        action = ask_own(SYS_socketpair, family, SOCK_STREAM, 0);
+        ASSERT_INT(action, family == AF_UNIX ? SECCOMP_RET_ALLOW : REFUSED(EAFNOSUPPORT));
+        ASSERT_INT(ask_own(SYS_socketpair, UPPER | family, SOCK_STREAM, 0),
+                   REFUSED(EAFNOSUPPORT));
+    }
+}
+
+TEST(protocols_are_an_allow_list_and_netlink_has_one)
+{
+    for (uint64_t protocol = 0; protocol < 300; protocol++) {
+        bool fine = protocol <= 1 || protocol == 6 || protocol == 17 || protocol == 58;
+        ASSERT_INT(ask_own(SYS_socket, AF_INET, SOCK_STREAM, protocol),
+                   fine ? SECCOMP_RET_ALLOW : REFUSED(EPROTONOSUPPORT));
+        ASSERT_INT(ask_own(SYS_socket, AF_NETLINK, SOCK_RAW, protocol),
+                   protocol == 0 ? SECCOMP_RET_ALLOW : REFUSED(EPROTONOSUPPORT));
+        ASSERT_INT(ask_own(SYS_socket, AF_INET, SOCK_STREAM, UPPER | protocol),
+                   REFUSED(EPROTONOSUPPORT));
+    }
+}
+
+static void must_be_refused(long number, int argument, uint64_t value)
+{
+    uint64_t plain[3] = {0}, high[3] = {0};
+
+    plain[argument] = value;
+    high[argument] = ~(UPPER - 1) | value;
+    ASSERT_INT(ask_own(number, plain[0], plain[1], plain[2]), REFUSED(EPERM));
+    ASSERT_INT(ask_own(number, high[0], high[1], high[2]), REFUSED(EPERM));
+}
+
+TEST(values_that_are_denied_are_denied_whatever_the_upper_half)
+{
+    static const uint64_t ioctls[] = {TIOCSTI, TIOCCONS, TIOCSETD, TIOCSSERIAL, 0x541C};
+
+    for (size_t i = 0; i < sizeof ioctls / sizeof *ioctls; i++)
+        must_be_refused(SYS_ioctl, 1, ioctls[i]);
+    ASSERT_INT(ask_own(SYS_ioctl, 0, TIOCGWINSZ, 0), SECCOMP_RET_ALLOW);
+    must_be_refused(SYS_fcntl, 1, F_SETLEASE);
+    ASSERT_INT(ask_own(SYS_fcntl, 0, F_GETFL, 0), SECCOMP_RET_ALLOW);
+}
+
+TEST(every_namespace_flag_is_denied)
+{
+    static const uint64_t flags[] = {CLONE_NEWNS,  CLONE_NEWCGROUP, CLONE_NEWUTS,
+                                     CLONE_NEWIPC, CLONE_NEWUSER,   CLONE_NEWPID,
+                                     CLONE_NEWNET};
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        must_be_refused(SYS_clone, 0, flags[i]);
+        must_be_refused(SYS_clone, 0, flags[i] | CLONE_VM | SIGCHLD);
+        must_be_refused(SYS_unshare, 0, flags[i]);
+    }
+    must_be_refused(SYS_unshare, 0, 0x80 /* CLONE_NEWTIME */);
+    for (unsigned bit = 0; bit < 32; bit++) {
+        uint64_t flag = 1ull << bit;
+        bool fine = flag == CLONE_FS || flag == CLONE_FILES || flag == CLONE_SYSVSEM;
+        ASSERT_INT(ask_own(SYS_unshare, flag, 0, 0),
+                   fine ? SECCOMP_RET_ALLOW : REFUSED(EPERM));
+    }
+    ASSERT_INT(ask_own(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0),
+               SECCOMP_RET_ALLOW);
+}
+
+TEST(personalities_are_an_allow_list)
+{
+    static const uint64_t fine[] = {0, 8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF};
+    static const uint64_t others[] = {1, 2, 0x0100000, 0x0200000, 0x0400000, 0x0800000};
+
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+        ASSERT_INT(ask_own(SYS_personality, fine[i], 0, 0), SECCOMP_RET_ALLOW);
+        ASSERT_INT(ask_own(SYS_personality, UPPER | fine[i], 0, 0), REFUSED(EPERM));
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        must_be_refused(SYS_personality, 0, others[i]);
+}
+
+TEST(limits_are_set_for_oneself_only)
+{
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, 7, 0), SECCOMP_RET_ALLOW);
+    must_be_refused(SYS_prlimit64, 0, 1);
+    must_be_refused(SYS_prlimit64, 0, 4711);
+    ASSERT_INT(ask_own(SYS_prlimit64, UPPER, 7, 0), REFUSED(EPERM));
+}
+
+/* With 0 the kernel would start the host's handler of cores. */
+TEST(the_core_limit_stays_what_it_is)
+{
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, RLIMIT_CORE, 0), SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, RLIMIT_CORE, 4096), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, RLIMIT_CORE, UPPER), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, UPPER | RLIMIT_CORE, 4096), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, RLIMIT_NOFILE, 4096), SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_setrlimit, RLIMIT_CORE, 4096, 0), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_setrlimit, UPPER | RLIMIT_CORE, 4096, 0), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_setrlimit, RLIMIT_NOFILE, 4096, 0), SECCOMP_RET_ALLOW);
+}
+
+TEST(the_calls_of_the_third_rule_are_out)
+{
+    static const long unknown[] = {SYS_io_uring_setup,    SYS_io_uring_enter,
+                                   SYS_io_uring_register, SYS_keyctl,
+                                   SYS_add_key,           SYS_request_key};
+    static const long refused[] = {
+        SYS_bpf,        SYS_userfaultfd, SYS_perf_event_open,
+        SYS_kexec_load, SYS_init_module, SYS_mount,
+        SYS_setns,      SYS_pivot_root,  SYS_open_by_handle_at};
+
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        ASSERT_INT(ask_own(unknown[i], ~0ull, ~0ull, ~0ull), REFUSED(ENOSYS));
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        ASSERT_INT(ask_own(refused[i], ~0ull, ~0ull, ~0ull), REFUSED(EPERM));
+}
+
+TEST(every_instruction_was_executed)
+{
+    size_t missed = 0;
+
+    for (size_t at = 0; at < len; at++)
+        if (!covered[at]) {
+            printf("# never executed: %zu (0x%x, %u)\n", at, code[at].code, code[at].k);
+            missed++;
+        }
+    ASSERT_INT(missed, 0);
+}

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compose files and Dockerfiles as configurations of sandboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import CHECKOUT
+from inspect_ai.util import ComposeConfig, SandboxEnvironment
+from inspect_ai.util._sandbox.compose import ComposeService
+from native import ledger, traces
+from test_inspect_provider import clean, make, run
+
+from cay.inspect import CaySandboxEnvironment, compose
+from cay.inspect.compose import Service, image_template
+from cay.inspect.environment import _services
+from cay.sandbox import SandboxValueError, TemplateNotFoundError
+
+BASE: dict[str, Any] = {"x-cay-template": "host"}
+
+
+def write(folder: Path, services: dict[str, Any], **top: Any) -> str:
+    file = folder / "compose.yaml"
+    file.write_text(yaml.safe_dump({"services": services, **top}))
+    return str(file)
+
+
+def one(folder: Path, **keys: Any) -> Service:
+    (service,) = _services(write(folder, {"default": {**BASE, **keys}}), {})
+    return service
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Any]:
+    """Starts the services of a compose file, and ends them."""
+    made: dict[str, SandboxEnvironment] = {}
+
+    def start(services: dict[str, Any]) -> dict[str, SandboxEnvironment]:
+        made.update(make(write(tmp_path, services)))
+        return made
+
+    with ledger():
+        yield start
+        clean(made)
+
+
+# --- What is honoured ----------------------------------------------------------------------
+
+
+def test_a_service_is_a_sandbox_with_what_its_keys_say(
+    started: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "f").write_text("shown")
+    tmp_path.chmod(0o755)
+    (tmp_path / "vars").write_text("# comment\nFROM_FILE='1'\n\nBOTH=file\n")
+    made = started(
+        {
+            "default": {
+                **BASE,
+                "working_dir": "/tmp",
+                "environment": {"A": "x y", "BOTH": "key"},
+                "env_file": "vars",
+                "user": "root",
+                "hostname": "box",
+                "network_mode": "none",
+                "mem_limit": "256m",
+                "cpus": 0.5,
+                "pids_limit": 77,
+                "volumes": ["./data:/data:ro"],
+                "x-cay-disk": "64M",
+            }
+        }
+    )
+    script = "id -un; pwd; hostname; echo $A,$BOTH,$FROM_FILE; cat /data/f"
+    result = run(made["default"].exec, ["sh", "-c", script])
+    assert result.stdout == "root\n/tmp\nbox\nx y,key,1\nshown"
+    info = made["default"].as_type(CaySandboxEnvironment).sandbox.sync.inspect()
+    assert (info.memory, info.disk, info.pids, info.cpus) == (
+        256 << 20,
+        64 << 20,
+        77,
+        0.5,
+    )
+    assert (info.network, info.user) == ("none", "root")
+
+
+def test_several_services_are_several_sandboxes_the_default_one_first(
+    started: Any,
+) -> None:
+    made = started({"other": BASE, "main": {**BASE, "x-default": True}, "third": BASE})
+    assert list(made) == ["main", "other", "third"]
+    for name, environment in made.items():
+        run(environment.write_file, "who", name)
+    assert [run(one.read_file, "who") for one in made.values()] == list(made)
+
+
+def test_a_working_directory_that_is_missing_is_made(started: Any) -> None:
+    made = started({"default": {**BASE, "working_dir": "/srv/new/app"}})
+    run(made["default"].write_file, "f", "x")
+    result = run(made["default"].exec, ["sh", "-c", "pwd; ls"])
+    assert result.stdout == "/srv/new/app\nf\n"
+
+
+def test_a_command_runs_in_the_background(started: Any) -> None:
+    made = started({"default": {**BASE, "command": "sh -c 'echo up; exec sleep 60'"}})
+    box = made["default"].as_type(CaySandboxEnvironment).sandbox.sync
+    with box.attach("command") as process:
+        output = process.read(timeout=10)
+        assert output is not None and output.data == b"up\n"
+
+
+@pytest.mark.parametrize("command", ["tail -f /dev/null", ["sleep", "infinity"]])
+def test_what_only_keeps_a_container_alive_is_not_run(
+    tmp_path: Path, command: Any
+) -> None:
+    assert one(tmp_path, command=command).command == ()
+
+
+def test_limits_may_be_under_deploy(tmp_path: Path) -> None:
+    deploy = {"resources": {"limits": {"cpus": "1.5", "memory": "2g"}}}
+    config = one(tmp_path, deploy=deploy).config
+    assert (config.memory, config.cpus) == ("2g", 1.5)
+
+
+def test_what_asks_for_nothing_is_accepted(tmp_path: Path) -> None:
+    keys = {
+        "init": True,
+        "stop_grace_period": "1s",
+        "tty": True,
+        "stdin_open": True,
+        "expose": ["80"],
+        "restart": "no",
+        "privileged": False,
+        "security_opt": ["no-new-privileges:true"],
+        "pull_policy": "never",
+        "depends_on": {"x": {"condition": "service_started"}},
+        "mem_reservation": "1g",
+    }
+    assert one(tmp_path, **keys).config == one(tmp_path).config
+
+
+def test_the_network_is_none_unless_it_is_the_hosts(tmp_path: Path) -> None:
+    assert one(tmp_path).config.network == "none"
+    assert one(tmp_path, network_mode="host").config.network == "host"
+
+
+def test_variables_come_from_the_surroundings_and_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLOUR", "blue")
+    file = write(
+        tmp_path,
+        {
+            "default": {
+                "x-cay-template": "${SAMPLE_METADATA_WHICH_ONE}",
+                "mem_limit": "${MEMORY:-1g}",
+                "environment": ["A=$COLOUR", "B=$$HOME", "COLOUR", "NOT_SET"],
+            }
+        },
+    )
+    (service,) = _services(file, {"which one": "host"})
+    assert service.config.template == "host" and service.config.memory == "1g"
+    assert service.config.env == {"A": "blue", "B": "$HOME", "COLOUR": "blue"}
+    needed = run(
+        CaySandboxEnvironment.task_init_environment, file, {"which one": "host", "b": "c"}
+    )
+    assert needed == {"SAMPLE_METADATA_WHICH_ONE": "host"}
+    with pytest.raises(SandboxValueError, match="SAMPLE_METADATA_WHICH_ONE"):
+        _services(file, {})
+
+
+def test_a_model_will_do_for_a_file() -> None:
+    config = ComposeConfig.model_validate({"services": {"default": {**BASE, "cpus": 2}}})
+    (service,) = _services(config, {})
+    assert service.config.cpus == 2.0
+
+
+# --- Images --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("image", "template"),
+    [
+        ("python:3.12-bookworm", "python-3.12-bookworm"),
+        ("ubuntu", "ubuntu"),
+        ("ubuntu:latest", "ubuntu"),
+        ("example.org:5000/team/tool:1.0", "example.org-5000-team-tool-1.0"),
+        ("tool@sha256:0123", "tool-sha256-0123"),
+    ],
+)
+def test_an_image_is_the_template_of_its_name(image: str, template: str) -> None:
+    assert image_template(image) == template
+
+
+@pytest.mark.parametrize("kind", ["image", "build", "both", "Dockerfile"])
+def test_an_image_without_a_template_is_told_with_how_to_make_it(
+    tmp_path: Path, kind: str
+) -> None:
+    folder = tmp_path / "Pro.ject"
+    folder.mkdir()
+    keys, image = {
+        "image": ({"image": "no/such:1"}, "no/such:1"),
+        "build": ({"build": "."}, "project-default"),
+        "both": ({"build": {"context": "."}, "image": "own:2"}, "own:2"),
+        "Dockerfile": ({}, "project-default"),
+    }[kind]
+    config = str(folder / "Dockerfile")
+    if kind != "Dockerfile":
+        config = write(folder, {"default": keys})
+    for call in (
+        lambda: run(CaySandboxEnvironment.task_init, "startup", config),
+        lambda: make(config),
+    ):
+        with pytest.raises(TemplateNotFoundError) as caught:
+            call()
+        assert image in str(caught.value)
+        assert f"cay template create {image_template(image)}" in caught.value.hint
+
+
+# --- What is refused -----------------------------------------------------------------------
+
+REFUSED: dict[str, Any] = {
+    "cap_add": ["SYS_PTRACE"],
+    "cap_drop": ["ALL"],
+    "cgroup": "host",
+    "depends_on": {"x": {"condition": "service_healthy"}},
+    "deploy": {"resources": {"reservations": {"devices": [{"driver": "nvidia"}]}}},
+    "devices": ["/dev/kvm"],
+    "extra_hosts": ["a:1.2.3.4"],
+    "healthcheck": {"test": "true"},
+    "memswap_limit": "2g",
+    "network_mode": "bridge",
+    "networks": ["inner"],
+    "pids_limit": -1,
+    "platform": "linux/s390x",
+    "ports": ["80:80"],
+    "privileged": True,
+    "read_only": True,
+    "restart": "always",
+    "runtime": "nvidia",
+    "security_opt": ["seccomp=unconfined"],
+    "shm_size": "1g",
+    "tmpfs": "/scratch",
+    "ulimits": {"nofile": 10},
+    "user": "1000:1000",
+    "volumes": ["named:/data"],
+    "x-cay-colour": "blue",
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_what_cannot_be_honoured_is_refused_by_its_name(tmp_path: Path, key: str) -> None:
+    with pytest.raises(SandboxValueError, match=key) as caught:
+        one(tmp_path, **{key: REFUSED[key]})
+    assert caught.value.hint and "default" in str(caught.value)
+
+
+def test_every_key_inspect_knows_is_honoured_accepted_or_refused() -> None:
+    known = set(ComposeService.model_fields)
+    assert compose._DONE | compose._MEANINGLESS | set(REFUSED) >= known
+    assert not compose._DONE & compose._MEANINGLESS
+
+
+@pytest.mark.parametrize(
+    "services",
+    [
+        {"a": BASE, "b": BASE},
+        {"a": {**BASE, "x-default": True}, "b": {**BASE, "x-default": True}},
+        {"default": {}},
+    ],
+)
+def test_without_a_default_or_an_image_there_is_nothing_to_start(
+    tmp_path: Path, services: dict[str, Any]
+) -> None:
+    with pytest.raises(SandboxValueError):
+        _services(write(tmp_path, services), {})
+
+
+def test_if_one_service_cannot_start_the_others_are_ended(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, {"default": BASE, "other": {**BASE, "command": "no-such-program"}}
+    )
+    with ledger() as made:
+        with pytest.raises(Exception, match="no-such-program"):
+            make(file)
+        assert len(made) == 2 and traces(made) == []
+
+
+def test_the_rule_is_written_down() -> None:
+    page = (CHECKOUT / "docs" / "inspect.md").read_text()
+    for key in compose._DONE | compose._MEANINGLESS | set(REFUSED):
+        assert f"`{key.replace('x_default', 'x-default')}`" in page or key.startswith(
+            "x-cay-"
+        )

@@ -1,0 +1,509 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Inspect's contract says beyond its own checks, one sentence at a time."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pty
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from conftest import CHECKOUT, unavailable
+from inspect_ai.util import (
+    OutputLimitExceededError,
+    SandboxEnvironment,
+    SandboxEnvironmentSpec,
+    SandboxUnavailableError,
+    SandboxUserUnsupportedError,
+)
+from inspect_ai.util._sandbox.environment import deserialize_sandbox_specific_config
+from inspect_ai.util._sandbox.events import SandboxEnvironmentProxy
+from inspect_ai.util._sandbox.limits import (
+    override_max_exec_output_size,
+    override_max_read_file_size,
+)
+from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
+from native import BACKENDS, ledger, run_async, traces
+from test_native_exec import MARK, sleepers, wait_for
+
+from cay.inspect import CayConfig, CaySandboxEnvironment, kept
+
+DONE = CaySandboxEnvironment.sample_cleanup
+
+
+def make(config: Any = None, **metadata: str) -> dict[str, SandboxEnvironment]:
+    made: dict[str, SandboxEnvironment] = run_async(
+        "asyncio", CaySandboxEnvironment.sample_init, "task", config, metadata
+    )
+    return made
+
+
+def clean(made: dict[str, SandboxEnvironment]) -> None:
+    run_async("asyncio", DONE, "task", None, made, False)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[CaySandboxEnvironment]:
+    with ledger():
+        made = make()
+        yield made["default"].as_type(CaySandboxEnvironment)
+        clean(made)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the module's own sandbox were another process's."""
+    monkeypatch.setattr(kept, "_own", {})
+
+
+def run(function: Any, *arguments: Any, **options: Any) -> Any:
+    async def call() -> Any:
+        return await function(*arguments, **options)
+
+    return run_async("asyncio", call)
+
+
+# --- The class -----------------------------------------------------------------------------
+
+
+def test_inspect_finds_it_by_name() -> None:
+    assert registry_find_sandboxenv("cay").__name__ == "CaySandboxEnvironment"
+
+
+def test_exec_takes_exactly_what_inspect_passes() -> None:
+    taken = inspect.signature(CaySandboxEnvironment.exec).parameters
+    assert list(taken) == ["self"] + (
+        "cmd input cwd env user timeout timeout_retry concurrency".split()
+    )
+
+
+def test_numbers_inspect_asks_for(environment: CaySandboxEnvironment) -> None:
+    assert environment.default_polling_interval() == 0.2
+    assert CaySandboxEnvironment.default_concurrency() is None
+    assert CaySandboxEnvironment.is_docker_compatible()
+    files = CaySandboxEnvironment.config_files()
+    assert files[0] == "cay.yaml" and {"compose.yaml", "Dockerfile"} <= set(files)
+
+
+def test_nothing_of_inspect_is_imported_before_it_is_needed() -> None:
+    script = (
+        "import sys, cay, cay.sandbox, cay.inspect; print('inspect_ai' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+# --- exec ----------------------------------------------------------------------------------
+
+
+def test_a_missing_program_and_directory_and_user_are_failed_results(
+    environment: CaySandboxEnvironment,
+) -> None:
+    for options, name in (
+        ({"cmd": ["no-such-program"]}, "no-such-program"),
+        ({"cmd": ["true"], "cwd": "/no/where"}, "/no/where"),
+        ({"cmd": ["true"], "user": "no-such-user"}, "no-such-user"),
+    ):
+        result = run(environment.exec, **options)
+        assert not result.success and result.returncode in (126, 127)
+        assert name in result.stderr
+
+
+@pytest.mark.parametrize("timeout", [None, 10])
+def test_what_may_not_be_executed_is_a_permission_error(
+    environment: CaySandboxEnvironment, timeout: int | None
+) -> None:
+    with pytest.raises(PermissionError) as caught:
+        run(environment.exec, ["/etc/passwd"], timeout=timeout)
+    assert (caught.value.errno, caught.value.filename) == (13, "/etc/passwd")
+    assert caught.value.strerror == os.strerror(13)
+
+
+def test_a_timeout_has_the_output_until_then(environment: CaySandboxEnvironment) -> None:
+    proxy = SandboxEnvironmentProxy(environment)
+    with pytest.raises(TimeoutError) as caught:
+        run(proxy.exec, ["sh", "-c", "echo out; echo err >&2; sleep 60"], timeout=1)
+    assert caught.value.truncated_output == "out\nerr\n"  # type: ignore[attr-defined]
+
+
+def test_a_kill_before_the_time_is_over_is_a_result(
+    environment: CaySandboxEnvironment,
+) -> None:
+    result = run(environment.exec, ["sh", "-c", "kill -KILL $$"], timeout=30)
+    assert result.returncode == 137
+
+
+def test_running_out_of_memory_is_said() -> None:
+    with ledger():
+        made = make(CayConfig(memory="64M", disk="16M"))
+        result = run(made["default"].exec, ["python3", "-c", "b'x' * (1 << 30)"])
+        assert result.returncode == 137 and "memory limit" in result.stderr
+        clean(made)
+
+
+def test_over_the_limit_the_end_of_the_output_is_given(
+    environment: CaySandboxEnvironment,
+) -> None:
+    async def work() -> OutputLimitExceededError:
+        with override_max_exec_output_size(1024):
+            with pytest.raises(OutputLimitExceededError) as caught:
+                await environment.exec(["seq", "1", "1000"])
+        return caught.value
+
+    error: OutputLimitExceededError = run_async("asyncio", work)
+    assert error.limit_str == "1 KiB"
+    assert error.truncated_output is not None
+    assert error.truncated_output.endswith("\n999\n1000\n")
+    assert len(error.truncated_output) == 1024
+
+
+def test_up_to_the_limit_nothing_is_missing(environment: CaySandboxEnvironment) -> None:
+    async def work() -> Any:
+        with override_max_exec_output_size(1024):
+            return await SandboxEnvironmentProxy(environment).exec(
+                ["sh", "-c", "head -c 1024 /dev/zero | tr '\\0' x"]
+            )
+
+    assert run_async("asyncio", work).stdout == "x" * 1024
+
+
+def test_bytes_that_grow_when_decoded_are_held_to_the_limit(
+    environment: CaySandboxEnvironment,
+) -> None:
+    async def work(proxy: SandboxEnvironment) -> Any:
+        with override_max_exec_output_size(1000):
+            return await proxy.exec(
+                ["sh", "-c", "head -c 500 /dev/zero | tr '\\0' '\\377'"]
+            )
+
+    with pytest.raises(OutputLimitExceededError) as caught:
+        run_async("asyncio", work, environment)
+    assert caught.value.truncated_output == "�" * 333
+    with pytest.raises(OutputLimitExceededError):
+        run_async("asyncio", work, SandboxEnvironmentProxy(environment))
+
+
+def test_a_raised_limit_is_honoured(environment: CaySandboxEnvironment) -> None:
+    async def work() -> Any:
+        with override_max_exec_output_size(64 << 20):
+            return await environment.exec(["head", "-c", str(20 << 20), "/dev/zero"])
+
+    assert len(run_async("asyncio", work).stdout) == 20 << 20
+
+
+def test_output_that_is_no_text_is_replaced(environment: CaySandboxEnvironment) -> None:
+    result = run(environment.exec, ["printf", "a\\377b\\r\\n"])
+    assert result.stdout == "a�b\r\n"
+
+
+def test_a_null_byte_is_the_error_inspect_knows(
+    environment: CaySandboxEnvironment,
+) -> None:
+    with pytest.raises(ValueError, match="embedded null byte"):
+        run(environment.exec, ["echo", "a\0b"])
+
+
+def test_retries_and_the_limit_on_subprocesses_change_nothing(
+    environment: CaySandboxEnvironment,
+) -> None:
+    for flag in (True, False):
+        result = run(
+            environment.exec, ["echo", "x"], timeout_retry=flag, concurrency=flag
+        )
+        assert result.stdout == "x\n"
+
+
+def test_children_in_the_background_live_on(environment: CaySandboxEnvironment) -> None:
+    box = environment.sandbox.sync
+    result = run(environment.exec, ["sh", "-c", f"{MARK} & echo ready"], timeout=20)
+    try:
+        assert result.stdout == "ready\n"
+        assert wait_for(lambda: len(sleepers(box)) == 1)
+    finally:
+        box.exec(["pkill", "-f", MARK], user="root")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_cancelled_call_ends_its_command(
+    environment: CaySandboxEnvironment, backend: str
+) -> None:
+    async def work() -> None:
+        with anyio.move_on_after(0.3):
+            await environment.exec(["sh", "-c", f"setsid {MARK} & {MARK}"])
+
+    run_async(backend, work)
+    assert sleepers(environment.sandbox.sync) == []
+
+
+# --- Files ---------------------------------------------------------------------------------
+
+
+def test_line_ends_and_bytes_are_kept(environment: CaySandboxEnvironment) -> None:
+    run(environment.write_file, "crlf", "a\r\nb\rc\n")
+    assert run(environment.read_file, "crlf") == "a\r\nb\rc\n"
+    run(environment.write_file, "bytes", b"\xff\0")
+    assert run(environment.read_file, "bytes", False) == b"\xff\0"
+    with pytest.raises(UnicodeDecodeError):
+        run(environment.read_file, "bytes", True)
+
+
+@pytest.mark.parametrize("name", ["none", "dir", "closed", "fifo", "."])
+def test_errors_of_files_have_number_words_and_name(
+    environment: CaySandboxEnvironment, name: str
+) -> None:
+    script = (
+        "rm -rf dir closed fifo; mkdir dir; touch closed; chmod 0 closed; mkfifo fifo"
+    )
+    run(environment.exec, ["sh", "-c", script])
+    kind = {
+        "none": FileNotFoundError,
+        "closed": PermissionError,
+        "dir": IsADirectoryError,
+        ".": IsADirectoryError,
+        "fifo": OSError,
+    }[name]
+    with pytest.raises(kind) as caught:
+        run(environment.read_file, name)
+    assert caught.value.errno and caught.value.strerror
+    assert caught.value.filename == name and name in str(caught.value)
+
+
+def test_a_file_over_the_limit_is_never_read(environment: CaySandboxEnvironment) -> None:
+    async def work() -> str:
+        await environment.write_file("exact", "x" * 1024)
+        with override_max_read_file_size(1024):
+            whole = await environment.read_file("exact")
+            await environment.write_file("exact", "x" * 1025)
+            with pytest.raises(OutputLimitExceededError, match="1 KiB") as caught:
+                await environment.read_file("exact")
+        assert caught.value.truncated_output is None
+        return whole
+
+    assert run_async("asyncio", work) == "x" * 1024
+
+
+def test_a_written_file_keeps_its_mode_and_its_links(
+    environment: CaySandboxEnvironment,
+) -> None:
+    script = "rm -f one two; echo old > one; chmod 600 one; ln one two"
+    run(environment.exec, ["sh", "-c", script])
+    run(environment.write_file, "one", "new")
+    assert run(environment.read_file, "two") == "new"
+    assert run(environment.exec, ["stat", "-c", "%a", "one"]).stdout == "600\n"
+
+
+def test_a_link_cannot_lead_to_the_host(
+    environment: CaySandboxEnvironment, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("of the host")
+    run(environment.exec, ["ln", "-sf", str(tmp_path / "secret"), "out"])
+    with pytest.raises(FileNotFoundError):
+        run(environment.read_file, "out")
+
+
+# --- From outside --------------------------------------------------------------------------
+
+
+def test_the_connection_is_a_line_for_a_shell(environment: CaySandboxEnvironment) -> None:
+    id = environment.sandbox.id
+    connection = run(environment.connection)
+    assert (connection.type, connection.command) == ("cay", f"cay shell {id}")
+    assert connection.ports is None and connection.container == id
+    named = run(environment.connection, user="root")
+    assert named.command == f"cay shell -u root {id}"
+
+
+def test_the_line_opens_a_shell(environment: CaySandboxEnvironment) -> None:
+    program = CHECKOUT / "build" / "cay"
+    if not program.exists():
+        unavailable("build/cay is not there")
+    _, *words = shlex.split(run(environment.connection, user="root").command)
+    ours, theirs = pty.openpty()
+    shell = subprocess.Popen([program, *words], stdin=theirs, stdout=theirs)
+    os.close(theirs)
+    os.write(ours, b"echo I am $(id -un); exit 3\n")
+    said = b""
+    try:
+        while piece := os.read(ours, 4096):
+            said += piece
+    except OSError:
+        pass  # how a terminal ends
+    os.close(ours)
+    assert shell.wait(timeout=20) == 3 and b"I am root" in said
+
+
+def test_where_there_is_one_user_only_inspect_is_told_so() -> None:
+    with ledger():
+        made = make(CayConfig(rung="single", workdir="/tmp/made"))
+        environment = made["default"].as_type(CaySandboxEnvironment)
+        with pytest.raises(SandboxUserUnsupportedError):
+            run(environment.exec, ["id"], user="root")
+        assert run(environment.exec, ["pwd"]).stdout == "/tmp/made\n"
+        clean(made)
+
+
+def test_a_sandbox_that_is_gone_is_unavailable() -> None:
+    with ledger():
+        made = make()
+        environment = made["default"].as_type(CaySandboxEnvironment)
+        run(environment.write_file, "x", "")
+        environment.sandbox.sync.kill()
+        for call in (
+            lambda: run(environment.exec, ["true"]),
+            lambda: run(environment.read_file, "x"),
+            lambda: run(environment.write_file, "x", ""),
+        ):
+            with pytest.raises(SandboxUnavailableError):
+                call()
+        with pytest.raises(ConnectionError):
+            run(environment.connection)
+        clean(made)
+
+
+def test_a_sandbox_that_ends_under_a_command_is_unavailable() -> None:
+    async def work(environment: CaySandboxEnvironment) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def kill() -> None:
+                await anyio.sleep(0.3)
+                await environment.sandbox.kill()
+
+            group.start_soon(kill)
+            with pytest.raises(SandboxUnavailableError):
+                await environment.exec(["sleep", "60"])
+
+    with ledger():
+        made = make()
+        run_async("asyncio", work, made["default"].as_type(CaySandboxEnvironment))
+        clean(made)
+
+
+# --- Life ----------------------------------------------------------------------------------
+
+
+def test_a_configuration_is_what_the_sandbox_gets(tmp_path: Path) -> None:
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "f").write_text("host")
+    tmp_path.chmod(0o755)
+    file = tmp_path / "cay.yaml"
+    file.write_text(
+        "memory: 256M\ndisk: 64M\npids: 50\nworkdir: /tmp\nenv: {A: b}\n"
+        "volumes: ['./shown:/shown:ro']\nttl: 600\n"
+    )
+    with ledger():
+        made = make(str(file))
+        environment = made["default"].as_type(CaySandboxEnvironment)
+        info = environment.sandbox.sync.inspect()
+        assert (info.memory, info.pids, info.ephemeral) == (256 << 20, 50, True)
+        said = run(environment.exec, ["sh", "-c", "echo $A; pwd; cat /shown/f"]).stdout
+        assert said == "b\n/tmp\nhost"
+        clean(made)
+
+
+def test_a_model_survives_inspects_log() -> None:
+    config = CayConfig(memory="1G", env={"A": "b"}, volumes=("/usr:/u:ro",))
+    spec = SandboxEnvironmentSpec("cay", config)
+    again = SandboxEnvironmentSpec.model_validate(spec.model_dump(mode="json"))
+    assert again.config == config and hash(again.config) == hash(config)
+    assert isinstance(
+        deserialize_sandbox_specific_config("cay", {"memory": "2G"}), CayConfig
+    )
+    with pytest.raises(ValueError):
+        CayConfig.model_validate({"ram": "1G"})
+
+
+@pytest.mark.parametrize("content", ["ram: 1G\n", "- a\n", "network: bridge\n"])
+def test_a_wrong_file_is_told_before_any_sample(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "cay.yaml"
+    file.write_text(content)
+    with pytest.raises(ValueError):
+        run(CaySandboxEnvironment.task_init, "startup", str(file))
+
+
+def test_samples_that_are_not_cleaned_up_are_at_the_end_of_the_task(alone: None) -> None:
+    with ledger() as made:
+        make()
+        make()
+        assert len(made) == 2 and traces(made) != []
+        run(CaySandboxEnvironment.task_cleanup, "shutdown", None, True)
+        assert traces(made) == []
+
+
+def test_without_cleanup_the_ids_are_told(
+    alone: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ledger() as made:
+        make()
+        run(CaySandboxEnvironment.task_cleanup, "shutdown", None, False)
+        (id,) = made
+        assert id in capsys.readouterr().err
+        run(CaySandboxEnvironment.task_cleanup, "shutdown", None, True)
+
+
+def test_what_is_kept_is_cleaned_up_from_the_command_line(
+    alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "kept")
+    with ledger() as ids:
+        for arguments in ([], "id"):
+            made = make(CayConfig(ephemeral=False))
+            environment = made["default"].as_type(CaySandboxEnvironment)
+            id = environment.sandbox.id
+            kept._own.clear()  # as in another process
+            environment.sandbox.close()
+            assert traces({id}) != []
+            run(CaySandboxEnvironment.cli_cleanup, id if arguments else None)
+            assert traces(ids) == [] and list((tmp_path / "kept").iterdir()) == []
+
+
+def test_an_interrupted_sample_init_leaves_nothing(alone: None) -> None:
+    async def work() -> None:
+        with anyio.move_on_after(0.002):
+            await CaySandboxEnvironment.sample_init("task", None, {})
+
+    with ledger():
+        run_async("asyncio", work)
+        run(CaySandboxEnvironment.task_cleanup, "shutdown", None, True)
+
+
+def test_many_samples_start_at_once() -> None:
+    async def one(all_made: list[dict[str, SandboxEnvironment]]) -> None:
+        all_made.append(await CaySandboxEnvironment.sample_init("task", None, {}))
+
+    async def work() -> list[dict[str, SandboxEnvironment]]:
+        all_made: list[dict[str, SandboxEnvironment]] = []
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(one, all_made)
+        return all_made
+
+    with ledger() as ids:
+        all_made = run_async("asyncio", work)
+        assert len(ids) == 20
+        for made in all_made:
+            clean(made)
+
+
+def test_processes_of_an_eval_that_is_gone_are_collected_at_the_next_start() -> None:
+    with ledger() as made:
+        script = (
+            "import os; from cay import Sandbox\n"
+            "print(Sandbox.create(ephemeral=True).id, flush=True); os.kill(os.getpid(), 9)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True
+        )
+        made.add(done.stdout.strip())
+
+        def gone() -> bool:
+            run(CaySandboxEnvironment.task_init, "startup", None)
+            return traces(made) == []
+
+        assert wait_for(gone)

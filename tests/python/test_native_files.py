@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a sandbox, from Python."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import tarfile
+import threading
+from collections.abc import Iterator
+
+import pytest
+from native import ledger, make_sandbox
+
+from cay.filesystem import SandboxError as FilesystemError
+from cay.sandbox import Sandbox, SandboxError, SandboxFiles
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandbox]:
+    with ledger(), make_sandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def files(box: Sandbox) -> SandboxFiles:
+    box.shell("chmod -R u+rwx . ; rm -rf ./* /tmp/*")
+    return box.files
+
+
+def test_what_is_written_is_read_and_is_the_users(
+    box: Sandbox, files: SandboxFiles
+) -> None:
+    files.write("a/b/text", "é\r\nb\n")
+    assert files.read_text("a/b/text") == "é\r\nb\n"
+    assert box.exec(["cat", "a/b/text"]).stdout == "é\r\nb\n"
+    assert box.exec(["stat", "-c", "%U", "a", "a/b/text"]).stdout == "user\nuser\n"
+    files.write("/tmp/bytes", b"\0\xff")
+    assert files.read_bytes("/tmp/bytes") == b"\0\xff"
+    with pytest.raises(UnicodeDecodeError):
+        files.read_text("/tmp/bytes")
+
+
+def test_large_files_go_both_ways(files: SandboxFiles) -> None:
+    data = os.urandom(1 << 20) * 50
+    files.write("large", data)
+    assert files.read_bytes("large") == data
+    assert files.read_bytes("large", 10, 5) == data[5:15]
+    assert files.read_bytes("large", 0) == b""
+
+
+def test_writing_in_place_keeps_the_file(box: Sandbox, files: SandboxFiles) -> None:
+    files.write("x", "first, longer")
+    box.exec(["ln", "x", "y"])
+    box.exec(["chmod", "640", "x"])
+    files.write("x", "second", in_place=True)
+    assert files.read_text("y") == "second"
+    assert files.stat("x").mode & 0o777 == 0o640
+    with pytest.raises(FileExistsError):
+        files.write("x", "third", new=True)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "call", "kind", "number"),
+    [
+        ("true", "read", FileNotFoundError, errno.ENOENT),
+        ("mkdir it", "read", IsADirectoryError, errno.EISDIR),
+        ("mkdir it", "write", IsADirectoryError, errno.EISDIR),
+        ("echo > it; chmod 0 it", "read", PermissionError, errno.EACCES),
+        ("echo > it; chmod 444 it", "write", PermissionError, errno.EACCES),
+        ("mkfifo it", "read", OSError, errno.EINVAL),
+    ],
+)
+def test_what_goes_wrong_is_what_python_calls_it(
+    box: Sandbox,
+    files: SandboxFiles,
+    prepare: str,
+    call: str,
+    kind: type[OSError],
+    number: int,
+) -> None:
+    assert box.shell(prepare).ok
+    with pytest.raises(kind) as caught:
+        if call == "read":
+            files.read_bytes("it")
+        else:
+            files.write("it", "x", in_place=True)
+    error = caught.value
+    assert isinstance(error, SandboxError) and not isinstance(error, FilesystemError)
+    assert (error.errno, error.filename) == (number, "it")
+    assert error.strerror and error.hint and "it" in str(error)
+
+
+def test_another_user_has_other_rights(box: Sandbox, files: SandboxFiles) -> None:
+    root = files.as_user("root")
+    root.write("/root/secret", "s")
+    assert root.read_text("/root/secret") == "s"
+    with pytest.raises(PermissionError):
+        files.read_text("/root/secret")
+
+
+def test_links_mean_what_they_mean_inside(box: Sandbox, files: SandboxFiles) -> None:
+    box.shell("echo inside > /tmp/passwd; ln -s /tmp/passwd link; ln -s / root")
+    assert files.read_text("link") == "inside\n"
+    assert "user:" in files.read_text("root/etc/passwd")
+    assert files.stat("link", follow=False).type == "link"
+
+
+def test_names_are_listed_moved_and_deleted(box: Sandbox, files: SandboxFiles) -> None:
+    for name in ("d/a.txt", "d/b.txt", "d/e/c.txt"):
+        files.write(name, name)
+    assert [os.path.basename(entry.path) for entry in files.list("d")] == [
+        "a.txt",
+        "b.txt",
+        "e",
+    ]
+    assert len(files.glob("**/*.txt", "d")) == 3
+    files.copy("d/a.txt", "copy")
+    files.move("d/e", "moved")
+    assert files.exists("moved/c.txt") and not files.exists("d/e")
+    files.mkdir("new/er")
+    assert files.stat("new/er").type == "directory"
+    files.delete("d", recursive=True)
+    assert not files.exists("d")
+
+
+def test_text_is_searched_and_edited(files: SandboxFiles) -> None:
+    files.write("t", "one\ntwo\ntwo\n")
+    (match, second) = files.grep("tw.", "t").matches
+    assert (match.line, match.text, second.line) == (2, "two", 3)
+    assert files.edit("t", "two", "2", replace_all=True) == 2
+    files.multi_edit("t", [("one", "1"), ("1", "I")])
+    files.append("t", "end\n")
+    assert files.read_text("t") == "I\n2\n2\nend\n"
+    assert files.read("t", 3).content == "I\n2"
+    assert files.read_lines("t", 1, 3).content == "end\n"
+    with pytest.raises(SandboxError) as caught:
+        files.edit("t", "missing", "x")
+    assert caught.value.slug == "no-match"
+
+
+def test_many_files_at_once(files: SandboxFiles) -> None:
+    assert files.write_many({"m/1": "a", "m/2": b"b"}) == [None, None]
+    first, second, third = files.read_many(["m/1", "m/2", "m/3"])
+    assert (first, second) == (b"a", b"b") and isinstance(third, FileNotFoundError)
+
+
+def test_directories_travel_as_tar(box: Sandbox, files: SandboxFiles) -> None:
+    files.write("tree/a", "A")
+    stream = io.BytesIO()
+    files.export_tar("tree", stream)
+    stream.seek(0)
+    assert "a" in [
+        name.split("/")[-1] for name in tarfile.open(fileobj=stream).getnames()
+    ]
+    files.import_tar("back", stream.getvalue())
+    assert box.shell("cat $(find back -name a)").stdout == "A"
+
+
+def test_threads_read_and_write_at_the_same_time(files: SandboxFiles) -> None:
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        for turn in range(30):
+            files.write(f"f{number}", f"{number} {turn}")
+            if files.read_text(f"f{number}") != f"{number} {turn}":
+                wrong.append(f"{number}")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_path_that_is_none_is_a_value_error(files: SandboxFiles) -> None:
+    with pytest.raises(ValueError, match="embedded null byte"):
+        files.read_bytes("a\0b")

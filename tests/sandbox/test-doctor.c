@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+
+#include "ledger.h"
+#include "ordinary.h"
+
+static struct cay_check *checks;
+static size_t check_count;
+
+static void examine(void)
+{
+    ASSERT_OK(cay_doctor(&checks, &check_count, &err));
+    ASSERT(check_count > 15);
+    for (size_t i = 0; i < check_count; i++) {
+        ASSERT(checks[i].facility[0] && checks[i].detail[0]);
+        ASSERT_INT(checks[i].fix[0] != '\0', checks[i].finding != CAY_FINDING_OK);
+    }
+}
+
+static const struct cay_check *check(const char *facility)
+{
+    for (size_t i = 0; i < check_count; i++)
+        if (strcmp(checks[i].facility, facility) == 0)
+            return &checks[i];
+    harness_fail(__FILE__, __LINE__, "the doctor says nothing of \"%s\"", facility);
+}
+
+static void done(void)
+{
+    cay_free(checks);
+    checks = NULL;
+}
+
+/* Mount points of this process, which a check must not change. */
+static size_t count_mounts(void)
+{
+    FILE *file = fopen("/proc/self/mountinfo", "re");
+    size_t count = 0;
+
+    ASSERT(file);
+    for (int c; (c = fgetc(file)) != EOF;)
+        count += c == '\n';
+    fclose(file);
+    return count;
+}
+
+TEST(root_is_told_of_each_facility_and_its_rung)
+{
+    need_root();
+    examine();
+    ASSERT_INT(check("kernel")->finding, CAY_FINDING_OK);
+    ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_OK);
+    ASSERT_HAS(check("landlock")->detail, "ABI ");
+    ASSERT_STR(check("runtime directory")->detail, "/run/cay");
+    ASSERT_HAS(check("sandboxes")->detail, "rung \"root\"");
+    done();
+}
+
+TEST(the_doctor_leaves_nothing)
+{
+    size_t mounts = count_mounts();
+
+    examine();
+    ASSERT_INT(count_mounts(), mounts);
+    ASSERT_INT(count_names("/sys/fs/cgroup/unified", "cay-doctor"), 0);
+    ASSERT_INT(count_names("/sys/fs/cgroup/memory", "cay-doctor"), 0);
+    ASSERT_INT(count_names("/sys/fs/cgroup", "cay-doctor"), 0);
+    done();
+}
+
+static void expect_range(void)
+{
+    examine();
+    ASSERT_INT(check("range of user ids")->finding, CAY_FINDING_OK);
+    ASSERT_HAS(check("sandboxes")->detail, "rung \"range\"");
+    ASSERT_HAS(check("capabilities")->detail, "none are needed");
+    done();
+}
+
+TEST(a_user_with_subordinate_ids_is_on_the_rung_range)
+{
+    as_ordinary(ordinary_user(true), expect_range);
+}
+
+static void expect_single(void)
+{
+    examine();
+    ASSERT_INT(check("range of user ids")->finding, CAY_FINDING_WEAKER);
+    ASSERT_HAS(check("range of user ids")->fix, "usermod --add-subuids ");
+    ASSERT_HAS(check("sandboxes")->detail, "rung \"single\"");
+    ASSERT_INT(check("sandboxes")->finding, CAY_FINDING_WEAKER);
+    done();
+}
+
+TEST(a_user_without_is_on_the_rung_single_and_told_the_command)
+{
+    as_ordinary(ordinary_user(false), expect_single);
+}
+
+static void expect_no_new_privs(void)
+{
+    ASSERT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    examine();
+    ASSERT_INT(check("range of user ids")->finding, CAY_FINDING_WEAKER);
+    ASSERT_HAS(check("range of user ids")->detail, "no_new_privs");
+    done();
+}
+
+TEST(newuidmap_is_no_use_to_a_process_without_new_privileges)
+{
+    as_ordinary(ordinary_user(true), expect_no_new_privs);
+}
+
+static void expect_not_dumpable(void)
+{
+    ASSERT(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0);
+    examine();
+    ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_WEAKER);
+    ASSERT_HAS(check("user namespaces")->detail, "not dumpable");
+    ASSERT_HAS(check("sandboxes")->detail, "rung \"single\"");
+    done();
+}
+
+TEST(a_process_that_has_changed_its_user_can_still_make_sandboxes)
+{
+    as_ordinary(ordinary_user(false), expect_not_dumpable);
+}
+
+static void expect_no_newuidmap(void)
+{
+    examine();
+    ASSERT_INT(check("range of user ids")->finding, CAY_FINDING_WEAKER);
+    ASSERT_STR(check("range of user ids")->fix, "apt-get install uidmap");
+    done();
+}
+
+/* Runs `act` as the user where a mount of ours hides something of the host's. */
+static void in_own_mounts(const char *hidden, const struct ordinary *user,
+                          void (*act)(void))
+{
+    int status;
+
+    fflush(stdout);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        ASSERT(unshare(CLONE_NEWNS) == 0);
+        ASSERT(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+        ASSERT(mount("/dev/null", hidden, NULL, MS_BIND, NULL) == 0);
+        as_ordinary(user, act);
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
+}
+
+TEST(a_host_without_newuidmap_is_told_what_to_install)
+{
+    in_own_mounts("/usr/bin/newuidmap", ordinary_user(true), expect_no_newuidmap);
+}
+
+static void expect_no_proc(void)
+{
+    examine();
+    ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_OK);
+    ASSERT_INT(check("/proc")->finding, CAY_FINDING_MISSING);
+    ASSERT_HAS(check("/proc")->fix, "systempaths=unconfined");
+    ASSERT_HAS(check("sandboxes")->detail, "rung \"landlock\"");
+    done();
+}
+
+TEST(a_masked_proc_as_in_containers_is_found_out)
+{
+    in_own_mounts("/proc/cmdline", ordinary_user(false), expect_no_proc);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+
+    ASSERT(file);
+    ASSERT(fputs(text, file) >= 0);
+    ASSERT(fclose(file) == 0);
+}
+
+/* A user namespace in which no other can be made: what a hardened host is like. */
+static void expect_no_namespaces(void)
+{
+    ASSERT(unshare(CLONE_NEWUSER) == 0);
+    write_text("/proc/self/setgroups", "deny");
+    write_text("/proc/self/uid_map", "0 4242 1");
+    write_text("/proc/self/gid_map", "0 4242 1");
+    write_text("/proc/sys/user/max_user_namespaces", "0");
+    examine();
+    ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_MISSING);
+    ASSERT_HAS(check("user namespaces")->fix, "sysctl -w user.max_user_namespaces=");
+    ASSERT_HAS(check("sandboxes")->detail, "rung \"landlock\"");
+    ASSERT_INT(check("sandboxes")->finding, CAY_FINDING_WEAKER);
+    done();
+}
+
+TEST(user_namespaces_switched_off_name_the_switch)
+{
+    const struct ordinary nobody = {.name = "4242", .uid = 4242, .gid = 4242};
+
+    need_root();
+    as_ordinary(&nobody, expect_no_namespaces);
+}

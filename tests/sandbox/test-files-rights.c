@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "inside.h"
+
+TEST(the_user_is_refused_what_belongs_to_root_and_told_who_was_refused)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+    struct cay_listing listing;
+
+    (void)told(sandbox, "cd /root; echo secret > s; cd /home/user; echo x > read-only; "
+                        "mkdir closed; chmod 700 closed; touch closed/f");
+    ASSERT_CODE(read_code(files, "/root/s"), CAY_E_DENIED);
+    ASSERT_STR(err.subject, "/root/s");
+    ASSERT_HAS(err.hint, "\"user\"");
+    assert_discreet(&err);
+    ASSERT_CODE(read_code(files, "/etc/shadow"), CAY_E_DENIED);
+    ASSERT_CODE(write_code(files, "/etc/passwd"), CAY_E_DENIED);
+    ASSERT_CODE(write_code(files, "/root/new"), CAY_E_DENIED);
+    ASSERT_CODE(write_code(files, "closed/new"), CAY_E_DENIED);
+    /* The directory is the user's, and the file could be replaced: but it says no. */
+    ASSERT_CODE(write_code(files, "read-only"), CAY_E_DENIED);
+    ASSERT_CODE(cay_files_mkdir(files, "/etc/d", NULL, &err), CAY_E_DENIED);
+    ASSERT_CODE(cay_files_delete(files, "/etc/passwd", NULL, &err), CAY_E_DENIED);
+    ASSERT_CODE(cay_files_move(files, "/etc/passwd", "p", NULL, &err), CAY_E_DENIED);
+    ASSERT_CODE(cay_files_copy(files, "/etc/shadow", "p", NULL, &err), CAY_E_DENIED);
+    ASSERT_CODE(cay_files_copy(files, "/etc/passwd", "/etc/p", NULL, &err), CAY_E_DENIED);
+    ASSERT_OK(cay_files_list(files, "closed", NULL, &listing, &err));
+    ASSERT_INT(listing.count, 0);
+    cay_listing_done(&listing);
+    ASSERT_STR(told(sandbox, "ls -A /home/user; ls /home/user/closed"),
+               "closed\nread-only\nf");
+    cay_exec_done(&result);
+}
+
+TEST(root_inside_may_do_what_root_may)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, "root");
+    AUTO(cay_files) by_number = files_of(sandbox, "0");
+
+    (void)told(sandbox, "su user -s /bin/sh -c 'umask 077; echo hi > /home/user/mine'");
+    expect(files, "/home/user/mine", "hi\n");
+    put(files, "/home/user/mine", "changed");
+    ASSERT_STR(told(sandbox, "stat -c '%u %a' /home/user/mine"), "1000 600");
+    put(files, "/root/new", "root's");
+    put(by_number, "/etc/new", "root's");
+    ASSERT_STR(told(sandbox, "stat -c '%u %g' /root/new /etc/new"), "0 0\n0 0");
+    cay_exec_done(&result);
+}
+
+TEST(a_user_made_inside_has_its_own_rights_and_groups)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    (void)told(sandbox,
+               "groupadd -g 777 team && useradd -m -u 1234 -G team anna && "
+               "mkdir /srv/team && chgrp team /srv/team && chmod 2770 /srv/team");
+    AUTO(cay_files) anna = files_of(sandbox, "anna");
+    AUTO(cay_files) user = files_of(sandbox, NULL);
+    put(anna, "a", "hers");
+    put(anna, "/srv/team/t", "theirs");
+    ASSERT_STR(told(sandbox, "stat -c '%u %g' /home/anna/a /srv/team/t"),
+               "1234 1234\n1234 777");
+    ASSERT_CODE(read_code(user, "/srv/team/t"), CAY_E_DENIED);
+    ASSERT_CODE(write_code(user, "/home/anna/b"), CAY_E_DENIED);
+    /* One after the other: each has its own groups. */
+    expect(anna, "/srv/team/t", "theirs");
+    ASSERT_CODE(read_code(user, "/srv/team/t"), CAY_E_DENIED);
+    /* A command in between is not touched by them. */
+    run(sandbox, "id -G; cat /srv/team/t");
+    ASSERT_STR(result.out, "1000\n");
+    cay_exec_done(&result);
+}
+
+TEST(a_number_without_a_name_is_a_user_too)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, "4321");
+
+    put(files, "/tmp/n", "x");
+    ASSERT_STR(told(sandbox, "stat -c '%u %g' /tmp/n"), "4321 4321");
+    expect(files, "tmp/n", "x"); /* without a home it starts at the root */
+    ASSERT_CODE(write_code(files, "/home/user/n"), CAY_E_DENIED);
+    ASSERT_HAS(err.hint, "4321");
+    cay_exec_done(&result);
+}
+
+TEST(a_user_that_is_not_there_is_an_error)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    char long_name[100];
+    const char *const nobody[] = {"nosuch", "",       "65536",  "-1",
+                                  "00",     "user:x", "user\n", long_name};
+    cay_files *files = NULL;
+
+    memset(long_name, 'n', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    for (size_t i = 0; i < sizeof nobody / sizeof *nobody; i++) {
+        ASSERT_CODE(cay_sandbox_files(sandbox, nobody[i], &files, &err), CAY_E_NOT_FOUND);
+        ASSERT_STR(err.op, "sandbox.files");
+        ASSERT(!files);
+    }
+}
+
+TEST(what_lies_on_the_host_is_read_only_and_its_roots_secrets_are_nobodys)
+{
+    static const char secret[] = "/usr/local/cay-test-secret";
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, "root");
+    struct cay_stat stat;
+
+    AUTO_FD fd = open(secret, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0 && write(fd, "host", 4) == 4);
+    int code = read_code(files, secret);
+    int stat_code = cay_files_stat(files, secret, false, &stat, &err);
+    int written = write_code(files, secret);
+    int beside = write_code(files, "/usr/local/cay-test-other");
+    int removed = cay_files_delete(files, secret, NULL, &err);
+    ASSERT_INT(unlink(secret), 0);
+    ASSERT_INT(code, CAY_E_DENIED);
+    ASSERT_INT(stat_code, CAY_OK);
+    ASSERT_INT(stat.uid, 65534);
+    ASSERT_INT(written, CAY_E_DENIED);
+    ASSERT_INT(beside, CAY_E_DENIED);
+    ASSERT_INT(removed, CAY_E_DENIED);
+}
+
+TEST(kinds_that_are_not_files_have_their_own_errors)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+
+    (void)told(sandbox, "cd /home/user; mkdir d; echo x > f; chown user d f");
+    ASSERT_CODE(read_code(files, "d"), CAY_E_NOT_A_FILE);
+    ASSERT_CODE(write_code(files, "d"), CAY_E_NOT_A_FILE);
+    ASSERT_CODE(read_code(files, "/"), CAY_E_NOT_A_FILE);
+    ASSERT_CODE(write_code(files, "/"), CAY_E_NOT_A_FILE);
+    ASSERT_CODE(write_code(files, "f/x"), CAY_E_NOT_A_DIRECTORY);
+    ASSERT_CODE(read_code(files, "missing"), CAY_E_NOT_FOUND);
+    ASSERT_STR(err.subject, "missing");
+    cay_exec_done(&result);
+}
+
+TEST(the_sandboxs_own_user_and_directory_are_the_defaults)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .user = "nobody", .workdir = "/tmp/work"};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+    AUTO(cay_files) as_root = files_of(sandbox, "root");
+    cay_sandbox *again = NULL;
+
+    put(files, "a", "A"); /* its directory is made on the way */
+    put(as_root, "r", "R");
+    ASSERT_STR(told(sandbox, "cd /tmp/work; stat -c %u . a r"), "65534\n65534\n0");
+    ASSERT_CODE(write_code(files, "/etc/passwd"), CAY_E_DENIED);
+    ASSERT_HAS(err.hint, "\"nobody\"");
+    ASSERT_OK(cay_sandbox_open(cay_sandbox_id(sandbox), &again, &err));
+    AUTO(cay_files) others = files_of(again, NULL);
+    cay_sandbox_free(again);
+    expect(others, "r", "R");
+    cay_exec_done(&result);
+}
+
+TEST(a_sandbox_reached_by_its_id_shows_the_same_files)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+    cay_sandbox *again = NULL;
+
+    put(files, "a", "A");
+    ASSERT_OK(cay_sandbox_open(cay_sandbox_id(sandbox), &again, &err));
+    AUTO(cay_files) others = files_of(again, NULL);
+    cay_sandbox_free(again); /* the handle on the files stands alone */
+    expect(others, "a", "A");
+}

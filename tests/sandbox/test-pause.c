@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Pause, resume and the time to live. */
+#include <signal.h>
+
+#include "processes.h"
+
+/* How far a counter inside has got. */
+static long count_of(cay_process *process)
+{
+    static struct heard heard;
+    long last = 0;
+
+    for (;;) {
+        char *end;
+        memset(&heard, 0, sizeof heard);
+        hear_once(process, &heard);
+        if (heard.len[0] == 0)
+            return last;
+        for (char *at = heard.text[0]; *at; at = end + (*end == '\n')) {
+            long value = strtol(at, &end, 10);
+            if (end == at)
+                break;
+            last = value > last ? value : last;
+        }
+    }
+}
+
+static const char counter[] = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.01; done";
+
+TEST(a_pause_stops_everything_and_resuming_lets_it_go_on)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_process) process = start(sandbox, 0, counter);
+
+    while (count_of(process) < 3)
+        rest_ms(5);
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err));
+    rest_ms(50);
+    (void)count_of(process); /* what was on its way */
+    rest_ms(200);
+    ASSERT_INT(count_of(process), 0);
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err)); /* again is fine */
+    ASSERT_OK(cay_sandbox_resume(sandbox, &err));
+    for (int i = 0; i < 1000 && count_of(process) == 0; i++)
+        rest_ms(5);
+    while (count_of(process) == 0)
+        rest_ms(5);
+    ASSERT_OK(cay_sandbox_resume(sandbox, &err));
+    run(sandbox, "echo goes on");
+    ASSERT_STR(result.out, "goes on\n");
+    cay_exec_done(&result);
+}
+
+TEST(commands_on_a_paused_sandbox_are_refused_at_once)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const char *const argv[] = {"true", NULL};
+    struct cay_exec_options options = {.size = sizeof options, .argv = argv};
+    AUTO(cay_process) held = start(sandbox, CAY_EXEC_BACKGROUND, counter);
+    cay_process *process = NULL;
+    struct cay_process_info *infos = NULL;
+    size_t count = 0;
+
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err));
+    ASSERT_CODE(cay_sandbox_exec(sandbox, &options, &result, &err), CAY_E_BUSY);
+    ASSERT_HAS(err.hint, "resume");
+    ASSERT_CODE(cay_process_start(sandbox, &options, &process, &err), CAY_E_BUSY);
+    options.flags = CAY_EXEC_BACKGROUND;
+    ASSERT_CODE(cay_process_start(sandbox, &options, &process, &err), CAY_E_BUSY);
+    /* Looking and killing are not. */
+    ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
+    ASSERT(count >= 1);
+    cay_free(infos);
+    ASSERT_OK(cay_process_kill(held, &err));
+    ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
+    ASSERT(count == 1 && infos[0].has_ended);
+    cay_free(infos);
+    ASSERT_OK(cay_sandbox_resume(sandbox, &err));
+    options.flags = 0;
+    ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
+    cay_exec_done(&result);
+}
+
+static void pause_it(const char *id)
+{
+    cay_sandbox *sandbox = open_sandbox(id);
+
+    rest_ms(200);
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err));
+}
+
+TEST(a_timeout_counts_on_while_it_is_paused)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    pid_t child = fork();
+
+    ASSERT(child >= 0);
+    if (child == 0) {
+        pause_it(cay_sandbox_id(sandbox));
+        _exit(0);
+    }
+    uint64_t before = now_ms();
+    run_as(sandbox, NULL, "trap '' TERM; echo before; (setsid sleep 1000 &); sleep 1000",
+           1000);
+    ASSERT(now_ms() - before < PATIENCE_MS);
+    ASSERT_INT(result.cause, CAY_CAUSE_TIMEOUT);
+    ASSERT_STR(result.out, "before\n");
+    ASSERT_INT(waitpid(child, NULL, 0), child);
+    struct cay_process_info *infos = NULL;
+    size_t count = 1;
+    ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
+    ASSERT_INT(count, 0);
+    cay_free(infos);
+    cay_exec_done(&result);
+}
+
+TEST(a_paused_sandbox_can_be_killed)
+{
+    cay_sandbox *sandbox = make_sandbox(NULL);
+    char id[CAY_ID_MAX];
+
+    snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
+    run(sandbox, "for i in 1 2 3 4 5; do setsid sleep 1000 & done");
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err));
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_INT(count_names("/run/cay", id), 0);
+    ASSERT_CODE(cay_sandbox_pause(sandbox, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_sandbox_resume(sandbox, &err), CAY_E_NOT_FOUND);
+    cay_sandbox_free(sandbox);
+    cay_exec_done(&result);
+}
+
+static bool is_alive(const char *id)
+{
+    cay_sandbox *sandbox = NULL;
+
+    if (cay_sandbox_open(id, &sandbox, NULL) != CAY_OK)
+        return false;
+    cay_sandbox_free(sandbox);
+    return true;
+}
+
+TEST(a_sandbox_ends_when_its_time_is_over)
+{
+    const struct cay_sandbox_options brief = {.size = sizeof brief, .ttl_ms = 300};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&brief);
+    AUTO(cay_process) process = start(sandbox, 0, counter);
+    uint64_t before = now_ms();
+
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err)); /* which does not stop that clock */
+    wait_for(process);
+    ASSERT_INT(result.cause, CAY_CAUSE_GONE);
+    ASSERT(now_ms() - before >= 200);
+    for (int i = 0; i < 1000 && is_alive(cay_sandbox_id(sandbox)); i++)
+        rest_ms(5);
+    ASSERT(!is_alive(cay_sandbox_id(sandbox)));
+    cay_exec_done(&result);
+}
+
+TEST(the_time_to_live_can_be_changed_and_taken_away)
+{
+    const struct cay_sandbox_options brief = {.size = sizeof brief, .ttl_ms = 400};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&brief);
+    const char *id = cay_sandbox_id(sandbox);
+
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, 3600000, &err));
+    rest_ms(600);
+    ASSERT(is_alive(id));
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, 0, &err));
+    ASSERT(is_alive(id));
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, UINT64_MAX, &err));
+    ASSERT(is_alive(id));
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, 1, &err));
+    for (int i = 0; i < 1000 && is_alive(id); i++)
+        rest_ms(5);
+    ASSERT(!is_alive(id));
+    ASSERT_CODE(cay_sandbox_set_ttl(sandbox, 1, &err), CAY_E_NOT_FOUND);
+}
+
+TEST(the_defaults_hold_for_whoever_opens_it)
+{
+    static const char *const env[] = {"A=sandbox", "PATH=/usr/bin:/bin", NULL};
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .user = "root", .workdir = "/srv", .env = env};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    static const char *const own[] = {"A=command", NULL};
+    const char *const argv[] = {"sh", "-c", "echo $A", NULL};
+
+    cay_sandbox *again = open_sandbox(cay_sandbox_id(sandbox));
+    run(again, "id -un; pwd; echo $A $PATH $HOME; mkdir sub");
+    ASSERT_STR(result.out, "root\n/srv\nsandbox /usr/bin:/bin /root\n");
+    const struct cay_exec_options more = {.size = sizeof more, .argv = argv, .env = own};
+    cay_exec_done(&result);
+    ASSERT_OK(cay_sandbox_exec(again, &more, &result, &err));
+    ASSERT_STR(result.out, "command\n");
+    const char *const env_argv[] = {"env", NULL};
+    const struct cay_exec_options once = {
+        .size = sizeof once, .argv = env_argv, .env = own, .cwd = "sub", .user = "user"};
+    cay_exec_done(&result);
+    ASSERT_OK(cay_sandbox_exec(again, &once, &result, &err));
+    ASSERT_HAS(result.out, "A=command\n");
+    ASSERT(!strstr(result.out, "A=sandbox")); /* each name once */
+    cay_sandbox_free(again);
+    cay_exec_done(&result);
+}
+
+TEST(wrong_defaults_are_refused)
+{
+    static const char *const wrong[] = {"NOVALUE", NULL}, *const empty[] = {"=x", NULL};
+    cay_sandbox *sandbox = NULL;
+    struct cay_sandbox_options options = {.size = sizeof options, .env = wrong};
+    char name[128];
+    static const char *many[2000];
+
+    need_root();
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
+    options.env = empty;
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
+    for (int i = 0; i < 1999; i++)
+        many[i] = "A=1";
+    options.env = many;
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_LIMIT);
+    memset(name, 'u', sizeof name);
+    name[sizeof name - 1] = '\0';
+    options.env = NULL;
+    options.user = name;
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
+    options.user = NULL;
+    options.workdir = "relative";
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Sandboxes on disk: stopped, started again and removed. */
+#include "templates.h"
+
+#include <signal.h>
+
+static cay_sandbox *make_on_disk(struct cay_sandbox_options *options)
+{
+    cay_sandbox *sandbox = NULL;
+
+    options->size = sizeof *options;
+    options->storage = CAY_STORAGE_DISK;
+    options->ephemeral = true; /* a test that fails leaves nothing that runs */
+    ASSERT_OK(cay_sandbox_create(options, &sandbox, &err));
+    return sandbox;
+}
+
+static size_t count_stored(void)
+{
+    size_t names = count_names(scratch_path("home/sandboxes"), "");
+
+    return names ? names - 2 : 0;
+}
+
+static void assert_survives(const char *template_name)
+{
+    struct cay_sandbox_options options = {.template_name = template_name,
+                                          .hostname = "box"};
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+
+    run(sandbox, "echo mine > ~/file; chmod 600 ~/file; mkdir ~/dir; echo x > /tmp/x; "
+                 "echo shm > /dev/shm/x");
+    ASSERT_INT(result.exit_code, 0);
+    run_as(sandbox, "root",
+           "echo 'worker:x:1001:1001::/home/worker:/bin/sh' >> /etc/passwd; "
+           "mkdir -p /srv/new /etc/gone; echo root > /srv/new/file; rm -r /etc/gone; "
+           "mkdir /home/worker && chown 1001 /home/worker",
+           20000);
+    ASSERT_STR(result.error, "");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    run(sandbox,
+        "cat ~/file; stat -c '%a %U' ~/file ~/dir /srv/new; cat /tmp/x; "
+        "cat /srv/new/file; ls -d /etc/gone /dev/shm/x; hostname; cat /etc/hostname");
+    ASSERT_STR(result.out, "mine\n600 user\n755 user\n755 root\nx\nroot\nbox\nbox\n");
+    run_as(sandbox, "worker", "id -u; cd; pwd; touch here && stat -c %U here", 20000);
+    ASSERT_STR(result.out, "1001\n/home/worker\nworker\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    ASSERT_INT(count_stored(), 0);
+}
+
+TEST(what_was_written_on_the_hosts_view_survives)
+{
+    use_own_home();
+    assert_survives(NULL);
+}
+
+TEST(what_was_written_over_a_template_survives)
+{
+    use_own_home();
+    make_template("tar");
+    assert_survives("tiny");
+    ASSERT_STR(get_file("home/templates/tiny/root/etc/motd"), "lower\n");
+}
+
+TEST(changes_of_a_template_are_seen_again)
+{
+    struct cay_sandbox_options options = {.template_name = "tiny"};
+
+    use_own_home();
+    make_template("tar");
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    run_as(sandbox, "root",
+           "rm /etc/motd; rm -r /srv; mkdir /srv; mv /opt/hidden /opt/shown; "
+           "chown 5 /opt/shown; rm /etc/hosts",
+           20000);
+    ASSERT_STR(result.error, "");
+    for (int i = 0; i < 3; i++) {
+        ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+        ASSERT_OK(cay_sandbox_start(sandbox, &err));
+        run(sandbox, "ls /etc/motd; ls /srv /opt; stat -c '%u %g' /opt/shown; "
+                     "cat /etc/hosts | head -c 9");
+        ASSERT_STR(result.out, "/opt:\nshown\n\n/srv:\n5 0\n127.0.0.1");
+    }
+    ASSERT_CODE(cay_template_remove("tiny", &err), CAY_E_BUSY);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    /* It could not be started any more. */
+    ASSERT_CODE(cay_template_remove("tiny", &err), CAY_E_BUSY);
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    ASSERT_OK(cay_template_remove("tiny", &err));
+}
+
+TEST(a_stopped_sandbox_is_found_by_its_id_and_runs_nothing)
+{
+    struct cay_sandbox_options options = {0};
+    const char *const argv[] = {"true", NULL};
+    const struct cay_exec_options command = {.size = sizeof command, .argv = argv};
+    cay_sandbox *found = NULL;
+    char id[CAY_ID_MAX];
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    memcpy(id, cay_sandbox_id(sandbox), sizeof id);
+    run(sandbox, "echo x > ~/file");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_CODE(cay_sandbox_exec(sandbox, &command, &result, &err), CAY_E_BUSY);
+    ASSERT_OK(cay_sandbox_open(id, &found, &err));
+    AUTO(cay_sandbox) other = found;
+    ASSERT_STR(cay_sandbox_id(other), id);
+    ASSERT_CODE(cay_sandbox_exec(other, &command, &result, &err), CAY_E_BUSY);
+    cay_files *none = NULL;
+    cay_process *nobody = NULL;
+    ASSERT_CODE(cay_sandbox_files(other, NULL, &none, &err), CAY_E_BUSY);
+    ASSERT_CODE(cay_process_start(other, &command, &nobody, &err), CAY_E_BUSY);
+    ASSERT_CODE(cay_sandbox_pause(other, &err), CAY_E_BUSY);
+    ASSERT_CODE(cay_sandbox_set_ttl(other, 1000, &err), CAY_E_BUSY);
+    ASSERT_OK(cay_sandbox_start(other, &err));
+    ASSERT_OK(cay_sandbox_start(other, &err));
+    run(other, "cat ~/file");
+    ASSERT_STR(result.out, "x\n");
+    /* The first handle sees that somebody else has started it. */
+    run(sandbox, "cat ~/file");
+    ASSERT_STR(result.out, "x\n");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_OK(cay_sandbox_kill(other, &err));
+    ASSERT_OK(cay_sandbox_remove(other, &err));
+    ASSERT_CODE(cay_sandbox_start(sandbox, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_sandbox_open(id, &found, &err), CAY_E_NOT_FOUND);
+}
+
+TEST(a_sandbox_starts_with_the_options_it_was_made_with)
+{
+    use_own_home();
+    put_file("shared/file", "host\n");
+    const char *const env[] = {"OWN=value", NULL};
+    const struct cay_bind bind = {scratch_path("shared"), "/src", true};
+    struct cay_sandbox_options options = {
+        .env = env, .binds = &bind, .bind_count = 1, .pids = 77};
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    run(sandbox, "echo $OWN; cat /src/file; touch /src/new && echo made");
+    ASSERT_STR(result.out, "value\nhost\nmade\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    ASSERT_STR(get_file("shared/new"), "");
+}
+
+TEST(a_limit_that_nothing_keeps_is_refused)
+{
+    struct cay_sandbox_options options = {
+        .size = sizeof options, .storage = CAY_STORAGE_DISK, .disk_bytes = 1 << 20};
+    cay_sandbox *sandbox = NULL;
+
+    use_own_home();
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_UNSUPPORTED);
+    options.disk_bytes = 0;
+    options.require = CAY_LAYER_DISK;
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_UNSUPPORTED);
+    ASSERT_INT(count_stored(), 0);
+    options.require = 0;
+    AUTO(cay_sandbox) made = make_on_disk(&options);
+    ASSERT(!(cay_sandbox_layers(made) & CAY_LAYER_DISK));
+    ASSERT_OK(cay_sandbox_remove(made, &err));
+}
+
+TEST(one_whose_time_is_over_is_stopped)
+{
+    struct cay_sandbox_options options = {.ttl_ms = 1000};
+    const char *const argv[] = {"sleep", "20", NULL};
+    const struct cay_exec_options command = {.size = sizeof command, .argv = argv};
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    cay_exec_done(&result);
+    (void)!cay_sandbox_exec(sandbox, &command, &result, &err);
+    ASSERT_INT(result.cause, CAY_CAUSE_GONE);
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, 0, &err));
+    run(sandbox, "echo again");
+    ASSERT_STR(result.out, "again\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+}
+
+TEST(a_sandbox_in_memory_cannot_be_started_again)
+{
+    need_root();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    ASSERT_CODE(cay_sandbox_start(sandbox, &err), CAY_E_UNSUPPORTED);
+}
+
+TEST(one_that_ends_by_itself_is_stopped)
+{
+    struct cay_sandbox_options options = {0};
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    run(sandbox, "echo x > ~/file");
+    run_as(sandbox, "root", "kill -9 1; kill -KILL -1", 5000);
+    size_t ended;
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_OK(cay_sandbox_collect(&ended, &err));
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    run(sandbox, "cat ~/file");
+    ASSERT_STR(result.out, "x\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+}
+
+TEST(what_a_crash_left_on_disk_is_collected)
+{
+    struct cay_sandbox_options options = {0};
+    size_t count;
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    put_file("home/sandboxes/sb-aaaaaaaaaaaaaaaa/disk/upper/x", "x");
+    put_file("home/sandboxes/.old-0123456789abcdef/sb-a/disk/upper/x", "x");
+    ASSERT_INT(count_stored(), 3);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT(count >= 2);
+    ASSERT_INT(count_stored(), 1);
+    run(sandbox, "echo alive");
+    ASSERT_STR(result.out, "alive\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+}
+
+/* In a process of its own, which says so when it is done. */
+static pid_t begin_making(int *ret_done)
+{
+    struct cay_sandbox_options options = {0};
+    int ends[2];
+
+    ASSERT(pipe2(ends, O_CLOEXEC) == 0);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        (void)make_on_disk(&options);
+        (void)!write(ends[1], "", 1);
+        pause();
+        _exit(0);
+    }
+    ASSERT(close(ends[1]) == 0);
+    *ret_done = ends[0];
+    return pid;
+}
+
+/* Until what the dead one started is dead, too. */
+static void collect_until_quiet(void)
+{
+    size_t count = 1;
+
+    for (int quiet = 0; quiet < 3; quiet = count ? 0 : quiet + 1) {
+        ASSERT_OK(cay_sandbox_collect(&count, &err));
+        usleep(20000);
+    }
+}
+
+TEST(a_maker_that_dies_at_any_moment_leaves_what_can_be_collected)
+{
+    use_own_home();
+    for (int i = 0; i < 24; i++) {
+        AUTO_FD done = -1;
+        pid_t pid = begin_making(&done);
+        usleep((useconds_t)i * 400);
+        ASSERT(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+        char byte;
+        bool was_made = read(done, &byte, 1) == 1;
+        collect_until_quiet();
+        /* What is left is whole, and is there for sure if the maker could say so. */
+        ASSERT(count_stored() <= 1 && (count_stored() == 1 || !was_made));
+        DIR *directory = opendir(scratch_path("home/sandboxes"));
+        for (struct dirent *entry; directory && (entry = readdir(directory));) {
+            cay_sandbox *sandbox = NULL;
+            if (entry->d_name[0] == '.')
+                continue;
+            ASSERT_OK(cay_sandbox_open(entry->d_name, &sandbox, &err));
+            ASSERT_OK(cay_sandbox_start(sandbox, &err));
+            ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+            cay_sandbox_free(sandbox);
+        }
+        if (directory)
+            closedir(directory);
+    }
+    ASSERT_INT(count_stored(), 0);
+}
+
+TEST(a_maker_that_died_before_its_record_is_forgotten_after_a_while)
+{
+    static const char directory[] = "/run/cay/sb-testaaaaaaaaaaaa";
+    static const char range[] = "/run/cay/ranges/test";
+    struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    size_t count;
+
+    need_root();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    ASSERT(mkdir(directory, 0700) == 0);
+    AUTO_FD fd = open(range, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0 && write(fd, directory + 9, 19) == 19);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT(access(directory, F_OK) == 0);
+    ASSERT(utimensat(AT_FDCWD, directory, old, 0) == 0);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT(access(directory, F_OK) != 0 && access(range, F_OK) != 0);
+    run(sandbox, "echo alive");
+    ASSERT_STR(result.out, "alive\n");
+}

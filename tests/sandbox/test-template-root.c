@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Sandboxes whose root is a template. */
+#include "templates.h"
+
+#include <linux/mount.h>
+#include <sys/syscall.h>
+
+#include "backend/native/overlay.h"
+
+TEST(a_template_is_the_root_and_stays_as_it_is)
+{
+    use_own_home();
+    make_template("tar");
+    AUTO(cay_sandbox) sandbox = make_tiny();
+    run_as(sandbox, "root",
+           "cat /etc/motd; echo changed > /etc/motd; rm -r /srv; mkdir /srv; "
+           "mv /home/user /home/moved; ls /srv; cat /etc/motd; id -u; stat -c %u /bin",
+           20000);
+    ASSERT_STR(result.error, "");
+    ASSERT_STR(result.out, "lower\nchanged\n0\n0\n");
+    ASSERT_STR(get_file("home/templates/tiny/root/etc/motd"), "lower\n");
+    ASSERT(stat_in_tiny("srv/owned").st_mode);
+    AUTO(cay_sandbox) other = make_tiny();
+    run(other, "cat /etc/motd; ls /srv | wc -l");
+    ASSERT_STR(result.out, "lower\n5\n");
+}
+
+TEST(the_default_user_and_others_are_who_they_are_inside)
+{
+    use_own_home();
+    make_template("directory");
+    AUTO(cay_sandbox) sandbox = make_tiny();
+    run(sandbox, "id -un; id -u; cd; pwd; touch here && stat -c '%u %g' here");
+    ASSERT_STR(result.out, "user\n1000\n/home/user\n1000 1000\n");
+    run(sandbox, "stat -c '%u %g %a' /srv/owned /etc/motd; cat /srv/owned");
+    ASSERT_HAS(result.out, "33 33 640\n65534 65534 644\n");
+    ASSERT_HAS(result.error, "denied");
+    run_as(sandbox, "33", "cat /srv/owned", 20000);
+    ASSERT_STR(result.out, "33\n");
+}
+
+TEST(users_can_be_added_inside)
+{
+    use_own_home();
+    make_template("tar");
+    AUTO(cay_sandbox) sandbox = make_tiny();
+    run_as(sandbox, "root",
+           "echo worker:x:1001:1001::/home/worker:/bin/sh >> /etc/passwd && "
+           "mkdir /home/worker && chown worker /home/worker && stat -c %U /home/worker",
+           20000);
+    ASSERT_STR(result.error, "");
+    ASSERT_STR(result.out, "worker\n");
+    run_as(sandbox, "worker", "whoami; touch ~/x && stat -c %U ~/x", 20000);
+    ASSERT_STR(result.out, "worker\nworker\n");
+}
+
+TEST(the_root_has_proc_dev_and_names_of_its_own)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .template_name = "tiny", .hostname = "box"};
+
+    use_own_home();
+    make_template("tar");
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    run(sandbox, "cat /etc/hostname /etc/hosts; hostname; head -c 3 /dev/zero | wc -c; "
+                 "cat /proc/1/comm; touch /tmp/x /dev/shm/x && echo made");
+    ASSERT_STR(result.out,
+               "box\n127.0.0.1 localhost box\n::1 localhost\nbox\n3\ncay-init\nmade\n");
+    run_as(sandbox, "root", "echo x > /proc/sys/kernel/hostname", 20000);
+    ASSERT(result.exit_code != 0);
+}
+
+TEST(what_is_written_has_a_limit)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .template_name = "tiny", .disk_bytes = 8 << 20};
+
+    use_own_home();
+    make_template("tar");
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    ASSERT(cay_sandbox_layers(sandbox) & CAY_LAYER_DISK);
+    run(sandbox, "dd if=/dev/zero of=/tmp/big bs=1M count=64 2>&1; stat -c %s /tmp/big");
+    ASSERT_HAS(result.out, "No space left");
+    run(sandbox, "i=0; while echo x > /tmp/f$i; do i=$((i+1)); "
+                 "[ $i -lt 20000 ] || break; done; echo $i");
+    ASSERT(strtol(result.out, NULL, 10) < 20000);
+}
+
+TEST(an_image_sets_the_environment)
+{
+    const char *const env[] = {"FROM_IMAGE=no", "OWN=1", NULL};
+    struct cay_sandbox_options options = {.size = sizeof options,
+                                          .template_name = "tiny"};
+
+    use_own_home();
+    make_template("saved");
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    run(sandbox, "echo $FROM_IMAGE $PATH");
+    ASSERT_STR(result.out, "yes /bin:/from-image\n");
+    options.env = env;
+    AUTO(cay_sandbox) other = make_sandbox(&options);
+    run(other, "env | grep -c FROM_IMAGE; echo $FROM_IMAGE $OWN $PATH");
+    ASSERT_STR(result.out, "1\nno 1 /bin:/from-image\n");
+}
+
+TEST(a_directory_can_be_used_as_it_is)
+{
+    use_own_home();
+    const char *path = make_image("directory");
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .template_name = path};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    run(sandbox, "id -un; touch ~/x && echo made; stat -c %u /srv/owned");
+    ASSERT_STR(result.out, "user\nmade\n33\n");
+    run_as(sandbox, "root", "rm /etc/motd; echo x > /new; ls /", 20000);
+    ASSERT_HAS(result.out, "new\n");
+    ASSERT_STR(get_file("directory/etc/motd"), "lower\n");
+    ASSERT(access(scratch_path("directory/new"), F_OK) != 0);
+    ASSERT(access(scratch_path("directory/home/user"), F_OK) != 0);
+    ASSERT(!strstr(get_file("directory/etc/passwd"), "user:"));
+}
+
+TEST(an_unknown_template_lists_those_there_are)
+{
+    struct cay_sandbox_options options = {.size = sizeof options,
+                                          .template_name = "debian"};
+    cay_sandbox *sandbox = NULL;
+
+    use_own_home();
+    make_template("tar");
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_NOT_FOUND);
+    ASSERT_HAS(err.hint, "host, tiny");
+    options.template_name = "/nonexistent";
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_NOT_FOUND);
+    options.template_name = "/etc/passwd";
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_NOT_A_DIRECTORY);
+    options.template_name = "..";
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_NOT_FOUND);
+}
+
+TEST(a_template_in_use_is_not_removed)
+{
+    use_own_home();
+    make_template("tar");
+    AUTO(cay_sandbox) sandbox = make_tiny();
+    ASSERT_CODE(cay_template_remove("tiny", &err), CAY_E_BUSY);
+    run(sandbox, "cat /etc/motd");
+    ASSERT_STR(result.out, "lower\n");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_OK(cay_template_remove("tiny", &err));
+}
+
+static void assert_no_root_from(const char *kind)
+{
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .template_name = "tiny"};
+    cay_sandbox *sandbox = NULL;
+
+    make_template(kind);
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
+    ASSERT_OK(cay_template_remove("tiny", &err));
+    assert_canary();
+}
+
+TEST(an_image_whose_dev_or_proc_leads_out_is_refused)
+{
+    use_own_home();
+    assert_no_root_from("dev-link");
+    assert_no_root_from("proc-link");
+    assert_no_root_from("sys-link");
+}
+
+TEST(an_image_whose_tmp_or_run_leads_out_stays_inside)
+{
+    static const char *const kinds[] = {"tmp-link", "run-link", "hosts-link",
+                                        "dev-null-link"};
+
+    use_own_home();
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        make_template(kinds[i]);
+        AUTO(cay_sandbox) sandbox = make_tiny();
+        run_as(sandbox, "root",
+               "echo x > /tmp/canary; echo x > /run/canary; echo x > /dev/null; "
+               "cat /etc/hosts | head -c 9; test -c /dev/null && echo real",
+               20000);
+        ASSERT_STR(result.out, "127.0.0.1real\n");
+        ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+        ASSERT_OK(cay_template_remove("tiny", &err));
+        assert_canary();
+    }
+}
+
+/* What kernels before 6.13 need; here it is only looked at. */
+TEST(an_overlay_can_be_made_by_path)
+{
+    need_root();
+    put_file("lower/a", "lower\n");
+    put_file("top/upper/b", "upper\n");
+    put_file("top/work/x", "");
+    ASSERT(unlink(scratch_path("top/work/x")) == 0);
+    int lower = (int)syscall(SYS_open_tree, AT_FDCWD, scratch_path("lower"),
+                             OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    int top = (int)syscall(SYS_open_tree, AT_FDCWD, scratch_path("top"),
+                           OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    ASSERT(lower >= 0 && top >= 0);
+    AUTO_FD merged = overlay_by_path(lower, top);
+    ASSERT(merged >= 0);
+    ASSERT(close(lower) == 0 && close(top) == 0);
+    ASSERT_INT(faccessat(merged, "a", F_OK, 0), 0);
+    ASSERT_INT(faccessat(merged, "b", F_OK, 0), 0);
+    AUTO_FD made = openat(merged, "c", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT(made >= 0);
+    ASSERT_STR(get_file("top/upper/c"), "");
+    /* Nothing of it is seen by us. */
+    ASSERT(access("/usr/bin", F_OK) == 0);
+    ASSERT(access("/tmp/upper", F_OK) != 0);
+}

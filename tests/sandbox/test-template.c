@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The store of templates: what becomes of archives, images and directories, good and bad.
+ */
+#include "templates.h"
+
+static void assert_tiny(void)
+{
+    char target[64] = {0};
+
+    ASSERT_INT(stat_in_tiny("").st_mode & 07777, 0755);
+    ASSERT_INT(stat_in_tiny("srv/owned").st_uid, 33);
+    ASSERT_INT(stat_in_tiny("srv/owned").st_mode & 07777, 0640);
+    ASSERT_INT(stat_in_tiny("srv/owned").st_mtime, 1000000000);
+    ASSERT_INT(stat_in_tiny("srv/setuid").st_mode & 07777, 04755);
+    ASSERT_INT(stat_in_tiny("tmp").st_mode & 07777, 01777);
+    ASSERT_INT(stat_in_tiny("srv/other-name").st_ino, stat_in_tiny("srv/owned").st_ino);
+    ASSERT(readlink(in_tiny("srv/climbing"), target, sizeof target - 1) > 0);
+    ASSERT_STR(target, "../../../../etc/motd");
+    ASSERT_INT(stat_in_tiny("home/user").st_uid, 1000);
+}
+
+static void assert_users(void)
+{
+    ASSERT_HAS(get_file("home/templates/tiny/root/etc/passwd"),
+               "daemon:x:1:1::/:/bin/false\nuser:x:1000:1000:user:/home/user:/bin/sh\n");
+    ASSERT_HAS(get_file("home/templates/tiny/root/etc/group"), "user:x:1000:\n");
+}
+
+TEST(a_directory_is_copied_with_its_owners)
+{
+    use_own_home();
+    make_template("directory");
+    assert_tiny();
+    assert_users();
+    /* What has no number inside is nobody's, and what is no file stays out. */
+    ASSERT_INT(stat_in_tiny("etc/motd").st_uid, 65534);
+    ASSERT_INT(stat_in_tiny("fifo").st_mode, 0);
+}
+
+TEST(a_directory_may_contain_the_store_itself)
+{
+    use_own_home();
+    put_file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
+    ASSERT_OK(try_template("tiny", CAY_TEMPLATE_DIR, scratch()));
+    ASSERT(stat_in_tiny("etc/passwd").st_mode);
+}
+
+TEST(tar_files_are_unpacked_whatever_compresses_them)
+{
+    static const char *const kinds[] = {"tar", "tar-gz", "tar-xz", "tar-zst"};
+
+    use_own_home();
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        make_template(kinds[i]);
+        assert_tiny();
+        assert_users();
+        ASSERT_OK(cay_template_remove("tiny", &err));
+    }
+}
+
+static void assert_layers(void)
+{
+    struct cay_template_info *infos;
+    size_t count;
+
+    ASSERT_INT(stat_in_tiny("etc/motd").st_mode, 0);
+    ASSERT(stat_in_tiny("etc/issue").st_mode);
+    ASSERT_INT(stat_in_tiny("bin/wc").st_mode, 0);
+    ASSERT(stat_in_tiny("bin/cat").st_mode);
+    ASSERT_INT(stat_in_tiny("srv/owned").st_mode, 0);
+    ASSERT_STR(get_file("home/templates/tiny/root/srv/new"), "new\n");
+    ASSERT(S_ISREG(stat_in_tiny("opt").st_mode));
+    ASSERT_INT(stat_in_tiny("srv/.wh..wh..opq").st_mode, 0);
+    ASSERT_OK(cay_template_list(&infos, &count, &err));
+    ASSERT_INT(count, 2);
+    ASSERT_STR(infos[1].source, "oci");
+    ASSERT_STR(infos[1].user, "33");
+    ASSERT_STR(infos[1].workdir, "/srv");
+    cay_free(infos);
+}
+
+TEST(layers_of_images_are_put_on_each_other_with_what_they_hide)
+{
+    static const char *const kinds[] = {"saved", "oci-tar", "oci-directory"};
+
+    use_own_home();
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        make_template(kinds[i]);
+        assert_layers();
+        assert_users();
+        /* Nothing of the image itself stays. */
+        ASSERT_INT(count_names(scratch_path("home/templates/tiny"), ""), 4);
+        ASSERT_OK(cay_template_remove("tiny", &err));
+    }
+}
+
+static void assert_refused(const char *kind, int code)
+{
+    ASSERT_CODE(try_template("tiny", source_of(kind), make_image(kind)), code);
+    ASSERT_INT(count_names(scratch_path("home/templates"), ""), 2);
+    ASSERT(access(scratch_path("escaped"), F_OK) != 0);
+    ASSERT(access(scratch_path("home/escaped"), F_OK) != 0);
+    ASSERT(access("/tmp/escaped", F_OK) != 0);
+    assert_canary();
+}
+
+TEST(hostile_archives_are_refused_and_leave_nothing)
+{
+    use_own_home();
+    assert_refused("hostile-climbing", CAY_E_OUTSIDE);
+    assert_refused("hostile-absolute", CAY_E_OUTSIDE);
+    assert_refused("hostile-through-link", CAY_E_OUTSIDE);
+    assert_refused("hostile-through-climbing-link", CAY_E_OUTSIDE);
+    assert_refused("hostile-hard-link", CAY_E_OUTSIDE);
+    assert_refused("hostile-hard-link-absolute", CAY_E_OUTSIDE);
+    assert_refused("hostile-hard-link-through-link", CAY_E_OUTSIDE);
+    assert_refused("hostile-whiteout", CAY_E_INVALID);
+    assert_refused("hostile-whiteout-through-link", CAY_E_OUTSIDE);
+    assert_refused("truncated", CAY_E_INVALID);
+    assert_refused("not-tar", CAY_E_INVALID);
+}
+
+TEST(an_image_that_is_not_what_its_digests_say_is_refused)
+{
+    use_own_home();
+    assert_refused("saved-damaged", CAY_E_INVALID);
+    ASSERT_HAS(err.message, "digest");
+}
+
+TEST(an_image_that_describes_itself_wrongly_is_refused)
+{
+    use_own_home();
+    assert_refused("oci-without-blob", CAY_E_INVALID);
+    assert_refused("oci-climbing-digest", CAY_E_INVALID);
+    assert_refused("oci-wrong-kinds", CAY_E_INVALID);
+    assert_refused("oci-deep", CAY_E_INVALID);
+    assert_refused("saved-climbing-layer", CAY_E_INVALID);
+    assert_refused("saved-two-images", CAY_E_INVALID);
+    ASSERT_HAS(err.hint, "it has 2");
+}
+
+TEST(an_image_for_another_machine_is_refused)
+{
+    use_own_home();
+    assert_refused("oci-foreign", CAY_E_UNSUPPORTED);
+}
+
+TEST(an_archive_has_at_most_a_million_entries)
+{
+    use_own_home();
+    assert_refused("many-entries", CAY_E_LIMIT);
+    ASSERT_HAS(err.hint, "1000000");
+}
+
+TEST(devices_in_an_archive_are_left_out)
+{
+    use_own_home();
+    make_template("devices");
+    assert_tiny();
+    ASSERT_INT(stat_in_tiny("disk").st_mode, 0);
+    ASSERT_INT(stat_in_tiny("fifo").st_mode, 0);
+}
+
+TEST(the_host_comes_first_and_a_removed_template_is_gone)
+{
+    struct cay_template_info *infos;
+    size_t count;
+
+    use_own_home();
+    make_template("tar");
+    ASSERT_OK(cay_template_list(&infos, &count, &err));
+    ASSERT_INT(count, 2);
+    ASSERT_STR(infos[0].name, "host");
+    ASSERT_STR(infos[0].source, "builtin");
+    ASSERT_STR(infos[1].name, "tiny");
+    ASSERT_STR(infos[1].source, "tar");
+    ASSERT_STR(infos[1].from, scratch_path("tar"));
+    ASSERT(infos[1].bytes > 100000);
+    ASSERT(infos[1].created_ms > 1600000000000);
+    cay_free(infos);
+    ASSERT_OK(cay_template_remove("tiny", &err));
+    ASSERT_INT(count_names(scratch_path("home/templates"), ""), 2);
+    ASSERT_CODE(cay_template_remove("tiny", &err), CAY_E_NOT_FOUND);
+    ASSERT_HAS(err.hint, "host");
+}
+
+TEST(what_cannot_be_a_template_is_told)
+{
+    use_own_home();
+    put_file("a", "a");
+    ASSERT_CODE(try_template("host", CAY_TEMPLATE_DIR, scratch()), CAY_E_INVALID);
+    ASSERT_CODE(try_template("../x", CAY_TEMPLATE_DIR, scratch()), CAY_E_INVALID);
+    ASSERT_CODE(try_template("", CAY_TEMPLATE_DIR, scratch()), CAY_E_INVALID);
+    ASSERT_CODE(try_template(".new-x", CAY_TEMPLATE_DIR, scratch()), CAY_E_INVALID);
+    ASSERT_CODE(try_template("x", (enum cay_template_source)9, "x"), CAY_E_INVALID);
+    ASSERT_CODE(try_template("x", CAY_TEMPLATE_TAR, NULL), CAY_E_INVALID);
+    ASSERT_CODE(try_template("x", CAY_TEMPLATE_TAR, scratch()), CAY_E_NOT_A_FILE);
+    ASSERT_CODE(try_template("x", CAY_TEMPLATE_TAR, "/nonexistent"), CAY_E_NOT_FOUND);
+    ASSERT_CODE(try_template("x", CAY_TEMPLATE_OCI, scratch()), CAY_E_INVALID);
+    ASSERT_CODE(try_template("x", CAY_TEMPLATE_DEBOOTSTRAP, "../sid"), CAY_E_INVALID);
+}
+
+TEST(a_name_is_taken_once)
+{
+    use_own_home();
+    make_template("tar");
+    ASSERT_CODE(try_template("tiny", CAY_TEMPLATE_TAR, scratch_path("tar")),
+                CAY_E_EXISTS);
+}
+
+TEST(what_a_crash_left_is_swept_by_the_next)
+{
+    use_own_home();
+    put_file("home/templates/.new-0123456789abcdef/root/etc/passwd", "x");
+    put_file("home/templates/.old-0123456789abcdef/template/root/x", "x");
+    ASSERT(chmod(scratch_path("home"), 0700) == 0);
+    ASSERT(chmod(scratch_path("home/templates"), 0700) == 0);
+    make_template("tar");
+    ASSERT_INT(count_names(scratch_path("home/templates"), ""), 3);
+}
+
+static int cancel(void *cookie, const char *step, uint64_t bytes)
+{
+    ++*(int *)cookie;
+    ASSERT(*step && bytes < 1u << 30);
+    return 1;
+}
+
+TEST(progress_is_told_and_may_cancel)
+{
+    int calls = 0;
+
+    use_own_home();
+    const struct cay_template_options options = {.size = sizeof options,
+                                                 .name = "tiny",
+                                                 .source = CAY_TEMPLATE_TAR,
+                                                 .from = make_image("tar"),
+                                                 .on_progress = cancel,
+                                                 .cookie = &calls};
+    ASSERT_CODE(cay_template_create(&options, &err), CAY_E_CANCELLED);
+    ASSERT_INT(calls, 1);
+    ASSERT_INT(count_names(scratch_path("home/templates"), ""), 2);
+}
+
+TEST(a_home_that_others_may_write_is_refused)
+{
+    use_own_home();
+    put_file("home/x", "x");
+    ASSERT(chmod(scratch_path("home"), 0777) == 0);
+    ASSERT_CODE(try_template("tiny", CAY_TEMPLATE_DIR, scratch()), CAY_E_UNAVAILABLE);
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Trees of processes and limits of ordinary users: without cgroups, and with those that
+ * were delegated to them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <time.h>
+
+#include "ladder.h"
+
+/* --- The end of trees --- */
+
+static void kill_trees(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    size_t before = count_others();
+
+    run_as(sandbox, NULL,
+           "trap '' TERM INT HUP; echo before; setsid sleep 1000 & "
+           "(setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' &); "
+           "setsid setsid sh -c 'setsid sleep 1000 & exit 0'; sleep 1000",
+           700);
+    ASSERT_INT(result.cause, CAY_CAUSE_TIMEOUT);
+    ASSERT_STR(result.out, "before\n");
+    ASSERT_INT(count_others(), before);
+    /* What a command leaves behind when it ends by itself lives on. */
+    run(sandbox, "setsid sleep 1000 & (sleep 1000 &); exit 0");
+    ASSERT_INT(result.exit_code, 0);
+    size_t with = count_others();
+    ASSERT(with >= before + 2);
+    /* And the end of another command is not theirs. */
+    run_as(sandbox, NULL, "sleep 1000 & sleep 1000", 300);
+    ASSERT_INT(result.cause, CAY_CAUSE_TIMEOUT);
+    ASSERT_INT(count_others(), with);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_INT(count_others(), 0);
+    cay_exec_done(&result);
+}
+
+TEST(a_tree_dies_whole_on_the_rung_range)
+{
+    on_rung(CAY_RUNG_RANGE, kill_trees);
+}
+
+TEST(a_tree_dies_whole_on_the_rung_single)
+{
+    on_rung(CAY_RUNG_SINGLE, kill_trees);
+}
+
+TEST(a_tree_dies_whole_on_the_rung_landlock)
+{
+    on_rung(CAY_RUNG_LANDLOCK, kill_trees);
+}
+
+/* Never the same process for long, and never where its parent was. */
+static void kill_hoppers(void)
+{
+    static const char hopper[] = "import os, sys\n"
+                                 "sys.stdout.write('up\\n'); sys.stdout.flush()\n"
+                                 "for i in range(3):\n"
+                                 "    if os.fork() == 0: break\n"
+                                 "while True:\n"
+                                 "    if os.fork(): os._exit(0)\n"
+                                 "    os.setsid()\n";
+    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    const char *const argv[] = {"python3", "-c", hopper, NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .flags = CAY_EXEC_BACKGROUND};
+
+    for (int i = 0; i < 5; i++) {
+        const struct timespec moment = {.tv_nsec = 50000000};
+        size_t before = count_others();
+        cay_process *process = NULL;
+        ASSERT_OK(cay_process_start(sandbox, &options, &process, &err));
+        nanosleep(&moment, NULL);
+        ASSERT_OK(cay_process_kill(process, &err));
+        ASSERT_INT(count_others(), before);
+        cay_process_free(process);
+    }
+}
+
+TEST(processes_that_run_away_from_their_parents_are_caught)
+{
+    on_every_rung(kill_hoppers);
+}
+
+/* Whoever holds a command may be of the same user, and is still not for it to kill. */
+static void attack_holders(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+
+    run(sandbox, "kill -9 $PPID 2>/dev/null && echo ESCAPE; "
+                 "kill -STOP $PPID 2>/dev/null && echo ESCAPE; "
+                 "kill -9 -1; echo still");
+    ASSERT(!strstr(result.out, "ESCAPE"));
+    run(sandbox, "echo alive");
+    ASSERT_STR(result.out, "alive\n");
+    cay_exec_done(&result);
+}
+
+TEST(a_command_cannot_signal_those_that_hold_it)
+{
+    on_every_rung(attack_holders);
+}
+
+/* On older kernels it could; what it held then dies. */
+static void kill_the_holder_from_outside(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    const char *const argv[] = {"sh", "-c", "setsid sleep 1000 & sleep 1000", NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .flags = CAY_EXEC_BACKGROUND};
+    const struct timespec moment = {.tv_nsec = 200000000};
+    struct cay_exec_result end = {0};
+    cay_process *process = NULL;
+    char path[64], text[256];
+
+    size_t before = count_others();
+    ASSERT_OK(cay_process_start(sandbox, &options, &process, &err));
+    nanosleep(&moment, NULL);
+    snprintf(path, sizeof path, "/proc/%d/stat", cay_process_pid(process));
+    FILE *stat = fopen(path, "re");
+    ASSERT(stat && fgets(text, sizeof text, stat));
+    fclose(stat);
+    pid_t holder = (pid_t)strtol(strrchr(text, ')') + 4, NULL, 10);
+    ASSERT(kill(holder, SIGKILL) == 0);
+    ASSERT_OK(cay_process_wait(process, 10000, &end, &err));
+    ASSERT_INT(end.signal, SIGKILL);
+    ASSERT_INT(count_others(), before);
+    cay_exec_done(&end);
+    cay_process_free(process);
+}
+
+TEST(the_death_of_a_holder_is_the_death_of_what_it_held)
+{
+    as_ordinary(ordinary_user(false), kill_the_holder_from_outside);
+}
+
+/* Nobody is there to be told, so all of it must go by itself. */
+static void kill_init_from_outside(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    const struct timespec moment = {.tv_nsec = 10000000};
+
+    run(sandbox, "setsid sleep 1000 & (setsid sleep 1000 &); exit 0");
+    look(sandbox);
+    ASSERT(count_others() >= 3);
+    ASSERT(kill(info.init_pid, SIGKILL) == 0);
+    for (int i = 0; i < 500 && count_others() > 0; i++)
+        nanosleep(&moment, NULL);
+    ASSERT_INT(count_others(), 0);
+    cay_exec_done(&result);
+}
+
+TEST(the_death_of_init_is_the_death_of_all_also_without_a_pid_namespace)
+{
+    as_ordinary(ordinary_user(false), kill_init_from_outside);
+}
+
+/* --- Limits --- */
+
+static void fill_processes(void)
+{
+    const struct cay_sandbox_options few = {
+        .size = sizeof few, .rung = rung_here, .pids = 20};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&few);
+
+    run(sandbox, "i=0; while [ $i -lt 100 ]; do sleep 100 & i=$((i+1)); done 2>&1");
+    look(sandbox);
+    ASSERT(info.pids_used > 10 && info.pids_used <= 20);
+    run(sandbox, "exec echo one more");
+    ASSERT_STR(result.out, "one more\n");
+    cay_exec_done(&result);
+}
+
+TEST(the_number_of_processes_is_kept_by_an_rlimit)
+{
+    on_rung(CAY_RUNG_SINGLE, fill_processes);
+    on_rung(CAY_RUNG_RANGE, fill_processes);
+}
+
+/* Two sandboxes of a user do not count for each other. */
+static void fill_two(void)
+{
+    const struct cay_sandbox_options few = {
+        .size = sizeof few, .rung = CAY_RUNG_SINGLE, .pids = 20};
+    AUTO(cay_sandbox) one = make_sandbox(&few);
+    AUTO(cay_sandbox) other = make_sandbox(&few);
+
+    run(one, "i=0; while [ $i -lt 100 ]; do sleep 100 & i=$((i+1)); done 2>&1");
+    run(other, "for i in 1 2 3 4 5 6 7 8; do sleep 100 & done; echo enough room");
+    ASSERT_STR(result.out, "enough room\n");
+    cay_exec_done(&result);
+}
+
+TEST(each_sandbox_of_a_user_has_processes_of_its_own)
+{
+    as_ordinary(ordinary_user(false), fill_two);
+}
+
+static void refuse_limits(void)
+{
+    struct cay_sandbox_options wish = {.size = sizeof wish, .rung = rung_here};
+    cay_sandbox *sandbox = NULL;
+
+    wish.memory_bytes = 600 << 20;
+    ASSERT_CODE(cay_sandbox_create(&wish, &sandbox, &err), CAY_E_UNSUPPORTED);
+    ASSERT_HAS(err.message, "cannot keep a limit");
+    ASSERT_HAS(err.hint, "missing: memory; no cgroup is delegated");
+    ASSERT_HAS(err.hint, "systemd-run --user --scope -p Delegate=yes");
+    wish.memory_bytes = 0;
+    wish.cpu_percent = 50;
+    ASSERT_CODE(cay_sandbox_create(&wish, &sandbox, &err), CAY_E_UNSUPPORTED);
+    ASSERT_HAS(err.hint, "missing: cpu");
+    wish.cpu_percent = 0;
+    if (rung_here != CAY_RUNG_LANDLOCK)
+        return;
+    wish.pids = 100;
+    ASSERT_CODE(cay_sandbox_create(&wish, &sandbox, &err), CAY_E_UNSUPPORTED);
+    ASSERT_HAS(err.hint, "missing: pids");
+    wish.pids = 0;
+    wish.disk_bytes = 100 << 20;
+    ASSERT_CODE(cay_sandbox_create(&wish, &sandbox, &err), CAY_E_UNSUPPORTED);
+    ASSERT_HAS(err.hint, "missing: disk");
+}
+
+TEST(a_limit_that_cannot_be_kept_is_an_error)
+{
+    on_every_rung(refuse_limits);
+}
+
+static void exceed_memory(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_SINGLE);
+
+    run(sandbox, "python3 -c 'x = bytearray(1 << 31)' 2>&1 | tail -1");
+    ASSERT_STR(result.out, "MemoryError\n");
+    cay_exec_done(&result);
+}
+
+TEST(where_no_cgroup_keeps_memory_each_process_has_an_rlimit)
+{
+    as_ordinary(ordinary_user(false), exceed_memory);
+}
+
+/* --- Delegated cgroups --- */
+
+static const char *const hierarchies[] = {"/sys/fs/cgroup/unified",
+                                          "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids",
+                                          "/sys/fs/cgroup/cpu"};
+
+static void name_delegated(char *path, size_t room, size_t i, const char *below)
+{
+    snprintf(path, room, "%s/cay-test-%d%s", hierarchies[i], (int)getpid(), below);
+}
+
+static void remove_delegated(void)
+{
+    char path[128];
+
+    for (size_t i = 0; i < 4; i++) {
+        name_delegated(path, sizeof path, i, "");
+        (void)rmdir(path);
+    }
+}
+
+/* As systemd does for a scope with Delegate=yes. */
+static void delegate(const struct ordinary *user)
+{
+    static const char *const given[] = {"", "/cgroup.procs", "/tasks",
+                                        "/cgroup.subtree_control"};
+    char path[128];
+
+    for (size_t i = 0; i < 4; i++) {
+        name_delegated(path, sizeof path, i, "");
+        if (mkdir(path, 0755) != 0) {
+            remove_delegated();
+            SKIP("the cgroups of this machine are elsewhere");
+        }
+        for (size_t k = 0; k < 4; k++) {
+            name_delegated(path, sizeof path, i, given[k]);
+            (void)!chown(path, user->uid, user->gid);
+        }
+    }
+}
+
+static void enter_delegated(pid_t of)
+{
+    char path[128];
+
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/cay-test-%d/cgroup.procs", hierarchies[i],
+                 (int)of);
+        FILE *file = fopen(path, "we");
+        if (!file || fputs("0", file) < 0 || fclose(file) != 0)
+            _exit(6);
+    }
+}
+
+static void use_delegated(void)
+{
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .rung = rung_here,
+                                                .memory_bytes = 64 << 20,
+                                                .pids = 30,
+                                                .cpu_percent = 100,
+                                                .require = CAY_LAYER_CGROUP};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+
+    look(sandbox);
+    ASSERT_HAS(by(CAY_LAYER_MEMORY), "cgroup v1 memory");
+    ASSERT_HAS(by(CAY_LAYER_PIDS), "cgroup v1 pids");
+    ASSERT_HAS(by(CAY_LAYER_CPU), "cgroup v1 cpu");
+    ASSERT_HAS(by(CAY_LAYER_CGROUP), "cgroup v2");
+    run(sandbox, "exec tail /dev/zero");
+    ASSERT_INT(result.cause, CAY_CAUSE_MEMORY);
+    run_as(sandbox, NULL, "setsid sleep 1000 & sleep 1000", 300);
+    ASSERT_INT(result.cause, CAY_CAUSE_TIMEOUT);
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err));
+    look(sandbox);
+    ASSERT_INT(info.state, CAY_STATE_PAUSED);
+    ASSERT_OK(cay_sandbox_resume(sandbox, &err));
+    run(sandbox, "setsid sleep 1000 & echo on");
+    ASSERT_STR(result.out, "on\n");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_INT(count_others(), 0);
+    cay_exec_done(&result);
+}
+
+static void use_delegated_on(enum cay_rung rung)
+{
+    const struct ordinary *user = ordinary_user(rung == CAY_RUNG_RANGE);
+    int status;
+
+    rung_here = rung;
+    delegate(user);
+    fflush(stdout);
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        enter_delegated(parent);
+        become_ordinary(user);
+        use_delegated();
+        _exit(0);
+    }
+    pid_t got = waitpid(pid, &status, 0);
+    char path[128];
+    name_delegated(path, sizeof path, 0, "");
+    size_t left = count_names(path, "cay-");
+    remove_delegated();
+    ASSERT_INT(got, pid);
+    ASSERT_INT(status, 0);
+    ASSERT_INT(left, 0);
+}
+
+TEST(delegated_cgroups_keep_limits_on_the_rung_range)
+{
+    use_delegated_on(CAY_RUNG_RANGE);
+}
+
+TEST(delegated_cgroups_keep_limits_on_the_rung_single)
+{
+    use_delegated_on(CAY_RUNG_SINGLE);
+}
+
+TEST(delegated_cgroups_keep_limits_on_the_rung_landlock)
+{
+    use_delegated_on(CAY_RUNG_LANDLOCK);
+}
