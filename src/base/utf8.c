@@ -281,7 +281,7 @@ static void scan_few(const struct utf8_kernel *kernel, struct utf8_scan *scan,
     scan->last = end[-1];
     unsigned char unfinished = unfinished_at(end);
     memcpy(rest, end - unfinished, unfinished);
-    if (unfinished && rest[0] > scan->highest)
+    if (rest[0] > scan->highest)
         scan->highest = rest[0];
     memset(end - unfinished, 0, unfinished);
     take_look(kernel, scan, start, UTF8_STEP);

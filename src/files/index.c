@@ -171,8 +171,8 @@ static bool begins_unit(enum text_unit unit, unsigned char before, unsigned char
     return (byte & 0xC0) != 0x80;
 }
 
-size_t index_find(const char *text, size_t len, enum text_unit unit, uint64_t n,
-                  const struct text_mark *start, unsigned char before)
+size_t text_unit_find(const char *text, size_t len, enum text_unit unit, uint64_t n,
+                      const struct text_mark *start, unsigned char before)
 {
     enum { LONG_STEP = 4096, STEP = 256 };
     struct utf8_scan scan = {
@@ -222,7 +222,7 @@ int text_index_find(const struct text_index *index, int fd, enum text_unit unit,
         return got < 0 ? (int)got : -EAGAIN;
 
     unsigned char before = lead ? (unsigned char)buffer[0] : 0;
-    *ret_byte = start + index_find(buffer + lead, (size_t)got - lead, unit, n,
-                                   &index->marks[number], before);
+    *ret_byte = start + text_unit_find(buffer + lead, (size_t)got - lead, unit, n,
+                                       &index->marks[number], before);
     return 0;
 }

@@ -163,7 +163,7 @@ static void fill_page(const struct job *job, char *text, size_t len,
 static size_t find_in_memory(const char *text, size_t len, enum text_unit unit,
                              uint64_t n)
 {
-    return index_find(text, len, unit, n, &(struct text_mark){0}, 0);
+    return text_unit_find(text, len, unit, n, &(struct text_mark){0}, 0);
 }
 
 static uint64_t units_in(const struct utf8_scan *scan, size_t len, enum text_unit unit)

@@ -57,8 +57,8 @@ TEST(every_unit_of_a_text_is_found_where_it_begins)
             const struct text_mark start = {500, 400, 100};
             uint64_t base = unit == TEXT_CHARS ? 500 : 400;
             for (uint64_t n = 0; n < len; n += 1 + n / 50)
-                ASSERT_INT(
-                    index_find(text, len, unit, base + n, &start, (unsigned char)before),
-                    plain_find(text, len, unit, n, before));
+                ASSERT_INT(text_unit_find(text, len, unit, base + n, &start,
+                                          (unsigned char)before),
+                           plain_find(text, len, unit, n, before));
         }
 }
