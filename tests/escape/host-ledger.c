@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ledger.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,8 +55,9 @@ static void note_tree(int directory, char *text, size_t room)
         else
             content[0] = '\0';
         len += (size_t)snprintf(text + len, room - len, "%s %lu %o %u %lu %ld %ld %s\n",
-                                entry->d_name, st.st_ino, st.st_mode, st.st_uid,
-                                st.st_nlink, st.st_size, st.st_mtim.tv_nsec,
+                                entry->d_name, (unsigned long)st.st_ino, st.st_mode,
+                                st.st_uid, (unsigned long)st.st_nlink, st.st_size,
+                                st.st_mtim.tv_nsec,
                                 strcmp(entry->d_name, "canary") == 0 ? content : "");
         ASSERT(len < room);
     }
@@ -113,26 +113,33 @@ void host_ledger_same(const struct host_ledger *before, int directory)
 
 /* --- What bears the marks of a sandbox --- */
 
-void host_mark_make(struct host_mark *mark, const char *id, const char *uid_map)
+/* One line of /proc/PID/status, as a number. */
+static unsigned long number_of(const char *status, const char *name)
 {
-    memset(mark, 0, sizeof *mark);
-    snprintf(mark->id, sizeof mark->id, "%s", id);
-    for (const char *line = uid_map; *line && mark->range_count < 4;) {
-        char *end;
-        (void)strtoul(line, &end, 10);
-        mark->ranges[mark->range_count].first = strtoul(end, &end, 10);
-        mark->ranges[mark->range_count++].count = strtoul(end, &end, 10);
-        line = end + strspn(end, " \n");
-    }
-    ASSERT(mark->range_count > 0);
+    const char *line = strstr(status, name);
+
+    return line ? strtoul(line + strlen(name), NULL, 10) : 0;
 }
 
-/* Users that others may have too tell nothing. */
-static bool is_of(const struct host_mark *mark, unsigned long uid)
+static bool read_status(unsigned long pid, char *status, size_t room)
 {
-    for (size_t i = 0; i < mark->range_count; i++)
-        if (uid - mark->ranges[i].first < mark->ranges[i].count && uid >= 0x10000)
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%lu/status", pid);
+    return read_text(AT_FDCWD, path, status, room) > 0;
+}
+
+static bool descends(unsigned long pid, pid_t init)
+{
+    char status[2048];
+
+    for (int depth = 0; pid > 1 && depth < 256; depth++) {
+        if (pid == (unsigned long)init)
             return true;
+        if (!read_status(pid, status, sizeof status))
+            return false;
+        pid = number_of(status, "\nPPid:");
+    }
     return false;
 }
 
@@ -143,20 +150,16 @@ static size_t count_processes(const struct host_mark *mark,
     size_t count = 0;
 
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
-        struct stat st;
-        char path[300], status[2048];
-        if (!isdigit((unsigned char)entry->d_name[0]))
-            continue;
-        /* The directory's owner is root's for what cannot be dumped. */
-        snprintf(path, sizeof path, "/proc/%s/status", entry->d_name);
-        if (stat(path, &st) != 0 || read_text(AT_FDCWD, path, status, sizeof status) <= 0)
-            continue;
-        const char *uid = strstr(status, "\nUid:");
+        unsigned long pid = strtoul(entry->d_name, NULL, 10);
+        char status[2048];
         /* A dead one that its new parent has not looked at yet is not ours to wait for.
          */
-        if (uid && !strstr(status, "\nState:\tZ") &&
-            is_of(mark, strtoul(uid + 5, NULL, 10)) &&
-            counts(strtol(entry->d_name, NULL, 10), mark->id))
+        if (!pid || !read_status(pid, status, sizeof status) ||
+            strstr(status, "\nState:\tZ"))
+            continue;
+        unsigned long uid = number_of(status, "\nUid:");
+        if (uid - mark->first < mark->count &&
+            (mark->count > 1 || descends(pid, mark->init)) && counts((long)pid, mark->id))
             count++;
     }
     if (directory)
@@ -173,31 +176,6 @@ static bool always(long pid, const char *id)
 size_t host_processes(const struct host_mark *mark)
 {
     return count_processes(mark, always);
-}
-
-static pid_t found_init;
-
-static bool is_init(long pid, const char *id)
-{
-    char path[64], status[2048];
-
-    (void)id;
-    snprintf(path, sizeof path, "/proc/%ld/status", pid);
-    if (read_text(AT_FDCWD, path, status, sizeof status) <= 0)
-        return false;
-    const char *numbers = strstr(status, "\nNSpid:");
-    const char *end = numbers ? strchr(numbers + 1, '\n') : NULL;
-    if (!end || end[-1] != '1' || end[-2] != '\t')
-        return false;
-    found_init = (pid_t)pid;
-    return true;
-}
-
-pid_t host_init(const struct host_mark *mark)
-{
-    found_init = -1;
-    (void)count_processes(mark, is_init);
-    return found_init;
 }
 
 /* In the hierarchy that kills, and in that which counts processes if it is another. */
@@ -257,19 +235,15 @@ static size_t count_mounts(const char *text)
 
 static size_t count_records(const struct host_mark *mark)
 {
-    char path[512], name[32];
+    char path[512], owner[64];
     const char *own = getenv("XDG_RUNTIME_DIR");
-    size_t count = 0;
+    const char *runtime = geteuid() == 0 ? "/run" : own ? own : "/nowhere";
+    size_t count = count_directories(AT_FDCWD, runtime, mark->id, 1);
 
-    snprintf(path, sizeof path, "%s", geteuid() == 0 ? "/run" : own ? own : "/nowhere");
-    count += count_directories(AT_FDCWD, path, mark->id, 1);
-    if (geteuid() == 0) {
-        snprintf(name, sizeof name, "%lx", mark->ranges[0].first >> 16);
-        snprintf(path, sizeof path, "/run/cay/ranges/%s", name);
-        char owner[64];
-        if (read_text(AT_FDCWD, path, owner, sizeof owner) > 0)
-            count += strcmp(owner, mark->id) == 0;
-    }
+    count += count_directories(AT_FDCWD, "/tmp", mark->id, 0); /* homes without a root */
+    snprintf(path, sizeof path, "%s/cay/ranges/%lx", runtime, mark->first >> 16);
+    if (read_text(AT_FDCWD, path, owner, sizeof owner) > 0)
+        count += strcmp(owner, mark->id) == 0;
     return count;
 }
 

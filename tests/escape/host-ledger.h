@@ -21,19 +21,15 @@ struct host_ledger {
 void host_ledger_take(struct host_ledger *ledger, int directory);
 void host_ledger_same(const struct host_ledger *before, int directory);
 
-/* By what a sandbox is known outside. */
+/* By what a sandbox is known outside.  Where its user ids are its maker's own, its
+ * processes are those below PID 1. */
 struct host_mark {
     char id[CAY_ID_MAX];
-    struct {
-        unsigned long first, count;
-    } ranges[4]; /* of user ids */
-    size_t range_count;
+    pid_t init;
+    unsigned long first, count; /* user ids */
 };
 
-/* `uid_map` as it is read inside. */
-void host_mark_make(struct host_mark *mark, const char *id, const char *uid_map);
 size_t host_processes(const struct host_mark *mark);
-pid_t host_init(const struct host_mark *mark); /* its PID 1, or -1 */
 
 /* No process, cgroup, mount, record or reserved range of it. */
 void host_ledger_nothing_left(const struct host_mark *mark);

@@ -24,7 +24,7 @@ enum layer {
     NONEST = 1 << 16,   /* max_user_namespaces is 0 */
     FDS = 1 << 17,      /* close_range before execve */
     UNDUMP = 1 << 18,   /* PID 1 is not dumpable */
-    RLIMITS = 1 << 19,  /* core 0, a number of files */
+    RLIMITS = 1 << 19,  /* no cores */
     EVERY_LAYER = (1 << 20) - 1
 };
 

@@ -10,12 +10,12 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -110,21 +110,28 @@ static int make_threads(long amount)
     return tell(made, error);
 }
 
-/* Every process forks as fast as it can until the time is over: `amount` ms. */
+/* Every process forks as fast as it can until the time is over: `amount` ms.  Tells how
+ * often all of them together were refused. */
 static int make_bomb(long amount)
 {
     double end = now() + (double)amount / 1e3;
-    long refused = 0, own = getpid();
-    int error = 0;
+    pid_t own = getpid();
+    struct {
+        atomic_long refused;
+        atomic_int error;
+    } *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                  -1, 0);
 
+    if (all == MAP_FAILED)
+        return tell(-1, errno);
     while (now() < end)
         if (fork() < 0) {
-            error = errno;
-            refused++;
+            all->error = errno;
+            all->refused++;
         }
     if (getpid() != own)
         _exit(0);
-    return tell(refused, error);
+    return tell(all->refused, all->error);
 }
 
 /* --- Survivors --- */
@@ -316,16 +323,6 @@ static int make_watchers(long amount)
     return tell(amount, 0);
 }
 
-static int make_timers(long amount)
-{
-    timer_t timer;
-
-    for (long made = 0; made < amount; made++)
-        if (timer_create(CLOCK_MONOTONIC, NULL, &timer) != 0)
-            return tell(made, errno);
-    return tell(amount, 0);
-}
-
 /* --- Files --- */
 
 static int fill_file(long amount, const char *path)
@@ -478,7 +475,6 @@ int load_run(const char *kind, long amount)
         {"sockets", make_sockets},
         {"descriptors", make_descriptors},
         {"watchers", make_watchers},
-        {"timers", make_timers},
         {"files", make_files},
         {"allocate", allocate},
         {"flood", flood},
@@ -497,8 +493,6 @@ int load_run(const char *kind, long amount)
         return touch(amount, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (strcmp(kind, "shared") == 0)
         return touch(amount, MAP_SHARED | MAP_ANONYMOUS, -1);
-    if (strcmp(kind, "locked") == 0)
-        return touch(amount, MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1);
     if (strcmp(kind, "memfd") == 0)
         return touch(amount, MAP_SHARED, memfd_create("load", MFD_CLOEXEC));
     if (*kind == '/')

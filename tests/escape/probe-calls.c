@@ -223,8 +223,9 @@ static struct answer push_into_own_terminal(const char *arg)
     int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
 
     (void)arg;
-    if (master < 0 || ioctl(master, TIOCSPTLCK, &unlock) != 0 ||
-        ioctl(master, TIOCGPTN, &number) != 0)
+    if (master < 0)
+        return answer_call(master);
+    if (ioctl(master, TIOCSPTLCK, &unlock) != 0 || ioctl(master, TIOCGPTN, &number) != 0)
         return answer_make(ERROR, errno, "ptmx");
     snprintf(name, sizeof name, "/dev/pts/%d", number);
     setsid();

@@ -20,15 +20,26 @@
 
 #include "probe.h"
 
+/* A name where files can be made; until the next. */
+static const char *own_path(const char *name)
+{
+    static char path[512];
+    const char *place = getenv("TMPDIR");
+
+    snprintf(path, sizeof path, "%s/%s", place ? place : "/tmp", name);
+    return path;
+}
+
 /* An empty directory to mount on. */
 static const char *place(void)
 {
-    static char path[] = "/tmp/place-XXXXXX";
-    static bool made;
+    static char path[512];
 
-    if (!made && !mkdtemp(path))
-        return "/tmp";
-    made = true;
+    if (!*path) {
+        snprintf(path, sizeof path, "%s", own_path("place-XXXXXX"));
+        if (!mkdtemp(path))
+            path[0] = '\0';
+    }
     return path;
 }
 
@@ -101,8 +112,10 @@ struct answer probe_chroot_breakout(const char *arg)
     struct stat st;
 
     (void)arg;
-    if (above < 0 || host_number("HOST_ROOT") < 0)
-        return answer_make(ERROR, errno, "no root");
+    if (above < 0)
+        return answer_call(above);
+    if (host_number("HOST_ROOT") < 0)
+        return answer_make(ERROR, 0, "no root");
     if (chroot(place()) != 0)
         return answer_call(-1);
     if (fchdir(above) != 0)
@@ -140,7 +153,7 @@ struct answer probe_handle(const char *arg)
 struct answer probe_mknod(const char *arg)
 {
     bool block = *arg == 'b';
-    const char *path = block ? "/tmp/probe-b" : "/tmp/probe-c";
+    const char *path = own_path("probe-node");
     int made = mknod(path, (block ? S_IFBLK : S_IFCHR) | 0600,
                      block ? makedev(254, 0) : makedev(1, 3));
     struct answer answer = answer_call(made);
@@ -154,11 +167,12 @@ struct answer probe_mknod(const char *arg)
 struct answer probe_device_node(const char *arg)
 {
     (void)arg;
-    if (mknod("/tmp/probe-n", S_IFCHR | 0600, makedev(1, 3)) != 0)
+    const char *path = own_path("probe-n");
+    if (mknod(path, S_IFCHR | 0600, makedev(1, 3)) != 0)
         return answer_call(-1);
-    int fd = open("/tmp/probe-n", O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct answer answer = answer_call(fd);
-    unlink("/tmp/probe-n");
+    unlink(path);
     return answer;
 }
 
@@ -169,7 +183,7 @@ struct answer probe_setuid(const char *arg)
 {
     static char copy[] = "/opt/probe-setuid";
     struct stat st;
-    int status;
+    int status = -1;
 
     (void)arg;
     if (host_fact("COPY"))
@@ -202,25 +216,27 @@ struct answer probe_file_capability(const char *arg)
 {
     /* CAP_NET_RAW, permitted and effective: struct vfs_cap_data, version 2 */
     static const unsigned char data[20] = {1, 0, 0, 2, 0, 0x20};
-    int fd = open("/tmp/probe-cap", O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    const char *path = own_path("probe-cap");
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
 
     (void)arg;
     if (fd < 0)
-        return answer_make(ERROR, errno, "a file in /tmp");
+        return answer_make(ERROR, errno, "%s", path);
     struct answer answer =
         answer_call(fsetxattr(fd, "security.capability", data, sizeof data, 0));
-    unlink("/tmp/probe-cap");
+    unlink(path);
     return answer;
 }
 
 struct answer probe_xattr(const char *arg)
 {
-    int fd = open("/tmp/probe-attr", O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    const char *path = own_path("probe-attr");
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
 
     if (fd < 0)
-        return answer_make(ERROR, errno, "a file in /tmp");
+        return answer_make(ERROR, errno, "%s", path);
     struct answer answer = answer_call(fsetxattr(fd, arg, "/", 1, 0));
-    unlink("/tmp/probe-attr");
+    unlink(path);
     return answer;
 }
 
@@ -231,7 +247,7 @@ struct answer probe_xattr(const char *arg)
 struct answer probe_link(const char *arg)
 {
     const char *canary = host_fact("CANARY"), *source = "/usr/bin/env";
-    const char *other = "/tmp/probe-link";
+    const char *other = own_path("probe-link");
 
     (void)arg;
     if (canary && access(canary, F_OK) == 0) {

@@ -41,7 +41,7 @@ struct answer probe_route(const char *arg)
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
-        return answer_make(ERROR, errno, "socket");
+        return answer_call(fd);
     return judge(connect(fd, (struct sockaddr *)&address, sizeof address));
 }
 
@@ -51,7 +51,7 @@ struct answer probe_tcp(const char *arg)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
-        return answer_make(ERROR, errno, "socket");
+        return answer_call(fd);
     return judge(connect(fd, (struct sockaddr *)&address, sizeof address));
 }
 
@@ -61,8 +61,10 @@ struct answer probe_udp(const char *arg)
     struct sockaddr_in address = address_of(arg, host_number("UDP_PORT"));
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
-        return answer_make(ERROR, errno, "socket");
+    if (fd < 0)
+        return answer_call(fd);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
+        return answer_make(ERROR, errno, "connect");
     if (send(fd, "x", 1, 0) < 0 || send(fd, "x", 1, 0) < 0)
         return judge(-1);
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
@@ -75,7 +77,7 @@ static struct answer connect_unix(const struct sockaddr_un *address, size_t len)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
-        return answer_make(ERROR, errno, "socket");
+        return answer_call(fd);
     return judge(connect(fd, (const struct sockaddr *)address, (socklen_t)len));
 }
 
@@ -135,7 +137,9 @@ struct answer probe_promiscuous(const char *arg)
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
     (void)arg;
-    if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) != 0)
+    if (fd < 0)
+        return answer_call(fd);
+    if (ioctl(fd, SIOCGIFFLAGS, &request) != 0)
         return answer_make(ERROR, errno, "lo");
     request.ifr_flags |= IFF_PROMISC;
     return answer_call(ioctl(fd, SIOCSIFFLAGS, &request));
@@ -147,7 +151,7 @@ struct answer probe_interfaces(const char *arg)
 
     (void)arg;
     if (!list)
-        return answer_make(ERROR, errno, "interfaces");
+        return answer_call(-1);
     for (struct if_nameindex *one = list; one->if_name; one++)
         if (strcmp(one->if_name, "lo") != 0)
             return answer_make(ESCAPE, 0, "%.100s", one->if_name);

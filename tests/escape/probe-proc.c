@@ -194,13 +194,15 @@ struct answer probe_leaked(const char *arg)
 
 struct answer probe_core(const char *arg)
 {
-    struct rlimit limit;
+    struct rlimit limit = {0, 1};
 
-    (void)arg;
+    if (*arg && setrlimit(RLIMIT_CORE, &limit) != 0)
+        return answer_make(ERROR, errno, "setrlimit");
     if (getrlimit(RLIMIT_CORE, &limit) != 0)
         return answer_make(ERROR, errno, "getrlimit");
-    if (limit.rlim_max != 0)
-        return answer_make(ESCAPE, 0, "cores may be dumped");
+    /* Only 1 also keeps them from a handler that is a program. */
+    if (limit.rlim_cur != 1 || limit.rlim_max != 1)
+        return answer_make(ESCAPE, 0, "cores may be dumped, or handed to a program");
     return answer_make(VIRTUALISED, 0, "no cores");
 }
 

@@ -231,6 +231,7 @@
     X(E11, sys, BOTH, ROOTFS, 0, BLOCKED, (ENOENT, BY_NOTHING_THERE), probe_sys, "")     \
     CONTROL_FILE(X, E10, core_pattern, MASKS | IDMAP, 0,                                 \
                  "/proc/sys/kernel/core_pattern")                                        \
+    X(E10, core_limit_lowered, BOTH, SECCOMP, 0, VIRTUALISED, (0), probe_core, "lower")  \
     X(E10, core_limit, BOTH, RLIMITS, 0, VIRTUALISED, (0), probe_core, "")               \
     CONTROL_FILE(X, E11, sysrq_trigger, MASKS | IDMAP, MAY_LACK, "/proc/sysrq-trigger")  \
     CONTROL_FILE(X, E11, modprobe, MASKS | IDMAP, MAY_LACK, "/proc/sys/kernel/modprobe") \

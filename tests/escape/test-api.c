@@ -3,8 +3,10 @@
 /* What hostile code inside can do with what the host asks for: a command's user, its
  * directory, its program, and PID 1 that carries it out. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -231,6 +233,76 @@ TEST(E08_passwd_is_the_sandboxs_own_whatever_etc_has_become)
     world_end();
 }
 
+/* --- W: where the host and a sandbox could meet --- */
+
+static int free_port(int *ret_port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ASSERT(fd >= 0 && bind(fd, (struct sockaddr *)&address, len) == 0 &&
+           getsockname(fd, (struct sockaddr *)&address, &len) == 0);
+    *ret_port = ntohs(address.sin_port);
+    return fd; /* bound and not listening: whoever connects is refused, unless by inside
+                */
+}
+
+TEST(W09_what_listens_inside_is_not_reached_from_outside)
+{
+    char script[512];
+    int port;
+
+    world_begin();
+    cay_sandbox *sandbox = world_sandbox(NULL);
+    int held = free_port(&port);
+    snprintf(script, sizeof script,
+             "python3 -c 'import socket\n"
+             "s=socket.socket(); s.bind((\"0.0.0.0\",%d)); s.listen()\n"
+             "open(\"/tmp/ready\",\"w\")\n"
+             "while True: s.accept()' >/dev/null 2>&1 & "
+             "while [ ! -e /tmp/ready ]; do sleep 0.01; done\n"
+             "python3 -c 'import socket; "
+             "socket.create_connection((\"127.0.0.1\",%d)); print(\"inside\")'",
+             port, port);
+    world_run(sandbox, NULL, script);
+    ASSERT_STR(result.out, "inside\n");
+    printf("# control W09_listen without the boundary: ESCAPE reached from inside\n");
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) != 0);
+    ASSERT_INT(errno, ECONNREFUSED);
+    printf("# probe W09_listen as user: BLOCKED(ECONNREFUSED) from outside\n");
+    close(fd);
+    close(held);
+    world_end();
+}
+
+/* On a terminal of its own, and not on ours. */
+TEST(W11_nothing_is_pushed_into_a_terminal)
+{
+    const char *const argv[] = {
+        "python3", "-c",
+        "import fcntl, os, termios\n"
+        "print(os.ttyname(0).startswith('/dev/pts/'), os.getsid(0) == os.getpid())\n"
+        "try:\n"
+        "  fcntl.ioctl(0, termios.TIOCSTI, b'x'); print('ESCAPE')\n"
+        "except OSError as e: print(e.errno)\n",
+        NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .flags = CAY_EXEC_TTY, .argv = argv, .timeout_ms = 60000};
+
+    world_begin();
+    cay_sandbox *sandbox = world_sandbox(NULL);
+    ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
+    ASSERT_STR(result.out, "True True\r\n1\r\n");
+    printf("# probe W11_terminal as user: BLOCKED(EPERM) on its own\n");
+    world_end();
+}
+
 /* --- E20, B14: PID 1 --- */
 
 TEST(E20_killing_everything_inside_kills_only_that)
@@ -244,6 +316,8 @@ TEST(E20_killing_everything_inside_kills_only_that)
     world_run(sandbox, "root", "sleep 3600 & kill -9 -1; echo still here");
     world_run(sandbox, "root", "kill -9 1; kill -STOP 1; kill -SEGV 1; echo alive");
     ASSERT_STR(result.out, "alive\n");
+    for (int tries = 0; world_processes(sandbox) > 1 && tries < 1000; tries++)
+        usleep(10000);
     ASSERT_INT(world_processes(sandbox), 1);
     ASSERT_INT(world_processes(other), 2);
     printf("# probe E20_kill_all as root: VIRTUALISED only its own\n");

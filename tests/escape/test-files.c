@@ -336,8 +336,8 @@ TEST(F10_names_are_bytes_and_what_is_listed_can_be_read)
                                         "..x",
                                         "x..",
                                         "-rf",
-                                        "\xe2\x80\xae"
-                                        "rtl",
+                                        ("\xe2\x80\xae"
+                                         "rtl"),
                                         "*?[a]{b,c}",
                                         "'\"`$(id)"};
     struct cay_listing listing = {0};

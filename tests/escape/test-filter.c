@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <termios.h>
@@ -228,6 +229,19 @@ TEST(limits_are_set_for_oneself_only)
     must_be_refused(SYS_prlimit64, 0, 1);
     must_be_refused(SYS_prlimit64, 0, 4711);
     ASSERT_INT(ask_own(SYS_prlimit64, UPPER, 7, 0), REFUSED(EPERM));
+}
+
+/* With 0 the kernel would start the host's handler of cores. */
+TEST(the_core_limit_stays_what_it_is)
+{
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, RLIMIT_CORE, 0), SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, RLIMIT_CORE, 4096), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, RLIMIT_CORE, UPPER), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, UPPER | RLIMIT_CORE, 4096), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_prlimit64, 0, RLIMIT_NOFILE, 4096), SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_setrlimit, RLIMIT_CORE, 4096, 0), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_setrlimit, UPPER | RLIMIT_CORE, 4096, 0), REFUSED(0));
+    ASSERT_INT(ask_own(SYS_setrlimit, RLIMIT_NOFILE, 4096, 0), SECCOMP_RET_ALLOW);
 }
 
 TEST(the_calls_of_the_third_rule_are_out)

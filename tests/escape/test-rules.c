@@ -244,7 +244,7 @@ TEST(rule_9_no_host_path_token_or_secret_inside)
         "{ env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/self/mountinfo "
         "/proc/self/maps /proc/self/mounts /proc/net/unix /proc/self/cgroup /etc/* "
         "/proc/self/status /proc/keys; ls -laR /home /tmp /root /run /var /proc/self/fd "
-        "/proc/1/fd; } >$all 2>&1; tr '\\0' '\\n' <$all | grep -a -c -e ";
+        "/proc/1/fd; } >$all 2>&1; tr '\\0' '\\n' <$all | grep -a -e ";
     char script[1024];
 
     world_begin();
@@ -259,14 +259,13 @@ TEST(rule_9_no_host_path_token_or_secret_inside)
                  world_token + 16, "cay-te", "st-");
         cay_exec_done(&result);
         ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
-        ASSERT_STR(result.out, "0\n");
-        const char *const passed[] = {NULL, NULL};
+        ASSERT_STR(result.out, "");
         char own[64];
         snprintf(own, sizeof own, "PASSED=%s", world_token);
-        options.env = (const char *const[]){own, passed[0]};
+        options.env = (const char *const[]){own, NULL};
         cay_exec_done(&result);
         ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
-        ASSERT(strtol(result.out, NULL, 10) > 0);
+        ASSERT_HAS(result.out, own);
     }
     unsetenv("SECRET_OF_THE_HOST");
     world_end();

@@ -46,7 +46,7 @@ static void drop_capabilities(void)
 
 static void set_limits(void)
 {
-    const struct rlimit none = {0, 0};
+    const struct rlimit none = {1, 1};
 
     weak_need(setrlimit(RLIMIT_CORE, &none) == 0, "limits");
 }

@@ -17,7 +17,7 @@
 
 #include "host-ledger.h"
 
-enum { SANDBOXES_MAX = 4, FACTS_MAX = 16 };
+enum { SANDBOXES_MAX = 4, FACTS_MAX = 16, OTHERS_MAX = 4 };
 
 char world_token[33];
 int world_canary_fd = -1, world_probe_fd = -1;
@@ -32,7 +32,7 @@ static struct {
 static size_t sandbox_count;
 static struct host_ledger before;
 static int tcp = -1, udp = -1, abstract = -1, path = -1;
-static pid_t bystander;
+static pid_t bystander, others[OTHERS_MAX];
 static char *facts[FACTS_MAX];
 static size_t fact_count;
 
@@ -164,6 +164,12 @@ static void take_down(void)
         (void)waitpid(bystander, NULL, 0);
     }
     bystander = 0;
+    for (size_t i = 0; i < OTHERS_MAX; i++)
+        if (others[i] > 0) {
+            kill(others[i], SIGKILL);
+            (void)waitpid(others[i], NULL, 0);
+            others[i] = 0;
+        }
     while (fact_count > 0)
         free(facts[--fact_count]);
     cay_exec_done(&result);
@@ -239,20 +245,25 @@ static void execute(cay_sandbox *sandbox, struct cay_exec_options *options)
     ASSERT(!result.error_len || !memmem(result.error, result.error_len, world_token, 32));
 }
 
-cay_sandbox *world_sandbox(const struct cay_sandbox_options *options)
+const char *world_rung_name(void)
+{
+    static char name[32];
+
+    snprintf(name, sizeof name, " on %s", cay_rung_slug(world_rung()));
+    return world_rung() == CAY_RUNG_BEST ? "" : name;
+}
+
+/* Where the probe is inside; without a root of its own a sandbox has a home only. */
+const char *world_inside(void)
+{
+    return world_rung() == CAY_RUNG_LANDLOCK ? "./probe" : "/tmp/probe";
+}
+
+int world_bare_sandbox(const struct cay_sandbox_options *options,
+                       cay_sandbox **ret_sandbox)
 {
     struct cay_sandbox_options own = {.size = sizeof own};
-    const char *const argv[] = {
-        "sh", "-c",
-        "cat >/tmp/probe && chmod 755 /tmp/probe && cat /proc/self/uid_map; "
-        "[ $(id -u) != 0 ] || { cp /tmp/probe /opt/probe-setuid; "
-        "chmod 6755 /opt/probe-setuid; }",
-        NULL};
-    struct cay_exec_options bring = {.argv = argv,
-                                     .user = "root",
-                                     .input = world_probe,
-                                     .input_len = world_probe_len,
-                                     .timeout_ms = 60000};
+    struct cay_sandbox_info info;
 
     ASSERT(sandbox_count < SANDBOXES_MAX);
     if (options)
@@ -260,15 +271,41 @@ cay_sandbox *world_sandbox(const struct cay_sandbox_options *options)
     own.rung = world_rung();
     own.ephemeral = true;
     cay_sandbox **handle = &sandboxes[sandbox_count].handle;
-    ASSERT_OK(cay_sandbox_create(&own, handle, &err));
+    int code = cay_sandbox_create(&own, handle, &err);
+    if (code)
+        return code;
     sandbox_count++;
+    ASSERT_OK(cay_sandbox_inspect(*handle, &info, &err));
+    if (world_rung() != CAY_RUNG_BEST)
+        ASSERT_INT(info.rung, world_rung());
+    sandboxes[sandbox_count - 1].mark = (struct host_mark){
+        .init = info.init_pid, .first = info.id_base, .count = info.id_count};
+    snprintf(sandboxes[sandbox_count - 1].mark.id, CAY_ID_MAX, "%s", info.id);
+    *ret_sandbox = *handle;
+    return CAY_OK;
+}
+
+cay_sandbox *world_sandbox(const struct cay_sandbox_options *options)
+{
+    cay_sandbox *sandbox = NULL;
+    char script[256];
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    struct cay_exec_options bring = {.argv = argv,
+                                     .user = "root",
+                                     .input = world_probe,
+                                     .input_len = world_probe_len,
+                                     .timeout_ms = 60000};
+
+    snprintf(script, sizeof script,
+             "cat >%s && chmod 755 %s; [ $(id -u) != 0 ] || { "
+             "cp /tmp/probe /opt/probe-setuid; chmod 6755 /opt/probe-setuid; }",
+             world_inside(), world_inside());
+    ASSERT_OK(world_bare_sandbox(options, &sandbox));
     if (world_rung() >= CAY_RUNG_SINGLE)
         bring.user = NULL;
-    execute(*handle, &bring);
+    execute(sandbox, &bring);
     ASSERT_INT(result.exit_code, 0);
-    host_mark_make(&sandboxes[sandbox_count - 1].mark, cay_sandbox_id(*handle),
-                   result.out);
-    return *handle;
+    return sandbox;
 }
 
 size_t world_processes(const cay_sandbox *sandbox)
@@ -291,7 +328,7 @@ pid_t world_init(const cay_sandbox *sandbox)
 {
     for (size_t i = 0; i < sandbox_count; i++)
         if (sandboxes[i].handle == sandbox)
-            return host_init(&sandboxes[i].mark);
+            return sandboxes[i].mark.init;
     return -1;
 }
 
@@ -305,7 +342,7 @@ void world_run(cay_sandbox *sandbox, const char *user, const char *script)
 
 void world_probe_as(cay_sandbox *sandbox, const char *user, const char *name)
 {
-    const char *const argv[] = {"/tmp/probe", name, NULL};
+    const char *const argv[] = {world_inside(), name, NULL};
     struct cay_exec_options options = {.argv = argv, .user = user, .timeout_ms = 60000};
 
     execute(sandbox, &options);
@@ -314,7 +351,7 @@ void world_probe_as(cay_sandbox *sandbox, const char *user, const char *name)
 void world_load(cay_sandbox *sandbox, const char *kind, long amount, uint64_t timeout_ms)
 {
     char number[32];
-    const char *const argv[] = {"/tmp/probe", "load", kind, number, NULL};
+    const char *const argv[] = {world_inside(), "load", kind, number, NULL};
     struct cay_exec_options options = {.argv = argv, .timeout_ms = timeout_ms};
 
     snprintf(number, sizeof number, "%ld", amount);
@@ -347,6 +384,11 @@ pid_t world_fork(int (*what)(void *cookie), void *cookie)
         _exit(what(cookie));
     }
     ASSERT(child > 0);
+    for (size_t i = 0; i < OTHERS_MAX; i++)
+        if (!others[i]) {
+            others[i] = child;
+            break;
+        }
     return child;
 }
 
@@ -354,6 +396,9 @@ void world_join(pid_t child)
 {
     int status = -1;
 
+    for (size_t i = 0; i < OTHERS_MAX; i++)
+        if (others[i] == child)
+            others[i] = 0;
     ASSERT(waitpid(child, &status, 0) == child);
     ASSERT_INT(status, 0);
 }

@@ -29,10 +29,17 @@ extern size_t world_probe_len;
 int world_visits(void);
 
 /* A sandbox at the rung that CAY_ESCAPE_RUNG names (root, range, single, landlock; the
- * best there is if it is not set) and with the probe at /tmp/probe in it.  Killed by
+ * best there is if it is not set) and with the probe in it.  Killed by
  * world_end(), which then looks for leftovers; several may live. */
 cay_sandbox *world_sandbox(const struct cay_sandbox_options *options);
 enum cay_rung world_rung(void);
+const char *world_rung_name(void); /* " on range", or "" if it is the best */
+
+const char *world_inside(void); /* where the probe is there */
+
+/* The same without the probe.  May fail, with its code. */
+int world_bare_sandbox(const struct cay_sandbox_options *options,
+                       cay_sandbox **ret_sandbox);
 
 /* Of a sandbox, PID 1 included; those that are dead do not count. */
 size_t world_processes(const cay_sandbox *sandbox);

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <termios.h>
@@ -161,6 +162,14 @@ static void check_unshare(struct program *program, enum filter_kind kind)
     deny_bits(program, 0, ~(uint32_t)(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM), EPERM);
 }
 
+/* A core limit of 1 (see lock.c) is not to be lowered to 0, with which the kernel would
+ * start the host's handler again.  Programs that see to it that no core is dumped give up
+ * if they cannot: they are told that it is so, and it is. */
+static void pretend(struct program *program)
+{
+    refuse(program, 0);
+}
+
 /* Only one's own: PID 1 has the same user as root inside, and needs its descriptors. */
 static void check_limits(struct program *program, enum filter_kind kind)
 {
@@ -168,6 +177,21 @@ static void check_limits(struct program *program, enum filter_kind kind)
 
     (void)kind;
     allow_values(program, 0, self, 1, EPERM);
+    load(program, low_half(1));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, RLIMIT_CORE);
+    load(program, low_half(2)); /* what it is to be; without, it is only asked for */
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
+    load(program, low_half(2) + sizeof(uint32_t));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 0);
+    pretend(program);
+}
+
+static void check_limit(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    load(program, low_half(0));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, RLIMIT_CORE);
+    pretend(program);
 }
 
 /* Without namespaces the user's other programs can be named by their numbers. */
@@ -192,6 +216,7 @@ static const struct {
     {SYS_unshare, check_unshare},
     {SYS_personality, check_personality},
     {SYS_prlimit64, check_limits},
+    {SYS_setrlimit, check_limit},
     {SYS_setpriority, check_priority},
 };
 

@@ -205,12 +205,18 @@ static void make_text(char *text, size_t len)
     }
 }
 
+/* Just after it has executed, a process has a name and no words yet. */
 static void read_command(int directory, const char *name, size_t name_len,
-                         struct cay_process_info *info)
+                         bool has_memory, struct cay_process_info *info)
 {
+    const struct timespec moment = {.tv_nsec = 1000000};
     char text[2 * sizeof info->command];
     ssize_t len = read_file(directory, "cmdline", text, sizeof text);
 
+    for (int tries = 0; len == 0 && has_memory && tries < 3; tries++) {
+        nanosleep(&moment, NULL);
+        len = read_file(directory, "cmdline", text, sizeof text);
+    }
     while (len > 0 && text[len - 1] == '\0')
         len--;
     if (len <= 0) /* a zombie, or one that has overwritten its words */
@@ -244,7 +250,8 @@ static bool read_stat(const struct listing *listing, int directory,
     info->started_ms =
         listing->boot_ms + (int64_t)(fields[18] * 1000 / (unsigned long long)tick);
     info->memory_bytes = fields[20] * (unsigned long long)page;
-    read_command(directory, name + 1, (size_t)(name_end - name - 1), info);
+    bool has_memory = info->state != 'Z' && fields[19] > 0;
+    read_command(directory, name + 1, (size_t)(name_end - name - 1), has_memory, info);
     return true;
 }
 

@@ -22,7 +22,7 @@ void wire_close_fds(int fds[MESSAGE_FDS_MAX])
 
 int wire_error(const struct message *head, const void *payload, struct cay_error *err)
 {
-    struct cay_error error;
+    struct cay_error error = {0};
 
     if (head->len == sizeof error)
         memcpy(&error, payload, sizeof error);
