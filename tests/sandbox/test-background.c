@@ -185,6 +185,7 @@ TEST(two_that_run_never_share_a_tag)
     options.tag = tag;
     ASSERT_CODE(cay_process_start(sandbox, &options, &process, &err), CAY_E_INVALID);
     tag[63] = '\0';
+    cay_exec_done(&result);
     ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
     cay_exec_done(&result);
 }
@@ -270,6 +271,7 @@ TEST(results_wait_to_be_fetched_until_too_many_newer_ones_have_ended)
     ASSERT_STR(result.out, "number 3\n");
     ASSERT_CODE(cay_process_attach(sandbox, "t3", &gone, &err), CAY_E_NOT_FOUND);
     AUTO(cay_process) newest = attach(sandbox, "t66");
+    cay_exec_done(&result);
     ASSERT_OK(cay_process_wait(newest, 0, &result, &err));
     ASSERT_STR(result.out, "number 66\n");
     cay_exec_done(&result);

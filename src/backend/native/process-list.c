@@ -119,8 +119,11 @@ static int ask_init(struct native *native, struct listing *listing, struct cay_e
     while (!code && count > 0 && listing->command_count < PROCESSES_MAX) {
         int error =
             packet_send(native->socket, MESSAGE_LIST, &after, sizeof after, NULL, 0);
-        code = error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
-                     : receive_page(native, packet, err);
+        if (error) {
+            code = wire_fail_send(native->socket, op, native->record.id, -error, err);
+            break;
+        }
+        code = receive_page(native, packet, err);
         if (code)
             break;
         if (packet->head.kind == MESSAGE_FAILED)
@@ -296,10 +299,11 @@ static int walk_proc(struct listing *listing, struct cay_error *err)
     int fd = openat(listing->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
 
-    if (!directory && fd >= 0)
-        (void)close(fd);
-    if (!directory)
-        return cay_fail_errno(err, errno, op, "/proc");
+    if (!directory) {
+        int error = errno;
+        auto_close(&fd);
+        return cay_fail_errno(err, error, op, "/proc");
+    }
     find_boot(listing);
     read_maps(listing);
     int code = CAY_OK;
