@@ -295,7 +295,8 @@ CAY_PUBLIC void cay_process_free(cay_process *process); /* NULL is fine */
 
 CAY_PUBLIC int cay_process_pid(const cay_process *process); /* inside */
 
-/* For poll(2): readable when cay_process_read() or cay_process_wait() has news. */
+/* For poll(2): readable when cay_process_read() or cay_process_wait() has news.  Output
+ * that a wait has taken in is such news until it is read. */
 CAY_PUBLIC int cay_process_fd(const cay_process *process);
 
 /* What there is, without waiting: at most `room` bytes of one stream (1 or 2).  Stream 0
