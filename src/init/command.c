@@ -11,6 +11,7 @@
 #include <asm/ioctls.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
@@ -67,7 +68,7 @@ static int take_stdio(const struct request *request)
     if (error >= 0 && tty)
         error = raw_call(SYS_ioctl, 0, TIOCSCTTY, 0, 0, 0);
     if (error >= 0)
-        error = raw_call(SYS_close_range, 3, (long)~0u, 0, 0, 0);
+        error = raw_call(SYS_close_range, 3, UINT32_MAX, 0, 0, 0);
     return error < 0 ? (int)-error : 0;
 }
 
@@ -111,7 +112,7 @@ static int limit_processes(void)
 static int shed(const struct user *user)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2];
+    struct __user_cap_data_struct data[2] = {{0}};
     uint64_t kept = user->uid == 0 ? lock_capabilities() : 0;
     long error = raw_call(SYS_capget, address(&header), address(data), 0, 0, 0);
 

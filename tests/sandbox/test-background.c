@@ -185,6 +185,7 @@ TEST(two_that_run_never_share_a_tag)
     options.tag = tag;
     ASSERT_CODE(cay_process_start(sandbox, &options, &process, &err), CAY_E_INVALID);
     tag[63] = '\0';
+    cay_exec_done(&result);
     ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
     cay_exec_done(&result);
 }
@@ -270,6 +271,7 @@ TEST(results_wait_to_be_fetched_until_too_many_newer_ones_have_ended)
     ASSERT_STR(result.out, "number 3\n");
     ASSERT_CODE(cay_process_attach(sandbox, "t3", &gone, &err), CAY_E_NOT_FOUND);
     AUTO(cay_process) newest = attach(sandbox, "t66");
+    cay_exec_done(&result);
     ASSERT_OK(cay_process_wait(newest, 0, &result, &err));
     ASSERT_STR(result.out, "number 66\n");
     cay_exec_done(&result);
@@ -333,6 +335,27 @@ TEST(the_list_shows_everything_that_runs)
     ASSERT_INT(ended->exit_code, 7);
     ASSERT_STR(ended->tag, "over");
     cay_free(infos);
+}
+
+TEST(a_command_does_not_leave_the_list_between_its_life_and_its_end)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    for (int i = 0; i < 60; i++) {
+        AUTO(cay_process) process = start_tagged(sandbox, 0, "brief", "true");
+        bool ended = false;
+        while (!ended) {
+            struct cay_process_info *infos = NULL;
+            size_t count = 0;
+            ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
+            ASSERT_INT(count, 1);
+            ASSERT_STR(infos[0].tag, "brief");
+            ended = infos[0].has_ended;
+            cay_free(infos);
+        }
+        wait_for(process);
+    }
+    cay_exec_done(&result);
 }
 
 TEST(hostile_names_are_cut_and_cleaned)

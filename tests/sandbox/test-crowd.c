@@ -508,6 +508,24 @@ TEST(whatever_happens_to_a_waiting_child_the_next_command_runs)
     cay_exec_done(&result);
 }
 
+TEST(an_init_that_does_not_answer_is_not_waited_for)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const struct native *native = sandbox->cookie;
+    const char *const argv[] = {"true", NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .timeout_ms = 1};
+
+    run(sandbox, "true");
+    ASSERT_INT(kill(native->record.init, SIGSTOP), 0);
+    int code = cay_sandbox_exec(sandbox, &options, &result, &err);
+    ASSERT_INT(kill(native->record.init, SIGCONT), 0);
+    ASSERT_INT(code, CAY_E_TIMEOUT);
+    run(sandbox, "echo again");
+    ASSERT_STR(result.out, "again\n");
+    cay_exec_done(&result);
+}
+
 TEST(an_idle_sandbox_has_only_init)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -26,7 +26,7 @@
 
 static const char op[] = "process.list";
 
-enum { PROCESSES_MAX = 65536, MAPS_MAX = 8, ANSWER_MS = 30000, OVERFLOW_ID = 65534 };
+enum { PROCESSES_MAX = 65536, MAPS_MAX = 8, OVERFLOW_ID = 65534 };
 
 struct map {
     unsigned long inside, outside, count;
@@ -60,7 +60,7 @@ static int receive_page(const struct native *native, struct packet *packet,
     int count;
 
     do
-        count = poll(&waiting, 1, ANSWER_MS);
+        count = poll(&waiting, 1, WIRE_ANSWER_MS);
     while (count < 0 && errno == EINTR);
     int got = count > 0 ? packet_poll(native->socket, packet) : -ETIMEDOUT;
     return got == 1 ? CAY_OK
@@ -111,7 +111,7 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
 
 static int ask_init(struct native *native, struct listing *listing, struct cay_error *err)
 {
-    AUTO_FREE struct packet *packet = malloc(sizeof *packet);
+    AUTO_FREE struct packet *packet = calloc(1, sizeof *packet);
     uint64_t after = 0;
     size_t count = 1;
     int code = packet ? native_connect(native, err) : cay_fail_memory(err, op);
@@ -119,8 +119,11 @@ static int ask_init(struct native *native, struct listing *listing, struct cay_e
     while (!code && count > 0 && listing->command_count < PROCESSES_MAX) {
         int error =
             packet_send(native->socket, MESSAGE_LIST, &after, sizeof after, NULL, 0);
-        code = error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
-                     : receive_page(native, packet, err);
+        if (error) {
+            code = wire_fail_send(native->socket, op, native->record.id, -error, err);
+            break;
+        }
+        code = receive_page(native, packet, err);
         if (code)
             break;
         if (packet->head.kind == MESSAGE_FAILED)
@@ -202,12 +205,18 @@ static void make_text(char *text, size_t len)
     }
 }
 
+/* Just after it has executed, a process has a name and no words yet. */
 static void read_command(int directory, const char *name, size_t name_len,
-                         struct cay_process_info *info)
+                         bool has_memory, struct cay_process_info *info)
 {
+    const struct timespec moment = {.tv_nsec = 1000000};
     char text[2 * sizeof info->command];
     ssize_t len = read_file(directory, "cmdline", text, sizeof text);
 
+    for (int tries = 0; len == 0 && has_memory && tries < 3; tries++) {
+        nanosleep(&moment, NULL);
+        len = read_file(directory, "cmdline", text, sizeof text);
+    }
     while (len > 0 && text[len - 1] == '\0')
         len--;
     if (len <= 0) /* a zombie, or one that has overwritten its words */
@@ -241,7 +250,8 @@ static bool read_stat(const struct listing *listing, int directory,
     info->started_ms =
         listing->boot_ms + (int64_t)(fields[18] * 1000 / (unsigned long long)tick);
     info->memory_bytes = fields[20] * (unsigned long long)page;
-    read_command(directory, name + 1, (size_t)(name_end - name - 1), info);
+    bool has_memory = info->state != 'Z' && fields[19] > 0;
+    read_command(directory, name + 1, (size_t)(name_end - name - 1), has_memory, info);
     return true;
 }
 
@@ -286,12 +296,14 @@ static void find_boot(struct listing *listing)
 
 static int walk_proc(struct listing *listing, struct cay_error *err)
 {
-    AUTO_FD fd = openat(listing->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(listing->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
 
-    if (!directory)
-        return cay_fail_errno(err, errno, op, "/proc");
-    fd = -1;
+    if (!directory) {
+        int error = errno;
+        auto_close(&fd);
+        return cay_fail_errno(err, error, op, "/proc");
+    }
     find_boot(listing);
     read_maps(listing);
     int code = CAY_OK;
@@ -387,28 +399,38 @@ static void describe(const struct list_entry *entry, struct cay_process_info *in
     cay_copy_text(info->tag, sizeof info->tag, entry->tag);
 }
 
-static int add_ended(struct listing *listing, const struct list_entry *entry,
-                     struct cay_error *err)
+static int exit_code_of(const struct list_entry *entry)
+{
+    if (entry->cause == CAY_CAUSE_TIMEOUT)
+        return 124;
+    return WIFSIGNALED(entry->status) ? 128 + WTERMSIG(entry->status)
+                                      : WEXITSTATUS(entry->status);
+}
+
+/* One that is not in /proc any more. */
+static int add_command(struct listing *listing, const struct list_entry *entry,
+                       struct cay_error *err)
 {
     struct cay_process_info *info = add(listing);
+    bool ended = entry->flags & LIST_ENDED;
     char words[WORDS_MAX];
-    bool signalled = WIFSIGNALED(entry->status);
 
     if (!info)
         return cay_fail_memory(err, op);
-    *info = (struct cay_process_info){
-        .pid = entry->pid, .uid = entry->uid, .has_ended = true, .state = 'X'};
+    *info = (struct cay_process_info){.pid = entry->pid,
+                                      .uid = entry->uid,
+                                      .has_ended = ended,
+                                      .exit_code = ended ? exit_code_of(entry) : 0,
+                                      .state = ended ? 'X' : 'Z'};
     describe(entry, info);
     memcpy(words, entry->words, sizeof words);
     make_text(words, strlen(words));
     cay_copy_text(info->command, sizeof info->command, words);
-    info->exit_code = entry->cause == CAY_CAUSE_TIMEOUT ? 124
-                      : signalled                       ? 128 + WTERMSIG(entry->status)
-                                                        : WEXITSTATUS(entry->status);
     listing->count++;
     return CAY_OK;
 }
 
+/* A command may have died since init was asked, or may be about to be told as ended. */
 static int merge(struct listing *listing, struct cay_error *err)
 {
     size_t running = listing->count;
@@ -416,13 +438,14 @@ static int merge(struct listing *listing, struct cay_error *err)
 
     for (size_t i = 0; i < listing->command_count && !code; i++) {
         const struct list_entry *entry = &listing->commands[i];
-        if (entry->flags & LIST_ENDED) {
-            code = add_ended(listing, entry, err);
-            continue;
-        }
-        for (size_t k = 0; k < running; k++)
-            if (listing->infos[k].pid == entry->pid)
+        bool found = false;
+        for (size_t k = 0; k < running && !(entry->flags & LIST_ENDED); k++)
+            if (listing->infos[k].pid == entry->pid) {
                 describe(entry, &listing->infos[k]);
+                found = true;
+            }
+        if (!found && entry->flags & LIST_BACKGROUND)
+            code = add_command(listing, entry, err);
     }
     return code;
 }
