@@ -214,7 +214,8 @@ enum cay_cause {
 enum cay_exec_flag {
     /* Kill at the output limit rather than keep the tail. */
     CAY_EXEC_FAIL_ON_LIMIT = 1 << 0,
-    /* On a terminal of its own, inside; all output is then stream 1. */
+    /* On a terminal of its own, inside; all output is then stream 1, and the end of the
+     * input is ^D. */
     CAY_EXEC_TTY = 1 << 1,
     /* cay_process_start() only: it outlives its starter, which may attach again.  The
      * last MiB of each stream is kept for that. */
@@ -240,7 +241,9 @@ struct cay_exec_options {
      * A return other than 0 ends the command. */
     int (*on_output)(void *cookie, int stream, const void *data, size_t len);
     void *cookie;
-    const char *tag; /* a name for cay_process_attach(); no two that run share one */
+    /* A name for cay_process_attach(): a letter, then up to 62 letters, digits, "-", "_"
+     * and ".".  No two that run share one. */
+    const char *tag;
     uint16_t rows, columns; /* of the terminal; 0: 24 and 80 */
 };
 
@@ -274,14 +277,16 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_exec(cay_sandbox *sandbox,
 
 typedef struct cay_process cay_process;
 
-/* As cay_sandbox_exec(), but returns when it has started.  `input` is written first; then
- * stdin ends, unless CAY_EXEC_INPUT.  `on_output` must be NULL. */
+/* As cay_sandbox_exec(), but returns when it has started; CAY_E_EXEC_FAILED if it cannot
+ * be.  `input` is written first; then stdin ends, unless CAY_EXEC_INPUT.  `on_output`
+ * must be NULL.  At most 64 background processes run at a time. */
 CAY_PUBLIC CAY_NODISC int cay_process_start(cay_sandbox *sandbox,
                                             const struct cay_exec_options *options,
                                             cay_process **ret_process,
                                             struct cay_error *err);
 
-/* A background process by its number inside or its tag, running or not long ended.  Its
+/* A background process by its number inside or its tag, running or not long ended: until
+ * its result was fetched by cay_process_wait(), or 64 others have ended after it.  Its
  * kept output is read first. */
 CAY_PUBLIC CAY_NODISC int cay_process_attach(cay_sandbox *sandbox, const char *which,
                                              cay_process **ret_process,
@@ -290,7 +295,8 @@ CAY_PUBLIC void cay_process_free(cay_process *process); /* NULL is fine */
 
 CAY_PUBLIC int cay_process_pid(const cay_process *process); /* inside */
 
-/* For poll(2): readable when cay_process_read() or cay_process_wait() has news. */
+/* For poll(2): readable when cay_process_read() or cay_process_wait() has news.  Output
+ * that a wait has taken in is such news until it is read. */
 CAY_PUBLIC int cay_process_fd(const cay_process *process);
 
 /* What there is, without waiting: at most `room` bytes of one stream (1 or 2).  Stream 0

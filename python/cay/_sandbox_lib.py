@@ -235,9 +235,7 @@ class Check(Structure):
 
 _COUNT = POINTER(c_size_t)
 
-policy_load = _bind(
-    "cay_policy_load", c_int, c_char_p, c_char_p, POINTER(_HANDLE), _ERR
-)
+policy_load = _bind("cay_policy_load", c_int, c_char_p, c_char_p, POINTER(_HANDLE), _ERR)
 
 sandbox_create = _bind(
     "cay_sandbox_create", c_int, POINTER(SandboxOptions), POINTER(_HANDLE), _ERR
@@ -246,9 +244,7 @@ sandbox_open = _bind("cay_sandbox_open", c_int, c_char_p, POINTER(_HANDLE), _ERR
 sandbox_free = _bind("cay_sandbox_free", None, _HANDLE)
 sandbox_id = _bind("cay_sandbox_id", c_char_p, _HANDLE)
 sandbox_layers = _bind("cay_sandbox_layers", c_uint, _HANDLE)
-sandbox_inspect = _bind(
-    "cay_sandbox_inspect", c_int, _HANDLE, POINTER(SandboxInfo), _ERR
-)
+sandbox_inspect = _bind("cay_sandbox_inspect", c_int, _HANDLE, POINTER(SandboxInfo), _ERR)
 sandbox_list = _bind(
     "cay_sandbox_list", c_int, POINTER(POINTER(SandboxInfo)), _COUNT, _ERR
 )
@@ -311,10 +307,6 @@ doctor = _bind("cay_doctor", c_int, POINTER(POINTER(Check)), _COUNT, _ERR)
 def null_terminated(items: list[bytes]) -> Any:
     """A `const char *const *` with a NULL after the last."""
     return (c_char_p * (len(items) + 1))(*items, None)
-
-
-def by_name(names: dict[int, str]) -> dict[str, int]:
-    return {name: number for number, name in names.items()}
 
 
 _Item = TypeVar("_Item", bound=Structure)

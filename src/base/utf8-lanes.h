@@ -24,7 +24,7 @@
 #define pass_any     PASTE(pass_any_, LANES)
 #define look_for     PASTE(look_for_, LANES)
 #define look         PASTE(look_, LANES)
-#define INLINE       static inline __attribute__((always_inline)) TARGET
+#define INLINE       inline __attribute__((always_inline)) TARGET
 
 typedef unsigned char lanes __attribute__((vector_size(LANES)));
 typedef signed char signed_lanes __attribute__((vector_size(LANES)));
@@ -34,7 +34,7 @@ struct seen {
     size_t tails, lf;
 };
 
-INLINE lanes load(const unsigned char *at)
+static INLINE lanes load(const unsigned char *at)
 {
     lanes v;
 
@@ -43,7 +43,7 @@ INLINE lanes load(const unsigned char *at)
 }
 
 /* Bits where the bytes at `at` are wrong after those before them. */
-INLINE lanes judge(const unsigned char *at, lanes now)
+static INLINE lanes judge(const unsigned char *at, lanes now)
 {
     const lanes first_high = {TABLE(FIRST_HIGH)}, first_low = {TABLE(FIRST_LOW)},
                 second_high = {TABLE(SECOND_HIGH)};
@@ -59,8 +59,9 @@ INLINE lanes judge(const unsigned char *at, lanes now)
 
 /* Passes over ASCII, as far as there is and at most PIECE bytes.  Returns where that
  * ends. */
-INLINE const unsigned char *pass_ascii(const unsigned char *at, const unsigned char *stop,
-                                       enum utf8_count count, struct seen *seen)
+static INLINE const unsigned char *pass_ascii(const unsigned char *at,
+                                              const unsigned char *stop,
+                                              enum utf8_count count, struct seen *seen)
 {
     lanes lfs = {0};
 
@@ -82,8 +83,9 @@ INLINE const unsigned char *pass_ascii(const unsigned char *at, const unsigned c
 }
 
 /* Passes over any text. */
-INLINE const unsigned char *pass_any(const unsigned char *at, const unsigned char *stop,
-                                     enum utf8_count count, struct seen *seen)
+static INLINE const unsigned char *pass_any(const unsigned char *at,
+                                            const unsigned char *stop,
+                                            enum utf8_count count, struct seen *seen)
 {
     const signed_lanes border = (signed_lanes){0} - 64;
     lanes tails = {0}, lfs = {0};
@@ -105,8 +107,8 @@ INLINE const unsigned char *pass_any(const unsigned char *at, const unsigned cha
     return at;
 }
 
-INLINE void look_for(const unsigned char *text, size_t len, enum utf8_count count,
-                     struct utf8_tally *ret_tally)
+static INLINE void look_for(const unsigned char *text, size_t len, enum utf8_count count,
+                            struct utf8_tally *ret_tally)
 {
     const lanes two = (lanes){0} + 0x7F, three = (lanes){0} + (ABOVE_LATIN_1 - 1),
                 four = (lanes){0} + (ABOVE_BMP - 1);

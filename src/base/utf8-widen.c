@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
 /* Bytes that hold at least this many characters are at hand where that many are written
  * at once. */
@@ -19,7 +19,7 @@ struct place {
     size_t count;
 };
 
-INLINE void put(struct place *place, unsigned width, uint32_t value)
+static INLINE void put(struct place *place, unsigned width, uint32_t value)
 {
     size_t i = place->count++;
 
@@ -32,7 +32,7 @@ INLINE void put(struct place *place, unsigned width, uint32_t value)
 }
 
 /* Writes eight bytes as if they were ASCII, without going on. */
-INLINE void put_ascii(const struct place *place, unsigned width)
+static INLINE void put_ascii(const struct place *place, unsigned width)
 {
     typedef uint8_t eight __attribute__((vector_size(8)));
     typedef uint16_t eight_2 __attribute__((vector_size(16)));
@@ -52,7 +52,7 @@ INLINE void put_ascii(const struct place *place, unsigned width)
     }
 }
 
-INLINE void take_character(struct place *place, unsigned width)
+static INLINE void take_character(struct place *place, unsigned width)
 {
     const unsigned char *at = place->at;
     uint32_t value;
@@ -74,7 +74,7 @@ INLINE void take_character(struct place *place, unsigned width)
     put(place, width, value);
 }
 
-INLINE size_t widen(struct place place, unsigned width)
+static INLINE size_t widen(struct place place, unsigned width)
 {
     while (place.end - place.at >= AT_ONCE * LONGEST) {
         uint64_t high;
@@ -122,12 +122,13 @@ enum {
     EXCESS_4 = (0xF0 << 18) + (0x80 << 12) + (0x80 << 6) + 0x80
 };
 
-INLINE TARGET __m512i lanes_of(const unsigned char *at)
+static INLINE TARGET __m512i lanes_of(const unsigned char *at)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-INLINE TARGET void put_lanes(const struct place *place, unsigned width, __m512i values)
+static INLINE TARGET void put_lanes(const struct place *place, unsigned width,
+                                    __m512i values)
 {
     char *to = (char *)place->to + place->count * width;
 
@@ -140,15 +141,15 @@ INLINE TARGET void put_lanes(const struct place *place, unsigned width, __m512i 
 }
 
 /* One more byte in the lanes of longer characters. */
-INLINE TARGET __m512i add_byte(__m512i values, __mmask16 longer, const unsigned char *at,
-                               int excess)
+static INLINE TARGET __m512i add_byte(__m512i values, __mmask16 longer,
+                                      const unsigned char *at, int excess)
 {
     __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(values, 6), lanes_of(at));
 
     return _mm512_mask_sub_epi32(values, longer, sum, _mm512_set1_epi32(excess));
 }
 
-INLINE TARGET struct place widen_lanes(struct place place, unsigned width)
+static INLINE TARGET struct place widen_lanes(struct place place, unsigned width)
 {
     const __m128i tail = _mm_set1_epi8((char)0xBF), two = _mm_set1_epi8((char)0xC0),
                   three = _mm_set1_epi8((char)0xE0), four = _mm_set1_epi8((char)0xF0);

@@ -270,7 +270,7 @@ static void scan_few(const struct utf8_kernel *kernel, struct utf8_scan *scan,
                      const unsigned char *data, size_t len)
 {
     _Alignas(UTF8_ALIGN) unsigned char text[UTF8_ALIGN + UTF8_STEP] = {0};
-    unsigned char *start = text + UTF8_ALIGN, *end = start + len, rest[3];
+    unsigned char *start = text + UTF8_ALIGN, *end = start + len, rest[3] = {0};
 
     if (len == 0 || scan->invalid)
         return;
@@ -281,7 +281,7 @@ static void scan_few(const struct utf8_kernel *kernel, struct utf8_scan *scan,
     scan->last = end[-1];
     unsigned char unfinished = unfinished_at(end);
     memcpy(rest, end - unfinished, unfinished);
-    if (rest[0] > scan->highest && unfinished)
+    if (rest[0] > scan->highest)
         scan->highest = rest[0];
     memset(end - unfinished, 0, unfinished);
     take_look(kernel, scan, start, UTF8_STEP);

@@ -146,21 +146,20 @@ static size_t block_of(const struct text_index *index, enum text_unit unit, uint
     return low;
 }
 
-/* Passes over whole pieces of a block while they do not reach unit `n`. */
-static size_t skip_pieces(const char *block, size_t len, enum text_unit unit, uint64_t n,
-                          struct utf8_scan *scan)
+/* Passes over whole steps of the text while they do not reach unit `n`. */
+static size_t skip_steps(const char *text, size_t len, size_t step, enum text_unit unit,
+                         uint64_t n, struct utf8_scan *scan)
 {
-    enum { STEP = 1024 };
     size_t at = 0;
 
-    while (len - at > STEP) {
+    while (len - at > step) {
         struct utf8_scan ahead = *scan;
-        (void)utf8_scan(&ahead, block + at, STEP);
+        (void)utf8_scan(&ahead, text + at, step);
         struct text_mark mark = {ahead.chars, ahead.lf, ahead.crlf};
         if (units_before(&mark, unit) >= n)
             break;
         *scan = ahead;
-        at += STEP;
+        at += step;
     }
     return at;
 }
@@ -170,6 +169,36 @@ static bool begins_unit(enum text_unit unit, unsigned char before, unsigned char
     if (unit == TEXT_UNIVERSAL_CHARS && byte == '\n' && before == '\r')
         return false;
     return (byte & 0xC0) != 0x80;
+}
+
+size_t text_unit_find(const char *text, size_t len, enum text_unit unit, uint64_t n,
+                      const struct text_mark *start, unsigned char before)
+{
+    enum { LONG_STEP = 4096, STEP = 256 };
+    struct utf8_scan scan = {
+        .chars = start->chars,
+        .lf = start->lf,
+        .crlf = start->crlf,
+        .last = before,
+        .trusted = true,
+        .count = unit == TEXT_CHARS             ? UTF8_CHARS
+                 : unit == TEXT_UNIVERSAL_CHARS ? UTF8_CHARS_AND_CRLF
+                                                : UTF8_ALL,
+    };
+
+    size_t at = skip_steps(text, len, LONG_STEP, unit, n, &scan);
+    at += skip_steps(text + at, len - at, STEP, unit, n, &scan);
+    struct text_mark here = {scan.chars, scan.lf, scan.crlf};
+    uint64_t units = units_before(&here, unit);
+    for (; at < len; at++) {
+        unsigned char byte = (unsigned char)text[at];
+        before = at > 0 ? (unsigned char)text[at - 1] : before;
+        bool begins = unit == TEXT_LINES || begins_unit(unit, before, byte);
+        if (begins && units == n)
+            break;
+        units += unit == TEXT_LINES ? byte == '\n' : begins;
+    }
+    return at;
 }
 
 int text_index_find(const struct text_index *index, int fd, enum text_unit unit,
@@ -192,32 +221,8 @@ int text_index_find(const struct text_index *index, int fd, enum text_unit unit,
     if (got < (ssize_t)lead)
         return got < 0 ? (int)got : -EAGAIN;
 
-    const struct text_mark *mark = &index->marks[number];
-    struct utf8_scan scan = {
-        .chars = mark->chars, .lf = mark->lf, .crlf = mark->crlf, .trusted = true};
     unsigned char before = lead ? (unsigned char)buffer[0] : 0;
-    const char *block = buffer + lead;
-    size_t len = (size_t)got - lead;
-    scan.last = before;
-    size_t at = skip_pieces(block, len, unit, n, &scan);
-    struct text_mark here = {scan.chars, scan.lf, scan.crlf};
-    uint64_t units = units_before(&here, unit);
-    if (at > 0)
-        before = (unsigned char)block[at - 1];
-
-    for (; at < len; at++) {
-        unsigned char byte = (unsigned char)block[at];
-        if (unit == TEXT_LINES) {
-            if (units == n)
-                break;
-            units += byte == '\n';
-        } else if (begins_unit(unit, before, byte)) {
-            if (units == n)
-                break;
-            units++;
-        }
-        before = byte;
-    }
-    *ret_byte = start + at;
+    *ret_byte = start + text_unit_find(buffer + lead, (size_t)got - lead, unit, n,
+                                       &index->marks[number], before);
     return 0;
 }

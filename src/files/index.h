@@ -49,4 +49,9 @@ uint64_t text_index_total(const struct text_index *index, enum text_unit unit);
 int text_index_find(const struct text_index *index, int fd, enum text_unit unit,
                     uint64_t n, uint64_t *ret_byte);
 
+/* The same in text that lies in memory, where `start` is what is before it and `before`
+ * the last byte of that; `len` if there are fewer units. */
+size_t text_unit_find(const char *text, size_t len, enum text_unit unit, uint64_t n,
+                      const struct text_mark *start, unsigned char before);
+
 #endif

@@ -4,35 +4,33 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/error.h"
 
 struct libarchive libarchive;
 
-/* What dlsym(3) returns is a function, whatever its type says. */
-static bool find(void *library, const char *name, void *ret_call, size_t size)
-{
-    void *call = dlsym(library, name);
-
-    memcpy(ret_call, &call, size);
-    return call != NULL;
-}
-
 static bool load(void)
 {
-    void *library = dlopen("libarchive.so.13", RTLD_NOW | RTLD_LOCAL);
-    struct libarchive found;
-
-    if (!library)
-        return false;
-#define X(name)                                                                          \
-    if (!find(library, #name, &found.name, sizeof found.name))                           \
-        return false;
-    LIBARCHIVE_CALLS(X)
+    static const struct {
+        const char *name;
+        size_t place;
+    } calls[] = {
+#define X(name) {#name, offsetof(struct libarchive, name)},
+        LIBARCHIVE_CALLS(X)
 #undef X
-    libarchive = found;
-    return true;
+    };
+    void *library = dlopen("libarchive.so.13", RTLD_NOW | RTLD_LOCAL);
+
+    for (size_t i = 0; library && i < sizeof calls / sizeof *calls; i++) {
+        void *call = dlsym(library, calls[i].name);
+        if (!call)
+            return false;
+        /* It is a function, whatever its type says. */
+        memcpy((char *)&libarchive + calls[i].place, &call, sizeof call);
+    }
+    return library != NULL;
 }
 
 int libarchive_load(const char *op, struct cay_error *err)

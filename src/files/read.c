@@ -159,29 +159,11 @@ static void fill_page(const struct job *job, char *text, size_t len,
     };
 }
 
-/* The byte where unit `n` begins in text that lies in memory. */
+/* The byte where unit `n` begins in text that begins with one. */
 static size_t find_in_memory(const char *text, size_t len, enum text_unit unit,
                              uint64_t n)
 {
-    const char *end = text + len;
-    size_t at = 0;
-
-    if (unit == TEXT_LINES) {
-        const char *line = text;
-        for (; n > 0 && line < end; n--) {
-            const char *lf = memchr(line, '\n', (size_t)(end - line));
-            line = lf ? lf + 1 : end;
-        }
-        return (size_t)(line - text);
-    }
-    for (; at < len; at++) {
-        unsigned char byte = (unsigned char)text[at];
-        bool joined = unit == TEXT_UNIVERSAL_CHARS && at > 0 && byte == '\n' &&
-                      text[at - 1] == '\r';
-        if ((byte & 0xC0) != 0x80 && !joined && n-- == 0)
-            break;
-    }
-    return at;
+    return text_unit_find(text, len, unit, n, &(struct text_mark){0}, 0);
 }
 
 static uint64_t units_in(const struct utf8_scan *scan, size_t len, enum text_unit unit)

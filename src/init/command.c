@@ -10,6 +10,8 @@
 
 #include <asm/ioctls.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/futex.h>
@@ -28,21 +30,16 @@
 #include "base/error.h"
 #include "init/hold.h"
 #include "init/lock.h"
+#include "init/report.h"
 #include "sys/clone.h"
 #include "sys/raw.h"
 
 enum { WAIT_MS = 50, KERNEL_SIGNALS = 8 /* bytes of its sigset_t */ };
 
 static struct birth *spare;
+static int null_fd = -1;
 static rlim_t limit_on_processes; /* 0: none but the cgroup's */
-
-static bool has_host_namespaces; /* and may be able to make others */
-
-void birth_prepare(const struct plan *plan)
-{
-    limit_on_processes = plan->max_processes;
-    has_host_namespaces = plan->no_namespaces;
-}
+static bool has_host_namespaces;  /* and may be able to make others */
 
 /* --- The child --- */
 
@@ -54,19 +51,38 @@ static long address(const void *pointer)
 /* Each command is a process group of its own.  A session of its own it gets only with a
  * terminal: ours has none, and a session is also a scheduling group, which takes longer
  * to make than all the rest of this, and would give a sandbox with many commands a larger
- * share of the machine than one with few. */
-static int take_stdio(const int stdio[3], bool tty)
+ * share of the machine than one with few.
+ *
+ * Until now our descriptors were its own too.  Ours are never 0 to 2, and these three are
+ * to be inherited. */
+static int take_stdio(const struct request *request)
 {
-    long error =
-        tty ? raw_call(SYS_setsid, 0, 0, 0, 0, 0) : raw_call(SYS_setpgid, 0, 0, 0, 0, 0);
+    bool tty = request->flags & EXEC_TTY;
+    long error = raw_call(SYS_unshare, CLONE_FILES, 0, 0, 0, 0);
 
-    /* Ours are never 0 to 2, and these three are to be inherited. */
-    for (int i = 0; i < 3 && error >= 0; i++)
-        error = raw_call(SYS_dup3, stdio[i], i, 0, 0, 0);
+    if (error >= 0 && tty)
+        error = raw_call(SYS_setsid, 0, 0, 0, 0, 0);
+    else if (error >= 0)
+        error = raw_call(SYS_setpgid, 0, 0, 0, 0, 0);
+
+    for (int i = 0; i < 3 && error >= 0; i++) {
+        int fd = request->stdio[tty ? 0 : i];
+        error = raw_call(SYS_dup3, fd < 0 ? null_fd : fd, i, 0, 0, 0);
+    }
     if (error >= 0 && tty)
         error = raw_call(SYS_ioctl, 0, TIOCSCTTY, 0, 0, 0);
     if (error >= 0)
-        error = raw_call(SYS_close_range, 3, (long)~0u, 0, 0, 0);
+        error = raw_call(SYS_close_range, 3, UINT32_MAX, 0, 0, 0);
+    return error < 0 ? (int)-error : 0;
+}
+
+/* Where init itself must not be. */
+static int restrict_it(void)
+{
+    long error = 0;
+
+    if (lock_ruleset() >= 0)
+        error = raw_call(SYS_landlock_restrict_self, lock_ruleset(), 0, 0, 0, 0);
     return error < 0 ? (int)-error : 0;
 }
 
@@ -100,7 +116,7 @@ static int limit_processes(void)
 static int shed(const struct user *user)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2];
+    struct __user_cap_data_struct data[2] = {{0}};
     uint64_t kept = user->uid == 0 ? lock_capabilities() : 0;
     long error = raw_call(SYS_capget, address(&header), address(data), 0, 0, 0);
 
@@ -186,56 +202,68 @@ static int execute(const struct birth *birth)
     return error;
 }
 
-/* What the child needs; on its stack, so that ours may go. */
-struct way {
-    struct birth *birth;
-    int stdio[3];
-};
-
 static void run_child(void *cookie)
 {
-    const struct way *way = cookie;
-    struct birth *birth = way->birth;
+    struct birth *birth = cookie;
+    const struct request *request = &birth->request;
     const uint64_t none = 0;
+    int error;
 
-    birth->step = "exec.start";
-    if (lock_ruleset() >= 0)
-        birth->error =
-            (int)-raw_call(SYS_landlock_restrict_self, lock_ruleset(), 0, 0, 0, 0);
-    if (!birth->error)
-        birth->error = take_stdio(way->stdio, birth->request.flags & EXEC_TTY);
-    if (!birth->error)
-        birth->error = (int)-raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
-                                      KERNEL_SIGNALS, 0);
-    if (!birth->error)
-        birth->error = limit_processes();
-    if (!birth->error) {
+    while (!__atomic_load_n(&birth->go, __ATOMIC_ACQUIRE))
+        (void)raw_call(SYS_futex, address(&birth->go), FUTEX_WAIT, 0, 0, 0);
+    __atomic_store_n(&birth->went, 1, __ATOMIC_RELEASE);
+    error = restrict_it();
+    if (!error)
+        error = take_stdio(request);
+    if (!error)
+        error = (int)-raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
+                               KERNEL_SIGNALS, 0);
+    if (!error)
+        error = limit_processes();
+    if (!error) {
         birth->step = "exec.user";
-        birth->error = become(&birth->request.user);
+        error = become(&request->user);
     }
-    if (!birth->error)
-        birth->error = shed(&birth->request.user);
-    if (!birth->error)
-        birth->error = forbid_clone3();
-    if (!birth->error) {
+    if (!error)
+        error = shed(&request->user);
+    if (!error)
+        error = forbid_clone3();
+    if (!error) {
         birth->step = "exec.cwd";
-        birth->error = enter(&birth->request);
+        error = enter(request);
     }
-    if (!birth->error) {
+    if (!error) {
         birth->step = "exec.program";
-        birth->error = execute(birth);
+        error = execute(birth);
     }
+    birth->error = error;
     for (;;)
         (void)raw_call(SYS_exit_group, 127, 0, 0, 0, 0);
 }
 
 /* --- Its parent --- */
 
+void birth_prepare(const struct plan *plan)
+{
+    limit_on_processes = plan->max_processes;
+    has_host_namespaces = plan->no_namespaces;
+    null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null_fd < 0)
+        report_failure(errno, "init.serve", "/dev/null");
+}
+
 struct birth *birth_new(void)
 {
     struct birth *birth = spare ? spare : malloc(sizeof *birth);
 
     spare = NULL;
+    if (!birth)
+        return NULL;
+    request_init(&birth->request);
+    birth->alive = birth->go = birth->went = 0;
+    birth->is_held = false;
+    birth->error = 0;
+    birth->step = "exec.start";
     return birth;
 }
 
@@ -250,6 +278,26 @@ void birth_free(struct birth *birth)
         spare = birth;
 }
 
+pid_t birth_begin(struct birth *birth, struct leaf *leaf)
+{
+    struct clone_args args = {
+        .flags = (__u64)(CLONE_VM | CLONE_CHILD_CLEARTID) |
+                 (leaf ? (__u64)CLONE_FILES | CLONE_INTO_CGROUP : 0),
+        .child_tid = (__u64)(uintptr_t)&birth->alive,
+        .exit_signal = SIGCHLD,
+        .stack = (__u64)(uintptr_t)birth->stack,
+        .stack_size = sizeof birth->stack,
+        .cgroup = leaf ? (__u64)leaf->fd : 0,
+    };
+
+    birth->is_held = leaf && leaf->is_held;
+    if (birth->is_held)
+        return hold_begin(birth, leaf);
+    birth->went = 0;
+    __atomic_store_n(&birth->alive, 1, __ATOMIC_SEQ_CST);
+    return (pid_t)clone_run(&args, run_child, birth);
+}
+
 static const char *search_path(char *const *env)
 {
     for (; *env; env++)
@@ -258,28 +306,12 @@ static const char *search_path(char *const *env)
     return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 }
 
-pid_t birth_begin(struct birth *birth, struct leaf *leaf, const int stdio[3])
+void birth_go(struct birth *birth)
 {
-    birth->is_held = leaf && leaf->is_held;
-    if (birth->is_held)
-        return hold_begin(birth, leaf, stdio);
-    struct way *way = (void *)birth->stack; /* its far end: the stack grows down to it */
-    struct clone_args args = {
-        .flags =
-            (__u64)(CLONE_VM | CLONE_CHILD_CLEARTID) | (leaf ? CLONE_INTO_CGROUP : 0),
-        .child_tid = (__u64)(uintptr_t)&birth->alive,
-        .exit_signal = SIGCHLD,
-        .stack = (__u64)(uintptr_t)birth->stack,
-        .stack_size = sizeof birth->stack,
-        .cgroup = leaf ? (__u64)leaf->fd : 0,
-    };
-
-    *way = (struct way){birth, {stdio[0], stdio[1], stdio[2]}};
     birth->search = search_path(birth->request.env);
-    birth->error = 0;
-    birth->step = "exec.start";
-    __atomic_store_n(&birth->alive, 1, __ATOMIC_SEQ_CST);
-    return (pid_t)clone_run(&args, run_child, way);
+    __atomic_store_n(&birth->go, 1, __ATOMIC_SEQ_CST);
+    if (birth->alive)
+        (void)syscall(SYS_futex, &birth->go, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 bool birth_is_over(const struct birth *birth)

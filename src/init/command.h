@@ -11,26 +11,33 @@
 enum { BIRTH_STACK = 24 << 10 };
 
 /* A child between clone and execve.  Until it has executed or died it shares our memory
- * and reads its request there, so this must stay where it is. */
+ * and our descriptors, and reads its request here: all of that must stay as it is. */
 struct birth {
     struct request request;
     const char *search; /* PATH */
-    uint32_t alive;     /* cleared by the kernel, or on its holder's word */
+    uint32_t alive;     /* cleared by the kernel when it has executed or died, or on its
+                           holder's word */
+    uint32_t go;        /* set by us: the request is there */
+    uint32_t went;      /* set by the child: it has seen that */
     bool is_held;
     int error;        /* why it did not execute */
     const char *step; /* "exec.cwd", "exec.program" */
     char stack[BIRTH_STACK] __attribute__((aligned(16)));
 };
 
-/* Before the first. */
+/* Before the first, and before anybody inside can put something else at /dev/null. */
 void birth_prepare(const struct plan *plan);
 
 struct birth *birth_new(void); /* NULL if memory is exhausted */
 void birth_free(struct birth *birth);
 
-/* Starts its request in the leaf (NULL: where we are), as a session of its own, with
- * `stdio` (a terminal if the request asks for one).  The pid, or a negative errno. */
-pid_t birth_begin(struct birth *birth, struct leaf *leaf, const int stdio[3]);
+/* A child in the leaf that waits for birth_go(), which may have been called already.
+ * Without a leaf it is where we are, and has descriptors of its own at once.  The pid, or
+ * a negative errno. */
+pid_t birth_begin(struct birth *birth, struct leaf *leaf);
+
+/* Its request is complete: a terminal is its first stdio, and no stdin is /dev/null. */
+void birth_go(struct birth *birth);
 
 bool birth_is_over(const struct birth *birth);
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "init/process.h"
 #include "init/pty.h"
+#include "init/spare.h"
 
 enum { LIST_PAGE = (MESSAGE_MAX - sizeof(struct list_head)) / sizeof(struct list_entry) };
 
@@ -228,6 +229,7 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc)
         return false;
     memcpy(&after, packet->payload, sizeof after);
     page.head.count = 0;
+    page.head.spare = spare_pid();
     for (const struct process *process = process_first();
          process && page.head.count < LIST_PAGE; process = process->next) {
         bool gone = process->finished &&

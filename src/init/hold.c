@@ -236,14 +236,14 @@ static void keep_channel(int channel)
         _exit(1);
 }
 
-static _Noreturn void be_holder(struct birth *birth, int channel, const int stdio[3])
+static _Noreturn void be_holder(struct birth *birth, int channel)
 {
     struct news news = {.kind = NEWS_CLONED};
 
     hold_count = 0;
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
         _exit(1);
-    news.pid = birth_begin(birth, NULL, stdio);
+    news.pid = birth_begin(birth, NULL);
     /* A command that has not executed yet has descriptors of its own. */
     keep_channel(channel);
     say(&news);
@@ -346,17 +346,17 @@ static pid_t hear_of_clone(struct hold *hold)
     return news.pid;
 }
 
-pid_t hold_begin(struct birth *birth, struct leaf *leaf, const int stdio[3])
+pid_t hold_begin(struct birth *birth, struct leaf *leaf)
 {
     struct hold *hold = hold_count < HOLDS_MAX ? calloc(1, sizeof *hold) : NULL;
 
     if (!hold)
         return hold_count < HOLDS_MAX ? -ENOMEM : -EAGAIN;
-    birth->alive = 1;
+    birth->alive = birth->went = 1;
     pid_t pid = fork(); /* allow: fork (init has one thread) */
     int error = pid < 0 ? -errno : 0;
     if (pid == 0)
-        be_holder(birth, leaf->events, stdio);
+        be_holder(birth, leaf->events);
     (void)close(TAKE_FD(leaf->events));
     *hold = (struct hold){.source.ready = listen_to,
                           .channel = leaf->fd,

@@ -20,7 +20,7 @@ void hold_close(struct leaf *leaf);
 
 /* As birth_begin() without a leaf, in a holder that is started for it.  What becomes of
  * the birth is heard of later, by the loop or here. */
-pid_t hold_begin(struct birth *birth, struct leaf *leaf, const int stdio[3]);
+pid_t hold_begin(struct birth *birth, struct leaf *leaf);
 void hold_wait(const struct birth *birth, int timeout_ms);
 
 /* A child of ours has died. */

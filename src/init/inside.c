@@ -89,7 +89,9 @@ static size_t receive_go(struct plan_go *ret_go, int fds[PLAN_GO_FDS_MAX])
     if (recvmsg(STATUS_FD, &message, MSG_CMSG_CLOEXEC) != sizeof *ret_go)
         _exit(1);
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (message.msg_flags & MSG_CTRUNC || !header || header->cmsg_level != SOL_SOCKET ||
+    if (!header)
+        _exit(1);
+    if (message.msg_flags & MSG_CTRUNC || header->cmsg_level != SOL_SOCKET ||
         header->cmsg_type != SCM_RIGHTS)
         report_failure(EPROTO, "init.go", "descriptors");
     size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);

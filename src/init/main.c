@@ -13,9 +13,18 @@
  *
  * Every failure before the sandbox is ready is one struct cay_error on the status socket.
  */
+#include <signal.h>
 #include <sys/prctl.h>
 
 #include "init/inside.h"
+
+/* What the program that made us ignores is not for our commands to inherit: Python, for
+ * one, ignores SIGPIPE.  Those the C library keeps for itself it refuses to change. */
+static void heed_all_signals(void)
+{
+    for (int number = 1; number < NSIG; number++)
+        (void)signal(number, SIG_DFL);
+}
 
 /* The word is one of enum inside_kind, in digits. */
 int main(int argc, char **argv)
@@ -24,6 +33,7 @@ int main(int argc, char **argv)
 
     /* We were started by the number of a descriptor. */
     (void)prctl(PR_SET_NAME, "cay-init");
+    heed_all_signals();
     if (kind < '0' + INSIDE_NETWORK || kind > '0' + INSIDE_NOTHING)
         return 1;
     inside_begin((enum inside_kind)(kind - '0'));

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,9 +22,9 @@
 #include "init/pty.h"
 #include "init/report.h"
 #include "init/serve.h"
+#include "init/spare.h"
 
 enum {
-    SPARE_LEAVES = 8,
     LOOKS = 16,         /* at leaves that linger, each time */
     BORN_AGAIN_MS = 20, /* until the next look whether a command has executed */
     STUCK_MS = 5000,    /* on its way to that */
@@ -37,17 +38,10 @@ bool process_is_paused;
 
 static struct process *processes;
 static uint64_t numbers, finished_numbers;
-static int null_fd = -1;
-static unsigned next_leaf;
-static struct leaf spares[SPARE_LEAVES]; /* empty ones that were never killed */
-static size_t spare_count;
 static uint64_t looked_at; /* number of the last lingering leaf that was looked at */
 
 void process_prepare(const struct plan *plan)
 {
-    null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null_fd < 0)
-        report_failure(errno, "init.serve", "/dev/null");
     pty_prepare(!plan->no_namespaces);
     leaf_prepare(plan->has_cgroup);
     birth_prepare(plan);
@@ -63,25 +57,16 @@ struct process *process_first(void)
 
 /* --- Leaves --- */
 
-static int take_leaf(struct leaf *ret_leaf)
-{
-    if (spare_count > 0) {
-        *ret_leaf = spares[--spare_count];
-        return 0;
-    }
-    return leaf_open(next_leaf++, ret_leaf);
-}
-
 /* A killed leaf kills whatever is put into it later; one with background children in it
  * is theirs, and lingers. */
 static void release_leaf(struct process *process)
 {
     if (process->leaf.fd < 0 || !leaf_is_empty(&process->leaf))
         return;
-    if (!process->killed && !process->leaf.is_held && spare_count < SPARE_LEAVES)
-        spares[spare_count++] = process->leaf;
-    else
+    if (process->killed || process->leaf.is_held)
         leaf_close(&process->leaf);
+    else
+        spare_keep_leaf(&process->leaf);
     process->leaf = (struct leaf)LEAF_NONE;
 }
 
@@ -230,57 +215,41 @@ static void keep_words(struct process *process, char *const *argv)
 }
 
 /* The other ends of a background command's pipes. */
-static int open_outputs(struct process *process, int stdio[3])
+static int open_outputs(struct process *process, struct request *request)
 {
     for (int i = 0; i < 2; i++) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0)
             return -errno;
-        stdio[1 + i] = ends[1];
+        request->stdio[1 + i] = ends[1];
         (void)fchmod(ends[0], 0666); /* for its user to open again, as /dev/stderr */
         int error = output_open(&process->outputs[i], process, ends[0]);
         if (error)
             return error;
     }
+    process->input = TAKE_FD(request->keep_input);
     return 0;
 }
 
-static int open_terminal(struct process *process, const struct request *request,
-                         int stdio[3])
+static int open_terminal(struct process *process, struct request *request)
 {
-    int master = -1, slave = -1;
-    int error = pty_open(process->uid, request->rows, request->columns, &master, &slave);
+    int master = -1;
+    int error = pty_open(process->uid, request->rows, request->columns, &master,
+                         &request->stdio[0]);
 
     if (error)
         return error;
-    stdio[0] = stdio[1] = stdio[2] = slave;
     if (process->flags & EXEC_BACKGROUND)
         return output_open(&process->outputs[0], process, master);
     process->terminal = master;
     return 0;
 }
 
-/* Fills in stdio; those that are not the packet's are `own`. */
-static int open_stdio(struct process *process, struct request *request, int stdio[3],
-                      int own[2])
+static int open_stdio(struct process *process, struct request *request)
 {
-    int error = 0;
-
-    memcpy(stdio, request->stdio, 3 * sizeof *stdio);
-    if (process->flags & EXEC_TTY) {
-        error = open_terminal(process, request, stdio);
-        own[0] = stdio[0];
-        return error;
-    }
-    if (stdio[0] < 0)
-        stdio[0] = null_fd;
-    if (process->flags & EXEC_BACKGROUND) {
-        error = open_outputs(process, stdio);
-        own[0] = stdio[1];
-        own[1] = stdio[2];
-        process->input = TAKE_FD(request->keep_input);
-    }
-    return error;
+    if (process->flags & EXEC_TTY)
+        return open_terminal(process, request);
+    return process->flags & EXEC_BACKGROUND ? open_outputs(process, request) : 0;
 }
 
 static void set_clock(struct process *process, uint64_t timeout_ms)
@@ -294,10 +263,24 @@ static void set_clock(struct process *process, uint64_t timeout_ms)
         process->deadline_ns = process->started_ns + timeout_ms * 1000000;
 }
 
+/* By the child that waits for it, if there is one. */
+static int give_birth(struct process *process, struct birth *birth)
+{
+    if (birth == spare_birth()) {
+        process->pid = spare_take(&process->leaf);
+        return 0;
+    }
+    int error = spare_take_leaf(&process->leaf);
+    if (error)
+        return error;
+    birth_go(birth);
+    process->pid = birth_begin(birth, &process->leaf);
+    return process->pid < 0 ? process->pid : 0;
+}
+
 static int begin(struct process *process, struct birth *birth, struct cay_error *err)
 {
     struct request *request = &birth->request;
-    int stdio[3], own[2] = {-1, -1};
 
     process->flags = request->flags;
     process->uid = request->user.uid;
@@ -306,15 +289,9 @@ static int begin(struct process *process, struct birth *birth, struct cay_error 
     if (process->flags & EXEC_BACKGROUND)
         keep_words(process, request->argv);
     set_clock(process, request->timeout_ms);
-    int error = open_stdio(process, request, stdio, own);
+    int error = open_stdio(process, request);
     if (!error)
-        error = take_leaf(&process->leaf);
-    if (!error) {
-        process->pid = birth_begin(birth, &process->leaf, stdio);
-        error = process->pid < 0 ? process->pid : 0;
-    }
-    shut(&own[0]);
-    shut(&own[1]);
+        error = give_birth(process, birth);
     if (!error)
         return CAY_OK;
     if (error == -EAGAIN)
@@ -329,7 +306,8 @@ static void settle(struct process *process)
 {
     struct birth *birth = process->birth;
 
-    if (!birth || !birth_is_over(birth) || birth->error || process->stuck)
+    if (!birth || !birth_is_over(birth) || birth->error || process->stuck ||
+        !(birth->went || process->killed))
         return;
     process->birth = NULL;
     birth_free(birth);
@@ -347,6 +325,22 @@ static int fail_paused(struct cay_error *err)
                     "resume it first");
 }
 
+/* The process was never started, and who waits for a request waits on. */
+static bool refuse(struct peer *peer, struct process *process, struct birth *birth,
+                   const struct cay_error *error)
+{
+    if (birth && birth == spare_birth())
+        request_done(&birth->request);
+    else
+        birth_free(birth);
+    if (process) {
+        release_leaf(process);
+        drop(process);
+    }
+    peer_fail(peer, error);
+    return error->code != CAY_E_PROTOCOL;
+}
+
 bool process_execute(struct peer *peer, struct packet *packet)
 {
     struct cay_error error = {0};
@@ -355,7 +349,9 @@ bool process_execute(struct peer *peer, struct packet *packet)
         !(peer->process->finished && !(peer->process->flags & EXEC_BACKGROUND)))
         return false;
     process_detach(peer);
-    struct birth *birth = birth_new();
+    struct birth *birth = spare_birth();
+    if (!birth)
+        birth = birth_new();
     struct process *process = birth ? add() : NULL;
     int code = process ? request_parse(packet, &birth->request, &error)
                        : cay_fail_memory(&error, "exec.start");
@@ -365,18 +361,9 @@ bool process_execute(struct peer *peer, struct packet *packet)
         code = admit(&birth->request, &error);
     if (!code)
         code = begin(process, birth, &error);
-    if (process)
-        process->birth = birth;
-    if (code) {
-        if (process) {
-            release_leaf(process);
-            drop(process);
-        } else {
-            free(birth);
-        }
-        peer_fail(peer, &error);
-        return code != CAY_E_PROTOCOL;
-    }
+    if (code)
+        return refuse(peer, process, birth, &error);
+    process->birth = birth;
     process_attach(process, peer);
     if (!(process->flags & EXEC_QUIET)) {
         birth_wait(birth);
@@ -394,6 +381,15 @@ bool process_all_born(void)
                 return false;
         }
     return true;
+}
+
+/* Not beside one that may need all the processes the sandbox can have. */
+void process_make_spare(void)
+{
+    for (const struct process *process = processes; process; process = process->next)
+        if (!process->finished && !(process->flags & EXEC_BACKGROUND))
+            return;
+    spare_make();
 }
 
 /* --- The end --- */
@@ -453,6 +449,14 @@ void process_reaped(pid_t pid, int status, const struct rusage *used)
     process->end.peak_memory = (uint64_t)used->ru_maxrss * 1024;
 }
 
+void process_stopped(pid_t pid)
+{
+    const struct process *process = find_running(pid);
+
+    if (pid == spare_pid() || (process && process->birth))
+        (void)kill(pid, SIGCONT);
+}
+
 /* Keeps the newest results of background commands and no more. */
 static void forget_oldest(void)
 {
@@ -491,6 +495,8 @@ static void finish(struct process *process)
     }
     for (struct peer *peer = process->peers; peer; peer = peer->next)
         peer_tell(peer, MESSAGE_ENDED, end, sizeof *end);
+    if (!process->leaf.is_held)
+        spare_want();
     release_leaf(process);
     if (process->flags & EXEC_QUIET && process->peers)
         process_detach(process->peers);
@@ -503,6 +509,14 @@ static void tell_the_dead(struct process *process)
             peer->wants_death = false;
             peer_tell(peer, MESSAGE_DONE, NULL, 0);
         }
+}
+
+/* Somebody inside has killed the one that waited before it knew for what. */
+static bool try_again(struct process *process)
+{
+    process->pid = birth_begin(process->birth, &process->leaf);
+    process->ended = process->pid < 0;
+    return !process->ended;
 }
 
 static void tend(struct process *process, uint64_t now, unsigned *looks)
@@ -519,7 +533,8 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
         process_kill(process);
     }
     if (process->ended && process->birth) {
-        fail_start(process);
+        if (process->birth->went || process->killed || !try_again(process))
+            fail_start(process);
     } else if (process->ended && !process->finished) {
         if (!process->killed || leaf_is_empty(&process->leaf))
             finish(process);
@@ -546,6 +561,7 @@ void process_tend(void)
     }
     if (looks < LOOKS)
         looked_at = 0;
+    spare_tend();
 }
 
 /* When this one is to be looked at even if nothing happens. */
@@ -565,7 +581,8 @@ static uint64_t next_ns(const struct process *process, uint64_t now)
 
 uint64_t process_next_ns(void)
 {
-    uint64_t soonest = UINT64_MAX, now = processes ? serve_now_ns() : 0;
+    uint64_t now = processes ? serve_now_ns() : 0;
+    uint64_t soonest = spare_next_ns();
 
     /* What was left behind comes to us without a word. */
     if (hold_is_busy())

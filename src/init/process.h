@@ -54,6 +54,9 @@ void process_prepare(const struct plan *plan);
 /* EXEC.  False if the request broke the rules. */
 bool process_execute(struct peer *peer, struct packet *packet);
 
+/* One that has not executed yet is not to be stopped. */
+void process_stopped(pid_t pid);
+
 void process_reaped(pid_t pid, int status, const struct rusage *used);
 
 /* What held it together is gone: it is being killed. */
@@ -61,6 +64,9 @@ void process_lost(pid_t pid);
 
 /* After anything may have happened: ends what is late, tells what is over. */
 void process_tend(void);
+
+/* Gets a child ready for the next command, if nothing speaks against it. */
+void process_make_spare(void);
 
 /* When process_tend() has something to do even if nothing happens; UINT64_MAX: never. */
 uint64_t process_next_ns(void);

@@ -159,7 +159,7 @@ struct resize_request {
 
 struct list_head {
     uint32_t count; /* of the entries that follow; 0: that was all */
-    uint32_t padding;
+    int32_t spare;  /* pid of a child that waits for a command, or 0 */
 };
 
 enum list_flag { LIST_BACKGROUND = 1 << 0, LIST_ENDED = 1 << 1 };

@@ -151,6 +151,14 @@ static int check_tag(const char *tag, struct cay_error *err)
                     TAG_MAX - 2);
 }
 
+static int take(int *fds, unsigned *at)
+{
+    int fd = fds[*at];
+
+    fds[(*at)++] = -1;
+    return fd;
+}
+
 /* As the flags say, in the order of protocol.h; false if that is not what has come. */
 static bool take_fds(struct packet *packet, struct request *request, int *ret_memfd)
 {
@@ -163,15 +171,13 @@ static bool take_fds(struct packet *packet, struct request *request, int *ret_me
         (background && flags & EXEC_QUIET) || (flags & EXEC_KEEP_INPUT && !background))
         return false;
     if (flags & EXEC_INPUT)
-        request->stdio[0] = fds[at++];
+        request->stdio[0] = take(fds, &at);
     if (!tty && !background) {
-        request->stdio[1] = fds[at++];
-        request->stdio[2] = fds[at++];
+        request->stdio[1] = take(fds, &at);
+        request->stdio[2] = take(fds, &at);
     }
-    if (flags & EXEC_KEEP_INPUT && !tty) {
-        request->keep_input = TAKE_FD(fds[at]);
-        at++;
-    }
+    if (flags & EXEC_KEEP_INPUT && !tty)
+        request->keep_input = take(fds, &at);
     if (flags & EXEC_IN_MEMFD)
         *ret_memfd = fds[at++];
     return at == packet->head.fd_count &&
@@ -205,17 +211,21 @@ static int take_words(struct request *request, const struct exec_request *head,
                      &request->user, err);
 }
 
+void request_init(struct request *request)
+{
+    request->argv = request->env = NULL;
+    request->strings = request->defaults = NULL;
+    request->keep_input = -1;
+    for (int i = 0; i < 3; i++)
+        request->stdio[i] = -1;
+}
+
 int request_parse(struct packet *packet, struct request *ret_request,
                   struct cay_error *err)
 {
     struct exec_request head;
     int memfd = -1;
 
-    ret_request->argv = ret_request->env = NULL;
-    ret_request->strings = ret_request->defaults = NULL;
-    ret_request->keep_input = -1;
-    for (int i = 0; i < 3; i++)
-        ret_request->stdio[i] = -1;
     if (packet->head.len < sizeof head)
         return fail(err, "length");
     memcpy(&head, packet->payload, sizeof head);
@@ -240,6 +250,10 @@ void request_done(struct request *request)
     free(request->env);
     free(request->strings);
     free(request->defaults);
-    if (request->keep_input >= 0)
-        (void)close(request->keep_input);
+    const int fds[] = {request->stdio[0], request->stdio[1], request->stdio[2],
+                       request->keep_input};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    request_init(request);
 }

@@ -16,8 +16,8 @@ struct request {
     unsigned flags; /* enum exec_flag */
     uint64_t timeout_ms, mark;
     uint16_t rows, columns;
-    int stdio[3];   /* the packet's, or -1 */
-    int keep_input; /* the request's own, or -1 */
+    int stdio[3];   /* the request's own, or -1 */
+    int keep_input; /* the same */
     char *strings;  /* what the above points into */
     char *defaults; /* HOME=, USER=, ... */
 };
@@ -27,7 +27,9 @@ void request_set_defaults(const struct plan *plan);
 const char *request_default_user(void);
 const char *request_workdir(void); /* "": the user's home */
 
-/* request_done() in any case. */
+void request_init(struct request *request); /* empty */
+
+/* Into an empty one; request_done() in any case. */
 int request_parse(struct packet *packet, struct request *ret_request,
                   struct cay_error *err);
 void request_done(struct request *request);

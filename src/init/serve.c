@@ -25,6 +25,7 @@
 #include "init/hold.h"
 #include "init/process.h"
 #include "init/report.h"
+#include "init/spare.h"
 
 enum { PEERS_MAX = 1024, EVENTS = 32 };
 
@@ -277,10 +278,13 @@ static void reap(struct source *source)
     while (read(signal_fd, &ignored, sizeof ignored) > 0)
         if (ignored.ssi_signo == SIGTERM)
             end();
-    while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0) {
-        process_reaped(pid, status, &used);
-        hold_reaped(pid);
-    }
+    while ((pid = wait4(-1, &status, WNOHANG | WUNTRACED, &used)) > 0)
+        if (WIFSTOPPED(status)) {
+            process_stopped(pid);
+        } else if (!spare_reaped(pid)) {
+            process_reaped(pid, status, &used);
+            hold_reaped(pid);
+        }
 }
 
 /* Our maker is gone, and we were to go with it. */
@@ -348,8 +352,11 @@ _Noreturn void serve(const struct plan *plan)
     prepare(plan);
     for (;;) {
         struct epoll_event events[EVENTS];
-        int count = epoll_wait(epoll_fd, events, EVENTS, time_left_ms());
+        bool idle = spare_is_wanted() && !process_is_paused;
+        int count = epoll_wait(epoll_fd, events, EVENTS, idle ? 0 : time_left_ms());
 
+        if (idle && count == 0)
+            process_make_spare();
         for (int i = 0; i < count; i++) {
             struct source *source = events[i].data.ptr;
             source->ready(source);

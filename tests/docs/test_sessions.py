@@ -40,7 +40,9 @@ def test_the_python_in_the_readme_prints_what_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/python.md", "docs/inspect.md"])
-def test_the_python_in_the_documents_prints_what_is_shown(page: str, tmp_path: Path) -> None:
+def test_the_python_in_the_documents_prints_what_is_shown(
+        page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # Inspect keeps notes there
     found = programs("python", page)
     assert found
     for program, output in found:

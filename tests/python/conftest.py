@@ -40,6 +40,8 @@ def pip(*arguments: str | Path) -> None:
     done = subprocess.run(
         command, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
+    if "Failed to build" in done.stderr:
+        pytest.fail(done.stderr)
     if done.returncode:
         unavailable(f"pip {arguments[0]}: {done.stderr.strip().splitlines()[-1:]}")
 

@@ -53,7 +53,11 @@ STEPS: list[tuple[str, dict[str, Any], str]] = [
         "two",
     ),
     ("bash_session", {"action": "type_submit", "input": "cd /tmp; X=4"}, ""),
-    ("bash_session", {"action": "type_submit", "input": "echo $PWD-$X$(id -un)"}, "/tmp-4user"),
+    (
+        "bash_session",
+        {"action": "type_submit", "input": "echo $PWD-$X$(id -un)"},
+        "/tmp-4user",
+    ),
     ("bash", {"command": "cat made.txt; stat -c %U made.txt"}, "two\nuser"),
 ]
 if os.environ.get("CAY_TEST_STEP") == "wait":
@@ -65,7 +69,9 @@ def answer(messages: list[Any], *_: Any) -> ModelOutput:
     said = [message for message in messages if isinstance(message, ChatMessageTool)]
     for (_, _, expected), message in zip(STEPS, said):
         if message.error or expected not in message.text:
-            return finished(f"wrong: {expected!r} is not in {message.text!r} {message.error}")
+            return finished(
+                f"wrong: {expected!r} is not in {message.text!r} {message.error}"
+            )
     if len(said) == len(STEPS):
         return finished("all is well")
     tool, arguments, _ = STEPS[len(said)]
@@ -94,7 +100,12 @@ def tools() -> Task:
             )
             for number in range(SAMPLES)
         ],
-        solver=[use_tools(bash(timeout=60), python(timeout=60), text_editor(), bash_session()), generate()],
+        solver=[
+            use_tools(
+                bash(timeout=60), python(timeout=60), text_editor(), bash_session()
+            ),
+            generate(),
+        ],
         scorer=includes(),
         model=get_model("mockllm/model", custom_outputs=answer),
         sandbox="cay",

@@ -73,7 +73,9 @@ def make_sandbox(**options: Any) -> Sandbox:
     return Sandbox.create(ephemeral=True, **options)
 
 
-def run_async(backend: str, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
+def run_async(
+    backend: str, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any
+) -> Any:
     """In asyncio, or in trio."""
     if backend == "trio":
         trio = pytest.importorskip("trio")

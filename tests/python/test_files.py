@@ -6,12 +6,14 @@ from __future__ import annotations
 import io
 import os
 import stat
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 from conftest import World, make_world
 
+from cay import _lib
 from cay.filesystem import (
     DEFAULT_MAX_READ_CHARS,
     EditError,
@@ -105,6 +107,50 @@ def test_fifos_and_sockets_are_never_opened(world: World) -> None:
     ):
         with pytest.raises(IsADirectoryError):
             call()
+
+
+KINDS = {
+    "ascii": "plain text, plain text\n",
+    "latin-1": "déjà vu, naïve, ÿ\x80\n",
+    "bmp": "日本語, Привет and \uffff\n",
+    "astral": "once 😀 and \U0010ffff, then café\n",
+}
+
+
+@pytest.mark.parametrize("widened", [True, False])
+@pytest.mark.parametrize("size", [100, 5_000, 70_000, (1 << 20) + 1, 2 << 20])
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_of_every_kind_and_size_is_an_ordinary_str(
+    kind: str, size: int, widened: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if widened:
+        assert set(_lib._HEADERS) == {0xFF, 0xFFFF, 0x10FFFF}
+    else:
+        monkeypatch.setattr(_lib, "_HEADERS", {})
+    text = KINDS[kind] * (size // len(KINDS[kind].encode()) + 1)
+    path = put(world, "a.txt", text)
+    read = world.files.read(path, len(text))
+    # None of them was asked for its UTF-8 yet, which would be kept and counted.
+    ordinary = "".join([text[:10], text[10:]])
+    assert sys.getsizeof(read.content) == sys.getsizeof(ordinary)
+    assert read.content == text and hash(read.content) == hash(text)
+    assert {read.content: 1}[text] and read.content.encode() == text.encode()
+    assert (read.total_chars, read.chars_read) == (len(text), len(text))
+
+    page = world.files.read(path, len(text) // 2, 7)
+    assert page.content == text[7 : 7 + len(text) // 2]
+    crlf = put(world, "b.txt", text.replace("\n", "\r\n"))
+    assert world.files.read(crlf, len(text) * 2).content == text
+    assert world.files.read(crlf, len(text) // 2, 7).content == page.content
+
+
+def test_a_page_is_no_wider_than_its_own_characters_are(world: World) -> None:
+    path = put(world, "a.txt", "é" * 5_000 + "日" * 5_000 + "😀" * 5_000 + "a" * 5_000)
+    for offset, character in ((0, "é"), (5_000, "日"), (10_000, "😀"), (15_000, "a")):
+        content = world.files.read(path, 5_000, offset).content
+        assert content == character * 5_000
+        assert sys.getsizeof(content) == sys.getsizeof(character * 5_000)
+        assert content.isascii() == (character == "a")
 
 
 def test_the_order_of_checks_in_read(style: str, tmp_path: Path) -> None:

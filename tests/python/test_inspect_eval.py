@@ -69,7 +69,10 @@ def test_the_samples_of_an_eval_use_the_tools_at_once(
     (log,) = (tmp_path / "logs").glob("*.json")
     result: dict[str, Any] = json.loads(log.read_text())
     assert result["status"] == "success", done.stdout + done.stderr
-    said = [sample["output"]["choices"][0]["message"]["content"] for sample in result["samples"]]
+    said = [
+        sample["output"]["choices"][0]["message"]["content"]
+        for sample in result["samples"]
+    ]
     assert said == ["all is well"] * samples
     assert result["results"]["scores"][0]["metrics"]["accuracy"]["value"] == 1.0
     made = ids(tmp_path)

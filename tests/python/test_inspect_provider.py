@@ -93,7 +93,9 @@ def test_numbers_inspect_asks_for(environment: CaySandboxEnvironment) -> None:
 
 
 def test_nothing_of_inspect_is_imported_before_it_is_needed() -> None:
-    script = "import sys, cay, cay.sandbox, cay.inspect; print('inspect_ai' in sys.modules)"
+    script = (
+        "import sys, cay, cay.sandbox, cay.inspect; print('inspect_ai' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
 
@@ -177,7 +179,9 @@ def test_bytes_that_grow_when_decoded_are_held_to_the_limit(
 ) -> None:
     async def work(proxy: SandboxEnvironment) -> Any:
         with override_max_exec_output_size(1000):
-            return await proxy.exec(["sh", "-c", "head -c 500 /dev/zero | tr '\\0' '\\377'"])
+            return await proxy.exec(
+                ["sh", "-c", "head -c 500 /dev/zero | tr '\\0' '\\377'"]
+            )
 
     with pytest.raises(OutputLimitExceededError) as caught:
         run_async("asyncio", work, environment)
@@ -199,7 +203,9 @@ def test_output_that_is_no_text_is_replaced(environment: CaySandboxEnvironment) 
     assert result.stdout == "a�b\r\n"
 
 
-def test_a_null_byte_is_the_error_inspect_knows(environment: CaySandboxEnvironment) -> None:
+def test_a_null_byte_is_the_error_inspect_knows(
+    environment: CaySandboxEnvironment,
+) -> None:
     with pytest.raises(ValueError, match="embedded null byte"):
         run(environment.exec, ["echo", "a\0b"])
 
@@ -252,7 +258,9 @@ def test_line_ends_and_bytes_are_kept(environment: CaySandboxEnvironment) -> Non
 def test_errors_of_files_have_number_words_and_name(
     environment: CaySandboxEnvironment, name: str
 ) -> None:
-    script = "rm -rf dir closed fifo; mkdir dir; touch closed; chmod 0 closed; mkfifo fifo"
+    script = (
+        "rm -rf dir closed fifo; mkdir dir; touch closed; chmod 0 closed; mkfifo fifo"
+    )
     run(environment.exec, ["sh", "-c", script])
     kind = {
         "none": FileNotFoundError,
@@ -408,10 +416,10 @@ def test_a_model_survives_inspects_log() -> None:
         deserialize_sandbox_specific_config("cay", {"memory": "2G"}), CayConfig
     )
     with pytest.raises(ValueError):
-        CayConfig.model_validate({"memroy": "1G"})
+        CayConfig.model_validate({"ram": "1G"})
 
 
-@pytest.mark.parametrize("content", ["memroy: 1G\n", "- a\n", "network: bridge\n"])
+@pytest.mark.parametrize("content", ["ram: 1G\n", "- a\n", "network: bridge\n"])
 def test_a_wrong_file_is_told_before_any_sample(tmp_path: Path, content: str) -> None:
     file = tmp_path / "cay.yaml"
     file.write_text(content)
@@ -489,7 +497,9 @@ def test_processes_of_an_eval_that_is_gone_are_collected_at_the_next_start() -> 
             "import os; from cay import Sandbox\n"
             "print(Sandbox.create(ephemeral=True).id, flush=True); os.kill(os.getpid(), 9)"
         )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True
+        )
         made.add(done.stdout.strip())
 
         def gone() -> bool:

@@ -29,7 +29,9 @@ def files(box: Sandbox) -> SandboxFiles:
     return box.files
 
 
-def test_what_is_written_is_read_and_is_the_users(box: Sandbox, files: SandboxFiles) -> None:
+def test_what_is_written_is_read_and_is_the_users(
+    box: Sandbox, files: SandboxFiles
+) -> None:
     files.write("a/b/text", "é\r\nb\n")
     assert files.read_text("a/b/text") == "é\r\nb\n"
     assert box.exec(["cat", "a/b/text"]).stdout == "é\r\nb\n"
@@ -149,7 +151,9 @@ def test_directories_travel_as_tar(box: Sandbox, files: SandboxFiles) -> None:
     stream = io.BytesIO()
     files.export_tar("tree", stream)
     stream.seek(0)
-    assert "a" in [name.split("/")[-1] for name in tarfile.open(fileobj=stream).getnames()]
+    assert "a" in [
+        name.split("/")[-1] for name in tarfile.open(fileobj=stream).getnames()
+    ]
     files.import_tar("back", stream.getvalue())
     assert box.shell("cat $(find back -name a)").stdout == "A"
 

@@ -17,7 +17,7 @@ from test_native_exec import wait_for
 
 import cay
 from cay import errors
-from cay.filesystem import Mount, PathConfig, SandboxConfig
+from cay.filesystem import PathConfig, SandboxConfig
 from cay.sandbox import (
     Bind,
     Sandbox,
@@ -31,9 +31,18 @@ from cay.sandbox import (
 
 
 def test_options_are_seen_from_outside_and_inside() -> None:
-    with ledger(), make_sandbox(
-        memory="256M", disk="64M", pids=99, cpus=0.5, hostname="box", workdir="/tmp", ttl=600
-    ) as sandbox:
+    with (
+        ledger(),
+        make_sandbox(
+            memory="256M",
+            disk="64M",
+            pids=99,
+            cpus=0.5,
+            hostname="box",
+            workdir="/tmp",
+            ttl=600,
+        ) as sandbox,
+    ):
         info = sandbox.inspect()
         assert (info.id, info.state, info.template) == (sandbox.id, "running", "host")
         assert (info.memory, info.disk, info.pids) == (256 << 20, 64 << 20, 99)
@@ -218,7 +227,9 @@ def test_templates_are_made_used_and_removed(tmp_path: Path) -> None:
     program = "/bin/busybox"
     if not Path(program).exists():
         source = tmp_path / "hello.c"
-        source.write_text("int puts(const char *); int main(void) { puts(\"hi\"); return 0; }")
+        source.write_text(
+            'int puts(const char *); int main(void) { puts("hi"); return 0; }'
+        )
         program = str(tmp_path / "hello")
         subprocess.run(["cc", "-static", "-o", program, source], check=True)
     (root / "bin" / "hello").write_bytes(Path(program).read_bytes())

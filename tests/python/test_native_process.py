@@ -81,7 +81,9 @@ def test_one_thread_writes_while_another_reads(box: Sandbox) -> None:
 
 
 def test_a_signal_goes_to_the_first_process(box: Sandbox) -> None:
-    with box.start(["sh", "-c", "trap 'echo got; exit 4' USR1; echo; while :; do sleep 0.05; done"]) as process:
+    with box.start(
+        ["sh", "-c", "trap 'echo got; exit 4' USR1; echo; while :; do sleep 0.05; done"]
+    ) as process:
         process.read(timeout=10)
         process.signal(signal.SIGUSR1)
         result = process.wait(timeout=10)
@@ -99,7 +101,12 @@ def test_closing_kills_the_tree_of_a_foreground_process(box: Sandbox) -> None:
 
 
 def test_a_terminal_has_a_size_that_can_change(box: Sandbox) -> None:
-    with box.start(["sh", "-c", "stty size; read x; stty size"], tty=True, size=(30, 100), keep_input=True) as process:
+    with box.start(
+        ["sh", "-c", "stty size; read x; stty size"],
+        tty=True,
+        size=(30, 100),
+        keep_input=True,
+    ) as process:
         first = process.read(timeout=10)
         assert first is not None and first.data.strip() == b"30 100" and first.stream == 1
         process.resize(40, 120)
@@ -110,7 +117,9 @@ def test_a_terminal_has_a_size_that_can_change(box: Sandbox) -> None:
 
 def test_a_background_process_is_found_again_with_its_output(box: Sandbox) -> None:
     process = box.start(
-        ["sh", "-c", "echo begun; sleep 0.3; echo done; exit 6"], background=True, tag="job"
+        ["sh", "-c", "echo begun; sleep 0.3; echo done; exit 6"],
+        background=True,
+        tag="job",
     )
     pid = process.pid
     process.close()

@@ -313,12 +313,12 @@ def threads_used(toolset: FileSystemToolset, name: str, args: dict[str, Any]) ->
 def test_what_takes_long_does_not_hold_up_the_event_loop(world: World) -> None:
     toolset = FileSystemToolset(world.sandbox)
     large, small = world.path("large"), world.path("small")
-    (world.host / "large").write_text("x" * (2 << 20))
+    (world.host / "large").write_text("x" * (5 << 20))
     (world.host / "small").write_text("x")
     assert threads_used(toolset, "list_files", {})
     assert threads_used(toolset, "read_file", {"path": large})
     assert threads_used(
-        toolset, "write_file", {"path": large, "content": "y" * (2 << 20)}
+        toolset, "write_file", {"path": large, "content": "y" * (5 << 20)}
     )
     assert not threads_used(toolset, "read_file", {"path": small})
     assert not threads_used(toolset, "write_file", {"path": small, "content": "y"})

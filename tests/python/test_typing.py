@@ -59,7 +59,7 @@ def test_a_user_of_sandboxes_sees_the_types(tmp_path: Path) -> None:
         "    data: bytes = await other.files.read_bytes('a')\n"
         "    await AsyncSandbox.create(memory=1.5)\n"
         "    await other.files.read_bytes(1)\n"
-        "    box.exec(['true'], timeot=1)\n"
+        "    box.exec(['true'], time_out=1)\n"
     )
     said = mypy(tmp_path, program)
     assert said.count("error:") == 3

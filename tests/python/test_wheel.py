@@ -39,7 +39,13 @@ else:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what the wheel is built from, which can be taken away."""
     copy = tmp_path_factory.mktemp("checkout") / "cay"
-    skipped = shutil.ignore_patterns("build*", ".git", ".venv", "__pycache__", "tests")
+    at_the_top = shutil.ignore_patterns("build*", ".git", ".venv", "tests")
+    anywhere = shutil.ignore_patterns("__pycache__")
+
+    def skipped(folder: str, names: list[str]) -> set[str]:
+        rule = at_the_top if Path(folder) == CHECKOUT else anywhere
+        return rule(folder, names)
+
     shutil.copytree(CHECKOUT, copy, ignore=skipped)
     return copy
 

@@ -169,6 +169,7 @@ TEST(two_that_run_never_share_a_tag)
     ASSERT_OK(cay_process_kill(first, &err));
     AUTO(cay_process) second = start_tagged(sandbox, 0, "only", "echo second");
     AUTO(cay_process) found = attach(sandbox, "only");
+    ASSERT_INT(cay_process_pid(found), cay_process_pid(second));
     wait_for(found);
     ASSERT_STR(result.out, "second\n");
     static const char *const wrong[] = {"12",  "-a", "a b",      "a/b",
@@ -184,6 +185,7 @@ TEST(two_that_run_never_share_a_tag)
     options.tag = tag;
     ASSERT_CODE(cay_process_start(sandbox, &options, &process, &err), CAY_E_INVALID);
     tag[63] = '\0';
+    cay_exec_done(&result);
     ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
     cay_exec_done(&result);
 }
@@ -194,7 +196,7 @@ TEST(who_is_not_there_cannot_be_attached_to)
     AUTO(cay_process) foreground = start(sandbox, 0, "sleep 1000");
     AUTO(cay_process) background = start_tagged(sandbox, 0, "there", "sleep 1000");
     cay_process *process = NULL;
-    char pid[16];
+    char pid[32];
     static const char *const wrong[] = {"nobody",       "1", "0", "-1",
                                         "999999999999", "",  "2x"};
 
@@ -203,7 +205,8 @@ TEST(who_is_not_there_cannot_be_attached_to)
                     CAY_E_NOT_FOUND);
     snprintf(pid, sizeof pid, "%d", cay_process_pid(foreground));
     ASSERT_CODE(cay_process_attach(sandbox, pid, &process, &err), CAY_E_NOT_FOUND);
-    ASSERT_HAS(err.hint, "there (");
+    snprintf(pid, sizeof pid, "there (%d)", cay_process_pid(background));
+    ASSERT_HAS(err.hint, pid);
 }
 
 TEST(signals_and_kills_come_from_whoever_is_attached)
@@ -268,6 +271,7 @@ TEST(results_wait_to_be_fetched_until_too_many_newer_ones_have_ended)
     ASSERT_STR(result.out, "number 3\n");
     ASSERT_CODE(cay_process_attach(sandbox, "t3", &gone, &err), CAY_E_NOT_FOUND);
     AUTO(cay_process) newest = attach(sandbox, "t66");
+    cay_exec_done(&result);
     ASSERT_OK(cay_process_wait(newest, 0, &result, &err));
     ASSERT_STR(result.out, "number 66\n");
     cay_exec_done(&result);
@@ -339,31 +343,33 @@ TEST(hostile_names_are_cut_and_cleaned)
     char name[1001];
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
-    const char *const bash[] = {"bash", "-c", "exec -a \"$0\" sleep 1000",
-                                "\x1b]0;owned\a\xff\n) R 1 1", NULL};
-    const struct cay_exec_options options = {
-        .size = sizeof options, .argv = bash, .flags = CAY_EXEC_BACKGROUND};
+    const char *const odd_words[] = {"bash", "-c", "exec -a \"$0\" sleep 1000",
+                                     "\x1b]0;owned\a\xff\n) R 1 1", NULL};
+    const char *const long_words[] = {"sh", "-c", "sleep 2000; true", name, NULL};
+    const struct cay_exec_options odd_options = {.size = sizeof odd_options,
+                                                 .argv = odd_words};
+    const struct cay_exec_options long_options = {.size = sizeof long_options,
+                                                  .argv = long_words};
     AUTO(cay_process) odd = NULL;
     AUTO(cay_process) lengthy = NULL;
     struct cay_process_info *infos = NULL;
     size_t count = 0;
 
-    ASSERT_OK(cay_process_start(sandbox, &options, &odd, &err));
-    const char *const tail[] = {"tail", "-f", "/dev/null", name, NULL};
-    const struct cay_exec_options more = {.size = sizeof more, .argv = tail};
-    ASSERT_OK(cay_process_start(sandbox, &more, &lengthy, &err));
+    ASSERT_OK(cay_process_start(sandbox, &odd_options, &odd, &err));
+    ASSERT_OK(cay_process_start(sandbox, &long_options, &lengthy, &err));
     for (int i = 0; i < 500; i++) {
         cay_free(infos);
         ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
-        if (strstr(infos[0].command, "R 1 1 1000"))
+        if (count == 3 && strstr(infos[0].command, "R 1 1 1000") &&
+            strcmp(infos[2].command, "sleep 2000") == 0)
             break;
         rest_ms(10);
     }
-    ASSERT_INT(count, 2);
+    ASSERT_INT(count, 3);
     ASSERT_STR(infos[0].command, "?]0;owned??"
                                  "?) R 1 1 1000");
     ASSERT_INT(strlen(infos[1].command), sizeof infos[1].command - 1);
-    ASSERT(strncmp(infos[1].command, "tail -f /dev/null nnnn", 22) == 0);
+    ASSERT(strncmp(infos[1].command, "sh -c sleep 2000; true nnnn", 27) == 0);
     cay_free(infos);
 }
 
@@ -376,8 +382,8 @@ TEST(kept_output_is_bounded_by_the_memory_limit)
     uint64_t kept = 0;
 
     for (int i = 0; i < COUNT; i++) {
-        AUTO(cay_process)
-        process = start(sandbox, CAY_EXEC_BACKGROUND, "head -c 1048576 /dev/zero");
+        cay_process_free(
+            start(sandbox, CAY_EXEC_BACKGROUND, "head -c 1048576 /dev/zero"));
         for (int k = 0; k < 1000; k++) {
             struct cay_process_info *infos = NULL;
             size_t count = 0, ended = 0;

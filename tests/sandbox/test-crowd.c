@@ -99,6 +99,7 @@ TEST(init_tells_what_runs)
     struct state state;
 
     hear_all(over, &words);
+    ASSERT(cay_process_pid(near) != cay_process_pid(far));
     ASSERT_OK(native_state(sandbox->cookie, &state, &err));
     ASSERT_INT(state.foreground, 1);
     ASSERT_INT(state.background, 1);
@@ -473,5 +474,86 @@ TEST(nobody_inside_can_stall_init_by_stopping_what_it_starts)
     cay_process_free(stopper);
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
+    cay_exec_done(&result);
+}
+
+/* Beside PID 1, a child of it may wait for the next command; sends it a signal. */
+static const char at_the_spare[] =
+    "read go; for i in $(seq 500); do for p in /proc/[0-9]*; do "
+    "if [ $p != /proc/1 ] && [ \"$(cat $p/comm 2>/dev/null)\" = cay-init ]; then "
+    "kill -%s ${p#/proc/}; echo sent; exit; fi; done; sleep 0.01; done; echo none";
+
+TEST(whatever_happens_to_a_waiting_child_the_next_command_runs)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    static const char *const signals[] = {"KILL", "STOP"};
+
+    for (int i = 0; i < 6; i++) {
+        const struct cay_exec_options as_root = {
+            .user = "root", .flags = CAY_EXEC_BACKGROUND | CAY_EXEC_INPUT};
+        size_t put;
+        AUTO(cay_process) hitter = NULL;
+        char script[512];
+        snprintf(script, sizeof script, at_the_spare, signals[i % 2]);
+        ASSERT_OK(start_script(sandbox, script, as_root, &hitter));
+        run(sandbox, "echo before");
+        ASSERT_OK(cay_process_write(hitter, "\n", 1, &put, &err));
+        wait_for(hitter);
+        ASSERT_STR(result.out, "sent\n");
+        uint64_t before = now_ms();
+        run(sandbox, "echo after");
+        ASSERT_STR(result.out, "after\n");
+        ASSERT(now_ms() - before < 4000);
+    }
+    cay_exec_done(&result);
+}
+
+TEST(an_init_that_does_not_answer_is_not_waited_for)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const struct native *native = sandbox->cookie;
+    const char *const argv[] = {"true", NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .timeout_ms = 1};
+
+    run(sandbox, "true");
+    ASSERT_INT(kill(native->record.init, SIGSTOP), 0);
+    int code = cay_sandbox_exec(sandbox, &options, &result, &err);
+    ASSERT_INT(kill(native->record.init, SIGCONT), 0);
+    ASSERT_INT(code, CAY_E_TIMEOUT);
+    run(sandbox, "echo again");
+    ASSERT_STR(result.out, "again\n");
+    cay_exec_done(&result);
+}
+
+TEST(an_idle_sandbox_has_only_init)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const struct native *native = sandbox->cookie;
+    char path[128];
+    const char *children = "";
+
+    run(sandbox, "true");
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)native->record.init,
+             (int)native->record.init);
+    if (access(path, R_OK) != 0)
+        SKIP("this kernel does not list children");
+    struct cay_process_info *infos = NULL;
+    size_t count = 1;
+    ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
+    ASSERT_INT(count, 0); /* it is not shown */
+    cay_free(infos);
+    for (int i = 0; i < 500; i++) {
+        static char text[64];
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t len = read(fd, text, sizeof text - 1);
+        (void)close(fd);
+        text[len > 0 ? len : 0] = '\0';
+        children = text;
+        if (!*text)
+            break;
+        rest_ms(10);
+    }
+    ASSERT_STR(children, "");
     cay_exec_done(&result);
 }

@@ -319,6 +319,21 @@ TEST(the_working_directory_is_relative_to_home)
     cay_exec_done(&result);
 }
 
+TEST(commands_heed_the_signals_that_the_maker_ignores)
+{
+    static const int numbers[] = {SIGHUP, SIGINT, SIGPIPE, SIGUSR1};
+    sighandler_t before[4];
+
+    for (size_t i = 0; i < 4; i++)
+        before[i] = signal(numbers[i], SIG_IGN);
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    run(sandbox, "grep -E '^Sig(Ign|Blk)' /proc/self/status | grep -v 0000000000000000");
+    for (size_t i = 0; i < 4; i++)
+        (void)signal(numbers[i], before[i]);
+    ASSERT_STR(result.out, "");
+    ASSERT_INT(result.exit_code, 1);
+}
+
 TEST(the_environment_is_the_sandboxs_and_the_commands_never_the_hosts)
 {
     static const char *const shared[] = {"A=sandbox", "B=sandbox", NULL};

@@ -607,6 +607,15 @@ class Files:
 
     # --- Inside ------------------------------------------------------------------------
 
+    def _size(self, path: str) -> int:
+        """The bytes of a file; 0 if that cannot be told."""
+        stat, name = _lib.Stat(), _lib.encode(path)
+        if name is None or _lib.files_stat(
+            self._pointer, name, False, byref(stat), None
+        ):
+            return 0
+        return int(stat.bytes)
+
     def _name(self, path: str) -> bytes:
         return self._sandbox._name(path)
 

@@ -68,8 +68,9 @@ __all__ = [
     "WriteFileArgs",
 ]
 
-# Work on more than this is done in a thread, so that the event loop goes on.
-_LARGE = 1 << 20
+# Work on more than this is done in a thread, so that the event loop goes on.  Up to it,
+# going to a thread and back takes longer than the work.
+_LARGE = 4 << 20
 _UNPINNED: Pins = (None, None)
 
 _Self = TypeVar("_Self", bound="FileSystemToolset")
@@ -85,7 +86,7 @@ class FileSystemToolset(Files, _Toolset):
     ApprovableFileSystemToolset.
 
     The methods work without an agent, too.  Tool calls that may take long (walks, files
-    over 1 MiB, anything an approver is asked about) are made in a thread.
+    over 4 MiB, anything an approver is asked about) are made in a thread.
     """
 
     def __init__(
@@ -186,12 +187,10 @@ class FileSystemToolset(Files, _Toolset):
     def _takes_long(self, tool: Tool, args: Any) -> bool:
         if tool.walks or self._blocks:
             return True
-        if len(getattr(args, "content", "")) > _LARGE:
+        given = vars(args)
+        if len(given.get("content", "")) > _LARGE:
             return True
-        try:
-            return self.stat(getattr(args, tool.touches[0].argument)).bytes > _LARGE
-        except SandboxError:
-            return False
+        return self._size(given[tool.touches[0].argument]) > _LARGE
 
 
 def _validator(args: type[BaseModel]) -> Any:

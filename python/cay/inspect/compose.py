@@ -99,9 +99,7 @@ def image_template(image: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-")
 
 
-def services_of(
-    config: Any, base: Path, environment: Mapping[str, str]
-) -> list[Service]:
+def services_of(config: Any, base: Path, environment: Mapping[str, str]) -> list[Service]:
     """The services of a ComposeConfig, the default one first."""
     found = [
         _service(name, service, base, environment)
@@ -154,7 +152,9 @@ def _replacement(found: re.Match[str], environment: Mapping[str, str]) -> str:
     return value
 
 
-def _service(name: str, service: Any, base: Path, variables: Mapping[str, str]) -> Service:
+def _service(
+    name: str, service: Any, base: Path, variables: Mapping[str, str]
+) -> Service:
     _refuse_what_cannot_be_done(name, service)
     template, image = _template(name, service, base)
     extra = service.extensions
@@ -202,10 +202,14 @@ def _refuse_what_cannot_be_done(name: str, service: Any) -> None:
         if getattr(service, key):
             raise refused(name, key, "a sandbox cannot do that", _ALTERNATIVES[key])
     if service.restart not in (None, "no"):
-        raise refused(name, "restart", "a sandbox cannot do that", _ALTERNATIVES["restart"])
+        raise refused(
+            name, "restart", "a sandbox cannot do that", _ALTERNATIVES["restart"]
+        )
     for option in service.security_opt or []:
         if option not in ("no-new-privileges", "no-new-privileges:true"):
-            raise refused(name, "security_opt", f"{option!r} cannot be had", "leave it out")
+            raise refused(
+                name, "security_opt", f"{option!r} cannot be had", "leave it out"
+            )
     ours = _PLATFORMS.get(platform.machine(), "")
     if service.platform not in (None, ours):
         raise refused(
@@ -364,7 +368,9 @@ def _short_volume(name: str, volume: str) -> tuple[str, str, str]:
     source, *rest = volume.split(":")
     modes = set(rest[1].split(",")) - {"z", "Z", "rw", "ro"} if len(rest) == 2 else set()
     if len(rest) not in (1, 2) or modes:
-        raise refused(name, "volumes", f"{volume!r} cannot be had", "use SOURCE:TARGET:ro")
+        raise refused(
+            name, "volumes", f"{volume!r} cannot be had", "use SOURCE:TARGET:ro"
+        )
     if not source.startswith(("/", ".", "~")):
         raise refused(
             name,

@@ -118,7 +118,10 @@ class CaySandboxEnvironment(SandboxEnvironment):
             )
         if ended.cause == "not-started":
             return _not_started(ended, cmd)
-        stdout, stderr = _Text(ended.stdout_bytes, limit), _Text(ended.stderr_bytes, limit)
+        stdout, stderr = (
+            _Text(ended.stdout_bytes, limit),
+            _Text(ended.stderr_bytes, limit),
+        )
         if ended.cause == "timeout":
             late = TimeoutError(f"Command timed out after {timeout} seconds")
             late.truncated_output = stdout.text + stderr.text  # type: ignore[attr-defined]

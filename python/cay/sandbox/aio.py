@@ -136,7 +136,9 @@ class AsyncProcess:
         await in_thread(self._sync.close)
 
 
-def _creating(create: Callable[P, Sandbox]) -> Callable[P, Coroutine[Any, Any, AsyncSandbox]]:
+def _creating(
+    create: Callable[P, Sandbox],
+) -> Callable[P, Coroutine[Any, Any, AsyncSandbox]]:
     @functools.wraps(create)
     async def call(*args: P.args, **kwargs: P.kwargs) -> AsyncSandbox:
         make = functools.partial(create, *args, **kwargs)

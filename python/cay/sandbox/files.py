@@ -52,7 +52,9 @@ class _Root:
 
     _shown_short = _shown
 
-    def _error(self, err: Any, *paths: str, old_texts: Sequence[str] = ()) -> SandboxError:
+    def _error(
+        self, err: Any, *paths: str, old_texts: Sequence[str] = ()
+    ) -> SandboxError:
         subject = err.subject
         for path in paths:
             name = _lib.encode(path) or b""

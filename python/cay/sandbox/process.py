@@ -17,7 +17,12 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any, Literal, cast
 
 from cay import _lib, _sandbox_lib, errors
-from cay.sandbox.errors import SandboxError, SandboxTimeoutError, SandboxValueError, error_of
+from cay.sandbox.errors import (
+    SandboxError,
+    SandboxTimeoutError,
+    SandboxValueError,
+    error_of,
+)
 from cay.sandbox.handles import Handles
 from cay.sandbox.options import Command
 from cay.sandbox.results import ExecResult, Output

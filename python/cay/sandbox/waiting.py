@@ -11,7 +11,8 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["in_thread", "make_in_thread", "readable", "sleep"]
@@ -44,7 +45,6 @@ async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
     The cancellation comes when the call is done, and its result is lost then: what it
     makes must also be in reach of the caller.
     """
-    global _executor
     call = functools.partial(function, *args, **kwargs)
     trio = _trio()
     if trio is not None:
@@ -52,18 +52,49 @@ async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
             done: R = await trio.to_thread.run_sync(call)
         await trio.lowlevel.checkpoint_if_cancelled()
         return done
+    future = _threads().submit(call)
+    try:
+        await _ended(future)
+    except asyncio.CancelledError:
+        await _insist(future)
+        raise
+    return future.result()
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _executor
     if _executor is None:
         _executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="cay")
-    future = asyncio.get_running_loop().run_in_executor(_executor, call)
+    return _executor
+
+
+async def _ended(future: Future[R]) -> None:
+    """Until the call is done; to cancel this leaves the call alone."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not told.done():
+            told.set_result(None)
+
+    def tell(_: Future[R]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(wake)
+
+    future.add_done_callback(tell)
+    await told
+
+
+async def _insist(future: Future[R]) -> None:
+    """The same in a task that is cancelled, perhaps not for the last time."""
     anyio = sys.modules.get("anyio")
-    if anyio is None or "anyio.lowlevel" not in sys.modules:
-        await _finish(future)
-    else:
-        # Where it drives the task, it would cancel again and again.
-        with anyio.CancelScope(shield=True):
-            await _finish(future)
-        await anyio.lowlevel.checkpoint_if_cancelled()
-    return future.result()
+    # Where it drives the task, it would cancel again and again.
+    with nullcontext() if anyio is None else anyio.CancelScope(shield=True):
+        while not future.done():
+            try:
+                await _ended(future)
+            except asyncio.CancelledError:
+                continue
 
 
 async def make_in_thread(make: Callable[[], R], undo: Callable[[R], object]) -> R:
@@ -76,18 +107,6 @@ async def make_in_thread(make: Callable[[], R], undo: Callable[[R], object]) -> 
             await in_thread(undo, made[0])
         raise
     return made[0]
-
-
-async def _finish(future: asyncio.Future[R]) -> None:
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        future.exception()  # looked at: nobody else will
-        raise cancelled
 
 
 async def readable(fd: int) -> None:

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/native/run.h"
@@ -24,6 +25,7 @@ struct sink {
     const struct cay_exec_options *options;
     struct tail tails[2];
     bool over_limit;
+    uint64_t give_up_ms; /* when init should long have told of the end; 0: never */
     char *piece;
 };
 
@@ -38,6 +40,14 @@ int native_check_exec(const struct cay_exec_options *options, const char *name,
                         "a flag is not for this call, or unknown",
                         "the flags that it takes: 0x%x of enum cay_exec_flag", flags);
     return CAY_OK;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 static int take_in(struct run *run, struct sink *sink, int stream, size_t len)
@@ -76,7 +86,7 @@ static int take_all(struct run *run, struct sink *sink)
 }
 
 /* Sleeps until something happens, and takes note of what has not. */
-static int wait_for_news(struct run *run)
+static int wait_for_news(struct run *run, uint64_t give_up_ms)
 {
     bool feeding = run->data_len || run->ends_left;
     struct pollfd fds[4] = {
@@ -86,7 +96,11 @@ static int wait_for_news(struct run *run)
         {.fd = feeding ? run->input : -1, .events = POLLOUT},
     };
 
-    if (poll(fds, 4, -1) < 0)
+    uint64_t now = give_up_ms ? now_ms() : 0;
+    if (give_up_ms && now >= give_up_ms)
+        return -ETIMEDOUT;
+    uint64_t left = give_up_ms - now;
+    if (poll(fds, 4, give_up_ms && left < INT_MAX ? (int)left : -1) < 0)
         return errno == EINTR ? 0 : -errno;
     run->idle = 0;
     for (int i = 0; i < 3; i++) {
@@ -104,7 +118,7 @@ static int wait_for_news(struct run *run)
 static int pump(struct run *run, struct sink *sink)
 {
     for (;;) {
-        int over = run->ended ? 0 : wait_for_news(run);
+        int over = run->ended ? 0 : wait_for_news(run, sink->give_up_ms);
         if (!over)
             over = take_all(run, sink);
         if (over)
@@ -131,6 +145,10 @@ static int run_command(struct native *native, struct run *run, struct sink *sink
         return code;
     run_set_input(run, options->input, options->input ? options->input_len : 0);
     int error = pump(run, sink);
+    if (error == -ETIMEDOUT)
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, run->id,
+                        "the sandbox's first process does not end the command in time",
+                        "the machine may be overloaded; else kill the sandbox");
     if (error)
         return cay_fail_errno(err, -error, op, options->argv[0]);
     code = run_result(run, native->memory_events, sink->over_limit, result, err);
@@ -174,6 +192,8 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
         return code;
     uint64_t limit = known.output_limit ? known.output_limit : CAY_OUTPUT_DEFAULT;
     struct sink sink = {.options = &known, .piece = native->piece};
+    if (known.timeout_ms && known.timeout_ms < INT_MAX)
+        sink.give_up_ms = now_ms() + known.timeout_ms + WIRE_ANSWER_MS;
     tail_init(&sink.tails[0], (size_t)limit);
     tail_init(&sink.tails[1], (size_t)limit);
     run_init(&run, native->socket, native->record.id, NULL);

@@ -100,7 +100,7 @@ static int open_program(struct cay_error *err)
 IN_CLONE static void keep_capabilities(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2];
+    struct __user_cap_data_struct data[2] = {{0}};
 
     if (raw_call(SYS_capget, (long)&header, (long)data, 0, 0, 0) != 0)
         return;
@@ -171,7 +171,7 @@ IN_CLONE static void stay_here(void)
 IN_CLONE static long become_owner(uid_t owner)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2];
+    struct __user_cap_data_struct data[2] = {{0}};
 
     if (!owner)
         return 0;

@@ -26,7 +26,7 @@
 
 static const char op[] = "process.list";
 
-enum { PROCESSES_MAX = 65536, MAPS_MAX = 8, ANSWER_MS = 30000, OVERFLOW_ID = 65534 };
+enum { PROCESSES_MAX = 65536, MAPS_MAX = 8, OVERFLOW_ID = 65534 };
 
 struct map {
     unsigned long inside, outside, count;
@@ -41,6 +41,7 @@ struct listing {
     struct map maps[MAPS_MAX];
     size_t map_count;
     int64_t boot_ms; /* since 1970 */
+    int spare;       /* a child of init's own, no more to be listed than PID 1 */
 };
 
 static void listing_done(struct listing *listing)
@@ -59,7 +60,7 @@ static int receive_page(const struct native *native, struct packet *packet,
     int count;
 
     do
-        count = poll(&waiting, 1, ANSWER_MS);
+        count = poll(&waiting, 1, WIRE_ANSWER_MS);
     while (count < 0 && errno == EINTR);
     int got = count > 0 ? packet_poll(native->socket, packet) : -ETIMEDOUT;
     return got == 1 ? CAY_OK
@@ -86,6 +87,7 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
     if (head.count != size ||
         packet->head.len != sizeof head + size * sizeof *listing->commands)
         return false;
+    listing->spare = head.spare;
     if (packet->head.fd_count == 1 && listing->proc < 0 && is_proc(packet->fds[0]))
         listing->proc = TAKE_FD(packet->fds[0]);
     struct list_entry *more =
@@ -109,7 +111,7 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
 
 static int ask_init(struct native *native, struct listing *listing, struct cay_error *err)
 {
-    AUTO_FREE struct packet *packet = malloc(sizeof *packet);
+    AUTO_FREE struct packet *packet = calloc(1, sizeof *packet);
     uint64_t after = 0;
     size_t count = 1;
     int code = packet ? native_connect(native, err) : cay_fail_memory(err, op);
@@ -117,8 +119,11 @@ static int ask_init(struct native *native, struct listing *listing, struct cay_e
     while (!code && count > 0 && listing->command_count < PROCESSES_MAX) {
         int error =
             packet_send(native->socket, MESSAGE_LIST, &after, sizeof after, NULL, 0);
-        code = error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
-                     : receive_page(native, packet, err);
+        if (error) {
+            code = wire_fail_send(native->socket, op, native->record.id, -error, err);
+            break;
+        }
+        code = receive_page(native, packet, err);
         if (code)
             break;
         if (packet->head.kind == MESSAGE_FAILED)
@@ -200,12 +205,18 @@ static void make_text(char *text, size_t len)
     }
 }
 
+/* Just after it has executed, a process has a name and no words yet. */
 static void read_command(int directory, const char *name, size_t name_len,
-                         struct cay_process_info *info)
+                         bool has_memory, struct cay_process_info *info)
 {
+    const struct timespec moment = {.tv_nsec = 1000000};
     char text[2 * sizeof info->command];
     ssize_t len = read_file(directory, "cmdline", text, sizeof text);
 
+    for (int tries = 0; len == 0 && has_memory && tries < 3; tries++) {
+        nanosleep(&moment, NULL);
+        len = read_file(directory, "cmdline", text, sizeof text);
+    }
     while (len > 0 && text[len - 1] == '\0')
         len--;
     if (len <= 0) /* a zombie, or one that has overwritten its words */
@@ -239,7 +250,8 @@ static bool read_stat(const struct listing *listing, int directory,
     info->started_ms =
         listing->boot_ms + (int64_t)(fields[18] * 1000 / (unsigned long long)tick);
     info->memory_bytes = fields[20] * (unsigned long long)page;
-    read_command(directory, name + 1, (size_t)(name_end - name - 1), info);
+    bool has_memory = info->state != 'Z' && fields[19] > 0;
+    read_command(directory, name + 1, (size_t)(name_end - name - 1), has_memory, info);
     return true;
 }
 
@@ -284,12 +296,14 @@ static void find_boot(struct listing *listing)
 
 static int walk_proc(struct listing *listing, struct cay_error *err)
 {
-    AUTO_FD fd = openat(listing->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(listing->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
 
-    if (!directory)
-        return cay_fail_errno(err, errno, op, "/proc");
-    fd = -1;
+    if (!directory) {
+        int error = errno;
+        auto_close(&fd);
+        return cay_fail_errno(err, error, op, "/proc");
+    }
     find_boot(listing);
     read_maps(listing);
     int code = CAY_OK;
@@ -300,7 +314,7 @@ static int walk_proc(struct listing *listing, struct cay_error *err)
         struct cay_process_info *info = add(listing);
         if (!info || listing->count == PROCESSES_MAX)
             code = cay_fail_memory(err, op);
-        else if (read_process(listing, name, info))
+        else if (read_process(listing, name, info) && info->pid != listing->spare)
             listing->count++;
     }
     closedir(directory);

@@ -17,7 +17,6 @@
 #include "base/error.h"
 
 enum {
-    ANSWER_MS = 30000,
     TERMINAL_LEFT = 256 << 10 /* more than a terminal's buffers hold */
 };
 
@@ -185,7 +184,7 @@ static int wait_for_word(const struct run *run, const char *op, struct cay_error
     int count;
 
     do
-        count = poll(&waiting, 1, ANSWER_MS);
+        count = poll(&waiting, 1, WIRE_ANSWER_MS);
     while (count < 0 && errno == EINTR);
     if (count > 0)
         return CAY_OK;

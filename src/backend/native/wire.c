@@ -11,8 +11,6 @@
 #include "base/error.h"
 #include "sys/io.h"
 
-enum { ANSWER_MS = 30000 };
-
 void wire_close_fds(int fds[MESSAGE_FDS_MAX])
 {
     for (size_t i = 0; i < MESSAGE_FDS_MAX; i++) {
@@ -24,7 +22,7 @@ void wire_close_fds(int fds[MESSAGE_FDS_MAX])
 
 int wire_error(const struct message *head, const void *payload, struct cay_error *err)
 {
-    struct cay_error error;
+    struct cay_error error = {0};
 
     if (head->len == sizeof error)
         memcpy(&error, payload, sizeof error);
@@ -71,7 +69,7 @@ static int receive(int socket, const char *op, const char *id, struct answer *an
     int count;
 
     do
-        count = poll(&waiting, 1, ANSWER_MS);
+        count = poll(&waiting, 1, WIRE_ANSWER_MS);
     while (count < 0 && errno == EINTR);
     if (count == 0)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,

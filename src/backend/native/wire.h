@@ -5,6 +5,8 @@
 #include "backend/native/native.h"
 #include "init/packet.h"
 
+enum { WIRE_ANSWER_MS = 10000 }; /* init answers at once, or something is wrong with it */
+
 /* A message too short to be output: every answer but OUTPUT and LISTED. */
 struct answer {
     struct message head;
