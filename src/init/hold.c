@@ -20,7 +20,13 @@
 #include "init/process.h"
 #include "init/serve.h"
 
-enum { HOLDS_MAX = 1024, CHANNEL = 3, CLONE_MS = 5000 };
+enum {
+    HOLDS_MAX = 1024,
+    CHANNEL = 3,
+    CLONE_MS = 5000,
+    RELATIVES_MAX = 4096,
+    PASSES_MAX = 64
+};
 
 /* What a holder says, in this order. */
 enum { NEWS_CLONED = 1, NEWS_BORN = 2, NEWS_ENDED = 3 };
@@ -58,8 +64,8 @@ static bool is_holder(pid_t pid)
     return false;
 }
 
-/* Kills those listed that are no holders; how many there were. */
-static size_t kill_listed(const char *text)
+/* How many of those listed are no holders. */
+static size_t count_listed(const char *text)
 {
     size_t count = 0;
 
@@ -69,59 +75,107 @@ static size_t kill_listed(const char *text)
         if (end == at)
             break;
         at = end + (*end == ' ');
-        if (pid > 0 && !is_holder(pid)) {
-            (void)kill(pid, SIGKILL);
-            count++;
-        }
+        count += pid > 0 && !is_holder(pid);
     }
     return count;
 }
 
-static pid_t parent_of(const char *name)
+/* --- Everything below us, but holders and what they hold --- */
+
+struct relative {
+    pid_t pid, parent;
+    char state;
+    bool is_ours;
+};
+
+static struct relative relatives[RELATIVES_MAX];
+
+static bool look_at(const char *name, struct relative *ret_relative)
 {
     char path[300], text[512];
 
+    if (name[0] < '1' || name[0] > '9')
+        return false;
     snprintf(path, sizeof path, "/proc/%s/stat", name);
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (len <= 0)
-        return 0;
+        return false;
     text[len] = '\0';
     /* "pid (name) state parent": the name may have anything in it. */
     const char *after = strrchr(text, ')');
-    return after && strlen(after) > 4 ? (pid_t)strtol(after + 4, NULL, 10) : 0;
+    if (!after || strlen(after) < 5)
+        return false;
+    *ret_relative = (struct relative){.pid = (pid_t)strtol(name, NULL, 10),
+                                      .parent = (pid_t)strtol(after + 4, NULL, 10),
+                                      .state = after[2]};
+    return true;
 }
 
-/* For kernels that do not list the children of a process. */
-static size_t kill_found(void)
+static bool is_parent_ours(const struct relative *one, size_t count)
+{
+    if (one->parent == getpid())
+        return !is_holder(one->pid);
+    for (size_t i = 0; i < count; i++)
+        if (relatives[i].pid == one->parent)
+            return relatives[i].is_ours;
+    return false;
+}
+
+static size_t find_relatives(void)
 {
     DIR *directory = opendir("/proc");
     size_t count = 0;
+    bool found = true;
 
-    for (struct dirent *entry; directory && (entry = readdir(directory));)
-        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-            parent_of(entry->d_name) == getpid())
-            count += kill_listed(entry->d_name);
+    for (struct dirent *entry;
+         directory && count < RELATIVES_MAX && (entry = readdir(directory));)
+        count += look_at(entry->d_name, &relatives[count]);
     if (directory)
         closedir(directory);
+    while (found) {
+        found = false;
+        for (size_t i = 0; i < count; i++)
+            if (!relatives[i].is_ours && is_parent_ours(&relatives[i], count))
+                found = relatives[i].is_ours = true;
+    }
     return count;
 }
 
-/* A child is ours until we wait for it, so its number cannot be another's by now. */
+/* How many were running. */
+static size_t stop_below(void)
+{
+    size_t running = 0, count = find_relatives();
+
+    for (size_t i = 0; i < count; i++)
+        if (relatives[i].is_ours && !strchr("TtZX", relatives[i].state)) {
+            (void)kill(relatives[i].pid, SIGSTOP);
+            running++;
+        }
+    return running;
+}
+
+/* How many children there are; when there are none, all is over.  What forks faster than
+ * it dies is stopped first: it can then neither fork nor make room for others to, and
+ * there are no more of them than the limit. */
 static size_t kill_children(void)
 {
     char text[4096];
     AUTO_FD fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
 
-    if (fd < 0)
-        return kill_found();
-    ssize_t len = read(fd, text, sizeof text - 1);
     text[len > 0 ? len : 0] = '\0';
-    /* A number that was cut is no number; the next time will have it. */
-    char *last = len == (ssize_t)sizeof text - 1 ? strrchr(text, ' ') : NULL;
-    if (last)
-        *last = '\0';
-    return kill_listed(text);
+    if (len >= 0 && count_listed(text) == 0)
+        return 0;
+    for (int pass = 0; pass < PASSES_MAX && stop_below() > 0; pass++)
+        continue;
+    size_t children = 0, count = find_relatives();
+    for (size_t i = 0; i < count; i++)
+        if (relatives[i].is_ours) {
+            (void)kill(relatives[i].pid, SIGKILL);
+            children += relatives[i].parent == getpid();
+        }
+    return children;
 }
 
 /* --- The holder --- */

@@ -158,8 +158,8 @@ static size_t count_processes(const struct host_mark *mark,
             strstr(status, "\nState:\tZ"))
             continue;
         unsigned long uid = number_of(status, "\nUid:");
-        if (uid - mark->first < mark->count &&
-            (mark->count > 1 || descends(pid, mark->init)) && counts((long)pid, mark->id))
+        if ((mark->first ? uid - mark->first < mark->count : descends(pid, mark->init)) &&
+            counts((long)pid, mark->id))
             count++;
     }
     if (directory)

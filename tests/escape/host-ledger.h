@@ -21,8 +21,8 @@ struct host_ledger {
 void host_ledger_take(struct host_ledger *ledger, int directory);
 void host_ledger_same(const struct host_ledger *before, int directory);
 
-/* By what a sandbox is known outside.  Where its user ids are its maker's own, its
- * processes are those below PID 1. */
+/* By what a sandbox is known outside.  Where some of its user ids are its maker's own
+ * (first is 0), its processes are those below PID 1. */
 struct host_mark {
     char id[CAY_ID_MAX];
     pid_t init;

@@ -18,7 +18,7 @@ static int count(void *cookie)
     struct counted *mine = cookie;
     cay_sandbox *sandbox;
     char milliseconds[16], *at;
-    const char *const argv[] = {"/tmp/probe", "load", "count", milliseconds, NULL};
+    const char *const argv[] = {world_inside(), "load", "count", milliseconds, NULL};
     const struct cay_exec_options options = {
         .size = sizeof options, .argv = argv, .timeout_ms = 120000};
     struct cay_exec_result counts = {0};

@@ -16,13 +16,6 @@
 static cay_sandbox *sandbox;
 static cay_files *files;
 
-static void begin(void)
-{
-    world_begin();
-    sandbox = world_sandbox(NULL);
-    ASSERT_OK(cay_sandbox_files(sandbox, NULL, &files, &err));
-}
-
 static void end(void)
 {
     cay_files_free(files);
@@ -55,17 +48,51 @@ static int read_it(const char *path)
 
 static void report(const char *row, int code)
 {
-    printf("# probe %s as user: %s %s\n", row, code < 0 ? "BLOCKED" : "VIRTUALISED",
+    printf("# probe %s as user%s: %s %s\n", row, world_rung_name(),
+           code < 0 ? "BLOCKED" : "VIRTUALISED",
            code < 0 ? cay_code_slug(code) : "the sandbox's own");
+}
+
+/* A rung without a root of its own: the same files, and landlock between. */
+static bool has_root(void)
+{
+    return world_rung() != CAY_RUNG_LANDLOCK;
+}
+
+static bool is_away(int code)
+{
+    return code == CAY_E_NOT_FOUND || (!has_root() && code == CAY_E_DENIED);
+}
+
+/* Where the user's home is, seen from outside. */
+static char home[PATH_MAX];
+
+static void begin(void)
+{
+    world_begin();
+    sandbox = world_sandbox(NULL);
+    ASSERT_OK(cay_sandbox_files(sandbox, NULL, &files, &err));
+    world_run(sandbox, NULL, "pwd");
+    result.out[strcspn(result.out, "\n")] = '\0';
+    if (has_root())
+        snprintf(home, sizeof home, "/proc/%d/root%s", (int)world_init(sandbox),
+                 result.out);
+    else
+        snprintf(home, sizeof home, "%s", result.out);
+}
+
+/* The probe, seen from "w". */
+static const char *probe_from_here(void)
+{
+    return has_root() ? "/tmp/probe" : "../probe";
 }
 
 /* As one must not: by name, from outside. */
 static int open_naively(const char *path, int flags)
 {
-    char glued[PATH_MAX];
+    char glued[PATH_MAX + 64];
 
-    snprintf(glued, sizeof glued, "/proc/%d/root/home/user/w/%s",
-             (int)world_init(sandbox), path);
+    snprintf(glued, sizeof glued, "%s/w/%s", home, path);
     return open(glued, flags | O_CLOEXEC | O_NOCTTY);
 }
 
@@ -86,8 +113,9 @@ TEST(F01_a_link_to_a_file_of_the_host_is_one_of_the_sandbox)
     plant("ln -s $H/canary a; ln -s /etc/shadow s");
     int code = read_it("w/a");
     report("F01_link", code);
-    ASSERT_INT(code, CAY_E_NOT_FOUND);
-    ASSERT_INT(read_it("w/s"), CAY_E_DENIED); /* the sandbox's, and not user's to read */
+    ASSERT(is_away(code));
+    if (world_rung() < CAY_RUNG_SINGLE) /* the sandbox's, and not user's to read */
+        ASSERT_INT(read_it("w/s"), CAY_E_DENIED);
     must_read_the_secret_naively("F01_link", "a");
     end();
 }
@@ -103,11 +131,11 @@ TEST(F02_links_and_dots_on_the_way_stay_inside)
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         int code = read_it(paths[i]);
         report("F02_parents", code);
-        ASSERT_INT(code, CAY_E_NOT_FOUND);
+        ASSERT(is_away(code));
     }
     snprintf(path, sizeof path, "../../../../../..%s", scratch_path("host/canary"));
-    ASSERT_INT(read_it(path), CAY_E_NOT_FOUND);
-    ASSERT_INT(read_it(scratch_path("host/canary")), CAY_E_NOT_FOUND);
+    ASSERT(is_away(read_it(path)));
+    ASSERT(is_away(read_it(scratch_path("host/canary"))));
     must_read_the_secret_naively("F02_parents", "d/canary");
     end();
 }
@@ -142,7 +170,7 @@ TEST(F03_links_of_proc_lead_nowhere)
 static int flip(void *cookie)
 {
     cay_sandbox *own;
-    const char *const argv[] = {"/tmp/probe", "load", "flip", "1500", NULL};
+    const char *const argv[] = {probe_from_here(), "load", "flip", "1500", NULL};
     const struct cay_exec_options options = {
         .size = sizeof options, .argv = argv, .cwd = "w", .timeout_ms = 60000};
     struct cay_exec_result ignored = {0};
@@ -240,12 +268,14 @@ TEST(F06_devices_and_sockets_are_not_opened)
                                         "w/ptmx",    "/dev/pts/ptmx", "w/socket"};
 
     begin();
-    plant("ln -s /dev/ptmx ptmx; python3 -c 'import socket; "
-          "socket.socket(socket.AF_UNIX).bind(\"socket\")'");
+    plant("ln -s /dev/ptmx ptmx");
+    if (has_root())
+        plant("python3 -c 'import socket; "
+              "socket.socket(socket.AF_UNIX).bind(\"socket\")'");
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         int code = read_it(paths[i]);
         report("F06_device", code);
-        ASSERT_INT(code, CAY_E_NOT_A_FILE);
+        ASSERT(code == CAY_E_NOT_A_FILE || (!has_root() && code < 0));
     }
     int fd = open_naively("../../../dev/zero", O_RDONLY);
     ASSERT(fd >= 0);
@@ -261,7 +291,8 @@ TEST(F07_files_of_proc_are_bounded_and_those_of_pid_1_closed)
 
     begin();
     plant(":");
-    ASSERT_INT(read_it("/proc/meminfo"), CAY_OK);
+    if (has_root())
+        ASSERT_INT(read_it("/proc/meminfo"), CAY_OK);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         int code = read_it(paths[i]);
         report("F07_proc", code);
@@ -373,9 +404,11 @@ TEST(F11_a_very_deep_tree_is_deleted_without_a_stack_to_match)
 {
     const struct cay_name_options recursive = {.size = sizeof recursive,
                                                .flags = CAY_NAME_RECURSIVE};
+    char script[64];
 
     begin();
-    plant("/tmp/probe load dig 3000");
+    snprintf(script, sizeof script, "%s load dig 3000", probe_from_here());
+    plant(script);
     ASSERT_HAS(result.out, "made 3000");
     ASSERT_OK(cay_files_delete(files, "w/d", &recursive, &err));
     ASSERT_INT(cay_files_exists(files, "w/d", &err), 0);
@@ -403,6 +436,8 @@ TEST(F15_writing_through_a_link_touches_nothing_of_the_host)
 
 TEST(F19_what_is_written_belongs_to_whom_it_was_written_for)
 {
+    if (world_rung() >= CAY_RUNG_SINGLE)
+        return; /* there is nobody else */
     begin();
     ASSERT_OK(cay_files_write(files, "w/mine", "x", 1, NULL, &err));
     world_run(sandbox, "root",

@@ -23,7 +23,7 @@ static void report_control(const char *row, const char *without)
     printf("# control %s without %s: ESCAPE made %ld\n", row, without, world_made());
 }
 
-/* Processes inside, PID 1 not counted; waits for those that are on their way out. */
+/* Nothing but PID 1; waits for those that are on their way out. */
 static void must_be_quiet(const cay_sandbox *sandbox)
 {
     const struct timespec moment = {.tv_nsec = 10000000};
@@ -295,7 +295,7 @@ TEST(B09_descriptors_end_at_their_limit_and_only_there)
 
 static void flood(cay_sandbox *sandbox, uint64_t limit)
 {
-    const char *const argv[] = {"/tmp/probe", "load", "flood", "20000001", NULL};
+    const char *const argv[] = {world_inside(), "load", "flood", "20000001", NULL};
     const struct cay_exec_options options = {
         .size = sizeof options, .argv = argv, .timeout_ms = 60000, .output_limit = limit};
 
@@ -328,7 +328,7 @@ TEST(B11_a_grandchild_that_holds_the_pipe_does_not_hold_the_caller)
     world_load(sandbox, "hold", 3600, 0);
     ASSERT_INT(result.exit_code, 0);
     ASSERT_INT(world_made(), 1);
-    ASSERT_INT(world_processes(sandbox), 2); /* it is there, and holds it */
+    ASSERT(world_processes(sandbox) >= 2); /* it is there, and holds it */
     printf("# probe B11_pipe as user: LIMITED returned with the leader\n");
     world_end();
 }

@@ -57,7 +57,9 @@ TEST(rule_1_no_user_of_the_host_is_mapped)
     cay_sandbox *sandbox = world_sandbox(NULL);
     pid_t init = world_init(sandbox);
     ASSERT(init > 1);
-    for (size_t i = 0; i < 2; i++) {
+    if (world_rung() == CAY_RUNG_LANDLOCK) /* nothing is mapped, and nobody is root */
+        ASSERT(!strstr(read_host(init, "status"), "\nUid:\t0"));
+    for (size_t i = 0; i < 2 && world_rung() != CAY_RUNG_LANDLOCK; i++) {
         char *at = read_host(init, maps[i]);
         while (*at) {
             (void)strtoul(at, &at, 10);
@@ -124,9 +126,10 @@ TEST(rule_4_no_nested_namespaces_and_no_capability_to_make_any)
 
     world_begin();
     cay_sandbox *sandbox = world_sandbox(NULL);
+    bool has_proc = world_rung() != CAY_RUNG_LANDLOCK;
     world_run(sandbox, NULL, "cat /proc/sys/user/max_user_namespaces");
-    ASSERT_STR(result.out, "0\n");
-    for (size_t i = 0; i < users(); i++) {
+    ASSERT_STR(result.out, has_proc ? "0\n" : "");
+    for (size_t i = 0; i < users() && has_proc; i++) {
         world_run(sandbox, both[i], "grep ^Cap /proc/self/status | cut -f2");
         for (char *at = result.out; *at; at += strspn(at, "\n"))
             ASSERT_INT(strtoull(at, &at, 16) & (admin | trace), 0);

@@ -278,8 +278,10 @@ int world_bare_sandbox(const struct cay_sandbox_options *options,
     ASSERT_OK(cay_sandbox_inspect(*handle, &info, &err));
     if (world_rung() != CAY_RUNG_BEST)
         ASSERT_INT(info.rung, world_rung());
-    sandboxes[sandbox_count - 1].mark = (struct host_mark){
-        .init = info.init_pid, .first = info.id_base, .count = info.id_count};
+    sandboxes[sandbox_count - 1].mark =
+        (struct host_mark){.init = info.init_pid,
+                           .first = info.rung == CAY_RUNG_ROOT ? info.id_base : 0,
+                           .count = info.id_count};
     snprintf(sandboxes[sandbox_count - 1].mark.id, CAY_ID_MAX, "%s", info.id);
     *ret_sandbox = *handle;
     return CAY_OK;

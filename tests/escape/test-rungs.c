@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The same tests for ordinary users: the programs of this suite are run again by one that
+ * is made for it, on each rung of the ladder.  Controls are root's, and were had.  What a
+ * rung does not have is left out here: other users on those with one, limits that only
+ * cgroups keep on all of them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../sandbox/ordinary.h"
+#include "cay/sandbox.h"
+
+static int open_program(const char *name)
+{
+    const char *directory = getenv("CAY_ESCAPE_PROGRAMS");
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/%s", directory ? directory : ".", name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        harness_fail(__FILE__, __LINE__, "%s: %s", path, strerror(errno));
+    return fd;
+}
+
+/* Where the user can read it; the build directory may be somebody else's. */
+static const char *copy_probe(void)
+{
+    static char bytes[4 << 20];
+    int fd = open_program("probe");
+    ssize_t len = read(fd, bytes, sizeof bytes);
+
+    close(fd);
+    ASSERT(len > 0 && len < (ssize_t)sizeof bytes);
+    put_bytes("probe", bytes, (size_t)len);
+    ASSERT(chmod(scratch(), 0755) == 0 && chmod(scratch_path("probe"), 0755) == 0);
+    return scratch_path("probe");
+}
+
+static _Noreturn void be_program(const struct ordinary *user, enum cay_rung rung,
+                                 int program, const char *const *patterns)
+{
+    char *argv[16] = {(char[]){"test"}};
+
+    for (size_t i = 0; patterns && patterns[i] && i < 14; i++)
+        argv[i + 1] = strdup(patterns[i]);
+    setenv("CAY_PROBE", scratch_path("probe"), 1);
+    setenv("CAY_ESCAPE_RUNG", cay_rung_slug(rung), 1);
+    become_ordinary(user);
+    fexecve(program, argv, environ);
+    _exit(127);
+}
+
+/* Repeats what its tests say of probes, and of failures; how many passed. */
+static size_t listen_to(FILE *output, bool *ret_failed)
+{
+    char line[8192], said[8192] = "";
+    size_t passed = 0;
+
+    while (fgets(line, sizeof line, output)) {
+        if (strncmp(line, "# probe ", 8) == 0)
+            fputs(line, stdout);
+        else if (*line == '#')
+            snprintf(said + strlen(said), sizeof said - strlen(said), "%s", line);
+        if (strncmp(line, "not ok ", 7) == 0) {
+            printf("%s# %s", said, line);
+            *ret_failed = true;
+        }
+        if (*line != '#')
+            said[0] = '\0';
+        passed += strncmp(line, "ok ", 3) == 0;
+    }
+    return passed;
+}
+
+static void run_on(enum cay_rung rung, const char *name, const char *const *patterns)
+{
+    const struct ordinary *user = ordinary_user(rung == CAY_RUNG_RANGE);
+    bool failed = false;
+    int ends[2], status = -1;
+
+    (void)copy_probe();
+    int program = open_program(name);
+    ASSERT(pipe2(ends, O_CLOEXEC) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], 1);
+        be_program(user, rung, program, patterns);
+    }
+    close(ends[1]);
+    close(program);
+    FILE *output = fdopen(ends[0], "re");
+    size_t passed = listen_to(output, &failed);
+    fclose(output);
+    ASSERT(waitpid(child, &status, 0) == child);
+    printf("# %s on %s: %zu passed\n", name, cay_rung_slug(rung), passed);
+    if (failed || status != 0 || passed == 0)
+        harness_fail(__FILE__, __LINE__, "%s on %s: status 0x%x", name,
+                     cay_rung_slug(rung), (unsigned)status);
+}
+
+TEST(every_probe_is_held_on_every_rung)
+{
+    static const char *const all[] = {"all_of_them*", NULL};
+
+    for (enum cay_rung rung = CAY_RUNG_RANGE; rung <= CAY_RUNG_LANDLOCK; rung++)
+        run_on(rung, "test-probes", all);
+}
+
+TEST(the_rules_hold_on_every_rung)
+{
+    for (enum cay_rung rung = CAY_RUNG_RANGE; rung <= CAY_RUNG_LANDLOCK; rung++)
+        run_on(rung, "test-rules", NULL);
+}
+
+TEST(files_are_served_safely_on_every_rung)
+{
+    static const char *const most[] = {"F0[1-7]*", "F10*", "F15*", "F19*", NULL};
+
+    for (enum cay_rung rung = CAY_RUNG_RANGE; rung <= CAY_RUNG_LANDLOCK; rung++)
+        run_on(rung, "test-files", most);
+}
+
+TEST(requests_are_served_safely_on_every_rung)
+{
+    static const char *const single[] = {"E01*", "W*", "B14_a_killed*", NULL};
+    static const char *const alone[] = {"W11*", "B14_a_killed*", NULL};
+
+    run_on(CAY_RUNG_RANGE, "test-api", NULL);
+    run_on(CAY_RUNG_SINGLE, "test-api", single);
+    run_on(CAY_RUNG_LANDLOCK, "test-api", alone);
+}
+
+TEST(what_can_be_limited_without_cgroups_is_on_every_rung)
+{
+    static const char *const most[] = {"B01*", "B02*", "B09*", "B10*",
+                                       "B11*", "B12*", NULL};
+    static const char *const alone[] = {"B10*", "B11*", "B12*", NULL};
+
+    run_on(CAY_RUNG_RANGE, "test-load", most);
+    run_on(CAY_RUNG_SINGLE, "test-load", most);
+    run_on(CAY_RUNG_LANDLOCK, "test-load", alone);
+}
