@@ -178,6 +178,20 @@ size_t host_processes(const struct host_mark *mark)
     return count_processes(mark, always);
 }
 
+static bool is_command(long pid, const char *id)
+{
+    char status[2048];
+
+    (void)id;
+    return read_status((unsigned long)pid, status, sizeof status) &&
+           strncmp(status, "Name:\tcay-init\n", 15) != 0;
+}
+
+size_t host_commands(const struct host_mark *mark)
+{
+    return count_processes(mark, is_command);
+}
+
 /* In the hierarchy that kills, and in that which counts processes if it is another. */
 static bool is_outside(long pid, const char *id)
 {

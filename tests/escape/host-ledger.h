@@ -30,6 +30,7 @@ struct host_mark {
 };
 
 size_t host_processes(const struct host_mark *mark);
+size_t host_commands(const struct host_mark *mark); /* those that are not cay-init's */
 
 /* No process, cgroup, mount, record or reserved range of it. */
 void host_ledger_nothing_left(const struct host_mark *mark);

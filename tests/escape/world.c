@@ -314,7 +314,7 @@ size_t world_processes(const cay_sandbox *sandbox)
 {
     for (size_t i = 0; i < sandbox_count; i++)
         if (sandboxes[i].handle == sandbox)
-            return host_processes(&sandboxes[i].mark);
+            return host_commands(&sandboxes[i].mark);
     return 0;
 }
 

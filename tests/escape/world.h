@@ -41,7 +41,7 @@ const char *world_inside(void); /* where the probe is there */
 int world_bare_sandbox(const struct cay_sandbox_options *options,
                        cay_sandbox **ret_sandbox);
 
-/* Of a sandbox, PID 1 included; those that are dead do not count. */
+/* That run in it, without PID 1 and its helpers; those that are dead do not count. */
 size_t world_processes(const cay_sandbox *sandbox);
 size_t world_outside_cgroup(const cay_sandbox *sandbox); /* those that got out of it */
 
