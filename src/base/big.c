@@ -36,10 +36,12 @@ static uintptr_t page_size(void)
     return (uintptr_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Memory is touched from its beginning on, so the last page tells. */
+/* Memory is touched from its beginning on, so a page near its end tells; not the last
+ * one, where somebody may have put a NUL. */
 static bool is_untouched(void *memory, size_t len)
 {
-    uintptr_t last = ((uintptr_t)memory + len - 1) & ~(page_size() - 1);
+    uintptr_t page = page_size();
+    uintptr_t last = ((uintptr_t)memory + len - 1 - page) & ~(page - 1);
     unsigned char here;
 
     return mincore((char *)memory + (last - (uintptr_t)memory), 1, &here) == 0 &&

@@ -199,7 +199,7 @@ static int ask(cay_files *files, struct target *target, const void *data, size_t
 {
     bool appends = flags & CAY_WRITE_APPEND;
     char summary[2 * PATH_MAX];
-    struct utf8_scan scan = {0};
+    struct utf8_scan scan = {.count = UTF8_CHARS};
 
     if (!approval_wanted(files, target, CAY_ACCESS_WRITE))
         return CAY_OK;

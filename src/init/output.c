@@ -59,7 +59,11 @@ static void ready(struct source *source)
     struct output *output = (struct output *)source;
     ssize_t len = fill(output);
 
-    if (len < 0)
+    /* A program may close its terminal and live on: closing the other side of it would be
+     * its end, by SIGHUP. */
+    if (len < 0 && output->process->flags & EXEC_TTY)
+        serve_forget(output->fd);
+    else if (len < 0)
         output_close(output);
     else if (len > 0)
         output_tell(output->process);

@@ -337,6 +337,27 @@ TEST(the_list_shows_everything_that_runs)
     cay_free(infos);
 }
 
+TEST(a_command_does_not_leave_the_list_between_its_life_and_its_end)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    for (int i = 0; i < 60; i++) {
+        AUTO(cay_process) process = start_tagged(sandbox, 0, "brief", "true");
+        bool ended = false;
+        while (!ended) {
+            struct cay_process_info *infos = NULL;
+            size_t count = 0;
+            ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
+            ASSERT_INT(count, 1);
+            ASSERT_STR(infos[0].tag, "brief");
+            ended = infos[0].has_ended;
+            cay_free(infos);
+        }
+        wait_for(process);
+    }
+    cay_exec_done(&result);
+}
+
 TEST(hostile_names_are_cut_and_cleaned)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -49,6 +49,23 @@ TEST(a_command_has_a_terminal_of_its_own)
     cay_exec_done(&result);
 }
 
+TEST(a_program_that_closes_its_terminal_is_not_hung_up)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    for (int i = 0; i < 2; i++) {
+        AUTO(cay_process)
+        process = start_terminal(sandbox, both[i],
+                                 "echo bye; exec <&- >&- 2>&-; sleep 0.3; exit 9");
+        struct heard heard = {0};
+        hear_all(process, &heard);
+        ASSERT_STR(heard.text[0], "bye\r\n");
+        wait_for(process);
+        ASSERT_INT(result.exit_code, 9);
+    }
+    cay_exec_done(&result);
+}
+
 TEST(the_size_can_change_and_the_program_hears_of_it)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -399,28 +399,38 @@ static void describe(const struct list_entry *entry, struct cay_process_info *in
     cay_copy_text(info->tag, sizeof info->tag, entry->tag);
 }
 
-static int add_ended(struct listing *listing, const struct list_entry *entry,
-                     struct cay_error *err)
+static int exit_code_of(const struct list_entry *entry)
+{
+    if (entry->cause == CAY_CAUSE_TIMEOUT)
+        return 124;
+    return WIFSIGNALED(entry->status) ? 128 + WTERMSIG(entry->status)
+                                      : WEXITSTATUS(entry->status);
+}
+
+/* One that is not in /proc any more. */
+static int add_command(struct listing *listing, const struct list_entry *entry,
+                       struct cay_error *err)
 {
     struct cay_process_info *info = add(listing);
+    bool ended = entry->flags & LIST_ENDED;
     char words[WORDS_MAX];
-    bool signalled = WIFSIGNALED(entry->status);
 
     if (!info)
         return cay_fail_memory(err, op);
-    *info = (struct cay_process_info){
-        .pid = entry->pid, .uid = entry->uid, .has_ended = true, .state = 'X'};
+    *info = (struct cay_process_info){.pid = entry->pid,
+                                      .uid = entry->uid,
+                                      .has_ended = ended,
+                                      .exit_code = ended ? exit_code_of(entry) : 0,
+                                      .state = ended ? 'X' : 'Z'};
     describe(entry, info);
     memcpy(words, entry->words, sizeof words);
     make_text(words, strlen(words));
     cay_copy_text(info->command, sizeof info->command, words);
-    info->exit_code = entry->cause == CAY_CAUSE_TIMEOUT ? 124
-                      : signalled                       ? 128 + WTERMSIG(entry->status)
-                                                        : WEXITSTATUS(entry->status);
     listing->count++;
     return CAY_OK;
 }
 
+/* A command may have died since init was asked, or may be about to be told as ended. */
 static int merge(struct listing *listing, struct cay_error *err)
 {
     size_t running = listing->count;
@@ -428,13 +438,14 @@ static int merge(struct listing *listing, struct cay_error *err)
 
     for (size_t i = 0; i < listing->command_count && !code; i++) {
         const struct list_entry *entry = &listing->commands[i];
-        if (entry->flags & LIST_ENDED) {
-            code = add_ended(listing, entry, err);
-            continue;
-        }
-        for (size_t k = 0; k < running; k++)
-            if (listing->infos[k].pid == entry->pid)
+        bool found = false;
+        for (size_t k = 0; k < running && !(entry->flags & LIST_ENDED); k++)
+            if (listing->infos[k].pid == entry->pid) {
                 describe(entry, &listing->infos[k]);
+                found = true;
+            }
+        if (!found && entry->flags & LIST_BACKGROUND)
+            code = add_command(listing, entry, err);
     }
     return code;
 }

@@ -91,6 +91,7 @@ static bool watch(const struct process *process, int fd)
 static int watch_all(struct process *process, const char *op, struct cay_error *err)
 {
     process->epoll = epoll_create1(EPOLL_CLOEXEC);
+    process->run.watch = process->epoll;
     process->ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (process->epoll < 0 || process->ready < 0 || !watch(process, process->ready) ||
         !watch(process, process->run.socket) ||

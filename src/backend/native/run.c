@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -22,8 +23,13 @@ enum {
 
 void run_init(struct run *run, int socket, const char *id, struct packet *packet)
 {
-    *run = (struct run){
-        .socket = socket, .id = id, .packet = packet, .input = -1, .streams = {-1, -1}};
+    *run = (struct run){.socket = socket,
+                        .id = id,
+                        .packet = packet,
+                        .input = -1,
+                        .streams = {-1, -1},
+                        .hung_up = -1,
+                        .watch = -1};
 }
 
 static void shut(int *fd)
@@ -38,7 +44,17 @@ static void shut_stream(struct run *run, int index)
 {
     if (run->has_tty)
         shut(&run->input);
-    shut(&run->streams[index]);
+    if (!run->has_tty || run->ended) {
+        shut(&run->streams[index]);
+        return;
+    }
+    /* The program has closed its side, but may live on; closing ours would be the end of
+     * it, by SIGHUP. */
+    if (run->watch >= 0)
+        (void)epoll_ctl(run->watch, EPOLL_CTL_DEL, run->streams[index], NULL);
+    shut(&run->hung_up);
+    run->hung_up = run->streams[index];
+    run->streams[index] = -1;
 }
 
 void run_close(struct run *run)
@@ -46,6 +62,7 @@ void run_close(struct run *run)
     shut(&run->input);
     shut(&run->streams[0]);
     shut(&run->streams[1]);
+    shut(&run->hung_up);
 }
 
 /* --- What init says --- */

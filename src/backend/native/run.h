@@ -19,6 +19,8 @@ struct run {
     bool started, ended, gone, killed;
     int input;        /* our end of its stdin, or -1 */
     int streams[2];   /* our ends of its output, or -1 */
+    int hung_up;      /* a terminal that nobody has open inside, or -1 */
+    int watch;        /* the epoll that watches the streams, or -1 */
     uint64_t left[2]; /* once it has ended: what may still be read of them */
     unsigned turn;    /* which one is read next */
     unsigned idle;    /* bit i: stream i was seen to have nothing; bit 2: the socket */
