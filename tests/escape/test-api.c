@@ -233,6 +233,38 @@ TEST(E08_passwd_is_the_sandboxs_own_whatever_etc_has_become)
     world_end();
 }
 
+/* --- B14: those who clean up --- */
+
+static int collect(void *cookie)
+{
+    double until = world_now() + 1.0;
+    size_t count;
+
+    (void)cookie;
+    while (world_now() < until)
+        if (cay_sandbox_collect(&count, NULL) != CAY_OK)
+            return 1;
+    return 0;
+}
+
+/* Every command does it, while others make sandboxes. */
+TEST(B14_collecting_does_not_get_in_the_way_of_making)
+{
+    world_begin();
+    pid_t other = world_fork(collect, NULL);
+    for (int i = 0; i < 60; i++) {
+        const struct cay_sandbox_options options = {
+            .size = sizeof options, .ephemeral = true, .rung = world_rung()};
+        cay_sandbox *sandbox = NULL;
+        ASSERT_OK(cay_sandbox_create(&options, &sandbox, &err));
+        int code = cay_sandbox_kill(sandbox, &err);
+        cay_sandbox_free(sandbox);
+        ASSERT_INT(code, CAY_OK);
+    }
+    world_join(other);
+    world_end();
+}
+
 /* --- W: where the host and a sandbox could meet --- */
 
 static int free_port(int *ret_port)
