@@ -239,8 +239,8 @@ void lock_the_door(const struct plan *plan)
     /* Where there is one user it is us, and is to have no more rights through us. */
     if (plan->one_user)
         drop_all_capabilities();
-    /* 0 would not keep the kernel from handing a core to the host's handler, if it has one
-     * that is a program; 1 does, and is too small for a file. */
+    /* 0 would not keep the kernel from handing a core to the host's handler, if it has
+     * one that is a program; 1 does, and is too small for a file. */
     limit(RLIMIT_CORE, "core", 1);
     limit(RLIMIT_NOFILE, "nofile", plan->max_files);
     if (plan->max_data)
