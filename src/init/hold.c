@@ -25,7 +25,8 @@ enum {
     CHANNEL = 3,
     CLONE_MS = 5000,
     RELATIVES_MAX = 4096,
-    PASSES_MAX = 64
+    PASSES_MAX = 64,
+    MANY = 16
 };
 
 /* What a holder says, in this order. */
@@ -155,6 +156,51 @@ static size_t stop_below(void)
     return running;
 }
 
+static size_t kill_below(size_t count)
+{
+    size_t children = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (relatives[i].is_ours) {
+            (void)kill(relatives[i].pid, SIGKILL);
+            children += relatives[i].parent == getpid();
+        }
+    return children;
+}
+
+/* At one blow, where all there is to see is the sandbox; the others go on at once, but
+ * for those that stood still before.  Many that fork leave us no time to do it one by
+ * one. */
+static size_t kill_many(size_t count)
+{
+    static pid_t still[RELATIVES_MAX];
+    size_t still_count = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (strchr("Tt", relatives[i].state))
+            still[still_count++] = relatives[i].pid;
+    (void)kill(-1, SIGSTOP);
+    count = find_relatives();
+    size_t children = kill_below(count);
+    for (size_t i = 0; i < count; i++) {
+        bool stood = false;
+        for (size_t j = 0; j < still_count && !stood; j++)
+            stood = still[j] == relatives[i].pid;
+        if (!relatives[i].is_ours && !stood && relatives[i].pid != getpid())
+            (void)kill(relatives[i].pid, SIGCONT);
+    }
+    return children;
+}
+
+static size_t count_ours(size_t count)
+{
+    size_t ours = 0;
+
+    for (size_t i = 0; i < count; i++)
+        ours += relatives[i].is_ours;
+    return ours;
+}
+
 /* How many children there are; when there are none, all is over.  What forks faster than
  * it dies is stopped first: it can then neither fork nor make room for others to, and
  * there are no more of them than the limit. */
@@ -167,15 +213,12 @@ static size_t kill_children(void)
     text[len > 0 ? len : 0] = '\0';
     if (len >= 0 && count_listed(text) == 0)
         return 0;
+    size_t count = find_relatives();
+    if (getpid() == 1 && count_ours(count) >= MANY)
+        return kill_many(count);
     for (int pass = 0; pass < PASSES_MAX && stop_below() > 0; pass++)
         continue;
-    size_t children = 0, count = find_relatives();
-    for (size_t i = 0; i < count; i++)
-        if (relatives[i].is_ours) {
-            (void)kill(relatives[i].pid, SIGKILL);
-            children += relatives[i].parent == getpid();
-        }
-    return children;
+    return kill_below(find_relatives());
 }
 
 /* --- The holder --- */
@@ -400,8 +443,12 @@ void hold_reaped(pid_t pid)
                 process_lost(hold->command);
             return;
         }
-        if (hold->command == pid) /* its holder died first, and it came to us */
+        if (hold->command == pid) { /* its holder died first, and it came to us */
             hold->command = 0;
+            if (hold->birth)
+                hold->birth->alive = 0; /* nobody will tell any more that it was born */
+            hold->birth = NULL;
+        }
     }
 }
 

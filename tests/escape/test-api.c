@@ -3,9 +3,11 @@
 /* What hostile code inside can do with what the host asks for: a command's user, its
  * directory, its program, and PID 1 that carries it out. */
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -230,6 +232,70 @@ TEST(E08_passwd_is_the_sandboxs_own_whatever_etc_has_become)
     ASSERT_INT(result.exit_code, 0);
     run_as_whom(sandbox, "games", &code); /* every host has it, the sandbox has not */
     ASSERT_INT(code, CAY_E_NOT_FOUND);
+    world_end();
+}
+
+/* --- What a library must leave alone --- */
+
+static void describe_us(char *text, size_t room)
+{
+    char line[256], cwd[PATH_MAX];
+    FILE *status = fopen("/proc/self/status", "re");
+    size_t len = (size_t)snprintf(text, room, "dumpable %d, in %s\n",
+                                  prctl(PR_GET_DUMPABLE), getcwd(cwd, sizeof cwd));
+
+    while (status && fgets(line, sizeof line, status))
+        if (strncmp(line, "Uid", 3) == 0 || strncmp(line, "Gid", 3) == 0 ||
+            strncmp(line, "Umask", 5) == 0 || strncmp(line, "Sig", 3) == 0 ||
+            strncmp(line, "Cap", 3) == 0 || strncmp(line, "Threads", 7) == 0 ||
+            strncmp(line, "NoNewPrivs", 10) == 0 || strncmp(line, "Seccomp:", 8) == 0)
+            len += (size_t)snprintf(text + len, room - len, "%s", line);
+    if (status)
+        fclose(status);
+}
+
+TEST(E14_a_program_that_makes_a_sandbox_is_the_same_after_it)
+{
+    char before[4096], after[4096];
+
+    world_begin();
+    describe_us(before, sizeof before);
+    cay_sandbox *sandbox = world_sandbox(NULL);
+    world_run(sandbox, NULL, "echo x");
+    describe_us(after, sizeof after);
+    ASSERT_STR(after, before);
+    world_end();
+}
+
+/* --- B14: those who clean up --- */
+
+static int collect(void *cookie)
+{
+    double until = world_now() + 1.0;
+    size_t count;
+
+    (void)cookie;
+    while (world_now() < until)
+        if (cay_sandbox_collect(&count, NULL) != CAY_OK)
+            return 1;
+    return 0;
+}
+
+/* Every command does it, while others make sandboxes. */
+TEST(B14_collecting_does_not_get_in_the_way_of_making)
+{
+    world_begin();
+    pid_t other = world_fork(collect, NULL);
+    for (int i = 0; i < 60; i++) {
+        const struct cay_sandbox_options options = {
+            .size = sizeof options, .ephemeral = true, .rung = world_rung()};
+        cay_sandbox *sandbox = NULL;
+        ASSERT_OK(cay_sandbox_create(&options, &sandbox, &err));
+        int code = cay_sandbox_kill(sandbox, &err);
+        cay_sandbox_free(sandbox);
+        ASSERT_INT(code, CAY_OK);
+    }
+    world_join(other);
     world_end();
 }
 

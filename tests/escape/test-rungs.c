@@ -127,8 +127,10 @@ TEST(files_are_served_safely_on_every_rung)
 
 TEST(requests_are_served_safely_on_every_rung)
 {
-    static const char *const single[] = {"E01*", "W*", "B14_a_killed*", NULL};
-    static const char *const alone[] = {"W11*", "B14_a_killed*", NULL};
+    static const char *const single[] = {"E01*",          "E14*",      "W*",
+                                         "B14_a_killed*", "B14_coll*", NULL};
+    static const char *const alone[] = {"E14*", "W11*", "B14_a_killed*", "B14_coll*",
+                                        NULL};
 
     run_on(CAY_RUNG_RANGE, "test-api", NULL);
     run_on(CAY_RUNG_SINGLE, "test-api", single);

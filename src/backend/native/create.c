@@ -35,7 +35,7 @@
 
 static const char op[] = "sandbox.create";
 
-enum { MAX_FILES = 65536 };
+enum { MAX_FILES = 65536, LOCK_TRIES = 1000 };
 
 static int open_control(const struct record *record, struct cay_error *err)
 {
@@ -444,6 +444,19 @@ static int build(const struct making *making, struct native *native,
     return code;
 }
 
+/* Who collects looks at every directory there is, for a moment. */
+static int lock_new(const char *id)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    int fd = runtime_lock(id);
+
+    for (int tries = 0; fd < 0 && errno == EWOULDBLOCK && tries < LOCK_TRIES; tries++) {
+        nanosleep(&moment, NULL);
+        fd = runtime_lock(id);
+    }
+    return fd;
+}
+
 static int build_locked(struct making *making, struct native *native,
                         struct cay_error *err)
 {
@@ -452,7 +465,7 @@ static int build_locked(struct making *making, struct native *native,
     bool is_new_disk = making->options.storage == CAY_STORAGE_DISK && !making->start;
 
     /* Until it lives, or is gone again, so that nobody collects what is being made. */
-    AUTO_FD lock = runtime_lock(record->id);
+    AUTO_FD lock = lock_new(record->id);
     int code = CAY_OK;
     if (lock < 0)
         code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,

@@ -5,6 +5,7 @@
  * identity, which a thread has of its own, so nothing need be chowned one by one. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,8 +36,12 @@ static void take_identity(struct site *site, uint32_t id)
 {
     if (site->identity == id)
         return;
+    /* The whole process would be undumpable by this, for good. */
+    int dumpable = prctl(PR_GET_DUMPABLE);
     (void)syscall(SYS_setfsgid, id);
     (void)syscall(SYS_setfsuid, id);
+    if (dumpable == 1)
+        (void)prctl(PR_SET_DUMPABLE, 1);
     site->identity = id;
 }
 
