@@ -164,8 +164,11 @@ TEST(rule_5_everything_is_born_in_the_cgroup_and_does_not_see_where_that_is)
     cay_sandbox *sandbox = world_sandbox(NULL);
     char id[CAY_ID_MAX];
     snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
-    if (!(cay_sandbox_layers(sandbox) & CAY_LAYER_CGROUP))
-        SKIP("this rung has no cgroups");
+    if (world_rung() != CAY_RUNG_BEST &&
+        !(cay_sandbox_layers(sandbox) & CAY_LAYER_CGROUP)) {
+        world_end(); /* it has none, and says so */
+        return;
+    }
     pid_t other = world_fork(fork_at_once, id);
     for (int i = 0; i < 200; i++)
         ASSERT_INT(world_outside_cgroup(sandbox), 0);
