@@ -334,6 +334,9 @@ TEST(a_child_dies_with_its_time)
     ASSERT_INT(read(worker.channel, &byte, 1), 0);
 }
 
+/* gcc 12's address sanitizer does not give its own allocator's locks free at a fork, so
+ * there the child may wait for ever, whatever we do. */
+#ifndef __SANITIZE_ADDRESS__
 static void write_back(void *cookie)
 {
     char text[64];
@@ -378,6 +381,7 @@ TEST(a_child_of_a_program_with_threads_can_allocate)
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
 }
+#endif
 
 static void reap_everything(int signal)
 {
