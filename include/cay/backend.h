@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CAY_BACKEND_H
+#define CAY_BACKEND_H
+
+#include "cay/config.h"
+#include "cay/sandbox.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What runs sandboxes of one kind: a table of functions.  "native", "local" and "e2b" are
+ * always there; others are registered by a program or loaded from a shared object.
+ *
+ * `cookie` is the backend's own state for one handle; a handle is used by one thread at
+ * a time, several handles by several.  What a backend cannot do is NULL, and callers hear
+ * that it is unsupported; create, connect, free, id, state, exec, kill and one of
+ * open_files and files must be there.  All else is as sandbox.h says. */
+
+/* Processes that are not waited for.  `process` is the backend's state for one. */
+struct cay_process_backend {
+    size_t size;
+    int (*start)(void *cookie, const struct cay_exec_options *options, void **ret_process,
+                 struct cay_error *err);
+    int (*attach)(void *cookie, const char *which, void **ret_process,
+                  struct cay_error *err);
+    int (*list)(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
+                struct cay_error *err);
+    void (*free)(void *process);
+    int (*pid)(const void *process);
+    int (*fd)(const void *process);
+    int (*read)(void *process, int *ret_stream, void *data, size_t room, size_t *ret_len,
+                uint64_t *ret_dropped, struct cay_error *err);
+    int (*write)(void *process, const void *data, size_t len, size_t *ret_written,
+                 struct cay_error *err);
+    int (*close_input)(void *process, struct cay_error *err);
+    int (*resize)(void *process, uint16_t rows, uint16_t columns, struct cay_error *err);
+    int (*signal)(void *process, int signal, struct cay_error *err);
+    int (*kill)(void *process, struct cay_error *err);
+    int (*wait)(void *process, uint64_t timeout_ms, struct cay_exec_result *ret_result,
+                struct cay_error *err);
+};
+
+/* Files, for backends that cannot give a cay_files.  Content goes through descriptors, so
+ * that a file of any size needs no memory: they may be pipes, and stay the caller's.
+ * Paths are absolute or start at the working directory; `user` NULL is the default. */
+struct cay_file_backend {
+    size_t size;
+    int (*stat)(void *cookie, const char *user, const char *path, bool no_follow,
+                struct cay_stat *ret_stat, struct cay_error *err);
+    int (*read)(void *cookie, const char *user, const char *path, int fd,
+                struct cay_error *err);
+    /* `flags` are those of enum cay_write_flag; what comes from `fd` until its end. */
+    int (*write)(void *cookie, const char *user, const char *path, int fd, unsigned flags,
+                 struct cay_error *err);
+    /* `depth` 1 is the directory itself, 0 everything below; entries sorted by path. */
+    int (*list)(void *cookie, const char *user, const char *path, uint32_t depth,
+                struct cay_listing *ret_listing, struct cay_error *err);
+    int (*mkdir)(void *cookie, const char *user, const char *path, unsigned flags,
+                 struct cay_error *err); /* enum cay_name_flag */
+    int (*remove)(void *cookie, const char *user, const char *path, unsigned flags,
+                  struct cay_error *err);
+    int (*move)(void *cookie, const char *user, const char *source,
+                const char *destination, struct cay_error *err);
+    /* Whole directories as tar streams, as cay_files_export() and _import().  May be
+     * NULL: then they go file by file. */
+    int (*export_tar)(void *cookie, const char *user, const char *path, int fd,
+                      struct cay_tar_result *ret_result, struct cay_error *err);
+    int (*import_tar)(void *cookie, const char *user, const char *path, int fd,
+                      struct cay_tar_result *ret_result, struct cay_error *err);
+    /* The target of a symbolic link; cay_free() it. */
+    int (*read_link)(void *cookie, const char *user, const char *path, char **ret_target,
+                     struct cay_error *err);
+};
+
+struct cay_backend {
+    size_t size;
+    const char *name;  /* as `type:` says it: a letter, then letters, digits, "-", "_" */
+    const char *about; /* one line */
+    const struct cay_field *fields; /* beside those that every backend has */
+    size_t field_count;
+    void *data; /* handed to create, connect and list */
+
+    int (*create)(void *data, const cay_config *config, void **ret_cookie,
+                  struct cay_error *err);
+    /* Reaches one that exists, and lets it run if it was paused or stopped.
+     * CAY_E_NOT_FOUND if it is gone. */
+    int (*connect)(void *data, const cay_config *config, const char *id,
+                   void **ret_cookie, struct cay_error *err);
+    void (*free)(void *cookie); /* the handle only */
+    const char *(*id)(const void *cookie);
+    unsigned (*layers)(const void *cookie);
+    int (*state)(void *cookie, enum cay_state *ret_state, struct cay_error *err);
+    int (*inspect)(void *cookie, struct cay_sandbox_info *ret_info,
+                   struct cay_error *err);
+    int (*pause)(void *cookie, struct cay_error *err);
+    int (*resume)(void *cookie, struct cay_error *err);
+    int (*set_ttl)(void *cookie, uint64_t ttl_ms, struct cay_error *err);
+    int (*kill)(void *cookie, struct cay_error *err);
+    int (*start)(void *cookie, struct cay_error *err);
+    int (*remove)(void *cookie, struct cay_error *err); /* NULL: kill leaves nothing */
+    int (*exec)(void *cookie, const struct cay_exec_options *options,
+                struct cay_exec_result *ret_result, struct cay_error *err);
+    int (*open_files)(void *cookie, const char *user, cay_files **ret_files,
+                      struct cay_error *err);
+    const struct cay_file_backend *files;
+    const struct cay_process_backend *processes;
+};
+
+/* The table must live as long as the process.  A name that is taken is CAY_E_EXISTS. */
+CAY_PUBLIC CAY_NODISC int cay_backend_register(const struct cay_backend *backend,
+                                               struct cay_error *err);
+
+/* Loads a shared object, which has `const struct cay_backend *cay_backend_entry(void)`,
+ * and registers what that gives; again for the same file changes nothing.  A
+ * configuration says `library:` to have this done. */
+#define CAY_BACKEND_ENTRY "cay_backend_entry"
+CAY_PUBLIC CAY_NODISC int cay_backend_load(const char *file,
+                                           const struct cay_backend **ret_backend,
+                                           struct cay_error *err);
+
+CAY_PUBLIC const struct cay_backend *cay_backend_find(const char *name); /* or NULL */
+CAY_PUBLIC const struct cay_backend *
+cay_backend_at(size_t index); /* NULL past the last */
+
+/* Makes a sandbox by the configuration's backend, or reaches the one of that id.  The
+ * functions of sandbox.h work on it as far as the backend has them. */
+CAY_PUBLIC CAY_NODISC int cay_backend_create(const cay_config *config,
+                                             cay_sandbox **ret_sandbox,
+                                             struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_backend_connect(const cay_config *config, const char *id,
+                                              cay_sandbox **ret_sandbox,
+                                              struct cay_error *err);
+CAY_PUBLIC const struct cay_backend *cay_sandbox_backend(const cay_sandbox *sandbox);
+CAY_PUBLIC CAY_NODISC int
+cay_sandbox_state(cay_sandbox *sandbox, enum cay_state *ret_state, struct cay_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
