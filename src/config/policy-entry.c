@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "policy/words.h"
 
 #define FIELDS_MAX 10
@@ -262,43 +263,15 @@ int entry_next_key(struct yaml *yaml, struct yaml_event *ret_key, struct cay_err
     return check_nul(yaml, ret_key, err);
 }
 
-/* How many letters must be added, removed or replaced to make one from the other. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[32], len = strlen(b);
-
-    if (len >= 32 || strlen(a) >= 32)
-        return SIZE_MAX;
-    for (size_t j = 0; j <= len; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= len; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            best = best < row[j] + 1 ? best : row[j] + 1;
-            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
-        }
-    }
-    return row[len];
-}
-
 int entry_fail_unknown(struct yaml *yaml, unsigned line, const char *key,
                        const char *const *keys, struct cay_error *err)
 {
     struct words_list known = {.len = 0};
-    const char *nearest = NULL;
-    size_t least = SIZE_MAX;
+    size_t count = 0;
 
-    for (; *keys; keys++) {
-        size_t far = distance(key, *keys);
-        if (far <= strlen(*keys) * 2 / 5 && far < least) {
-            nearest = *keys;
-            least = far;
-        }
-        words_add(&known, *keys);
-    }
+    for (; keys[count]; count++)
+        words_add(&known, keys[count]);
+    const char *nearest = nearest_name(key, keys, sizeof *keys, count);
     yaml_enter(yaml, key);
     if (nearest)
         return yaml_fail(err, yaml, line, "unknown key",
