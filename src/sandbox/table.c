@@ -108,7 +108,7 @@ static bool is_field(const struct cay_field *field)
 {
     if (!field->name || !is_letter(field->name[0]) || !field->about)
         return false;
-    if (field->type < CAY_FIELD_TEXT || field->type > CAY_FIELD_POLICY)
+    if (field->type < CAY_FIELD_TEXT || field->type > CAY_FIELD_PATH)
         return false;
     return field->type != CAY_FIELD_CHOICE || (field->choices && field->choices[0]);
 }
