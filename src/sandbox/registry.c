@@ -124,10 +124,10 @@ static int find_for(const cay_config *config, const char *op,
     const char *type = cay_config_type(config);
     AUTO_BUF names;
 
+    buf_init(&names, NAMES_MAX);
     *ret_backend = cay_backend_find(type);
     if (*ret_backend)
         return CAY_OK;
-    buf_init(&names, NAMES_MAX);
     const struct cay_backend *backend;
     for (size_t i = 0; (backend = cay_backend_at(i)); i++)
         (void)buf_format(&names, "%s%s", i ? ", " : "", backend->name);

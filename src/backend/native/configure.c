@@ -20,6 +20,8 @@ static const char *const storages[] = {"memory", "disk", NULL};
 static const char *const rungs[] = {"best", "root", "range", "single", "landlock", NULL};
 
 const struct cay_field native_fields[NATIVE_FIELDS] = {
+    {"work_dir", "_work_dir", CAY_FIELD_TEXT, "/home/user",
+     "where commands start, and relative paths inside; made if it is not there"},
     {"template", NULL, CAY_FIELD_TEXT, "host",
      "what it starts from: a template's name, or the absolute path of a root directory"},
     {"limits.memory", NULL, CAY_FIELD_BYTES, "1 GiB", "most memory, of all processes",
@@ -115,8 +117,8 @@ static int take_mount(char *text, const char *given, struct cay_bind *ret_bind,
     if (!target || text[0] != '/' || target[0] != '/' ||
         (mode && !is_read_only && strcmp(mode, "rw") != 0))
         return cay_fail(err, CAY_E_INVALID, 0, op, given, "this says no mount",
-                        "write /SRC:/DST, /SRC:/DST:ro or /SRC:/DST:rw, with absolute "
-                        "paths");
+                        "write /SRC:/DST, /SRC:/DST:ro or /SRC:/DST:rw; "
+                        "${this_file_dir} is where the configuration is");
     *ret_bind = (struct cay_bind){text, target, !is_read_only};
     return CAY_OK;
 }
@@ -267,15 +269,18 @@ static int make_workdir(void *cookie, const struct cay_sandbox_options *options,
 {
     const struct cay_name_options name = {.size = sizeof name,
                                           .flags = CAY_NAME_EXIST_OK};
+    struct cay_error why;
     cay_files *files = NULL;
 
-    int code = native_files(cookie, NULL, &files, err);
+    int code = native_files(cookie, NULL, &files, &why);
     if (!code)
-        code = cay_files_mkdir(files, options->workdir, &name, err);
+        code = cay_files_mkdir(files, options->workdir, &name, &why);
     cay_files_free(files);
-    return code == CAY_E_DENIED || code == CAY_E_READ_ONLY
-               ? make_as_root(cookie, options, err)
-               : code;
+    if (code == CAY_E_DENIED || code == CAY_E_READ_ONLY)
+        return make_as_root(cookie, options, err);
+    if (code && err)
+        *err = why;
+    return code;
 }
 
 int native_create_as(void *data, const cay_config *config, void **ret_cookie,
