@@ -87,17 +87,11 @@ static int take_env(const cay_config *config, struct wish *wish, struct cay_erro
     wish->env = calloc(count + 1, sizeof *wish->env);
     if (!wish->env)
         return cay_fail_memory(err, op);
-    for (size_t i = 0; i < count && cay_config_item(config, "envs", i, &name, &value);
-         i++) {
-        if (!*name || strchr(name, '='))
-            return cay_fail(err, CAY_E_INVALID, 0, op, name,
-                            "this cannot be the name of a variable",
-                            "a name is not empty and has no \"=\"");
+    for (size_t i = 0; cay_config_item(config, "envs", i, &name, &value); i++)
         if (asprintf(&wish->env[i], "%s=%s", name, value) < 0) {
             wish->env[i] = NULL;
             return cay_fail_memory(err, op);
         }
-    }
     wish->options.env = (const char *const *)wish->env;
     return CAY_OK;
 }
@@ -133,8 +127,7 @@ static int take_mounts(const cay_config *config, struct wish *wish, struct cay_e
     wish->mounts = calloc(count + 1, sizeof *wish->mounts);
     if (!wish->binds || !wish->mounts)
         return cay_fail_memory(err, op);
-    for (size_t i = 0;
-         !code && i < count && cay_config_item(config, "mounts", i, &key, &given); i++) {
+    for (size_t i = 0; !code && cay_config_item(config, "mounts", i, &key, &given); i++) {
         wish->mounts[i] = strdup(given);
         code = wish->mounts[i] ? take_mount(wish->mounts[i], given, &wish->binds[i], err)
                                : cay_fail_memory(err, op);
