@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "sandbox/backend.h"
 
-enum { KILL_MS = 10000 };
+enum { KILL_MS = 10000, TIDY_MS = 1000 };
 
 void native_let_go(struct native *native)
 {
@@ -210,7 +210,17 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
     *ret_count += storage_sweep() + template_sweep();
+    if (!code)
+        runtime_note_visit();
     return code;
+}
+
+void cay_sandbox_tidy(void)
+{
+    size_t count;
+
+    if (!runtime_was_visited(TIDY_MS))
+        (void)!cay_sandbox_collect(&count, NULL);
 }
 
 static int kill_it(void *cookie, struct cay_error *err)
