@@ -223,6 +223,19 @@ static void expect_pwd(const char *config_text, const char *expected)
     ASSERT(now.workdir[0] == '/');
 }
 
+static void find_from_base(void)
+{
+    static const char text[] = "{type: local, ephemeral: true, work_dir: below}";
+    cay_config *parsed = NULL;
+
+    ASSERT_OK(cay_config_parse(text, strlen(text), "test", place, &parsed, &err));
+    AUTO(cay_config) config = parsed;
+    AUTO(cay_sandbox) sandbox = make(config);
+    run(sandbox, "pwd");
+    ASSERT_HAS(result.out, place);
+    ASSERT_HAS(result.out, "/below\n");
+}
+
 static void find_work_dir(void)
 {
     char before[PATH_MAX], text[2 * PATH_MAX], expected[2 * PATH_MAX];
@@ -243,6 +256,7 @@ static void find_work_dir(void)
     ASSERT(setenv("SANDBOX_WORK_DIR", expected, 1) == 0);
     expect_pwd("{\"type\": \"local\", \"ephemeral\": true}", expected);
     ASSERT(unsetenv("SANDBOX_WORK_DIR") == 0);
+    find_from_base();
     /* The sandboxes are gone, what they worked on is not. */
     ASSERT(access(expected, F_OK) == 0 && chdir(before) == 0);
 }

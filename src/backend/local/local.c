@@ -184,6 +184,11 @@ static int reach(void *data, const cay_config *config, const char *id, void **re
 }
 
 static const struct cay_field fields[] = {
+    {.name = "work_dir",
+     .alias = "_work_dir",
+     .type = CAY_FIELD_PATH,
+     .about = "where commands start, made if it is missing ($SANDBOX_WORK_DIR, or the "
+              "current directory)"},
     {.name = "inherit_env",
      .type = CAY_FIELD_BOOLEAN,
      .fallback = "true",
