@@ -95,6 +95,5 @@ size_t text_strip_ansi(char *text, size_t len)
 {
     if (!len || !memchr(text, ESCAPE, len))
         return len;
-    return strip_escapes(text,
-                         strip_commands(text, strip_control_sequences(text, len)));
+    return strip_escapes(text, strip_commands(text, strip_control_sequences(text, len)));
 }
