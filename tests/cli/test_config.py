@@ -115,6 +115,40 @@ def test_a_full_disk_is_told(config, tmp_path):
     assert done.returncode == 11 and "standard output" in done.stderr
 
 
+# --- A backend of one's own ---
+
+
+@pytest.fixture
+def library():
+    """What docs/examples/backend-shared is built to."""
+    return os.path.join(os.path.dirname(os.path.abspath(CAY)), "docs", "examples", "folder.so")
+
+
+def test_a_library_brings_its_own_keys(config, library, tmp_path):
+    (tmp_path / "folder.so").symlink_to(library)
+    text = "sandbox_config:\n  library: folder.so\n  prefix: /tmp\n"
+    assert check(config, text) == {"type": "folder", "library": str(tmp_path / "folder.so"),
+                                   "prefix": "/tmp"}
+    assert check(config, "type: folder\nprefix: /tmp\nlibrary: ./folder.so\n")["prefix"] == "/tmp"
+    done = config("check", "cay.yaml", text="prefx: /tmp\nlibrary: folder.so\n")
+    assert "line 1: prefx: unknown key (did you mean prefix?" in done.stderr
+    done = config("check", "cay.yaml", text="type: other\nlibrary: folder.so\n")
+    assert "line 1: type: there is no backend of that name (the backends are " in done.stderr
+    assert "folder" in done.stderr
+
+
+def test_a_library_may_stand_beside_a_backend_of_ours(config, library):
+    found = check(config, f"type: native\nlibrary: {library}\nuser: me\n")
+    assert (found["type"], found["user"]) == ("native", "me")
+
+
+def test_what_is_no_library_is_told_with_its_line(config):
+    done = config("check", "cay.yaml", text="type: x\nlibrary: cay.yaml\n")
+    assert done.returncode == 2 and "line 2: library: it cannot be loaded" in done.stderr
+    done = config("check", "cay.yaml", text="type: x\nlibrary: none.so\n")
+    assert done.returncode == 4 and "line 2: library: there is no such" in done.stderr
+
+
 # --- The manual ---
 
 
