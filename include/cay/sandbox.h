@@ -184,6 +184,9 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_er
 /* Cleans up after sandboxes that ended by themselves and makers that crashed: their user
  * ids, cgroups and records.  *ret_count tells how many there were. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_collect(size_t *ret_count, struct cay_error *err);
+/* The same in passing, for who starts often: does nothing if anybody of this user has
+ * collected within the last second. */
+CAY_PUBLIC void cay_sandbox_tidy(void);
 
 /* --- Its files ----------------------------------------------------------------------
  */

@@ -303,9 +303,10 @@ static int furnish(const struct making *making, struct launch *launch,
     return code;
 }
 
-/* It lives, but only if nothing of this fails. */
+/* It lives, but only if nothing of this fails.  Its socket can be called before it
+ * answers, so that is done while it gets ready. */
 static int raise_it(const struct making *making, struct launch *launch,
-                    struct cay_error *err)
+                    struct native *native, struct cay_error *err)
 {
     struct record *record = making->record;
 
@@ -314,6 +315,8 @@ static int raise_it(const struct making *making, struct launch *launch,
     record->init_start = runtime_start_time(launch->pid);
     if (!code)
         code = runtime_save(record, err);
+    if (!code)
+        (void)!native_get_ready(native, NULL);
     return code ? code : launch_wait(launch, err);
 }
 
@@ -436,7 +439,7 @@ static int build(const struct making *making, struct native *native,
     if (code)
         return code;
     AUTO_FD status = launch.status;
-    code = raise_it(making, &launch, err);
+    code = raise_it(making, &launch, native, err);
     launch_done(&launch, code == CAY_OK);
     native->pidfd = launch.pidfd;
     if (!code && making->options.ephemeral)
@@ -498,10 +501,8 @@ static int create_on(struct making *making, struct native *native, struct cay_er
         code = runtime_reserve(making->start, idmap_is_root(), making->record, err);
     if (!code)
         code = build_locked(making, native, err);
-    if (code && native->pidfd >= 0) {
-        (void)close(native->pidfd);
-        native->pidfd = -1;
-    }
+    if (code)
+        native_let_go(native);
     return code;
 }
 

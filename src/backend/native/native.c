@@ -19,10 +19,9 @@
 #include "base/error.h"
 #include "sandbox/backend.h"
 
-enum { KILL_MS = 10000 };
+enum { KILL_MS = 10000, TIDY_MS = 1000 };
 
-/* All but the record: of a sandbox that has ended, or of a handle that goes. */
-static void let_go(struct native *native)
+void native_let_go(struct native *native)
 {
     int *const fds[] = {&native->pidfd, &native->leash, &native->socket,
                         &native->memory_events};
@@ -40,7 +39,7 @@ void native_free(void *cookie)
 
     if (!native)
         return;
-    let_go(native);
+    native_let_go(native);
     free(native->piece);
     free(native);
 }
@@ -113,7 +112,7 @@ int native_check(struct native *native, struct cay_error *err)
     if (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record))
         return CAY_OK;
     if (runtime_load(native->record.id, &now, NULL) == CAY_OK && runtime_is_alive(&now)) {
-        let_go(native);
+        native_let_go(native);
         native->record = now;
         return CAY_OK;
     }
@@ -211,7 +210,17 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
     *ret_count += storage_sweep() + template_sweep();
+    if (!code)
+        runtime_note_visit();
     return code;
+}
+
+void cay_sandbox_tidy(void)
+{
+    size_t count;
+
+    if (!runtime_was_visited(TIDY_MS))
+        (void)!cay_sandbox_collect(&count, NULL);
 }
 
 static int kill_it(void *cookie, struct cay_error *err)
@@ -225,7 +234,7 @@ static int kill_it(void *cookie, struct cay_error *err)
     else
         collect_one(native->record.id, &ended); /* it may have ended by itself */
     if (native->record.storage == CAY_STORAGE_DISK) {
-        let_go(native);
+        native_let_go(native);
         native->record.init = 0;
     }
     return CAY_OK;
@@ -271,10 +280,10 @@ int native_start_again(void *cookie, struct cay_error *err)
         return CAY_OK;
     memcpy(id, native->record.id, sizeof id);
     collect_one(id, &ended); /* it may have ended by itself */
-    let_go(native);
+    native_let_go(native);
     int code = native_start(id, native, err);
     if (code) {
-        let_go(native);
+        native_let_go(native);
         native->record = (struct record){.storage = CAY_STORAGE_DISK};
         memcpy(native->record.id, id, sizeof id);
     }

@@ -16,7 +16,7 @@ struct native {
     char *piece;       /* room for output, once there was a command */
 };
 
-/* Makes a sandbox and waits until it is ready: fills in record, pidfd and leash. */
+/* Makes a sandbox and waits until it is ready: fills in all but the room for output. */
 int native_create(const struct cay_sandbox_options *options, struct native *native,
                   struct cay_error *err);
 
@@ -42,6 +42,12 @@ int native_connect_as(void *data, const cay_config *config, const char *id,
 /* CAY_E_BUSY if it is one on disk that is stopped; else the record is that of the one
  * that runs, whoever started it. */
 int native_check(struct native *native, struct cay_error *err);
+
+/* Closes all descriptors: of a sandbox that has ended, or of a handle that goes. */
+void native_let_go(struct native *native);
+
+/* Opens what the handle needs for a command, and keeps it for the next. */
+int native_get_ready(struct native *native, struct cay_error *err);
 
 /* Connections to its init: the handle's own, and one more. */
 int native_connect(struct native *native, struct cay_error *err);

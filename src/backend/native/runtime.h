@@ -62,6 +62,10 @@ bool runtime_forget(const char *id);
  */
 int runtime_lock(const char *id);
 
+/* When somebody last looked at all of them is kept as the directory's access time. */
+void runtime_note_visit(void);
+bool runtime_was_visited(int64_t within_ms);
+
 /* Calls `visit` for each record. */
 int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err);
