@@ -21,8 +21,8 @@ enum cay_field_type {
     CAY_FIELD_BOOLEAN = 5,
     CAY_FIELD_BYTES = 6, /* 1073741824, "512M", "1 GiB" */
     CAY_FIELD_CHOICE = 7,
-    CAY_FIELD_TEXTS = 8,  /* a list of texts */
-    CAY_FIELD_MAP = 9,    /* texts by name */
+    CAY_FIELD_TEXTS = 8,   /* a list of texts */
+    CAY_FIELD_MAP = 9,     /* texts by name */
     CAY_FIELD_POLICY = 10, /* what cay_policy_parse() reads below `policy:` */
     CAY_FIELD_PATH = 11    /* of this machine; relative ones start at `base` */
 };
@@ -53,6 +53,12 @@ CAY_PUBLIC CAY_NODISC int cay_config_load(const char *file, cay_config **ret_con
 CAY_PUBLIC void cay_config_free(cay_config *config); /* NULL is fine */
 
 CAY_PUBLIC const char *cay_config_type(const cay_config *config); /* "native" */
+
+/* Every key there may be: first those that all backends have, then the backend's own in
+ * the order of its table, which may have one of the former instead.  NULL past the last.
+ */
+CAY_PUBLIC const struct cay_field *cay_config_field(const cay_config *config,
+                                                    size_t index);
 
 /* Whether it was written, rather than left to its fallback. */
 CAY_PUBLIC bool cay_config_has(const cay_config *config, const char *field);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a configuration may say, and what it is where it says nothing. */
-#include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -296,16 +295,6 @@ TEST(a_number_is_finite)
     }
     AUTO(cay_config) config = trial("number: -1.5e-3\n");
     ASSERT(cay_config_number(config, "number") == -1.5e-3);
-}
-
-TEST(numbers_are_read_the_same_in_every_locale)
-{
-    if (!setlocale(LC_ALL, "de_DE.UTF-8") && !setlocale(LC_ALL, "fr_FR.UTF-8"))
-        (void)setlocale(LC_ALL, "C.UTF-8");
-    AUTO(cay_config) config = trial("number: 1.25\ngroup: {bytes: 1.5K}\n");
-    assert_json(config,
-                "{\"type\":\"trial\",\"number\":1.25,\"group\":{\"bytes\":1536}}");
-    (void)setlocale(LC_ALL, "C");
 }
 
 TEST(a_wrong_type_is_refused)
