@@ -12,8 +12,8 @@
 
 #include "base/auto.h"
 #include "base/nearest.h"
+#include "config/common-fields.h"
 #include "config/expand.h"
-#include "config/fields.h"
 #include "config/policy-entry.h"
 #include "config/record.h"
 #include "config/scalar.h"

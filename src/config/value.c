@@ -210,19 +210,23 @@ static int take_boolean(struct value *value, struct yaml *yaml,
 /* --- Lists and maps -------------------------------------------------------------------
  */
 
-static int add_item(struct value *value, const struct yaml *yaml, unsigned line,
-                    struct item **ret_item, struct cay_error *err)
+/* NULL if there is no room for one more. */
+static struct item *add_item(struct value *value, const struct yaml *yaml, unsigned line,
+                             int *ret_code, struct cay_error *err)
 {
-    if (value->count == ITEMS_MAX)
-        return yaml_fail(err, yaml, line, "has too many entries", "%d are the limit",
-                         ITEMS_MAX);
+    if (value->count == ITEMS_MAX) {
+        *ret_code = yaml_fail(err, yaml, line, "has too many entries", "%d are the limit",
+                              ITEMS_MAX);
+        return NULL;
+    }
     struct item *grown = reallocarray(value->items, value->count + 1, sizeof *grown);
-    if (!grown)
-        return cay_fail_memory(err, yaml_op(yaml));
+    if (!grown) {
+        *ret_code = cay_fail_memory(err, yaml_op(yaml));
+        return NULL;
+    }
     value->items = grown;
-    *ret_item = &grown[value->count++];
-    **ret_item = (struct item){.key = NULL};
-    return CAY_OK;
+    grown[value->count] = (struct item){.key = NULL};
+    return &grown[value->count++];
 }
 
 static int take_texts(struct value *value, struct yaml *yaml,
@@ -230,7 +234,6 @@ static int take_texts(struct value *value, struct yaml *yaml,
                       struct cay_error *err)
 {
     struct yaml_event event;
-    struct item *item;
 
     (void)place;
     if (first->kind != YAML_LIST)
@@ -239,16 +242,16 @@ static int take_texts(struct value *value, struct yaml *yaml,
     for (;;) {
         size_t mark = yaml_enter_index(yaml, value->count);
         int code = yaml_next(yaml, &event, err);
-        bool ends = !code && event.kind == YAML_LIST_END;
-        if (!code && !ends)
-            code = add_item(value, yaml, event.line, &item, err);
-        if (!code && !ends)
+        if (!code && event.kind == YAML_LIST_END) {
+            yaml_leave(yaml, mark);
+            return CAY_OK;
+        }
+        struct item *item = code ? NULL : add_item(value, yaml, event.line, &code, err);
+        if (item)
             code = scalar_take_text(yaml, &event, &item->text, err);
         if (code)
             return code;
         yaml_leave(yaml, mark);
-        if (ends)
-            return CAY_OK;
     }
 }
 
@@ -287,7 +290,6 @@ static int take_map(struct value *value, struct yaml *yaml,
                     struct cay_error *err)
 {
     struct yaml_event event;
-    struct item *item;
 
     (void)place;
     if (first->kind != YAML_MAP)
@@ -299,9 +301,8 @@ static int take_map(struct value *value, struct yaml *yaml,
             return code;
         size_t mark = yaml_enter(yaml, event.kind == YAML_SCALAR ? event.text : "");
         code = check_key(value, yaml, &event, err);
-        if (!code)
-            code = add_item(value, yaml, event.line, &item, err);
-        if (code)
+        struct item *item = code ? NULL : add_item(value, yaml, event.line, &code, err);
+        if (!item)
             return code;
         item->key = strdup(event.text);
         if (!item->key)
