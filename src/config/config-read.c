@@ -207,7 +207,7 @@ static int read_key(struct reader *reader, const struct yaml_event *key,
         code = yaml_next(reader->yaml, &event, err);
         if (!code)
             code = value_read(value, reader->yaml, &event, reader->place, err);
-        value->is_written = value->is_set;
+        value->is_written = value->is_set || value->reference;
     }
     if (code)
         return code;
