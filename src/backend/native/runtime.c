@@ -309,7 +309,7 @@ static bool is_sound(const struct record *record, const char *id)
             return false;
     return record->version == RECORD_VERSION && record->size == sizeof *record &&
            ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
-           record->init >= 0 && record->rung <= CAY_RUNG_LANDLOCK &&
+           record->init >= 0 && record->rung <= CAY_RUNG_NONE &&
            record->network <= CAY_NETWORK_HOST && record->storage <= CAY_STORAGE_DISK &&
            ends(record->template_name, sizeof record->template_name) &&
            ends(record->user, sizeof record->user) &&

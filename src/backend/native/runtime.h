@@ -74,6 +74,18 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
 int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
                    struct cay_error *err);
 
+/* Made by the backend "local". */
+static inline bool runtime_is_local(const struct record *record)
+{
+    return record->rung == CAY_RUNG_NONE;
+}
+
+/* If it has none, the end of its init is not the end of all. */
+static inline bool runtime_has_namespaces(const struct record *record)
+{
+    return record->rung != CAY_RUNG_LANDLOCK && record->rung != CAY_RUNG_NONE;
+}
+
 uint64_t runtime_start_time(pid_t pid); /* 0 if no such process lives */
 
 /* Whether its init runs. */
