@@ -104,9 +104,9 @@ static void print_fields(void)
         printf("# KEYS OF ");
         for (const char *c = backend->name; *c; c++)
             putchar(toupper((unsigned char)*c));
-        printf("\n\n*type: %s* is ", backend->name);
-        print_text(backend->about);
-        puts(".\n");
+        printf("\n\n*type: %s*\n\t", backend->name);
+        print_sentence(backend->about);
+        puts("\n");
         for (size_t j = 0; j < backend->field_count; j++)
             print_field(&backend->fields[j]);
     }
