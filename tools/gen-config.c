@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cay/backend.h"
-#include "config/fields.h"
+#include "config/common-fields.h"
 
 /* Prints cay-config(5): the template with its line "@FIELDS@" replaced by every field of
  * every backend, as scdoc. */
@@ -98,15 +98,15 @@ static void print_fields(void)
     const struct cay_backend *backend;
 
     puts("# KEYS OF EVERY BACKEND\n");
-    for (size_t i = 0; i < fields_common_count; i++)
-        print_field(&fields_common[i]);
+    for (size_t i = 0; i < common_fields_count; i++)
+        print_field(&common_fields[i]);
     for (size_t i = 0; (backend = cay_backend_at(i)); i++) {
         printf("# KEYS OF ");
         for (const char *c = backend->name; *c; c++)
             putchar(toupper((unsigned char)*c));
-        printf("\n\n*type: %s* is ", backend->name);
-        print_text(backend->about);
-        puts(".\n");
+        printf("\n\n*type: %s*\n\t", backend->name);
+        print_sentence(backend->about);
+        puts("\n");
         for (size_t j = 0; j < backend->field_count; j++)
             print_field(&backend->fields[j]);
     }

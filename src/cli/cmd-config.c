@@ -82,7 +82,10 @@ static void add_written(struct table *table, const char *key, json_t *value)
     if (json_is_string(value)) {
         add_row(table, key, "file", json_string_value(value));
     } else if (json_object_size(value) > 0) {
-        json_object_foreach(value, name, item) add_below(table, key, name, item);
+        json_object_foreach(value, name, item)
+        {
+            add_below(table, key, name, item);
+        }
     } else if (json_array_size(value) > 0) {
         json_array_foreach(value, i, item)
         {

@@ -34,11 +34,8 @@ static const struct command {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"config", cmd_config},
-    {"files", cmd_files},
-    {"help", cmd_help},
-    {"template", cmd_template},
-    {"version", cmd_version},
+    {"config", cmd_config},     {"files", cmd_files},     {"help", cmd_help},
+    {"template", cmd_template}, {"version", cmd_version},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)

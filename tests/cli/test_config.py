@@ -115,6 +115,20 @@ def test_a_full_disk_is_told(config, tmp_path):
     assert done.returncode == 11 and "standard output" in done.stderr
 
 
+def test_an_agents_file_is_local_unless_it_says_otherwise(config):
+    assert check(config, """\
+name: my_agent
+llm_config:
+  model: gpt-4
+
+sandbox_config:
+  type: local
+  _work_dir: /path/to/working/directory # Optional, default to current directory
+  persist_sandbox: true  # Optional, default to true. If false, sandbox is destroyed after agent.run
+""") == {"type": "local", "work_dir": "/path/to/working/directory", "persist_sandbox": True}
+    assert check(config, "name: my_agent\nsandbox_config: {}\n") == {"type": "local"}
+
+
 # --- A backend of one's own ---
 
 

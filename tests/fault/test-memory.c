@@ -162,6 +162,18 @@ SURVIVES(parsing_a_configuration_with_all_defaults, WHOLE)
     return parse_config("{}");
 }
 
+SURVIVES(restoring_a_configuration, WHOLE)
+{
+    cay_config *made = NULL;
+    int code =
+        cay_config_restore("{\"type\":\"native\",\"envs\":{\"A\":\"${env.UNSET_HERE}\","
+                           "\"B\":\"c\"}}",
+                           &made, &err);
+
+    cay_config_free(made);
+    return code;
+}
+
 SURVIVES(refusing_a_configuration, WHOLE)
 {
     static const char text[] = "limits: {memry: 3}\n";

@@ -102,7 +102,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(cay_config_json(config, &json, &err) == CAY_OK);
     CHECK(cay_config_boolean(config, "persist_sandbox") ==
           (strcmp(cay_config_text(config, "status_after_run"), "stop") != 0));
-    code = cay_config_parse(json, strlen(json), "json", "/other", &again, &err);
+    code = size % 2 ? cay_config_parse(json, strlen(json), "json", "/other", &again, &err)
+                    : cay_config_restore(json, &again, &err);
     if (code)
         fprintf(stderr, "%s\n%s\n", json, err.message);
     CHECK(code == CAY_OK);
