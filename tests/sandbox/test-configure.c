@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Native sandboxes made by a configuration. */
+#include <fcntl.h>
+#include <sys/resource.h>
+
 #include "processes.h"
 
 #include "cay/backend.h"
@@ -204,6 +207,43 @@ TEST(a_working_directory_that_cannot_be_is_refused_and_leaves_nothing)
     for (size_t i = 0; i < count; i++)
         ASSERT(strcmp(infos[i].workdir, "/usr/x") != 0);
     cay_free(infos);
+}
+
+/* --- Without descriptors ----------------------------------------------------------- */
+
+/* What could not be read for lack of them is read again when there are some: nobody is
+ * taken for another than root, and no limit is lost. */
+static void lack_descriptors(const char *layers)
+{
+    AUTO(cay_config) config = parse("type: native\nephemeral: true\n");
+    struct rlimit before, none;
+    struct cay_check *checks = NULL;
+    cay_sandbox *sandbox = NULL;
+    size_t count = 0;
+
+    ASSERT(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    AUTO_FD next = open("/", O_PATH | O_CLOEXEC);
+    ASSERT(next >= 0);
+    none = (struct rlimit){(rlim_t)next, before.rlim_max};
+    ASSERT(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    ASSERT(cay_backend_create(config, &sandbox, NULL) != CAY_OK);
+    (void)!cay_doctor(&checks, &count, NULL);
+    cay_free(checks);
+    ASSERT(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    ASSERT_OK(cay_backend_create(config, &sandbox, &err));
+    ASSERT_INT(cay_sandbox_layers(sandbox), strtoul(layers, NULL, 10));
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_sandbox_free(sandbox);
+}
+
+TEST(a_moment_without_descriptors_does_not_last)
+{
+    AUTO(cay_sandbox) sandbox = make_as("type: native\nephemeral: true\n");
+    char layers[16];
+
+    snprintf(layers, sizeof layers, "%u", cay_sandbox_layers(sandbox));
+    elsewhere(lack_descriptors, layers);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
 }
 
 /* --- One that exists -------------------------------------------------------------- */
