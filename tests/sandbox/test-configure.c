@@ -3,6 +3,7 @@
 /* Native sandboxes made by a configuration. */
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "processes.h"
 
@@ -207,6 +208,73 @@ TEST(a_working_directory_that_cannot_be_is_refused_and_leaves_nothing)
     for (size_t i = 0; i < count; i++)
         ASSERT(strcmp(infos[i].workdir, "/usr/x") != 0);
     cay_free(infos);
+}
+
+static void copy_busybox(const char *name)
+{
+    struct stat st;
+    AUTO_FD fd = open("/bin/busybox", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        SKIP("busybox-static is not installed");
+    ASSERT(fstat(fd, &st) == 0);
+    AUTO_FREE char *program = malloc((size_t)st.st_size);
+    ASSERT(program && read(fd, program, (size_t)st.st_size) == st.st_size);
+    put_bytes(name, program, (size_t)st.st_size);
+    ASSERT(chmod(scratch_path(name), 0755) == 0);
+}
+
+/* A root directory whose shell is a script. */
+static const char *config_with_shell(const char *script)
+{
+    static char text[PATH_MAX + 64];
+
+    copy_busybox("root/bin/busybox");
+    put_file("root/etc/passwd", "root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n");
+    put_file("root/bin/sh", script);
+    ASSERT(chmod(scratch_path("root/bin/sh"), 0755) == 0);
+    snprintf(text, sizeof text, "type: native\ntemplate: %s\nwork_dir: /opt/x\n",
+             scratch_path("root"));
+    return text;
+}
+
+/* Others make sandboxes meanwhile. */
+static void expect_none_of(const char *template)
+{
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+
+    ASSERT_OK(cay_sandbox_list(&infos, &count, &err));
+    for (size_t i = 0; i < count; i++)
+        ASSERT(strcmp(infos[i].template_name, template) != 0);
+    cay_free(infos);
+}
+
+static void expect_no_workdir(const char *shell)
+{
+    AUTO(cay_config) config = parse(config_with_shell(shell));
+    cay_sandbox *sandbox = NULL;
+
+    ASSERT_CODE(cay_backend_create(config, &sandbox, &err), CAY_E_INVALID);
+    ASSERT_STR(err.subject, "/opt/x");
+    expect_none_of(scratch_path("root"));
+}
+
+TEST(a_template_cannot_keep_who_makes_a_sandbox_waiting)
+{
+    need_root();
+    expect_no_workdir("#!/bin/busybox sh\nwhile :; do /bin/busybox sleep 9; done\n");
+    expect_no_workdir("#!/bin/not-there\n");
+}
+
+TEST(a_working_directory_that_cannot_be_is_what_is_told_where_there_is_no_root)
+{
+    int code = refused("type: native\nrung: landlock\nwork_dir: /opt/cay-test/x\n");
+
+    if (code == CAY_E_UNSUPPORTED && strcmp(err.subject, "landlock") == 0)
+        SKIP("this kernel has no landlock");
+    ASSERT_INT(code, CAY_E_INVALID);
+    ASSERT_STR(err.subject, "/opt/cay-test/x");
 }
 
 /* --- Without descriptors ----------------------------------------------------------- */
