@@ -343,7 +343,8 @@ TEST(one_on_disk_is_stopped_when_it_is_killed_and_connecting_starts_it)
     ASSERT_INT(state_of(sandbox), CAY_STATE_STOPPED);
     ASSERT_OK(cay_backend_connect(config, id, &again, &err));
     ASSERT_INT(state_of(again), CAY_STATE_RUNNING);
-    ASSERT_INT(state_of(sandbox), CAY_STATE_RUNNING); /* the older handle sees it, too */
+    ASSERT_STR(says(sandbox, "cat file"), "kept\n"); /* the older handle sees it, too */
+    ASSERT_INT(state_of(sandbox), CAY_STATE_RUNNING);
     ASSERT_STR(says(again, "cat file"), "kept\n");
     ASSERT_OK(cay_sandbox_remove(again, &err));
     ASSERT_CODE(cay_sandbox_state(sandbox, &state, &err), CAY_E_NOT_FOUND);
@@ -351,6 +352,53 @@ TEST(one_on_disk_is_stopped_when_it_is_killed_and_connecting_starts_it)
     again = NULL;
     ASSERT_CODE(cay_backend_connect(config, id, &again, &err), CAY_E_NOT_FOUND);
     cay_sandbox_free(sandbox);
+    unsetenv("CAY_HOME");
+}
+
+static void stop_it(const char *id)
+{
+    cay_sandbox *sandbox = open_sandbox(id);
+
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_sandbox_free(sandbox);
+}
+
+static void start_it(const char *id)
+{
+    cay_sandbox *sandbox = open_sandbox(id);
+
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    cay_sandbox_free(sandbox);
+}
+
+static int try_echo(cay_sandbox *sandbox)
+{
+    static const char *const argv[] = {"echo", NULL};
+    const struct cay_exec_options options = {.size = sizeof options, .argv = argv};
+    struct cay_exec_result done = {0};
+    int code = cay_sandbox_exec(sandbox, &options, &done, &err);
+
+    cay_exec_done(&done);
+    return code;
+}
+
+/* A handle keeps its connection, but it is not taken for gone what only was away. */
+TEST(one_that_others_stop_and_start_is_stopped_and_runs_again)
+{
+    need_root();
+    setenv("CAY_HOME", scratch_path("home"), 1);
+    AUTO(cay_sandbox) sandbox = make_as("type: native\nstorage: disk\n");
+    ASSERT_OK(try_echo(sandbox));
+    elsewhere(stop_it, cay_sandbox_id(sandbox));
+    ASSERT_CODE(try_echo(sandbox), CAY_E_BUSY);
+    ASSERT_CODE(cay_sandbox_set_ttl(sandbox, 60000, &err), CAY_E_BUSY);
+    elsewhere(start_it, cay_sandbox_id(sandbox));
+    ASSERT_OK(try_echo(sandbox));
+    elsewhere(stop_it, cay_sandbox_id(sandbox));
+    elsewhere(start_it, cay_sandbox_id(sandbox));
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, 60000, &err));
+    ASSERT_OK(try_echo(sandbox));
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
     unsetenv("CAY_HOME");
 }
 
