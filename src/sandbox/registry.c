@@ -135,22 +135,28 @@ int cay_backend_create(const cay_config *config, cay_sandbox **ret_sandbox,
                        struct cay_error *err)
 {
     const struct cay_backend *backend;
-    void *cookie = NULL;
 
     int code = find_for(config, "backend.create", &backend, err);
-    if (!code)
-        code = backend->create(backend->data, config, &cookie, err);
-    return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
+    if (code)
+        return code;
+    cay_sandbox *sandbox = sandbox_new(backend, err);
+    if (!sandbox)
+        return CAY_E_NO_MEMORY;
+    code = backend->create(backend->data, config, &sandbox->cookie, err);
+    return sandbox_finish(sandbox, code, ret_sandbox);
 }
 
 int cay_backend_connect(const cay_config *config, const char *id,
                         cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     const struct cay_backend *backend;
-    void *cookie = NULL;
 
     int code = find_for(config, "backend.connect", &backend, err);
-    if (!code)
-        code = backend->connect(backend->data, config, id, &cookie, err);
-    return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
+    if (code)
+        return code;
+    cay_sandbox *sandbox = sandbox_new(backend, err);
+    if (!sandbox)
+        return CAY_E_NO_MEMORY;
+    code = backend->connect(backend->data, config, id, &sandbox->cookie, err);
+    return sandbox_finish(sandbox, code, ret_sandbox);
 }
