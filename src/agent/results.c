@@ -39,17 +39,17 @@ void results_done(struct results *results)
 int results_at(const char *base, const char *name, struct results *ret_results,
                struct cay_error *err)
 {
-    AUTO_RESULTS results = {.base = strdup(base), .dir = place_join(base, name)};
+    struct results *results = ret_results;
 
-    if (results.dir) {
-        results.files[0] = place_join(results.dir, "stdout.txt");
-        results.files[1] = place_join(results.dir, "stderr.txt");
+    *results = (struct results){.base = strdup(base), .dir = place_join(base, name)};
+    if (results->dir) {
+        results->files[0] = place_join(results->dir, "stdout.txt");
+        results->files[1] = place_join(results->dir, "stderr.txt");
     }
-    if (!results.base || !results.files[0] || !results.files[1])
-        return cay_fail_memory(err, op);
-    *ret_results = results;
-    results = (struct results){0};
-    return CAY_OK;
+    if (results->base && results->files[0] && results->files[1])
+        return CAY_OK;
+    results_done(results);
+    return cay_fail_memory(err, op);
 }
 
 /* --- The bases ------------------------------------------------------------------------

@@ -156,7 +156,7 @@ bool task_read_end(struct task *task, struct task_end *ret_end)
 {
     AUTO_FREE char *path = place_join(task->results.dir, "status");
     char record[RECORD_MAX], *at = record;
-    int64_t numbers[5];
+    int64_t numbers[5] = {0};
 
     read_record(&task->place, path, record);
     for (size_t i = 0; i < 5; i++)
