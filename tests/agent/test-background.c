@@ -238,6 +238,13 @@ BOTH(options_hold_in_the_background_too)
     ASSERT_INT(answer.status, CAY_STATUS_ERROR);
     ASSERT_INT(answer.background_pid, 0);
     ASSERT_HAS(answer.message, "Execution failed: /no/such: ");
+    if (!cay_sandbox_backend(sandbox)->open_files)
+        return clear_answer();
+    bash_with(
+        sandbox, "true",
+        (struct cay_command_options){.flags = CAY_COMMAND_BACKGROUND, .user = "who"});
+    ASSERT_INT(answer.status, CAY_STATUS_ERROR);
+    ASSERT_HAS(answer.message, "Execution failed: who: ");
     clear_answer();
 }
 
