@@ -24,6 +24,7 @@ static const char commands_help[] =
     "  cp, cat, put    Copy files in and out, print one, write one\n"
     "  pause, resume   Stop the clock in a sandbox, and let it go on\n"
     "  kill, start, rm End a sandbox, bring it back from disk, remove it\n"
+    "  config          Check a configuration of sandboxes\n"
     "  template        Make, list and remove what sandboxes start from\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
     "  files           Touch files as a policy allows, and no others\n"
@@ -33,10 +34,8 @@ static const struct command {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"files", cmd_files},
-    {"help", cmd_help},
-    {"template", cmd_template},
-    {"version", cmd_version},
+    {"config", cmd_config},     {"files", cmd_files},     {"help", cmd_help},
+    {"template", cmd_template}, {"version", cmd_version},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)

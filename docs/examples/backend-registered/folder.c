@@ -9,6 +9,7 @@
  *
  * So there is nothing to pause, no time to live and no process that outlives a handle:
  * these are left NULL, and callers are told that they are unsupported. */
+#define _GNU_SOURCE 1 /* asprintf() */
 #include "folder.h"
 
 #include <errno.h>
