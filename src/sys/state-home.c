@@ -54,8 +54,7 @@ static int make_parents(char *path)
     }
 }
 
-int state_home_check(int fd, const char *subject, mode_t forbidden,
-                     struct cay_error *err)
+int state_home_check(int fd, const char *subject, mode_t forbidden, struct cay_error *err)
 {
     struct stat st;
 
