@@ -23,7 +23,8 @@ enum cay_field_type {
     CAY_FIELD_CHOICE = 7,
     CAY_FIELD_TEXTS = 8,  /* a list of texts */
     CAY_FIELD_MAP = 9,    /* texts by name */
-    CAY_FIELD_POLICY = 10 /* what cay_policy_parse() reads */
+    CAY_FIELD_POLICY = 10, /* what cay_policy_parse() reads below `policy:` */
+    CAY_FIELD_PATH = 11    /* of this machine; relative ones start at `base` */
 };
 
 /* One key that a backend understands. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -98,7 +99,7 @@ static const char *nearest_command(const char *name)
         names[count++] = commands[i].name;
     for (size_t i = 0; i < SANDBOX_COMMANDS; i++)
         names[count++] = sandbox_grammar.subcommands[i].name;
-    return options_nearest(name, names, sizeof *names, count);
+    return nearest_name(name, names, sizeof *names, count);
 }
 
 /* `argv` starts with the command's name. */

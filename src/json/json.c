@@ -2,6 +2,9 @@
 #include "json/json.h"
 
 #include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -180,6 +183,25 @@ void json_put_uint(struct json *json, uint64_t value)
 
     begin_value(json);
     put(json, text, (size_t)snprintf(text, sizeof text, "%" PRIu64, value));
+}
+
+/* The fewest digits that are read as the same number, with a point in every locale. */
+void json_put_number(struct json *json, double value)
+{
+    char text[40];
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale_t before = uselocale(plain);
+    int digits = 15;
+
+    do
+        snprintf(text, sizeof text, "%.*g", digits, value);
+    while (strtod(text, NULL) != value && digits++ < 17);
+    uselocale(before);
+    freelocale(plain);
+    if (!isfinite(value))
+        json->failed = true;
+    begin_value(json);
+    put(json, text, strlen(text));
 }
 
 void json_put_bool(struct json *json, bool value)

@@ -274,8 +274,8 @@ static int by_age(const void *a, const void *b)
     return strcmp(one->id, other->id);
 }
 
-int inspect_all(struct cay_sandbox_info **ret_infos, size_t *ret_count,
-                struct cay_error *err)
+int cay_sandbox_list(struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err)
 {
     struct listing listing = {0};
     int code = runtime_visit(add_living, &listing, err);

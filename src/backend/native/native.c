@@ -34,7 +34,7 @@ static void let_go(struct native *native)
     }
 }
 
-static void native_free(void *cookie)
+void native_free(void *cookie)
 {
     struct native *native = cookie;
 
@@ -61,8 +61,8 @@ static struct native *native_new(void)
     return native;
 }
 
-static int create(const struct cay_sandbox_options *options, void **ret_cookie,
-                  struct cay_error *err)
+int native_make(const struct cay_sandbox_options *options, void **ret_cookie,
+                struct cay_error *err)
 {
     struct cay_sandbox_options known;
     AUTO_NATIVE native = native_new();
@@ -90,7 +90,7 @@ static int find(const char *id, struct record *ret_record, struct cay_error *err
     return CAY_OK;
 }
 
-static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
+int native_open(const char *id, void **ret_cookie, struct cay_error *err)
 {
     AUTO_NATIVE native = native_new();
 
@@ -206,7 +206,7 @@ static void collect_one(const char *id, void *cookie)
     ++*count;
 }
 
-int native_collect(size_t *ret_count, struct cay_error *err)
+int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
 {
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
@@ -257,7 +257,7 @@ static bool answers(struct native *native)
     return false;
 }
 
-static int start_it(void *cookie, struct cay_error *err)
+int native_start_again(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
     size_t ended = 0;
@@ -281,23 +281,67 @@ static int start_it(void *cookie, struct cay_error *err)
     return code;
 }
 
-const struct backend backend_native = {
+/* One in memory that has ended is gone; one on disk can be started again. */
+static int state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err)
+{
+    struct native *native = cookie;
+    struct storage_saved saved;
+    struct state state;
+
+    int code = native_check(native, err);
+    if (!code)
+        code = native_state(native, &state, err);
+    if (!code)
+        *ret_state = state.is_paused ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    if (!code || native->record.storage != CAY_STORAGE_DISK)
+        return code;
+    code = storage_load(native->record.id, &saved, err);
+    if (!code) {
+        storage_saved_done(&saved);
+        *ret_state = CAY_STATE_STOPPED;
+    }
+    return code;
+}
+
+const struct cay_backend backend_native = {
+    .size = sizeof backend_native,
     .name = "native",
-    .create = create,
-    .open = open_by_id,
+    .about = "a sandbox of this machine's kernel: namespaces, cgroups, seccomp, landlock",
+    .fields = native_fields,
+    .field_count = NATIVE_FIELDS,
+    .create = native_create_as,
+    .connect = native_connect_as,
     .free = native_free,
     .id = id_of,
     .layers = layers_of,
+    .state = state_of,
     .inspect = inspect_one,
-    .list = inspect_all,
-    .files = native_files,
+    .open_files = native_files,
     .exec = native_exec,
     .pause = native_pause,
     .resume = native_resume,
     .set_ttl = native_set_ttl,
     .kill = kill_it,
-    .start = start_it,
+    .start = native_start_again,
     .remove = remove_it,
-    .collect = native_collect,
     .processes = &native_processes,
 };
+
+/* --- What only native sandboxes have --- */
+
+int cay_sandbox_create(const struct cay_sandbox_options *options,
+                       cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    void *cookie = NULL;
+    int code = native_make(options, &cookie, err);
+
+    return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
+}
+
+int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    void *cookie = NULL;
+    int code = native_open(id, &cookie, err);
+
+    return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
+}

@@ -3,6 +3,7 @@
 #define NATIVE_NATIVE_H
 
 #include "backend/native/runtime.h"
+#include "cay/backend.h"
 #include "init/protocol.h"
 
 /* One handle on a native sandbox. */
@@ -22,6 +23,22 @@ int native_create(const struct cay_sandbox_options *options, struct native *nati
 /* Brings one on disk back, into an empty handle. */
 int native_start(const char *id, struct native *native, struct cay_error *err);
 
+/* The same with handles: a new sandbox, one that exists (even if it is stopped), and that
+ * one once it runs. */
+int native_make(const struct cay_sandbox_options *options, void **ret_cookie,
+                struct cay_error *err);
+int native_open(const char *id, void **ret_cookie, struct cay_error *err);
+int native_start_again(void *cookie, struct cay_error *err);
+void native_free(void *cookie); /* the handle */
+
+/* What a configuration may say, and sandboxes made by one. */
+enum { NATIVE_FIELDS = 15 };
+extern const struct cay_field native_fields[NATIVE_FIELDS];
+int native_create_as(void *data, const cay_config *config, void **ret_cookie,
+                     struct cay_error *err);
+int native_connect_as(void *data, const cay_config *config, const char *id,
+                      void **ret_cookie, struct cay_error *err);
+
 /* CAY_E_BUSY if it is one on disk that is stopped; else the record is that of the one
  * that runs, whoever started it. */
 int native_check(struct native *native, struct cay_error *err);
@@ -32,10 +49,6 @@ int native_dial(const struct record *record, int *ret_socket, struct cay_error *
 
 /* Ends it and removes every trace. */
 void native_remove(const struct record *record, int pidfd);
-
-/* Removes what sandboxes that ended without being killed, or whose makers crashed, have
- * left; the number of them. */
-int native_collect(size_t *ret_count, struct cay_error *err);
 
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err);
@@ -53,6 +66,6 @@ int native_set_ttl(void *cookie, uint64_t ttl_ms, struct cay_error *err);
 /* What init says of itself: time left, whether it is paused, how much runs. */
 int native_state(struct native *native, struct state *ret_state, struct cay_error *err);
 
-extern const struct process_backend native_processes;
+extern const struct cay_process_backend native_processes;
 
 #endif

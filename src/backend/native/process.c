@@ -526,7 +526,8 @@ static int kill_tree(void *cookie, struct cay_error *err)
     return code;
 }
 
-const struct process_backend native_processes = {
+const struct cay_process_backend native_processes = {
+    .size = sizeof native_processes,
     .start = start,
     .attach = attach,
     .list = process_list,
