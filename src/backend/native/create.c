@@ -59,7 +59,8 @@ static int open_control(const struct record *record, struct cay_error *err)
 struct making {
     struct cay_sandbox_options options; /* complete */
     struct parts parts;
-    const char *start; /* the id of one that has been before, or NULL */
+    const char *id;    /* that it is to have, or NULL */
+    const char *start; /* the same if it has been before, or NULL */
     int64_t created_ms;
     unsigned given; /* limits the caller gave: CAY_LAYER_... */
     enum cay_rung rung;
@@ -495,7 +496,7 @@ static int create_on(struct making *making, struct native *native, struct cay_er
     making->record = &native->record;
     int code = rung_check(making->rung, &making->options, err);
     if (!code)
-        code = runtime_reserve(making->start, idmap_is_root(), making->record, err);
+        code = runtime_reserve(making->id, idmap_is_root(), making->record, err);
     if (!code)
         code = build_locked(making, native, err);
     if (code && native->pidfd >= 0) {
@@ -542,10 +543,10 @@ static int raise_from(struct making *making, struct native *native, struct cay_e
     return code;
 }
 
-int native_create(const struct cay_sandbox_options *options, struct native *native,
-                  struct cay_error *err)
+int native_create(const struct cay_sandbox_options *options, const char *id,
+                  struct native *native, struct cay_error *err)
 {
-    struct making making = {.options = *options};
+    struct making making = {.options = *options, .id = id};
 
     return raise_from(&making, native, err);
 }
@@ -558,7 +559,7 @@ int native_start(const char *id, struct native *native, struct cay_error *err)
     if (code)
         return code;
     struct making making = {
-        .options = saved.options, .start = id, .created_ms = saved.created_ms};
+        .options = saved.options, .id = id, .start = id, .created_ms = saved.created_ms};
     code = raise_from(&making, native, err);
     storage_saved_done(&saved);
     return code;

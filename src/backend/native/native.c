@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -61,8 +62,8 @@ static struct native *native_new(void)
     return native;
 }
 
-int native_make(const struct cay_sandbox_options *options, void **ret_cookie,
-                struct cay_error *err)
+int native_make(const struct cay_sandbox_options *options, const char *id,
+                void **ret_cookie, struct cay_error *err)
 {
     struct cay_sandbox_options known;
     AUTO_NATIVE native = native_new();
@@ -71,7 +72,7 @@ int native_make(const struct cay_sandbox_options *options, void **ret_cookie,
         return cay_fail_memory(err, "sandbox.create");
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
     if (!code)
-        code = native_create(&known, native, err);
+        code = native_create(&known, id, native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -303,6 +304,21 @@ static int state_of(void *cookie, enum cay_state *ret_state, struct cay_error *e
     return code;
 }
 
+/* What its maker left unfinished is removed. */
+static int find_marked(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err)
+{
+    char id[CAY_ID_MAX];
+    size_t ended = 0;
+
+    (void)data;
+    (void)config;
+    snprintf(id, sizeof id, "sb-%.16s", mark);
+    if (runtime_is_id(id))
+        collect_one(id, &ended);
+    return native_open(id, ret_cookie, err);
+}
+
 const struct cay_backend backend_native = {
     .size = sizeof backend_native,
     .name = "native",
@@ -325,6 +341,8 @@ const struct cay_backend backend_native = {
     .start = native_start_again,
     .remove = remove_it,
     .processes = &native_processes,
+    .create_marked = native_create_marked,
+    .find_marked = find_marked,
 };
 
 /* --- What only native sandboxes have --- */
@@ -333,7 +351,7 @@ int cay_sandbox_create(const struct cay_sandbox_options *options,
                        cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     void *cookie = NULL;
-    int code = native_make(options, &cookie, err);
+    int code = native_make(options, NULL, &cookie, err);
 
     return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
 }

@@ -16,17 +16,18 @@ struct native {
     char *piece;       /* room for output, once there was a command */
 };
 
-/* Makes a sandbox and waits until it is ready: fills in record, pidfd and leash. */
-int native_create(const struct cay_sandbox_options *options, struct native *native,
-                  struct cay_error *err);
+/* Makes a sandbox and waits until it is ready: fills in record, pidfd and leash.  `id` is
+ * one that no other has or has had, or NULL: it is drawn. */
+int native_create(const struct cay_sandbox_options *options, const char *id,
+                  struct native *native, struct cay_error *err);
 
 /* Brings one on disk back, into an empty handle. */
 int native_start(const char *id, struct native *native, struct cay_error *err);
 
 /* The same with handles: a new sandbox, one that exists (even if it is stopped), and that
  * one once it runs. */
-int native_make(const struct cay_sandbox_options *options, void **ret_cookie,
-                struct cay_error *err);
+int native_make(const struct cay_sandbox_options *options, const char *id,
+                void **ret_cookie, struct cay_error *err);
 int native_open(const char *id, void **ret_cookie, struct cay_error *err);
 int native_start_again(void *cookie, struct cay_error *err);
 void native_free(void *cookie); /* the handle */
@@ -38,6 +39,8 @@ int native_create_as(void *data, const cay_config *config, void **ret_cookie,
                      struct cay_error *err);
 int native_connect_as(void *data, const cay_config *config, const char *id,
                       void **ret_cookie, struct cay_error *err);
+int native_create_marked(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err);
 
 /* CAY_E_BUSY if it is one on disk that is stopped; else the record is that of the one
  * that runs, whoever started it. */
