@@ -104,13 +104,11 @@ static int spell(const struct place *place, char path[PATH_MAX], struct cay_erro
 static int check_journal(cay_store *store, struct cay_error *err)
 {
     AUTO_QUERY query = query_new(store, op, "PRAGMA journal_mode=WAL");
-    size_t len = 0;
     int code = query_step(&query, err);
 
     if (code < 0)
         return code;
-    const char *mode = code ? query_column(&query, 0, &len) : "";
-    if (store->is_in_memory || strcmp(mode, "wal") == 0)
+    if (store->is_in_memory || (code && strcmp(query_column(&query, 0), "wal") == 0))
         return CAY_OK;
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, store->name,
                     "this file system cannot keep a database for several processes",
@@ -176,6 +174,16 @@ static int open_memory(cay_store *store, const struct schema *schema,
     return store->locks < 0 ? store->locks : connect(store, ":memory:", schema, err);
 }
 
+static void init_mutex(pthread_mutex_t *mutex)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
 int store_open(const char *path, const struct schema *schema, cay_store **ret_store,
                struct cay_error *err)
 {
@@ -186,7 +194,7 @@ int store_open(const char *path, const struct schema *schema, cay_store **ret_st
     AUTO(cay_store) store = calloc(1, sizeof *store);
     if (!store)
         return cay_fail_memory(err, op);
-    pthread_mutex_init(&store->mutex, NULL);
+    init_mutex(&store->mutex);
     store->owner = getpid();
     store->locks = -1;
     cay_copy_text(store->name, sizeof store->name, path ? path : "cay.db");

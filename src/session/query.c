@@ -50,15 +50,19 @@ struct query query_new(cay_store *store, const char *op, const char *sql)
 {
     struct query query = {.store = store, .op = op, .parameter = 1};
 
-    query.result =
-        sqlite.sqlite3_prepare_v2(store->database, sql, -1, &query.statement, NULL);
+    query.has_entered = store_enter(store, op, NULL) == CAY_OK;
+    query.result = query.has_entered ? sqlite.sqlite3_prepare_v2(store->database, sql, -1,
+                                                                 &query.statement, NULL)
+                                     : SQLITE_MISUSE;
     return query;
 }
 
 void query_done(struct query *query)
 {
+    if (!query->has_entered)
+        return;
     (void)sqlite.sqlite3_finalize(query->statement);
-    query->statement = NULL;
+    store_leave(query->store);
 }
 
 void query_text(struct query *query, const char *text)
@@ -79,6 +83,8 @@ void query_number(struct query *query, int64_t number)
 
 int query_step(struct query *query, struct cay_error *err)
 {
+    if (!query->has_entered)
+        return store_check_owner(query->store, query->op, err);
     if (query->result == SQLITE_OK || query->result == SQLITE_ROW)
         query->result = sqlite.sqlite3_step(query->statement);
     if (query->result == SQLITE_ROW)
@@ -88,17 +94,39 @@ int query_step(struct query *query, struct cay_error *err)
                : query_fail(query->store, query->result, query->op, err);
 }
 
-const char *query_column(const struct query *query, int column, size_t *ret_len)
+const char *query_column(const struct query *query, int column)
 {
-    const char *text = (const char *)sqlite.sqlite3_column_text(query->statement, column);
+    const unsigned char *text = sqlite.sqlite3_column_text(query->statement, column);
 
-    *ret_len = text ? (size_t)sqlite.sqlite3_column_bytes(query->statement, column) : 0;
-    return text ? text : "";
+    return text ? (const char *)text : "";
 }
 
 int64_t query_column_number(const struct query *query, int column)
 {
     return sqlite.sqlite3_column_int64(query->statement, column);
+}
+
+int query_collect(struct query *query, int columns, size_t max, struct buf *ret_texts,
+                  size_t *ret_rows, struct cay_error *err)
+{
+    int code;
+
+    buf_init(ret_texts, max);
+    *ret_rows = 0;
+    while ((code = query_step(query, err)) > 0) {
+        for (int i = 0; i < columns; i++) {
+            const char *text = query_column(query, i);
+            size_t len = strlen(text) + 1;
+            if (len > max - ret_texts->len)
+                return cay_fail(err, CAY_E_LIMIT, 0, query->op, query->store->name,
+                                "there is more than can be listed at once",
+                                "list the sessions of one user, or get them one by one");
+            if (!buf_append(ret_texts, text, len))
+                return cay_fail_memory(err, query->op);
+        }
+        ++*ret_rows;
+    }
+    return code;
 }
 
 int query_run(struct query *query, int *ret_changes, struct cay_error *err)

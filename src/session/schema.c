@@ -11,7 +11,7 @@ enum { APPLICATION = 0x43617953 /* "CayS": tells our databases from other people
 /* `changed` counts the changes of all sessions: it orders them when the clock cannot.
  *
  * A row of `starts` is written before a sandbox is made and goes when the session has it:
- * what a crash leaves between the two is found by its token. */
+ * what a crash leaves between the two is found by its mark. */
 static const char *const steps[] = {
     "CREATE TABLE sessions ("
     "  user_id TEXT NOT NULL,"
@@ -29,7 +29,7 @@ static const char *const steps[] = {
     ") STRICT;"
     "CREATE INDEX sessions_by_change ON sessions (changed);"
     "CREATE TABLE starts ("
-    "  token TEXT NOT NULL PRIMARY KEY,"
+    "  mark TEXT NOT NULL PRIMARY KEY,"
     "  user_id TEXT NOT NULL,"
     "  session_id TEXT NOT NULL,"
     "  config TEXT NOT NULL,"

@@ -14,14 +14,12 @@
     X(sqlite3_busy_timeout)                                                              \
     X(sqlite3_changes)                                                                   \
     X(sqlite3_close_v2)                                                                  \
-    X(sqlite3_column_bytes)                                                              \
     X(sqlite3_column_int64)                                                              \
     X(sqlite3_column_text)                                                               \
     X(sqlite3_errmsg)                                                                    \
     X(sqlite3_exec)                                                                      \
     X(sqlite3_extended_result_codes)                                                     \
     X(sqlite3_finalize)                                                                  \
-    X(sqlite3_get_autocommit)                                                            \
     X(sqlite3_libversion_number)                                                         \
     X(sqlite3_open_v2)                                                                   \
     X(sqlite3_prepare_v2)                                                                \

@@ -18,9 +18,9 @@ enum {
 };
 
 #define COLUMNS                                                                          \
-    "user_id, session_id, backend, sandbox_id, config, data, state, created_ms, "        \
+    "user_id, session_id, backend, sandbox_id, state, config, data, created_ms, "        \
     "updated_ms, revision"
-enum { TEXT_COLUMNS = 6 };
+enum { COLUMN_COUNT = 10 };
 
 int64_t store_now_ms(void)
 {
@@ -50,8 +50,6 @@ int store_enter(cay_store *store, const char *op, struct cay_error *err)
 
 void store_leave(cay_store *store)
 {
-    if (!sqlite.sqlite3_get_autocommit(store->database))
-        (void)query_exec(store, "store.leave", "ROLLBACK", NULL);
     pthread_mutex_unlock(&store->mutex);
 }
 
@@ -181,14 +179,8 @@ int cay_store_put(cay_store *store, const struct cay_session *session,
 
     int code = cay_take_struct(&known, sizeof known, session, op, err);
     if (!code)
-        code = store_enter(store, op, err);
-    if (code)
-        return code;
-    code = check_session(store, op, &known, err);
-    if (!code)
-        code = write_session(store, op, &known, err);
-    store_leave(store);
-    return code;
+        code = check_session(store, op, &known, err);
+    return code ? code : write_session(store, op, &known, err);
 }
 
 int cay_store_remove(cay_store *store, const char *user_id, const char *session_id,
@@ -197,82 +189,55 @@ int cay_store_remove(cay_store *store, const char *user_id, const char *session_
     static const char op[] = "store.remove";
     int changes = 0, code = store_check_ids(op, user_id, session_id, err);
 
-    if (!code)
-        code = store_enter(store, op, err);
     if (code)
         return code;
-    struct query query =
+    AUTO_QUERY query =
         query_new(store, op, "DELETE FROM sessions WHERE user_id = ? AND session_id = ?");
     query_text(&query, user_id);
     query_text(&query, session_id);
     code = query_run(&query, &changes, err);
-    query_done(&query);
-    store_leave(store);
     return code || changes ? code : store_fail_unknown(op, session_id, err);
 }
 
 /* --- Reading --- */
 
-/* Rows as they come; their texts lie in one buffer, each with its NUL. */
-struct rows {
-    struct cay_session *list;
-    size_t count, room;
-    struct buf texts;
-};
-
-static void rows_done(struct rows *rows)
+static const char *next_text(const char **at)
 {
-    free(rows->list);
-    buf_done(&rows->texts);
+    const char *text = *at;
+
+    *at += strlen(text) + 1;
+    return text;
 }
 
-static bool take_row(struct rows *rows, const struct query *query)
+static int64_t next_number(const char **at)
 {
-    if (rows->count == rows->room) {
-        size_t room = rows->room ? rows->room * 2 : 4;
-        struct cay_session *more = reallocarray(rows->list, room, sizeof *rows->list);
-        if (!more)
-            return false;
-        rows->list = more;
-        rows->room = room;
-    }
-    for (int i = 0; i < TEXT_COLUMNS; i++) {
-        size_t len;
-        const char *text = query_column(query, i, &len);
-        buf_append(&rows->texts, text, strlen(text) + 1);
-    }
-    rows->list[rows->count++] = (struct cay_session){
-        .size = sizeof *rows->list,
-        .state = (enum cay_state)query_column_number(query, 6),
-        .created_ms = query_column_number(query, 7),
-        .updated_ms = query_column_number(query, 8),
-        .revision = (uint64_t)query_column_number(query, 9),
-    };
-    return !rows->texts.failed;
+    return strtoll(next_text(at), NULL, 10);
 }
 
 /* One block: the sessions, then their texts. */
-static struct cay_session *pack(const struct rows *rows)
+static struct cay_session *pack(const struct buf *texts, size_t count)
 {
-    size_t len = rows->count * sizeof *rows->list;
-    char *block = malloc(len + rows->texts.len + 1);
-    char *text = block + len;
+    size_t len = count * sizeof(struct cay_session);
+    char *block = malloc(len + texts->len + 1);
+    const char *at = block + len;
 
     if (!block)
         return NULL;
     struct cay_session *list = (struct cay_session *)block;
-    if (rows->count) {
-        memcpy(list, rows->list, len);
-        memcpy(text, rows->texts.data, rows->texts.len);
-    }
-    for (size_t i = 0; i < rows->count; i++) {
-        const char **const fields[TEXT_COLUMNS] = {&list[i].user_id, &list[i].session_id,
-                                                   &list[i].backend, &list[i].sandbox_id,
-                                                   &list[i].config,  &list[i].data};
-        for (size_t k = 0; k < TEXT_COLUMNS; k++) {
-            *fields[k] = text;
-            text += strlen(text) + 1;
-        }
+    if (count)
+        memcpy(block + len, texts->data, texts->len);
+    for (size_t i = 0; i < count; i++) {
+        list[i].size = sizeof list[i];
+        list[i].user_id = next_text(&at);
+        list[i].session_id = next_text(&at);
+        list[i].backend = next_text(&at);
+        list[i].sandbox_id = next_text(&at);
+        list[i].state = (enum cay_state)next_number(&at);
+        list[i].config = next_text(&at);
+        list[i].data = next_text(&at);
+        list[i].created_ms = next_number(&at);
+        list[i].updated_ms = next_number(&at);
+        list[i].revision = (uint64_t)next_number(&at);
     }
     return list;
 }
@@ -280,22 +245,18 @@ static struct cay_session *pack(const struct rows *rows)
 static int read_rows(struct query *query, const char *op, struct cay_session **ret_list,
                      size_t *ret_count, struct cay_error *err)
 {
-    __attribute__((cleanup(rows_done))) struct rows rows = {0};
-    int code;
+    AUTO_BUF texts = {0};
+    size_t count = 0;
+    int code = query_collect(query, COLUMN_COUNT, LISTING_MAX, &texts, &count, err);
 
-    buf_init(&rows.texts, LISTING_MAX);
-    while ((code = query_step(query, err)) > 0)
-        if (!take_row(&rows, query))
-            return rows.texts.len > LISTING_MAX / 2
-                       ? cay_fail(err, CAY_E_LIMIT, 0, op, "sessions",
-                                  "they keep more than can be listed at once",
-                                  "list those of one user, or get them one by one")
-                       : cay_fail_memory(err, op);
     if (code)
         return code;
-    *ret_list = pack(&rows);
-    *ret_count = rows.count;
-    return *ret_list ? CAY_OK : cay_fail_memory(err, op);
+    struct cay_session *list = pack(&texts, count);
+    if (!list)
+        return cay_fail_memory(err, op);
+    *ret_list = list;
+    *ret_count = count;
+    return CAY_OK;
 }
 
 int store_fail_unknown(const char *op, const char *session_id, struct cay_error *err)
@@ -312,18 +273,14 @@ int cay_store_get(cay_store *store, const char *user_id, const char *session_id,
     size_t count = 0;
     int code = store_check_ids(op, user_id, session_id, err);
 
-    if (!code)
-        code = store_enter(store, op, err);
     if (code)
         return code;
-    struct query query = query_new(store, op,
-                                   "SELECT " COLUMNS " FROM sessions"
-                                   " WHERE user_id = ? AND session_id = ?");
+    AUTO_QUERY query = query_new(store, op,
+                                 "SELECT " COLUMNS " FROM sessions"
+                                 " WHERE user_id = ? AND session_id = ?");
     query_text(&query, user_id);
     query_text(&query, session_id);
     code = read_rows(&query, op, &found, &count, err);
-    query_done(&query);
-    store_leave(store);
     if (!code && count) {
         *ret_session = found;
         return CAY_OK;
@@ -339,19 +296,14 @@ int cay_store_list(cay_store *store, const char *user_id,
     static const char op[] = "store.list";
     int code = user_id ? check_id(op, "user_id", user_id, err) : CAY_OK;
 
-    if (!code)
-        code = store_enter(store, op, err);
     if (code)
         return code;
-    struct query query =
+    AUTO_QUERY query =
         query_new(store, op,
                   user_id ? "SELECT " COLUMNS " FROM sessions WHERE user_id = ?"
                             " ORDER BY changed DESC"
                           : "SELECT " COLUMNS " FROM sessions ORDER BY changed DESC");
     if (user_id)
         query_text(&query, user_id);
-    code = read_rows(&query, op, ret_sessions, ret_count, err);
-    query_done(&query);
-    store_leave(store);
-    return code;
+    return read_rows(&query, op, ret_sessions, ret_count, err);
 }

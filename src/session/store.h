@@ -37,8 +37,7 @@ int schema_apply(cay_store *store, const struct schema *schema, struct cay_error
 /* CAY_E_INVALID in a process that was forked from the one that opened it. */
 int store_check_owner(const cay_store *store, const char *op, struct cay_error *err);
 
-/* Between these the connection is the caller's alone; store_leave() also takes back a
- * transaction that was not committed. */
+/* Between these the connection is the caller's alone, who may enter again. */
 int store_enter(cay_store *store, const char *op, struct cay_error *err);
 void store_leave(cay_store *store);
 
