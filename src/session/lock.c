@@ -139,6 +139,7 @@ void cay_session_lock_free(cay_session_lock *lock)
 
 void lock_leave_to_child(cay_session_lock *lock)
 {
-    (void)close(lock->fd);
+    if (lock)
+        (void)close(lock->fd);
     free(lock);
 }

@@ -26,7 +26,8 @@ struct cay_session_lock {
     pid_t owner;
 };
 
-/* Hands the lock over to a child that was forked meanwhile and has a copy of it. */
+/* Hands the lock over to a child that was forked meanwhile and has a copy of it; NULL is
+ * fine. */
 void lock_leave_to_child(cay_session_lock *lock);
 
 #endif
