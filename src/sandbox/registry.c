@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
 
@@ -16,7 +15,7 @@ static const struct cay_backend *const builtins[] = {
     &backend_native,
 };
 
-enum { BUILTINS = sizeof builtins / sizeof *builtins, NAMES_MAX = 400 };
+enum { BUILTINS = sizeof builtins / sizeof *builtins };
 
 struct entry {
     _Atomic(struct entry *) next;
@@ -118,21 +117,17 @@ int cay_backend_register(const struct cay_backend *backend, struct cay_error *er
 
 /* --- Sandboxes of a configuration --- */
 
+/* A configuration that was read has one. */
 static int find_for(const cay_config *config, const char *op,
                     const struct cay_backend **ret_backend, struct cay_error *err)
 {
     const char *type = cay_config_type(config);
-    AUTO_BUF names;
 
     *ret_backend = cay_backend_find(type);
     if (*ret_backend)
         return CAY_OK;
-    buf_init(&names, NAMES_MAX);
-    const struct cay_backend *backend;
-    for (size_t i = 0; (backend = cay_backend_at(i)); i++)
-        (void)buf_format(&names, "%s%s", i ? ", " : "", backend->name);
     return cay_fail(err, CAY_E_NOT_FOUND, 0, op, type, "there is no such backend",
-                    "use one of %s, or say `library:`", names.data);
+                    "register it, or say `library:`");
 }
 
 int sandbox_create_marked(const cay_config *config, const char *mark,

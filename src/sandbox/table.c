@@ -29,7 +29,7 @@ static bool is_name(const char *name)
 
     if (!name || !is_letter(name[0]))
         return false;
-    for (; name[len] && len <= NAME_MAX_LEN; len++)
+    for (; len <= NAME_MAX_LEN && name[len]; len++)
         if (!is_letter(name[len]) && !(name[len] >= '0' && name[len] <= '9') &&
             name[len] != '-' && name[len] != '_')
             return false;

@@ -20,6 +20,8 @@ static const char *const storages[] = {"memory", "disk", NULL};
 static const char *const rungs[] = {"best", "root", "range", "single", "landlock", NULL};
 
 const struct cay_field native_fields[NATIVE_FIELDS] = {
+    {"work_dir", "_work_dir", CAY_FIELD_TEXT, "/home/user",
+     "where commands start, and relative paths inside; made if it is not there"},
     {"template", NULL, CAY_FIELD_TEXT, "host",
      "what it starts from: a template's name, or the absolute path of a root directory"},
     {"limits.memory", NULL, CAY_FIELD_BYTES, "1 GiB", "most memory, of all processes",
@@ -85,17 +87,11 @@ static int take_env(const cay_config *config, struct wish *wish, struct cay_erro
     wish->env = calloc(count + 1, sizeof *wish->env);
     if (!wish->env)
         return cay_fail_memory(err, op);
-    for (size_t i = 0; i < count && cay_config_item(config, "envs", i, &name, &value);
-         i++) {
-        if (!*name || strchr(name, '='))
-            return cay_fail(err, CAY_E_INVALID, 0, op, name,
-                            "this cannot be the name of a variable",
-                            "a name is not empty and has no \"=\"");
+    for (size_t i = 0; cay_config_item(config, "envs", i, &name, &value); i++)
         if (asprintf(&wish->env[i], "%s=%s", name, value) < 0) {
             wish->env[i] = NULL;
             return cay_fail_memory(err, op);
         }
-    }
     wish->options.env = (const char *const *)wish->env;
     return CAY_OK;
 }
@@ -115,8 +111,8 @@ static int take_mount(char *text, const char *given, struct cay_bind *ret_bind,
     if (!target || text[0] != '/' || target[0] != '/' ||
         (mode && !is_read_only && strcmp(mode, "rw") != 0))
         return cay_fail(err, CAY_E_INVALID, 0, op, given, "this says no mount",
-                        "write /SRC:/DST, /SRC:/DST:ro or /SRC:/DST:rw, with absolute "
-                        "paths");
+                        "write /SRC:/DST, /SRC:/DST:ro or /SRC:/DST:rw; "
+                        "${this_file_dir} is where the configuration is");
     *ret_bind = (struct cay_bind){text, target, !is_read_only};
     return CAY_OK;
 }
@@ -131,8 +127,7 @@ static int take_mounts(const cay_config *config, struct wish *wish, struct cay_e
     wish->mounts = calloc(count + 1, sizeof *wish->mounts);
     if (!wish->binds || !wish->mounts)
         return cay_fail_memory(err, op);
-    for (size_t i = 0;
-         !code && i < count && cay_config_item(config, "mounts", i, &key, &given); i++) {
+    for (size_t i = 0; !code && cay_config_item(config, "mounts", i, &key, &given); i++) {
         wish->mounts[i] = strdup(given);
         code = wish->mounts[i] ? take_mount(wish->mounts[i], given, &wish->binds[i], err)
                                : cay_fail_memory(err, op);
@@ -267,15 +262,18 @@ static int make_workdir(void *cookie, const struct cay_sandbox_options *options,
 {
     const struct cay_name_options name = {.size = sizeof name,
                                           .flags = CAY_NAME_EXIST_OK};
+    struct cay_error why;
     cay_files *files = NULL;
 
-    int code = native_files(cookie, NULL, &files, err);
+    int code = native_files(cookie, NULL, &files, &why);
     if (!code)
-        code = cay_files_mkdir(files, options->workdir, &name, err);
+        code = cay_files_mkdir(files, options->workdir, &name, &why);
     cay_files_free(files);
-    return code == CAY_E_DENIED || code == CAY_E_READ_ONLY
-               ? make_as_root(cookie, options, err)
-               : code;
+    if (code == CAY_E_DENIED || code == CAY_E_READ_ONLY)
+        return make_as_root(cookie, options, err);
+    if (code && err)
+        *err = why;
+    return code;
 }
 
 static int create(const cay_config *config, const char *id, void **ret_cookie,

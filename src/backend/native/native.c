@@ -286,15 +286,16 @@ int native_start_again(void *cookie, struct cay_error *err)
 static int state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err)
 {
     struct native *native = cookie;
+    bool has_disk = native->record.storage == CAY_STORAGE_DISK;
     struct storage_saved saved;
     struct state state;
 
-    int code = native_check(native, err);
+    int code = native_check(native, NULL); /* only of one on disk, that it is stopped */
     if (!code)
-        code = native_state(native, &state, err);
+        code = native_state(native, &state, has_disk ? NULL : err);
     if (!code)
         *ret_state = state.is_paused ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
-    if (!code || native->record.storage != CAY_STORAGE_DISK)
+    if (!code || !has_disk)
         return code;
     code = storage_load(native->record.id, &saved, err);
     if (!code) {

@@ -33,7 +33,7 @@ int native_start_again(void *cookie, struct cay_error *err);
 void native_free(void *cookie); /* the handle */
 
 /* What a configuration may say, and sandboxes made by one. */
-enum { NATIVE_FIELDS = 15 };
+enum { NATIVE_FIELDS = 16 };
 extern const struct cay_field native_fields[NATIVE_FIELDS];
 int native_create_as(void *data, const cay_config *config, void **ret_cookie,
                      struct cay_error *err);
