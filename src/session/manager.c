@@ -103,11 +103,7 @@ int manager_read(cay_manager *manager, struct cay_session **ret_stored,
         return CAY_OK;
     int code = cay_store_get(manager->store, manager->user_id, manager->session_id,
                              ret_stored, &own);
-    if (code == CAY_E_NOT_FOUND)
-        return CAY_OK;
-    if (code && err)
-        *err = own;
-    return code;
+    return code && code != CAY_E_NOT_FOUND ? manager_tell(&own, err) : CAY_OK;
 }
 
 int manager_configure(cay_manager *manager, const struct cay_session *stored,
@@ -194,11 +190,8 @@ static int finish_pause(cay_manager *manager, const struct away_outcome *outcome
 {
     int code = outcome->error.code;
 
-    if (code && code != CAY_E_UNSUPPORTED) {
-        if (err)
-            *err = outcome->error;
-        return code;
-    }
+    if (code && code != CAY_E_UNSUPPORTED)
+        return manager_tell(&outcome->error, err);
     return manager->store && !code
                ? ledger_set_state(manager->store, manager->user_id, manager->session_id,
                                   outcome->id, CAY_STATE_PAUSED, err)
@@ -270,18 +263,19 @@ int cay_manager_sandbox(cay_manager *manager, cay_sandbox **ret_sandbox,
 int cay_manager_start_no_wait(cay_manager *manager, struct cay_error *err)
 {
     cay_session_lock *lock = NULL;
+    struct cay_error own;
 
     if (manager->errand == AWAY_START)
         return CAY_OK;
     (void)!cay_manager_wait(manager, NULL);
     if (runs(manager))
         return CAY_OK;
-    int code = manager_lock(manager, 0, &lock, err);
+    int code = manager_lock(manager, 0, &lock, &own);
     if (code == CAY_E_TIMEOUT) { /* somebody is at it: what they make will do */
         manager->errand = AWAY_START;
         return CAY_OK;
     }
-    return code ? code : manager_send_start(manager, lock, err);
+    return code ? manager_tell(&own, err) : manager_send_start(manager, lock, err);
 }
 
 /* --- Pausing and stopping --- */
@@ -371,17 +365,19 @@ int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
 {
     static const char op[] = "manager.pause";
     cay_session_lock *lock = NULL;
+    struct cay_error own;
 
     int code = cay_manager_wait(manager, err);
     if (code)
         return code;
-    code = manager_lock(manager, 0, &lock, err);
+    code = manager_lock(manager, 0, &lock, &own);
     if (code == CAY_E_TIMEOUT) {
         manager->errand = AWAY_PAUSE;
         return CAY_OK;
     }
-    if (!code)
-        code = find(manager, op, err);
+    if (code)
+        return manager_tell(&own, err);
+    code = find(manager, op, err);
     if (!code)
         code = away_start(op, pause_away, manager, &manager->away, err);
     if (code) {
@@ -397,19 +393,20 @@ int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
 static int stop_locked(cay_manager *manager, struct cay_error *err)
 {
     AUTO_SESSION *stored = NULL;
+    struct cay_error own;
     int code = manager_read(manager, &stored, err);
 
     if (code)
         return code;
     if (manager->store)
         manager_sweep(manager->store, manager->user_id, manager->session_id);
-    code = find(manager, "manager.stop", err);
+    code = find(manager, "manager.stop", &own);
     if (code == CAY_E_NOT_FOUND && stored && *stored->sandbox_id)
         return CAY_OK;
     if (!code)
-        code = cay_sandbox_remove(manager->sandbox, err);
+        code = cay_sandbox_remove(manager->sandbox, &own);
     if (code)
-        return code;
+        return manager_tell(&own, err);
     code = forget(manager, cay_sandbox_id(manager->sandbox), err);
     manager_drop(manager);
     return code;

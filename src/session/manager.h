@@ -52,6 +52,14 @@ static inline void manager_unlock(cay_session_lock *const *lock)
 }
 #define AUTO_LOCK __attribute__((cleanup(manager_unlock))) cay_session_lock *
 
+/* For calls whose failure may be none of ours: `err` is left alone on success. */
+static inline int manager_tell(const struct cay_error *own, struct cay_error *err)
+{
+    if (err)
+        *err = *own;
+    return own->code;
+}
+
 /* The session as it is stored, NULL if it is not; cay_free() it. */
 int manager_read(cay_manager *manager, struct cay_session **ret_stored,
                  struct cay_error *err);

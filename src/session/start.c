@@ -38,17 +38,18 @@ static int check_other(const struct start *start, struct cay_error *err)
     const struct cay_session *stored = start->stored;
     cay_config *config = NULL;
     cay_sandbox *other = NULL;
+    struct cay_error own;
 
     int code = cay_config_parse(stored->config[0] ? stored->config : "{}",
                                 stored->config[0] ? strlen(stored->config) : 2,
-                                stored->session_id, NULL, &config, err);
+                                stored->session_id, NULL, &config, &own);
     if (!code)
-        code = manager_look(stored->backend, stored->sandbox_id, config, &other, err);
+        code = manager_look(stored->backend, stored->sandbox_id, config, &other, &own);
     cay_config_free(config);
     cay_sandbox_free(other);
     if (code == CAY_E_NOT_FOUND)
         return CAY_OK;
-    return code ? code
+    return code ? manager_tell(&own, err)
                 : cay_fail(err, CAY_E_EXISTS, 0, op, stored->session_id,
                            "the session has another sandbox already",
                            "stop the session first; its sandbox is %.64s (%.64s)",
@@ -126,16 +127,14 @@ static int reach(const struct start *start, cay_sandbox **ret_sandbox,
 static int reach_known(const struct start *start, cay_sandbox **ret_sandbox,
                        struct cay_error *err)
 {
-    struct cay_error own = {0};
+    struct cay_error own;
 
     if (!start->id)
         return CAY_OK;
     int code = reach(start, ret_sandbox, &own);
     if (code == CAY_E_NOT_FOUND && !start->is_configured)
         return CAY_OK;
-    if (code && err)
-        *err = own;
-    return code;
+    return code ? manager_tell(&own, err) : CAY_OK;
 }
 
 static int make(struct start *start, cay_sandbox **ret_sandbox, struct cay_error *err)
@@ -272,13 +271,12 @@ int manager_finish_start(cay_manager *manager, const struct away_outcome *outcom
 {
     AUTO_START start = {.manager = manager};
     cay_sandbox *sandbox = NULL;
+    struct cay_error own;
 
     if (outcome->error.code) {
         if (manager->store)
             manager_sweep(manager->store, manager->user_id, manager->session_id);
-        if (err)
-            *err = outcome->error;
-        return outcome->error.code;
+        return manager_tell(&outcome->error, err);
     }
     if (was_swept(manager))
         return manager_start(manager, err);
@@ -289,9 +287,11 @@ int manager_finish_start(cay_manager *manager, const struct away_outcome *outcom
     if (manager->sandbox && strcmp(cay_sandbox_id(manager->sandbox), outcome->id) == 0)
         sandbox = manager->sandbox;
     else
-        code = cay_backend_connect(manager->config, outcome->id, &sandbox, err);
-    if (code) /* it has not lived long */
-        return code == CAY_E_NOT_FOUND ? manager_start(manager, err) : code;
+        code = cay_backend_connect(manager->config, outcome->id, &sandbox, &own);
+    if (code == CAY_E_NOT_FOUND) /* it has not lived long */
+        return manager_start(manager, err);
+    if (code)
+        return manager_tell(&own, err);
     code = record(&start, outcome->id, err);
     if (!code)
         take(manager, sandbox);

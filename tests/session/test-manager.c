@@ -187,7 +187,8 @@ TEST(a_session_does_not_lose_one_sandbox_for_another)
     AUTO(cay_config) config = config_of(text);
     AUTO(cay_manager) other = manage(store, "s", config);
     ASSERT_CODE(cay_manager_start(other, &err), CAY_E_EXISTS);
-    ASSERT_HAS(err.hint, cay_sandbox_id(sandbox_of(plain)));
+    const struct cay_error told_so = err;
+    ASSERT_HAS(told_so.hint, cay_sandbox_id(sandbox_of(plain)));
     ASSERT_OK(cay_manager_stop(plain, &err));
     ASSERT_STR(cay_sandbox_id(sandbox_of(other)), text + 12);
     ASSERT_OK(cay_manager_stop(other, &err));

@@ -160,7 +160,8 @@ static bool is_assigned(unsigned range)
            subids_overlap(SUBIDS_GROUPS, range << 16, RUNTIME_IDS);
 }
 
-/* The name is the range, and O_EXCL makes it ours: no lock is needed. */
+/* The name is the range, and whose it is comes with it in one step: no lock is needed,
+ * and no crash leaves a range that is nobody's. */
 static int reserve_range(struct record *record, struct cay_error *err)
 {
     uint16_t start;
@@ -176,12 +177,10 @@ static int reserve_range(struct record *record, struct cay_error *err)
         if (look && is_assigned(range))
             continue;
         snprintf(name, sizeof name, "%x", range);
-        AUTO_FD fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd >= 0) {
+        if (symlinkat(record->id, dir, name) == 0) {
             record->has_range = 1;
             record->id_base = range << 16;
             record->id_count = RUNTIME_IDS;
-            (void)!write(fd, record->id, strlen(record->id));
             return CAY_OK;
         }
         if (errno != EEXIST)
@@ -197,8 +196,7 @@ static int reserve_range(struct record *record, struct cay_error *err)
 static bool release_if_of(int ranges, const char *name, const char *id)
 {
     char owner[CAY_ID_MAX];
-    AUTO_FD fd = openat(ranges, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, owner, sizeof owner);
+    ssize_t len = readlinkat(ranges, name, owner, sizeof owner);
 
     return len == (ssize_t)strlen(id) && memcmp(owner, id, (size_t)len) == 0 &&
            unlinkat(ranges, name, 0) == 0;
@@ -239,10 +237,22 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
     return code;
 }
 
+static int record_path(const char *id, const char *name, char path[PATH_MAX],
+                       struct cay_error *err)
+{
+    char directory[PATH_MAX];
+    int code = runtime_directory(directory, err);
+
+    if (!code)
+        snprintf(path, PATH_MAX, "%.4000s/%.32s/%s", directory, id, name);
+    return code;
+}
+
 bool runtime_forget(const char *id)
 {
     struct stat st;
     struct timespec now;
+    char path[PATH_MAX];
     AUTO_FD dir = open_runtime("", NULL);
     AUTO_FD ranges = open_runtime("ranges", NULL);
 
@@ -256,18 +266,9 @@ bool runtime_forget(const char *id)
         (void)release_if_of(ranges, entry->d_name, id);
     if (list)
         closedir(list);
+    if (record_path(id, "record", path, NULL) == CAY_OK)
+        (void)unlink(path);
     return unlinkat(dir, id, AT_REMOVEDIR) == 0;
-}
-
-static int record_path(const char *id, const char *name, char path[PATH_MAX],
-                       struct cay_error *err)
-{
-    char directory[PATH_MAX];
-    int code = runtime_directory(directory, err);
-
-    if (!code)
-        snprintf(path, PATH_MAX, "%.4000s/%.32s/%s", directory, id, name);
-    return code;
 }
 
 int runtime_save(const struct record *record, struct cay_error *err)
@@ -329,11 +330,11 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     if (code)
         return code;
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, errno, op, id, "there is no such sandbox",
-                        "it may have ended; make a new one");
-    if (io_pread(fd, ret_record, sizeof *ret_record, 0) != sizeof *ret_record ||
-        !is_sound(ret_record, id))
+    ssize_t len = fd < 0 ? 0 : io_pread(fd, ret_record, sizeof *ret_record, 0);
+    if (len == 0) /* or its maker died when it was about to write */
+        return cay_fail(err, CAY_E_NOT_FOUND, fd < 0 ? errno : 0, op, id,
+                        "there is no such sandbox", "it may have ended; make a new one");
+    if (len != sizeof *ret_record || !is_sound(ret_record, id))
         return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
                         "the sandbox's record is damaged, or of another version of cay",
                         "remove its directory once its processes are gone");
