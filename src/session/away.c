@@ -36,12 +36,14 @@ static void set_alarm(void)
 }
 
 static _Noreturn void be_the_child(void (*run)(void *cookie, struct away_outcome *),
-                                   void *cookie, int channel)
+                                   void *cookie, const int ends[2])
 {
     struct away_outcome outcome;
+    int channel = ends[1];
     char go;
 
-    (void)setpgid(0, 0); /* "^C" is for our parent */
+    (void)close(ends[0]); /* or we would not notice that our parent has died */
+    (void)setpgid(0, 0);  /* "^C" is for our parent */
     set_alarm();
     if (read(channel, &go, 1) != 1)
         _exit(1);
@@ -52,7 +54,7 @@ static _Noreturn void be_the_child(void (*run)(void *cookie, struct away_outcome
 }
 
 static pid_t fork_child(void (*run)(void *cookie, struct away_outcome *), void *cookie,
-                        int channel)
+                        const int ends[2])
 {
     sigset_t all, before;
 
@@ -61,7 +63,7 @@ static pid_t fork_child(void (*run)(void *cookie, struct away_outcome *), void *
     pid_t pid = fork(); /* allow: fork (the child goes on without us) */
     int error = errno;
     if (pid == 0)
-        be_the_child(run, cookie, channel);
+        be_the_child(run, cookie, ends);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
     return pid;
@@ -77,7 +79,7 @@ int away_start(const char *op,
         return cay_fail_errno(err, errno, op, NULL);
     AUTO_FD ours = ends[0];
     AUTO_FD theirs = ends[1];
-    pid_t pid = fork_child(run, cookie, theirs);
+    pid_t pid = fork_child(run, cookie, ends);
     AUTO_FD pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0) {
         int error = errno;

@@ -37,8 +37,9 @@ static void prepare(const struct deed *deed)
     if (deed->begins)
         return;
     snprintf(before, sizeof before, "%s", cay_sandbox_id(sandbox_of(manager)));
-    (void)told(sandbox_of(manager), "echo kept > file; sync; "
-                                    "setsid sleep 100000 >/dev/null 2>&1 </dev/null &");
+    (void)told(sandbox_of(manager),
+               "echo kept > file; sync; setsid sleep 100000 >/dev/null 2>&1 </dev/null & "
+               "until pgrep -x sleep; do :; done");
     if (deed->from_pause)
         ASSERT_OK(cay_manager_pause(manager, &err));
 }

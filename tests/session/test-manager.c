@@ -261,7 +261,8 @@ TEST(a_paused_session_goes_on_where_it_was)
     char id[CAY_ID_MAX];
 
     snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
-    (void)told(sandbox, "echo kept > file; setsid sleep 1000 >/dev/null 2>&1 &");
+    (void)told(sandbox, "echo kept > file; setsid sleep 1000 >/dev/null 2>&1 & "
+                        "until pgrep -x sleep; do :; done");
     ASSERT_OK(cay_manager_pause(manager, &err));
     ASSERT(!cay_manager_is_running(manager));
     ASSERT_INT(state_of(id), CAY_STATE_PAUSED);

@@ -98,9 +98,11 @@ int native_open(const char *id, void **ret_cookie, struct cay_error *err)
     if (!native)
         return cay_fail_memory(err, "sandbox.open");
     int code = find(id, &native->record, err);
-    if (!code &&
-        (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record)))
+    bool is_on_disk = native->record.storage == CAY_STORAGE_DISK;
+    if (!code && !is_on_disk)
         code = native_connect(native, err);
+    else if (!code && runtime_is_alive(&native->record))
+        (void)native_connect(native, NULL); /* one that is just ending can be started */
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
