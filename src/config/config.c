@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/nearest.h"
 #include "config/expand.h"
 #include "config/fields.h"
 #include "config/policy-entry.h"
@@ -147,17 +148,28 @@ static int find_text(struct draft *draft, struct yaml *yaml, const char *key,
     return code;
 }
 
-static int fail_backend(struct yaml *yaml, const struct value *type,
+static int fail_backend(struct yaml *yaml, const struct value *type, const char *fallback,
                         struct cay_error *err)
 {
     const struct cay_backend *backend;
     struct words_list list = {.len = 0};
+    const char *nearest = NULL;
+    char message[128];
 
-    for (size_t i = 0; (backend = cay_backend_at(i)); i++)
+    for (size_t i = 0; (backend = cay_backend_at(i)); i++) {
         words_add(&list, backend->name);
+        if (type->is_set && !nearest)
+            nearest = nearest_name(type->text, &backend->name, 0, 1);
+    }
     yaml_enter(yaml, "type");
+    if (!type->is_set) {
+        snprintf(message, sizeof message, "the default, %s, is not there", fallback);
+        return yaml_fail(err, yaml, 1, message, "the backends are %s", words_end(&list));
+    }
     return yaml_fail(err, yaml, type->line, "there is no backend of that name",
-                     "there are %s; library: loads one of your own", words_end(&list));
+                     "%s%s%sthe backends are %s, and what library: loads",
+                     nearest ? "did you mean " : "", nearest ? nearest : "",
+                     nearest ? "? " : "", words_end(&list));
 }
 
 static int load_library(struct yaml *yaml, const struct value *library,
@@ -190,7 +202,7 @@ static int choose_backend(struct draft *draft, struct yaml *yaml,
     if (code || (library.is_set && !type.is_set))
         return code;
     *ret_backend = cay_backend_find(type.is_set ? type.text : fallback);
-    return *ret_backend ? CAY_OK : fail_backend(yaml, &type, err);
+    return *ret_backend ? CAY_OK : fail_backend(yaml, &type, fallback, err);
 }
 
 /* --- All ------------------------------------------------------------------------------

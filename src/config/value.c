@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,9 +136,12 @@ static int fail_number(const struct value *value, const struct yaml *yaml, unsig
     char message[128];
 
     if (!field->most)
-        return yaml_fail(err, yaml, line, what, "write %s", form);
-    snprintf(message, sizeof message, "%s from %" PRId64 " to %" PRId64, what,
-             field->least, field->most);
+        snprintf(message, sizeof message, "%s", what);
+    else if (field->most == INT64_MAX)
+        snprintf(message, sizeof message, "%s, %" PRId64 " or more", what, field->least);
+    else
+        snprintf(message, sizeof message, "%s from %" PRId64 " to %" PRId64, what,
+                 field->least, field->most);
     return yaml_fail(err, yaml, line, message, "write %s", form);
 }
 
@@ -273,13 +275,11 @@ static int take_entry(struct item *item, const struct yaml *yaml,
     int code = scalar_check_nul(yaml, event, err);
     if (code)
         return code;
+    bool is_env = event->written && strstr(event->written, "${env.");
     item->text = strdup(event->text);
-    if (event->written && strstr(event->written, "${env."))
-        item->written = strdup(event->written);
-    if (!item->text ||
-        (event->written && strstr(event->written, "${env.") && !item->written))
-        return cay_fail_memory(err, yaml_op(yaml));
-    return CAY_OK;
+    item->written = is_env ? strdup(event->written) : NULL;
+    return item->text && (item->written || !is_env) ? CAY_OK
+                                                    : cay_fail_memory(err, yaml_op(yaml));
 }
 
 static int take_map(struct value *value, struct yaml *yaml,

@@ -13,6 +13,7 @@
 /* One line for each that is built in. */
 static const struct cay_backend *const builtins[] = {
     &backend_native,
+    &backend_local,
 };
 
 enum { BUILTINS = sizeof builtins / sizeof *builtins };

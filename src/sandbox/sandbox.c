@@ -87,7 +87,8 @@ const char *cay_layer_slug(unsigned layer)
 
 const char *cay_rung_slug(enum cay_rung rung)
 {
-    static const char *const slugs[] = {"best", "root", "range", "single", "landlock"};
+    static const char *const slugs[] = {"best",   "root",     "range",
+                                        "single", "landlock", "none"};
 
     return (unsigned)rung < sizeof slugs / sizeof *slugs ? slugs[rung] : "unknown";
 }

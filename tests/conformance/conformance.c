@@ -202,7 +202,7 @@ const char *new_mark(void)
 }
 
 /* The mark comes in the environment, so that nobody who counts is counted. */
-int count_marked(cay_sandbox *sandbox, const char *mark)
+static int count_inside(cay_sandbox *sandbox, const char *mark)
 {
     static const char script[] = "count=0\n"
                                  "for file in /proc/[0-9]*/cmdline; do\n"
@@ -244,6 +244,14 @@ int count_marked_here(const char *mark)
             count += has_mark(entry->d_name, mark);
     closedir(directory);
     return count;
+}
+
+/* Programs inside may not see each other, and we not those of another machine. */
+int count_marked(cay_sandbox *sandbox, const char *mark)
+{
+    int here = count_marked_here(mark), inside = count_inside(sandbox, mark);
+
+    return here > inside ? here : inside;
 }
 
 void await_marked(cay_sandbox *sandbox, const char *mark, int count)

@@ -77,7 +77,8 @@ static inline void auto_cay_process(cay_process **process)
 /* Words for a command line that nothing else on the machine has; until the next. */
 const char *new_mark(void);
 
-/* How many processes have that in their command line: inside, and on this machine. */
+/* How many processes have that in their command line; and as this machine sees it, when
+ * there is no sandbox to ask any more. */
 int count_marked(cay_sandbox *sandbox, const char *mark);
 int count_marked_here(const char *mark);
 

@@ -313,8 +313,8 @@ CASE(another_process_attaches_and_hears_the_end)
     need_processes(sandbox);
     snprintf(pid, sizeof pid, "%d",
              start_in_background(sandbox,
-                                 "echo started; while ! test -e go-on; do sleep 0.1; "
-                                 "done; echo went on; exit 6",
+                                 "rm -f go-on; echo started; while ! test -e go-on; do "
+                                 "sleep 0.1; done; echo went on; exit 6",
                                  NULL));
     if (!backend()->processes->attach)
         (void)attach(sandbox, pid);
@@ -342,7 +342,6 @@ CASE(another_process_kills_it_with_its_tree)
     await_marked(sandbox, mark, 3);
     elsewhere("kill_it", cay_sandbox_id(sandbox), "victim");
     ASSERT_INT(count_marked(sandbox, mark), 0);
-    ASSERT_INT(count_marked_here(mark), 0);
 }
 
 static const struct cay_process_info *find(const struct cay_process_info *infos,

@@ -63,7 +63,7 @@ struct wish {
     char **env;
 };
 
-static void free_all(char **texts)
+void native_free_texts(char **texts)
 {
     for (size_t i = 0; texts && texts[i]; i++)
         free(texts[i]);
@@ -73,26 +73,25 @@ static void free_all(char **texts)
 static void auto_wish(struct wish *wish)
 {
     free(wish->binds);
-    free_all(wish->mounts);
-    free_all(wish->env);
+    native_free_texts(wish->mounts);
+    native_free_texts(wish->env);
 }
 
 /* --- Lists --- */
 
-static int take_env(const cay_config *config, struct wish *wish, struct cay_error *err)
+int native_take_env(const cay_config *config, char ***ret_env, struct cay_error *err)
 {
     size_t count = cay_config_count(config, "envs");
     const char *name, *value;
+    char **env = *ret_env = calloc(count + 1, sizeof *env);
 
-    wish->env = calloc(count + 1, sizeof *wish->env);
-    if (!wish->env)
+    if (!env)
         return cay_fail_memory(err, op);
     for (size_t i = 0; cay_config_item(config, "envs", i, &name, &value); i++)
-        if (asprintf(&wish->env[i], "%s=%s", name, value) < 0) {
-            wish->env[i] = NULL;
+        if (asprintf(&env[i], "%s=%s", name, value) < 0) {
+            env[i] = NULL;
             return cay_fail_memory(err, op);
         }
-    wish->options.env = (const char *const *)wish->env;
     return CAY_OK;
 }
 
@@ -163,7 +162,7 @@ static int take_layers(const cay_config *config, struct wish *wish, struct cay_e
 
 /* --- The rest --- */
 
-static int take_ttl(const cay_config *config, struct wish *wish, struct cay_error *err)
+int native_take_ttl(const cay_config *config, uint64_t *ret_ms, struct cay_error *err)
 {
     double seconds = cay_config_number(config, "ttl");
 
@@ -173,9 +172,9 @@ static int take_ttl(const cay_config *config, struct wish *wish, struct cay_erro
                         "this is no time after which a sandbox could end",
                         "give seconds, more than 0, or leave it out: it then ends when "
                         "it is killed");
-    wish->options.ttl_ms = (uint64_t)(seconds * 1000);
-    if (seconds > 0 && !wish->options.ttl_ms)
-        wish->options.ttl_ms = 1;
+    *ret_ms = (uint64_t)(seconds * 1000);
+    if (seconds > 0 && !*ret_ms)
+        *ret_ms = 1;
     return CAY_OK;
 }
 
@@ -226,12 +225,15 @@ static int take_wish(const cay_config *config, struct wish *wish, struct cay_err
         .policy = cay_config_policy(config, "policy"),
         .ephemeral = cay_config_boolean(config, "ephemeral"),
     };
-    int code = take_ttl(config, wish, err);
+    int code = native_take_ttl(config, &wish->options.ttl_ms, err);
     if (!code)
         code = take_layers(config, wish, err);
     if (!code)
         code = take_mounts(config, wish, err);
-    return code ? code : take_env(config, wish, err);
+    if (!code)
+        code = native_take_env(config, &wish->env, err);
+    wish->options.env = (const char *const *)wish->env;
+    return code;
 }
 
 /* --- The working directory --- */
@@ -312,11 +314,8 @@ int native_create_marked(void *data, const cay_config *config, const char *mark,
     char id[CAY_ID_MAX];
 
     (void)data;
-    snprintf(id, sizeof id, "sb-%.16s", mark);
-    if (!runtime_is_id(id))
-        return cay_fail(err, CAY_E_INVALID, 0, op, mark, "this is no mark",
-                        "a mark has 16 letters a to z and digits 2 to 7");
-    return create(config, id, ret_cookie, err);
+    int code = native_id_of_mark(mark, id, err);
+    return code ? code : create(config, id, ret_cookie, err);
 }
 
 /* --- One that exists --- */
@@ -340,7 +339,7 @@ int native_connect_as(void *data, const cay_config *config, const char *id,
 
     (void)data;
     (void)config;
-    int code = native_open(id, &cookie, err);
+    int code = native_open(id, false, &cookie, err);
     if (!code)
         code = let_run(cookie, err);
     if (code)

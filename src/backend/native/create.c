@@ -90,12 +90,19 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
     struct plan *head = &blueprint->head;
     const char *hostname = options->hostname ? options->hostname : record->id;
 
+    head->ephemeral = options->ephemeral;
+    head->ttl_ms = options->ttl_ms;
+    cay_copy_text(head->user, sizeof head->user, options->user);
+    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
+    head->max_files = MAX_FILES;
+    head->no_namespaces = !runtime_has_namespaces(record);
+    head->unconfined = runtime_is_local(record);
+    if (head->unconfined)
+        return CAY_OK;
     cay_copy_text(head->hostname, sizeof head->hostname, hostname);
     head->own_network = options->network == CAY_NETWORK_NONE;
     head->has_cgroup = record->groups.unified[0] != '\0';
-    head->ephemeral = options->ephemeral;
     head->prepared = making->rung == CAY_RUNG_ROOT;
-    head->no_namespaces = making->rung == CAY_RUNG_LANDLOCK;
     head->one_user = making->rung >= CAY_RUNG_SINGLE;
     if (making->rung == CAY_RUNG_SINGLE)
         head->uid = head->gid = IDMAP_USER;
@@ -103,11 +110,7 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
         head->uid = making->owner;
         head->gid = record->has_range ? making->owner : getegid();
     }
-    head->ttl_ms = options->ttl_ms;
     head->kept_bytes = options->memory_bytes / 8;
-    cay_copy_text(head->user, sizeof head->user, options->user);
-    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
-    head->max_files = MAX_FILES;
     head->max_processes = record->pids_by_rlimit ? options->pids : 0;
     /* For each process, where the kernel keeps no limit for all of them. */
     head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
@@ -197,7 +200,7 @@ static int open_plan(const struct making *making, struct blueprint *blueprint,
         code = making->rung == CAY_RUNG_LANDLOCK
                    ? add_env(making, blueprint, env, directory, sizeof directory, err)
                    : blueprint_env(blueprint, making->parts.env, err);
-    if (!code)
+    if (!code && !blueprint->head.unconfined)
         code = build_filter(making, blueprint, err);
     if (!code)
         code = blueprint_seal(blueprint, &gifts->plan, err);
@@ -304,9 +307,10 @@ static int furnish(const struct making *making, struct launch *launch,
     return code;
 }
 
-/* It lives, but only if nothing of this fails. */
+/* It lives, but only if nothing of this fails.  Its socket can be called before it
+ * answers, so that is done while it gets ready. */
 static int raise_it(const struct making *making, struct launch *launch,
-                    struct cay_error *err)
+                    struct native *native, struct cay_error *err)
 {
     struct record *record = making->record;
 
@@ -315,6 +319,8 @@ static int raise_it(const struct making *making, struct launch *launch,
     record->init_start = runtime_start_time(launch->pid);
     if (!code)
         code = runtime_save(record, err);
+    if (!code)
+        (void)!native_get_ready(native, NULL);
     return code ? code : launch_wait(launch, err);
 }
 
@@ -386,7 +392,7 @@ static void describe(const struct making *making)
     record->network = options->network;
     record->storage = options->storage;
     record->ephemeral = options->ephemeral;
-    record->landlock_abi = rung_landlock();
+    record->landlock_abi = runtime_is_local(record) ? 0 : rung_landlock();
     record->memory_bytes = options->memory_bytes;
     record->disk_bytes = options->disk_bytes;
     record->pids = options->pids;
@@ -410,6 +416,15 @@ static int foresee(const struct making *making, struct cay_error *err)
                        making->given, making->options.require, err);
 }
 
+static enum inside_kind kind_of(const struct record *record)
+{
+    if (runtime_is_local(record))
+        return INSIDE_HOST;
+    if (!runtime_has_namespaces(record))
+        return INSIDE_NOTHING;
+    return record->network == CAY_NETWORK_NONE ? INSIDE_NETWORK : INSIDE_FILES;
+}
+
 static int build(const struct making *making, struct native *native,
                  struct cay_error *err)
 {
@@ -417,11 +432,11 @@ static int build(const struct making *making, struct native *native,
     struct record *record = making->record;
     struct launch launch;
     AUTO_FD leaf = -1;
-    enum inside_kind kind = making->rung == CAY_RUNG_LANDLOCK     ? INSIDE_NOTHING
-                            : record->network == CAY_NETWORK_NONE ? INSIDE_NETWORK
-                                                                  : INSIDE_FILES;
+    enum inside_kind kind = kind_of(record);
+    int code = CAY_OK;
 
-    int code = groups_name(record->id, &limits, &record->groups, err);
+    if (!runtime_is_local(record))
+        code = groups_name(record->id, &limits, &record->groups, err);
     if (!code)
         code = foresee(making, err);
     if (!code)
@@ -437,7 +452,7 @@ static int build(const struct making *making, struct native *native,
     if (code)
         return code;
     AUTO_FD status = launch.status;
-    code = raise_it(making, &launch, err);
+    code = raise_it(making, &launch, native, err);
     launch_done(&launch, code == CAY_OK);
     native->pidfd = launch.pidfd;
     if (!code && making->options.ephemeral)
@@ -496,13 +511,13 @@ static int create_on(struct making *making, struct native *native, struct cay_er
     making->record = &native->record;
     int code = rung_check(making->rung, &making->options, err);
     if (!code)
-        code = runtime_reserve(making->id, idmap_is_root(), making->record, err);
+        code =
+            runtime_reserve(making->id, idmap_is_root() && making->rung != CAY_RUNG_NONE,
+                            making->record, err);
     if (!code)
         code = build_locked(making, native, err);
-    if (code && native->pidfd >= 0) {
-        (void)close(native->pidfd);
-        native->pidfd = -1;
-    }
+    if (code)
+        native_let_go(native);
     return code;
 }
 
@@ -549,6 +564,18 @@ int native_create(const struct cay_sandbox_options *options, const char *id,
     struct making making = {.options = *options, .id = id};
 
     return raise_from(&making, native, err);
+}
+
+int native_create_local(const struct cay_sandbox_options *options, const char *id,
+                        struct native *native, struct cay_error *err)
+{
+    struct making making = {.options = *options, .id = id, .rung = CAY_RUNG_NONE};
+    int code = parts_open(&making.options, NULL, &making.parts, err);
+
+    if (!code)
+        code = create_on(&making, native, err);
+    parts_close(&making.parts);
+    return code;
 }
 
 int native_start(const char *id, struct native *native, struct cay_error *err)

@@ -20,10 +20,9 @@
 #include "base/error.h"
 #include "sandbox/backend.h"
 
-enum { KILL_MS = 10000 };
+enum { KILL_MS = 10000, TIDY_MS = 1000 };
 
-/* All but the record: of a sandbox that has ended, or of a handle that goes. */
-static void let_go(struct native *native)
+void native_let_go(struct native *native)
 {
     int *const fds[] = {&native->pidfd, &native->leash, &native->socket,
                         &native->memory_events};
@@ -41,19 +40,12 @@ void native_free(void *cookie)
 
     if (!native)
         return;
-    let_go(native);
+    native_let_go(native);
     free(native->piece);
     free(native);
 }
 
-static void auto_native(struct native **native)
-{
-    native_free(*native);
-}
-
-#define AUTO_NATIVE __attribute__((cleanup(auto_native))) struct native *
-
-static struct native *native_new(void)
+struct native *native_new(void)
 {
     struct native *native = calloc(1, sizeof *native);
 
@@ -91,13 +83,26 @@ static int find(const char *id, struct record *ret_record, struct cay_error *err
     return CAY_OK;
 }
 
-int native_open(const char *id, void **ret_cookie, struct cay_error *err)
+/* Who asks for one that is kept in must not be given one that is not. */
+static int check_kind(const struct record *record, bool is_local, struct cay_error *err)
+{
+    if (runtime_is_local(record) == is_local)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, "sandbox.open", record->id,
+                    is_local ? "this sandbox is not a local one"
+                             : "this sandbox is a local one: nothing keeps it in",
+                    "reach it by the backend \"%s\"", is_local ? "native" : "local");
+}
+
+int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
 {
     AUTO_NATIVE native = native_new();
 
     if (!native)
         return cay_fail_memory(err, "sandbox.open");
     int code = find(id, &native->record, err);
+    if (!code)
+        code = check_kind(&native->record, is_local, err);
     bool is_on_disk = native->record.storage == CAY_STORAGE_DISK;
     if (!code && !is_on_disk)
         code = native_connect(native, err);
@@ -116,7 +121,7 @@ int native_check(struct native *native, struct cay_error *err)
     if (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record))
         return CAY_OK;
     if (runtime_load(native->record.id, &now, NULL) == CAY_OK && runtime_is_alive(&now)) {
-        let_go(native);
+        native_let_go(native);
         native->record = now;
         return CAY_OK;
     }
@@ -151,12 +156,12 @@ int native_dial(const struct record *record, int *ret_socket, struct cay_error *
     return CAY_OK;
 }
 
-static const char *id_of(const void *cookie)
+const char *native_id(const void *cookie)
 {
     return ((const struct native *)cookie)->record.id;
 }
 
-static unsigned layers_of(const void *cookie)
+unsigned native_layers(const void *cookie)
 {
     return ((const struct native *)cookie)->record.layers;
 }
@@ -167,7 +172,7 @@ static void end_init(const struct record *record, int pidfd)
 {
     struct pollfd ended = {.fd = pidfd, .events = POLLIN};
 
-    if (record->rung == CAY_RUNG_LANDLOCK) {
+    if (!runtime_has_namespaces(record)) {
         (void)syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0);
         if (poll(&ended, 1, KILL_MS) > 0)
             return;
@@ -214,10 +219,20 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
     *ret_count += storage_sweep() + template_sweep();
+    if (!code)
+        runtime_note_visit();
     return code;
 }
 
-static int kill_it(void *cookie, struct cay_error *err)
+void cay_sandbox_tidy(void)
+{
+    size_t count;
+
+    if (!runtime_was_visited(TIDY_MS))
+        (void)!cay_sandbox_collect(&count, NULL);
+}
+
+int native_kill(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
     size_t ended = 0;
@@ -228,7 +243,7 @@ static int kill_it(void *cookie, struct cay_error *err)
     else
         collect_one(native->record.id, &ended); /* it may have ended by itself */
     if (native->record.storage == CAY_STORAGE_DISK) {
-        let_go(native);
+        native_let_go(native);
         native->record.init = 0;
     }
     return CAY_OK;
@@ -237,7 +252,7 @@ static int kill_it(void *cookie, struct cay_error *err)
 static int remove_it(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
-    int code = kill_it(cookie, err);
+    int code = native_kill(cookie, err);
 
     if (!code && native->record.storage == CAY_STORAGE_DISK)
         code = storage_remove(native->record.id, err);
@@ -274,10 +289,10 @@ int native_start_again(void *cookie, struct cay_error *err)
         return CAY_OK;
     memcpy(id, native->record.id, sizeof id);
     collect_one(id, &ended); /* it may have ended by itself */
-    let_go(native);
+    native_let_go(native);
     int code = native_start(id, native, err);
     if (code) {
-        let_go(native);
+        native_let_go(native);
         native->record = (struct record){.storage = CAY_STORAGE_DISK};
         memcpy(native->record.id, id, sizeof id);
     }
@@ -285,7 +300,7 @@ int native_start_again(void *cookie, struct cay_error *err)
 }
 
 /* One in memory that has ended is gone; one on disk can be started again. */
-static int state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err)
+int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err)
 {
     struct native *native = cookie;
     bool has_disk = native->record.storage == CAY_STORAGE_DISK;
@@ -307,19 +322,34 @@ static int state_of(void *cookie, enum cay_state *ret_state, struct cay_error *e
     return code;
 }
 
-/* What its maker left unfinished is removed. */
-static int find_marked(void *data, const cay_config *config, const char *mark,
-                       void **ret_cookie, struct cay_error *err)
+int native_id_of_mark(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err)
+{
+    snprintf(ret_id, CAY_ID_MAX, "sb-%.20s", mark);
+    return runtime_is_id(ret_id)
+               ? CAY_OK
+               : cay_fail(err, CAY_E_INVALID, 0, "sandbox.mark", mark, "this is no mark",
+                          "a mark has 16 letters a to z and digits 2 to 7");
+}
+
+int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
+                       struct cay_error *err)
 {
     char id[CAY_ID_MAX];
     size_t ended = 0;
+    int code = native_id_of_mark(mark, id, err);
 
+    if (code)
+        return code;
+    collect_one(id, &ended);
+    return native_open(id, is_local, ret_cookie, err);
+}
+
+static int find_marked(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err)
+{
     (void)data;
     (void)config;
-    snprintf(id, sizeof id, "sb-%.16s", mark);
-    if (runtime_is_id(id))
-        collect_one(id, &ended);
-    return native_open(id, ret_cookie, err);
+    return native_open_marked(mark, false, ret_cookie, err);
 }
 
 const struct cay_backend backend_native = {
@@ -331,16 +361,16 @@ const struct cay_backend backend_native = {
     .create = native_create_as,
     .connect = native_connect_as,
     .free = native_free,
-    .id = id_of,
-    .layers = layers_of,
-    .state = state_of,
+    .id = native_id,
+    .layers = native_layers,
+    .state = native_state_of,
     .inspect = inspect_one,
     .open_files = native_files,
     .exec = native_exec,
     .pause = native_pause,
     .resume = native_resume,
     .set_ttl = native_set_ttl,
-    .kill = kill_it,
+    .kill = native_kill,
     .start = native_start_again,
     .remove = remove_it,
     .processes = &native_processes,
@@ -362,7 +392,7 @@ int cay_sandbox_create(const struct cay_sandbox_options *options,
 int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     void *cookie = NULL;
-    int code = native_open(id, &cookie, err);
+    int code = native_open(id, false, &cookie, err);
 
     return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
 }

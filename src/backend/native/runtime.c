@@ -332,7 +332,7 @@ static bool is_sound(const struct record *record, const char *id)
             return false;
     return record->version == RECORD_VERSION && record->size == sizeof *record &&
            ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
-           record->init >= 0 && record->rung <= CAY_RUNG_LANDLOCK &&
+           record->init >= 0 && record->rung <= CAY_RUNG_NONE &&
            record->network <= CAY_NETWORK_HOST && record->storage <= CAY_STORAGE_DISK &&
            ends(record->template_name, sizeof record->template_name) &&
            ends(record->user, sizeof record->user) &&
@@ -404,6 +404,29 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     if (directory)
         closedir(directory);
     return code;
+}
+
+void runtime_note_visit(void)
+{
+    const struct timespec times[] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
+    char path[PATH_MAX];
+
+    if (runtime_directory(path, NULL) == CAY_OK)
+        (void)utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
+}
+
+bool runtime_was_visited(int64_t within_ms)
+{
+    char path[PATH_MAX];
+    struct timespec now;
+    struct stat st;
+
+    if (runtime_directory(path, NULL) != CAY_OK || lstat(path, &st) != 0)
+        return false;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t past = (now.tv_sec - st.st_atim.tv_sec) * 1000 +
+                   (now.tv_nsec - st.st_atim.tv_nsec) / 1000000;
+    return past >= 0 && past < within_ms;
 }
 
 int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
