@@ -271,6 +271,17 @@ TEST(a_start_on_disk_can_be_killed_at_any_point)
     survive(&deed);
 }
 
+TEST(a_start_on_the_host_can_be_killed_at_any_point)
+{
+    const struct deed deed = {"{type: local}", .begins = true, .run = cay_manager_start,
+                              .then = CAY_STATE_RUNNING};
+
+    need_own_world();
+    ASSERT_INT(setenv("SANDBOX_WORK_DIR", scratch_path("work"), 1), 0);
+    survive(&deed);
+    ASSERT_INT(unsetenv("SANDBOX_WORK_DIR"), 0);
+}
+
 TEST(a_start_without_waiting_can_be_killed_at_any_point)
 {
     const struct deed deed = {in_memory, .begins = true, .run = start_and_wait,

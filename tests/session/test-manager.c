@@ -359,6 +359,28 @@ TEST(an_asset_that_is_not_there_fails_the_start_and_not_the_session)
     assert_empty_world();
 }
 
+/* --- The other backend that is always there --- */
+
+TEST(a_local_session_lives_as_well)
+{
+    need_own_world();
+    AUTO(cay_store) store = open_store();
+    ASSERT_INT(setenv("SANDBOX_WORK_DIR", scratch_path("work"), 1), 0);
+    AUTO(cay_config) config = config_of("type: local");
+    AUTO(cay_manager) manager = manage(store, "s", config);
+    (void)told(sandbox_of(manager), "echo kept > file");
+    ASSERT_OK(cay_manager_pause(manager, &err)); /* which cannot be */
+    ASSERT(cay_manager_is_running(manager));
+    ASSERT_STR(get_session(store, "ann", "s")->backend, "local");
+    AUTO(cay_manager) other = manage(store, "s", NULL);
+    ASSERT_OK(cay_manager_start_no_wait(other, &err));
+    ASSERT_STR(told(sandbox_of(other), "cat file"), "kept");
+    ASSERT_OK(cay_manager_stop(other, &err));
+    ASSERT_STR(get_file("work/file"), "kept\n");
+    ASSERT_INT(unsetenv("SANDBOX_WORK_DIR"), 0);
+    assert_empty_world();
+}
+
 /* --- Races --- */
 
 struct racer {

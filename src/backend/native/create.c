@@ -277,7 +277,14 @@ static int furnish_mounts(const struct making *making, const struct blueprint *b
     return code || first ? code : meet(making, launch, err);
 }
 
-/* All that happens while cay-init makes its namespaces. */
+static void note_init(const struct making *making, const struct launch *launch)
+{
+    making->record->init = launch->pid;
+    making->record->init_start = runtime_start_time(launch->pid);
+}
+
+/* All that happens while cay-init makes its namespaces.  From the order to go on it may
+ * outlive us; unless a cgroup has it, it must be on record by then. */
 static int furnish(const struct making *making, struct launch *launch,
                    struct cay_error *err)
 {
@@ -298,6 +305,10 @@ static int furnish(const struct making *making, struct launch *launch,
         code = open_plan(making, &blueprint, &gifts, err);
     if (!code)
         code = furnish_mounts(making, &blueprint, launch, mounts, &count, err);
+    if (!code && !making->record->groups.unified[0]) {
+        note_init(making, launch);
+        code = runtime_save(making->record, err);
+    }
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
     close_all(mounts, count);
@@ -315,9 +326,8 @@ static int raise_it(const struct making *making, struct launch *launch,
     struct record *record = making->record;
 
     int code = furnish(making, launch, err);
-    record->init = launch->pid;
-    record->init_start = runtime_start_time(launch->pid);
-    if (!code)
+    note_init(making, launch);
+    if (!code && record->groups.unified[0])
         code = runtime_save(record, err);
     if (!code)
         (void)!native_get_ready(native, NULL);
