@@ -5,6 +5,7 @@
 /* `argv` is what follows the command's name, and ends with NULL.  Returns the exit
  * status. */
 int cmd_files(char *const *argv);
+int cmd_session(char *const *argv);
 int cmd_template(char *const *argv);
 
 /* Here the first word is the command's own name, one of sandbox_grammar's. */

@@ -24,6 +24,7 @@ static const char commands_help[] =
     "  cp, cat, put    Copy files in and out, print one, write one\n"
     "  pause, resume   Stop the clock in a sandbox, and let it go on\n"
     "  kill, start, rm End a sandbox, bring it back from disk, remove it\n"
+    "  session         Sandboxes that belong to somebody and are found again\n"
     "  template        Make, list and remove what sandboxes start from\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
     "  files           Touch files as a policy allows, and no others\n"
@@ -35,6 +36,7 @@ static const struct command {
 } commands[] = {
     {"files", cmd_files},
     {"help", cmd_help},
+    {"session", cmd_session},
     {"template", cmd_template},
     {"version", cmd_version},
 };
