@@ -72,6 +72,16 @@ _cay_template() {
     fi
 }
 
+_cay_config() {
+    if [[ $current == -* ]]; then
+        _cay_reply "$(_cay_options cay config "${COMP_WORDS[2]}")"
+    elif ((COMP_CWORD == 2)); then
+        _cay_reply 'check schema'
+    elif [[ ${COMP_WORDS[2]} == check ]]; then
+        _cay_reply_files -f
+    fi
+}
+
 _cay() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]}
@@ -83,6 +93,7 @@ _cay() {
     fi
     _cay_value && return
     case $command in
+    config) _cay_config ;;
     files) _cay_files ;;
     template) _cay_template ;;
     *)

@@ -1,48 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/quantity.h"
 
-#include <errno.h>
-#include <locale.h>
+#include <langinfo.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A program may have a locale in which "1.5" is 1; glibc allocates nothing for "C". */
-static double parse_double(const char *text, char **ret_end)
-{
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    double value = strtod_l(text, ret_end, plain);
+#define DIGITS_MAX 64
 
-    freelocale(plain);
-    return value;
+/* A program may have a locale in which "1.5" is 1 and a rest: the point becomes what that
+ * has for one. */
+static bool parse_decimal(const char *text, size_t len, double *ret_value)
+{
+    const char *point = memchr(text, '.', len);
+    size_t before = point ? (size_t)(point - text) : len;
+    char room[DIGITS_MAX + 16], *end;
+
+    if (len == 0 || len > DIGITS_MAX)
+        return false;
+    snprintf(room, sizeof room, "%.*s%s%.*s", (int)before, text,
+             point ? nl_langinfo(RADIXCHAR) : "", (int)(point ? len - before - 1 : 0),
+             point ? point + 1 : "");
+    *ret_value = strtod(room, &end);
+    return end > room && !*end && isfinite(*ret_value);
 }
 
 bool quantity_parse_number(const char *text, double *ret_value)
 {
-    char *end;
-
-    if (!*text || text[strspn(text, "0123456789.eE+-")])
-        return false; /* strtod() would take blanks, "0x1", "inf" and "nan" */
-    *ret_value = parse_double(text, &end);
-    return end > text && !*end && isfinite(*ret_value);
+    /* strtod() would take blanks, "0x1", "inf" and "nan", too. */
+    return !text[strspn(text, "0123456789.eE+-")] &&
+           parse_decimal(text, strlen(text), ret_value);
 }
 
 bool quantity_parse(const char *text, const struct quantity_unit *units,
                     double *ret_value)
 {
-    char *end;
+    size_t len = strspn(text, "0123456789.");
+    const char *unit = text + len;
 
-    if (text[0] < '0' || text[0] > '9')
-        return false; /* strtod() would take blanks, signs, "inf" and "nan" */
-    errno = 0;
-    double value = parse_double(text, &end);
-    if (errno || strpbrk(text, "xX"))
+    if (*text == '.' || !parse_decimal(text, len, ret_value))
         return false;
-    if (end[0] == ' ' && end[1])
-        end++;
+    if (unit[0] == ' ' && unit[1])
+        unit++;
     for (; units->suffix; units++)
-        if (strcmp(end, units->suffix) == 0) {
-            *ret_value = value * units->scale;
+        if (strcmp(unit, units->suffix) == 0) {
+            *ret_value *= units->scale;
             return *ret_value <= 1e15;
         }
     return false;

@@ -264,7 +264,7 @@ int options_parse(const struct grammar *grammar, char *const *argv, void *values
         else if (seen_subcommand)
             line.arguments[line.count++] = token.word;
         seen_subcommand = seen_subcommand || !token.is_option;
-        if (line.count && line.count == line.subcommand->command_at)
+        if (line.count && line.subcommand && line.count == line.subcommand->command_at)
             while (*cursor.next)
                 line.arguments[line.count++] = *cursor.next++;
     }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "config/fields.h"
+#include "config/common-fields.h"
 
 static const char *const after_run[] = {"stop", "pause", "none", NULL};
 
-const struct cay_field fields_common[] = {
+const struct cay_field common_fields[] = {
     {.name = "type",
      .type = CAY_FIELD_TEXT,
      .about = "the backend that runs it; below sandbox_config the default is local, "
@@ -52,10 +50,4 @@ const struct cay_field fields_common[] = {
      .about = "how many characters of its end are then kept"},
 };
 
-const size_t fields_common_count = sizeof fields_common / sizeof *fields_common;
-
-bool fields_match(const struct cay_field *field, const char *name)
-{
-    return strcmp(field->name, name) == 0 ||
-           (field->alias && strcmp(field->alias, name) == 0);
-}
+const size_t common_fields_count = sizeof common_fields / sizeof *common_fields;

@@ -15,6 +15,11 @@ const char *cay_config_type(const cay_config *config)
     return config->backend->name;
 }
 
+const struct cay_field *cay_config_field(const cay_config *config, size_t index)
+{
+    return index < config->count ? config->values[index].field : NULL;
+}
+
 bool cay_config_has(const cay_config *config, const char *field)
 {
     return find(config, field)->is_written;

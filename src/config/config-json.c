@@ -42,7 +42,7 @@ static void put_items(struct json *json, const struct value *value)
         json_put_object(json);
     else
         json_put_array(json);
-    for (size_t i = 0; i < value->count; i++) {
+    for (size_t i = 0; i < value->total; i++) {
         const struct item *item = &value->items[i];
         if (is_map)
             json_put_key(json, item->key);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "config/common-fields.h"
 #include "config/config.h"
-#include "config/fields.h"
 #include "config/policy-entry.h"
 #include "config/scalar.h"
 
@@ -46,7 +46,7 @@ int config_new(const struct cay_backend *backend, cay_config **ret_config,
 {
     cay_config *config = calloc(1, sizeof *config);
     struct value *values =
-        calloc(fields_common_count + backend->field_count, sizeof *values);
+        calloc(common_fields_count + backend->field_count, sizeof *values);
 
     for (size_t i = 0; i < backend->field_count; i++)
         if (!is_usable(&backend->fields[i])) {
@@ -65,19 +65,25 @@ int config_new(const struct cay_backend *backend, cay_config **ret_config,
     }
     config->backend = backend;
     config->values = values;
-    for (size_t i = 0; i < fields_common_count; i++)
-        if (!is_replaced(backend, &fields_common[i]))
-            values[config->count++].field = &fields_common[i];
+    for (size_t i = 0; i < common_fields_count; i++)
+        if (!is_replaced(backend, &common_fields[i]))
+            values[config->count++].field = &common_fields[i];
     for (size_t i = 0; i < backend->field_count; i++)
         values[config->count++].field = &backend->fields[i];
     *ret_config = config;
     return CAY_OK;
 }
 
+static bool is_called(const struct cay_field *field, const char *name)
+{
+    return strcmp(field->name, name) == 0 ||
+           (field->alias && strcmp(field->alias, name) == 0);
+}
+
 struct value *config_find(const cay_config *config, const char *name)
 {
     for (size_t i = 0; i < config->count; i++)
-        if (fields_match(config->values[i].field, name))
+        if (is_called(config->values[i].field, name))
             return &config->values[i];
     return NULL;
 }
@@ -201,7 +207,7 @@ static int read_key(struct reader *reader, const struct yaml_event *key,
         code = yaml_next(reader->yaml, &event, err);
         if (!code)
             code = value_read(value, reader->yaml, &event, reader->place, err);
-        value->is_written = value->is_set;
+        value->is_written = value->is_set || value->reference;
     }
     if (code)
         return code;

@@ -255,7 +255,10 @@ static json_t *make_names(json_t *properties, bool is_whole)
     const char *key;
     json_t *value;
 
-    json_object_foreach(properties, key, value) names = add(names, json_string(key));
+    json_object_foreach(properties, key, value)
+    {
+        names = add(names, json_string(key));
+    }
     return is_whole ? add(names, json_string("variables")) : names;
 }
 

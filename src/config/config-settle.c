@@ -95,7 +95,7 @@ static int check_envs(const cay_config *config, const struct yaml *yaml,
 {
     const struct value *envs = config_find(config, "envs");
 
-    for (size_t i = 0; i < envs->count; i++)
+    for (size_t i = 0; i < envs->total; i++)
         if (envs->items[i].key && strchr(envs->items[i].key, '='))
             return yaml_fail(err, yaml, envs->line,
                              "a variable of envs has \"=\" in its name",
@@ -110,7 +110,7 @@ int config_settle(cay_config *config, const struct yaml *yaml,
 
     for (size_t i = 0; i < config->count; i++) {
         struct value *value = &config->values[i];
-        int code = value->is_set || !value->field->fallback
+        int code = value->is_set || value->reference || !value->field->fallback
                        ? CAY_OK
                        : read_fallback(config, value, place, err);
         if (code)

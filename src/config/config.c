@@ -12,8 +12,8 @@
 
 #include "base/auto.h"
 #include "base/nearest.h"
+#include "config/common-fields.h"
 #include "config/expand.h"
-#include "config/fields.h"
 #include "config/policy-entry.h"
 #include "config/record.h"
 #include "config/scalar.h"
@@ -253,14 +253,15 @@ static int find_base(struct draft *draft, const char *base, struct cay_error *er
     return draft->base ? CAY_OK : cay_fail_memory(err, op);
 }
 
-int cay_config_parse(const char *text, size_t len, const char *name, const char *base,
-                     cay_config **ret_config, struct cay_error *err)
+static int parse(const char *text, size_t len, const char *name, const char *base,
+                 bool is_lax, cay_config **ret_config, struct cay_error *err)
 {
     __attribute__((cleanup(draft_done))) struct draft draft = {
         .place = {.name = name ? name : "configuration"},
         .whole = {.max = VALUES_MAX},
         .below = {.max = VALUES_MAX},
         .variables = {.max = VARIABLES_MAX},
+        .expand = {.is_lax = is_lax},
     };
 
     if (len > TEXT_MAX)
@@ -273,6 +274,17 @@ int cay_config_parse(const char *text, size_t len, const char *name, const char 
     if (!code)
         code = record_text(&draft, text, len, err);
     return code ? code : read_values(&draft, ret_config, err);
+}
+
+int cay_config_parse(const char *text, size_t len, const char *name, const char *base,
+                     cay_config **ret_config, struct cay_error *err)
+{
+    return parse(text, len, name, base, false, ret_config, err);
+}
+
+int cay_config_restore(const char *json, cay_config **ret_config, struct cay_error *err)
+{
+    return parse(json, strlen(json), NULL, NULL, true, ret_config, err);
 }
 
 int cay_config_load(const char *file, cay_config **ret_config, struct cay_error *err)

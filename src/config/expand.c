@@ -108,6 +108,10 @@ static int append_env(const struct pass *pass, const char *name, size_t len,
     memcpy(word, name, len);
     word[len] = '\0';
     const char *value = getenv(word);
+    if (!value && pass->expand->is_lax) {
+        pass->expand->is_missing = true;
+        value = "";
+    }
     if (!value) {
         snprintf(message, sizeof message, "the environment variable %s is not set", word);
         return yaml_fail(err, pass->yaml, pass->line, message,
@@ -216,7 +220,7 @@ int expand_event(struct expand *expand, const struct yaml *yaml, struct yaml_eve
     if (!memmem(event->text, event->len, "${", 2))
         return CAY_OK;
     expand->text.len = expand->written.len = 0;
-    expand->has_no_form = false;
+    expand->has_no_form = expand->is_missing = false;
     int code = append_both(&pass, "", 0, "", 0, err); /* "${env.EMPTY}" is no NULL */
     if (!code)
         code = replace(&pass, event->text, event->len, err);
@@ -224,6 +228,7 @@ int expand_event(struct expand *expand, const struct yaml *yaml, struct yaml_eve
         return code;
     event->text = expand->text.data;
     event->len = expand->text.len;
+    event->is_missing = expand->is_missing;
     event->written = expand->has_no_form ? "" : expand->written.data;
     return CAY_OK;
 }

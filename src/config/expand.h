@@ -22,7 +22,9 @@ struct expand {
     struct buf text;    /* what the last event became */
     struct buf written; /* the same with each "${env.NAME}" left, and "$${" */
     bool has_no_form;   /* it cannot be written so: `written` is of no use */
-    size_t spent;       /* bytes made so far: few bytes refer to a long text many times */
+    bool is_lax;        /* a variable that is not set makes the event a missing one */
+    bool is_missing;
+    size_t spent; /* bytes made so far: few bytes refer to a long text many times */
 };
 
 void expand_done(struct expand *expand);

@@ -52,7 +52,7 @@ int record_event(struct record *record, const struct yaml *yaml,
         (is_scalar && !(buf_append(&record->texts, event->text, event->len) &&
                         buf_append(&record->texts, "", 1))))
         return cay_fail_memory(err, yaml_op(yaml));
-    record->nodes[record->count++] = (struct record_node){
+    record->nodes[record->count] = (struct record_node){
         .kind = event->kind,
         .line = event->line,
         .plain = event->plain,
@@ -60,8 +60,9 @@ int record_event(struct record *record, const struct yaml *yaml,
         .refusal = event->refusal,
         .text = text,
         .len = event->len,
-        .end = record->count,
+        .end = record->count + 1,
     };
+    record->count++;
     return CAY_OK;
 }
 
@@ -71,7 +72,7 @@ int record_value(struct record *record, struct yaml *yaml, const struct yaml_eve
     struct level {
         size_t start;
         bool is_map, wants_key;
-    } levels[YAML_DEPTH_MAX], nobody = {.is_map = false};
+    } levels[YAML_DEPTH_MAX] = {{.start = 0}}, nobody = {.start = 0};
     struct yaml_event event = *first;
     size_t depth = 0;
     int code;

@@ -18,8 +18,9 @@ bool scalar_is_null(const struct yaml_event *event)
 
 bool scalar_is_nothing(const struct yaml_event *event)
 {
-    return scalar_is_null(event) || (event->kind == YAML_SCALAR && event->plain &&
-                                     !event->written && event->len == 0);
+    return scalar_is_null(event) || event->is_missing ||
+           (event->kind == YAML_SCALAR && event->plain && !event->written &&
+            event->len == 0);
 }
 
 static bool is_number(const char *text)

@@ -25,7 +25,7 @@ typedef int taker(struct value *value, struct yaml *yaml, const struct yaml_even
 
 void value_done(struct value *value)
 {
-    for (size_t i = 0; i < value->count; i++) {
+    for (size_t i = 0; i < value->total; i++) {
         free(value->items[i].key);
         free(value->items[i].text);
         free(value->items[i].written);
@@ -60,7 +60,7 @@ static int take_secret(struct value *value, struct yaml *yaml,
         if (!value->reference)
             return cay_fail_memory(err, yaml_op(yaml));
     }
-    return scalar_take_text(yaml, first, &value->text, err);
+    return first->is_missing ? CAY_OK : scalar_take_text(yaml, first, &value->text, err);
 }
 
 static int take_path(struct value *value, struct yaml *yaml,
@@ -210,19 +210,23 @@ static int take_boolean(struct value *value, struct yaml *yaml,
 /* --- Lists and maps -------------------------------------------------------------------
  */
 
-static int add_item(struct value *value, const struct yaml *yaml, unsigned line,
-                    struct item **ret_item, struct cay_error *err)
+/* NULL if there is no room for one more. */
+static struct item *add_item(struct value *value, const struct yaml *yaml, unsigned line,
+                             int *ret_code, struct cay_error *err)
 {
-    if (value->count == ITEMS_MAX)
-        return yaml_fail(err, yaml, line, "has too many entries", "%d are the limit",
-                         ITEMS_MAX);
-    struct item *grown = reallocarray(value->items, value->count + 1, sizeof *grown);
-    if (!grown)
-        return cay_fail_memory(err, yaml_op(yaml));
+    if (value->total == ITEMS_MAX) {
+        *ret_code = yaml_fail(err, yaml, line, "has too many entries", "%d are the limit",
+                              ITEMS_MAX);
+        return NULL;
+    }
+    struct item *grown = reallocarray(value->items, value->total + 1, sizeof *grown);
+    if (!grown) {
+        *ret_code = cay_fail_memory(err, yaml_op(yaml));
+        return NULL;
+    }
     value->items = grown;
-    *ret_item = &grown[value->count++];
-    **ret_item = (struct item){.key = NULL};
-    return CAY_OK;
+    grown[value->total] = (struct item){.key = NULL};
+    return &grown[value->total++];
 }
 
 static int take_texts(struct value *value, struct yaml *yaml,
@@ -230,7 +234,6 @@ static int take_texts(struct value *value, struct yaml *yaml,
                       struct cay_error *err)
 {
     struct yaml_event event;
-    struct item *item;
 
     (void)place;
     if (first->kind != YAML_LIST)
@@ -239,16 +242,17 @@ static int take_texts(struct value *value, struct yaml *yaml,
     for (;;) {
         size_t mark = yaml_enter_index(yaml, value->count);
         int code = yaml_next(yaml, &event, err);
-        bool ends = !code && event.kind == YAML_LIST_END;
-        if (!code && !ends)
-            code = add_item(value, yaml, event.line, &item, err);
-        if (!code && !ends)
+        if (!code && event.kind == YAML_LIST_END) {
+            yaml_leave(yaml, mark);
+            return CAY_OK;
+        }
+        struct item *item = code ? NULL : add_item(value, yaml, event.line, &code, err);
+        if (item)
             code = scalar_take_text(yaml, &event, &item->text, err);
         if (code)
             return code;
+        value->count++;
         yaml_leave(yaml, mark);
-        if (ends)
-            return CAY_OK;
     }
 }
 
@@ -258,7 +262,7 @@ static int check_key(const struct value *value, const struct yaml *yaml,
     if (event->kind != YAML_SCALAR || event->len == 0)
         return yaml_fail(err, yaml, event->line, "a key must be a plain word",
                          "write \"key: value\"");
-    for (size_t i = 0; i < value->count; i++)
+    for (size_t i = 0; i < value->total; i++)
         if (scalar_is_word(event, value->items[i].key))
             return yaml_fail(err, yaml, event->line, "is given twice",
                              "keep one of the two");
@@ -269,17 +273,29 @@ static int check_key(const struct value *value, const struct yaml *yaml,
 static int take_entry(struct item *item, const struct yaml *yaml,
                       const struct yaml_event *event, struct cay_error *err)
 {
-    if (event->kind != YAML_SCALAR || scalar_is_nothing(event))
+    if (event->kind != YAML_SCALAR || (scalar_is_nothing(event) && !event->is_missing))
         return yaml_fail(err, yaml, event->line, "must be a string",
                          "write \"\" for an empty one");
     int code = scalar_check_nul(yaml, event, err);
     if (code)
         return code;
     bool is_env = event->written && strstr(event->written, "${env.");
-    item->text = strdup(event->text);
+    item->text = event->is_missing ? NULL : strdup(event->text);
     item->written = is_env ? strdup(event->written) : NULL;
-    return item->text && (item->written || !is_env) ? CAY_OK
-                                                    : cay_fail_memory(err, yaml_op(yaml));
+    if ((!item->text && !event->is_missing) || (!item->written && is_env))
+        return cay_fail_memory(err, yaml_op(yaml));
+    return CAY_OK;
+}
+
+/* Keeps those without a text last. */
+static void settle_item(struct value *value)
+{
+    struct item last = value->items[value->total - 1];
+
+    if (!last.text)
+        return;
+    value->items[value->total - 1] = value->items[value->count];
+    value->items[value->count++] = last;
 }
 
 static int take_map(struct value *value, struct yaml *yaml,
@@ -287,7 +303,6 @@ static int take_map(struct value *value, struct yaml *yaml,
                     struct cay_error *err)
 {
     struct yaml_event event;
-    struct item *item;
 
     (void)place;
     if (first->kind != YAML_MAP)
@@ -299,9 +314,8 @@ static int take_map(struct value *value, struct yaml *yaml,
             return code;
         size_t mark = yaml_enter(yaml, event.kind == YAML_SCALAR ? event.text : "");
         code = check_key(value, yaml, &event, err);
-        if (!code)
-            code = add_item(value, yaml, event.line, &item, err);
-        if (code)
+        struct item *item = code ? NULL : add_item(value, yaml, event.line, &code, err);
+        if (!item)
             return code;
         item->key = strdup(event.text);
         if (!item->key)
@@ -311,6 +325,7 @@ static int take_map(struct value *value, struct yaml *yaml,
             code = take_entry(item, yaml, &event, err);
         if (code)
             return code;
+        settle_item(value);
         yaml_leave(yaml, mark);
     }
 }
@@ -337,9 +352,10 @@ int value_read(struct value *value, struct yaml *yaml, const struct yaml_event *
         [CAY_FIELD_PATH] = take_path,
     };
 
-    if (scalar_is_nothing(first))
+    if (scalar_is_nothing(first) &&
+        !(first->is_missing && value->field->type == CAY_FIELD_SECRET))
         return CAY_OK;
     int code = takers[value->field->type](value, yaml, first, place, err);
-    value->is_set = !code;
+    value->is_set = !code && !first->is_missing;
     return code;
 }

@@ -15,7 +15,7 @@ struct item {
 struct value {
     const struct cay_field *field;
     bool is_written; /* rather than left to the fallback */
-    bool is_set;
+    bool is_set;     /* not if it needs what is not there */
     unsigned line;
     unsigned
         groups; /* bit N: the map N levels above it was begun, this being its first */
@@ -24,8 +24,8 @@ struct value {
     int64_t integer; /* INTEGER, BYTES */
     double number;
     bool boolean;
-    struct item *items; /* TEXTS, MAP */
-    size_t count;
+    struct item *items;  /* TEXTS, MAP */
+    size_t count, total; /* the last ones have no text: they need what is not there */
     cay_policy *policy;
 };
 

@@ -37,6 +37,7 @@ struct yaml_event {
     const char *text;    /* a scalar's; lives until the next event */
     size_t len;          /* more than strlen(text) if a NUL is in it */
     const char *written; /* if "${...}" was replaced: as expand.h says; else NULL */
+    bool is_missing;     /* it needs what is not there, and that is no error */
     const struct yaml_refusal *refusal; /* after yaml_tolerate(): NULL if all is well */
 };
 

@@ -2,7 +2,7 @@
 #include "json/json.h"
 
 #include <inttypes.h>
-#include <locale.h>
+#include <langinfo.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,20 +188,22 @@ void json_put_uint(struct json *json, uint64_t value)
 /* The fewest digits that are read as the same number, with a point in every locale. */
 void json_put_number(struct json *json, double value)
 {
+    const char *radix = nl_langinfo(RADIXCHAR);
     char text[40];
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    locale_t before = uselocale(plain);
     int digits = 15;
 
     do
         snprintf(text, sizeof text, "%.*g", digits, value);
     while (strtod(text, NULL) != value && digits++ < 17);
-    uselocale(before);
-    freelocale(plain);
+    const char *point = strstr(text, radix);
     if (!isfinite(value))
         json->failed = true;
     begin_value(json);
-    put(json, text, strlen(text));
+    put(json, text, point ? (size_t)(point - text) : strlen(text));
+    if (point) {
+        put(json, ".", 1);
+        put(json, point + strlen(radix), strlen(point + strlen(radix)));
+    }
 }
 
 void json_put_bool(struct json *json, bool value)

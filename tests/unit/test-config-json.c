@@ -134,6 +134,64 @@ TEST(other_texts_are_what_they_became)
     unsetenv("TRIAL_A");
 }
 
+/* --- Elsewhere -----------------------------------------------------------------------
+ */
+
+TEST(what_was_stored_can_be_read_where_its_secrets_are_not)
+{
+    static const char json[] = "{\"type\":\"trial\",\"envs\":{\"C\":\"d\",\"E\":\"f\","
+                               "\"A\":\"x ${env.TRIAL_A}\"},\"text\":\"x\","
+                               "\"secret\":\"${env.TRIAL_A}\"}";
+    AUTO_FREE char *again = NULL;
+    AUTO(cay_config) config = NULL;
+    AUTO(cay_config) at_home = NULL;
+    const char *key, *value;
+
+    register_trial();
+    unsetenv("TRIAL_A");
+    setenv("TRIAL_SECRET", "another", 1);
+    ASSERT_OK(
+        cay_config_restore("{\"type\":\"trial\",\"envs\":{\"A\":\"x ${env.TRIAL_A}\","
+                           "\"C\":\"d\",\"E\":\"f\"},\"text\":\"x\","
+                           "\"secret\":\"${env.TRIAL_A}\"}",
+                           &config, &err));
+    unsetenv("TRIAL_SECRET");
+    ASSERT_STR(cay_config_text(config, "text"), "x");
+    ASSERT_STR(cay_config_text(config, "secret"), NULL); /* and not another one */
+    ASSERT(cay_config_has(config, "secret"));
+    ASSERT_INT(cay_config_count(config, "envs"), 2);
+    ASSERT(cay_config_item(config, "envs", 0, &key, &value));
+    ASSERT_STR(key, "C");
+    ASSERT_STR(value, "d");
+    ASSERT(cay_config_item(config, "envs", 1, &key, &value));
+    ASSERT_STR(value, "f");
+    ASSERT(!cay_config_item(config, "envs", 2, &key, &value));
+    ASSERT_OK(cay_config_json(config, &again, &err));
+    ASSERT_STR(again, json);
+
+    setenv("TRIAL_A", "hush", 1);
+    ASSERT_OK(cay_config_restore(again, &at_home, &err));
+    unsetenv("TRIAL_A");
+    ASSERT_STR(cay_config_text(at_home, "secret"), "hush");
+    ASSERT_INT(cay_config_count(at_home, "envs"), 3);
+}
+
+TEST(what_is_wrong_is_still_wrong_when_it_is_restored)
+{
+    cay_config *config = NULL;
+
+    register_trial();
+    ASSERT_CODE(
+        cay_config_restore("{\"type\":\"trial\",\"integer\":\"x\"}", &config, &err),
+        CAY_E_INVALID);
+    ASSERT_CODE(cay_config_restore("{\"type\":\"gone\"}", &config, &err), CAY_E_INVALID);
+    ASSERT_CODE(
+        cay_config_restore("{\"type\":\"trial\",\"map\":{\"a\":null}}", &config, &err),
+        CAY_E_INVALID);
+    ASSERT_CODE(cay_config_restore("", &config, &err), CAY_E_INVALID);
+    ASSERT(!config);
+}
+
 /* --- The schema ----------------------------------------------------------------------
  */
 

@@ -305,7 +305,7 @@ int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *e
     struct native *native = cookie;
     bool has_disk = native->record.storage == CAY_STORAGE_DISK;
     struct storage_saved saved;
-    struct state state;
+    struct state state = {0};
 
     int code = native_check(native, NULL); /* only of one on disk, that it is stopped */
     if (!code)
