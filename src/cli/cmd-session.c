@@ -21,8 +21,8 @@ enum { USER_MAX = 257, NAMES_MAX = 300 };
 static const struct subcommand subcommands[] = {
     [LS] = {"ls", "", "List the sessions", 0, 0, 0},
     [SHOW] = {"show", "SESSION", "Tell all about one", 1, 1, 0},
-    [START] = {"start", "SESSION", "Start it, or go on with it; prints its sandbox's id",
-               1, 1, 0},
+    [START] = {"start", "SESSION", "Start it, or go on; prints the sandbox's id", 1, 1,
+               0},
     [PAUSE] = {"pause", "SESSION...", "Stop the clock in its sandbox", 1, UINT32_MAX, 0},
     [RESUME] = {"resume", "SESSION...", "Let its sandbox go on", 1, UINT32_MAX, 0},
     [STOP] = {"stop", "SESSION...", "Remove its sandbox; the session is kept", 1,

@@ -48,7 +48,7 @@ def traces(sandbox_id):
         try:
             if os.readlink(path) == sandbox_id:
                 found.append(str(path))
-        except FileNotFoundError:
+        except OSError:  # released meanwhile
             pass
     for line in Path("/proc/mounts").read_text().splitlines():
         fields = line.split()
