@@ -15,6 +15,13 @@ struct cay_sandbox {
 int sandbox_wrap(const struct cay_backend *backend, void *cookie,
                  cay_sandbox **ret_sandbox, struct cay_error *err);
 
+/* As cay_backend_create(), with a mark if the backend knows marks; and the sandbox that
+ * has the mark, CAY_E_NOT_FOUND if there is none, CAY_E_UNSUPPORTED without marks. */
+int sandbox_create_marked(const cay_config *config, const char *mark,
+                          cay_sandbox **ret_sandbox, struct cay_error *err);
+int sandbox_find_marked(const cay_config *config, const char *mark,
+                        cay_sandbox **ret_sandbox, struct cay_error *err);
+
 /* CAY_E_UNSUPPORTED: this backend has no such thing. */
 int backend_lacks(const struct cay_backend *backend, const char *op,
                   struct cay_error *err);

@@ -131,16 +131,38 @@ static int find_for(const cay_config *config, const char *op,
                     "register it, or say `library:`");
 }
 
-int cay_backend_create(const cay_config *config, cay_sandbox **ret_sandbox,
-                       struct cay_error *err)
+int sandbox_create_marked(const cay_config *config, const char *mark,
+                          cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     const struct cay_backend *backend;
     void *cookie = NULL;
 
     int code = find_for(config, "backend.create", &backend, err);
     if (!code)
-        code = backend->create(backend->data, config, &cookie, err);
+        code = mark && backend->create_marked
+                   ? backend->create_marked(backend->data, config, mark, &cookie, err)
+                   : backend->create(backend->data, config, &cookie, err);
     return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
+}
+
+int sandbox_find_marked(const cay_config *config, const char *mark,
+                        cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    const struct cay_backend *backend;
+    void *cookie = NULL;
+
+    int code = find_for(config, "backend.find", &backend, err);
+    if (!code)
+        code = backend->find_marked
+                   ? backend->find_marked(backend->data, config, mark, &cookie, err)
+                   : backend_lacks(backend, "backend.find", err);
+    return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
+}
+
+int cay_backend_create(const cay_config *config, cay_sandbox **ret_sandbox,
+                       struct cay_error *err)
+{
+    return sandbox_create_marked(config, NULL, ret_sandbox, err);
 }
 
 int cay_backend_connect(const cay_config *config, const char *id,
