@@ -112,8 +112,9 @@ static const char state_sql[] =
     " WHERE user_id = ?1 AND session_id = ?2 AND sandbox_id = ?3"
     " AND (state <> ?4 OR NOT ?4)";
 
-int ledger_set_state(cay_store *store, const char *user_id, const char *session_id,
-                     const char *sandbox_id, enum cay_state state, struct cay_error *err)
+static int write_state(cay_store *store, const char *user_id, const char *session_id,
+                       const char *sandbox_id, enum cay_state state,
+                       struct cay_error *err)
 {
     AUTO_QUERY query = query_new(store, "session.state", state_sql);
 
@@ -123,6 +124,29 @@ int ledger_set_state(cay_store *store, const char *user_id, const char *session_
     query_number(&query, state);
     query_number(&query, store_now_ms());
     return query_run(&query, NULL, err);
+}
+
+/* A state is only what was last seen, so it need not be on the disk at once: it survives
+ * the death of any process as it is, and who starts a session looks for himself. */
+int ledger_set_state(cay_store *store, const char *user_id, const char *session_id,
+                     const char *sandbox_id, enum cay_state state, struct cay_error *err)
+{
+    static const char op[] = "session.state";
+    int code = store_enter(store, op, err);
+
+    if (code)
+        return code;
+    if (state)
+        code = query_exec(store, op, "PRAGMA synchronous=NORMAL", err);
+    if (!code)
+        code = write_state(store, user_id, session_id, sandbox_id, state, err);
+    if (state) {
+        int restored =
+            query_exec(store, op, "PRAGMA synchronous=FULL", code ? NULL : err);
+        code = code ? code : restored;
+    }
+    store_leave(store);
+    return code;
 }
 
 /* --- What was begun --- */
