@@ -65,7 +65,7 @@ static const char complete_sql[] =
     " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7,"
     "         (SELECT coalesce(max(changed), 0) + 1 FROM sessions))"
     " ON CONFLICT (user_id, session_id) DO UPDATE SET backend = ?3, sandbox_id = ?4,"
-    " state = ?5, config = iif(?8, ?6, config), updated_ms = ?7,"
+    " state = ?5, config = CASE WHEN ?8 THEN ?6 ELSE config END, updated_ms = ?7,"
     " revision = revision + 1, changed = excluded.changed";
 
 static int write_complete(cay_store *store, const char *op,
@@ -106,8 +106,8 @@ int ledger_complete(cay_store *store, const struct cay_session *session, const c
 }
 
 static const char state_sql[] =
-    "UPDATE sessions SET backend = iif(?4, backend, ''),"
-    " sandbox_id = iif(?4, sandbox_id, ''), state = ?4, updated_ms = ?5,"
+    "UPDATE sessions SET backend = CASE WHEN ?4 THEN backend ELSE '' END,"
+    " sandbox_id = CASE WHEN ?4 THEN sandbox_id ELSE '' END, state = ?4, updated_ms = ?5,"
     " revision = revision + 1, changed = (SELECT max(changed) + 1 FROM sessions)"
     " WHERE user_id = ?1 AND session_id = ?2 AND sandbox_id = ?3"
     " AND (state <> ?4 OR NOT ?4)";
