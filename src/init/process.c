@@ -120,18 +120,15 @@ static bool is_forgotten(const struct process *process)
            (!(process->flags & EXEC_BACKGROUND) || process->fetched);
 }
 
-/* One that has left something running can be found as long as that runs: to be killed. */
-static bool is_over(const struct process *process)
-{
-    return process->fetched && (process->leaf.fd < 0 || leaf_is_empty(&process->leaf));
-}
-
 struct process *process_find(pid_t pid, const char *tag)
 {
     struct process *found = NULL;
 
     for (struct process *process = processes; process; process = process->next) {
-        if (!(process->flags & EXEC_BACKGROUND) || is_over(process) ||
+        /* What has left something running can be found as long as that runs. */
+        if (!(process->flags & EXEC_BACKGROUND) ||
+            (process->fetched &&
+             (process->leaf.fd < 0 || leaf_is_empty(&process->leaf))) ||
             (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
             continue;
         if (!found || found->ended) /* who runs, else who was started last */

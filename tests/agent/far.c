@@ -270,10 +270,16 @@ static void far_let_go(void *cookie)
     (void)cookie;
 }
 
+static const char *far_id(const void *cookie)
+{
+    return cay_sandbox_id(cookie);
+}
+
 static const struct cay_backend far_backend = {
     .size = sizeof far_backend,
     .name = "far",
     .free = far_let_go,
+    .id = far_id,
     .exec = far_exec,
     .files = &far_files,
     .processes = &far_processes,

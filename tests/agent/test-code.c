@@ -213,6 +213,18 @@ BOTH(user_and_environment_hold_for_code)
     end(sandbox);
 }
 
+TEST(an_unknown_user_is_a_result_that_names_it)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    run_with(sandbox, "python", "1", 1, (struct cay_command_options){.user = "who"});
+    ASSERT_INT(code.status, CAY_STATUS_ERROR);
+    ASSERT_STR(code.error_type, "ExecutionError");
+    ASSERT_HAS(code.error_value, "Execution failed: who: ");
+    ASSERT_STR(code.command.out, "");
+    end(sandbox);
+}
+
 BOTH(output_of_code_can_be_cleaned)
 {
     static const char text[] = "print('\\x1b[1mbold\\x1b[0m')";

@@ -211,7 +211,6 @@ BOTH(what_is_not_there_is_described_as_that)
 BOTH(rights_are_those_of_who_asks)
 {
     ASSERT_OK(cay_write_file(sandbox, "root", "/home/user/roots", "x", 1, 0, &err));
-    run_as(cay_sandbox_backend(sandbox)->open_files ? sandbox : NULL, NULL, "true", 1);
     bash_with(sandbox,
               "chmod 600 /home/user/roots; echo x >/home/user/all; "
               "chmod 666 /home/user/all; echo x >/home/user/seen",

@@ -65,7 +65,7 @@ TEST(of_a_line_that_was_written_over_the_last_text_stays)
     EXPECT(cay_text_resolve_cr, "a\r\nb\r\n", "a\nb\n");
     EXPECT(cay_text_resolve_cr, "gone\r", "");
     EXPECT(cay_text_resolve_cr, "gone\r\r\nnext", "\nnext");
-    EXPECT(cay_text_resolve_cr, "a\rb\r\nc\rd", "b\nd");
+    EXPECT(cay_text_resolve_cr, "a\rb\r\nc\rx", "b\nx");
     EXPECT(cay_text_resolve_cr, "\n\n", "\n\n");
 }
 
