@@ -52,6 +52,7 @@ CAY_PUBLIC CAY_NODISC int cay_store_get(cay_store *store, const char *user_id,
 CAY_PUBLIC CAY_NODISC int cay_store_list(cay_store *store, const char *user_id,
                                          struct cay_session **ret_sessions,
                                          size_t *ret_count, struct cay_error *err);
+/* The record only: stop its sandbox first. */
 CAY_PUBLIC CAY_NODISC int cay_store_remove(cay_store *store, const char *user_id,
                                            const char *session_id, struct cay_error *err);
 
@@ -95,7 +96,9 @@ CAY_PUBLIC CAY_NODISC int cay_manager_add_asset(cay_manager *manager, const char
                                                 const char *inside,
                                                 struct cay_error *err);
 
-/* Two that race for one session get one sandbox.  It is recorded before it is given. */
+/* Two that race for one session get one sandbox.  It is recorded before it is given.
+ * CAY_E_EXISTS if the session has a sandbox that lives and is not of this configuration:
+ * of another backend, or not the one of its sandbox_id. */
 CAY_PUBLIC CAY_NODISC int cay_manager_start(cay_manager *manager, struct cay_error *err);
 
 /* The sandbox, started or resumed if need be.  The handle is the manager's, and good

@@ -126,15 +126,21 @@ int cmd_kill(struct sandbox_call *call, struct cay_error *err)
     return do_given(call, cay_sandbox_kill, err);
 }
 
-/* Starts of sessions that crashed first: their sandboxes are then collected, too. */
+/* Starts of sessions that crashed.  Where there is no place for sessions there are none.
+ */
 static int collect_sessions(size_t *ret_count, struct cay_error *err)
 {
+    struct cay_error own;
     cay_store *store = NULL;
-    int code = cay_store_open(NULL, &store, err);
+    int code = cay_store_open(NULL, &store, &own);
 
+    if (code == CAY_E_UNAVAILABLE)
+        return CAY_OK;
     if (!code)
-        code = cay_store_collect(store, ret_count, err);
+        code = cay_store_collect(store, ret_count, &own);
     cay_store_free(store);
+    if (code)
+        *err = own;
     return code;
 }
 

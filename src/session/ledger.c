@@ -65,7 +65,7 @@ static const char complete_sql[] =
     " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7,"
     "         (SELECT coalesce(max(changed), 0) + 1 FROM sessions))"
     " ON CONFLICT (user_id, session_id) DO UPDATE SET backend = ?3, sandbox_id = ?4,"
-    " state = ?5, config = iif(?8, ?6, config), updated_ms = ?7,"
+    " state = ?5, config = CASE WHEN ?8 THEN ?6 ELSE config END, updated_ms = ?7,"
     " revision = revision + 1, changed = excluded.changed";
 
 static int write_complete(cay_store *store, const char *op,
@@ -106,14 +106,15 @@ int ledger_complete(cay_store *store, const struct cay_session *session, const c
 }
 
 static const char state_sql[] =
-    "UPDATE sessions SET backend = iif(?4, backend, ''),"
-    " sandbox_id = iif(?4, sandbox_id, ''), state = ?4, updated_ms = ?5,"
+    "UPDATE sessions SET backend = CASE WHEN ?4 THEN backend ELSE '' END,"
+    " sandbox_id = CASE WHEN ?4 THEN sandbox_id ELSE '' END, state = ?4, updated_ms = ?5,"
     " revision = revision + 1, changed = (SELECT max(changed) + 1 FROM sessions)"
     " WHERE user_id = ?1 AND session_id = ?2 AND sandbox_id = ?3"
     " AND (state <> ?4 OR NOT ?4)";
 
-int ledger_set_state(cay_store *store, const char *user_id, const char *session_id,
-                     const char *sandbox_id, enum cay_state state, struct cay_error *err)
+static int write_state(cay_store *store, const char *user_id, const char *session_id,
+                       const char *sandbox_id, enum cay_state state,
+                       struct cay_error *err)
 {
     AUTO_QUERY query = query_new(store, "session.state", state_sql);
 
@@ -123,6 +124,29 @@ int ledger_set_state(cay_store *store, const char *user_id, const char *session_
     query_number(&query, state);
     query_number(&query, store_now_ms());
     return query_run(&query, NULL, err);
+}
+
+/* A state is only what was last seen, so it need not be on the disk at once: it survives
+ * the death of any process as it is, and who starts a session looks for himself. */
+int ledger_set_state(cay_store *store, const char *user_id, const char *session_id,
+                     const char *sandbox_id, enum cay_state state, struct cay_error *err)
+{
+    static const char op[] = "session.state";
+    int code = store_enter(store, op, err);
+
+    if (code)
+        return code;
+    if (state)
+        code = query_exec(store, op, "PRAGMA synchronous=NORMAL", err);
+    if (!code)
+        code = write_state(store, user_id, session_id, sandbox_id, state, err);
+    if (state) {
+        int restored =
+            query_exec(store, op, "PRAGMA synchronous=FULL", code ? NULL : err);
+        code = code ? code : restored;
+    }
+    store_leave(store);
+    return code;
 }
 
 /* --- What was begun --- */

@@ -5,7 +5,8 @@
 #include "session/store.h"
 
 /* What the manager writes into the store: whose sandbox is which, and which are being
- * made.  Each is durable when it returns.  The caller holds the session's lock. */
+ * made.  Each is durable when it returns, but for a state.  The caller holds the
+ * session's lock. */
 
 enum { MARK_MAX = 17 }; /* with its NUL */
 

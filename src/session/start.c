@@ -179,11 +179,24 @@ static int record(const struct start *start, const char *id, struct cay_error *e
     return code;
 }
 
-static void take(cay_manager *manager, cay_sandbox *sandbox)
+/* A new one that cannot be recorded is removed: nobody was told of it. */
+static int keep(const struct start *start, cay_sandbox *sandbox, bool is_new,
+                struct cay_error *err)
 {
+    cay_manager *manager = start->manager;
+    int code = record(start, cay_sandbox_id(sandbox), err);
+
+    if (!code) {
+        if (manager->sandbox != sandbox)
+            manager_drop(manager);
+        manager->sandbox = sandbox;
+        return CAY_OK;
+    }
+    if (is_new && cay_sandbox_remove(sandbox, NULL) == CAY_OK)
+        (void)ledger_abandon(manager->store, start->mark, NULL);
     if (manager->sandbox != sandbox)
-        manager_drop(manager);
-    manager->sandbox = sandbox;
+        cay_sandbox_free(sandbox);
+    return code;
 }
 
 int manager_start(cay_manager *manager, struct cay_error *err)
@@ -197,18 +210,9 @@ int manager_start(cay_manager *manager, struct cay_error *err)
     bool is_new = !code && !sandbox;
     if (is_new)
         code = make(&start, &sandbox, err);
-    if (code)
-        return code;
-    code = record(&start, cay_sandbox_id(sandbox), err);
-    if (code) {
-        if (sandbox != manager->sandbox)
-            cay_sandbox_free(sandbox);
-        if (is_new) /* nobody was told of it */
-            manager_sweep(manager->store, manager->user_id, manager->session_id);
-        return code;
-    }
-    take(manager, sandbox);
-    return manager_upload(manager, sandbox, err);
+    if (!code)
+        code = keep(&start, sandbox, is_new, err);
+    return code ? code : manager_upload(manager, sandbox, err);
 }
 
 /* --- By a child --- */
@@ -292,10 +296,7 @@ int manager_finish_start(cay_manager *manager, const struct away_outcome *outcom
         return manager_start(manager, err);
     if (code)
         return manager_tell(&own, err);
-    code = record(&start, outcome->id, err);
-    if (!code)
-        take(manager, sandbox);
-    else if (sandbox != manager->sandbox)
-        cay_sandbox_free(sandbox);
-    return code;
+    bool is_new = start.mark[0] &&
+                  (!start.stored || strcmp(start.stored->sandbox_id, outcome->id) != 0);
+    return keep(&start, sandbox, is_new, err);
 }

@@ -219,10 +219,10 @@ static struct cay_session *pack(const struct buf *texts, size_t count)
 {
     size_t len = count * sizeof(struct cay_session);
     char *block = malloc(len + texts->len + 1);
-    const char *at = block + len;
 
     if (!block)
         return NULL;
+    const char *at = block + len;
     struct cay_session *list = (struct cay_session *)block;
     if (count)
         memcpy(block + len, texts->data, texts->len);

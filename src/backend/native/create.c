@@ -277,10 +277,12 @@ static int furnish_mounts(const struct making *making, const struct blueprint *b
     return code || first ? code : meet(making, launch, err);
 }
 
-static void note_init(const struct making *making, const struct launch *launch)
+static int note_init(const struct making *making, const struct launch *launch,
+                     struct cay_error *err)
 {
     making->record->init = launch->pid;
     making->record->init_start = runtime_start_time(launch->pid);
+    return runtime_save(making->record, err);
 }
 
 /* All that happens while cay-init makes its namespaces.  From the order to go on it may
@@ -305,10 +307,8 @@ static int furnish(const struct making *making, struct launch *launch,
         code = open_plan(making, &blueprint, &gifts, err);
     if (!code)
         code = furnish_mounts(making, &blueprint, launch, mounts, &count, err);
-    if (!code && !making->record->groups.unified[0]) {
-        note_init(making, launch);
-        code = runtime_save(making->record, err);
-    }
+    if (!code && !making->record->groups.unified[0])
+        code = note_init(making, launch, err);
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
     close_all(mounts, count);
@@ -323,12 +323,10 @@ static int furnish(const struct making *making, struct launch *launch,
 static int raise_it(const struct making *making, struct launch *launch,
                     struct native *native, struct cay_error *err)
 {
-    struct record *record = making->record;
-
     int code = furnish(making, launch, err);
-    note_init(making, launch);
-    if (!code && record->groups.unified[0])
-        code = runtime_save(record, err);
+
+    if (!code && making->record->groups.unified[0])
+        code = note_init(making, launch, err);
     if (!code)
         (void)!native_get_ready(native, NULL);
     return code ? code : launch_wait(launch, err);
@@ -382,8 +380,7 @@ static int complete(struct making *making, struct cay_error *err)
             err, CAY_E_INVALID, 0, op,
             options->workdir ? options->workdir : options->user,
             "this cannot be the default user or working directory",
-            "a user has up to 63 bytes; a directory is absolute and has up to "
-            "1,023");
+            "a user has up to 63 bytes; a directory is absolute and up to 1,023 long");
     return complete_disk(options, err);
 }
 
