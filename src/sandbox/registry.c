@@ -135,7 +135,6 @@ int sandbox_create_marked(const cay_config *config, const char *mark,
                           cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     const struct cay_backend *backend;
-    void *cookie = NULL;
 
     int code = find_for(config, "backend.create", &backend, err);
     if (!code)
@@ -169,7 +168,6 @@ int cay_backend_connect(const cay_config *config, const char *id,
                         cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     const struct cay_backend *backend;
-    void *cookie = NULL;
 
     int code = find_for(config, "backend.connect", &backend, err);
     if (!code)
