@@ -135,6 +135,7 @@ int sandbox_create_marked(const cay_config *config, const char *mark,
                           cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     const struct cay_backend *backend;
+    void *cookie = NULL;
 
     int code = find_for(config, "backend.create", &backend, err);
     if (!code)
@@ -168,6 +169,7 @@ int cay_backend_connect(const cay_config *config, const char *id,
                         cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     const struct cay_backend *backend;
+    void *cookie = NULL;
 
     int code = find_for(config, "backend.connect", &backend, err);
     if (!code)

@@ -392,7 +392,8 @@ int cay_sandbox_create(const struct cay_sandbox_options *options,
 
 int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    cay_sandbox *sandbox = sandbox_new(&backend_native, err);
+    void *cookie = NULL;
+    int code = native_open(id, false, &cookie, err);
 
     return code ? code : sandbox_wrap(&backend_native, cookie, false, ret_sandbox, err);
 }
