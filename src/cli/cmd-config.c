@@ -101,7 +101,7 @@ static void add_written(struct table *table, const char *key, json_t *value)
 /* The value of "limits.memory"; NULL if there is none. */
 static json_t *find_value(json_t *values, const char *name)
 {
-    char key[64];
+    char key[128]; /* as long as a field's name may be */
 
     for (size_t len; *name; name += len + (name[len] == '.')) {
         len = strcspn(name, ".");

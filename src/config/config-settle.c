@@ -73,7 +73,8 @@ static int settle_after_run(cay_config *config, const struct yaml *yaml,
     struct value *persist = config_find(config, "persist_sandbox");
     struct value *after = config_find(config, "status_after_run");
 
-    if (persist->field->type != CAY_FIELD_BOOLEAN || !after->field->choices)
+    if (persist->field->type != CAY_FIELD_BOOLEAN ||
+        after->field->type != CAY_FIELD_CHOICE)
         return CAY_OK; /* the backend's own idea of them */
     bool stops = after->is_set && strcmp(after->text, "stop") == 0;
     if (persist->is_written && after->is_written && persist->boolean == stops) {

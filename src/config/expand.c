@@ -122,6 +122,7 @@ static int append_env(const struct pass *pass, const char *name, size_t len,
                  word);
         return yaml_fail(err, pass->yaml, pass->line, message, "set it to UTF-8 text");
     }
+    pass->expand->has_env = true;
     snprintf(reference, sizeof reference, "${env.%s}", word);
     return append_both(pass, value, strlen(value), reference, strlen(reference), err);
 }
@@ -220,7 +221,7 @@ int expand_event(struct expand *expand, const struct yaml *yaml, struct yaml_eve
     if (!memmem(event->text, event->len, "${", 2))
         return CAY_OK;
     expand->text.len = expand->written.len = 0;
-    expand->has_no_form = expand->is_missing = false;
+    expand->has_no_form = expand->has_env = expand->is_missing = false;
     int code = append_both(&pass, "", 0, "", 0, err); /* "${env.EMPTY}" is no NULL */
     if (!code)
         code = replace(&pass, event->text, event->len, err);
@@ -230,5 +231,6 @@ int expand_event(struct expand *expand, const struct yaml *yaml, struct yaml_eve
     event->len = expand->text.len;
     event->is_missing = expand->is_missing;
     event->written = expand->has_no_form ? "" : expand->written.data;
+    event->is_unwritable = expand->has_no_form && expand->has_env;
     return CAY_OK;
 }

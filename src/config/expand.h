@@ -22,6 +22,7 @@ struct expand {
     struct buf text;    /* what the last event became */
     struct buf written; /* the same with each "${env.NAME}" left, and "$${" */
     bool has_no_form;   /* it cannot be written so: `written` is of no use */
+    bool has_env;       /* something came from the environment */
     bool is_lax;        /* a variable that is not set makes the event a missing one */
     bool is_missing;
     size_t spent; /* bytes made so far: few bytes refer to a long text many times */

@@ -276,6 +276,10 @@ static int take_entry(struct item *item, const struct yaml *yaml,
     if (event->kind != YAML_SCALAR || (scalar_is_nothing(event) && !event->is_missing))
         return yaml_fail(err, yaml, event->line, "must be a string",
                          "write \"\" for an empty one");
+    if (event->is_unwritable) /* or cay_config_json() would show the variable's value */
+        return yaml_fail(err, yaml, event->line,
+                         "a \"$\" ends right before an environment variable",
+                         "put the \"$\" into the variable, or a character between");
     int code = scalar_check_nul(yaml, event, err);
     if (code)
         return code;

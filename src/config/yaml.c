@@ -86,10 +86,38 @@ void yaml_tolerate(struct yaml *yaml)
     yaml->tolerant = true;
 }
 
+/* libfyaml takes time with the square of the empty lines in a row, and of directives. */
+enum { EMPTY_LINES_MAX = 100, DIRECTIVES_MAX = 16 };
+
+struct tally {
+    unsigned breaks; /* of lines, with nothing between them */
+    unsigned directives;
+};
+
+static int check_pace(struct yaml *yaml, unsigned line, const char *text, size_t len,
+                      struct tally *tally, struct cay_error *err)
+{
+    tally->directives += *text == '%';
+    if (tally->directives > DIRECTIVES_MAX)
+        return yaml_fail(err, yaml, line, "there are too many directives",
+                         "remove the lines that start with \"%%\"");
+    for (size_t i = 0; i < len; i++) {
+        bool ends =
+            text[i] == '\n' || (text[i] == '\r' && (i + 1 == len || text[i + 1] != '\n'));
+        if (ends && tally->breaks++ > EMPTY_LINES_MAX)
+            return yaml_fail(err, yaml, line, "there are too many empty lines in a row",
+                             "%d are allowed", EMPTY_LINES_MAX);
+        if (!strchr(" \t\r\n", text[i]))
+            tally->breaks = 0;
+    }
+    return CAY_OK;
+}
+
 static int check_bytes(struct yaml *yaml, const char *text, size_t len,
                        struct cay_error *err)
 {
     struct utf8_scan scan = {.chars = 0};
+    struct tally tally = {0};
 
     for (unsigned line = 1; len > 0; line++) {
         const char *end = memchr(text, '\n', len);
@@ -101,6 +129,9 @@ static int check_bytes(struct yaml *yaml, const char *text, size_t len,
         if (!utf8_scan(&scan, text, step) || (step == len && !utf8_scan_complete(&scan)))
             return yaml_fail(err, yaml, line, "the text is not UTF-8",
                              "save the file as UTF-8");
+        int code = check_pace(yaml, line, text, step, &tally, err);
+        if (code)
+            return code;
         text += step;
         len -= step;
     }

@@ -9,9 +9,9 @@
 
 /* YAML, and so JSON, one event at a time, for readers that know what may come next.  It
  * is the plain part of YAML only: one document, UTF-8 without NUL, at most 32 levels
- * deep, no anchors, aliases or tags.  All else is CAY_E_INVALID, and every such error
- * says the line and the key that yaml_enter() was told of: "line 7: paths.docs.mode: must
- * be ro or rw". */
+ * deep, no anchors, aliases or tags, not many empty lines in a row.  All else is
+ * CAY_E_INVALID, and every such error says the line and the key that yaml_enter() was
+ * told of: "line 7: paths.docs.mode: must be ro or rw". */
 struct yaml;
 
 #define YAML_DEPTH_MAX 32
@@ -38,6 +38,7 @@ struct yaml_event {
     size_t len;          /* more than strlen(text) if a NUL is in it */
     const char *written; /* if "${...}" was replaced: as expand.h says; else NULL */
     bool is_missing;     /* it needs what is not there, and that is no error */
+    bool is_unwritable;  /* "${env.X}" is in it, but `written` cannot say so */
     const struct yaml_refusal *refusal; /* after yaml_tolerate(): NULL if all is well */
 };
 

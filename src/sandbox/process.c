@@ -9,42 +9,54 @@ struct cay_process {
     void *cookie;
 };
 
-static int wrap(const struct cay_backend *backend, void *cookie,
-                cay_process **ret_process, struct cay_error *err)
+/* A handle whose cookie the backend is about to fill in: a process that runs and has no
+ * handle would be nobody's. */
+static cay_process *new_process(const struct cay_backend *backend, struct cay_error *err)
 {
     cay_process *process = malloc(sizeof *process);
 
-    if (!process) {
-        backend->processes->free(cookie);
-        return cay_fail_memory(err, "process.open");
-    }
-    *process = (cay_process){backend, cookie};
-    *ret_process = process;
-    return CAY_OK;
+    if (process)
+        *process = (cay_process){backend, NULL};
+    else
+        (void)cay_fail_memory(err, "process.open");
+    return process;
+}
+
+static int finish(cay_process *process, int code, cay_process **ret_process)
+{
+    if (code)
+        free(process);
+    else
+        *ret_process = process;
+    return code;
 }
 
 int cay_process_start(cay_sandbox *sandbox, const struct cay_exec_options *options,
                       cay_process **ret_process, struct cay_error *err)
 {
     const struct cay_backend *backend = sandbox->backend;
-    void *cookie = NULL;
 
     if (!backend->processes)
         return backend_lacks(backend, "process.start", err);
-    int code = backend->processes->start(sandbox->cookie, options, &cookie, err);
-    return code ? code : wrap(backend, cookie, ret_process, err);
+    cay_process *process = new_process(backend, err);
+    if (!process)
+        return CAY_E_NO_MEMORY;
+    int code = backend->processes->start(sandbox->cookie, options, &process->cookie, err);
+    return finish(process, code, ret_process);
 }
 
 int cay_process_attach(cay_sandbox *sandbox, const char *which, cay_process **ret_process,
                        struct cay_error *err)
 {
     const struct cay_backend *backend = sandbox->backend;
-    void *cookie = NULL;
 
     if (!backend->processes || !backend->processes->attach)
         return backend_lacks(backend, "process.attach", err);
-    int code = backend->processes->attach(sandbox->cookie, which, &cookie, err);
-    return code ? code : wrap(backend, cookie, ret_process, err);
+    cay_process *process = new_process(backend, err);
+    if (!process)
+        return CAY_E_NO_MEMORY;
+    int code = backend->processes->attach(sandbox->cookie, which, &process->cookie, err);
+    return finish(process, code, ret_process);
 }
 
 int cay_process_list(cay_sandbox *sandbox, struct cay_process_info **ret_infos,

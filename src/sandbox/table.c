@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "sandbox/backend.h"
 
-enum { SIZE_MAX_SANE = 64 << 10, NAME_MAX_LEN = 63 };
+enum { SIZE_MAX_SANE = 64 << 10, NAME_MAX_LEN = 63, FIELD_MAX_LEN = 127 };
 
 static int refuse(const char *op, const char *subject, const char *message,
                   const char *hint, struct cay_error *err)
@@ -42,8 +42,8 @@ static bool take_table(void *known, size_t known_size, const void *given)
     size_t size;
 
     memcpy(&size, given, sizeof size);
-    if (size <= sizeof size || size > SIZE_MAX_SANE)
-        return false;
+    if (size <= sizeof size || size > SIZE_MAX_SANE || size % sizeof(void *))
+        return false; /* half a pointer leads anywhere */
     memset(known, 0, known_size);
     memcpy(known, given, size < known_size ? size : known_size);
     memcpy(known, &known_size, sizeof known_size);
@@ -108,7 +108,8 @@ static const char *missing_of_processes(const struct cay_process_backend *proces
 
 static bool is_field(const struct cay_field *field)
 {
-    if (!field->name || !is_letter(field->name[0]) || !field->about)
+    if (!field->name || !is_letter(field->name[0]) || !field->about ||
+        strnlen(field->name, FIELD_MAX_LEN + 1) > FIELD_MAX_LEN)
         return false;
     if (field->type < CAY_FIELD_TEXT || field->type > CAY_FIELD_PATH)
         return false;
@@ -126,8 +127,8 @@ static int check_fields(const struct cay_backend *backend, const char *op,
         if (!is_field(field))
             return refuse(op, field->name ? field->name : backend->name,
                           "this is no field of a configuration",
-                          "a field has a name, a type of enum cay_field_type, `about`, "
-                          "and a choice its choices",
+                          "a field has a name of up to 127 bytes, a type of enum "
+                          "cay_field_type, `about`, and a choice its choices",
                           err);
         for (size_t k = 0; k < i; k++)
             if (strcmp(backend->fields[k].name, field->name) == 0)

@@ -3,7 +3,7 @@
 /* No memory for policies, configurations, questions, reading and searching. */
 #include <jansson.h>
 
-#include "cay/config.h"
+#include "cay/backend.h"
 #include "failing.h"
 #include "survive.h"
 #include "tree.h"
@@ -206,6 +206,51 @@ SURVIVES(making_the_schema_of_configurations, WHOLE)
     if (!code)
         cay_free(json);
     return code;
+}
+
+/* --- Sandboxes --------------------------------------------------------------------- */
+
+static int created;
+
+static int create(void *data, const cay_config *config, void **ret_cookie,
+                  struct cay_error *error)
+{
+    (void)data;
+    (void)config;
+    (void)error;
+    *ret_cookie = &created;
+    created++;
+    return CAY_OK;
+}
+
+static void forget(void *cookie)
+{
+    (void)cookie;
+}
+
+TEST(no_sandbox_is_made_that_nobody_would_have)
+{
+    static struct cay_backend counting;
+    static const char text[] = "type: counting\n";
+    cay_config *config = NULL;
+    cay_sandbox *sandbox = NULL;
+
+    counting = *cay_backend_find("native");
+    counting.name = "counting";
+    counting.create = create;
+    counting.free = forget;
+    ASSERT_OK(cay_backend_register(&counting, &err));
+    ASSERT_OK(cay_config_parse(text, strlen(text), "test", NULL, &config, &err));
+    failing_start(FAILING_HERE, 1);
+    int code = cay_backend_create(config, &sandbox, &err);
+    failing_stop();
+    ASSERT_INT(code, CAY_E_NO_MEMORY);
+    ASSERT_INT(created, 0);
+    ASSERT(!sandbox);
+    ASSERT_OK(cay_backend_create(config, &sandbox, &err));
+    ASSERT_INT(created, 1);
+    cay_sandbox_free(sandbox);
+    cay_config_free(config);
 }
 
 /* --- Handles and questions --------------------------------------------------------- */

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Native sandboxes made by a configuration. */
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
 #include "processes.h"
 
 #include "cay/backend.h"
@@ -206,6 +210,110 @@ TEST(a_working_directory_that_cannot_be_is_refused_and_leaves_nothing)
     cay_free(infos);
 }
 
+static void copy_busybox(const char *name)
+{
+    struct stat st;
+    AUTO_FD fd = open("/bin/busybox", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        SKIP("busybox-static is not installed");
+    ASSERT(fstat(fd, &st) == 0);
+    AUTO_FREE char *program = malloc((size_t)st.st_size);
+    ASSERT(program && read(fd, program, (size_t)st.st_size) == st.st_size);
+    put_bytes(name, program, (size_t)st.st_size);
+    ASSERT(chmod(scratch_path(name), 0755) == 0);
+}
+
+/* A root directory whose shell is a script. */
+static const char *config_with_shell(const char *script)
+{
+    static char text[PATH_MAX + 64];
+
+    copy_busybox("root/bin/busybox");
+    put_file("root/etc/passwd", "root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n");
+    put_file("root/bin/sh", script);
+    ASSERT(chmod(scratch_path("root/bin/sh"), 0755) == 0);
+    snprintf(text, sizeof text, "type: native\ntemplate: %s\nwork_dir: /opt/x\n",
+             scratch_path("root"));
+    return text;
+}
+
+/* Others make sandboxes meanwhile. */
+static void expect_none_of(const char *template)
+{
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+
+    ASSERT_OK(cay_sandbox_list(&infos, &count, &err));
+    for (size_t i = 0; i < count; i++)
+        ASSERT(strcmp(infos[i].template_name, template) != 0);
+    cay_free(infos);
+}
+
+static void expect_no_workdir(const char *shell)
+{
+    AUTO(cay_config) config = parse(config_with_shell(shell));
+    cay_sandbox *sandbox = NULL;
+
+    ASSERT_CODE(cay_backend_create(config, &sandbox, &err), CAY_E_INVALID);
+    ASSERT_STR(err.subject, "/opt/x");
+    expect_none_of(scratch_path("root"));
+}
+
+TEST(a_template_cannot_keep_who_makes_a_sandbox_waiting)
+{
+    need_root();
+    expect_no_workdir("#!/bin/busybox sh\nwhile :; do /bin/busybox sleep 9; done\n");
+    expect_no_workdir("#!/bin/not-there\n");
+}
+
+TEST(a_working_directory_that_cannot_be_is_what_is_told_where_there_is_no_root)
+{
+    int code = refused("type: native\nrung: landlock\nwork_dir: /opt/cay-test/x\n");
+
+    if (code == CAY_E_UNSUPPORTED && strcmp(err.subject, "landlock") == 0)
+        SKIP("this kernel has no landlock");
+    ASSERT_INT(code, CAY_E_INVALID);
+    ASSERT_STR(err.subject, "/opt/cay-test/x");
+}
+
+/* --- Without descriptors ----------------------------------------------------------- */
+
+/* What could not be read for lack of them is read again when there are some: nobody is
+ * taken for another than root, and no limit is lost. */
+static void lack_descriptors(const char *layers)
+{
+    AUTO(cay_config) config = parse("type: native\nephemeral: true\n");
+    struct rlimit before, none;
+    struct cay_check *checks = NULL;
+    cay_sandbox *sandbox = NULL;
+    size_t count = 0;
+
+    ASSERT(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    AUTO_FD next = open("/", O_PATH | O_CLOEXEC);
+    ASSERT(next >= 0);
+    none = (struct rlimit){(rlim_t)next, before.rlim_max};
+    ASSERT(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    ASSERT(cay_backend_create(config, &sandbox, NULL) != CAY_OK);
+    (void)!cay_doctor(&checks, &count, NULL);
+    cay_free(checks);
+    ASSERT(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    ASSERT_OK(cay_backend_create(config, &sandbox, &err));
+    ASSERT_INT(cay_sandbox_layers(sandbox), strtoul(layers, NULL, 10));
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_sandbox_free(sandbox);
+}
+
+TEST(a_moment_without_descriptors_does_not_last)
+{
+    AUTO(cay_sandbox) sandbox = make_as("type: native\nephemeral: true\n");
+    char layers[16];
+
+    snprintf(layers, sizeof layers, "%u", cay_sandbox_layers(sandbox));
+    elsewhere(lack_descriptors, layers);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+}
+
 /* --- One that exists -------------------------------------------------------------- */
 
 static enum cay_state state_of(cay_sandbox *sandbox)
@@ -235,7 +343,8 @@ TEST(one_on_disk_is_stopped_when_it_is_killed_and_connecting_starts_it)
     ASSERT_INT(state_of(sandbox), CAY_STATE_STOPPED);
     ASSERT_OK(cay_backend_connect(config, id, &again, &err));
     ASSERT_INT(state_of(again), CAY_STATE_RUNNING);
-    ASSERT_INT(state_of(sandbox), CAY_STATE_RUNNING); /* the older handle sees it, too */
+    ASSERT_STR(says(sandbox, "cat file"), "kept\n"); /* the older handle sees it, too */
+    ASSERT_INT(state_of(sandbox), CAY_STATE_RUNNING);
     ASSERT_STR(says(again, "cat file"), "kept\n");
     ASSERT_OK(cay_sandbox_remove(again, &err));
     ASSERT_CODE(cay_sandbox_state(sandbox, &state, &err), CAY_E_NOT_FOUND);
@@ -243,6 +352,53 @@ TEST(one_on_disk_is_stopped_when_it_is_killed_and_connecting_starts_it)
     again = NULL;
     ASSERT_CODE(cay_backend_connect(config, id, &again, &err), CAY_E_NOT_FOUND);
     cay_sandbox_free(sandbox);
+    unsetenv("CAY_HOME");
+}
+
+static void stop_it(const char *id)
+{
+    cay_sandbox *sandbox = open_sandbox(id);
+
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_sandbox_free(sandbox);
+}
+
+static void start_it(const char *id)
+{
+    cay_sandbox *sandbox = open_sandbox(id);
+
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    cay_sandbox_free(sandbox);
+}
+
+static int try_echo(cay_sandbox *sandbox)
+{
+    static const char *const argv[] = {"echo", NULL};
+    const struct cay_exec_options options = {.size = sizeof options, .argv = argv};
+    struct cay_exec_result done = {0};
+    int code = cay_sandbox_exec(sandbox, &options, &done, &err);
+
+    cay_exec_done(&done);
+    return code;
+}
+
+/* A handle keeps its connection, but it is not taken for gone what only was away. */
+TEST(one_that_others_stop_and_start_is_stopped_and_runs_again)
+{
+    need_root();
+    setenv("CAY_HOME", scratch_path("home"), 1);
+    AUTO(cay_sandbox) sandbox = make_as("type: native\nstorage: disk\n");
+    ASSERT_OK(try_echo(sandbox));
+    elsewhere(stop_it, cay_sandbox_id(sandbox));
+    ASSERT_CODE(try_echo(sandbox), CAY_E_BUSY);
+    ASSERT_CODE(cay_sandbox_set_ttl(sandbox, 60000, &err), CAY_E_BUSY);
+    elsewhere(start_it, cay_sandbox_id(sandbox));
+    ASSERT_OK(try_echo(sandbox));
+    elsewhere(stop_it, cay_sandbox_id(sandbox));
+    elsewhere(start_it, cay_sandbox_id(sandbox));
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, 60000, &err));
+    ASSERT_OK(try_echo(sandbox));
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
     unsetenv("CAY_HOME");
 }
 

@@ -4,6 +4,7 @@
 #include "templates.h"
 
 #include <signal.h>
+#include <sys/mount.h>
 
 enum { OWNER = 4242 };
 
@@ -181,13 +182,25 @@ TEST(mounts_can_lie_in_mounts_and_in_what_is_missing)
     ASSERT_INT(stat_of("shared/new").st_uid, OWNER);
 }
 
+static char mounted[PATH_MAX];
+
+static void unmount(void)
+{
+    (void)umount2(mounted, MNT_DETACH);
+}
+
 TEST(what_lies_on_another_mount_below_stays_outside)
 {
     need_root();
-    const struct cay_bind bind = {"/", "/host", false};
+    const struct cay_bind bind = {make_shared(), "/host", false};
+    put_file("shared/below/under", "");
+    snprintf(mounted, sizeof mounted, "%s", scratch_path("shared/below"));
+    ASSERT(mount("none", mounted, "tmpfs", 0, NULL) == 0);
+    harness_at_end(unmount);
+    put_file("shared/below/over", "");
     AUTO(cay_sandbox) sandbox = make_with(&bind, 1, NULL);
-    run(sandbox, "ls /host/proc; ls /host/etc/passwd");
-    ASSERT_STR(result.out, "/host/etc/passwd\n");
+    run(sandbox, "cd /host; ls below; cat file");
+    ASSERT_STR(result.out, "under\nhost\n");
 }
 
 TEST(templates_have_mounts_too_and_links_in_them_do_not_lead_out)
@@ -249,6 +262,25 @@ TEST(what_cannot_be_mounted_is_told)
     /* The host's programs are not ours to make directories in. */
     ASSERT_CODE(try_bind(scratch_path("shared"), "/usr/nonexistent"), CAY_E_DENIED);
     ASSERT_CODE(try_bind(scratch_path("shared"), "/etc/passwd"), CAY_E_NOT_A_DIRECTORY);
+}
+
+/* Whoever reaches them can run commands in every sandbox, and in local ones on the host.
+ */
+TEST(the_control_sockets_of_sandboxes_stay_outside)
+{
+    need_root();
+    AUTO(cay_sandbox) other = make_with(NULL, 0, NULL);
+    char parent[PATH_MAX], own[PATH_MAX];
+
+    snprintf(parent, sizeof parent, "%s/..", runtime_path());
+    snprintf(own, sizeof own, "%s/%s", runtime_path(), cay_sandbox_id(other));
+    ASSERT(symlink(runtime_path(), scratch_path("link")) == 0);
+    const char *const sources[] = {runtime_path(), parent, own, scratch_path("link")};
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        ASSERT_CODE(try_bind(sources[i], "/x"), CAY_E_INVALID);
+        ASSERT_HAS(err.message, "control sockets");
+        ASSERT_STR(err.subject, sources[i]);
+    }
 }
 
 /* Exchanges a directory and a link to the canary, without end. */

@@ -261,6 +261,8 @@ TEST(a_size_that_cannot_be_is_refused)
     ASSERT_CODE(try_to_register(table), CAY_E_INVALID);
     table.size = sizeof(size_t);
     ASSERT_CODE(try_to_register(table), CAY_E_INVALID);
+    table.size = offsetof(struct cay_backend, pause) + 1;
+    ASSERT_CODE(try_to_register(table), CAY_E_INVALID);
     table.size = SIZE_MAX / 2;
     ASSERT_CODE(try_to_register(table), CAY_E_INVALID);
     ASSERT_HAS(err.hint, "sizeof");
@@ -271,7 +273,11 @@ TEST(fields_that_no_configuration_could_have_are_refused)
     static const struct cay_field good = {"size", NULL, CAY_FIELD_INTEGER, NULL,
                                           "how big"};
     static const char *const none[] = {NULL};
+    char longest[129];
+    memset(longest, 'x', 128);
+    longest[128] = '\0';
     const struct cay_field wrong[] = {
+        {longest, NULL, CAY_FIELD_TEXT, NULL, "a name that is too long"},
         {NULL, NULL, CAY_FIELD_TEXT, NULL, "no name"},
         {"", NULL, CAY_FIELD_TEXT, NULL, "no name"},
         {"x", NULL, CAY_FIELD_TEXT, NULL, NULL},
@@ -297,6 +303,8 @@ TEST(fields_that_no_configuration_could_have_are_refused)
     table.fields = &good;
     table.field_count = 1;
     ASSERT_OK(try_to_register(table));
+    AUTO_FREE char *schema = NULL; /* of all that are there */
+    ASSERT_OK(cay_config_schema(&schema, &err));
 }
 
 /* --- Threads --- */

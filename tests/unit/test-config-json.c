@@ -121,6 +121,23 @@ TEST(an_entry_of_a_map_keeps_what_it_takes_from_the_environment)
     unsetenv("TRIAL_A");
 }
 
+/* "$" and then "${env.X}" would be read as a plain "${env.X}"; what it became is not to
+ * be seen. */
+TEST(an_entry_that_could_not_keep_its_variable_is_refused)
+{
+    setenv("TRIAL_A", "hush", 1);
+    assert_refused("variables: {d: cost$}\n"
+                   "map: {a: \"${variables.d}${env.TRIAL_A}\"}\n",
+                   "line 3: map.a: a \"$\" ends right before an environment variable");
+    AUTO(cay_config)
+    config = trial("variables: {d: cost$}\n"
+                   "map: {a: \"${variables.d} ${env.TRIAL_A}\"}\n"
+                   "text: ${variables.d}${env.TRIAL_A}\n");
+    assert_json(config, "{\"type\":\"trial\",\"text\":\"cost$hush\","
+                        "\"map\":{\"a\":\"cost$ ${env.TRIAL_A}\"}}");
+    unsetenv("TRIAL_A");
+}
+
 TEST(other_texts_are_what_they_became)
 {
     setenv("TRIAL_A", "a ${b}", 1);

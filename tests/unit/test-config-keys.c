@@ -84,6 +84,20 @@ TEST(a_backend_may_have_its_own_idea_of_a_common_field)
     ASSERT(cay_config_boolean(config, "persist_sandbox"));
 }
 
+TEST(a_common_field_may_even_be_of_another_type)
+{
+    static const char *const unused[] = {"none", NULL};
+    static const struct cay_field fields[] = {
+        {"status_after_run", NULL, CAY_FIELD_INTEGER, "3", "what then", unused, 0, 0},
+    };
+    AUTO(cay_config) config = NULL;
+
+    register_as("other-types", fields, 1);
+    ASSERT_OK(parse_config("type: other-types\n", &config));
+    ASSERT_INT(cay_config_integer(config, "status_after_run"), 3);
+    ASSERT_STR(cay_config_text(config, "status_after_run"), NULL);
+}
+
 TEST(a_fallback_that_cannot_be_is_the_backends_fault)
 {
     static const struct cay_field fields[] = {

@@ -449,6 +449,53 @@ TEST(a_text_has_at_most_one_mebibyte)
     ASSERT_HAS(err.hint, "1 MiB");
 }
 
+/* The reader below us takes time with their square. */
+static void assert_breaks(const char *first, const char *brk, const char *last)
+{
+    char text[1024];
+    AUTO(cay_policy) policy = NULL;
+
+    for (int count = 101; count <= 102; count++) {
+        size_t len = (size_t)snprintf(text, sizeof text, "%s", first);
+        for (int i = 0; i < count; i++)
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s", brk);
+        snprintf(text + len, sizeof text - len, "%s", last);
+        if (count == 101) {
+            ASSERT_OK(parse(text, &policy));
+        } else {
+            cay_policy *none = NULL;
+            ASSERT_CODE(parse(text, &none), CAY_E_INVALID);
+            ASSERT_HAS(err.message, "there are too many empty lines in a row");
+            ASSERT_STR(err.hint, "100 are allowed");
+        }
+    }
+}
+
+TEST(empty_lines_in_a_row_have_a_limit)
+{
+    assert_breaks("policy: {root: a}\nx: |", "\n", "");
+    assert_breaks("policy: {root: a}\nx: |", "\n", "  a");
+    assert_breaks("policy: {root: a}\nx: |", " \n", "");
+    assert_breaks("policy: {root: a}\nx: |", "\r\n", "");
+    assert_breaks("policy: {root: a}\nx: |", "\r", "");
+    assert_breaks("policy: {root: a}\nx: a", "\n", "  b");
+    assert_breaks("policy: {root: a}", "\n", "x: b");
+}
+
+TEST(directives_have_a_limit)
+{
+    char text[1024];
+    AUTO(cay_policy) policy = NULL;
+    size_t len = 0;
+
+    for (int i = 0; i < 16; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%%TAG !a%d! x\n", i);
+    snprintf(text + len, sizeof text - len, "---\nroot: a\n");
+    ASSERT_OK(parse(text, &policy));
+    snprintf(text + len, sizeof text - len, "%%TAG !a! x\n---\nroot: a\n");
+    assert_refused(text, "line 17: there are too many directives");
+}
+
 TEST(too_many_mounts_are_refused)
 {
     AUTO_FREE char *text = malloc(65536);

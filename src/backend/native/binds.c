@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/native/idmap.h"
+#include "backend/native/runtime.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "policy/policy.h"
@@ -31,7 +33,7 @@ static int fail_target(const char *target, struct cay_error *err)
 
 static bool covers(const char *top, const char *path)
 {
-    size_t len = strlen(top);
+    size_t len = strcmp(top, "/") == 0 ? 0 : strlen(top);
 
     return strncmp(path, top, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
@@ -66,6 +68,24 @@ static char *tidy(const char *path)
 
 /* --- Sources --- */
 
+/* The sockets in it are the way to every sandbox of this user, and a local one is no
+ * sandbox at all; that a mount is read-only does not keep anybody from a socket.  What
+ * root mounts has nothing in it of other file systems below. */
+static bool shows_runtime(const struct bind *bind, dev_t device)
+{
+    char given[PATH_MAX], runtime[PATH_MAX], path[PATH_MAX];
+    struct stat st;
+
+    if (runtime_directory(given, NULL) != CAY_OK)
+        return false;
+    bool exists = realpath(given, runtime) && stat(runtime, &st) == 0;
+    const char *directory = exists ? runtime : given;
+    bind_path(bind, path);
+    if (covers(directory, path))
+        return true;
+    return covers(path, directory) && !(idmap_is_root() && exists && st.st_dev != device);
+}
+
 static int open_source(struct bind *bind, struct cay_error *err)
 {
     struct stat st;
@@ -79,6 +99,11 @@ static int open_source(struct bind *bind, struct cay_error *err)
     bind->uid = st.st_uid;
     bind->gid = st.st_gid;
     bind->inode = st.st_ino;
+    if (shows_runtime(bind, st.st_dev))
+        return cay_fail(err, CAY_E_INVALID, 0, op, bind->source,
+                        "the control sockets of sandboxes would be seen inside",
+                        "mount a directory that does not have cay's runtime directory "
+                        "in it; cay doctor tells where that is");
     if (bind->is_directory || S_ISREG(st.st_mode))
         return CAY_OK;
     return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, bind->source,

@@ -15,6 +15,8 @@ static const char op[] = "sandbox.create";
 
 #define TTL_MAX_S 1e12
 
+enum { MAKE_MS = 10000 };
+
 static const char *const networks[] = {"none", "host", NULL};
 static const char *const storages[] = {"memory", "disk", NULL};
 static const char *const rungs[] = {"best", "root", "range", "single", "landlock", NULL};
@@ -238,20 +240,24 @@ static int take_wish(const cay_config *config, struct wish *wish, struct cay_err
 
 /* --- The working directory --- */
 
+/* Nothing of a template is trusted: its programs may be missing, or never end. */
 static int make_as_root(void *cookie, const struct cay_sandbox_options *options,
                         struct cay_error *err)
 {
     static const char script[] = "mkdir -p -- \"$1\" && chown -- \"$2\" \"$1\"";
     const char *const argv[] = {"/bin/sh",        "-c",          script, "sh",
                                 options->workdir, options->user, NULL};
-    const struct cay_exec_options exec = {
-        .size = sizeof exec, .argv = argv, .user = "root", .cwd = "/"};
+    const struct cay_exec_options exec = {.size = sizeof exec,
+                                          .argv = argv,
+                                          .user = "root",
+                                          .cwd = "/",
+                                          .timeout_ms = MAKE_MS};
     struct cay_exec_result result = {0};
 
     int code = native_exec(cookie, &exec, &result, err);
     bool made = !code && result.cause == CAY_CAUSE_EXITED && result.exit_code == 0;
     cay_exec_done(&result);
-    if (code || made)
+    if (made || (code && code != CAY_E_EXEC_FAILED && code != CAY_E_UNSUPPORTED))
         return code;
     return cay_fail(err, CAY_E_INVALID, 0, op, options->workdir,
                     "the working directory is not there and cannot be made",

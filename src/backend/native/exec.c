@@ -163,10 +163,12 @@ static int run_command(struct native *native, struct run *run, struct sink *sink
 
 int native_get_ready(struct native *native, struct cay_error *err)
 {
-    if (native->memory_events < 0 && native->record.groups.memory_events[0])
+    int code = native_connect(native, err);
+
+    if (!code && native->memory_events < 0 && native->record.groups.memory_events[0])
         native->memory_events =
             open(native->record.groups.memory_events, O_RDONLY | O_CLOEXEC);
-    return native_connect(native, err);
+    return code;
 }
 
 int native_exec(void *cookie, const struct cay_exec_options *options,

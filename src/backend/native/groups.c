@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -105,7 +106,8 @@ static void note_own(struct hierarchies *all, char *line)
         }
 }
 
-static void find_hierarchies(struct hierarchies *all)
+/* False if there may be more than were found. */
+static bool find_hierarchies(struct hierarchies *all)
 {
     char line[4096];
 
@@ -113,13 +115,15 @@ static void find_hierarchies(struct hierarchies *all)
     FILE *mounts = fopen("/proc/self/mountinfo", "re");
     while (mounts && fgets(line, sizeof line, mounts))
         note_mount(all, line);
-    if (mounts)
-        fclose(mounts);
     FILE *own = fopen("/proc/self/cgroup", "re");
     while (own && fgets(line, sizeof line, own))
         note_own(all, line);
+    bool is_whole = mounts && own && !ferror(mounts) && !ferror(own);
+    if (mounts)
+        fclose(mounts);
     if (own)
         fclose(own);
+    return is_whole;
 }
 
 /* Where things are mounted does not change under us, and a process that is moved makes
@@ -132,8 +136,7 @@ static bool find_hierarchy(size_t which, struct hierarchy *ret)
 
     pthread_mutex_lock(&mutex);
     if (owner != getpid())
-        find_hierarchies(&known);
-    owner = getpid();
+        owner = find_hierarchies(&known) ? getpid() : 0;
     bool found = known.mounted[which] && known.joined[which];
     *ret = known.where[which];
     pthread_mutex_unlock(&mutex);
@@ -310,7 +313,8 @@ static int limit_unified(const struct groups_limits *limits, struct groups *grou
         groups->layers |= CAY_LAYER_PIDS;
     }
     if (!error && limits->cpu_percent && lists(there, " \n", "cpu")) {
-        snprintf(cpu, sizeof cpu, "%u 100000", limits->cpu_percent * 1000);
+        snprintf(cpu, sizeof cpu, "%" PRIu64 " 100000",
+                 (uint64_t)limits->cpu_percent * 1000);
         error = put(groups->unified, "cpu.max", cpu);
         groups->layers |= CAY_LAYER_CPU;
     }

@@ -12,14 +12,16 @@
 #include "base/auto.h"
 
 /* Whether the line that maps `id` of this user namespace covers `count` ids, and which is
- * the first of them in the one above. */
-static bool find_line(unsigned long id, unsigned long count, unsigned long *ret_above)
+ * the first of them in the one above; negative if the map cannot be read now. */
+static int find_line(unsigned long id, unsigned long count, unsigned long *ret_above)
 {
     FILE *file = fopen("/proc/self/uid_map", "re");
     char line[128];
     bool found = false;
 
-    while (file && !found && fgets(line, sizeof line, file)) {
+    if (!file)
+        return -1;
+    while (!found && fgets(line, sizeof line, file)) {
         char *at = line;
         unsigned long inside = strtoul(at, &at, 10);
         unsigned long above = strtoul(at, &at, 10);
@@ -27,8 +29,7 @@ static bool find_line(unsigned long id, unsigned long count, unsigned long *ret_
         found = inside <= id && inside + many >= id + count;
         *ret_above = above + (id - inside);
     }
-    if (file)
-        fclose(file);
+    fclose(file);
     return found;
 }
 
@@ -41,16 +42,21 @@ bool idmap_is_root(void)
 
     if (geteuid() != 0)
         return false;
-    if (looked != self && looked != -self)
-        looked = find_line(0x70000000, 0x0FFF0000, &above) ? -self : self;
+    if (looked != self && looked != -self) {
+        int found = find_line(0x70000000, 0x0FFF0000, &above);
+        if (found < 0)
+            return false;
+        looked = found ? -self : self;
+    }
     return looked == -self;
 }
 
+/* Who cannot tell may be. */
 bool idmap_is_host_root(void)
 {
     unsigned long above = 0;
 
-    return geteuid() == 0 && find_line(0, 1, &above) && above == 0;
+    return geteuid() == 0 && find_line(0, 1, &above) != 0 && above == 0;
 }
 
 void idmap_for_root(struct idmap *ret_map, uint32_t base)

@@ -131,10 +131,11 @@ int native_check(struct native *native, struct cay_error *err)
 
 int native_connect(struct native *native, struct cay_error *err)
 {
-    if (native->socket >= 0)
-        return CAY_OK;
-    int code = native_check(native, err);
-    return code ? code : native_dial(&native->record, &native->socket, err);
+    int code = native_check(native, err); /* or the connection is to one that has ended */
+
+    if (code || native->socket >= 0)
+        return code;
+    return native_dial(&native->record, &native->socket, err);
 }
 
 int native_dial(const struct record *record, int *ret_socket, struct cay_error *err)

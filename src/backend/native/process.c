@@ -69,9 +69,7 @@ static int new_process(struct native *native, uint64_t limit, const char *op,
     process->piece = malloc(PIECE);
     if (!process->piece)
         return cay_fail_memory(err, op);
-    int code = native_check(native, err);
-    if (!code)
-        code = native_get_ready(native, err);
+    int code = native_get_ready(native, err);
     if (code)
         return code;
     process->memory_events = TAKE_FD(native->memory_events);
