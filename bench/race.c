@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
+#include <errno.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "contest.h"
 
@@ -91,4 +95,22 @@ void race_print(const char *part, const char *op, unsigned long long size, doubl
         printf(", \"most_us\": %.0f", most_us);
     printf("}\n");
     fflush(stdout);
+}
+
+double race_spawn(void *cookie)
+{
+    char *const *argv = cookie;
+    double start = race_now_us();
+    posix_spawn_file_actions_t actions;
+    int status = -1;
+    pid_t pid;
+
+    posix_spawn_file_actions_init(&actions);
+    int error = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error)
+        return -1;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return status == 0 ? race_now_us() - start : -1;
 }

@@ -18,6 +18,9 @@ struct entrant {
 
 double race_now_us(void);
 
+/* An entrant: runs the NULL-terminated words that `cookie` points to, to their end. */
+double race_spawn(void *cookie);
+
 /* Prints a line of JSON for each entrant.  Ends the process if one fails. */
 void race(const char *part, const struct entrant *entrants, unsigned count,
           unsigned rounds);

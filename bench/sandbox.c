@@ -4,13 +4,10 @@
  * /bin/true and against what else there is on this machine, in turns.  CAY is the command
  * to measure; BUNDLE an OCI bundle that runs /bin/true, for crun. */
 #include <cay/sandbox.h>
-#include <errno.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "contest.h"
@@ -28,24 +25,6 @@ void sandbox_ok(int code, const struct cay_error *err)
     fprintf(stderr, "bench: %s: %s: %s (%s)\n", err->op, err->subject, err->message,
             err->hint);
     exit(1);
-}
-
-static double spawn(void *cookie)
-{
-    char *const *argv = cookie;
-    double start = race_now_us();
-    posix_spawn_file_actions_t actions;
-    int status = -1;
-    pid_t pid;
-
-    posix_spawn_file_actions_init(&actions);
-    int error = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (error)
-        return -1;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    return status == 0 ? race_now_us() - start : -1;
 }
 
 static void run_true(cay_sandbox *sandbox)
@@ -153,21 +132,23 @@ static void run_races(const char *cay, const char *bundle, unsigned rounds)
     const char *crun[] = {"crun", "run", "--bundle", bundle, "cay-bench", NULL};
     cay_sandbox *running = make();
     struct entrant entrants[8] = {
-        {"posix_spawn of /bin/true", .run = spawn, .cookie = (void *)(uintptr_t)truth},
+        {"posix_spawn of /bin/true", .run = race_spawn,
+         .cookie = (void *)(uintptr_t)truth},
         {"exec in a running sandbox", 1.25, .run = exec_running, .cookie = running},
         {"create + exec, until the answer", 4.2, .run = cold_answer},
         {"create + exec + destroy", 5, .run = cold_whole},
-        {"cay run -- /bin/true", 6, .run = spawn, .cookie = (void *)(uintptr_t)run},
+        {"cay run -- /bin/true", 6, .run = race_spawn, .cookie = (void *)(uintptr_t)run},
     };
     unsigned count = 5;
 
-    if (is_there("bwrap") && spawn((void *)(uintptr_t)bwrap) >= 0)
-        entrants[count++] = (struct entrant){"bwrap", .is_peer = true, .run = spawn,
+    if (is_there("bwrap") && race_spawn((void *)(uintptr_t)bwrap) >= 0)
+        entrants[count++] = (struct entrant){"bwrap", .is_peer = true, .run = race_spawn,
                                              .cookie = (void *)(uintptr_t)bwrap};
     /* It refuses some mixtures of cgroup versions. */
-    if (bundle && is_there("crun") && spawn((void *)(uintptr_t)crun) >= 0)
-        entrants[count++] = (struct entrant){"crun run", .is_peer = true, .run = spawn,
-                                             .cookie = (void *)(uintptr_t)crun};
+    if (bundle && is_there("crun") && race_spawn((void *)(uintptr_t)crun) >= 0)
+        entrants[count++] =
+            (struct entrant){"crun run", .is_peer = true, .run = race_spawn,
+                             .cookie = (void *)(uintptr_t)crun};
     race("sandbox", entrants, count, rounds);
     destroy(running);
 }
@@ -190,10 +171,10 @@ static void run_pauses(unsigned rounds)
     cay_sandbox *sandbox = make();
     struct cay_exec_result result;
     struct cay_error err;
-    const struct entrant entrants[] = {
-        {"posix_spawn of /bin/true", .run = spawn, .cookie = (void *)(uintptr_t)truth},
-        {"pause + resume of 10 processes", .most_us = 200, .run = freeze_and_thaw,
-         .cookie = sandbox}};
+    const struct entrant entrants[] = {{"posix_spawn of /bin/true", .run = race_spawn,
+                                        .cookie = (void *)(uintptr_t)truth},
+                                       {"pause + resume of 10 processes", .most_us = 200,
+                                        .run = freeze_and_thaw, .cookie = sandbox}};
 
     sandbox_ok(cay_sandbox_exec(sandbox, &options, &result, &err), &err);
     cay_exec_done(&result);

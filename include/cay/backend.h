@@ -115,6 +115,14 @@ struct cay_backend {
                       struct cay_error *err);
     const struct cay_file_backend *files;
     const struct cay_process_backend *processes;
+
+    /* Both or neither: as create, but one that is found again by its mark, though its
+     * maker may have died before it heard the id; and the one of that mark, whatever
+     * state it is in.  A mark is 16 random letters a to z and digits 2 to 7. */
+    int (*create_marked)(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err);
+    int (*find_marked)(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err);
 };
 
 /* The table and what it points to must live as long as the process; the library works

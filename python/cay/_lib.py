@@ -259,6 +259,7 @@ class NameOptions(Structure):
         ("flags", c_uint),
         ("pin", POINTER(Pin)),
         ("other_pin", POINTER(Pin)),
+        ("mode", c_uint32),
     ]
 
 

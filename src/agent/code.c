@@ -121,13 +121,18 @@ static int run_code(const struct run *run, bool *ret_missing,
                     struct cay_command_result *ret_result, struct cay_error *err)
 {
     const struct language *language = run->language;
+    struct cay_error why = {0};
     AUTO_SCRIPT script = {0};
     int code = CAY_OK;
 
-    *ret_missing = true;
     if (language->way == LANGUAGE_FILE)
         code = script_make(run->sandbox, run->options->user, language->file, run->code,
-                           run->len, &script, err);
+                           run->len, &script, &why);
+    *ret_missing = !code;
+    if (code && command_blame(&why, ret_result))
+        return command_fill(ret_result, err);
+    if (code && err)
+        *err = why;
     for (size_t i = 0; i < LANGUAGE_PROGRAMS && language->programs[i]; i++)
         if (!code && *ret_missing)
             code = run_program(run, language->programs[i], script.path, ret_missing,

@@ -156,7 +156,9 @@ bool command_blame(const struct cay_error *error, struct cay_command_result *res
 
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         known = known || error->code == codes[i];
-    if (!known || strncmp(error->op, "exec.", 5) != 0)
+    /* Of its files that is said when there is no such user. */
+    if (!known ||
+        (strncmp(error->op, "exec.", 5) != 0 && strcmp(error->op, "sandbox.files") != 0))
         return false;
     result->status = CAY_STATUS_ERROR;
     result->cause = CAY_CAUSE_NOT_STARTED;

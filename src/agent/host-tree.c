@@ -11,15 +11,17 @@
 #include "base/auto.h"
 #include "base/error.h"
 
+/* In this style every byte of a name is itself. */
 int host_tree_open(const char *local, bool writable, cay_files **ret_files,
                    struct cay_error *err)
 {
     const struct cay_mount mount = {.size = sizeof mount,
+                                    .name = HOST_TREE_TOP,
                                     .host = local,
                                     .writable = writable,
                                     .max_file_bytes = CAY_NO_LIMIT};
     const struct cay_policy_config config = {.size = sizeof config,
-                                             .style = CAY_STYLE_ROOT,
+                                             .style = CAY_STYLE_PATHS,
                                              .mounts = &mount,
                                              .mount_count = 1};
     cay_policy *policy = NULL;
@@ -60,7 +62,7 @@ static int upload_archive(struct place *place, const char *local, const char *pa
     if (!code)
         code = open_spool(local, &spool, err);
     if (!code)
-        code = cay_files_export(host, "/", spool, NULL, &out, err);
+        code = cay_files_export(host, HOST_TREE_TOP, spool, NULL, &out, err);
     cay_files_free(host);
     if (!code && lseek(spool, 0, SEEK_SET) < 0)
         code = cay_fail_errno(err, errno, "directory.copy", "spool");
@@ -89,7 +91,7 @@ static int download_archive(struct place *place, const char *path, const char *l
     if (!code)
         code = host_tree_open(local, true, &host, err);
     if (!code)
-        code = cay_files_import(host, "/", spool, NULL, &in, err);
+        code = cay_files_import(host, HOST_TREE_TOP, spool, NULL, &in, err);
     cay_files_free(host);
     if (!code)
         *ret_transfer = (struct cay_transfer){
@@ -200,7 +202,7 @@ int host_tree_upload(struct place *place, const char *local, const char *path,
     place_of_files(files, &host);
     const struct journey journey = {.from = &host,
                                     .to = place,
-                                    .source = "/",
+                                    .source = HOST_TREE_TOP,
                                     .destination = path,
                                     .local = local,
                                     .transfer = ret_transfer};
@@ -236,7 +238,7 @@ int host_tree_download(struct place *place, const char *path, const char *local,
     const struct journey journey = {.from = place,
                                     .to = &host,
                                     .source = path,
-                                    .destination = "/",
+                                    .destination = HOST_TREE_TOP,
                                     .transfer = ret_transfer};
     return travel(&journey, err);
 }

@@ -11,7 +11,9 @@ int host_tree_upload(struct place *place, const char *local, const char *path,
 int host_tree_download(struct place *place, const char *path, const char *local,
                        struct cay_transfer *ret_transfer, struct cay_error *err);
 
-/* A handle on a host directory; a writable one is made if need be. */
+/* A handle on a host directory, in which that is HOST_TREE_TOP; a writable one is made if
+ * need be. */
+#define HOST_TREE_TOP "d"
 int host_tree_open(const char *local, bool writable, cay_files **ret_files,
                    struct cay_error *err);
 

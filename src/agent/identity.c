@@ -64,19 +64,39 @@ static bool find(const struct cay_content *passwd, const char *user,
     return false;
 }
 
-struct identity identity_of(struct place *place)
+/* The number behind "uid=" or "gid=" in what id(1) says. */
+static bool parse_part(const char *text, const char *part, uint32_t *ret_id)
 {
-    struct cay_sandbox_info info = {0};
+    const char *at = strstr(text, part);
+
+    if (!at)
+        return false;
+    at += strlen(part);
+    return parse_id(at, at + strspn(at, "0123456789"), ret_id);
+}
+
+/* For backends that do not say who their default user is. */
+static struct identity ask(const struct place *place)
+{
+    static const char *const argv[] = {"id", NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .user = place->user, .timeout_ms = 60000};
+    struct cay_exec_result result = {0};
+    struct identity identity = {0};
+
+    if (cay_sandbox_exec(place->sandbox, &options, &result, NULL) == CAY_OK && result.out)
+        identity.is_known = parse_part(result.out, "uid=", &identity.uid) &&
+                            parse_part(result.out, "gid=", &identity.gid);
+    cay_exec_done(&result);
+    return identity;
+}
+
+static struct identity look_up(struct place *place, const char *user)
+{
     struct cay_content passwd = {0};
     struct identity identity = {0};
-    const char *user = place->user;
     uint64_t total;
 
-    if (!user && place->sandbox &&
-        cay_sandbox_inspect(place->sandbox, &info, NULL) == CAY_OK && *info.user)
-        user = info.user;
-    if (!user)
-        return identity;
     bool read = place->ops->read(place, "/etc/passwd", 0, PASSWD_MAX, &passwd, &total,
                                  NULL) == CAY_OK;
     if (!(read && find(&passwd, user, &identity)) &&
@@ -84,6 +104,19 @@ struct identity identity_of(struct place *place)
         identity = (struct identity){true, identity.uid, identity.uid};
     free(passwd.data);
     return identity;
+}
+
+struct identity identity_of(struct place *place)
+{
+    struct cay_sandbox_info info = {0};
+
+    if (place->user)
+        return look_up(place, place->user);
+    if (!place->sandbox)
+        return (struct identity){0};
+    if (cay_sandbox_inspect(place->sandbox, &info, NULL) == CAY_OK && *info.user)
+        return look_up(place, info.user);
+    return ask(place);
 }
 
 int identity_access(const struct identity *identity, const struct cay_stat *stat)

@@ -43,16 +43,17 @@ static int look(struct place *place, const char *path, bool no_follow,
 static int follow(struct place *place, const char *path, struct cay_file_info *info,
                   struct cay_error *err)
 {
+    struct cay_error why = {0};
     char *target = NULL;
 
     if (place->ops->read_link(place, path, &target, NULL) == CAY_OK)
         info->link_target = target;
-    int code = look(place, path, false, &info->stat, &info->exists, err);
+    int code = look(place, path, false, &info->stat, &info->exists, &why);
     /* One that goes round is there no more than one that leads nowhere. */
-    if (code == CAY_E_INVALID) {
-        info->exists = false;
+    if (!code || code == CAY_E_INVALID)
         return CAY_OK;
-    }
+    if (err)
+        *err = why;
     return code;
 }
 

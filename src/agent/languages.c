@@ -10,7 +10,8 @@
  * itself where a script would be, and keeps out of tracebacks. */
 static const char run_python[] =
     "import sys;sys.argv[:]=sys.argv[1:];__file__=sys.argv[0];"
-    "sys.excepthook=lambda t,e,b:sys.__excepthook__(t,e,b and b.tb_next);del sys;"
+    "sys.excepthook=lambda t,e,b,h=sys.__excepthook__:"
+    "h(t,e.with_traceback(b and b.tb_next),b and b.tb_next);del sys;"
     "exec(compile(open(__file__,'rb').read(),__file__,'exec'))";
 
 static const struct language languages[] = {

@@ -17,11 +17,11 @@ struct language {
     const char *name;
     const char *aliases[4];
     enum language_way way;
+    bool is_python;   /* its errors are understood */
     const char *file; /* what the file is called */
     /* Those that are tried, in this order, and what comes before the file. */
     const char *programs[LANGUAGE_PROGRAMS];
     const char *arguments[LANGUAGE_ARGUMENTS];
-    bool is_python; /* its errors are understood */
 };
 
 /* By name or alias, in any case; NULL if there is none. */

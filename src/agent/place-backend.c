@@ -159,24 +159,81 @@ static int write_from(struct place *place, const char *path, int fd, unsigned fl
 /* --- Names ----------------------------------------------------------------------------
  */
 
-/* What comes back may be spelled absolute or relative to what was asked; names that are
- * neither are nobody's, and are left out. */
-static bool make_relative(char *path, const char *top)
+static bool is_below(const char *path, const char *top, size_t len)
 {
-    size_t len = strlen(top);
+    return strncmp(path, top, len) == 0 && path[len] == '/';
+}
 
-    while (len && top[len - 1] == '/')
+static size_t depth_of(const char *path)
+{
+    size_t depth = 0;
+
+    for (; *path; path++)
+        depth += *path == '/';
+    return depth;
+}
+
+/* Paths may come relative to what was asked for, below it, or, if links lead there, below
+ * another spelling of it: then that is what the least deep of them is in.  The bytes that
+ * are to go from each, at the beginning of `*ret_top`; -1 if they are relative. */
+static ssize_t find_top(const struct cay_listing *listing, const char *asked,
+                        const char **ret_top)
+{
+    size_t len = strlen(asked);
+
+    while (len && asked[len - 1] == '/')
         len--;
-    if (strncmp(path, top, len) == 0 && path[len] == '/')
-        memmove(path, path + len + 1, strlen(path + len + 1) + 1);
-    else if (*path == '/')
-        return false;
-    for (const char *at = path; *at; at += strcspn(at, "/") + (strchr(at, '/') != NULL)) {
-        size_t name = strcspn(at, "/");
-        if (name == 0 || (name <= 2 && strncmp(at, "..", name) == 0))
-            return false;
+    *ret_top = NULL;
+    for (size_t i = 0; i < listing->count; i++) {
+        const char *path = listing->entries[i].path;
+        if (!path || *path != '/')
+            return -1;
+        if (is_below(path, asked, len)) {
+            *ret_top = asked;
+            return (ssize_t)len;
+        }
+        if (!*ret_top || depth_of(path) < depth_of(*ret_top))
+            *ret_top = path;
     }
-    return *path;
+    return *ret_top ? strrchr(*ret_top, '/') - *ret_top : -1;
+}
+
+/* Plain names only. */
+static bool is_plain(const char *path)
+{
+    for (;;) {
+        size_t len = strcspn(path, "/");
+        if (len == 0 || (len <= 2 && strncmp(path, "..", len) == 0))
+            return false;
+        if (!path[len])
+            return true;
+        path += len + 1;
+    }
+}
+
+/* Takes the top away from the paths, and leaves out what is not below it. */
+static int make_relative(struct cay_listing *listing, const char *asked,
+                         struct cay_error *err)
+{
+    const char *found;
+    ssize_t len = find_top(listing, asked, &found);
+    AUTO_FREE char *top = strndup(len < 0 ? "" : found, len < 0 ? 0 : (size_t)len);
+    size_t kept = 0;
+
+    if (!top)
+        return cay_fail_memory(err, "file.list");
+    for (size_t i = 0; i < listing->count; i++) {
+        struct cay_entry entry = listing->entries[i];
+        bool fits = entry.path && (len < 0 || is_below(entry.path, top, (size_t)len));
+        if (fits && len >= 0)
+            memmove(entry.path, entry.path + len + 1, strlen(entry.path + len + 1) + 1);
+        if (fits && is_plain(entry.path))
+            listing->entries[kept++] = entry;
+        else
+            free(entry.path);
+    }
+    listing->count = kept;
+    return CAY_OK;
 }
 
 static int compare(const void *one, const void *other)
@@ -191,7 +248,6 @@ static int list(struct place *place, const char *path, bool recursive, bool with
     AUTO_FREE char *top = place_absolute(place, path);
     struct cay_listing listing = {0};
     struct cay_stat stat;
-    size_t kept = 0;
 
     (void)with_stat;
     if (!top)
@@ -211,16 +267,13 @@ static int list(struct place *place, const char *path, bool recursive, bool with
                         "the directory has too many entries",
                         "list the directories in it one by one");
     }
-    for (size_t i = 0; i < listing.count; i++) {
-        struct cay_entry entry = listing.entries[i];
-        if (entry.path && make_relative(entry.path, top))
-            listing.entries[kept++] = entry;
-        else
-            free(entry.path);
+    code = make_relative(&listing, top, err);
+    if (code) {
+        cay_listing_done(&listing);
+        return code;
     }
-    listing.count = kept;
-    if (kept)
-        qsort(listing.entries, kept, sizeof *listing.entries, compare);
+    if (listing.count)
+        qsort(listing.entries, listing.count, sizeof *listing.entries, compare);
     *ret_listing = listing;
     return CAY_OK;
 }

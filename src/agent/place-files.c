@@ -214,7 +214,7 @@ static int upload(struct place *place, const char *local, const char *path,
 
     int code = host_tree_open(local, false, &host, err);
     if (!code)
-        code = copy_tree(host, "/", place->files, path, ret_transfer, err);
+        code = copy_tree(host, HOST_TREE_TOP, place->files, path, ret_transfer, err);
     cay_files_free(host);
     return code;
 }
@@ -233,7 +233,7 @@ static int download(struct place *place, const char *path, const char *local,
     if (!code)
         code = host_tree_open(local, true, &host, err);
     if (!code)
-        code = copy_tree(place->files, path, host, "/", ret_transfer, err);
+        code = copy_tree(place->files, path, host, HOST_TREE_TOP, ret_transfer, err);
     cay_files_free(host);
     return code;
 }

@@ -33,6 +33,7 @@ void place_close(struct place *place)
     if (place->ops)
         place->ops->close(place);
     free(place->base);
+    free(place->temp);
     *place = (struct place){0};
 }
 
@@ -43,6 +44,33 @@ const char *place_base(struct place *place)
     if (!place->base)
         place->base = strdup("/");
     return place->base;
+}
+
+static char *ask_temp(const struct place *place)
+{
+    static const char *const argv[] = {"sh", "-c", "printf %s \"$TMPDIR\"", NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .user = place->user, .timeout_ms = 60000};
+    struct cay_exec_result result = {0};
+    char *temp = NULL;
+
+    if (cay_sandbox_exec(place->sandbox, &options, &result, NULL) == CAY_OK &&
+        result.out_len && *result.out == '/' && !memchr(result.out, 0, result.out_len))
+        temp = strdup(result.out);
+    cay_exec_done(&result);
+    return temp;
+}
+
+const char *place_temp(struct place *place)
+{
+    bool shares_root = place->ops->is_near && place->sandbox &&
+                       !(cay_sandbox_layers(place->sandbox) & CAY_LAYER_MOUNT);
+
+    if (!place->temp && shares_root)
+        place->temp = ask_temp(place);
+    if (!place->temp)
+        place->temp = strdup("/tmp");
+    return place->temp;
 }
 
 /* Adds the names of a path, each with its slash; "." is none. */

@@ -62,6 +62,7 @@ struct place {
     cay_sandbox *sandbox; /* NULL: only files are needed */
     const char *user;     /* as asked for; NULL: the default */
     char *base;           /* the working directory, absolute; see place_base() */
+    char *temp;           /* see place_temp() */
 
     cay_files *files;
 
@@ -83,6 +84,10 @@ void place_of_backend(const struct cay_file_backend *backend, void *cookie,
 
 /* Where relative paths start; "/" if nobody can tell.  NULL for lack of memory. */
 const char *place_base(struct place *place);
+
+/* Where commands may make temporary files: /tmp, but in a sandbox that has no root of its
+ * own what TMPDIR says there.  NULL for lack of memory. */
+const char *place_temp(struct place *place);
 
 /* The path as an absolute one, without "." and doubled slashes; free() it. */
 char *place_absolute(struct place *place, const char *path);

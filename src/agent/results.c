@@ -9,7 +9,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 
-#define TOP    "/tmp"
 #define PREFIX "cay-results"
 
 static const char op[] = "command.results";
@@ -39,17 +38,17 @@ void results_done(struct results *results)
 int results_at(const char *base, const char *name, struct results *ret_results,
                struct cay_error *err)
 {
-    AUTO_RESULTS results = {.base = strdup(base), .dir = place_join(base, name)};
+    struct results *results = ret_results;
 
-    if (results.dir) {
-        results.files[0] = place_join(results.dir, "stdout.txt");
-        results.files[1] = place_join(results.dir, "stderr.txt");
+    *results = (struct results){.base = strdup(base), .dir = place_join(base, name)};
+    if (results->dir) {
+        results->files[0] = place_join(results->dir, "stdout.txt");
+        results->files[1] = place_join(results->dir, "stderr.txt");
     }
-    if (!results.base || !results.files[0] || !results.files[1])
-        return cay_fail_memory(err, op);
-    *ret_results = results;
-    results = (struct results){0};
-    return CAY_OK;
+    if (results->base && results->files[0] && results->files[1])
+        return CAY_OK;
+    results_done(results);
+    return cay_fail_memory(err, op);
 }
 
 /* --- The bases ------------------------------------------------------------------------
@@ -77,7 +76,7 @@ static int add_base(struct place *place, const char *name,
                     const struct identity *identity, struct results_bases *bases,
                     struct cay_error *err)
 {
-    AUTO_FREE char *path = place_join(TOP, name);
+    AUTO_FREE char *path = place_join(place_temp(place), name);
     struct cay_stat stat;
 
     if (!path)
@@ -107,7 +106,9 @@ int results_bases(struct place *place, struct results_bases *ret_bases,
     struct cay_listing listing = {0};
     AUTO_BASES bases = {0};
 
-    int code = place->ops->list(place, TOP, false, false, &listing, err);
+    if (!place_temp(place))
+        return cay_fail_memory(err, op);
+    int code = place->ops->list(place, place_temp(place), false, false, &listing, err);
     for (size_t i = 0; !code && i < listing.count; i++)
         if (is_base(listing.entries[i].path))
             code = add_base(place, listing.entries[i].path, &identity, &bases, err);
@@ -122,18 +123,23 @@ int results_bases(struct place *place, struct results_bases *ret_bases,
 int results_private(struct place *place, const char *prefix, char **ret_path,
                     struct cay_error *err)
 {
+    const char *top = place_temp(place);
     char name[64], hex[DIGITS + 1];
-    int code = CAY_E_EXISTS;
 
-    for (int i = 0; i < TRIES && code == CAY_E_EXISTS; i++) {
+    if (!top)
+        return cay_fail_memory(err, op);
+    for (int i = 0; i < TRIES; i++) {
         results_hex(hex, DIGITS);
-        snprintf(name, sizeof name, TOP "/%s-%s", prefix, hex);
-        code = place->ops->mkdir_private(place, name, err);
+        snprintf(name, sizeof name, "%s-%s", prefix, hex);
+        AUTO_FREE char *path = place_join(top, name);
+        int code =
+            path ? place->ops->mkdir_private(place, path, err) : cay_fail_memory(err, op);
+        if (!code)
+            *ret_path = TAKE_PTR(path);
+        if (code != CAY_E_EXISTS)
+            return code;
     }
-    if (code)
-        return code;
-    *ret_path = strdup(name);
-    return *ret_path ? CAY_OK : cay_fail_memory(err, op);
+    return CAY_E_EXISTS;
 }
 
 static int find_base(struct place *place, char **ret_base, struct cay_error *err)

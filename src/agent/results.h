@@ -7,10 +7,10 @@
 
 /* Where the output of commands is kept inside.
  *
- * Each user has a base directory in /tmp whose name nobody can guess and into which
- * nobody else can look: /tmp/cay-results-<16 hex>.  It is made when it is first needed,
- * and found again by its name, owner and mode.  In it each command has a directory with
- * stdout.txt and stderr.txt. */
+ * Each user has a base directory in /tmp (see place_temp()) whose name nobody can guess
+ * and into which nobody else can look: /tmp/cay-results-<16 hex>.  It is made when it is
+ * first needed, and found again by its name, owner and mode.  In it each command has a
+ * directory with stdout.txt and stderr.txt. */
 
 enum { RESULTS_NAME = 9 }; /* of such a directory: 8 hex and a NUL */
 
@@ -44,7 +44,7 @@ int results_bases(struct place *place, struct results_bases *ret_bases,
                   struct cay_error *err);
 void results_bases_done(struct results_bases *bases);
 
-/* A private directory in /tmp of its own: "/tmp/PREFIX-<16 hex>"; free() it. */
+/* A private directory of its own beside the bases: "/tmp/PREFIX-<16 hex>"; free() it. */
 int results_private(struct place *place, const char *prefix, char **ret_path,
                     struct cay_error *err);
 

@@ -8,7 +8,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 
-enum { RECORD_MAX = 512 };
+enum { RECORD_MAX = 512, OTHERS_MAX = 64 };
 
 void task_done(struct task *task)
 {
@@ -83,8 +83,9 @@ int task_save(struct place *place, const struct task *task, struct cay_error *er
 
     if (!path)
         return cay_fail_memory(err, "background.start");
-    int len = snprintf(record, sizeof record, "%s %s %lld %llu\n", name, task->tag,
-                       (long long)task->started_ms, (unsigned long long)task->timeout_ms);
+    int len = snprintf(record, sizeof record, "%s %s %lld %llu %s\n", name, task->tag,
+                       (long long)task->started_ms, (unsigned long long)task->timeout_ms,
+                       cay_sandbox_id(place->sandbox));
     return place->ops->write(place, path, record, (size_t)len, 0, NULL, err);
 }
 
@@ -101,7 +102,7 @@ static int load(struct place *place, const char *base, int pid, struct task *ret
 {
     AUTO_FREE char *path = record_path(base, pid);
     char record[RECORD_MAX], *at = record;
-    char name[RESULTS_NAME];
+    char name[RESULTS_NAME], id[RECORD_MAX];
     int64_t started, timeout;
 
     read_record(place, path, record);
@@ -109,6 +110,10 @@ static int load(struct place *place, const char *base, int pid, struct task *ret
     next_word(&at, ret_task->tag, sizeof ret_task->tag);
     if (!is_name(name) || !*ret_task->tag || !next_number(&at, &started) ||
         !next_number(&at, &timeout))
+        return 0;
+    /* Several sandboxes may share the machine's /tmp. */
+    next_word(&at, id, sizeof id);
+    if (strcmp(id, cay_sandbox_id(place->sandbox)) != 0)
         return 0;
     ret_task->pid = pid;
     ret_task->started_ms = started;
@@ -143,8 +148,9 @@ int task_find(cay_sandbox *sandbox, const char *user, int pid, struct task *ret_
     for (size_t i = 0; !found && i < bases.count; i++)
         if (bases.items[i].is_own)
             found = load(&ret_task->place, bases.items[i].path, pid, ret_task, err);
-    for (size_t i = 0; !found && i < bases.count; i++)
-        if (!bases.items[i].is_own)
+    unsigned looks = 0; /* anybody can make directories that look like bases */
+    for (size_t i = 0; !found && i < bases.count && looks < OTHERS_MAX; i++)
+        if (!bases.items[i].is_own && ++looks)
             found = load_of(sandbox, &bases.items[i], pid, ret_task, err);
     return found > 0 ? CAY_OK : found < 0 ? found : task_fail_unknown(pid, err);
 }
@@ -156,7 +162,7 @@ bool task_read_end(struct task *task, struct task_end *ret_end)
 {
     AUTO_FREE char *path = place_join(task->results.dir, "status");
     char record[RECORD_MAX], *at = record;
-    int64_t numbers[5];
+    int64_t numbers[5] = {0};
 
     read_record(&task->place, path, record);
     for (size_t i = 0; i < 5; i++)

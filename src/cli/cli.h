@@ -6,6 +6,7 @@
  * status. */
 int cmd_config(char *const *argv);
 int cmd_files(char *const *argv);
+int cmd_session(char *const *argv);
 int cmd_template(char *const *argv);
 
 /* Here the first word is the command's own name, one of sandbox_grammar's. */

@@ -24,6 +24,7 @@ static const char commands_help[] =
     "  cp, cat, put    Copy files in and out, print one, write one\n"
     "  pause, resume   Stop the clock in a sandbox, and let it go on\n"
     "  kill, start, rm End a sandbox, bring it back from disk, remove it\n"
+    "  session         Sandboxes that belong to somebody and are found again\n"
     "  config          Check a configuration of sandboxes\n"
     "  template        Make, list and remove what sandboxes start from\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
@@ -34,8 +35,8 @@ static const struct command {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"config", cmd_config},     {"files", cmd_files},     {"help", cmd_help},
-    {"template", cmd_template}, {"version", cmd_version},
+    {"config", cmd_config},   {"files", cmd_files},       {"help", cmd_help},
+    {"session", cmd_session}, {"template", cmd_template}, {"version", cmd_version},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)

@@ -218,6 +218,25 @@ void json_put_null(struct json *json)
     put(json, "null", 4);
 }
 
+/* What is escaped here can only be inside of a string. */
+void json_put_raw(struct json *json, const char *text)
+{
+    size_t len = strlen(text), plain = 0;
+
+    begin_value(json);
+    for (size_t i = 0; i < len;) {
+        uint32_t code = 0;
+        size_t size = json_character(text + i, len - i, &code);
+        if (size && code >= 0x7F && code < 0xA0) {
+            put(json, text + plain, i - plain);
+            put_escape(json, code);
+            plain = i + size;
+        }
+        i += size ? size : 1;
+    }
+    put(json, text + plain, len - plain);
+}
+
 void json_set_text(struct json *json, const char *key, const char *text)
 {
     json_put_key(json, key);

@@ -45,6 +45,9 @@ void json_put_number(struct json *json, double value); /* that is finite */
 void json_put_bool(struct json *json, bool value);
 void json_put_null(struct json *json);
 
+/* A whole value that is JSON already, in UTF-8; safe to show like the others. */
+void json_put_raw(struct json *json, const char *text);
+
 /* A key and its value. */
 void json_set_text(struct json *json, const char *key, const char *text);
 void json_set_int(struct json *json, const char *key, int64_t value);

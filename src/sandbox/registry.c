@@ -131,32 +131,48 @@ static int find_for(const cay_config *config, const char *op,
                     "register it, or say `library:`");
 }
 
+int sandbox_create_marked(const cay_config *config, const char *mark,
+                          cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    const struct cay_backend *backend;
+    void *cookie = NULL;
+
+    int code = find_for(config, "backend.create", &backend, err);
+    if (!code)
+        code = mark && backend->create_marked
+                   ? backend->create_marked(backend->data, config, mark, &cookie, err)
+                   : backend->create(backend->data, config, &cookie, err);
+    return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
+}
+
+int sandbox_find_marked(const cay_config *config, const char *mark,
+                        cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    const struct cay_backend *backend;
+    void *cookie = NULL;
+
+    int code = find_for(config, "backend.find", &backend, err);
+    if (!code)
+        code = backend->find_marked
+                   ? backend->find_marked(backend->data, config, mark, &cookie, err)
+                   : backend_lacks(backend, "backend.find", err);
+    return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
+}
+
 int cay_backend_create(const cay_config *config, cay_sandbox **ret_sandbox,
                        struct cay_error *err)
 {
-    const struct cay_backend *backend;
-
-    int code = find_for(config, "backend.create", &backend, err);
-    if (code)
-        return code;
-    cay_sandbox *sandbox = sandbox_new(backend, err);
-    if (!sandbox)
-        return CAY_E_NO_MEMORY;
-    code = backend->create(backend->data, config, &sandbox->cookie, err);
-    return sandbox_finish(sandbox, code, ret_sandbox);
+    return sandbox_create_marked(config, NULL, ret_sandbox, err);
 }
 
 int cay_backend_connect(const cay_config *config, const char *id,
                         cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     const struct cay_backend *backend;
+    void *cookie = NULL;
 
     int code = find_for(config, "backend.connect", &backend, err);
-    if (code)
-        return code;
-    cay_sandbox *sandbox = sandbox_new(backend, err);
-    if (!sandbox)
-        return CAY_E_NO_MEMORY;
-    code = backend->connect(backend->data, config, id, &sandbox->cookie, err);
-    return sandbox_finish(sandbox, code, ret_sandbox);
+    if (!code)
+        code = backend->connect(backend->data, config, id, &cookie, err);
+    return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
 }

@@ -75,6 +75,8 @@ static const char *missing_of(const struct cay_backend *backend)
         {"exec", backend->exec},
         {"kill", backend->kill},
         {"open_files or files", backend->open_files || backend->files},
+        {"create_marked and find_marked",
+         !backend->create_marked == !backend->find_marked},
     };
 
     return find_missing(needed, sizeof needed / sizeof *needed);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PIECE = 256 << 10, MOST_AT_ONCE = 1 << 30 };
@@ -85,7 +86,7 @@ static bool is_unfit(int sys_errno)
            sys_errno == EPERM || sys_errno == EISDIR;
 }
 
-int copy_bytes(int from, int to, uint64_t max, uint64_t *ret_copied)
+static int copy_run(int from, int to, uint64_t max, uint64_t *ret_copied)
 {
     static ssize_t (*const ways[])(struct copy *, size_t) = {by_range, by_sendfile,
                                                              by_splice, by_hand};
@@ -112,4 +113,64 @@ int copy_bytes(int from, int to, uint64_t max, uint64_t *ret_copied)
     }
     free(copy.piece);
     return error;
+}
+
+/* --- Holes --- */
+
+/* Whether there are holes to keep: whoever made the file may have made it of nothing
+ * else, and longer than any disk.  *ret_at and *ret_size are of `from`, *ret_to where the
+ * other one stands. */
+static bool has_holes(int from, int to, off_t *ret_at, off_t *ret_size, off_t *ret_to)
+{
+    struct stat source, target;
+
+    *ret_at = lseek(from, 0, SEEK_CUR);
+    *ret_to = lseek(to, 0, SEEK_CUR);
+    if (*ret_at < 0 || *ret_to < 0 || fstat(from, &source) != 0 ||
+        fstat(to, &target) != 0 || !S_ISREG(source.st_mode) || !S_ISREG(target.st_mode))
+        return false;
+    *ret_size = source.st_size;
+    return source.st_blocks < source.st_size / 512 && target.st_size <= *ret_to &&
+           !(fcntl(to, F_GETFL) & O_APPEND);
+}
+
+/* Copies what is between two holes, from `at` on; where that ends, or a negative errno.
+ */
+static off_t copy_island(int from, int to, off_t at, off_t end, off_t shift)
+{
+    uint64_t copied;
+    off_t data = lseek(from, at, SEEK_DATA);
+
+    if (data < 0 && errno != ENXIO)
+        return -errno;
+    if (data < 0 || data >= end)
+        return end;
+    off_t hole = lseek(from, data, SEEK_HOLE);
+    if (hole < 0 || hole > end)
+        hole = end;
+    if (lseek(from, data, SEEK_SET) < 0 || lseek(to, data + shift, SEEK_SET) < 0)
+        return -errno;
+    int error = copy_run(from, to, (uint64_t)(hole - data), &copied);
+    return error ? error : data + (off_t)copied < hole ? -EIO : hole;
+}
+
+int copy_bytes(int from, int to, uint64_t max, uint64_t *ret_copied)
+{
+    off_t begin, end, target;
+
+    *ret_copied = 0;
+    if (max <= PIECE || !has_holes(from, to, &begin, &end, &target) || end <= begin)
+        return copy_run(from, to, max, ret_copied);
+    if ((uint64_t)(end - begin) > max)
+        end = begin + (off_t)max;
+    for (off_t at = begin; at < end;) {
+        at = copy_island(from, to, at, end, target - begin);
+        if (at < 0)
+            return (int)at;
+        *ret_copied = (uint64_t)(at - begin);
+    }
+    if (lseek(from, end, SEEK_SET) < 0 || lseek(to, end - begin + target, SEEK_SET) < 0 ||
+        ftruncate(to, end - begin + target) != 0)
+        return -errno;
+    return 0;
 }

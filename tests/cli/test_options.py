@@ -12,6 +12,7 @@ COMMANDS = ("resolve explain roots read stat exists list glob grep write append 
 SANDBOX_COMMANDS = ("run create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
                     "doctor").split()
 TEMPLATE_COMMANDS = ["create", "ls", "rm"]
+SESSION_COMMANDS = ["ls", "show", "start", "pause", "resume", "stop", "rm"]
 CONFIG_COMMANDS = ["check", "schema"]
 
 
@@ -118,7 +119,8 @@ def test_each_command_has_a_short_help(command):
 def test_the_help_names_every_command():
     named = [name for names in re.findall(r"^  ([a-z, ]+[a-z]) +[A-Z]", run("--help")[1], re.M)
              for name in names.split(", ")]
-    assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "template", "files", "help", "version"])
+    assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "session", "template", "files", "help",
+                                     "version"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)
@@ -131,7 +133,8 @@ def test_each_command_about_sandboxes_has_a_help_that_fits_a_screen(command):
 
 
 @pytest.mark.parametrize("group, commands", [
-    ("template", TEMPLATE_COMMANDS), ("config", CONFIG_COMMANDS)])
+    ("template", TEMPLATE_COMMANDS), ("config", CONFIG_COMMANDS),
+    ("session", SESSION_COMMANDS)])
 def test_groups_of_commands_have_their_help(group, commands):
     status, out, err = run(group, "--help")
     assert (status, err) == (0, "") and fits(out, 24)

@@ -39,10 +39,11 @@ def test_the_python_in_the_readme_prints_what_is_shown(tmp_path: Path) -> None:
         assert pages.run([sys.executable, "-c", program], tmp_path).stdout == output
 
 
-@pytest.mark.parametrize("page", ["docs/python.md", "docs/inspect.md"])
+@pytest.mark.parametrize("page", ["docs/python.md", "docs/inspect.md", "docs/nexau.md"])
 def test_the_python_in_the_documents_prints_what_is_shown(
         page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # Inspect keeps notes there
+    monkeypatch.setenv("CAY_HOME", str(tmp_path / "cay"))
     found = programs("python", page)
     assert found
     for program, output in found:

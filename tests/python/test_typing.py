@@ -64,3 +64,27 @@ def test_a_user_of_sandboxes_sees_the_types(tmp_path: Path) -> None:
     said = mypy(tmp_path, program)
     assert said.count("error:") == 3
     assert all(f"user.py:{line}:" in said for line in (9, 10, 11))
+
+
+def test_a_user_of_agents_sandboxes_sees_the_types(tmp_path: Path) -> None:
+    program = tmp_path / "user.py"
+    program.write_text(
+        "from dataclasses import dataclass\n"
+        "from cay.sandbox import BaseSandboxManager, CommandResult, FileInfo\n"
+        "from cay.sandbox import NativeSandbox, NativeSandboxManager, SessionManager\n"
+        "manager = NativeSandboxManager(template='host', work_dir='/w')\n"
+        "sandbox: NativeSandbox = manager.start(SessionManager(), 'u', 's', {})\n"
+        "result: CommandResult = sandbox.execute_bash('ls', timeout=5)\n"
+        "files: list[FileInfo] = sandbox.list_files('.')\n"
+        "instance: NativeSandbox | None = manager.instance\n"
+        "@dataclass(kw_only=True)\n"
+        "class Mine(NativeSandbox):\n"
+        "    more: str = 'x'\n"
+        "Mine(more='y', envs={'A': 'b'})\n"
+        "sandbox.execute_bash(1)\n"
+        "NativeSandbox(envs=1)\n"
+        "print(result.exit)\n"
+    )
+    said = mypy(tmp_path, program)
+    assert said.count("error:") == 3, said
+    assert all(f"user.py:{line}:" in said for line in (13, 14, 15))

@@ -17,6 +17,7 @@ SMOKE = """
 import cay, cay._lib, cay.inspect, os, sys
 from importlib.metadata import entry_points
 from cay.filesystem import Files, PathConfig, Sandbox, SandboxConfig, SandboxError
+from cay.sandbox import Agent, NativeSandboxManager, SessionManager
 
 path = PathConfig(root=sys.argv[1], mode="rw")
 files = Files(Sandbox(SandboxConfig(paths={"d": path})))

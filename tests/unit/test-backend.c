@@ -211,6 +211,15 @@ TEST(half_a_table_of_files_or_processes_is_refused)
     ASSERT_HAS(err.hint, "`size`");
 }
 
+TEST(marks_are_made_and_found_or_neither)
+{
+    struct cay_backend table = least("marks");
+
+    table.create_marked = cay_backend_find("native")->create_marked;
+    ASSERT_CODE(try_to_register(table), CAY_E_INVALID);
+    ASSERT_HAS(err.hint, "find_marked");
+}
+
 /* As a program that was built before `open_files` and what follows was thought of. */
 TEST(a_shorter_table_has_nothing_of_what_it_does_not_cover)
 {

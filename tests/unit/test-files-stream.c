@@ -64,6 +64,46 @@ TEST(a_file_of_any_length_goes_to_a_descriptor_and_comes_from_one)
     ASSERT(memcmp(bytes, back, LEN) == 0);
 }
 
+/* Whoever is in a sandbox can make a file longer than any disk, of nothing. */
+TEST(holes_stay_holes)
+{
+    AUTO(cay_files) files = open_data();
+    AUTO_FD from = open_scratch("from", O_RDWR | O_CREAT);
+    char byte[2] = {'x', 'x'};
+    uint64_t count = 0;
+
+    ASSERT_INT(pwrite(from, "begin", 5, 0), 5);
+    ASSERT_INT(pwrite(from, "middle", 6, 1l << 39), 6);
+    ASSERT_INT(ftruncate(from, 1l << 40), 0);
+    ASSERT_OK(write_from(files, "data/a", from, 0, &count));
+    ASSERT_INT(count, 1l << 40);
+    struct stat st = stat_file("data/a");
+    ASSERT_INT(st.st_size, 1l << 40);
+    ASSERT(st.st_blocks < 10000);
+    AUTO_FD to = open_scratch("to", O_RDWR | O_CREAT);
+    ASSERT_OK(cay_files_read_to(files, "data/a", to, NULL, &err));
+    st = stat_file("to");
+    ASSERT_INT(st.st_size, 1l << 40);
+    ASSERT(st.st_blocks < 10000);
+    char middle[7] = "";
+    ASSERT_INT(pread(to, middle, 6, 1l << 39), 6);
+    ASSERT_STR(middle, "middle");
+    ASSERT_INT(pread(to, byte, 1, 5), 1);
+    ASSERT_INT(byte[0], 0);
+    /* Over what is there, a hole is zeros. */
+    enum { LEN = 1 << 20 };
+    AUTO_FREE char *full = malloc(LEN);
+    memset(full, 'f', LEN);
+    put_bytes("data/full", full, LEN);
+    AUTO_FD hollow = open_scratch("hollow", O_RDWR | O_CREAT);
+    ASSERT_INT(ftruncate(hollow, LEN), 0);
+    ASSERT_OK(write_from(files, "data/full", hollow, CAY_WRITE_IN_PLACE, &count));
+    ASSERT_INT(count, LEN);
+    AUTO_FD now = open_scratch("data/full", O_RDONLY);
+    ASSERT_INT(pread(now, byte, 1, LEN / 2), 1);
+    ASSERT_INT(byte[0], 0);
+}
+
 TEST(what_comes_from_a_pipe_is_written_to_its_end)
 {
     AUTO(cay_files) files = open_data();

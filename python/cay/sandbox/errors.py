@@ -20,7 +20,9 @@ __all__ = [
     "SandboxEditError",
     "SandboxError",
     "SandboxExecError",
+    "SandboxExecutionError",
     "SandboxExistsError",
+    "SandboxFileError",
     "SandboxFileNotFoundError",
     "SandboxIOError",
     "SandboxInternalError",
@@ -44,7 +46,21 @@ __all__ = [
 
 
 class SandboxError(errors.CayError):
-    """Base of what a sandbox raises; cay.filesystem has one of its own."""
+    """Base of what a sandbox raises; cay.filesystem has one of its own.
+
+    ``result`` is what a method of BaseSandbox would have returned without
+    ``raise_errors``.
+    """
+
+    result: Any = None
+
+
+class SandboxExecutionError(SandboxError):
+    """A command or a piece of code failed, or could not be run."""
+
+
+class SandboxFileError(SandboxError):
+    """Something went wrong with a file inside."""
 
 
 # --- Sandboxes ---------------------------------------------------------------------------
@@ -82,7 +98,7 @@ class SandboxUnavailableError(SandboxError, errors.Unavailable):
     """The host is not set up for it; cay.doctor() says what is missing."""
 
 
-class SandboxExecError(SandboxError, errors.ExecFailed):
+class SandboxExecError(SandboxExecutionError, errors.ExecFailed):
     """A program could not be started."""
 
 
@@ -113,47 +129,49 @@ class SandboxInternalError(SandboxError, errors.Internal):
 # --- Their files -------------------------------------------------------------------------
 
 
-class SandboxDeniedError(SandboxError, errors.Denied, PermissionError):
+class SandboxDeniedError(SandboxFileError, errors.Denied, PermissionError):
     """The user inside, or the operating system, may not do that."""
 
 
-class SandboxExistsError(SandboxError, errors.Exists, FileExistsError):
+class SandboxExistsError(SandboxFileError, errors.Exists, FileExistsError):
     """Something of that name is there already."""
 
 
-class SandboxFileNotFoundError(SandboxError, errors.NotFound, FileNotFoundError):
+class SandboxFileNotFoundError(SandboxFileError, errors.NotFound, FileNotFoundError):
     """There is nothing of that name inside."""
 
 
-class SandboxIsADirectoryError(SandboxError, errors.NotAFile, IsADirectoryError):
+class SandboxIsADirectoryError(SandboxFileError, errors.NotAFile, IsADirectoryError):
     """A directory where a file is needed."""
 
 
-class SandboxNotAFileError(SandboxError, errors.NotAFile, OSError):
+class SandboxNotAFileError(SandboxFileError, errors.NotAFile, OSError):
     """A FIFO, socket or device where a file is needed."""
 
 
-class SandboxNotADirectoryError(SandboxError, errors.NotADirectory, NotADirectoryError):
+class SandboxNotADirectoryError(
+    SandboxFileError, errors.NotADirectory, NotADirectoryError
+):
     """A directory is needed."""
 
 
-class SandboxNoSpaceError(SandboxError, errors.NoSpace, OSError):
+class SandboxNoSpaceError(SandboxFileError, errors.NoSpace, OSError):
     """The disk is full."""
 
 
-class SandboxIOError(SandboxError, errors.Io, OSError):
+class SandboxIOError(SandboxFileError, errors.Io, OSError):
     """Reading or writing the storage failed."""
 
 
-class SandboxNotTextError(SandboxError, errors.NotText, ValueError):
+class SandboxNotTextError(SandboxFileError, errors.NotText, ValueError):
     """The file is not UTF-8 text."""
 
 
-class SandboxEditError(SandboxError, errors.NoMatch):
+class SandboxEditError(SandboxFileError, errors.NoMatch):
     """The text to replace is not there exactly once."""
 
 
-class SandboxChangedError(SandboxError, errors.Changed):
+class SandboxChangedError(SandboxFileError, errors.Changed):
     """What was looked at is no longer what is there."""
 
 
@@ -184,10 +202,12 @@ _BY_CODE: dict[int, tuple[type[SandboxError], int]] = {
     errors.Io.code: (SandboxIOError, _errno.EIO),
 }
 
+_FILE_OPS = ("backend.load", "config.", "directory.", "file.", "files.", "reader.")
+
 
 def _class_of(code: int, sys_errno: int, op: str) -> tuple[type[SandboxError], int]:
     if code == errors.NotFound.code:
-        if op.startswith(("files.", "reader.")) or op == "exec.cwd":
+        if op.startswith(_FILE_OPS) or op == "exec.cwd":
             return SandboxFileNotFoundError, _errno.ENOENT
         if op == "exec.user":
             return UserNotFoundError, 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_void_p
 from typing import Any
@@ -23,8 +23,12 @@ _KEPT = 4
 class Handles:
     """Borrowed and given back, from any thread."""
 
-    def __init__(self, id: str, first: int) -> None:
+    def __init__(
+        self, id: str, first: int, open: Callable[[], int] | None = None
+    ) -> None:
+        """``open`` gives one more, if it is not a native sandbox."""
         self.id = id
+        self._open = open
         self.life = 0
         """how often it was started again: what was connected before is no more"""
         self._first: int | None = first
@@ -54,7 +58,7 @@ class Handles:
                 self._forget()
             if self._idle:
                 return self._idle.pop()
-        return open_handle(self.id)
+        return open_handle(self.id) if self._open is None else self._open()
 
     def give_back(self, handle: int) -> None:
         with self._lock:

@@ -10,18 +10,23 @@ import asyncio
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["in_thread", "make_in_thread", "readable", "sleep"]
+__all__ = ["in_thread", "interruptibly", "make_in_thread", "readable", "sleep"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 # More than this many calls at a time wait for each other; commands that run do not count.
 _THREADS = 64
+
+# Seconds after which Ctrl-C is heard at the latest.
+_HEARD = 0.2
+
 _executor: ThreadPoolExecutor | None = None
 
 
@@ -95,6 +100,29 @@ async def _insist(future: Future[R]) -> None:
                 await _ended(future)
             except asyncio.CancelledError:
                 continue
+
+
+def interruptibly(call: Callable[[], R]) -> R:
+    """Runs a call that may take long so that Ctrl-C is not kept waiting for it.
+
+    Signals are heard by the main thread only, and not while it is in libcay.  A call that
+    is left so goes on in its thread, which ends with the process at the latest.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    future: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="cay-call", daemon=True).start()
+    # A signal that comes just before the wait is heard after it.
+    while not wait([future], _HEARD).done:
+        pass
+    return future.result()
 
 
 async def make_in_thread(make: Callable[[], R], undo: Callable[[R], object]) -> R:

@@ -141,9 +141,10 @@ static int take_wish(const cay_config *config, struct wish *wish, struct cay_err
     return code;
 }
 
-static int raise_it(const struct wish *wish, struct native *native, struct cay_error *err)
+static int raise_it(const struct wish *wish, const char *id, struct native *native,
+                    struct cay_error *err)
 {
-    int code = native_create_local(&wish->options, native, err);
+    int code = native_create_local(&wish->options, id, native, err);
 
     if (code == CAY_E_LIMIT && wish->inherits && err && strcmp(err->subject, "env") == 0)
         return cay_fail(err, code, 0, op, "env", "the environment is too large",
@@ -158,21 +159,45 @@ static int raise_it(const struct wish *wish, struct native *native, struct cay_e
     return code;
 }
 
-static int create(void *data, const cay_config *config, void **ret_cookie,
-                  struct cay_error *err)
+static int make(const cay_config *config, const char *id, void **ret_cookie,
+                struct cay_error *err)
 {
     __attribute__((cleanup(auto_wish))) struct wish wish = {0};
     AUTO_NATIVE native = native_new();
 
-    (void)data;
     if (!native)
         return cay_fail_memory(err, op);
     int code = take_wish(config, &wish, err);
     if (!code)
-        code = raise_it(&wish, native, err);
+        code = raise_it(&wish, id, native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
+}
+
+static int create(void *data, const cay_config *config, void **ret_cookie,
+                  struct cay_error *err)
+{
+    (void)data;
+    return make(config, NULL, ret_cookie, err);
+}
+
+static int create_marked(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err)
+{
+    char id[CAY_ID_MAX];
+    int code = native_id_of_mark(mark, id, err);
+
+    (void)data;
+    return code ? code : make(config, id, ret_cookie, err);
+}
+
+static int find_marked(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err)
+{
+    (void)data;
+    (void)config;
+    return native_open_marked(mark, true, ret_cookie, err);
 }
 
 static int reach(void *data, const cay_config *config, const char *id, void **ret_cookie,
@@ -222,4 +247,6 @@ const struct cay_backend backend_local = {
     .exec = native_exec,
     .open_files = native_files,
     .processes = &native_processes,
+    .create_marked = create_marked,
+    .find_marked = find_marked,
 };

@@ -284,16 +284,15 @@ static int make_workdir(void *cookie, const struct cay_sandbox_options *options,
     return code;
 }
 
-int native_create_as(void *data, const cay_config *config, void **ret_cookie,
-                     struct cay_error *err)
+static int create(const cay_config *config, const char *id, void **ret_cookie,
+                  struct cay_error *err)
 {
     __attribute__((cleanup(auto_wish))) struct wish wish = {0};
     void *cookie = NULL;
 
-    (void)data;
     int code = take_wish(config, &wish, err);
     if (!code)
-        code = native_make(&wish.options, &cookie, err);
+        code = native_make(&wish.options, id, &cookie, err);
     if (code)
         return code;
     if (wish.options.workdir)
@@ -305,6 +304,24 @@ int native_create_as(void *data, const cay_config *config, void **ret_cookie,
     }
     *ret_cookie = cookie;
     return CAY_OK;
+}
+
+int native_create_as(void *data, const cay_config *config, void **ret_cookie,
+                     struct cay_error *err)
+{
+    (void)data;
+    return create(config, NULL, ret_cookie, err);
+}
+
+/* Its mark is its id. */
+int native_create_marked(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err)
+{
+    char id[CAY_ID_MAX];
+
+    (void)data;
+    int code = native_id_of_mark(mark, id, err);
+    return code ? code : create(config, id, ret_cookie, err);
 }
 
 /* --- One that exists --- */

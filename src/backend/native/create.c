@@ -59,7 +59,8 @@ static int open_control(const struct record *record, struct cay_error *err)
 struct making {
     struct cay_sandbox_options options; /* complete */
     struct parts parts;
-    const char *start; /* the id of one that has been before, or NULL */
+    const char *id;    /* that it is to have, or NULL */
+    const char *start; /* the same if it has been before, or NULL */
     int64_t created_ms;
     unsigned given; /* limits the caller gave: CAY_LAYER_... */
     enum cay_rung rung;
@@ -276,7 +277,16 @@ static int furnish_mounts(const struct making *making, const struct blueprint *b
     return code || first ? code : meet(making, launch, err);
 }
 
-/* All that happens while cay-init makes its namespaces. */
+static int note_init(const struct making *making, const struct launch *launch,
+                     struct cay_error *err)
+{
+    making->record->init = launch->pid;
+    making->record->init_start = runtime_start_time(launch->pid);
+    return runtime_save(making->record, err);
+}
+
+/* All that happens while cay-init makes its namespaces.  From the order to go on it may
+ * outlive us; unless a cgroup has it, it must be on record by then. */
 static int furnish(const struct making *making, struct launch *launch,
                    struct cay_error *err)
 {
@@ -297,6 +307,8 @@ static int furnish(const struct making *making, struct launch *launch,
         code = open_plan(making, &blueprint, &gifts, err);
     if (!code)
         code = furnish_mounts(making, &blueprint, launch, mounts, &count, err);
+    if (!code && !making->record->groups.unified[0])
+        code = note_init(making, launch, err);
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
     close_all(mounts, count);
@@ -311,13 +323,10 @@ static int furnish(const struct making *making, struct launch *launch,
 static int raise_it(const struct making *making, struct launch *launch,
                     struct native *native, struct cay_error *err)
 {
-    struct record *record = making->record;
-
     int code = furnish(making, launch, err);
-    record->init = launch->pid;
-    record->init_start = runtime_start_time(launch->pid);
-    if (!code)
-        code = runtime_save(record, err);
+
+    if (!code && making->record->groups.unified[0])
+        code = note_init(making, launch, err);
     if (!code)
         (void)!native_get_ready(native, NULL);
     return code ? code : launch_wait(launch, err);
@@ -371,8 +380,7 @@ static int complete(struct making *making, struct cay_error *err)
             err, CAY_E_INVALID, 0, op,
             options->workdir ? options->workdir : options->user,
             "this cannot be the default user or working directory",
-            "a user has up to 63 bytes; a directory is absolute and has up to "
-            "1,023");
+            "a user has up to 63 bytes; a directory is absolute and up to 1,023 long");
     return complete_disk(options, err);
 }
 
@@ -510,9 +518,9 @@ static int create_on(struct making *making, struct native *native, struct cay_er
     making->record = &native->record;
     int code = rung_check(making->rung, &making->options, err);
     if (!code)
-        code = runtime_reserve(making->start,
-                               idmap_is_root() && making->rung != CAY_RUNG_NONE,
-                               making->record, err);
+        code =
+            runtime_reserve(making->id, idmap_is_root() && making->rung != CAY_RUNG_NONE,
+                            making->record, err);
     if (!code)
         code = build_locked(making, native, err);
     if (code)
@@ -557,18 +565,18 @@ static int raise_from(struct making *making, struct native *native, struct cay_e
     return code;
 }
 
-int native_create(const struct cay_sandbox_options *options, struct native *native,
-                  struct cay_error *err)
+int native_create(const struct cay_sandbox_options *options, const char *id,
+                  struct native *native, struct cay_error *err)
 {
-    struct making making = {.options = *options};
+    struct making making = {.options = *options, .id = id};
 
     return raise_from(&making, native, err);
 }
 
-int native_create_local(const struct cay_sandbox_options *options, struct native *native,
-                        struct cay_error *err)
+int native_create_local(const struct cay_sandbox_options *options, const char *id,
+                        struct native *native, struct cay_error *err)
 {
-    struct making making = {.options = *options, .rung = CAY_RUNG_NONE};
+    struct making making = {.options = *options, .id = id, .rung = CAY_RUNG_NONE};
     int code = parts_open(&making.options, NULL, &making.parts, err);
 
     if (!code)
@@ -585,7 +593,7 @@ int native_start(const char *id, struct native *native, struct cay_error *err)
     if (code)
         return code;
     struct making making = {
-        .options = saved.options, .start = id, .created_ms = saved.created_ms};
+        .options = saved.options, .id = id, .start = id, .created_ms = saved.created_ms};
     code = raise_from(&making, native, err);
     storage_saved_done(&saved);
     return code;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -53,8 +54,8 @@ struct native *native_new(void)
     return native;
 }
 
-int native_make(const struct cay_sandbox_options *options, void **ret_cookie,
-                struct cay_error *err)
+int native_make(const struct cay_sandbox_options *options, const char *id,
+                void **ret_cookie, struct cay_error *err)
 {
     struct cay_sandbox_options known;
     AUTO_NATIVE native = native_new();
@@ -63,7 +64,7 @@ int native_make(const struct cay_sandbox_options *options, void **ret_cookie,
         return cay_fail_memory(err, "sandbox.create");
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
     if (!code)
-        code = native_create(&known, native, err);
+        code = native_create(&known, id, native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -102,9 +103,11 @@ int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_err
     int code = find(id, &native->record, err);
     if (!code)
         code = check_kind(&native->record, is_local, err);
-    if (!code &&
-        (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record)))
+    bool is_on_disk = native->record.storage == CAY_STORAGE_DISK;
+    if (!code && !is_on_disk)
         code = native_connect(native, err);
+    else if (!code && runtime_is_alive(&native->record))
+        (void)native_connect(native, NULL); /* one that is just ending can be started */
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -320,6 +323,36 @@ int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *e
     return code;
 }
 
+int native_id_of_mark(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err)
+{
+    snprintf(ret_id, CAY_ID_MAX, "sb-%.20s", mark);
+    return runtime_is_id(ret_id)
+               ? CAY_OK
+               : cay_fail(err, CAY_E_INVALID, 0, "sandbox.mark", mark, "this is no mark",
+                          "a mark has 16 letters a to z and digits 2 to 7");
+}
+
+int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
+                       struct cay_error *err)
+{
+    char id[CAY_ID_MAX];
+    size_t ended = 0;
+    int code = native_id_of_mark(mark, id, err);
+
+    if (code)
+        return code;
+    collect_one(id, &ended);
+    return native_open(id, is_local, ret_cookie, err);
+}
+
+static int find_marked(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err)
+{
+    (void)data;
+    (void)config;
+    return native_open_marked(mark, false, ret_cookie, err);
+}
+
 const struct cay_backend backend_native = {
     .size = sizeof backend_native,
     .name = "native",
@@ -342,6 +375,8 @@ const struct cay_backend backend_native = {
     .start = native_start_again,
     .remove = remove_it,
     .processes = &native_processes,
+    .create_marked = native_create_marked,
+    .find_marked = find_marked,
 };
 
 /* --- What only native sandboxes have --- */
@@ -349,20 +384,16 @@ const struct cay_backend backend_native = {
 int cay_sandbox_create(const struct cay_sandbox_options *options,
                        cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    cay_sandbox *sandbox = sandbox_new(&backend_native, err);
+    void *cookie = NULL;
+    int code = native_make(options, NULL, &cookie, err);
 
-    if (!sandbox)
-        return CAY_E_NO_MEMORY;
-    return sandbox_finish(sandbox, native_make(options, &sandbox->cookie, err),
-                          ret_sandbox);
+    return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
 }
 
 int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    cay_sandbox *sandbox = sandbox_new(&backend_native, err);
+    void *cookie = NULL;
+    int code = native_open(id, false, &cookie, err);
 
-    if (!sandbox)
-        return CAY_E_NO_MEMORY;
-    return sandbox_finish(sandbox, native_open(id, false, &sandbox->cookie, err),
-                          ret_sandbox);
+    return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
 }

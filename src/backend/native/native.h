@@ -26,22 +26,23 @@ static inline void auto_native(struct native **native)
 
 #define AUTO_NATIVE __attribute__((cleanup(auto_native))) struct native *
 
-/* Makes a sandbox and waits until it is ready: fills in all but the room for output. */
-int native_create(const struct cay_sandbox_options *options, struct native *native,
-                  struct cay_error *err);
+/* Makes a sandbox and waits until it is ready: fills in all but the room for output. `id`
+ * is one that no other has or has had, or NULL: it is drawn. */
+int native_create(const struct cay_sandbox_options *options, const char *id,
+                  struct native *native, struct cay_error *err);
 
 /* The same for the backend "local", where nothing keeps it in: of the options it takes
  * those of commands (env, user, workdir), ttl_ms and ephemeral. */
-int native_create_local(const struct cay_sandbox_options *options, struct native *native,
-                        struct cay_error *err);
+int native_create_local(const struct cay_sandbox_options *options, const char *id,
+                        struct native *native, struct cay_error *err);
 
 /* Brings one on disk back, into an empty handle. */
 int native_start(const char *id, struct native *native, struct cay_error *err);
 
 /* The same with handles: a new sandbox, one that exists (even if it is stopped;
  * CAY_E_INVALID if it is of the other kind), and that one once it runs. */
-int native_make(const struct cay_sandbox_options *options, void **ret_cookie,
-                struct cay_error *err);
+int native_make(const struct cay_sandbox_options *options, const char *id,
+                void **ret_cookie, struct cay_error *err);
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err);
 int native_start_again(void *cookie, struct cay_error *err);
 
@@ -52,6 +53,14 @@ int native_create_as(void *data, const cay_config *config, void **ret_cookie,
                      struct cay_error *err);
 int native_connect_as(void *data, const cay_config *config, const char *id,
                       void **ret_cookie, struct cay_error *err);
+int native_create_marked(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err);
+
+/* The id of a sandbox with that mark, and the sandbox.  What a maker that died has left
+ * unfinished is removed by the latter. */
+int native_id_of_mark(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err);
+int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
+                       struct cay_error *err);
 
 /* The map "envs" as "NAME=value", NULL-terminated, to be freed also on failure; and the
  * number "ttl". */

@@ -1,0 +1,685 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What agents do with the sandboxes of libcay's backends: include/cay/agent.h, with the
+results and the words of the interface."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_int, c_size_t, sizeof, string_at
+from dataclasses import dataclass, field
+from datetime import datetime
+from glob import escape
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from cay import _agent_lib, _lib, _sandbox_lib
+from cay.sandbox.configs import E2B_DEFAULT_WORK_DIR, local_work_dir
+from cay.sandbox.errors import (
+    SandboxEditError,
+    SandboxError,
+    SandboxExecutionError,
+    SandboxExistsError,
+    SandboxFileError,
+    SandboxFileNotFoundError,
+    SandboxNotFoundError,
+    SandboxNotTextError,
+    SandboxTimeoutError,
+    SandboxValueError,
+)
+from cay.sandbox.options import environment, optional, text
+from cay.sandbox.outcomes import (
+    CodeExecutionResult,
+    CodeLanguage,
+    CommandResult,
+    FileInfo,
+    FileOperationResult,
+    SandboxStatus,
+)
+from cay.sandbox.reach import Reached
+from cay.sandbox.waiting import interruptibly
+
+__all__ = ["BackendSandbox", "E2BSandbox", "LocalSandbox", "NativeSandbox"]
+
+_STATUS = {number: SandboxStatus(name) for number, name in _agent_lib.STATUSES.items()}
+_SUCCESS, _ERROR = SandboxStatus.SUCCESS, SandboxStatus.ERROR
+
+R = TypeVar("R", CommandResult, CodeExecutionResult, FileOperationResult)
+
+
+def _timeout(milliseconds: int | None) -> int:
+    """As C has it: there 0 is the usual."""
+    if milliseconds is None:
+        return 0
+    if milliseconds < 0:
+        raise SandboxValueError(
+            f"{milliseconds} ms is no time to wait",
+            op="agent.timeout",
+            subject="timeout",
+            hint="give milliseconds, 0 or more, or None for two minutes",
+        )
+    return min(int(milliseconds), _MOST_MS) or _agent_lib.TIMEOUT_AT_ONCE
+
+
+_MOST_MS = 2**62  # what is more, C would take for less
+
+
+def _bytes(address: int | None, length: int) -> bytes:
+    return string_at(address, length) if address and length else b""
+
+
+def _path(name: bytes | None) -> str | None:
+    return None if name is None else _lib.decode(name)
+
+
+def _command_of(result: Any) -> CommandResult:
+    out = _bytes(result.out, result.out_len)
+    error = _bytes(result.error, result.error_len)
+    command = CommandResult(
+        status=_STATUS[result.status],
+        stdout=out.decode("utf-8", "replace"),
+        stderr=error.decode("utf-8", "replace"),
+        exit_code=result.exit_code,
+        duration_ms=result.duration_ms,
+        error=result.message.decode("utf-8", "replace") or None,
+        truncated=result.truncated,
+        background_pid=result.background_pid or None,
+        output_dir=_path(result.output_dir),
+        stdout_file=_path(result.out_file),
+        stderr_file=_path(result.error_file),
+    )
+    if result.truncated:
+        command.original_stdout_length = result.original_out_len
+        command.original_stderr_length = result.original_error_len
+    if "\ufffd" in command.stdout or "\ufffd" in command.stderr:
+        command._raw = (out, error)
+    return command
+
+
+def _time_of(seconds: int) -> str | None:
+    try:
+        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+    except (OSError, OverflowError, ValueError):
+        return None  # programs inside may set any
+
+
+def _info_of(info: Any, path: str) -> FileInfo:
+    if not info.exists:
+        return FileInfo(path)
+    kind = _lib.TYPES.get(info.stat.type)
+    mode = info.stat.mode | _MODES.get(kind or "", 0)
+    return FileInfo(
+        path,
+        exists=True,
+        is_file=kind == "file",
+        is_directory=kind == "directory",
+        size=info.stat.bytes,
+        mode=mode,
+        permissions=stat.filemode(mode)[1:],
+        modified_time=_time_of(info.stat.mtime_ns // 10**9),
+        symlink_target=_path(info.link_target),
+        readable=info.readable,
+        writable=info.writable,
+        encoding=info.encoding.decode() or None,
+    )
+
+
+_MODES = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "link": stat.S_IFLNK}
+
+
+@dataclass(kw_only=True)
+class BackendSandbox(Reached):
+    """A sandbox of any backend that libcay knows, also one that a shared object brought
+    (the key ``library``)."""
+
+    # --- Results and exceptions -----------------------------------------------------------
+
+    def _told(self, result: R, error: SandboxError | None = None) -> R:
+        """The result, or with raise_errors the exception of one that is a failure."""
+        if not self.raise_errors or result.status in (
+            SandboxStatus.SUCCESS,
+            SandboxStatus.RUNNING,
+            SandboxStatus.STOPPED,
+        ):
+            return result
+        if error is None:
+            error = _exception_of(result)
+        error.result = result
+        raise error
+
+    def _try_command(self, call: Callable[[], CommandResult]) -> CommandResult:
+        try:
+            result = call()
+        except SandboxError as error:
+            failed = CommandResult(
+                _ERROR, exit_code=-1, error=f"Execution failed: {error}"
+            )
+            return self._told(failed, error)
+        return self._told(result)
+
+    def _try_file(
+        self, what: str, path: str, call: Callable[[], FileOperationResult]
+    ) -> FileOperationResult:
+        """``what``: read a file, or whatever it is."""
+        self._reach()
+        try:
+            return call()
+        except SandboxError as error:
+            _file_words(error, what, path)
+            failed = FileOperationResult(_ERROR, path, error=error.message)
+            return self._told(failed, error)
+
+    # --- Commands and code ------------------------------------------------------------------
+
+    def _options(
+        self,
+        timeout: int | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        envs: dict[str, str] | None = None,
+        background: bool = False,
+    ) -> Any:
+        flags = _agent_lib.COMMAND_BACKGROUND if background else 0
+        if self.clean_output:
+            flags |= _agent_lib.COMMAND_CLEAN
+        merged = self._merge_envs(envs)
+        return _agent_lib.CommandOptions(
+            size=sizeof(_agent_lib.CommandOptions),
+            flags=flags,
+            timeout_ms=_timeout(timeout),
+            cwd=optional(self._inside(cwd or ""), "cwd"),
+            user=optional(user, "user"),
+            env=environment(merged, "envs"),
+            threshold_chars=self.output_char_threshold,
+            head_chars=self.truncate_head_chars,
+            tail_chars=self.truncate_tail_chars,
+        )
+
+    def _run(self, function: Any, *arguments: Any) -> CommandResult:
+        result = _agent_lib.CommandResult()
+        self._call(function, *arguments, byref(result))
+        try:
+            return _command_of(result)
+        finally:
+            _agent_lib.command_done(byref(result))
+
+    def execute_bash(
+        self,
+        command: str,
+        timeout: int | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        envs: dict[str, str] | None = None,
+        background: bool = False,
+    ) -> CommandResult:
+        return self.execute_shell(
+            command,
+            timeout=timeout,
+            cwd=cwd,
+            user=user,
+            envs=envs,
+            background=background,
+        )
+
+    def execute_shell(
+        self,
+        command: str,
+        timeout: int | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        envs: dict[str, str] | None = None,
+        background: bool = False,
+    ) -> CommandResult:
+        """Runs a command for bash.  One in the background outlives this process; its pid
+        is known to get_background_task_status() of any object of this sandbox."""
+        self._reach()
+
+        def call() -> CommandResult:
+            options = self._options(timeout, cwd, user, envs, background)
+            what = text(command, "command")
+            return interruptibly(
+                lambda: self._run(_agent_lib.execute_bash, what, byref(options))
+            )
+
+        result = self._try_command(call)
+        if background and result.background_pid is not None:
+            result.stdout = f"Background task started (pid: {result.background_pid})"
+            if result.output_dir:
+                result.stdout += f"\nOutput will be saved to {result.output_dir}/"
+            self._background_tasks[result.background_pid] = {
+                "command": command,
+                "start_time": time.time(),
+                "finished": False,
+                "exit_code": -1,
+                "std_output_dir": result.output_dir,
+            }
+        return result
+
+    def get_background_task_status(self, pid: int) -> CommandResult:
+        return self._task(pid, _agent_lib.background_status, byref(self._options()))
+
+    def kill_background_task(self, pid: int) -> CommandResult:
+        result = self._task(pid, _agent_lib.background_kill)
+        if result.status != _ERROR:
+            self._background_tasks.pop(pid, None)
+            result.status, result.exit_code, result.error = _SUCCESS, 0, None
+            result.stdout = f"Background task (pid={pid}) killed successfully"
+        return result
+
+    def _task(self, pid: int, function: Any, *arguments: Any) -> CommandResult:
+        self._reach()
+
+        def call() -> CommandResult:
+            try:
+                return self._run(function, pid, *arguments)
+            except (SandboxNotFoundError, SandboxFileNotFoundError):
+                self.state()  # that it is the task which is not there
+                return self._no_task(pid)
+
+        return self._try_command(call)
+
+    def list_background_tasks(self) -> dict[int, Any]:
+        infos, count = POINTER(_sandbox_lib.ProcessInfo)(), c_size_t()
+        self._call(_sandbox_lib.process_list, byref(infos), byref(count))
+        tasks = self._background_tasks
+        for task in tasks.values():
+            task["finished"] = True  # unless it is listed
+        for info in _sandbox_lib.copied(infos, _sandbox_lib.ProcessInfo, count.value):
+            if info.is_background:
+                task = tasks.setdefault(info.pid, {"command": _lib.decode(info.command)})
+                task.update(
+                    start_time=info.started_ms / 1000,
+                    finished=info.has_ended,
+                    exit_code=info.exit_code if info.has_ended else -1,
+                )
+        return tasks
+
+    def execute_code(
+        self,
+        code: str,
+        language: CodeLanguage | str,
+        timeout: int | None = None,
+        user: str | None = None,
+        envs: dict[str, str] | None = None,
+    ) -> CodeExecutionResult:
+        self._reach()
+        name = language.value if isinstance(language, CodeLanguage) else language
+        try:
+            options = self._options(timeout, None, user, envs)
+            result = interruptibly(lambda: self._code(code, name.lower(), options))
+        except SandboxError as error:
+            failed = CodeExecutionResult(
+                _ERROR,
+                _language(name),
+                error_type="ExecutionError",
+                error_value=str(error),
+            )
+            return self._told(failed, error)
+        return self._told(result)
+
+    def _code(self, code: str, name: str, options: Any) -> CodeExecutionResult:
+        result = _agent_lib.CodeResult()
+        content = code.encode("utf-8", "surrogateescape")
+        self._call(
+            _agent_lib.execute_code,
+            _lib.address(content),
+            len(content),
+            text(name, "language"),
+            byref(options),
+            byref(result),
+        )
+        try:
+            command = _command_of(result.command)
+            outputs = [("stdout", command.stdout), ("stderr", command.stderr)]
+            return CodeExecutionResult(
+                _STATUS[result.status],
+                _language(name),
+                outputs=[{"type": one, "text": said} for one, said in outputs if said],
+                error_type=result.error_type.decode() or None,
+                error_value=result.error_value.decode("utf-8", "replace") or None,
+                traceback=[command.stderr] if command.stderr else None,
+                duration_ms=command.duration_ms,
+                truncated=command.truncated,
+            )
+        finally:
+            _agent_lib.code_done(byref(result))
+
+    # --- Files ------------------------------------------------------------------------------
+
+    def _inside(self, path: str) -> str | None:
+        """A path from the root, if it is known where relative ones start."""
+        if self.work_dir is None:
+            return path or None
+        return posixpath.join(str(self.work_dir), path) if path else str(self.work_dir)
+
+    def _name(self, path: str) -> bytes:
+        return text(self._inside(path) or ".", "path")
+
+    def read_file(
+        self, file_path: str, encoding: str = "utf-8", binary: bool = False
+    ) -> FileOperationResult:
+        def call() -> FileOperationResult:
+            data = self._read(file_path)
+            content = data if binary else _decoded(data, encoding)
+            return FileOperationResult(_SUCCESS, file_path, content, len(data))
+
+        return self._try_file("read file", file_path, call)
+
+    def _read(self, path: str) -> bytes:
+        content = _agent_lib.Content()
+        self._call(_agent_lib.read_file, None, self._name(path), byref(content))
+        try:
+            return _bytes(content.data, content.len)
+        finally:
+            _lib.free(content.data)
+
+    def write_file(
+        self,
+        file_path: str,
+        content: str | bytes,
+        encoding: str = "utf-8",
+        binary: bool = False,
+        create_directories: bool = True,
+        user: str | None = None,
+    ) -> FileOperationResult:
+        def call() -> FileOperationResult:
+            data = _encoded(content, encoding) if isinstance(content, str) else content
+            self._need_parent(file_path, create_directories)
+            data = bytes(data)
+            name, who = self._name(file_path), optional(user, "user")
+            self._call(_agent_lib.write_file, who, name, _lib.address(data), len(data), 0)
+            return FileOperationResult(_SUCCESS, file_path, size=len(data))
+
+        return self._try_file("write file", file_path, call)
+
+    def _need_parent(self, path: str, make: bool) -> None:
+        parent = posixpath.dirname(self._inside(path) or path)
+        if not make and parent and not self.file_exists(parent):
+            raise SandboxFileNotFoundError(
+                "there is no such directory", op="files.write", subject=parent
+            )
+
+    def delete_file(self, file_path: str) -> FileOperationResult:
+        def call() -> FileOperationResult:
+            self._call(_agent_lib.delete_file, None, self._name(file_path))
+            return FileOperationResult(_SUCCESS, file_path)
+
+        return self._try_file("delete file", file_path, call)
+
+    def list_files(
+        self, directory_path: str, recursive: bool = False, pattern: str | None = None
+    ) -> list[FileInfo]:
+        infos = _agent_lib.FileInfos()
+        with _words("list files", directory_path):
+            self._call(
+                _agent_lib.list_files,
+                None,
+                self._name(directory_path),
+                recursive,
+                optional(pattern, "pattern"),
+                byref(infos),
+            )
+        try:
+            listed = (infos.items[at] for at in range(infos.count))
+            return [_info_of(info, _lib.decode(info.path)) for info in listed]
+        finally:
+            _agent_lib.file_infos_done(byref(infos))
+
+    def file_exists(self, file_path: str) -> bool:
+        err = _lib.Error()
+        with self._borrow() as handle:
+            found = _agent_lib.file_exists(
+                handle, None, self._name(file_path), byref(err)
+            )
+        return bool(found > 0)
+
+    def get_file_info(self, file_path: str) -> FileInfo:
+        info = _agent_lib.FileInfo()
+        with _words("get file info", file_path):
+            self._call(_agent_lib.get_file_info, None, self._name(file_path), byref(info))
+        try:
+            return _info_of(info, file_path)
+        finally:
+            _agent_lib.file_info_done(byref(info))
+
+    def create_directory(
+        self, directory_path: str, parents: bool = True, user: str | None = None
+    ) -> bool:
+        with _words("create directory", directory_path):
+            who, name = optional(user, "user"), self._name(directory_path)
+            self._call(_agent_lib.create_directory, who, name, parents)
+        return True
+
+    def edit_file(
+        self, file_path: str, old_string: str, new_string: str
+    ) -> FileOperationResult:
+        def call() -> FileOperationResult:
+            self._edit(file_path, old_string, new_string)
+            size = self.get_file_info(file_path).size
+            return FileOperationResult(_SUCCESS, file_path, size=size)
+
+        return self._try_file("edit file", file_path, call)
+
+    def _edit(self, path: str, old_string: str, new_string: str) -> None:
+        kind, name = c_int(), self._name(path)
+        old, new = _encoded(old_string, "utf-8"), _encoded(new_string, "utf-8")
+        self._call(
+            _agent_lib.edit_file,
+            None,
+            name,
+            _lib.address(old),
+            len(old),
+            _lib.address(new),
+            len(new),
+            byref(kind),
+        )
+
+    def glob(
+        self, pattern: str, recursive: bool = True, user: str | None = None
+    ) -> list[str]:
+        found = _lib.Strings()
+        start = "" if self.work_dir is None else escape(str(self.work_dir))
+        with _words("glob", pattern):
+            whole = text(posixpath.join(start, pattern), "pattern")
+            who = optional(user, "user")
+            self._call(_agent_lib.glob, who, whole, recursive, byref(found))
+        try:
+            paths = [_lib.decode(found.items[at]) for at in range(found.count)]
+        finally:
+            _lib.strings_done(byref(found))
+        return sorted(self._from_work_dir(paths, who))
+
+    def _from_work_dir(self, paths: list[str], user: bytes | None) -> list[str]:
+        """What libcay has shortened is relative to where it starts itself."""
+        if self.work_dir is None:
+            return paths
+        top = str(self.work_dir).rstrip("/") + "/"
+        if not all(path.startswith("/") for path in paths):
+            with self._borrow() as handle:
+                start = self._start_of(handle, user) or top
+            paths = [posixpath.normpath(posixpath.join(start, path)) for path in paths]
+        return [path.removeprefix(top) if path + "/" != top else "." for path in paths]
+
+    # --- Between this machine and the sandbox -------------------------------------------------
+
+    def _transfer(self, function: Any, source: bytes, target: bytes) -> int:
+        moved = _agent_lib.Transfer()
+        self._call(function, None, source, target, byref(moved))
+        return int(moved.bytes)
+
+    def upload_file(
+        self, local_path: str, sandbox_path: str, create_directories: bool = True
+    ) -> FileOperationResult:
+        def call() -> FileOperationResult:
+            _need_source(os.path.lexists(local_path), local_path)
+            self._need_parent(sandbox_path, create_directories)
+            source, target = text(local_path, "local_path"), self._name(sandbox_path)
+            size = self._transfer(_agent_lib.upload_file, source, target)
+            return FileOperationResult(_SUCCESS, sandbox_path, size=size)
+
+        return self._try_file("upload file", sandbox_path, call)
+
+    def download_file(
+        self, sandbox_path: str, local_path: str, create_directories: bool = True
+    ) -> FileOperationResult:
+        def call() -> FileOperationResult:
+            _need_source(self.file_exists(sandbox_path), sandbox_path)
+            parent = os.path.dirname(local_path) or "."
+            if not create_directories and not os.path.isdir(parent):
+                raise SandboxFileNotFoundError(
+                    "there is no such directory", op="files.download", subject=parent
+                )
+            source, target = self._name(sandbox_path), text(local_path, "local_path")
+            size = self._transfer(_agent_lib.download_file, source, target)
+            return FileOperationResult(_SUCCESS, local_path, size=size)
+
+        return self._try_file("download file", local_path, call)
+
+    def upload_directory(self, local_path: str, sandbox_path: str) -> bool:
+        """What is in it comes to be in the other, beside what is there."""
+        with _words("upload directory", local_path):
+            source, target = text(local_path, "local_path"), self._name(sandbox_path)
+            self._transfer(_agent_lib.upload_directory, source, target)
+        return True
+
+    def download_directory(self, sandbox_path: str, local_path: str) -> bool:
+        with _words("download directory", sandbox_path):
+            source, target = self._name(sandbox_path), text(local_path, "local_path")
+            self._transfer(_agent_lib.download_directory, source, target)
+        return True
+
+
+# --- Words --------------------------------------------------------------------------------
+
+
+def _exception_of(result: Any) -> SandboxError:
+    """For a failure that is none of ours."""
+    if isinstance(result, CodeExecutionResult):
+        message, kind = result.error_value, result.error_type
+    else:
+        message, kind = result.error, None
+    cls: type[SandboxError] = SandboxExecutionError
+    if result.status == SandboxStatus.TIMEOUT:
+        cls = SandboxTimeoutError
+    elif kind == "ValueError":
+        cls = SandboxValueError
+    return cls(message or "")
+
+
+def _file_words(error: SandboxError, what: str, path: str) -> None:
+    """Says it in the interface's words, of the path as it was spelled."""
+    hint = f" ({error.hint})" if error.hint else ""
+    if error.op == "files.source":
+        pass
+    elif isinstance(error, SandboxFileNotFoundError):
+        error.message = f"File does not exist: {path}"
+        if what == "edit file":
+            error.message += ". Use CREATE to make it."
+    elif what == "edit file" and isinstance(error, SandboxExistsError):
+        error.message = f"File already exists: {path}. Use UPDATE to change it."
+    elif isinstance(error, SandboxEditError):
+        error.message = f"{error.message}: {path}{hint}"
+    else:
+        error.message = f"Failed to {what}: {path}: {error.message}{hint}"
+    error.args = (error.message,)
+    error.subject = error.hint = ""
+
+
+@contextmanager
+def _words(what: str, path: str) -> Iterator[None]:
+    """For what has no result to say it with."""
+    try:
+        yield
+    except SandboxFileError as error:
+        _file_words(error, what, path)
+        raise
+    except SandboxError as error:
+        raise SandboxFileError(f"Failed to {what}: {error}") from error
+
+
+def _need_source(exists: bool, path: str) -> None:
+    if not exists:
+        raise SandboxFileNotFoundError(
+            f"Source file does not exist: {path}", op="files.source"
+        )
+
+
+def _decoded(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except (UnicodeError, LookupError) as error:
+        raise SandboxNotTextError(str(error), op="files.read") from None
+
+
+def _encoded(content: str, encoding: str) -> bytes:
+    try:
+        return content.encode(encoding)
+    except (UnicodeError, LookupError) as error:
+        raise SandboxNotTextError(str(error), op="files.write") from None
+
+
+def _language(name: str) -> CodeLanguage:
+    try:
+        return CodeLanguage(name.lower())
+    except ValueError:
+        return CodeLanguage.PYTHON
+
+
+# --- Those that are built in ------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class NativeSandbox(BackendSandbox):
+    """A sandbox of this machine, isolated by the kernel.  One that nobody has started is
+    made when it is first used, and gone with this object."""
+
+    backend: ClassVar[str] = "native"
+
+    def _alone(self) -> dict[str, Any]:
+        return _alone_values(self)
+
+
+@dataclass(kw_only=True)
+class LocalSandbox(BackendSandbox):
+    """Commands and files of this machine, without isolation: for development only.  One
+    that nobody has started is made when it is first used, and gone with this object."""
+
+    backend: ClassVar[str] = "local"
+    work_dir: str | Path | None = field(default_factory=local_work_dir)
+
+    _warned: ClassVar[bool] = False
+
+    def _open(self, config: int, id: str | None) -> None:
+        if not LocalSandbox._warned:
+            LocalSandbox._warned = True
+            warnings.warn(
+                "LocalSandbox runs commands on this machine without isolation; "
+                "NativeSandbox isolates them",
+                stacklevel=2,
+            )
+        super()._open(config, id)
+
+    def _alone(self) -> dict[str, Any]:
+        return _alone_values(self)
+
+
+def _alone_values(sandbox: BackendSandbox) -> dict[str, Any]:
+    values: dict[str, Any] = {"ephemeral": True}
+    if sandbox.work_dir is not None:
+        values["work_dir"] = str(sandbox.work_dir)
+    if sandbox.envs:
+        values["envs"] = sandbox.envs
+    return values
+
+
+@dataclass(kw_only=True)
+class E2BSandbox(BackendSandbox):
+    """A sandbox of E2B, or of a server that speaks its protocol."""
+
+    backend: ClassVar[str] = "e2b"
+    work_dir: str | Path | None = Path(E2B_DEFAULT_WORK_DIR)

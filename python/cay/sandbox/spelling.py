@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Old and new spellings of the same arguments, and what constructors are not given.
+
+NexAU's early documents say ``_work_dir`` and ``persist_sandbox`` where later ones say
+``work_dir`` and ``status_after_run``; a configuration and a saved state also have a
+``type`` and a ``sandbox_type``, which name the class and are not for it.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+__all__ = [
+    "AfterRun",
+    "Spelled",
+    "after_run_of",
+    "extract_dataclass_init_kwargs",
+    "respelled",
+]
+
+AfterRun = Literal["pause", "stop", "none"]
+
+_T = TypeVar("_T")
+
+
+def _init_names(cls: type) -> set[str]:
+    return {field.name for field in fields(cls) if field.init}
+
+
+def extract_dataclass_init_kwargs(
+    cls: type[_T], m: Mapping[str, Any], *, ignore_extra: bool = True
+) -> dict[str, Any]:
+    """Of a mapping, what the constructor of a dataclass takes.
+
+    What it does not take is left out, or a TypeError without ``ignore_extra``.
+    """
+    if not is_dataclass(cls):
+        raise TypeError(f"{cls!r} is no dataclass")
+    names = _init_names(cls)
+    extra = sorted(str(name) for name in m if name not in names)
+    if extra and not ignore_extra:
+        raise TypeError(f"{cls.__name__} takes no {', '.join(extra)}")
+    return {name: value for name, value in m.items() if name in names}
+
+
+def after_run_of(persist: bool) -> AfterRun:
+    """What ``persist_sandbox`` means."""
+    return "pause" if persist else "stop"
+
+
+def respelled(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as the constructor of a dataclass wants them."""
+    known = _init_names(cls)
+    result = dict(given)
+    if "_work_dir" in result and "_work_dir" not in known:
+        old = result.pop("_work_dir")
+        result.setdefault("work_dir", old)
+    if "persist_sandbox" in result and "persist_sandbox" not in known:
+        persist = result.pop("persist_sandbox")
+        result.setdefault("status_after_run", after_run_of(persist))
+    for name in ("type", "sandbox_type", "status_after_run"):
+        if name not in known:
+            result.pop(name, None)
+    if isinstance(result.get("work_dir"), str):
+        result["work_dir"] = Path(result["work_dir"])
+    return result
+
+
+class Spelled(ABCMeta):
+    """The class of dataclasses whose constructors take every spelling."""
+
+    if not TYPE_CHECKING:  # which would see the arguments of this one only
+
+        def __call__(cls, *args, **kwargs):
+            return super().__call__(*args, **respelled(cls, kwargs))

@@ -1,0 +1,530 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions and managers: what outlives a program, and who gets which sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import worlds
+from native import traces
+from worlds import World
+
+from cay.sandbox import (
+    InMemoryDatabaseEngine,
+    LocalSandboxManager,
+    NativeSandboxConfig,
+    NativeSandboxManager,
+    Sandbox,
+    SandboxError,
+    SandboxStatus,
+    SandboxValueError,
+    Session,
+    SessionManager,
+    SQLiteDatabaseEngine,
+)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    monkeypatch.setenv("CAY_HOME", str(home))
+    return home
+
+
+@pytest.fixture(params=worlds.BUILT_IN)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    yield from worlds.world_of(request.param, tmp_path)
+
+
+@pytest.fixture
+def native(tmp_path: Path) -> Iterator[World]:
+    yield from worlds.world_of("native", tmp_path)
+
+
+def get(session_manager: Any, user: str = "u", session: str = "s") -> Any:
+    return asyncio.run(session_manager.get_session(user_id=user, session_id=session))
+
+
+# --- The store ----------------------------------------------------------------------------------
+
+STATE = {"sandbox_id": "sb-1", "sandbox_type": "NativeSandbox", "work_dir": "/w"}
+
+
+def update(session_manager: SessionManager, user: str, session: str, state: Any) -> Any:
+    return asyncio.run(
+        session_manager.update_session_sandbox(
+            user_id=user, session_id=session, sandbox_state=state
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", ["memory", "file", "home"])
+def test_what_is_saved_is_found(kind: str, tmp_path: Path, home: Path) -> None:
+    engines = {
+        "memory": InMemoryDatabaseEngine,
+        "file": lambda: SQLiteDatabaseEngine(tmp_path / "own.db"),
+        "home": lambda: None,
+    }
+    manager = SessionManager(engine=engines[kind]())  # type: ignore[abstract]
+    asyncio.run(manager.setup_models())
+    assert get(manager) is None
+    update(manager, "u", "s", STATE)
+    update(manager, "u", "other", {**STATE, "sandbox_id": "sb-2"})
+    update(manager, "v", "s", {**STATE, "sandbox_id": "sb-3"})
+    session = get(manager)
+    assert isinstance(session, Session) and session.sandbox_state == STATE
+    assert session.status == "running" and session.created_at is not None
+    listed = asyncio.run(manager.list_sessions())
+    assert [(one.user_id, one.session_id) for one in listed] == [
+        ("v", "s"),
+        ("u", "other"),
+        ("u", "s"),
+    ]
+    assert len(asyncio.run(manager.list_sessions("u"))) == 2
+    update(manager, "u", "s", {})
+    assert get(manager).sandbox_state is None
+    assert asyncio.run(manager.delete_session("u", "s")) is True
+    assert asyncio.run(manager.delete_session("u", "s")) is False
+    assert get(manager) is None
+    assert (home / "cay.db").exists() is (kind == "home")
+
+
+def test_the_memory_that_is_shared_is_one() -> None:
+    first = InMemoryDatabaseEngine.get_shared_instance()
+    assert InMemoryDatabaseEngine.get_shared_instance() is first
+    assert copy.deepcopy(first) is first
+    update(SessionManager(engine=first), "shared", "s", STATE)
+    assert get(SessionManager(engine=first), "shared").sandbox_state == STATE
+    assert get(SessionManager(engine=InMemoryDatabaseEngine()), "shared") is None
+    first.remove("shared", "s")
+
+
+def test_names_that_cannot_be_are_refused() -> None:
+    manager = SessionManager(engine=InMemoryDatabaseEngine())
+    for user, session in (("", "s"), ("u", ""), ("u\0", "s"), ("u" * 257, "s")):
+        with pytest.raises(SandboxValueError):
+            update(manager, user, session, STATE)
+
+
+def test_a_store_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match="no-such"):
+        SQLiteDatabaseEngine(tmp_path / "no-such" / "cay.db")
+
+
+def test_a_forked_child_uses_the_same_store(home: Path) -> None:
+    manager = SessionManager()
+    update(manager, "u", "s", STATE)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            assert manager.engine.get("u", "s") is not None
+            manager.engine.put(
+                Session(user_id="u", session_id="child", sandbox_state=STATE)
+            )
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert get(manager, "u", "child").sandbox_state == STATE
+
+
+def test_the_lock_of_a_session_is_held_by_one(home: Path) -> None:
+    one, other = SessionManager(), SessionManager()
+    order: list[str] = []
+    waiting = threading.Event()
+
+    def second() -> None:
+        waiting.set()
+        with other.session_lock("u", "s"):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with one.session_lock("u", "s"):
+        thread.start()
+        assert waiting.wait(30)
+        with one.session_lock("u", "another"):
+            order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+# --- Restoring ------------------------------------------------------------------------------------
+
+PROGRAM = """
+import json, os, signal, sys
+import cay.sandbox
+manager = getattr(cay.sandbox, sys.argv[1])()
+sandbox = manager.start(cay.sandbox.SessionManager(), "u", "s", json.loads(sys.argv[2]))
+sandbox.write_file("here.txt", "here")
+done = sandbox.execute_bash("echo on; sleep 1000", background=True)
+if sys.argv[3] == "pause":
+    assert manager.pause()
+print(sandbox.sandbox_id, done.background_pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("then", ["pause", "nothing"])
+def test_a_session_outlives_the_program(world: World, then: str) -> None:
+    config = {**world.config, "envs": {"A": "b"}, "clean_output": True}
+    died = subprocess.run(
+        [sys.executable, "-c", PROGRAM, world.make.__name__, json.dumps(config), then],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert died.returncode == -signal.SIGKILL
+    id, pid = died.stdout.split()
+    world.ids.add(id)
+    paused = then == "pause" and world.can_pause
+    assert get(SessionManager()).status == ("paused" if paused else "running")
+
+    manager = world.manager()
+    sandbox = manager.start(SessionManager(), "u", "s", world.config)
+    assert (
+        sandbox.sandbox_id == id and sandbox.envs == {"A": "b"} and sandbox.clean_output
+    )
+    assert sandbox.read_file("here.txt").content == "here"
+    assert sandbox.execute_bash("echo $A").stdout == "b\n"
+    assert sandbox.get_background_task_status(int(pid)).status == SandboxStatus.RUNNING
+    assert get(SessionManager()).status == "running"
+    assert manager.stop() is True
+    assert get(SessionManager()).sandbox_state is None
+
+
+def test_a_saved_sandbox_that_is_gone_makes_room_for_a_new_one(world: World) -> None:
+    for session_manager in (world.session_manager, Store()):
+        manager = world.manager()
+        first = manager.start(session_manager, "u", "gone", world.config)
+        first.remove()
+        assert not manager.is_running()
+        second = world.manager().start(session_manager, "u", "gone", world.config)
+        assert second.sandbox_id != first.sandbox_id
+        assert (
+            get(session_manager, "u", "gone").sandbox_state["sandbox_id"]
+            == second.sandbox_id
+        )
+        third = manager.instance
+        assert third is not None and third.sandbox_id == second.sandbox_id
+
+
+class Store:
+    """A session manager of somebody else."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[Any, Any] = {}
+
+    async def get_session(self, *, user_id: str, session_id: str) -> Any:
+        return self.sessions.get((user_id, session_id))
+
+    async def update_session_sandbox(
+        self, *, user_id: str, session_id: str, sandbox_state: dict[str, Any]
+    ) -> Any:
+        text = json.dumps(sandbox_state)
+        session = Session(
+            user_id=user_id, session_id=session_id, sandbox_state=json.loads(text)
+        )
+        self.sessions[user_id, session_id] = session
+        return session
+
+
+def test_any_session_manager_will_do(world: World) -> None:
+    store: Any = Store()
+    manager = world.manager()
+    first = manager.start(store, "u", "s", {**world.config, "envs": {"A": "b"}})
+    state = store.sessions["u", "s"].sandbox_state
+    assert state["sandbox_id"] == first.sandbox_id and state["sandbox_type"]
+    assert manager.pause() is True
+    again = world.manager().start(store, "u", "s", world.config)
+    assert again.sandbox_id == first.sandbox_id and again.envs == {"A": "b"}
+    assert again.execute_bash("echo $A").stdout == "b\n"
+    assert manager.stop() is True
+    assert not store.sessions["u", "s"].sandbox_state
+
+
+def test_a_sandbox_that_cannot_be_saved_is_not_left_behind(native: World) -> None:
+    class Full(Store):
+        async def update_session_sandbox(self, **_: Any) -> Any:
+            raise OSError("the disk is full")
+
+    before = {info.id for info in Sandbox.list()}
+    with pytest.raises(OSError, match="the disk is full"):
+        native.manager().start(Full(), "u", "s", native.config)
+    assert {info.id for info in Sandbox.list()} - before == set()
+
+
+def test_sessions_are_by_user_and_session(native: World) -> None:
+    ids = set()
+    for user, session in (("u", "1"), ("u", "2"), ("v", "1")):
+        sandbox = native.manager().start(native.session_manager, user, session)
+        ids.add(sandbox.sandbox_id)
+    assert len(ids) == 3
+
+
+def test_a_sandbox_reached_by_its_id_is_saved_with_the_session(native: World) -> None:
+    existing = native.start("another")
+    for session_manager in (native.session_manager, Store()):
+        config = {"sandbox_id": existing.sandbox_id}
+        native.manager().start(session_manager, "u", "mine", config)
+        again = native.manager().start(session_manager, "u", "mine")
+        assert again.sandbox_id == existing.sandbox_id
+
+
+def test_a_saved_sandbox_of_another_kind_is_not_taken(tmp_path: Path) -> None:
+    store: Any = Store()
+    for local in worlds.world_of("local", tmp_path):
+        for native in worlds.world_of("native", tmp_path):
+            first = local.manager().start(store, "u", "s", local.config)
+            second = native.manager().start(store, "u", "s", native.config)
+            assert first.sandbox_id != second.sandbox_id
+
+
+# --- Racing ---------------------------------------------------------------------------------------
+
+
+def test_threads_that_race_for_a_session_get_one_sandbox(native: World) -> None:
+    for session_manager in (native.session_manager, Store()):
+        barrier = threading.Barrier(6)
+        ids: list[Any] = []
+
+        def start() -> None:
+            manager = native.manager()
+            barrier.wait()
+            ids.append(manager.start(session_manager, "u", "race").sandbox_id)
+
+        threads = [threading.Thread(target=start) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        native.ids.update(ids)
+        assert len(ids) == 6 and len(set(ids)) == 1
+
+
+def test_processes_that_race_for_a_session_get_one_sandbox(native: World) -> None:
+    program = (
+        "import sys; from cay.sandbox import NativeSandboxManager, SessionManager\n"
+        "sessions = SessionManager(); print('ready', flush=True); sys.stdin.read()\n"
+        "print(NativeSandboxManager().start(sessions, 'u', 's').sandbox_id)\n"
+    )
+    racing = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for process in racing:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in racing:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+    ids = {process.communicate()[0].strip() for process in racing}
+    native.ids |= ids
+    assert len(ids) == 1 and ids != {""}
+    assert native.manager().start(SessionManager(), "u", "s").sandbox_id in ids
+
+
+def test_one_manager_used_by_many_threads_has_one_sandbox(native: World) -> None:
+    manager = native.manager()
+    manager.prepare_session_context(None, "u", "s", native.config)
+    ids: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: ids.append(manager.instance.sandbox_id))  # type: ignore[union-attr]
+        for _ in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 5 and len(set(ids)) == 1
+
+
+# --- The managers ---------------------------------------------------------------------------------
+
+
+def test_stop_and_pause_say_whether_they_did(world: World) -> None:
+    manager = world.manager()
+    assert manager.stop() is False and manager.pause() is False
+    assert not manager.is_running()
+    sandbox = manager.start(world.session_manager, "u", "s", world.config)
+    assert manager.is_running() and manager.pause() is True
+    assert manager.stop() is True and manager.stop() is False
+    assert not manager.is_running()
+    with pytest.raises(SandboxError):
+        sandbox.execute_bash("true")
+
+
+def test_nobody_waits_for_a_start_or_a_pause(world: World) -> None:
+    manager = world.manager()
+    future = manager.start_no_wait(world.session_manager, "u", "s", world.config)
+    assert manager.instance is future.result()
+    manager.pause_no_wait().join()
+    assert manager.is_running() is not world.can_pause
+    assert manager.instance is not None and manager.is_running()
+
+
+def test_assets_are_uploaded_on_every_start(world: World, tmp_path: Path) -> None:
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    (assets / "a.txt").write_text("a")
+    manager = world.manager()
+    context = (world.session_manager, "u", "s", world.config)
+    manager.prepare_session_context(*context, upload_assets=[(str(assets), "in")])
+    sandbox: Any = manager.instance
+    assert sandbox.read_file("in/a.txt").content == "a"
+    sandbox.delete_file("in")
+    manager.add_upload_assets([(str(assets / "a.txt"), "b.txt")])
+    assert sandbox.read_file("b.txt").content == "a"
+    manager.start(*context)
+    assert sandbox.glob("**/*.txt") == ["b.txt", "in/a.txt"]
+
+
+def test_an_asset_that_is_not_there_is_told(native: World, tmp_path: Path) -> None:
+    manager = native.manager()
+    manager.add_upload_assets([(str(tmp_path / "none"), "x")])
+    with pytest.raises(SandboxError, match="none"):
+        manager.start(native.session_manager, "u", "s")
+    assert manager.stop() is True
+
+
+def test_what_the_configuration_says_goes_before_the_manager(native: World) -> None:
+    manager = native.manager(work_dir="/tmp", envs={"A": "manager"})
+    sandbox = manager.start(None, "u", "s", {"envs": {"A": "config"}})
+    assert sandbox.execute_bash("pwd; echo $A").stdout == "/tmp\nconfig\n"
+    typed = NativeSandboxConfig(work_dir="/usr", limits={"memory": "256M"})
+    sandbox = manager.start(None, "u", "s", typed)
+    assert sandbox.execute_bash("pwd; echo $A").stdout == "/usr\nmanager\n"
+    assert sandbox.config["limits"] == {"memory": 256 << 20}
+
+
+def test_a_working_directory_that_is_not_there_is_made(world: World) -> None:
+    path = f"{world.config.get('work_dir', '/home/user')}/new/er"
+    sandbox = world.start(work_dir=path)
+    assert sandbox.execute_bash("pwd").stdout.endswith(f"{path}\n")
+
+
+def test_a_manager_starts_only_its_own_kind() -> None:
+    with pytest.raises(ValueError, match="'local'"):
+        NativeSandboxManager().start(None, "u", "s", {"type": "local"})
+    with pytest.raises(ValueError, match="'native'"):
+        LocalSandboxManager().start(None, "u", "s", NativeSandboxConfig())
+    with pytest.raises(SandboxValueError, match="did you mean"):
+        NativeSandboxManager().start(None, "u", "s", {"tmplate": "x"})
+
+
+def test_what_is_written_inside_stays_when_a_sandbox_on_disk_is_stopped_by_others(
+    native: World,
+) -> None:
+    manager = native.manager()
+    sandbox = manager.start(native.session_manager, "u", "s", {"storage": "disk"})
+    sandbox.write_file("here.txt", "here")
+    Sandbox.open(str(sandbox.sandbox_id)).kill()
+    assert not manager.is_running()
+    again: Any = manager.instance
+    assert again.sandbox_id == sandbox.sandbox_id
+    assert again.read_file("here.txt").content == "here"
+
+
+def test_a_sandbox_that_no_session_keeps_ends_with_the_program(tmp_path: Path) -> None:
+    program = (
+        "import cay.sandbox\n"
+        "for name in ('Native', 'Local'):\n"
+        "    manager = getattr(cay.sandbox, f'{name}SandboxManager')()\n"
+        "    print(manager.start(None, 'u', 's').sandbox_id)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    ids = set(done.stdout.split())
+    assert len(ids) == 2
+    deadline = time.monotonic() + 60
+    while traces(ids):
+        assert time.monotonic() < deadline
+        Sandbox.collect()
+
+
+def test_managers_are_data(native: World) -> None:
+    manager = native.manager()
+    manager.start(native.session_manager, "u", "s")
+    told = dataclasses.asdict(manager)
+    assert told["_instance"]["sandbox_id"] == manager._instance.sandbox_id  # type: ignore[union-attr]
+
+
+# --- The command and the package share their sessions -----------------------------------------------
+
+
+def cay_session(*arguments: str) -> str:
+    done = subprocess.run(
+        [os.environ.get("CAY_BIN", "cay"), "session", *arguments],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_command_sees_what_python_started(native: World) -> None:
+    manager = native.manager()
+    sandbox = manager.start(SessionManager(), "u", "s", {"envs": {"A": "b"}})
+    (listed,) = json.loads(cay_session("ls", "-o", "json"))["sessions"]
+    assert listed["session_id"] == "s" and listed["sandbox_id"] == sandbox.sandbox_id
+    cay_session("pause", "--user", "u", "s")
+    assert not manager.is_running() and get(SessionManager()).status == "paused"
+    again: Any = manager.instance
+    assert again.sandbox_id == sandbox.sandbox_id and again.envs == {"A": "b"}
+    cay_session("stop", "--user", "u", "s")
+    assert not manager.is_running() and get(SessionManager()).sandbox_state is None
+
+
+def test_python_goes_on_with_what_the_command_started(native: World) -> None:
+    id = cay_session("start", "--user", "u", "s").strip()
+    native.ids.add(id)
+    sandbox = native.manager().start(SessionManager(), "u", "s")
+    assert sandbox.sandbox_id == id and str(sandbox.work_dir) == "/home/user"
+    assert get(SessionManager()).sandbox_state["sandbox_type"] == "NativeSandbox"
+
+
+# --- What is not saved ------------------------------------------------------------------------------
+
+
+def test_variables_are_saved_as_they_were_written(
+    world: World, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAY_TEST_SECRET", "hush-hush")
+    envs = {"A": "${env.CAY_TEST_SECRET}", "B": "plain"}
+    config = {**world.config, "envs": envs}
+    manager = world.manager()
+    sandbox = manager.start(SessionManager(), "u", "s", config)
+    assert sandbox.execute_bash("echo $A $B").stdout == "hush-hush plain\n"
+    assert sandbox.execute_bash("echo $A", envs={"A": "call"}).stdout == "call\n"
+    code = sandbox.execute_code("echo $A", "bash")
+    assert code.outputs[0]["text"] == "hush-hush\n"
+    assert get(SessionManager()).sandbox_state["envs"] == envs
+    for file in home.rglob("*"):
+        assert not file.is_file() or b"hush-hush" not in file.read_bytes()
+
+    # Where the variable is not set, the sandbox still has it.
+    monkeypatch.delenv("CAY_TEST_SECRET")
+    again = world.manager().start(SessionManager(), "u", "s", world.config)
+    assert again.sandbox_id == sandbox.sandbox_id
+    assert again.execute_bash("echo $A $B").stdout == "hush-hush plain\n"
+    with pytest.raises(SandboxValueError, match="CAY_TEST_SECRET"):
+        world.manager().start(SessionManager(), "u", "new", config)
+    again.envs["A"] = "set"
+    assert again.execute_bash("echo $A").stdout == "set\n"
