@@ -11,8 +11,9 @@ struct cay_sandbox {
     void *cookie;
 };
 
-/* Makes a handle of what a backend gave; if that fails, gives `cookie` back to it. */
-int sandbox_wrap(const struct cay_backend *backend, void *cookie,
+/* Makes a handle of what a backend gave; if that fails, gives `cookie` back to it, and
+ * removes a new sandbox, which nobody knows of. */
+int sandbox_wrap(const struct cay_backend *backend, void *cookie, bool is_new,
                  cay_sandbox **ret_sandbox, struct cay_error *err);
 
 /* As cay_backend_create(), with a mark if the backend knows marks; and the sandbox that

@@ -142,7 +142,7 @@ int sandbox_create_marked(const cay_config *config, const char *mark,
         code = mark && backend->create_marked
                    ? backend->create_marked(backend->data, config, mark, &cookie, err)
                    : backend->create(backend->data, config, &cookie, err);
-    return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
+    return code ? code : sandbox_wrap(backend, cookie, true, ret_sandbox, err);
 }
 
 int sandbox_find_marked(const cay_config *config, const char *mark,
@@ -156,7 +156,7 @@ int sandbox_find_marked(const cay_config *config, const char *mark,
         code = backend->find_marked
                    ? backend->find_marked(backend->data, config, mark, &cookie, err)
                    : backend_lacks(backend, "backend.find", err);
-    return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
+    return code ? code : sandbox_wrap(backend, cookie, false, ret_sandbox, err);
 }
 
 int cay_backend_create(const cay_config *config, cay_sandbox **ret_sandbox,
@@ -174,5 +174,5 @@ int cay_backend_connect(const cay_config *config, const char *id,
     int code = find_for(config, "backend.connect", &backend, err);
     if (!code)
         code = backend->connect(backend->data, config, id, &cookie, err);
-    return code ? code : sandbox_wrap(backend, cookie, ret_sandbox, err);
+    return code ? code : sandbox_wrap(backend, cookie, false, ret_sandbox, err);
 }

@@ -13,12 +13,14 @@ int backend_lacks(const struct cay_backend *backend, const char *op,
                     "use another backend for it: native can");
 }
 
-int sandbox_wrap(const struct cay_backend *backend, void *cookie,
+int sandbox_wrap(const struct cay_backend *backend, void *cookie, bool is_new,
                  cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     cay_sandbox *sandbox = malloc(sizeof *sandbox);
 
     if (!sandbox) {
+        if (is_new)
+            (void)(backend->remove ? backend->remove : backend->kill)(cookie, NULL);
         backend->free(cookie);
         return cay_fail_memory(err, "sandbox.open");
     }

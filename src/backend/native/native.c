@@ -387,7 +387,7 @@ int cay_sandbox_create(const struct cay_sandbox_options *options,
     void *cookie = NULL;
     int code = native_make(options, NULL, &cookie, err);
 
-    return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
+    return code ? code : sandbox_wrap(&backend_native, cookie, true, ret_sandbox, err);
 }
 
 int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
@@ -395,5 +395,5 @@ int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error
     void *cookie = NULL;
     int code = native_open(id, false, &cookie, err);
 
-    return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
+    return code ? code : sandbox_wrap(&backend_native, cookie, false, ret_sandbox, err);
 }
