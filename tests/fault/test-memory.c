@@ -228,7 +228,15 @@ static void forget(void *cookie)
     (void)cookie;
 }
 
-TEST(no_sandbox_is_made_that_nobody_would_have)
+static int take_back(void *cookie, struct cay_error *error)
+{
+    (void)cookie;
+    (void)error;
+    created--;
+    return CAY_OK;
+}
+
+TEST(no_sandbox_stays_that_nobody_would_have)
 {
     static struct cay_backend counting;
     static const char text[] = "type: counting\n";
@@ -238,6 +246,7 @@ TEST(no_sandbox_is_made_that_nobody_would_have)
     counting = *cay_backend_find("native");
     counting.name = "counting";
     counting.create = create;
+    counting.remove = take_back;
     counting.free = forget;
     ASSERT_OK(cay_backend_register(&counting, &err));
     ASSERT_OK(cay_config_parse(text, strlen(text), "test", NULL, &config, &err));
