@@ -98,6 +98,7 @@ def make_world(name: str, tmp_path: Path) -> World:
     if name == "native":
         return World(name, name, NativeSandboxManager, {"type": name}, sessions)
     (tmp_path / "work").mkdir()
+    (tmp_path / "tmp").mkdir()
     config = {"type": name, "work_dir": str(tmp_path / "work")}
     return World(name, name, LocalSandboxManager, config, sessions)
 
@@ -130,7 +131,10 @@ def world_of(name: str, tmp_path: Path) -> Iterator[World]:
         return
     descriptors = len(os.listdir("/proc/self/fd"))
     try:
-        yield world
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "local":  # what its commands leave there is removed with it
+                patch.setenv("TMPDIR", str(tmp_path / "tmp"))
+            yield world
     finally:
         world.clean()
         world.started.clear()
