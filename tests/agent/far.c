@@ -291,7 +291,8 @@ cay_sandbox *far_new(cay_sandbox *native)
 
     *calls = '\0';
     far_take_archives(false);
-    return sandbox_wrap(&far_backend, native, &sandbox, NULL) == CAY_OK ? sandbox : NULL;
+    return sandbox_wrap(&far_backend, native, false, &sandbox, NULL) == CAY_OK ? sandbox
+                                                                               : NULL;
 }
 
 void far_free(cay_sandbox *sandbox)
