@@ -11,10 +11,12 @@ struct cay_sandbox {
     void *cookie;
 };
 
-/* Makes a handle of what a backend gave; if that fails, gives `cookie` back to it, and
- * removes a new sandbox, which nobody knows of. */
-int sandbox_wrap(const struct cay_backend *backend, void *cookie, bool is_new,
-                 cay_sandbox **ret_sandbox, struct cay_error *err);
+/* A handle whose cookie the backend is about to fill in, or NULL.  It comes first: a
+ * sandbox that is there and has no handle would be nobody's. */
+cay_sandbox *sandbox_new(const struct cay_backend *backend, struct cay_error *err);
+
+/* Hands it out if `code` says that the backend has filled it in; gives `code` back. */
+int sandbox_finish(cay_sandbox *sandbox, int code, cay_sandbox **ret_sandbox);
 
 /* As cay_backend_create(), with a mark if the backend knows marks; and the sandbox that
  * has the mark, CAY_E_NOT_FOUND if there is none, CAY_E_UNSUPPORTED without marks. */

@@ -131,32 +131,49 @@ static int find_for(const cay_config *config, const char *op,
                     "register it, or say `library:`");
 }
 
+/* A handle for a sandbox of the configuration, to be filled in by its backend. */
+static int begin(const cay_config *config, const char *op, cay_sandbox **ret_sandbox,
+                 struct cay_error *err)
+{
+    const struct cay_backend *backend;
+    int code = find_for(config, op, &backend, err);
+
+    if (code)
+        return code;
+    *ret_sandbox = sandbox_new(backend, err);
+    return *ret_sandbox ? CAY_OK : CAY_E_NO_MEMORY;
+}
+
 int sandbox_create_marked(const cay_config *config, const char *mark,
                           cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    const struct cay_backend *backend;
-    void *cookie = NULL;
+    cay_sandbox *sandbox = NULL;
+    int code = begin(config, "backend.create", &sandbox, err);
 
-    int code = find_for(config, "backend.create", &backend, err);
-    if (!code)
-        code = mark && backend->create_marked
-                   ? backend->create_marked(backend->data, config, mark, &cookie, err)
-                   : backend->create(backend->data, config, &cookie, err);
-    return code ? code : sandbox_wrap(backend, cookie, true, ret_sandbox, err);
+    if (code)
+        return code;
+    const struct cay_backend *backend = sandbox->backend;
+    code =
+        mark && backend->create_marked
+            ? backend->create_marked(backend->data, config, mark, &sandbox->cookie, err)
+            : backend->create(backend->data, config, &sandbox->cookie, err);
+    return sandbox_finish(sandbox, code, ret_sandbox);
 }
 
 int sandbox_find_marked(const cay_config *config, const char *mark,
                         cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    const struct cay_backend *backend;
-    void *cookie = NULL;
+    static const char op[] = "backend.find";
+    cay_sandbox *sandbox = NULL;
+    int code = begin(config, op, &sandbox, err);
 
-    int code = find_for(config, "backend.find", &backend, err);
-    if (!code)
-        code = backend->find_marked
-                   ? backend->find_marked(backend->data, config, mark, &cookie, err)
-                   : backend_lacks(backend, "backend.find", err);
-    return code ? code : sandbox_wrap(backend, cookie, false, ret_sandbox, err);
+    if (code)
+        return code;
+    const struct cay_backend *backend = sandbox->backend;
+    code = backend->find_marked
+               ? backend->find_marked(backend->data, config, mark, &sandbox->cookie, err)
+               : backend_lacks(backend, op, err);
+    return sandbox_finish(sandbox, code, ret_sandbox);
 }
 
 int cay_backend_create(const cay_config *config, cay_sandbox **ret_sandbox,
@@ -168,11 +185,12 @@ int cay_backend_create(const cay_config *config, cay_sandbox **ret_sandbox,
 int cay_backend_connect(const cay_config *config, const char *id,
                         cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    const struct cay_backend *backend;
-    void *cookie = NULL;
+    cay_sandbox *sandbox = NULL;
+    int code = begin(config, "backend.connect", &sandbox, err);
 
-    int code = find_for(config, "backend.connect", &backend, err);
-    if (!code)
-        code = backend->connect(backend->data, config, id, &cookie, err);
-    return code ? code : sandbox_wrap(backend, cookie, false, ret_sandbox, err);
+    if (code)
+        return code;
+    const struct cay_backend *backend = sandbox->backend;
+    code = backend->connect(backend->data, config, id, &sandbox->cookie, err);
+    return sandbox_finish(sandbox, code, ret_sandbox);
 }

@@ -13,20 +13,24 @@ int backend_lacks(const struct cay_backend *backend, const char *op,
                     "use another backend for it: native can");
 }
 
-int sandbox_wrap(const struct cay_backend *backend, void *cookie, bool is_new,
-                 cay_sandbox **ret_sandbox, struct cay_error *err)
+cay_sandbox *sandbox_new(const struct cay_backend *backend, struct cay_error *err)
 {
     cay_sandbox *sandbox = malloc(sizeof *sandbox);
 
-    if (!sandbox) {
-        if (is_new)
-            (void)(backend->remove ? backend->remove : backend->kill)(cookie, NULL);
-        backend->free(cookie);
-        return cay_fail_memory(err, "sandbox.open");
-    }
-    *sandbox = (cay_sandbox){backend, cookie};
-    *ret_sandbox = sandbox;
-    return CAY_OK;
+    if (sandbox)
+        *sandbox = (cay_sandbox){backend, NULL};
+    else
+        (void)cay_fail_memory(err, "sandbox.open");
+    return sandbox;
+}
+
+int sandbox_finish(cay_sandbox *sandbox, int code, cay_sandbox **ret_sandbox)
+{
+    if (code)
+        free(sandbox);
+    else
+        *ret_sandbox = sandbox;
+    return code;
 }
 
 void cay_sandbox_free(cay_sandbox *sandbox)

@@ -287,12 +287,13 @@ static const struct cay_backend far_backend = {
 
 cay_sandbox *far_new(cay_sandbox *native)
 {
-    cay_sandbox *sandbox = NULL;
+    cay_sandbox *sandbox = sandbox_new(&far_backend, NULL);
 
     *calls = '\0';
     far_take_archives(false);
-    return sandbox_wrap(&far_backend, native, false, &sandbox, NULL) == CAY_OK ? sandbox
-                                                                               : NULL;
+    if (sandbox)
+        sandbox->cookie = native;
+    return sandbox;
 }
 
 void far_free(cay_sandbox *sandbox)

@@ -384,16 +384,20 @@ const struct cay_backend backend_native = {
 int cay_sandbox_create(const struct cay_sandbox_options *options,
                        cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    void *cookie = NULL;
-    int code = native_make(options, NULL, &cookie, err);
+    cay_sandbox *sandbox = sandbox_new(&backend_native, err);
 
-    return code ? code : sandbox_wrap(&backend_native, cookie, true, ret_sandbox, err);
+    if (!sandbox)
+        return CAY_E_NO_MEMORY;
+    return sandbox_finish(sandbox, native_make(options, NULL, &sandbox->cookie, err),
+                          ret_sandbox);
 }
 
 int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    void *cookie = NULL;
-    int code = native_open(id, false, &cookie, err);
+    cay_sandbox *sandbox = sandbox_new(&backend_native, err);
 
-    return code ? code : sandbox_wrap(&backend_native, cookie, false, ret_sandbox, err);
+    if (!sandbox)
+        return CAY_E_NO_MEMORY;
+    return sandbox_finish(sandbox, native_open(id, false, &sandbox->cookie, err),
+                          ret_sandbox);
 }
