@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -343,6 +344,24 @@ static int load_config(void)
     return 2;
 }
 
+static int remove_name(const char *path, const struct stat *st, int kind,
+                       struct FTW *place)
+{
+    (void)st;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+/* What backends without walls wrote in an earlier run. */
+static void clear_folders(void)
+{
+    const char *folders = getenv("FOLDERS");
+
+    if (folders)
+        (void)nftw(folders, remove_name, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 int main(int argc, char **argv)
 {
     int next = 2;
@@ -361,6 +380,7 @@ int main(int argc, char **argv)
         return 2;
     if (next + 4 == argc && strcmp(argv[next], "--act") == 0)
         return run_act(argv[next + 1], argv[next + 2], argv[next + 3]);
+    clear_folders();
     if (next + 2 <= argc && strcmp(argv[next], "--lacks") == 0) {
         expect_lack(argv[next + 1]);
         next += 2;

@@ -149,6 +149,47 @@ TEST(output_can_be_streamed_and_the_reader_can_stop_it)
     cay_exec_done(&result);
 }
 
+struct nest {
+    cay_sandbox *sandbox;
+    unsigned calls;
+    bool told;
+};
+
+/* Every piece of the outer command's output runs one of its own. */
+static int run_another(void *cookie, int stream, const void *data, size_t len)
+{
+    const char *const argv[] = {"sh", "-c", "head -c 100000 /dev/zero | tr '\\0' n",
+                                NULL};
+    const struct cay_exec_options options = {.size = sizeof options, .argv = argv};
+    struct nest *nest = cookie;
+    struct cay_exec_result inner;
+
+    if (stream == 1 && nest->calls < 3) {
+        ASSERT_OK(cay_sandbox_exec(nest->sandbox, &options, &inner, &err));
+        ASSERT_INT(inner.out_len, 100000);
+        cay_exec_done(&inner);
+        nest->calls++;
+    }
+    nest->told = nest->told || memchr(data, 'n', len);
+    return 0;
+}
+
+TEST(a_callback_may_run_other_commands)
+{
+    const char *const argv[] = {"sh", "-c",
+                                "for i in 1 2 3 4; do echo $i; sleep 0.05; done", NULL};
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    struct nest nest = {.sandbox = sandbox};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .on_output = run_another, .cookie = &nest};
+
+    ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
+    ASSERT_INT(result.exit_code, 0);
+    ASSERT(nest.calls >= 1 && !nest.told);
+    run(sandbox, "echo alive");
+    ASSERT_STR(result.out, "alive\n");
+}
+
 TEST(a_signal_is_128_and_its_number)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -190,12 +190,14 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     if (code)
         return code;
     uint64_t limit = known.output_limit ? known.output_limit : CAY_OUTPUT_DEFAULT;
-    struct sink sink = {.options = &known, .piece = native->piece};
+    /* Taken from the handle, which the callback may use for other commands. */
+    int socket = TAKE_FD(native->socket);
+    struct sink sink = {.options = &known, .piece = TAKE_PTR(native->piece)};
     if (known.timeout_ms && known.timeout_ms < INT_MAX)
         sink.give_up_ms = now_ms() + known.timeout_ms + WIRE_ANSWER_MS;
     tail_init(&sink.tails[0], (size_t)limit);
     tail_init(&sink.tails[1], (size_t)limit);
-    run_init(&run, native->socket, native->record.id, NULL);
+    run_init(&run, socket, native->record.id, NULL);
     run.has_tty = known.flags & CAY_EXEC_TTY;
     bool writes = known.input || run.has_tty;
     if (writes)
@@ -206,10 +208,12 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
         run_restore_sigpipe(&before);
     tail_done(&sink.tails[0]);
     tail_done(&sink.tails[1]);
-    if (run.gone || code) { /* its state is unknown: start afresh */
-        (void)close(native->socket);
-        native->socket = -1;
-    }
+    if (run.gone || code || native->socket >= 0) /* its state is unknown, or it has one */
+        (void)close(socket);
+    else
+        native->socket = socket;
+    free(native->piece);
+    native->piece = sink.piece;
     if (code)
         cay_exec_done(&result);
     else
