@@ -47,5 +47,6 @@ int backend_complete(const struct cay_backend *given, const char *op,
 /* Those that are built in; the list of them is in registry.c. */
 extern const struct cay_backend backend_native;
 extern const struct cay_backend backend_local;
+extern const struct cay_backend backend_e2b;
 
 #endif

@@ -14,6 +14,7 @@
 static const struct cay_backend *const builtins[] = {
     &backend_native,
     &backend_local,
+    &backend_e2b,
 };
 
 enum { BUILTINS = sizeof builtins / sizeof *builtins };

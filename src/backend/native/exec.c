@@ -15,6 +15,7 @@
 #include "backend/native/run.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/sigpipe.h"
 
 static const char op[] = "sandbox.exec";
 
@@ -201,11 +202,11 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     run.has_tty = known.flags & CAY_EXEC_TTY;
     bool writes = known.input || run.has_tty;
     if (writes)
-        run_block_sigpipe(&before);
+        sigpipe_block(&before);
     code = run_command(native, &run, &sink, &result, err);
     run_close(&run);
     if (writes)
-        run_restore_sigpipe(&before);
+        sigpipe_restore(&before);
     tail_done(&sink.tails[0]);
     tail_done(&sink.tails[1]);
     if (run.gone || code || native->socket >= 0) /* its state is unknown, or it has one */

@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
+#include "sys/sigpipe.h"
 
 enum {
     PIECE = 64 << 10,
@@ -418,10 +419,10 @@ static int write_here(const struct run *run, const void *data, size_t len,
 
     if (run->input < 0)
         return fail_closed(err);
-    run_block_sigpipe(&before);
+    sigpipe_block(&before);
     ssize_t put = write(run->input, data, len);
     int error = put < 0 ? errno : 0;
-    run_restore_sigpipe(&before);
+    sigpipe_restore(&before);
     if (error && error != EAGAIN && error != EINTR)
         return cay_fail(err, CAY_E_IO, error, "process.write", NULL,
                         "nothing reads the command's input any more",

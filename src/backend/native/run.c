@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -392,28 +393,6 @@ void run_feed(struct run *run)
             run->data_len -= (size_t)put;
         }
     }
-}
-
-void run_block_sigpipe(sigset_t *ret_before)
-{
-    sigset_t pipe;
-
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, ret_before);
-}
-
-void run_restore_sigpipe(const sigset_t *before)
-{
-    const struct timespec now = {0};
-    sigset_t pipe;
-
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    if (!sigismember(before, SIGPIPE))
-        while (sigtimedwait(&pipe, NULL, &now) > 0)
-            continue;
-    pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
 /* --- Its end --- */

@@ -2,8 +2,6 @@
 #ifndef NATIVE_RUN_H
 #define NATIVE_RUN_H
 
-#include <signal.h>
-
 #include "backend/native/wire.h"
 #include "base/tail.h"
 
@@ -83,9 +81,5 @@ int run_result(const struct run *run, int memory_events, bool over_limit,
                struct cay_exec_result *ret_result, struct cay_error *err);
 
 uint64_t run_memory_kills(int memory_events);
-
-/* A reader that goes away is our business, not a reason to die. */
-void run_block_sigpipe(sigset_t *ret_before);
-void run_restore_sigpipe(const sigset_t *before);
 
 #endif

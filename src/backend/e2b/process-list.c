@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/e2b/run.h"
+#include "backend/e2b/value.h"
+#include "base/auto.h"
+#include "base/error.h"
+
+enum { PROCESSES_MAX = 65536, REPLY_MAX = 64 << 20 };
+
+/* Its words, as many as there is room for. */
+static void put_command(const json_t *config, struct cay_process_info *info)
+{
+    const char *word = e2b_value_text(config, "cmd", NULL);
+    const json_t *words = json_object_get(config, "args");
+    size_t skip = e2b_start_wrapping(words), at = 0;
+
+    if (skip)
+        word = json_string_value(json_array_get(words, skip++));
+    for (size_t i = skip; at + 1 < sizeof info->command; i++) {
+        cay_copy_text(info->command + at, sizeof info->command - at, word ? word : "");
+        at += strlen(info->command + at);
+        if (i >= json_array_size(words) || at + 1 >= sizeof info->command)
+            return;
+        info->command[at++] = ' ';
+        word = json_string_value(json_array_get(words, i));
+    }
+}
+
+/* A small thing of ours that runs inside. */
+static bool is_helper(const json_t *process)
+{
+    const json_t *words = json_object_get(json_object_get(process, "config"), "args");
+    const char *name = json_string_value(json_array_get(words, 2));
+
+    return name && strcmp(name, E2B_HELPER) == 0 && !e2b_start_wrapping(words);
+}
+
+static bool read_info(const json_t *process, struct cay_process_info *ret_info)
+{
+    int64_t pid = e2b_value_int(process, "pid", NULL);
+    const char *tag = e2b_value_text(process, "tag", NULL);
+
+    if (pid <= 0 || pid > INT_MAX)
+        return false;
+    *ret_info = (struct cay_process_info){
+        .pid = (int)pid, .is_command = true, .is_background = true, .state = 'R'};
+    cay_copy_text(ret_info->tag, sizeof ret_info->tag, tag ? tag : "");
+    put_command(json_object_get(process, "config"), ret_info);
+    return true;
+}
+
+static int compare(const void *left, const void *right)
+{
+    const struct cay_process_info *a = left, *b = right;
+
+    return (a->pid > b->pid) - (a->pid < b->pid);
+}
+
+int e2b_process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err)
+{
+    static const char op[] = "process.list";
+    struct e2b *e2b = cookie;
+    const struct e2b_call call = {.op = op,
+                                  .subject = e2b->id,
+                                  .method = "process.Process/List",
+                                  .repeatable = true,
+                                  .fallback = CAY_E_UNAVAILABLE,
+                                  .reply_max = REPLY_MAX};
+    AUTO_JSON reply = NULL;
+    AUTO_BUF body;
+
+    buf_init(&body, 16);
+    buf_text(&body, "{}");
+    e2b_keep_alive(e2b, UINT64_MAX);
+    int code = e2b_call(e2b, &call, &body, &reply, err);
+    if (code)
+        return code;
+    const json_t *list = json_object_get(reply, "processes");
+    size_t count = json_array_size(list);
+    if ((list && !json_is_array(list)) || count > PROCESSES_MAX)
+        return e2b_reply_malformed(op, e2b->id, "the processes are not a list", err);
+    AUTO_FREE struct cay_process_info *infos = calloc(count + 1, sizeof *infos);
+    if (!infos)
+        return cay_fail_memory(err, op);
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!is_helper(json_array_get(list, i)) &&
+            !read_info(json_array_get(list, i), &infos[found++]))
+            return e2b_reply_malformed(op, e2b->id, "a process has no number", err);
+    qsort(infos, found, sizeof *infos, compare);
+    *ret_infos = TAKE_PTR(infos);
+    *ret_count = found;
+    return CAY_OK;
+}

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Making sandboxes and ending them: what the service is asked, and what becomes of its
+ * answers. */
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "peer.h"
+
+static const char key[] = "e2b_5ec2e7";
+
+static int create(const char *more)
+{
+    void *box = NULL;
+    int code = backend_e2b.create(NULL, configure(more), &box, &err);
+
+    if (!code)
+        backend_e2b.free(box);
+    return code;
+}
+
+static void rest_ms(long ms)
+{
+    const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+
+    nanosleep(&pause, NULL);
+}
+
+/* Nothing that can be shown has the key, or the token. */
+static void assert_no_secret(const char *secret)
+{
+    ASSERT(!strstr(err.message, secret) && !strstr(err.hint, secret) &&
+           !strstr(err.subject, secret));
+}
+
+/* --- Making one --- */
+
+WITH_PEER(what_is_configured_is_asked_for)
+{
+    void *box = make_box("template: mine\ntimeout: 77\nmetadata: {who: \"a \\\"b\\\"\"}\n"
+                         "envs: {ONE: \"x y\"}\nstatus_after_run: pause\n");
+    const char *all = tell_peer("{\"boxes\": null}");
+    ASSERT_HAS(all, "\"templateID\": \"mine\"");
+    ASSERT_HAS(all, "\"timeout\": 77");
+    ASSERT_HAS(all, "\"autoPause\": true");
+    ASSERT_HAS(all, "\"metadata\": {\"who\": \"a \\\"b\\\"\"}");
+    ASSERT_HAS(all, "\"envVars\": {\"ONE\": \"x y\"}");
+    ASSERT_HAS(all, backend_e2b.id(box));
+    ASSERT(!strstr(all, "secure"));
+    ASSERT_STR(told(box, "echo $ONE"), "x y");
+}
+
+WITH_PEER(one_that_is_to_be_stopped_is_not_paused_when_its_time_is_over)
+{
+    (void)make_box("status_after_run: stop\npersist_sandbox: false\n");
+    ASSERT_HAS(tell_peer("{\"boxes\": null}"), "\"autoPause\": false");
+}
+
+WITH_PEER(older_services_are_asked_in_the_older_way)
+{
+    (void)tell_peer("{\"set\": {\"old\": true}}");
+    void *box = make_box(NULL);
+    ASSERT_HAS(tell_peer("{\"boxes\": null}"), "\"secure\": true");
+    ASSERT_OK(backend_e2b.pause(box, &err));
+    ASSERT_OK(backend_e2b.resume(box, &err));
+    ASSERT_STR(told(box, "echo yes"), "yes");
+    ASSERT_INT(count_requests("POST /sandboxes/.*/connect"), 1);
+}
+
+WITH_PEER(a_working_directory_is_made)
+{
+    void *box = make_box("work_dir: /home/user/a b/c\n");
+    ASSERT_HAS(told(box, "pwd"), "/home/user/a b/c");
+}
+
+/* Where the user may not make it, root does. */
+WITH_PEER(a_working_directory_is_made_for_the_user)
+{
+    if (strcmp(tell_peer("{\"apart\": null}"), "true") != 0)
+        SKIP("commands have the host's /home");
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /filesystem.Filesystem/MakeDir\", "
+                    "\"status\": 403, \"body\": \"{\\\"code\\\": "
+                    "\\\"permission_denied\\\"}\"}}");
+    void *box = make_box("work_dir: /home/user/given\n");
+    ASSERT_STR(told(box, "pwd -P"), "/home/user/given");
+    ASSERT_STR(told(box, "test -O . && echo mine"), "mine");
+}
+
+TEST(without_a_key_there_is_a_hint)
+{
+    cay_config *config = NULL;
+    void *box = NULL;
+    static const char text[] = "type: e2b\n";
+
+    (void)unsetenv("E2B_API_KEY");
+    ASSERT_OK(cay_config_parse(text, sizeof text - 1, "test", NULL, &config, &err));
+    ASSERT_CODE(backend_e2b.create(NULL, config, &box, &err), CAY_E_DENIED);
+    ASSERT_HAS(err.hint, "E2B_API_KEY");
+    cay_config_free(config);
+}
+
+WITH_PEER(a_key_comes_from_the_environment)
+{
+    char text[512];
+    cay_config *config = NULL;
+    void *box = NULL;
+
+    ASSERT_INT(setenv("E2B_API_KEY", key, 1), 0);
+    ASSERT_INT(setenv("E2B_API_URL", peer_url(), 1), 0);
+    ASSERT_INT(setenv("E2B_SANDBOX_URL", peer_url(), 1), 0);
+    int len = snprintf(text, sizeof text, "type: e2b\n");
+    ASSERT_OK(cay_config_parse(text, (size_t)len, "test", NULL, &config, &err));
+    int code = backend_e2b.create(NULL, config, &box, &err);
+    cay_config_free(config);
+    (void)unsetenv("E2B_API_KEY");
+    (void)unsetenv("E2B_API_URL");
+    (void)unsetenv("E2B_SANDBOX_URL");
+    ASSERT_INT(code, CAY_OK);
+    backend_e2b.free(box);
+}
+
+/* The peer repeats the key in its refusal. */
+WITH_PEER(a_wrong_key_is_refused_and_never_shown)
+{
+    (void)tell_peer(
+        "{\"rule\": {\"on\": \"POST /v2\", \"status\": 401, \"body\": "
+        "\"{\\\"code\\\": 401, \\\"message\\\": \\\"bad key %s\\\\u001b[0m\\\"}"
+        "\"}}",
+        key);
+    ASSERT_CODE(create("max_retries: 0\n"), CAY_E_DENIED);
+    ASSERT_HAS(err.hint, "E2B_API_KEY");
+    ASSERT_HAS(err.message, "bad key ***");
+    ASSERT(!strchr(err.message, '\x1b'));
+    assert_no_secret(key);
+}
+
+WITH_PEER(a_token_is_never_shown)
+{
+    (void)tell_peer("{\"set\": {\"reply\": {\"envdAccessToken\": \"wrong-token-77\"}}}");
+    void *box = make_box(NULL);
+    ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_DENIED);
+    ASSERT_HAS(err.message, "unauthorized");
+    assert_no_secret("wrong-token-77");
+}
+
+WITH_PEER(a_template_that_is_not_there_is_named)
+{
+    ASSERT_CODE(create("template: no-such-template\n"), CAY_E_NOT_FOUND);
+    ASSERT_STR(err.subject, "no-such-template");
+}
+
+TEST(addresses_that_could_lead_elsewhere_are_refused)
+{
+    static const char *const urls[] = {
+        "ftp://host",        "http://user:secret@host",
+        "https://host/?x=1", "https://host/#x",
+        "http://",           "http://ho st",
+        "http://host:99999", "http://host:0",
+        "http://[::1",       "http://-host",
+        "http://host:80x",   "host",
+    };
+
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        cay_config *config = NULL;
+        void *box = NULL;
+        char text[512];
+        int len = snprintf(text, sizeof text, "type: e2b\napi_key: k\napi_url: \"%s\"\n",
+                           urls[i]);
+        ASSERT_OK(cay_config_parse(text, (size_t)len, "test", NULL, &config, &err));
+        ASSERT_CODE(backend_e2b.create(NULL, config, &box, &err), CAY_E_INVALID);
+        ASSERT_STR(err.subject, "api_url");
+        assert_no_secret("secret");
+        cay_config_free(config);
+    }
+}
+
+WITH_PEER(a_name_is_looked_up_without_a_thread)
+{
+    int tasks = 0;
+
+    char text[512];
+    cay_config *config = NULL;
+    void *box = NULL;
+    int len = snprintf(text, sizeof text,
+                       "type: e2b\napi_url: http://localhost%s\ndomain: localhost%s\n"
+                       "force_http: true\napi_key: %s\n",
+                       strrchr(peer_url(), ':'), strrchr(peer_url(), ':'), key);
+    ASSERT_OK(cay_config_parse(text, (size_t)len, "test", NULL, &config, &err));
+    int code = backend_e2b.create(NULL, config, &box, &err);
+    cay_config_free(config);
+    ASSERT_INT(code, CAY_OK);
+    code = run_script(box, "echo at 49983-ID.localhost", 0, &err);
+    DIR *directory = opendir("/proc/self/task");
+    while (directory && readdir(directory))
+        tasks++;
+    closedir(directory);
+    backend_e2b.free(box);
+    ASSERT_INT(code, CAY_OK);
+    ASSERT_INT(tasks, 3); /* ".", ".." and us */
+}
+
+/* --- Again, or not --- */
+
+WITH_PEER(too_many_requests_are_asked_again_when_the_service_says)
+{
+    struct timespec begin, end;
+
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
+                    "\"headers\": {\"Retry-After\": \"1\"}}}");
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    ASSERT_OK(create("max_retries: 1\n"));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    ASSERT(end.tv_sec - begin.tv_sec >= 1 || end.tv_nsec > begin.tv_nsec);
+    ASSERT_INT(count_requests("POST /v2/sandboxes"), 2);
+}
+
+WITH_PEER(nobody_waits_an_hour)
+{
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
+                    "\"headers\": {\"Retry-After\": \"3600\"}}}");
+    ASSERT_CODE(create("max_retries: 5\n"), CAY_E_LIMIT);
+    ASSERT_INT(count_requests("POST /v2/sandboxes"), 1);
+}
+
+WITH_PEER(what_may_have_been_done_is_not_asked_again)
+{
+    static const char *const rules[] = {"\"status\": 503", "\"status\": 502",
+                                        "\"status\": 500", "\"close\": true",
+                                        "\"lose\": true"};
+    static const int codes[] = {CAY_E_UNAVAILABLE, CAY_E_UNAVAILABLE, CAY_E_UNAVAILABLE,
+                                CAY_E_PROTOCOL, CAY_E_PROTOCOL};
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", %s}}", rules[i]);
+        ASSERT_CODE(create("max_retries: 3\n"), codes[i]);
+        ASSERT_INT(count_requests("POST /v2/sandboxes"), 1);
+    }
+}
+
+WITH_PEER(what_the_service_says_it_did_not_do_is_asked_again)
+{
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 503, "
+                    "\"headers\": {\"Should-Retry\": \"true\"}}}");
+    ASSERT_OK(create("max_retries: 1\n"));
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
+                    "\"headers\": {\"Should-Retry\": \"false\"}}}");
+    ASSERT_CODE(create("max_retries: 1\n"), CAY_E_LIMIT);
+}
+
+/* A connection that was kept and turns out dead is no reason either: libcurl by itself
+ * would send the request again on another one. */
+WITH_PEER(a_kept_connection_that_dies_is_no_licence_to_repeat)
+{
+    void *box = make_box("max_retries: 3\n");
+    ASSERT_STR(told(box, "echo one >> runs; cat runs"), "one");
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /process.Process/Start\", \"lose\": "
+                    "true}}");
+    (void)count_requests(".");
+    ASSERT_CODE(run_script(box, "echo two >> runs", 0, &err), CAY_E_PROTOCOL);
+    ASSERT_STR(told(box, "grep -c two runs"), "1");
+}
+
+WITH_PEER(questions_are_asked_again)
+{
+    static const char *const rules[] = {"\"status\": 503", "\"status\": 502",
+                                        "\"close\": true", "\"cut\": 40"};
+    enum cay_state state;
+
+    void *box = make_box("max_retries: 1\n");
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        (void)tell_peer("{\"rule\": {\"on\": \"GET /sandboxes\", %s}}", rules[i]);
+        ASSERT_OK(backend_e2b.state(box, &state, &err));
+        ASSERT_INT(state, CAY_STATE_RUNNING);
+        ASSERT_INT(count_requests("GET /sandboxes"), 2);
+    }
+    (void)tell_peer("{\"rule\": {\"on\": \"GET /sandboxes\", \"status\": 503, "
+                    "\"times\": 2}}");
+    ASSERT_CODE(backend_e2b.state(box, &state, &err), CAY_E_UNAVAILABLE);
+}
+
+WITH_PEER(where_nothing_listens_that_is_said)
+{
+    (void)configure(NULL);
+    cay_config *config = NULL;
+    void *box = NULL;
+    static const char text[] = "type: e2b\napi_key: k\napi_url: http://127.0.0.1:1\n"
+                               "max_retries: 1\n";
+    ASSERT_OK(cay_config_parse(text, sizeof text - 1, "test", NULL, &config, &err));
+    ASSERT_CODE(backend_e2b.create(NULL, config, &box, &err), CAY_E_UNAVAILABLE);
+    ASSERT_HAS(err.hint, "api_url");
+    cay_config_free(config);
+}
+
+/* --- Answers that are not --- */
+
+WITH_PEER(redirections_are_not_followed)
+{
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 307, "
+                    "\"headers\": {\"Location\": \"%s/elsewhere\"}}}",
+                    peer_url());
+    ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
+    ASSERT_INT(count_requests(".*elsewhere"), 0);
+}
+
+WITH_PEER(answers_that_make_no_sense_are_refused)
+{
+    static const char *const bodies[] = {
+        "",
+        "not JSON",
+        "[]",
+        "{}",
+        "{\\\"sandboxID\\\": 7}",
+        "{\\\"sandboxID\\\": \\\"\\\"}",
+        "{\\\"sandboxID\\\": \\\"../x\\\"}",
+        "{\\\"sandboxID\\\": \\\"a b\\\"}",
+        "{\\\"sandboxID\\\": \\\"x\\\", \\\"envdAccessToken\\\": \\\"a\\\\nX:\\\"}",
+        "{\\\"sandboxID\\\": \\\"x\\\", \\\"envdAccessToken\\\": \\\"\\\\u00e9\\\"}",
+    };
+
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 201, "
+                        "\"body\": \"%s\"}}",
+                        bodies[i]);
+        ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
+    }
+}
+
+WITH_PEER(a_sandbox_whose_domain_is_odd_is_refused_and_ended)
+{
+    static const char *const domains[] = {"evil.com/x", "a@b", "x y", "e:80:90", "-x"};
+
+    for (size_t i = 0; i < sizeof domains / sizeof *domains; i++) {
+        cay_config *config = NULL;
+        void *box = NULL;
+        char text[512];
+        (void)tell_peer("{\"set\": {\"reply\": {\"domain\": \"%s\"}}}", domains[i]);
+        int len = snprintf(text, sizeof text, "type: e2b\napi_url: %s\napi_key: %s\n",
+                           peer_url(), key);
+        ASSERT_OK(cay_config_parse(text, (size_t)len, "test", NULL, &config, &err));
+        ASSERT_CODE(backend_e2b.create(NULL, config, &box, &err), CAY_E_PROTOCOL);
+        cay_config_free(config);
+        ASSERT_STR(tell_peer("{\"boxes\": null}"), "{}");
+    }
+}
+
+WITH_PEER(an_answer_has_a_size)
+{
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"large\": 3000000}}");
+    ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 201, "
+                    "\"headers\": {\"X-A\": \"%060000d\", \"X-B\": \"%060000d\"}}}",
+                    1, 2);
+    ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 400, "
+                    "\"body\": \"%0100000d\"}}",
+                    1);
+    ASSERT_CODE(create(NULL), CAY_E_INVALID);
+}
+
+/* "HTTP/1.1 200 OK" and so on, and what is no HTTP at all. */
+WITH_PEER(what_is_not_http_is_refused)
+{
+    static const char *const raw[] = {
+        "", "AAECAwQ=", "aGVsbG8NCg0K", "SFRUUC8xLjEg", "SFRUUC8xLjEgMjAwIE9LDQpD",
+    };
+
+    for (size_t i = 0; i < sizeof raw / sizeof *raw; i++) {
+        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"raw\": \"%s\"}}",
+                        raw[i]);
+        ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
+    }
+}
+
+WITH_PEER(an_answer_that_breaks_off_anywhere_is_refused)
+{
+    const cay_config *config;
+
+    config = configure("max_retries: 0\n");
+    for (int cut = 0;; cut++) {
+        void *box = NULL;
+        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"cut\": %d}}", cut);
+        int code = backend_e2b.create(NULL, config, &box, &err);
+        if (!code) { /* the whole of it */
+            backend_e2b.free(box);
+            ASSERT(cut > 200);
+            return;
+        }
+        ASSERT_INT(code, CAY_E_PROTOCOL);
+        ASSERT(cut < 2000 && *err.hint);
+    }
+}
+
+/* --- Its life --- */
+
+WITH_PEER(one_is_found_again_by_its_id_only)
+{
+    static const char *const ids[] = {"inosuchsandbox", "", "../x", "a b", "a/b", "%41"};
+    void *other = NULL;
+
+    void *box = make_box(NULL);
+    const cay_config *config = configure(NULL);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        ASSERT_CODE(backend_e2b.connect(NULL, config, ids[i], &other, &err),
+                    CAY_E_NOT_FOUND);
+    ASSERT_OK(backend_e2b.connect(NULL, config, backend_e2b.id(box), &other, &err));
+    ASSERT_STR(backend_e2b.id(other), backend_e2b.id(box));
+    backend_e2b.free(other);
+}
+
+WITH_PEER(nothing_is_done_in_a_paused_sandbox)
+{
+    struct cay_stat stat;
+    enum cay_state state;
+
+    void *box = make_box(NULL);
+    ASSERT_OK(backend_e2b.pause(box, &err));
+    ASSERT_OK(backend_e2b.pause(box, &err)); /* it is what was wanted */
+    ASSERT_OK(backend_e2b.state(box, &state, &err));
+    ASSERT_INT(state, CAY_STATE_PAUSED);
+    ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_BUSY);
+    ASSERT_CODE(backend_e2b.files->stat(box, NULL, "x", false, &stat, &err), CAY_E_BUSY);
+    ASSERT_OK(backend_e2b.resume(box, &err));
+    ASSERT_STR(told(box, "echo on"), "on");
+}
+
+WITH_PEER(nothing_is_done_in_one_that_has_ended)
+{
+    struct cay_stat stat;
+    enum cay_state state;
+
+    void *box = make_box(NULL);
+    ASSERT_OK(backend_e2b.kill(box, &err));
+    ASSERT_OK(backend_e2b.kill(box, &err));
+    ASSERT_CODE(backend_e2b.state(box, &state, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_UNAVAILABLE);
+    ASSERT_CODE(backend_e2b.files->stat(box, NULL, "x", false, &stat, &err),
+                CAY_E_UNAVAILABLE);
+    ASSERT_CODE(backend_e2b.resume(box, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(backend_e2b.pause(box, &err), CAY_E_NOT_FOUND);
+}
+
+static double seconds_left(void)
+{
+    const char *left = strstr(tell_peer("{\"boxes\": null}"), "\"left\": ");
+
+    ASSERT(left);
+    return strtod(left + 8, NULL);
+}
+
+WITH_PEER(its_time_can_be_set)
+{
+    struct cay_sandbox_info info;
+
+    void *box = make_box("timeout: 300\n");
+    ASSERT_OK(backend_e2b.set_ttl(box, 1000500, &err));
+    ASSERT(seconds_left() > 900 && seconds_left() <= 1001);
+    ASSERT_OK(backend_e2b.inspect(box, &info, &err));
+    ASSERT(info.ttl_left_ms > 900000 && info.ttl_left_ms <= 1002000);
+    ASSERT_STR(info.id, backend_e2b.id(box));
+    ASSERT_STR(info.template_name, "base");
+    ASSERT_INT(info.memory_bytes, 512 << 20);
+    ASSERT_INT(info.cpu_percent, 200);
+    ASSERT(info.created_ms > 1600000000000);
+    ASSERT_CODE(backend_e2b.set_ttl(box, 0, &err), CAY_E_UNSUPPORTED);
+}
+
+/* Uses it until the service hears that it is in use. */
+static void use_until_prolonged(void *box, const char *regex)
+{
+    for (int i = 0; i < 600; i++) {
+        (void)told(box, "true");
+        if (count_requests(regex) > 0)
+            return;
+        rest_ms(100);
+    }
+    harness_fail(__FILE__, __LINE__, "nobody was told");
+}
+
+WITH_PEER(use_prolongs_its_life_but_never_shortens_it)
+{
+    static const char *const ways[] = {"true", "false"};
+    static const char *const requests[] = {"POST /sandboxes/.*/refreshes",
+                                           "GET /sandboxes/"};
+
+    for (size_t i = 0; i < 2; i++) {
+        void *box = make_box("timeout: 100\nkeepalive_interval: 1\n");
+        (void)tell_peer("{\"set\": {\"refreshes\": %s}}", ways[i]);
+        ASSERT_OK(backend_e2b.set_ttl(box, 1000000, &err));
+        use_until_prolonged(box, requests[i]);
+        ASSERT(seconds_left() > 500);
+        ASSERT_OK(backend_e2b.set_ttl(box, 30000, &err));
+        use_until_prolonged(box, requests[i]);
+        ASSERT(seconds_left() > 50);
+        ASSERT_OK(backend_e2b.kill(box, &err));
+    }
+}
+
+WITH_PEER(a_long_command_is_use)
+{
+    void *box = make_box("timeout: 100\nkeepalive_interval: 1\n");
+    (void)count_requests(".");
+    (void)told(box, "sleep 3");
+    ASSERT(count_requests("POST /sandboxes/.*/refreshes") > 0);
+}
+
+WITH_PEER(whoever_wants_it_left_alone_has_it_left_alone)
+{
+    void *box = make_box("timeout: 100\nkeepalive_interval: 0\n");
+    (void)count_requests(".");
+    (void)told(box, "sleep 2");
+    ASSERT_INT(count_requests(".*(refreshes|timeout)"), 0);
+}
