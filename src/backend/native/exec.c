@@ -193,7 +193,8 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     uint64_t limit = known.output_limit ? known.output_limit : CAY_OUTPUT_DEFAULT;
     /* Taken from the handle, which the callback may use for other commands. */
     int socket = TAKE_FD(native->socket);
-    struct sink sink = {.options = &known, .piece = TAKE_PTR(native->piece)};
+    char *piece = TAKE_PTR(native->piece);
+    struct sink sink = {.options = &known, .piece = piece};
     if (known.timeout_ms && known.timeout_ms < INT_MAX)
         sink.give_up_ms = now_ms() + known.timeout_ms + WIRE_ANSWER_MS;
     tail_init(&sink.tails[0], (size_t)limit);
@@ -214,7 +215,7 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     else
         native->socket = socket;
     free(native->piece);
-    native->piece = sink.piece;
+    native->piece = piece;
     if (code)
         cay_exec_done(&result);
     else
