@@ -140,6 +140,18 @@ bool control_close_input(struct peer *peer)
     return done(peer);
 }
 
+bool control_skip(struct peer *peer)
+{
+    struct process *process = peer->process;
+
+    if (!process)
+        return false;
+    for (int i = 0; i < 2; i++)
+        peer->at[i] = process->outputs[i].ring.end;
+    output_go_on(process);
+    return done(peer);
+}
+
 bool control_resize(struct peer *peer, const struct packet *packet)
 {
     struct resize_request size;
@@ -158,7 +170,7 @@ bool control_resize(struct peer *peer, const struct packet *packet)
 
 bool control_signal(struct peer *peer, const struct packet *packet)
 {
-    const struct process *process = peer->process;
+    struct process *process = peer->process;
     int32_t number;
 
     if (!process || packet->head.len != sizeof number)
@@ -171,6 +183,7 @@ bool control_signal(struct peer *peer, const struct packet *packet)
     if (process->ended || kill(process->pid, number) != 0)
         return fail(peer, CAY_E_NOT_FOUND, ESRCH, "process.signal", NULL,
                     "the command has ended", "wait for it to get its result");
+    process->asked_to_end |= number == SIGTERM || number == SIGKILL;
     return done(peer);
 }
 

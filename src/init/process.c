@@ -164,7 +164,8 @@ void process_detach(struct peer *peer)
         link = &(*link)->next;
     *link = peer->next;
     peer->process = NULL;
-    peer->wants_output = peer->wants_death = false;
+    peer->wants_output = peer->wants_death = peer->reads = false;
+    output_go_on(process);
     if (!(process->flags & EXEC_BACKGROUND) && !process->ended)
         process_kill(process);
 }
@@ -511,6 +512,20 @@ static void tell_the_dead(struct process *process)
         }
 }
 
+/* Its first process has ended; but one like a pipe is over only when nobody can write to
+ * it any more, unless it was to end. */
+static bool is_over(const struct process *process)
+{
+    if (!process->ended || (process->killed && !leaf_is_empty(&process->leaf)))
+        return false;
+    if (!(process->flags & EXEC_PIPED))
+        return true;
+    bool silent = process->outputs[0].fd < 0 && process->outputs[1].fd < 0;
+    return silent ||
+           (!output_is_held(process) &&
+            (process->flags & EXEC_TTY || process->killed || process->asked_to_end));
+}
+
 /* Somebody inside has killed the one that waited before it knew for what. */
 static bool try_again(struct process *process)
 {
@@ -527,8 +542,8 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
         process->stuck = true;
         process_kill(process);
     }
-    if (process->deadline_ns && process->deadline_ns <= now && !process->ended &&
-        !process->killed) {
+    if (process->deadline_ns && process->deadline_ns <= now && !process->killed &&
+        !(process->flags & EXEC_PIPED ? process->finished : process->ended)) {
         process->timed_out = true;
         process_kill(process);
     }
@@ -536,7 +551,7 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
         if (process->birth->went || process->killed || !try_again(process))
             fail_start(process);
     } else if (process->ended && !process->finished) {
-        if (!process->killed || leaf_is_empty(&process->leaf))
+        if (is_over(process))
             finish(process);
     } else if (process->finished && process->leaf.fd >= 0 &&
                (process->killed || (process->number > looked_at && ++*looks <= LOOKS))) {
@@ -569,7 +584,8 @@ static uint64_t next_ns(const struct process *process, uint64_t now)
 {
     uint64_t at = UINT64_MAX;
 
-    if (process->deadline_ns && !process->ended && !process->killed)
+    bool is_over = process->flags & EXEC_PIPED ? process->finished : process->ended;
+    if (process->deadline_ns && !is_over && !process->killed)
         at = process->deadline_ns;
     if (process->birth && !process->ended && at > now + BORN_AGAIN_MS * 1000000ull)
         at = now + BORN_AGAIN_MS * 1000000ull;

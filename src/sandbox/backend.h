@@ -31,6 +31,7 @@ struct backend {
     int (*exec)(void *cookie, const struct cay_exec_options *options,
                 struct cay_exec_result *ret_result, struct cay_error *err);
     const struct process_backend *processes;
+    int (*dial)(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err);
 };
 
 /* `cookie` is the sandbox's, `process` the process's. */
@@ -46,6 +47,7 @@ struct process_backend {
     int (*fd)(const void *process);
     int (*read)(void *process, int *ret_stream, void *data, size_t room, size_t *ret_len,
                 uint64_t *ret_dropped, struct cay_error *err);
+    int (*skip)(void *process, struct cay_error *err);
     int (*write)(void *process, const void *data, size_t len, size_t *ret_written,
                  struct cay_error *err);
     int (*close_input)(void *process, struct cay_error *err);

@@ -83,6 +83,11 @@ int cay_process_read(cay_process *process, int *ret_stream, void *data, size_t r
                                   ret_dropped, err);
 }
 
+int cay_process_skip(cay_process *process, struct cay_error *err)
+{
+    return process->backend->skip(process->cookie, err);
+}
+
 int cay_process_write(cay_process *process, const void *data, size_t len,
                       size_t *ret_written, struct cay_error *err)
 {

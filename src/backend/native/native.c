@@ -300,4 +300,5 @@ const struct backend backend_native = {
     .remove = remove_it,
     .collect = native_collect,
     .processes = &native_processes,
+    .dial = native_dial_port,
 };

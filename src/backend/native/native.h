@@ -39,6 +39,7 @@ int native_collect(size_t *ret_count, struct cay_error *err);
 
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err);
+int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err);
 int native_exec(void *cookie, const struct cay_exec_options *options,
                 struct cay_exec_result *ret_result, struct cay_error *err);
 
