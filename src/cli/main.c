@@ -24,6 +24,7 @@ static const char commands_help[] =
     "  pause, resume   Stop the clock in a sandbox, and let it go on\n"
     "  kill, start, rm End a sandbox, bring it back from disk, remove it\n"
     "  template        Make, list and remove what sandboxes start from\n"
+    "  serve, key, env Serve sandboxes to the E2B SDKs; keys; what to export\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
     "  files           Touch files as a policy allows, and no others\n"
     "  help, version   Show the help for a command; print the version\n";
@@ -32,8 +33,11 @@ static const struct command {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
+    {"env", cmd_env},
     {"files", cmd_files},
     {"help", cmd_help},
+    {"key", cmd_key},
+    {"serve", cmd_serve},
     {"template", cmd_template},
     {"version", cmd_version},
 };
