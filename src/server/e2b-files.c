@@ -234,10 +234,12 @@ struct target {
     char *path;  /* as it is, once it is open */
     int fd;
     struct buf held; /* until it is open */
+    bool has_bytes;
 };
 
 struct upload {
     struct target *targets, **end, *opening;
+    struct target *current; /* of a form: what the part that is coming goes to */
     size_t count;
     struct MHD_PostProcessor *form; /* or NULL */
     z_stream inflate;
@@ -397,15 +399,15 @@ static enum MHD_Result take_part(void *cls, enum MHD_ValueKind kind, const char 
         return MHD_NO;
     if (!key || strcmp(key, "file") != 0)
         return MHD_YES;
-    struct target *target = NULL;
-    if (offset == 0) {
-        target = add_target(exchange, path && *path ? path : filename ? filename : "");
-    } else if (upload->targets) {
-        target = upload->targets;
-        while (target->next)
-            target = target->next;
-    }
-    return target && write_target(exchange, target, data, size) ? MHD_YES : MHD_NO;
+    struct target *target = upload->current;
+    const char *name = path && *path ? path : filename ? filename : "";
+    /* The beginning of a part may be told twice, the first time without any bytes. */
+    if (offset == 0 && (!target || target->has_bytes || strcmp(target->asked, name) != 0))
+        target = upload->current = add_target(exchange, name);
+    if (!target)
+        return MHD_NO;
+    target->has_bytes |= size > 0;
+    return write_target(exchange, target, data, size) ? MHD_YES : MHD_NO;
 }
 
 /* Bytes of the body, not compressed any more. */
@@ -587,6 +589,7 @@ static void told_upload(struct exchange *exchange, struct told *told)
             (void)MHD_add_response_header(exchange->response, "Connection", "close");
         return;
     }
+    exchange_hang_up(exchange);
     target->fd = TAKE_FD(told->fd);
     target->path = strdup(told_next(told, NULL));
     upload->opening = NULL;

@@ -73,7 +73,7 @@ uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events, uv_poll
     return watch;
 }
 
-static void let_go_of_channel(struct exchange *exchange)
+void exchange_hang_up(struct exchange *exchange)
 {
     exchange_stop_watching(&exchange->answers);
     if (exchange->channel >= 0)
@@ -85,7 +85,7 @@ void exchange_free(struct exchange *exchange)
 {
     if (--exchange->references > 0)
         return;
-    let_go_of_channel(exchange);
+    exchange_hang_up(exchange);
     exchange_stop_watching(&exchange->client);
     if (exchange->state_done)
         exchange->state_done(exchange);
@@ -233,7 +233,7 @@ void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask 
 /* The channel was closed without an answer: the sandbox is gone. */
 static void note_loss(struct exchange *exchange)
 {
-    let_go_of_channel(exchange);
+    exchange_hang_up(exchange);
     if (exchange->is_stream)
         exchange_end(exchange, true);
     else
@@ -265,14 +265,14 @@ static void hear_answers(uv_poll_t *watch, int status, int events)
             (void)close(told->fd); /* nobody has taken it */
     }
     if (exchange->response && !exchange->is_stream)
-        let_go_of_channel(exchange);
+        exchange_hang_up(exchange);
 }
 
 void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings)
 {
     int ends[2];
 
-    let_go_of_channel(exchange);
+    exchange_hang_up(exchange);
     ask->strings_len = (uint32_t)strings->len;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) !=
         0) {
@@ -288,7 +288,7 @@ void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *
         exchange_suspend(exchange);
         return;
     }
-    let_go_of_channel(exchange);
+    exchange_hang_up(exchange);
     exchange_refuse(exchange, error == -EMSGSIZE ? 413 : 503,
                     error == -EMSGSIZE ? "the request is too large"
                                        : "the server has too much to do");
@@ -300,7 +300,7 @@ void exchange_end(struct exchange *exchange, bool cut)
 {
     exchange->is_over = true;
     exchange->is_cut = cut;
-    let_go_of_channel(exchange);
+    exchange_hang_up(exchange);
     exchange_resume(exchange);
 }
 

@@ -114,6 +114,9 @@ void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask 
 /* Sends it; its answers go to handler->told(). */
 void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings);
 
+/* All answers that are of interest have come, though there is no reply yet. */
+void exchange_hang_up(struct exchange *exchange);
+
 /* The reply: the request goes on when this returns.  Takes the response. */
 void exchange_reply(struct exchange *exchange, unsigned status,
                     struct MHD_Response *response);
