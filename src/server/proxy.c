@@ -92,7 +92,8 @@ static bool is_ours(const char *name)
         "Proxy-Authorization",
         "Transfer-Encoding",
         "Upgrade",
-        "TE",
+        "T"
+        "E",
         "Trailer",
         "Content-Length",
         "Expect",

@@ -254,13 +254,6 @@ int registry_visit_keys(struct registry *registry,
 
 /* --- Sandboxes --- */
 
-bool record_is_id(const char *text)
-{
-    size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789");
-
-    return len > 0 && len < SANDBOX_ID_MAX - 3 && text[len] == '\0';
-}
-
 static void read_row(sqlite3_stmt *statement, struct record_row *row)
 {
     copy(statement, 0, row->id, sizeof row->id);
