@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
+#include <unistd.h>
+#include <zlib.h>
 
 #include "base/auto.h"
 #include "server/e2b-files.h"
+
+enum { SQUEEZE_PIECE = 32 << 10 };
 
 void front_file_download(struct exchange *exchange)
 {
@@ -86,6 +91,84 @@ static void add_disposition(struct MHD_Response *response, const char *path)
     (void)MHD_add_response_header(response, "Content-Disposition", text);
 }
 
+/* --- Compressed --- */
+
+/* A file that is compressed as the client takes it. */
+struct squeeze {
+    int fd;
+    z_stream stream;
+    bool has_ended; /* the file has */
+    unsigned char piece[SQUEEZE_PIECE];
+};
+
+static ssize_t squeeze(void *cls, uint64_t position, char *data, size_t room)
+{
+    struct squeeze *squeeze = cls;
+    z_stream *stream = &squeeze->stream;
+
+    (void)position;
+    stream->next_out = (unsigned char *)data;
+    stream->avail_out = (unsigned)(room < UINT_MAX ? room : UINT_MAX);
+    unsigned all = stream->avail_out;
+    while (stream->avail_out == all) {
+        if (!stream->avail_in && !squeeze->has_ended) {
+            ssize_t got = read(squeeze->fd, squeeze->piece, sizeof squeeze->piece);
+            if (got < 0)
+                return MHD_CONTENT_READER_END_WITH_ERROR;
+            squeeze->has_ended = got == 0;
+            stream->next_in = squeeze->piece;
+            stream->avail_in = (unsigned)got;
+        }
+        int result = deflate(stream, squeeze->has_ended ? Z_FINISH : Z_NO_FLUSH);
+        if (result == Z_STREAM_END && stream->avail_out == all)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (result == Z_STREAM_ERROR)
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    return (ssize_t)(all - stream->avail_out);
+}
+
+static void squeeze_done(void *cls)
+{
+    struct squeeze *squeeze = cls;
+
+    (void)deflateEnd(&squeeze->stream);
+    (void)close(squeeze->fd);
+    free(squeeze);
+}
+
+/* Takes the descriptor. */
+static struct MHD_Response *squeeze_response(int *fd)
+{
+    struct squeeze *squeezed = calloc(1, sizeof *squeezed);
+
+    if (!squeezed || deflateInit2(&squeezed->stream, Z_BEST_SPEED, Z_DEFLATED, 15 + 16, 8,
+                                  Z_DEFAULT_STRATEGY) != Z_OK) {
+        free(squeezed);
+        return NULL;
+    }
+    squeezed->fd = TAKE_FD(*fd);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, SQUEEZE_PIECE, squeeze, squeezed, squeeze_done);
+    if (!response) {
+        squeeze_done(squeezed);
+        return NULL;
+    }
+    (void)MHD_add_response_header(response, "Content-Encoding", "gzip");
+    return response;
+}
+
+/* Who takes anything, as most clients do without being asked to, is better served with
+ * the file as it is: here the network is not what is slow. */
+static bool wants_gzip(const struct exchange *exchange)
+{
+    const char *accepted = exchange_header(exchange, "Accept-Encoding");
+
+    return accepted && strcasecmp(accepted, "gzip") == 0;
+}
+
+/* --- Ranges --- */
+
 static void refuse_range(struct exchange *exchange, uint64_t size)
 {
     char text[64];
@@ -116,8 +199,9 @@ static void send_file(struct exchange *exchange, struct told *told)
     }
     /* Of an empty file there is nothing that could be sent from it. */
     struct MHD_Response *response =
-        len ? MHD_create_response_from_fd_at_offset64(len, TAKE_FD(told->fd), from)
-            : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+        len && !ranged && wants_gzip(exchange) ? squeeze_response(&told->fd)
+        : len ? MHD_create_response_from_fd_at_offset64(len, TAKE_FD(told->fd), from)
+              : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return;
     (void)MHD_add_response_header(response, "Content-Type", "application/octet-stream");

@@ -166,8 +166,10 @@ def test_commands_have_their_environment_directory_and_user(e2b):
     assert run("id -un; pwd", user="root").stdout == "root\n/root\n"
     with pytest.raises(e2b.InvalidArgumentException):
         run("pwd", cwd="/no/such/place")
-    with pytest.raises(e2b.SandboxException):
+    with pytest.raises(e2b.AuthenticationException):
         run("id", user="nosuchuser")
+    with pytest.raises(e2b.AuthenticationException):
+        box.files.read("x", user="nosuchuser")
     box.kill()
 
 
