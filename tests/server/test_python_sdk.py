@@ -436,14 +436,24 @@ def test_a_server_that_dies_loses_no_sandbox(e2b, own_server):
 
 
 def test_a_warm_pool_is_used_and_gone_with_the_server(e2b, own_server):
-    server = own_server("--pool", "2")
+    server = own_server("--pool", "2", "--memory", "301M")
 
-    def own():
-        return [line for line in server.cay("ls").stdout.splitlines() if line]
+    def ready():
+        # nobody else's sandboxes have this limit
+        return [line.split()[0] for line in server.cay("ls").stdout.splitlines()
+                if "301 MiB" in line]
 
+    before = until(lambda: ready() if len(ready()) == 2 else None)
     box = e2b.Sandbox.create(timeout=60)
+    assert f"sb-{box.sandbox_id}" in before
     assert box.commands.run("echo warm").stdout == "warm\n"
-    box.kill()
+    until(lambda: len(ready()) == 3)  # it is filled up again
+    assert len(e2b.Sandbox.list().next_items()) == 1
+    own = e2b.Sandbox.create(timeout=60, envs={"A": "b"})
+    assert own.commands.run("echo $A").stdout == "b\n"
+    assert f"sb-{own.sandbox_id}" not in before
+    server.stop()
+    until(lambda: not ready())
 
 
 def test_another_tenants_digest_is_right_under_load(e2b, server, sandbox):
