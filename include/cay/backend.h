@@ -46,6 +46,7 @@ struct cay_process_backend {
     int (*kill)(void *process, struct cay_error *err);
     int (*wait)(void *process, uint64_t timeout_ms, struct cay_exec_result *ret_result,
                 struct cay_error *err);
+    int (*skip)(void *process, struct cay_error *err);
 };
 
 /* Files, for backends that cannot give a cay_files.  Content goes through descriptors, so
@@ -123,6 +124,8 @@ struct cay_backend {
                          void **ret_cookie, struct cay_error *err);
     int (*find_marked)(void *data, const cay_config *config, const char *mark,
                        void **ret_cookie, struct cay_error *err);
+
+    int (*dial)(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err);
 };
 
 /* The table and what it points to must live as long as the process; the library works

@@ -431,6 +431,19 @@ CAY_PUBLIC CAY_NODISC int cay_files_access(cay_files *files, const char *path,
 CAY_PUBLIC CAY_NODISC int cay_files_exists(cay_files *files, const char *path,
                                            struct cay_error *err);
 
+enum cay_descriptor {
+    CAY_DESCRIPTOR_READ = 1,
+    /* Made if it is not there, with its parents, and empty. */
+    CAY_DESCRIPTOR_WRITE = 2,
+    CAY_DESCRIPTOR_DIRECTORY = 3 /* for reading its names */
+};
+
+/* The file itself, for who moves its bytes with system calls.  Only where the policy asks
+ * for no approvals, suffixes or sizes, which nobody would look at: CAY_E_UNSUPPORTED. */
+CAY_PUBLIC CAY_NODISC int cay_files_descriptor(cay_files *files, const char *path,
+                                               enum cay_descriptor what, int *ret_fd,
+                                               struct cay_error *err);
+
 /* --- Listing and searching ------------------------------------------------------ */
 
 enum cay_list_flag {

@@ -203,6 +203,15 @@ CAY_PUBLIC void cay_sandbox_tidy(void);
 CAY_PUBLIC CAY_NODISC int cay_sandbox_files(cay_sandbox *sandbox, const char *user,
                                             cay_files **ret_files, struct cay_error *err);
 
+/* --- Its network --------------------------------------------------------------------
+ */
+
+/* A stream socket connected to a port on the sandbox's own loopback; it does not block,
+ * and may still be connecting.  CAY_E_NOT_FOUND: nothing listens there.
+ * CAY_E_UNSUPPORTED: it has no network of its own. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_dial(cay_sandbox *sandbox, uint16_t port,
+                                           int *ret_fd, struct cay_error *err);
+
 /* --- Running commands ----------------------------------------------------------------
  */
 
@@ -226,7 +235,12 @@ enum cay_exec_flag {
      * last MiB of each stream is kept for that. */
     CAY_EXEC_BACKGROUND = 1 << 2,
     /* cay_process_start() only: stdin stays open for cay_process_write(). */
-    CAY_EXEC_INPUT = 1 << 3
+    CAY_EXEC_INPUT = 1 << 3,
+    /* With CAY_EXEC_BACKGROUND: its output is like a pipe.  While a handle reads it,
+     * nothing is lost, and the command waits for the slowest that does; and its end is
+     * when nobody can write any more, children in the background included, unless it was
+     * sent SIGTERM or SIGKILL. */
+    CAY_EXEC_PIPED = 1 << 4
 };
 
 #define CAY_OUTPUT_DEFAULT (10ull << 20)
@@ -311,6 +325,9 @@ CAY_PUBLIC int cay_process_fd(const cay_process *process);
 CAY_PUBLIC CAY_NODISC int cay_process_read(cay_process *process, int *ret_stream,
                                            void *data, size_t room, size_t *ret_len,
                                            uint64_t *ret_dropped, struct cay_error *err);
+
+/* What was kept until now is not read: the next read gives what comes after this call. */
+CAY_PUBLIC CAY_NODISC int cay_process_skip(cay_process *process, struct cay_error *err);
 
 /* Writes what fits now; poll again after a moment if that is less than all. */
 CAY_PUBLIC CAY_NODISC int cay_process_write(cay_process *process, const void *data,

@@ -8,6 +8,9 @@ int cmd_config(char *const *argv);
 int cmd_files(char *const *argv);
 int cmd_session(char *const *argv);
 int cmd_template(char *const *argv);
+int cmd_serve(char *const *argv);
+int cmd_key(char *const *argv);
+int cmd_env(char *const *argv);
 
 /* Here the first word is the command's own name, one of sandbox_grammar's. */
 int cmd_sandbox(char *const *argv);

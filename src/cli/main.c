@@ -27,6 +27,7 @@ static const char commands_help[] =
     "  session         Sandboxes that belong to somebody and are found again\n"
     "  config          Check a configuration of sandboxes\n"
     "  template        Make, list and remove what sandboxes start from\n"
+    "  serve, key, env Serve sandboxes to the E2B SDKs; keys; what to export\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
     "  files           Touch files as a policy allows, and no others\n"
     "  help, version   Show the help for a command; print the version\n";
@@ -35,7 +36,8 @@ static const struct command {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"config", cmd_config},   {"files", cmd_files},       {"help", cmd_help},
+    {"config", cmd_config},   {"env", cmd_env},           {"files", cmd_files},
+    {"help", cmd_help},       {"key", cmd_key},           {"serve", cmd_serve},
     {"session", cmd_session}, {"template", cmd_template}, {"version", cmd_version},
 };
 

@@ -33,6 +33,23 @@ static bool done(struct peer *peer)
 
 /* --- Attaching --- */
 
+struct process *process_find(pid_t pid, const char *tag)
+{
+    struct process *found = NULL;
+
+    for (struct process *process = process_first(); process; process = process->next) {
+        /* What has left something running can be found as long as that runs. */
+        if (!(process->flags & EXEC_BACKGROUND) ||
+            (process->fetched &&
+             (process->leaf.fd < 0 || leaf_is_empty(&process->leaf))) ||
+            (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
+            continue;
+        if (!found || found->ended) /* who runs, else who was started last */
+            found = process;
+    }
+    return found;
+}
+
 /* "web (12), 17": what could be attached to. */
 static void name_the_others(char *text, size_t room)
 {
@@ -140,6 +157,18 @@ bool control_close_input(struct peer *peer)
     return done(peer);
 }
 
+bool control_skip(struct peer *peer)
+{
+    struct process *process = peer->process;
+
+    if (!process)
+        return false;
+    for (int i = 0; i < 2; i++)
+        peer->at[i] = process->outputs[i].ring.end;
+    output_go_on(process);
+    return done(peer);
+}
+
 bool control_resize(struct peer *peer, const struct packet *packet)
 {
     struct resize_request size;
@@ -158,7 +187,7 @@ bool control_resize(struct peer *peer, const struct packet *packet)
 
 bool control_signal(struct peer *peer, const struct packet *packet)
 {
-    const struct process *process = peer->process;
+    struct process *process = peer->process;
     int32_t number;
 
     if (!process || packet->head.len != sizeof number)
@@ -171,6 +200,7 @@ bool control_signal(struct peer *peer, const struct packet *packet)
     if (process->ended || kill(process->pid, number) != 0)
         return fail(peer, CAY_E_NOT_FOUND, ESRCH, "process.signal", NULL,
                     "the command has ended", "wait for it to get its result");
+    process->asked_to_end |= number == SIGTERM || number == SIGKILL;
     return done(peer);
 }
 
@@ -200,6 +230,17 @@ bool control_forget(struct peer *peer)
 }
 
 /* --- The list --- */
+
+void process_count(struct state *state)
+{
+    for (const struct process *process = process_first(); process;
+         process = process->next)
+        if (!process->finished)
+            ++*(process->flags & EXEC_BACKGROUND ? &state->background
+                                                 : &state->foreground);
+        else if (process->flags & EXEC_BACKGROUND && !process->fetched)
+            state->ended++;
+}
 
 static void describe(const struct process *process, struct list_entry *entry)
 {

@@ -2,7 +2,9 @@
 
 /* Nobody can make us wait here: pipes and terminals are read without blocking, a piece at
  * a time, and a peer gets a packet only when it has asked for one.  Who does not ask is
- * overtaken by the ring and told how much it lost. */
+ * overtaken by the ring and told how much it lost; but if the command is EXEC_PIPED, its
+ * stream is left alone instead while the ring is full of what a reader has yet to ask
+ * for, so that the command comes to wait. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -33,10 +35,36 @@ static bool make_room(struct ring *ring, size_t len)
     return true;
 }
 
-/* One piece into the ring: how much, 0 if there is none now, -1 at the end. */
-static ssize_t fill(struct output *output)
+/* How much can be taken without anything being lost to who reads. */
+static size_t room_for_more(struct output *output)
 {
-    ssize_t len = output->fd < 0 ? 0 : read(output->fd, piece, sizeof piece);
+    const struct process *process = output->process;
+    size_t stream = (size_t)(output - process->outputs);
+    uint64_t behind = 0;
+
+    if (!(process->flags & EXEC_PIPED))
+        return PIECE;
+    for (const struct peer *peer = process->peers; peer; peer = peer->next) {
+        uint64_t at = peer->at[stream];
+        if (at < output->ring.begin)
+            at = output->ring.begin;
+        if (peer->reads && output->ring.end - at > behind)
+            behind = output->ring.end - at;
+    }
+    if (behind == 0)
+        return PIECE;
+    (void)make_room(&output->ring, PIECE);
+    if (behind >= output->ring.room)
+        return 0;
+    uint64_t room = output->ring.room - behind;
+    return room < PIECE ? (size_t)room : PIECE;
+}
+
+/* One piece of at most `room` bytes into the ring: how much, 0 if there is none now, -1
+ * at the end. */
+static ssize_t fill(struct output *output, size_t room)
+{
+    ssize_t len = output->fd < 0 ? 0 : read(output->fd, piece, room);
 
     if (len < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
@@ -52,12 +80,20 @@ void output_close(struct output *output)
     if (output->fd >= 0)
         serve_close(output->fd);
     output->fd = -1;
+    output->held = false;
 }
 
 static void ready(struct source *source)
 {
     struct output *output = (struct output *)source;
-    ssize_t len = fill(output);
+    size_t room = room_for_more(output);
+
+    if (room == 0) {
+        serve_forget(output->fd);
+        output->held = true;
+        return;
+    }
+    ssize_t len = fill(output, room);
 
     /* A program may close its terminal and live on: closing the other side of it would be
      * its end, by SIGHUP. */
@@ -86,12 +122,27 @@ void output_finish(struct output *output)
     size_t taken = 0;
 
     while (output->fd >= 0 && taken < OUTPUT_KEPT) {
-        ssize_t len = fill(output);
+        ssize_t len = fill(output, sizeof piece);
         if (len <= 0)
             break;
         taken += (size_t)len;
     }
     output_close(output);
+}
+
+bool output_is_held(const struct process *process)
+{
+    return process->outputs[0].held || process->outputs[1].held;
+}
+
+void output_go_on(struct process *process)
+{
+    for (int i = 0; i < 2; i++) {
+        struct output *output = &process->outputs[i];
+        if (output->held && room_for_more(output) &&
+            serve_watch(output->fd, &output->source) == 0)
+            output->held = false;
+    }
 }
 
 /* True if there was something to tell. */
@@ -140,11 +191,12 @@ void output_tell(struct process *process)
 
 bool output_read(struct peer *peer)
 {
-    const struct process *process = peer->process;
+    struct process *process = peer->process;
 
     if (!process || !(process->flags & EXEC_BACKGROUND) || peer->wants_output)
         return false;
-    peer->wants_output = true;
+    peer->wants_output = peer->reads = true;
     answer(peer, process);
+    output_go_on(process);
     return true;
 }

@@ -19,6 +19,7 @@ struct peer {
     int fd;
     bool gone;
     bool wants_output, wants_death; /* READ, KILL: still to be answered */
+    bool reads;                     /* it has asked for output */
     struct process *process;        /* that it runs or is attached to, or NULL */
     struct peer *next;              /* of the same process */
     uint64_t at[2];                 /* where it reads each stream */

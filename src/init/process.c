@@ -120,33 +120,6 @@ static bool is_forgotten(const struct process *process)
            (!(process->flags & EXEC_BACKGROUND) || process->fetched);
 }
 
-struct process *process_find(pid_t pid, const char *tag)
-{
-    struct process *found = NULL;
-
-    for (struct process *process = processes; process; process = process->next) {
-        /* What has left something running can be found as long as that runs. */
-        if (!(process->flags & EXEC_BACKGROUND) ||
-            (process->fetched &&
-             (process->leaf.fd < 0 || leaf_is_empty(&process->leaf))) ||
-            (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
-            continue;
-        if (!found || found->ended) /* who runs, else who was started last */
-            found = process;
-    }
-    return found;
-}
-
-void process_count(struct state *state)
-{
-    for (const struct process *process = processes; process; process = process->next)
-        if (!process->finished)
-            ++*(process->flags & EXEC_BACKGROUND ? &state->background
-                                                 : &state->foreground);
-        else if (process->flags & EXEC_BACKGROUND && !process->fetched)
-            state->ended++;
-}
-
 void process_attach(struct process *process, struct peer *peer)
 {
     peer->process = process;
@@ -167,7 +140,8 @@ void process_detach(struct peer *peer)
         link = &(*link)->next;
     *link = peer->next;
     peer->process = NULL;
-    peer->wants_output = peer->wants_death = false;
+    peer->wants_output = peer->wants_death = peer->reads = false;
+    output_go_on(process);
     if (!(process->flags & EXEC_BACKGROUND) && !process->ended)
         process_kill(process);
 }
@@ -368,6 +342,7 @@ bool process_execute(struct peer *peer, struct packet *packet)
         return refuse(peer, process, birth, &error);
     process->birth = birth;
     process_attach(process, peer);
+    peer->reads = process->flags & EXEC_PIPED; /* from the first byte on */
     if (!(process->flags & EXEC_QUIET)) {
         birth_wait(birth);
         settle(process);
@@ -514,6 +489,20 @@ static void tell_the_dead(struct process *process)
         }
 }
 
+/* Its first process has ended; but one like a pipe is over only when nobody can write to
+ * it any more, unless it was to end. */
+static bool is_over(const struct process *process)
+{
+    if (!process->ended || (process->killed && !leaf_is_empty(&process->leaf)))
+        return false;
+    if (!(process->flags & EXEC_PIPED))
+        return true;
+    bool silent = process->outputs[0].fd < 0 && process->outputs[1].fd < 0;
+    return silent ||
+           (!output_is_held(process) &&
+            (process->flags & EXEC_TTY || process->killed || process->asked_to_end));
+}
+
 /* Somebody inside has killed the one that waited before it knew for what. */
 static bool try_again(struct process *process)
 {
@@ -530,8 +519,8 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
         process->stuck = true;
         process_kill(process);
     }
-    if (process->deadline_ns && process->deadline_ns <= now && !process->ended &&
-        !process->killed) {
+    if (process->deadline_ns && process->deadline_ns <= now && !process->killed &&
+        !(process->flags & EXEC_PIPED ? process->finished : process->ended)) {
         process->timed_out = true;
         process_kill(process);
     }
@@ -539,7 +528,7 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
         if (process->birth->went || process->killed || !try_again(process))
             fail_start(process);
     } else if (process->ended && !process->finished) {
-        if (!process->killed || leaf_is_empty(&process->leaf))
+        if (is_over(process))
             finish(process);
     } else if (process->finished && process->leaf.fd >= 0 &&
                (process->killed || (process->number > looked_at && ++*looks <= LOOKS))) {
@@ -572,7 +561,8 @@ static uint64_t next_ns(const struct process *process, uint64_t now)
 {
     uint64_t at = UINT64_MAX;
 
-    if (process->deadline_ns && !process->ended && !process->killed)
+    bool is_over = process->flags & EXEC_PIPED ? process->finished : process->ended;
+    if (process->deadline_ns && !is_over && !process->killed)
         at = process->deadline_ns;
     if (process->birth && !process->ended && at > now + BORN_AGAIN_MS * 1000000ull)
         at = now + BORN_AGAIN_MS * 1000000ull;

@@ -12,7 +12,8 @@
 struct output {
     struct source source;
     struct process *process;
-    int fd; /* -1 once it has ended */
+    int fd;    /* -1 once it has ended */
+    bool held; /* nothing is taken from it until somebody has read what was */
     struct ring ring;
 };
 
@@ -33,7 +34,8 @@ struct process {
     struct birth *birth; /* until it has executed */
     bool ended;          /* its first process has */
     bool killed, timed_out, stuck;
-    bool finished; /* and its end was told, or can be asked for */
+    bool asked_to_end; /* by SIGTERM or SIGKILL from outside */
+    bool finished;     /* and its end was told, or can be asked for */
     bool fetched;
     uint64_t finished_number;
     uint64_t started_ns, deadline_ns;
@@ -90,6 +92,7 @@ void process_count(struct state *state);
 bool control_attach(struct peer *peer, const struct packet *packet);
 bool control_write(struct peer *peer, const struct packet *packet);
 bool control_close_input(struct peer *peer);
+bool control_skip(struct peer *peer);
 bool control_resize(struct peer *peer, const struct packet *packet);
 bool control_signal(struct peer *peer, const struct packet *packet);
 bool control_kill(struct peer *peer, const struct packet *packet);
@@ -105,6 +108,12 @@ void output_close(struct output *output);
 
 /* Takes what is still there and closes it. */
 void output_finish(struct output *output);
+
+/* Somebody has read, or nobody reads any more: goes on with what was held. */
+void output_go_on(struct process *process);
+
+/* Whether what its streams still have waits for who reads. */
+bool output_is_held(const struct process *process);
 
 /* READ: answers it now, or when there is something. */
 bool output_read(struct peer *peer);

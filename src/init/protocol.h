@@ -23,6 +23,7 @@
  *   WRITE     bytes for its input            WRITTEN  uint32_t: how many it took
  *   CLOSE_INPUT                              DONE
  *   RESIZE    resize_request                 DONE
+ *   SKIP      (what was kept until now)      DONE
  *   SIGNAL    int32_t                        DONE
  *   KILL      uint32_t: 1 for an answer      DONE     once the whole tree is dead
  *   FORGET    (its result is not needed)
@@ -36,6 +37,7 @@
  *             here on)
  *   FILE      file_request, two strings;     FILE_DONE  file_answer, text; fds: the
  *             fds: see enum file_op                     file, its directory
+ *   DIAL      uint16_t: a port on loopback   DIALLED  the socket
  *   PING                                     PONG
  *
  * Any of them but READ, FORGET and KILL without an answer may be answered by FAILED with
@@ -46,7 +48,8 @@
  * after ENDED.  If it is closed while a foreground command runs, that command and its
  * tree are killed: its caller is gone.  A background command is the sandbox's; it keeps
  * the last OUTPUT_KEPT bytes of each stream, and each connection reads at its own pace
- * and is told what it lost.
+ * and is told what it lost.  An EXEC_PIPED one loses nothing while connections read: it
+ * waits for the slowest of them, and ends when its output does.
  *
  * A pause has two halves: PAUSE makes init start nothing more, and the library then
  * freezes the cgroup of the commands; the other way round to go on.
@@ -83,6 +86,8 @@ enum message_kind {
     MESSAGE_TTL = 29,
     MESSAGE_PAUSE = 30,
     MESSAGE_RESUME = 31,
+    MESSAGE_SKIP = 32,
+    MESSAGE_DIAL = 33,
     MESSAGE_STARTED = 101,
     MESSAGE_ENDED = 102,
     MESSAGE_FAILED = 103,
@@ -93,7 +98,8 @@ enum message_kind {
     MESSAGE_WRITTEN = 121,
     MESSAGE_DONE = 122,
     MESSAGE_LISTED = 123,
-    MESSAGE_STATE = 124
+    MESSAGE_STATE = 124,
+    MESSAGE_DIALLED = 125
 };
 
 struct message {
@@ -111,7 +117,8 @@ enum exec_flag {
     EXEC_KEEP_INPUT = 1 << 4,   /* fds: the other end of stdin, for WRITE */
     EXEC_IN_MEMFD = 1 << 5,     /* fds: a memfd with the strings */
     EXEC_DEFAULT_USER = 1 << 6, /* whatever the request's user is */
-    EXEC_FLAGS = (1 << 7) - 1
+    EXEC_PIPED = 1 << 7,        /* background: who writes waits for who reads */
+    EXEC_FLAGS = (1 << 8) - 1
 };
 
 /* Followed by strings, each with its NUL: cwd ("": the default), user, tag ("": none),

@@ -177,7 +177,8 @@ static bool take_fds(struct packet *packet, struct request *request, int *ret_me
     int *fds = packet->fds;
 
     if ((tty && flags & (EXEC_INPUT | EXEC_QUIET)) ||
-        (background && flags & EXEC_QUIET) || (flags & EXEC_KEEP_INPUT && !background))
+        (background && flags & EXEC_QUIET) ||
+        (flags & (EXEC_KEEP_INPUT | EXEC_PIPED) && !background))
         return false;
     if (flags & EXEC_INPUT)
         request->stdio[0] = take(fds, &at);

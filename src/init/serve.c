@@ -21,6 +21,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/dial.h"
 #include "init/file.h"
 #include "init/hold.h"
 #include "init/process.h"
@@ -172,6 +173,8 @@ static bool answer(struct peer *peer)
         return control_write(peer, &packet);
     case MESSAGE_CLOSE_INPUT:
         return control_close_input(peer);
+    case MESSAGE_SKIP:
+        return control_skip(peer);
     case MESSAGE_RESIZE:
         return control_resize(peer, &packet);
     case MESSAGE_SIGNAL:
@@ -188,6 +191,8 @@ static bool answer(struct peer *peer)
         return set_pause(peer, true);
     case MESSAGE_RESUME:
         return set_pause(peer, false);
+    case MESSAGE_DIAL:
+        return dial_answer(peer, &packet);
     default:
         return false;
     }

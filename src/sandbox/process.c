@@ -93,6 +93,13 @@ int cay_process_read(cay_process *process, int *ret_stream, void *data, size_t r
                                              ret_len, ret_dropped, err);
 }
 
+int cay_process_skip(cay_process *process, struct cay_error *err)
+{
+    if (!process->backend->processes->skip)
+        return backend_lacks(process->backend, "process.skip", err);
+    return process->backend->processes->skip(process->cookie, err);
+}
+
 int cay_process_write(cay_process *process, const void *data, size_t len,
                       size_t *ret_written, struct cay_error *err)
 {

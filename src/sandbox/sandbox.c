@@ -142,6 +142,14 @@ int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_error *err)
     return (backend->remove ? backend->remove : backend->kill)(sandbox->cookie, err);
 }
 
+int cay_sandbox_dial(cay_sandbox *sandbox, uint16_t port, int *ret_fd,
+                     struct cay_error *err)
+{
+    if (!sandbox->backend->dial)
+        return backend_lacks(sandbox->backend, "sandbox.dial", err);
+    return sandbox->backend->dial(sandbox->cookie, port, ret_fd, err);
+}
+
 int cay_sandbox_files(cay_sandbox *sandbox, const char *user, cay_files **ret_files,
                       struct cay_error *err)
 {

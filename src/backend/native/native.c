@@ -377,6 +377,7 @@ const struct cay_backend backend_native = {
     .processes = &native_processes,
     .create_marked = native_create_marked,
     .find_marked = find_marked,
+    .dial = native_dial_port,
 };
 
 /* --- What only native sandboxes have --- */

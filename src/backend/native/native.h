@@ -92,6 +92,7 @@ void native_remove(const struct record *record, int pidfd);
 
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err);
+int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err);
 int native_exec(void *cookie, const struct cay_exec_options *options,
                 struct cay_exec_result *ret_result, struct cay_error *err);
 

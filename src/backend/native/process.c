@@ -23,7 +23,8 @@ enum {
     ROWS = 24,
     COLUMNS = 80,
     CATCH_UP = 2 * OUTPUT_KEPT / MESSAGE_MAX + 8,
-    FLAGS = CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY | CAY_EXEC_BACKGROUND | CAY_EXEC_INPUT
+    FLAGS = CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY | CAY_EXEC_BACKGROUND | CAY_EXEC_INPUT |
+            CAY_EXEC_PIPED
 };
 
 /* --- Handles --- */
@@ -177,6 +178,10 @@ static int start(void *cookie, const struct cay_exec_options *options, void **re
         code = cay_fail(err, CAY_E_INVALID, 0, op, "on_output",
                         "a process that is not waited for calls nobody",
                         "read its output with cay_process_read()");
+    if (!code && known.flags & CAY_EXEC_PIPED && !(known.flags & CAY_EXEC_BACKGROUND))
+        code = cay_fail(err, CAY_E_INVALID, 0, op, "flags",
+                        "a foreground command has pipes as it is",
+                        "CAY_EXEC_PIPED goes with CAY_EXEC_BACKGROUND");
     if (!code)
         code = new_process(cookie, known.output_limit, op, &process, err);
     if (code)
@@ -269,6 +274,30 @@ static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
         *ret_dropped = dropped;
     show_news(process);
     return error ? cay_fail_errno(err, -error, "process.read", NULL) : CAY_OK;
+}
+
+/* Answers come in order, so what was kept and is under way is here before this one. */
+static int skip(void *cookie, struct cay_error *err)
+{
+    struct process *process = cookie;
+    struct run *run = &process->run;
+
+    if (!run->is_background)
+        return cay_fail(err, CAY_E_INVALID, 0, "process.skip", NULL,
+                        "of a foreground command nothing is kept",
+                        "start it with CAY_EXEC_BACKGROUND");
+    int code =
+        run_ask(run, "process.skip", MESSAGE_SKIP, NULL, 0, MESSAGE_DONE, NULL, 0, err);
+    for (int i = 0; i < 2; i++) {
+        process->tails[i].len = process->tails[i].start = 0;
+        process->tails[i].dropped = 0;
+    }
+    if (!code && run->has_output) {
+        run->has_output = false;
+        run_ask_for_more(run);
+    }
+    show_news(process);
+    return code;
 }
 
 static int take_in(struct process *process, int stream, size_t len, uint64_t dropped)
@@ -533,6 +562,7 @@ const struct cay_process_backend native_processes = {
     .pid = pid_of,
     .fd = fd_of,
     .read = read_some,
+    .skip = skip,
     .write = write_some,
     .close_input = close_input,
     .resize = resize,

@@ -106,7 +106,9 @@ int run_open_stdio(struct run *run, bool waits, struct wire_exec *exec,
         run->is_background && (run->has_tty || exec->options->flags & CAY_EXEC_INPUT);
 
     if (run->is_background)
-        exec->flags |= EXEC_BACKGROUND;
+        exec->flags |=
+            EXEC_BACKGROUND |
+            (exec->options->flags & CAY_EXEC_PIPED ? (unsigned)EXEC_PIPED : 0u);
     if (keep)
         exec->flags |= EXEC_KEEP_INPUT;
     if (run->has_tty) {

@@ -80,32 +80,65 @@ static int receive(int socket, const char *op, const char *id, struct answer *an
     return got == 1 ? CAY_OK : wire_fail_gone(op, id, got < 0 ? -got : 0, err);
 }
 
-int wire_ask(struct native *native, const char *op, enum message_kind kind,
-             const void *payload, size_t payload_len, enum message_kind want,
-             void *ret_answer, size_t len, struct cay_error *err)
+static int ask(struct native *native, const char *op, enum message_kind kind,
+               const void *payload, size_t payload_len, struct answer *answer,
+               struct cay_error *err)
 {
-    struct answer answer;
     int code = native_connect(native, err);
 
     if (code)
         return code;
     int error = packet_send(native->socket, kind, payload, payload_len, NULL, 0);
-    code = error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
-                 : receive(native->socket, op, native->record.id, &answer, err);
+    return error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
+                 : receive(native->socket, op, native->record.id, answer, err);
+}
+
+/* It failed, or was nonsense: the state of the connection is unknown. */
+static int give_up(struct native *native, int code, struct answer *answer,
+                   struct cay_error *err)
+{
     if (!code) {
-        wire_close_fds(answer.fds);
-        if (answer.head.kind == want && answer.head.len == len) {
-            if (len)
-                memcpy(ret_answer, answer.payload, len);
-            return CAY_OK;
-        }
-        if (answer.head.kind != MESSAGE_FAILED)
-            answer.head.len = 0; /* nonsense */
-        code = wire_error(&answer.head, answer.payload, err);
+        if (answer->head.kind != MESSAGE_FAILED)
+            answer->head.len = 0;
+        code = wire_error(&answer->head, answer->payload, err);
     }
-    (void)close(native->socket); /* its state is unknown */
+    if (native->socket >= 0)
+        (void)close(native->socket);
     native->socket = -1;
     return code;
+}
+
+int wire_ask(struct native *native, const char *op, enum message_kind kind,
+             const void *payload, size_t payload_len, enum message_kind want,
+             void *ret_answer, size_t len, struct cay_error *err)
+{
+    struct answer answer;
+    int code = ask(native, op, kind, payload, payload_len, &answer, err);
+
+    if (!code)
+        wire_close_fds(answer.fds);
+    if (code || answer.head.kind != want || answer.head.len != len)
+        return give_up(native, code, &answer, err);
+    if (len)
+        memcpy(ret_answer, answer.payload, len);
+    return CAY_OK;
+}
+
+int wire_ask_fd(struct native *native, const char *op, enum message_kind kind,
+                const void *payload, size_t payload_len, enum message_kind want,
+                int *ret_fd, struct cay_error *err)
+{
+    struct answer answer;
+    int code = ask(native, op, kind, payload, payload_len, &answer, err);
+
+    if (!code && answer.head.kind == want && answer.head.len == 0 &&
+        answer.head.fd_count == 1) {
+        *ret_fd = answer.fds[0];
+        return CAY_OK;
+    }
+    if (!code)
+        wire_close_fds(answer.fds);
+    return give_up(native, code, &answer, err);
 }
 
 /* --- Commands --- */

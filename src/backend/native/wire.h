@@ -32,6 +32,11 @@ int wire_ask(struct native *native, const char *op, enum message_kind kind,
              const void *payload, size_t payload_len, enum message_kind want,
              void *ret_answer, size_t len, struct cay_error *err);
 
+/* The same for an answer that is one descriptor, the caller's. */
+int wire_ask_fd(struct native *native, const char *op, enum message_kind kind,
+                const void *payload, size_t payload_len, enum message_kind want,
+                int *ret_fd, struct cay_error *err);
+
 /* An EXEC message of these options, with `flags` of enum exec_flag and descriptors as
  * protocol.h says. */
 struct wire_exec {

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The broker: judges what the front asks, and has others do it.  It never waits for a
+ * sandbox: whatever takes time is done by a keeper, which answers the client's channel
+ * itself or, where a record is to be changed, one of ours (control.c). */
+#include "server/broker.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+
+enum { EVENTS = 64, ASKS_AT_A_TIME = 32 };
+
+int64_t broker_now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+bool broker_watch(struct broker *broker, int fd, struct source *source)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
+
+    return epoll_ctl(broker->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void broker_forget(struct broker *broker, int fd)
+{
+    (void)epoll_ctl(broker->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+void broker_note_end(struct broker *broker, int64_t end_ms)
+{
+    struct itimerspec when = {.it_value = {end_ms / 1000, end_ms % 1000 * 1000000 + 1}};
+
+    if (broker->next_end_ms && broker->next_end_ms <= end_ms)
+        return;
+    broker->next_end_ms = end_ms;
+    (void)timerfd_settime(broker->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* --- Judging --- */
+
+void broker_refuse(struct asked *asked, int status, int code, const char *message,
+                   const char *hint)
+{
+    struct cay_error error;
+
+    cay_fail(&error, code, 0, "server", NULL, message, "%s", hint);
+    (void)tell_failed(asked->channel, status, &error);
+    asked_done(asked);
+}
+
+void broker_hand_on(struct broker *broker, struct asked *asked, const char *id)
+{
+    int error = -EPIPE;
+
+    for (int i = 0; i < 2 && error == -EPIPE; i++) {
+        struct keeper *keeper = keeper_of(broker, id);
+        error = keeper ? ask_forward(keeper->socket, asked) : -EAGAIN;
+        if (keeper && error == -EPIPE)
+            keeper_drop(broker, keeper); /* a new one will find out what is wrong */
+    }
+    if (error)
+        broker_refuse(asked, 503, CAY_E_BUSY, "the sandbox has too much to answer",
+                      "try again in a moment");
+    else
+        asked_done(asked);
+}
+
+static void refuse_unknown(struct asked *asked)
+{
+    broker_refuse(asked, 502, CAY_E_NOT_FOUND, "The sandbox was not found",
+                  "it has ended or never was; list the sandboxes to see which there are");
+}
+
+static void refuse_token(struct asked *asked)
+{
+    broker_refuse(asked, 401, CAY_E_DENIED, "invalid access token",
+                  "send the sandbox's envdAccessToken as X-Access-Token");
+}
+
+/* --- Signatures --- */
+
+struct search {
+    struct broker *broker;
+    struct asked *asked;
+    const char *path;
+    struct record_row *found;
+};
+
+static bool is_signed_by(struct broker *broker, const struct asked *asked,
+                         const char *path, const struct record_row *row)
+{
+    const char *operation = asked->head.op == OP_READ_FILE ? "read" : "write";
+    char token[TOKEN_MAX], signature[SIGNATURE_MAX];
+
+    secrets_token(&broker->secrets, TOKEN_ENVD, row->id, row->token_version, token);
+    secrets_signature(path, operation, asked->head.user, token,
+                      asked->head.numbers[FILE_EXPIRES], signature);
+    return secrets_are_equal(asked->head.credential, signature);
+}
+
+static bool compare(const struct record_row *row, void *cookie)
+{
+    struct search *search = cookie;
+
+    if (!is_signed_by(search->broker, search->asked, search->path, row))
+        return true;
+    memcpy(search->found->id, row->id, sizeof row->id);
+    return false;
+}
+
+/* With no sandbox named, the one whose token made the signature is meant. */
+static bool find_signer(struct broker *broker, struct asked *asked, const char *path,
+                        struct record_row *row)
+{
+    const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
+                                                     1u << RECORD_PAUSED};
+    struct search search = {broker, asked, path, row};
+
+    if (registry_visit(broker->registry, &filter, compare, &search, NULL) != CAY_OK ||
+        !*row->id)
+        return false;
+    memcpy(asked->head.sandbox, row->id, sizeof row->id);
+    return true;
+}
+
+/* The signature is over the path as it stands in the URL, which is the last string. */
+static bool may_touch_file(struct broker *broker, struct asked *asked,
+                           struct record_row *row)
+{
+    AUTO_FREE char *room = NULL;
+    AUTO_FREE const char **strings = ask_strings(asked, &room);
+
+    if (!strings)
+        return false;
+    const char *path = strings[asked->head.count - 1];
+    int64_t expires = asked->head.numbers[FILE_EXPIRES];
+    if (expires >= 0 && expires * 1000 < broker_now_ms()) {
+        broker_refuse(asked, 401, CAY_E_DENIED, "signature is already expired",
+                      "make a new URL");
+        return false;
+    }
+    if (*row->id ? is_signed_by(broker, asked, path, row)
+                 : find_signer(broker, asked, path, row))
+        return true;
+    broker_refuse(asked, 401, CAY_E_DENIED, "invalid signature",
+                  "make the URL with the SDK, for this sandbox, path and user");
+    return false;
+}
+
+/* --- The data plane --- */
+
+static bool has_token(struct broker *broker, const struct asked *asked,
+                      enum token_kind kind, const struct record_row *row)
+{
+    char token[TOKEN_MAX];
+
+    secrets_token(&broker->secrets, kind, row->id, row->token_version, token);
+    return secrets_are_equal(asked->head.credential, token);
+}
+
+/* Whether what the client has shown is enough; if not, it was told. */
+static bool may_pass(struct broker *broker, struct asked *asked, struct record_row *row)
+{
+    enum credential wanted = ask_credential((enum op)asked->head.op);
+
+    if (wanted == CREDENTIAL_FILE && asked->head.flags & FILE_SIGNED)
+        return may_touch_file(broker, asked, row);
+    if ((wanted == CREDENTIAL_TOKEN || wanted == CREDENTIAL_FILE) &&
+        !has_token(broker, asked, TOKEN_ENVD, row)) {
+        refuse_token(asked);
+        return false;
+    }
+    if (wanted == CREDENTIAL_PORT && row->flags & CREATE_PRIVATE_TRAFFIC &&
+        !has_token(broker, asked, TOKEN_TRAFFIC, row)) {
+        broker_refuse(asked, 403, CAY_E_DENIED, "Missing or invalid traffic access token",
+                      "send the sandbox's trafficAccessToken as "
+                      "E2B-Traffic-Access-Token");
+        return false;
+    }
+    return true;
+}
+
+static void judge_data(struct broker *broker, struct asked *asked)
+{
+    bool by_signature = asked->head.flags & FILE_SIGNED &&
+                        ask_credential((enum op)asked->head.op) == CREDENTIAL_FILE;
+    AUTO_RECORD row = {0};
+
+    record_init(&row);
+    if (!*asked->head.sandbox && by_signature) {
+        if (!may_touch_file(broker, asked, &row))
+            return;
+    }
+    if (!record_is_id(asked->head.sandbox) ||
+        registry_find(broker->registry, asked->head.sandbox, &row, NULL) != CAY_OK ||
+        row.state == RECORD_GONE) {
+        refuse_unknown(asked);
+        return;
+    }
+    if (!may_pass(broker, asked, &row))
+        return;
+    if (row.state == RECORD_RUNNING)
+        broker_hand_on(broker, asked, row.id);
+    else if (row.flags & CREATE_AUTO_RESUME && asked->head.op != OP_HEALTH)
+        control_wake(broker, asked, &row);
+    else
+        refuse_unknown(asked);
+}
+
+static void judge(struct broker *broker, struct asked *asked)
+{
+    char tenant[TENANT_MAX];
+
+    if (ask_credential((enum op)asked->head.op) != CREDENTIAL_KEY) {
+        judge_data(broker, asked);
+        return;
+    }
+    struct cay_error error;
+    int code = api_key_tenant(broker->registry, asked->head.credential, tenant, &error);
+    if (code == CAY_E_NOT_FOUND)
+        broker_refuse(asked, 401, CAY_E_DENIED,
+                      *asked->head.credential ? "Invalid API key" : "Missing API key",
+                      "send one as X-API-KEY; cay env prints one that works");
+    else if (code)
+        broker_refuse(asked, 503, code, error.message, error.hint);
+    else
+        control_answer(broker, asked, tenant);
+    explicit_bzero(asked->head.credential, sizeof asked->head.credential);
+}
+
+/* --- The loop --- */
+
+static void hear_front(struct broker *broker, struct source *source)
+{
+    (void)source;
+    for (int i = 0; i < ASKS_AT_A_TIME; i++) {
+        int got = ask_receive(broker->front, &broker->asked);
+        if (got == -EAGAIN)
+            return;
+        if (got != 1) { /* it is gone, or not what we started */
+            broker_forget(broker, broker->front);
+            (void)close(broker->front);
+            broker->front = -1;
+            return;
+        }
+        judge(broker, &broker->asked);
+    }
+}
+
+static void hear_timer(struct broker *broker, struct source *source)
+{
+    uint64_t count;
+
+    (void)source;
+    (void)!read(broker->timer, &count, sizeof count);
+    broker->next_end_ms = 0;
+    broker_expire(broker);
+}
+
+static void reap(struct broker *broker)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        const char *id = keeper_reaped(broker, pid);
+        if (pid == broker->front_pid) {
+            broker->front_pid = 0;
+            broker->front_status = status;
+        }
+        if (id && *id && WIFEXITED(status) && WEXITSTATUS(status) == KEEPER_SANDBOX_GONE)
+            broker_gone(broker, id);
+    }
+}
+
+static void hear_signal(struct broker *broker, struct source *source)
+{
+    struct signalfd_siginfo info;
+
+    (void)source;
+    while (read(broker->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGCHLD)
+            reap(broker);
+        else
+            broker->is_over = true;
+    }
+}
+
+static int open_loop(struct broker *broker, struct cay_error *err)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    broker->epoll = epoll_create1(EPOLL_CLOEXEC);
+    broker->timer = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    broker->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    broker->front_source.ready = hear_front;
+    broker->timer_source.ready = hear_timer;
+    broker->signal_source.ready = hear_signal;
+    if (broker->epoll < 0 || broker->timer < 0 || broker->signals < 0 ||
+        !broker_watch(broker, broker->timer, &broker->timer_source) ||
+        !broker_watch(broker, broker->signals, &broker->signal_source) ||
+        !broker_watch(broker, broker->front, &broker->front_source))
+        return cay_fail_errno(err, errno, "server.start", "epoll");
+    return CAY_OK;
+}
+
+static bool mend_front(struct broker *broker, int (*restart)(struct broker *broker))
+{
+    if (broker->front >= 0)
+        return true;
+    reap(broker); /* to know how it ended */
+    broker->front = restart && !broker->is_over ? restart(broker) : -1;
+    return broker->front >= 0 &&
+           broker_watch(broker, broker->front, &broker->front_source);
+}
+
+int broker_run(struct broker *broker, int (*restart_front)(struct broker *broker),
+               struct cay_error *err)
+{
+    int code = open_loop(broker, err);
+
+    if (code)
+        return code;
+    broker_reconcile(broker);
+    broker_expire(broker);
+    broker_fill_pool(broker);
+    while (!broker->is_over && mend_front(broker, restart_front)) {
+        struct epoll_event events[EVENTS];
+        int count = epoll_wait(broker->epoll, events, EVENTS, -1);
+        for (int i = 0; i < count; i++) {
+            struct source *source = events[i].data.ptr;
+            source->ready(broker, source);
+        }
+    }
+    while (broker->keepers)
+        keeper_drop(broker, broker->keepers);
+    return CAY_OK;
+}

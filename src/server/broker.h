@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SERVER_BROKER_H
+#define SERVER_BROKER_H
+
+#include <stdbool.h>
+
+#include "server/api-key.h"
+#include "server/keepers.h"
+#include "server/secrets.h"
+
+/* What the loop waits for: the first member of whatever owns the descriptor. */
+struct source {
+    void (*ready)(struct broker *broker, struct source *source);
+};
+
+struct broker {
+    const struct serve_options *options;
+    struct registry *registry;
+    struct secrets secrets;
+    const char *domain;
+    struct keeper *keepers;
+    struct errand *errands;
+    int epoll, timer, signals;
+    int front; /* where asks come from */
+    struct source front_source, timer_source, signal_source;
+    pid_t front_pid;
+    int front_status;    /* of the last that ended */
+    int64_t next_end_ms; /* the timer goes off then */
+    bool is_over;
+    unsigned starting_spares;
+    struct asked asked; /* the one that is being judged */
+};
+
+/* Answers asks from `front` until it is told to stop by SIGTERM or SIGINT, or `front` is
+ * closed.  `restart_front` is called when the process at its other end dies, and gives a
+ * new socket; NULL: then it is over. */
+int broker_run(struct broker *broker, int (*restart_front)(struct broker *broker),
+               struct cay_error *err);
+
+bool broker_watch(struct broker *broker, int fd, struct source *source);
+void broker_forget(struct broker *broker, int fd);
+int64_t broker_now_ms(void);
+
+/* The clock of a sandbox was set. */
+void broker_note_end(struct broker *broker, int64_t end_ms);
+
+/* --- The control plane: control.c --- */
+
+/* Answers an ask whose key is `tenant`'s. */
+void control_answer(struct broker *broker, struct asked *asked, const char *tenant);
+
+/* Ends, or pauses, those whose time is over, and sets the timer for the next. */
+void broker_expire(struct broker *broker);
+
+/* Sandboxes may have ended while no server was there to see it. */
+void broker_reconcile(struct broker *broker);
+
+/* The sandbox of a keeper has ended by itself. */
+void broker_gone(struct broker *broker, const char *id);
+
+/* Wakes a paused sandbox, and then hands the ask on. */
+void control_wake(struct broker *broker, struct asked *asked,
+                  const struct record_row *row);
+
+/* Has its keeper do something about a sandbox, and its record changed then; `reason` is
+ * why it is gone, if it is to go, and `seconds` its new time to live. */
+void control_start(struct broker *broker, enum op op, struct record_row *row,
+                   struct asked *asked, const char *reason, int64_t seconds);
+
+/* Tells who asked, if not. */
+bool control_timeout_is_fine(struct broker *broker, struct asked *asked, int64_t seconds);
+
+/* Its time begins now. */
+void control_set_clock(struct broker *broker, struct record_row *row, int64_t seconds);
+
+/* --- Making sandboxes: create.c --- */
+
+void broker_create(struct broker *broker, struct asked *asked, const char *tenant);
+
+/* Keeps as many sandboxes ready as was asked for. */
+void broker_fill_pool(struct broker *broker);
+
+/* --- Telling of them: listing.c --- */
+
+int broker_tell_sandbox(struct broker *broker, int channel, const struct record_row *row,
+                        bool resumed);
+void broker_list(struct broker *broker, struct asked *asked, const char *tenant);
+
+/* Hands an ask to the keeper of a sandbox, and closes it here. */
+void broker_hand_on(struct broker *broker, struct asked *asked, const char *id);
+
+/* "was killed", "reached its end of life", ...; for one that is not there. */
+void broker_refuse(struct asked *asked, int status, int code, const char *message,
+                   const char *hint);
+
+#endif

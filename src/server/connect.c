@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The Connect protocol with JSON, as far as the SDKs use it: unary calls with plain JSON
+ * bodies, and streams from the server, each message in an envelope of one byte of flags
+ * and four of length.  A stream's last envelope tells how it ended; one that is cut has
+ * none. */
+#include <jansson.h>
+#include <nettle/base64.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/front.h"
+
+enum { ENVELOPE = 5, END_STREAM = 2, DEPTH_MAX = 64 };
+
+/* --- Failures --- */
+
+static const struct mapping {
+    const char *name;
+    int code;
+    unsigned status;
+} mappings[] = {
+    {"invalid_argument", CAY_E_INVALID, 400},
+    {"invalid_argument", CAY_E_NOT_A_FILE, 400},
+    {"invalid_argument", CAY_E_NOT_A_DIRECTORY, 400},
+    {"invalid_argument", CAY_E_EXEC_FAILED, 400},
+    {"permission_denied", CAY_E_DENIED, 403},
+    {"permission_denied", CAY_E_READ_ONLY, 403},
+    {"not_found", CAY_E_NOT_FOUND, 404},
+    {"already_exists", CAY_E_EXISTS, 409},
+    {"unavailable", CAY_E_BUSY, 503},
+    {"deadline_exceeded", CAY_E_TIMEOUT, 504},
+    {"canceled", CAY_E_CANCELLED, 499},
+    {"resource_exhausted", CAY_E_LIMIT, 429},
+    {"resource_exhausted", CAY_E_NO_MEMORY, 429},
+    {"resource_exhausted", CAY_E_NO_SPACE, 429},
+    {"unimplemented", CAY_E_UNSUPPORTED, 501},
+};
+
+const char *connect_code(const struct told *told, unsigned *ret_status)
+{
+    for (size_t i = 0; i < sizeof mappings / sizeof *mappings; i++)
+        if (mappings[i].code == told->head.code) {
+            *ret_status = mappings[i].status;
+            return mappings[i].name;
+        }
+    *ret_status = 500;
+    return "internal";
+}
+
+/* "message: hint" in one text. */
+static void put_message(struct json *json, const struct told *told)
+{
+    const char *message = told_next(told, NULL);
+
+    json_set_text(json, "message", message ? message : "failed");
+}
+
+void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
+                    const char *message)
+{
+    AUTO_BUF text = {0};
+    struct json json;
+
+    buf_init(&text, 16 << 10);
+    json_to_buf(&json, &text);
+    json_put_object(&json);
+    json_set_text(&json, "code", code);
+    json_set_text(&json, "message", message);
+    json_put_end(&json);
+    exchange_reply_json(exchange, status, &text);
+}
+
+/* What the broker refused concerns the way here, not the call. */
+void connect_refuse_told(struct exchange *exchange, const struct told *told)
+{
+    const char *message = told_next(told, NULL);
+    unsigned status;
+
+    if (told->head.status) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    const char *code = connect_code(told, &status);
+    connect_refuse(exchange, status, code, message ? message : "failed");
+}
+
+/* --- Envelopes --- */
+
+size_t connect_open(struct buf *out)
+{
+    static const char empty[ENVELOPE];
+    size_t begin = out->len;
+
+    (void)buf_append(out, empty, ENVELOPE);
+    return begin;
+}
+
+static void close_as(struct buf *out, size_t begin, unsigned char flags)
+{
+    size_t len = out->len - begin - ENVELOPE;
+
+    if (out->failed)
+        return;
+    const unsigned char head[ENVELOPE] = {flags, (unsigned char)(len >> 24),
+                                          (unsigned char)(len >> 16),
+                                          (unsigned char)(len >> 8), (unsigned char)len};
+    memcpy(out->data + begin, head, ENVELOPE);
+}
+
+void connect_close(struct buf *out, size_t begin)
+{
+    close_as(out, begin, 0);
+}
+
+void connect_close_last(struct buf *out, size_t begin)
+{
+    close_as(out, begin, END_STREAM);
+}
+
+void connect_end_stream(struct exchange *exchange, const struct told *failure)
+{
+    size_t begin = connect_open(&exchange->out);
+    unsigned status;
+    struct json json;
+
+    json_to_buf(&json, &exchange->out);
+    json_put_object(&json);
+    if (failure) {
+        json_put_key(&json, "error");
+        json_put_object(&json);
+        json_set_text(&json, "code", connect_code(failure, &status));
+        put_message(&json, failure);
+        json_put_end(&json);
+    }
+    json_put_end(&json);
+    connect_close_last(&exchange->out, begin);
+    exchange_end(exchange, false);
+}
+
+/* --- Requests --- */
+
+bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX])
+{
+    const char *text = exchange_header(exchange, "Authorization");
+    struct base64_decode_ctx base64;
+    unsigned char plain[BASE64_DECODE_LENGTH(256) + 1];
+    size_t len = sizeof plain - 1;
+
+    ret_user[0] = '\0';
+    if (!text)
+        return true;
+    if (strncasecmp(text, "Basic ", 6) != 0 || strlen(text + 6) > 256)
+        return false;
+    base64_decode_init(&base64);
+    if (!base64_decode_update(&base64, &len, plain, strlen(text + 6), text + 6) ||
+        !base64_decode_final(&base64))
+        return false;
+    plain[len] = '\0';
+    size_t name = strcspn((char *)plain, ":");
+    if (name >= USER_MAX || strlen((char *)plain) != len)
+        return false;
+    memcpy(ret_user, plain, name);
+    ret_user[name] = '\0';
+    return true;
+}
+
+/* The parser goes as deep as the text does. */
+static bool is_too_deep(const char *text, size_t len)
+{
+    bool in_string = false;
+    unsigned depth = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        if (in_string && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            in_string = !in_string;
+        else if (!in_string && (text[i] == '{' || text[i] == '['))
+            depth++;
+        else if (!in_string && (text[i] == '}' || text[i] == ']'))
+            depth -= depth > 0;
+        if (depth > DEPTH_MAX)
+            return true;
+    }
+    return false;
+}
+
+struct json_t *connect_parse(const char *text, size_t len)
+{
+    if (len == 0) /* an empty message may be written as nothing */
+        return json_object();
+    if (is_too_deep(text, len))
+        return NULL;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    if (root && !json_is_object(root)) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+struct json_t *connect_body(struct exchange *exchange, bool is_stream)
+{
+    const unsigned char *text = (const unsigned char *)exchange->body.data;
+    size_t len = exchange->body.len;
+
+    if (is_stream) {
+        if (len < ENVELOPE || text[0] != 0)
+            return NULL;
+        size_t said = (size_t)text[1] << 24 | (size_t)text[2] << 16 |
+                      (size_t)text[3] << 8 | text[4];
+        text += ENVELOPE;
+        len -= ENVELOPE;
+        if (said != len)
+            return NULL;
+    }
+    return connect_parse((const char *)text, len);
+}

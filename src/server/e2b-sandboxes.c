@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The control plane of E2B's API: /sandboxes, first and second version. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/e2b-sandboxes.h"
+#include "server/fields.h"
+
+enum { SMALL = 64 << 10 };
+
+/* --- Writing --- */
+
+static void reply_sandbox(struct exchange *exchange, const struct told *told,
+                          unsigned status)
+{
+    struct sandbox_text text = sandbox_read_text(told);
+    AUTO_BUF out = {0};
+    struct json json;
+
+    buf_init(&out, SMALL);
+    json_to_buf(&json, &out);
+    json_put_object(&json);
+    sandbox_put_common(&json, &text);
+    json_set_text(&json, "envdAccessToken", text.token);
+    json_set_text(&json, "trafficAccessToken", *text.traffic ? text.traffic : NULL);
+    json_set_text(&json, "domain", text.domain);
+    json_put_end(&json);
+    exchange_reply_json(exchange, status, &out);
+}
+
+static void reply_detail(struct exchange *exchange, const struct told *told)
+{
+    struct sandbox_text text = sandbox_read_text(told);
+    int64_t flags = told->head.numbers[SANDBOX_FLAGS];
+    AUTO_BUF out = {0};
+    struct json json;
+
+    buf_init(&out, 4 * CHANNEL_PACKET);
+    json_to_buf(&json, &out);
+    json_put_object(&json);
+    sandbox_put_listed(&json, told, &text);
+    json_set_text(&json, "envdAccessToken", text.token);
+    json_set_text(&json, "domain", text.domain);
+    json_set_bool(&json, "allowInternetAccess", flags & CREATE_INTERNET);
+    json_put_key(&json, "lifecycle");
+    json_put_object(&json);
+    json_set_text(&json, "onTimeout", flags & CREATE_AUTO_PAUSE ? "pause" : "kill");
+    json_set_bool(&json, "autoResume", flags & CREATE_AUTO_RESUME);
+    json_put_end(&json);
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &out);
+}
+
+/* --- Asking --- */
+
+static void ask_simply(struct exchange *exchange, enum op op, int64_t number)
+{
+    AUTO_BUF none = {0};
+    struct ask ask;
+
+    buf_init(&none, 1);
+    exchange_begin_ask(exchange, op, &ask);
+    ask.numbers[0] = number;
+    exchange_ask(exchange, &ask, &none);
+}
+
+/* The body as JSON; if it is none the client is told, and NULL is returned. */
+static json_t *take_body(struct exchange *exchange)
+{
+    json_t *root = connect_body(exchange, false);
+
+    if (!root)
+        exchange_refuse(exchange, 400, "the body is not the JSON object it should be");
+    return root;
+}
+
+static void told_done(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_FAILED)
+        exchange_refuse_told(exchange, told);
+    else
+        exchange_reply_empty(exchange, 204);
+}
+
+/* --- Creating --- */
+
+/* What would be promised and not kept is refused. */
+static const char *cannot(struct fields *fields)
+{
+    struct fields network = field_object(fields, "network");
+    const json_t *volumes = field_get(fields, "volumeMounts");
+    static const char *const unknown[] = {"allowOut", "denyOut", "rules", "egressProxy"};
+
+    if (json_array_size(volumes) > 0)
+        return "volumes are not supported by this server";
+    if (field_get(fields, "mcp"))
+        return "MCP gateways are not supported by this server";
+    if (field_get(fields, "iam"))
+        return "identity tokens are not supported by this server";
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        const json_t *value = field_get(&network, unknown[i]);
+        if (json_array_size(value) > 0 || json_object_size(value) > 0)
+            return "rules for outgoing traffic are not supported by this server";
+    }
+    if (field_bool(fields, "autoPause", false) &&
+        !field_bool(fields, "autoPauseMemory", true))
+        return "pausing without memory is not supported by this server";
+    return NULL;
+}
+
+static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
+{
+    struct fields resume = field_object(fields, "autoResume");
+    struct fields network = field_object(fields, "network");
+    uint32_t flags = exchange->handler->flags & SANDBOX_VERSION_2 ? CREATE_LONG : 0;
+
+    if (field_bool(fields, "autoPause", false))
+        flags |= CREATE_AUTO_PAUSE;
+    if (field_bool(&resume, "enabled", false))
+        flags |= CREATE_AUTO_RESUME;
+    if (!field_bool(&network, "allowPublicTraffic", true))
+        flags |= CREATE_PRIVATE_TRAFFIC;
+    if (field_bool(fields, "allowInternetAccess", true))
+        flags |= CREATE_INTERNET;
+    fields->wrong |= resume.wrong || network.wrong;
+    return flags;
+}
+
+static void send_create(struct exchange *exchange, struct fields *fields)
+{
+    const char *template_name = field_text(fields, "templateID");
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    exchange_begin_ask(exchange, OP_CREATE, &ask);
+    buf_init(&strings, CHANNEL_STRINGS);
+    strings_add(&strings, template_name ? template_name : "");
+    ask.flags = create_flags(exchange, fields);
+    ask.numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
+    ask.numbers[CREATE_METADATA] = field_add_pairs(fields, "metadata", false, &strings);
+    ask.numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, &strings);
+    int64_t count = 1 + 2 * ask.numbers[CREATE_METADATA] + ask.numbers[CREATE_ENV];
+    ask.count = (uint32_t)count;
+    if (!template_name || fields->wrong)
+        exchange_refuse(exchange, 400,
+                        template_name ? "a field has a type or value that it cannot have"
+                                      : "templateID is missing");
+    else if (count > 4096)
+        exchange_refuse(exchange, 400, "there is too much metadata, or environment");
+    else
+        exchange_ask(exchange, &ask, &strings);
+}
+
+static void create(struct exchange *exchange)
+{
+    json_t *root = take_body(exchange);
+    struct fields fields = {.object = root};
+
+    if (!root)
+        return;
+    const char *wrong = cannot(&fields);
+    if (wrong)
+        exchange_refuse(exchange, 501, wrong);
+    else
+        send_create(exchange, &fields);
+    json_decref(root);
+}
+
+static void told_created(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_SANDBOX)
+        reply_sandbox(exchange, told, 201);
+    else
+        exchange_refuse_told(exchange, told);
+}
+
+/* --- One sandbox --- */
+
+static void act_on_timeout(struct exchange *exchange, enum op op, const char *name,
+                           int64_t unless_given)
+{
+    json_t *root = take_body(exchange);
+    struct fields fields = {.object = root};
+
+    if (!root)
+        return;
+    int64_t seconds = field_int(&fields, name, 0, INT32_MAX, unless_given);
+    bool cold = !field_bool(&fields, "memory", true);
+    if (fields.wrong)
+        exchange_refuse(exchange, 400, "a field has a type or value that it cannot have");
+    else if (cold)
+        exchange_refuse(exchange, 501,
+                        "pausing without memory is not supported by this server");
+    else
+        ask_simply(exchange, op, seconds);
+    json_decref(root);
+}
+
+static void connect_to(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_CONNECT, "timeout", -1);
+}
+
+static void told_connected(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_SANDBOX)
+        reply_sandbox(exchange, told, told->head.numbers[SANDBOX_RESUMED] ? 201 : 200);
+    else
+        exchange_refuse_told(exchange, told);
+}
+
+static void resume(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_RESUME, "timeout", -1);
+}
+
+static void set_timeout(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_TIMEOUT, "timeout", -1);
+}
+
+static void refresh(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_REFRESH, "duration", -1);
+}
+
+static void pause_it(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_PAUSE, "timeout", -1);
+}
+
+static void end_it(struct exchange *exchange)
+{
+    ask_simply(exchange, OP_KILL, 0);
+}
+
+static void info(struct exchange *exchange)
+{
+    ask_simply(exchange, OP_INFO, 0);
+}
+
+static void told_info(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_SANDBOX)
+        reply_detail(exchange, told);
+    else
+        exchange_refuse_told(exchange, told);
+}
+
+/* --- Metrics and logs --- */
+
+static void usage(struct exchange *exchange)
+{
+    ask_simply(exchange, OP_USAGE, 0);
+}
+
+static void told_usage(struct exchange *exchange, struct told *told)
+{
+    const int64_t *numbers = told->head.numbers;
+    struct timespec now;
+    AUTO_BUF out = {0};
+    struct json json;
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    buf_init(&out, SMALL);
+    json_to_buf(&json, &out);
+    json_put_array(&json);
+    json_put_object(&json);
+    sandbox_set_time(&json, "timestamp",
+                     (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    json_set_int(&json, "timestampUnix", now.tv_sec);
+    json_set_int(&json, "cpuCount", numbers[0]);
+    json_set_int(&json, "cpuUsedPct", numbers[1] / 10);
+    json_set_int(&json, "memUsed", numbers[2]);
+    json_set_int(&json, "memTotal", numbers[3]);
+    json_set_int(&json, "memCache", 0);
+    json_set_int(&json, "diskUsed", numbers[4]);
+    json_set_int(&json, "diskTotal", numbers[5]);
+    json_put_end(&json);
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &out);
+}
+
+/* What is written inside goes to who reads it; nothing is kept here. */
+static void told_logs(struct exchange *exchange, struct told *told)
+{
+    static const char none[] = "{\"logs\":[],\"logEntries\":[]}";
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        sizeof none - 1, (void *)(uintptr_t)none, MHD_RESPMEM_PERSISTENT);
+    if (response)
+        (void)MHD_add_response_header(response, "Content-Type", "application/json");
+    exchange_reply(exchange, 200, response);
+}
+
+/* --- The server itself --- */
+
+static void health(struct exchange *exchange)
+{
+    exchange_reply_empty(exchange, 204);
+}
+
+static void check_key(struct exchange *exchange)
+{
+    ask_simply(exchange, OP_CHECK, 0);
+}
+
+static void told_lacks(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_FAILED)
+        exchange_refuse_told(exchange, told);
+    else
+        exchange_refuse(exchange, 501, "this server does not support that yet");
+}
+
+static void told_metrics(struct exchange *exchange, struct told *told)
+{
+    const struct front *front = exchange->front;
+    AUTO_BUF text = {0};
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    buf_init(&text, SMALL);
+    buf_format(
+        &text,
+        "# TYPE cay_requests_total counter\ncay_requests_total %llu\n"
+        "# TYPE cay_streams gauge\ncay_streams %llu\n"
+        "# TYPE cay_connections gauge\ncay_connections %llu\n"
+        "# TYPE cay_connections_cut_total counter\ncay_connections_cut_total %llu\n"
+        "# TYPE cay_replies_total counter\n",
+        (unsigned long long)front->requests, (unsigned long long)front->streams,
+        (unsigned long long)front->connections, (unsigned long long)front->refused);
+    for (int i = 1; i < 6; i++)
+        buf_format(&text, "cay_replies_total{status=\"%dxx\"} %llu\n", i,
+                   (unsigned long long)front->status[i]);
+    exchange_reply_json(exchange, 200, &text);
+    if (exchange->response) {
+        (void)MHD_del_response_header(exchange->response, "Content-Type",
+                                      "application/json");
+        (void)MHD_add_response_header(exchange->response, "Content-Type",
+                                      "text/plain; version=0.0.4");
+    }
+}
+
+#define ON(name, route, action, answer, ...)                                             \
+    {                                                                                    \
+        .method = (name), .path = (route), .act = (action), .told = (answer),            \
+        __VA_ARGS__                                                                      \
+    }
+
+const struct handler sandbox_handlers[] = {
+    ON("GET", "/health", health, NULL),
+    ON("GET", "/metrics", check_key, told_metrics),
+    ON("POST", "/v2/sandboxes", create, told_created, .body_max = BODY_JSON,
+       .flags = SANDBOX_VERSION_2),
+    ON("POST", "/sandboxes", create, told_created, .body_max = BODY_JSON),
+    ON("GET", "/v2/sandboxes", sandbox_list, sandbox_told_list),
+    ON("GET", "/sandboxes", sandbox_list, sandbox_told_list, .flags = SANDBOX_PLAIN_LIST),
+    ON("GET", "/sandboxes/{id}", info, told_info),
+    ON("DELETE", "/sandboxes/{id}", end_it, told_done),
+    ON("POST", "/v2/sandboxes/{id}/connect", connect_to, told_connected,
+       .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/connect", connect_to, told_connected, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/resume", resume, told_created, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/timeout", set_timeout, told_done, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/refreshes", refresh, told_done, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/pause", pause_it, told_done, .body_max = SMALL),
+    ON("GET", "/sandboxes/{id}/metrics", usage, told_usage),
+    ON("GET", "/sandboxes/{id}/logs", info, told_logs),
+    ON("GET", "/v2/sandboxes/{id}/logs", info, told_logs),
+    ON("PUT", "/sandboxes/{id}/network", check_key, told_lacks, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/snapshots", check_key, told_lacks, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/fork", check_key, told_lacks, .body_max = SMALL),
+    ON("GET", "/snapshots", check_key, told_lacks),
+    ON("GET", "/templates", check_key, told_lacks),
+    ON("DELETE", "/templates/{id}", check_key, told_lacks),
+    ON("POST", "/v3/templates", check_key, told_lacks, .body_max = SMALL),
+    ON("GET", "/volumes", check_key, told_lacks),
+    ON("POST", "/volumes", check_key, told_lacks, .body_max = SMALL),
+    ON("GET", "/secrets", check_key, told_lacks),
+    {0},
+};

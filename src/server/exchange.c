@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A request from its first header to its last byte.
+ *
+ * Whatever has to be waited for is waited for with the connection suspended;
+ * libmicrohttpd then forgets about it until we resume it.  It also does not notice while
+ * it is suspended that the client has left, so for streams, which may wait for hours, we
+ * watch the client's socket ourselves. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/front.h"
+
+const char *exchange_header(const struct exchange *exchange, const char *name)
+{
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+}
+
+const char *exchange_query(const struct exchange *exchange, const char *name)
+{
+    return MHD_lookup_connection_value(exchange->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+/* --- Waiting --- */
+
+void exchange_suspend(struct exchange *exchange)
+{
+    if (exchange->is_suspended)
+        return;
+    exchange->is_suspended = true;
+    MHD_suspend_connection(exchange->connection);
+}
+
+void exchange_resume(struct exchange *exchange)
+{
+    if (!exchange->is_suspended)
+        return;
+    exchange->is_suspended = false;
+    MHD_resume_connection(exchange->connection);
+    exchange->front->has_resumed = true;
+}
+
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+void exchange_stop_watching(uv_poll_t **watch)
+{
+    if (!*watch)
+        return;
+    (void)uv_poll_stop(*watch);
+    uv_close((uv_handle_t *)*watch, free_handle);
+    *watch = NULL;
+}
+
+uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events, uv_poll_cb ready)
+{
+    uv_poll_t *watch = malloc(sizeof *watch);
+
+    if (!watch || uv_poll_init(&exchange->front->loop, watch, fd) != 0) {
+        free(watch);
+        return NULL;
+    }
+    watch->data = exchange;
+    if (uv_poll_start(watch, events, ready) != 0)
+        exchange_stop_watching(&watch);
+    return watch;
+}
+
+void exchange_hang_up(struct exchange *exchange)
+{
+    exchange_stop_watching(&exchange->answers);
+    if (exchange->channel >= 0)
+        (void)close(exchange->channel);
+    exchange->channel = -1;
+}
+
+void exchange_free(struct exchange *exchange)
+{
+    if (--exchange->references > 0)
+        return;
+    exchange_hang_up(exchange);
+    exchange_stop_watching(&exchange->client);
+    if (exchange->state_done)
+        exchange->state_done(exchange);
+    if (exchange->response)
+        MHD_destroy_response(exchange->response);
+    if (exchange->link) {
+        *exchange->link = exchange->next;
+        if (exchange->next)
+            exchange->next->link = exchange->link;
+    }
+    buf_done(&exchange->body);
+    buf_done(&exchange->out);
+    free(exchange->target);
+    free(exchange);
+}
+
+/* --- Replies --- */
+
+void exchange_reply(struct exchange *exchange, unsigned status,
+                    struct MHD_Response *response)
+{
+    if (!response)
+        return;
+    if (exchange->response)
+        MHD_destroy_response(exchange->response);
+    exchange->response = response;
+    exchange->status = status;
+    exchange_resume(exchange);
+}
+
+void exchange_reply_json(struct exchange *exchange, unsigned status, struct buf *text)
+{
+    size_t len = text->len;
+    char *data = buf_take(text);
+
+    if (!data) {
+        exchange_reply_empty(exchange, 500);
+        return;
+    }
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE);
+    if (!response) {
+        free(data);
+        return;
+    }
+    (void)MHD_add_response_header(response, "Content-Type", "application/json");
+    exchange_reply(exchange, status, response);
+}
+
+void exchange_reply_empty(struct exchange *exchange, unsigned status)
+{
+    exchange_reply(exchange, status,
+                   MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
+}
+
+void exchange_refuse(struct exchange *exchange, unsigned status, const char *message)
+{
+    AUTO_BUF text = {0};
+    struct json json;
+
+    buf_init(&text, 16 << 10);
+    json_to_buf(&json, &text);
+    json_put_object(&json);
+    if (status == 502 && *exchange->route.sandbox)
+        json_set_text(&json, "sandboxId", exchange->route.sandbox);
+    json_set_text(&json, "message", message);
+    json_set_int(&json, "code", status);
+    json_put_end(&json);
+    exchange_reply_json(exchange, status, &text);
+    if (exchange->response && (status == 429 || status == 503))
+        (void)MHD_add_response_header(exchange->response, "Retry-After", "1");
+}
+
+void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
+                               const char *message)
+{
+    exchange_refuse(exchange, status, message);
+    if (exchange->response)
+        (void)MHD_add_response_header(exchange->response, "Connection", "close");
+}
+
+static unsigned status_of(const struct told *told)
+{
+    switch (told->head.code) {
+    case CAY_E_INVALID:
+    case CAY_E_NOT_A_FILE:
+    case CAY_E_NOT_A_DIRECTORY:
+        return 400;
+    case CAY_E_DENIED:
+        return 403;
+    case CAY_E_NOT_FOUND:
+        return 404;
+    case CAY_E_EXISTS:
+    case CAY_E_BUSY:
+        return 409;
+    case CAY_E_LIMIT:
+        return 429;
+    case CAY_E_NO_SPACE:
+        return 507;
+    case CAY_E_UNSUPPORTED:
+        return 501;
+    default:
+        return 500;
+    }
+}
+
+void exchange_refuse_told(struct exchange *exchange, const struct told *told)
+{
+    const char *message = told_next(told, NULL);
+    int status = told->head.status;
+
+    exchange_refuse(exchange,
+                    status >= 400 && status < 600 ? (unsigned)status : status_of(told),
+                    message ? message : "failed");
+}
+
+/* --- Asking --- */
+
+void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask *ret_ask)
+{
+    enum credential kind = ask_credential(op);
+    const char *bearer = exchange_header(exchange, "Authorization");
+    const char *shown = NULL;
+
+    *ret_ask = (struct ask){.version = CHANNEL_VERSION, .op = (uint32_t)op};
+    if (kind == CREDENTIAL_KEY) {
+        shown = exchange_header(exchange, "X-API-KEY");
+        if (!shown && bearer && strncasecmp(bearer, "Bearer ", 7) == 0)
+            shown = bearer + 7;
+    } else if (kind == CREDENTIAL_TOKEN || kind == CREDENTIAL_FILE) {
+        shown = exchange_header(exchange, "X-Access-Token");
+    } else if (kind == CREDENTIAL_PORT) {
+        shown = exchange_header(exchange, "E2B-Traffic-Access-Token");
+    }
+    /* One that is too long is nobody's. */
+    if (shown && strlen(shown) < CREDENTIAL_MAX)
+        cay_copy_text(ret_ask->credential, CREDENTIAL_MAX, shown);
+    const char *id = exchange->route.plane == PLANE_CONTROL ? exchange->route.part
+                                                            : exchange->route.sandbox;
+    if (strlen(id) < SANDBOX_ID_MAX)
+        cay_copy_text(ret_ask->sandbox, SANDBOX_ID_MAX, id);
+    else
+        cay_copy_text(ret_ask->sandbox, SANDBOX_ID_MAX, "-"); /* is no id */
+}
+
+/* The channel was closed without an answer: the sandbox is gone. */
+static void note_loss(struct exchange *exchange)
+{
+    exchange_hang_up(exchange);
+    if (exchange->is_stream)
+        exchange_end(exchange, true);
+    else
+        exchange_refuse(exchange, 502, "The sandbox was not found");
+}
+
+static void hear_answers(uv_poll_t *watch, int status, int events)
+{
+    struct exchange *exchange = watch->data;
+    struct told *told = &exchange->front->told;
+
+    (void)status;
+    (void)events;
+    if (exchange->is_stream) { /* it is read when the client can take it */
+        (void)uv_poll_stop(watch);
+        exchange_resume(exchange);
+        return;
+    }
+    while (!exchange->response && !exchange->is_stream && exchange->channel >= 0) {
+        int got = tell_receive(exchange->channel, told);
+        if (got == -EAGAIN)
+            return;
+        if (got != 1) {
+            note_loss(exchange);
+            return;
+        }
+        exchange->handler->told(exchange, told);
+        if (told->fd >= 0)
+            (void)close(told->fd); /* nobody has taken it */
+    }
+    if (exchange->response && !exchange->is_stream)
+        exchange_hang_up(exchange);
+}
+
+void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings)
+{
+    int ends[2];
+
+    exchange_hang_up(exchange);
+    ask->strings_len = (uint32_t)strings->len;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) !=
+        0) {
+        exchange_refuse(exchange, 503, "the server has too many connections");
+        return;
+    }
+    int error = ask_send(exchange->front->options->broker, ask, strings, ends[1]);
+    (void)close(ends[1]);
+    exchange->channel = ends[0];
+    if (!error)
+        exchange->answers = exchange_watch(exchange, ends[0], UV_READABLE, hear_answers);
+    if (!error && exchange->answers) {
+        exchange_suspend(exchange);
+        return;
+    }
+    exchange_hang_up(exchange);
+    exchange_refuse(exchange, error == -EMSGSIZE ? 413 : 503,
+                    error == -EMSGSIZE ? "the request is too large"
+                                       : "the server has too much to do");
+}
+
+/* --- Streams --- */
+
+void exchange_end(struct exchange *exchange, bool cut)
+{
+    exchange->is_over = true;
+    exchange->is_cut = cut;
+    exchange_hang_up(exchange);
+    exchange_resume(exchange);
+}
+
+static ssize_t take_out(struct exchange *exchange, char *data, size_t room)
+{
+    size_t left = exchange->out.len - exchange->out_at;
+    size_t len = left < room ? left : room;
+
+    memcpy(data, exchange->out.data + exchange->out_at, len);
+    exchange->out_at += len;
+    if (len == left) { /* a stream that waits holds no memory */
+        size_t max = exchange->out.max;
+        buf_done(&exchange->out);
+        buf_init(&exchange->out, max);
+        exchange->out_at = 0;
+    }
+    return (ssize_t)len;
+}
+
+/* Called by libmicrohttpd when the client can take more. */
+static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room)
+{
+    struct exchange *exchange = cls;
+    struct told *told = &exchange->front->told;
+
+    (void)position;
+    for (;;) {
+        if (exchange->out.len)
+            return take_out(exchange, data, room);
+        if (exchange->is_over)
+            return exchange->is_cut ? MHD_CONTENT_READER_END_WITH_ERROR
+                                    : MHD_CONTENT_READER_END_OF_STREAM;
+        int got = tell_receive(exchange->channel, told);
+        if (got == -EAGAIN) {
+            (void)uv_poll_start(exchange->answers, UV_READABLE, hear_answers);
+            exchange_suspend(exchange);
+            return 0;
+        }
+        exchange->heard_ms = uv_now(&exchange->front->loop);
+        if (got == 1) {
+            exchange->handler->told(exchange, told);
+            if (told->fd >= 0)
+                (void)close(told->fd);
+        } else {
+            note_loss(exchange);
+        }
+    }
+}
+
+static void end_stream(void *cls)
+{
+    exchange_free(cls);
+}
+
+/* Somebody who has closed, or half-closed, his side of a stream that only we write to
+ * does not wait for more. */
+static void hear_client(uv_poll_t *watch, int status, int events)
+{
+    struct exchange *exchange = watch->data;
+
+    if (status == 0 && !(events & UV_DISCONNECT))
+        return;
+    exchange_stop_watching(&exchange->client);
+    exchange_end(exchange, true);
+}
+
+void exchange_stream(struct exchange *exchange, const char *content_type,
+                     uint64_t keepalive_ms, void (*keepalive)(struct exchange *exchange))
+{
+    enum { BLOCK = 32 << 10, OUT_MAX = 512 << 10 };
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, BLOCK, read_stream, exchange, end_stream);
+
+    if (!response)
+        return;
+    exchange->references++;
+    exchange->is_stream = true;
+    exchange->front->streams++;
+    exchange->keepalive_ms = keepalive_ms;
+    exchange->keepalive = keepalive;
+    exchange->heard_ms = uv_now(&exchange->front->loop);
+    exchange->out.max = OUT_MAX;
+    exchange->client =
+        exchange_watch(exchange, exchange->socket, UV_DISCONNECT, hear_client);
+    if (exchange->answers)
+        (void)uv_poll_stop(exchange->answers);
+    (void)MHD_add_response_header(response, "Content-Type", content_type);
+    exchange_reply(exchange, 200, response);
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/front.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+
+enum {
+    CONNECTIONS_MAX = 4096,
+    CONNECTION_MEMORY = 64 << 10, /* headers, and what is being sent */
+    IDLE_S = 75,
+    SWEEP_MS = 1000,
+    HEADERS_MS = 10000, /* for a connection's first headers to come */
+    BODY_MS = 10000,
+    BODY_BYTES = 4096, /* at least so many in that time */
+    PARTS = 5
+};
+
+/* A connection, and since when it has been sending headers. */
+struct visit {
+    struct visit *next, **link;
+    int socket;
+    unsigned requests, open; /* begun; begun and not completed */
+    uint64_t since_ms;
+};
+
+/* --- The log --- */
+
+static void write_log(struct exchange *exchange)
+{
+    const struct front *front = exchange->front;
+    uint64_t took = uv_now(&front->loop) - exchange->began_ms;
+    struct timespec now;
+    AUTO_BUF line = {0};
+    struct json json;
+
+    if (front->options->log < 0)
+        return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    buf_init(&line, 8 << 10);
+    json_to_buf(&json, &line);
+    json_put_object(&json);
+    json_set_int(&json, "time_ms", (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    json_set_text(&json, "method", exchange->method);
+    json_put_key(&json, "path");
+    json_put_bytes(&json, exchange->url, strnlen(exchange->url, 1024));
+    if (*exchange->route.sandbox)
+        json_set_text(&json, "sandbox", exchange->route.sandbox);
+    if (exchange->route.plane == PLANE_PORT)
+        json_set_int(&json, "port", exchange->route.port);
+    json_set_int(&json, "status", exchange->is_queued ? (int64_t)exchange->status : 499);
+    json_set_int(&json, "ms", (int64_t)took);
+    json_put_end(&json);
+    buf_text(&line, "\n");
+    if (json_finish(&json) && !line.failed)
+        (void)!write(front->options->log, line.data, line.len);
+}
+
+/* --- Requests --- */
+
+static const struct handler *const planes[][PARTS] = {
+    [PLANE_CONTROL] = {sandbox_handlers},
+    [PLANE_ENVD] = {process_handlers, input_handlers, filesystem_handlers, file_handlers,
+                    envd_handlers},
+};
+
+/* Sets ret_other if the path is known, but with another method. */
+static const struct handler *find_handler(struct exchange *exchange, bool *ret_other)
+{
+    char part[PART_MAX];
+
+    *ret_other = false;
+    if (exchange->route.plane == PLANE_PORT)
+        return &port_handler;
+    for (int i = 0; i < PARTS; i++) {
+        const struct handler *handler = planes[exchange->route.plane][i];
+        for (; handler && handler->path; handler++) {
+            if (!route_matches(handler->path, exchange->url, part))
+                continue;
+            if (strcmp(handler->method, exchange->method) == 0) {
+                memcpy(exchange->route.part, part, sizeof part);
+                return handler;
+            }
+            *ret_other = true;
+        }
+    }
+    return NULL;
+}
+
+/* The request line is here.  What is returned becomes the request. */
+static void *note_target(void *cls, const char *target, struct MHD_Connection *connection)
+{
+    struct front *front = cls;
+    struct exchange *exchange = calloc(1, sizeof *exchange);
+
+    if (!exchange)
+        return NULL;
+    exchange->front = front;
+    exchange->connection = connection;
+    exchange->references = 1;
+    exchange->channel = -1;
+    exchange->target = strdup(target);
+    exchange->began_ms = exchange->body_ms = uv_now(&front->loop);
+    exchange->socket =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+            ->connect_fd;
+    buf_init(&exchange->body, 0);
+    buf_init(&exchange->out, 0);
+    return exchange;
+}
+
+static void add_exchange(struct exchange *exchange, const char *url, const char *method)
+{
+    struct front *front = exchange->front;
+
+    exchange->has_begun = true;
+    exchange->url = url;
+    exchange->method = method;
+    exchange->next = front->exchanges;
+    exchange->link = &front->exchanges;
+    if (exchange->next)
+        exchange->next->link = &exchange->next;
+    front->exchanges = exchange;
+    front->requests++;
+}
+
+static bool has_body(const struct exchange *exchange)
+{
+    const char *len = exchange_header(exchange, "Content-Length");
+
+    return exchange_header(exchange, "Transfer-Encoding") ||
+           (len && strcmp(len, "0") != 0);
+}
+
+/* The headers are here. */
+static void begin(struct exchange *exchange)
+{
+    unsigned status;
+    bool other;
+    const char *wrong = route_check(exchange, &status);
+
+    if (!wrong)
+        wrong = route_find(exchange, &status);
+    if (wrong) {
+        exchange_refuse_and_close(exchange, status, wrong);
+        return;
+    }
+    exchange->handler = find_handler(exchange, &other);
+    if (!exchange->handler) {
+        if (has_body(exchange))
+            exchange_refuse_and_close(exchange, other ? 405 : 404,
+                                      other ? "method not allowed" : "not found");
+        else
+            exchange_refuse(exchange, other ? 405 : 404,
+                            other ? "method not allowed" : "not found");
+        return;
+    }
+    exchange->body.max = exchange->handler->body_max;
+    if (exchange->handler->begin)
+        (void)exchange->handler->begin(exchange);
+}
+
+/* A piece of the body. */
+static void take_body(struct exchange *exchange, const char *data, size_t len)
+{
+    exchange->body_bytes += len;
+    if (exchange->response) /* it is refused; the rest is of no interest */
+        return;
+    if (exchange->handler->feed) {
+        (void)exchange->handler->feed(exchange, data, len);
+    } else if (!buf_append(&exchange->body, data, len)) {
+        exchange_refuse_and_close(exchange, 413, "the body is too large");
+    }
+}
+
+static enum MHD_Result queue(struct exchange *exchange)
+{
+    unsigned status = exchange->status;
+    struct MHD_Response *response = TAKE_PTR(exchange->response);
+
+    exchange->front->status[status / 100 < 6 ? status / 100 : 5]++;
+    enum MHD_Result result = MHD_queue_response(exchange->connection, status, response);
+    exchange->is_queued = true;
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
+                              const char *url, const char *method, const char *version,
+                              const char *upload, size_t *upload_len, void **request)
+{
+    struct exchange *exchange = *request;
+
+    (void)cls;
+    (void)version;
+    if (!exchange || !exchange->target)
+        return MHD_NO;
+    if (!exchange->has_begun) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        struct visit *visit = info ? info->socket_context : NULL;
+        add_exchange(exchange, url, method);
+        if (visit) {
+            visit->requests++;
+            visit->open++;
+        }
+        begin(exchange);
+        return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
+    }
+    if (*upload_len > 0) {
+        take_body(exchange, upload, *upload_len);
+        *upload_len = 0;
+        return MHD_YES;
+    }
+    if (!exchange->response && !exchange->is_stream && !exchange->has_body) {
+        exchange->has_body = true;
+        exchange->handler->act(exchange);
+    }
+    if (exchange->response && !exchange->is_queued)
+        return queue(exchange);
+    return MHD_YES;
+}
+
+/* A path that a decoder made end early names something else. */
+static size_t unescape(void *cls, struct MHD_Connection *connection, char *text)
+{
+    (void)cls;
+    (void)connection;
+    return MHD_http_unescape(text);
+}
+
+static void complete(void *cls, struct MHD_Connection *connection, void **request,
+                     enum MHD_RequestTerminationCode how)
+{
+    struct exchange *exchange = *request;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct visit *visit = info ? info->socket_context : NULL;
+    struct front *front = cls;
+
+    (void)how;
+    if (visit) {
+        visit->open -= visit->open > 0;
+        visit->since_ms = uv_now(&front->loop);
+    }
+    if (!exchange)
+        return;
+    if (exchange->has_begun)
+        write_log(exchange);
+    exchange->is_completed = true;
+    exchange_stop_watching(&exchange->client);
+    if (exchange->is_stream)
+        front->streams--;
+    *request = NULL;
+    exchange_free(exchange);
+}
+
+/* --- Connections --- */
+
+static void note_connection(void *cls, struct MHD_Connection *connection, void **context,
+                            enum MHD_ConnectionNotificationCode code)
+{
+    struct front *front = cls;
+    struct visit *visit = *context;
+
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        visit = calloc(1, sizeof *visit);
+        if (!visit)
+            return;
+        visit->socket =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+                ->connect_fd;
+        visit->since_ms = uv_now(&front->loop);
+        visit->next = front->visits;
+        visit->link = &front->visits;
+        if (visit->next)
+            visit->next->link = &visit->next;
+        front->visits = visit;
+        front->connections++;
+        *context = visit;
+    } else if (visit) {
+        *visit->link = visit->next;
+        if (visit->next)
+            visit->next->link = visit->link;
+        free(visit);
+        front->connections--;
+        *context = NULL;
+    }
+}
+
+static void cut(struct front *front, int socket)
+{
+    front->refused++;
+    (void)shutdown(socket, SHUT_RDWR);
+}
+
+/* libmicrohttpd does not see an end that came together with the last bytes. */
+static bool has_left(int socket)
+{
+    char byte;
+
+    return recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Who sends his headers, or a body, a byte at a time does not wear us down. */
+static void sweep_slow(struct front *front, uint64_t now)
+{
+    for (struct visit *visit = front->visits; visit; visit = visit->next) {
+        uint64_t limit = visit->requests ? IDLE_S * 1000 : HEADERS_MS;
+        if (!visit->open && (now - visit->since_ms > limit || has_left(visit->socket)))
+            cut(front, visit->socket);
+    }
+    for (struct exchange *exchange = front->exchanges; exchange;
+         exchange = exchange->next) {
+        if (exchange->has_body || exchange->is_suspended || exchange->is_queued)
+            continue;
+        if (has_left(exchange->socket))
+            cut(front, exchange->socket);
+        if (now - exchange->body_ms < BODY_MS)
+            continue;
+        if (exchange->body_bytes - exchange->body_seen < BODY_BYTES)
+            cut(front, exchange->socket);
+        exchange->body_ms = now;
+        exchange->body_seen = exchange->body_bytes;
+    }
+}
+
+static void sweep(uv_timer_t *timer)
+{
+    struct front *front = timer->data;
+    uint64_t now = uv_now(&front->loop);
+
+    sweep_slow(front, now);
+    for (struct exchange *exchange = front->exchanges; exchange;
+         exchange = exchange->next)
+        if (exchange->is_stream && exchange->is_suspended && exchange->keepalive &&
+            exchange->keepalive_ms &&
+            now - exchange->heard_ms >= exchange->keepalive_ms) {
+            exchange->heard_ms = now;
+            exchange->keepalive(exchange);
+            exchange_resume(exchange);
+        }
+}
+
+/* --- The loop --- */
+
+static void run_daemon(struct front *front);
+
+static void hear_daemon(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    run_daemon(poll->data);
+}
+
+static void hear_timer(uv_timer_t *timer)
+{
+    run_daemon(timer->data);
+}
+
+static void run_daemon(struct front *front)
+{
+    MHD_UNSIGNED_LONG_LONG timeout;
+
+    front->has_resumed = false;
+    (void)MHD_run(front->daemon);
+    if (front->has_resumed)
+        (void)uv_timer_start(&front->daemon_timer, hear_timer, 0, 0);
+    else if (MHD_get_timeout(front->daemon, &timeout) == MHD_YES)
+        (void)uv_timer_start(&front->daemon_timer, hear_timer, timeout, 0);
+    else
+        (void)uv_timer_stop(&front->daemon_timer);
+}
+
+/* Without threads of its own the daemon does not notice who was resumed. */
+static void before_waiting(uv_prepare_t *prepare)
+{
+    struct front *front = prepare->data;
+
+    if (front->has_resumed)
+        run_daemon(front);
+}
+
+/* It says nothing on this socket, so it can only have ended. */
+static void hear_broker(uv_poll_t *poll, int status, int events)
+{
+    (void)poll;
+    (void)status;
+    (void)events;
+    _exit(0);
+}
+
+static void say_nothing(void *cls, const char *format, va_list arguments)
+{
+    (void)cls;
+    (void)format;
+    (void)arguments;
+}
+
+static struct MHD_Daemon *start_daemon(struct front *front)
+{
+    const struct front_options *options = front->options;
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, options->tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, options->tls_key},
+        {MHD_OPTION_END, 0, NULL},
+    };
+
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG |
+            (options->tls_cert ? (unsigned)MHD_USE_TLS : 0u),
+        0, NULL, NULL, handle, front, MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL,
+        MHD_OPTION_LISTEN_SOCKET, options->listener, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_NOTIFY_COMPLETED, complete, front, MHD_OPTION_NOTIFY_CONNECTION,
+        note_connection, front, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
+        MHD_OPTION_URI_LOG_CALLBACK, note_target, front, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_ARRAY, options->tls_cert ? tls : &tls[2], MHD_OPTION_END);
+}
+
+_Noreturn void front_run(const struct front_options *options)
+{
+    static struct front front;
+    struct cay_error error;
+
+    front.options = options;
+    if (uv_loop_init(&front.loop) != 0)
+        _exit(1);
+    front.daemon = start_daemon(&front);
+    if (!front.daemon)
+        _exit(1);
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(front.daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    (void)uv_poll_init(&front.loop, &front.daemon_poll, info->epoll_fd);
+    (void)uv_poll_init(&front.loop, &front.broker_poll, options->broker);
+    (void)uv_timer_init(&front.loop, &front.daemon_timer);
+    (void)uv_timer_init(&front.loop, &front.sweep_timer);
+    (void)uv_prepare_init(&front.loop, &front.before_waiting);
+    front.before_waiting.data = &front;
+    front.daemon_poll.data = front.broker_poll.data = &front;
+    front.daemon_timer.data = front.sweep_timer.data = &front;
+    if (uv_poll_start(&front.daemon_poll, UV_READABLE, hear_daemon) != 0 ||
+        uv_poll_start(&front.broker_poll, UV_READABLE | UV_DISCONNECT, hear_broker) !=
+            0 ||
+        uv_prepare_start(&front.before_waiting, before_waiting) != 0 ||
+        uv_timer_start(&front.sweep_timer, sweep, SWEEP_MS, SWEEP_MS) != 0)
+        _exit(1);
+    if (confine(&error) != CAY_OK)
+        _exit(1);
+    (void)uv_run(&front.loop, UV_RUN_DEFAULT);
+    _exit(1);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SERVER_FRONT_H
+#define SERVER_FRONT_H
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "server/channel.h"
+#include "json/json.h"
+
+/* The half that speaks HTTP: one thread, one loop, no rights.  It has the listening
+ * socket, a socket to the broker, perhaps a log, and can open nothing else. */
+
+struct exchange;
+
+/* What is done with one kind of request. */
+struct handler {
+    const char *method;
+    /* "/sandboxes/{id}/timeout": a braced part is any one name, kept as `part`. */
+    const char *path;
+    size_t body_max; /* 0: there is none, and what comes is not read */
+    /* The body as it comes, if it is not to be collected: false if it was enough. */
+    bool (*begin)(struct exchange *exchange);
+    bool (*feed)(struct exchange *exchange, const char *data, size_t len);
+    /* All of the request is here. */
+    void (*act)(struct exchange *exchange);
+    /* An answer to what was asked; called until the reply was made. */
+    void (*told)(struct exchange *exchange, struct told *told);
+    unsigned flags; /* the handler's own */
+};
+
+enum plane {
+    PLANE_CONTROL = 1, /* no sandbox is named */
+    PLANE_ENVD = 2,    /* a sandbox's own service, port 49983 */
+    PLANE_PORT = 3     /* what listens inside */
+};
+
+enum { ENVD_PORT = 49983, BODY_JSON = 8 << 20, PART_MAX = 128 };
+
+struct route {
+    enum plane plane;
+    char sandbox[SANDBOX_ID_MAX];
+    uint16_t port;
+    char part[PART_MAX]; /* what stands for {id} in the path */
+};
+
+/* One request and its reply. */
+struct exchange {
+    struct exchange *next, **link; /* of all */
+    struct front *front;
+    struct MHD_Connection *connection;
+    const struct handler *handler;
+    const char *method, *url;
+    char *target; /* of the request line, as it came */
+    struct route route;
+    int socket; /* of the client */
+    uint64_t began_ms, body_ms;
+    uint64_t body_bytes, body_seen; /* now, and when it was looked at last */
+    struct buf body;
+    bool has_begun, has_body, is_suspended, is_stream, is_queued, is_completed;
+    unsigned references; /* MHD's request, and its response if it is a stream */
+
+    int channel;
+    uv_poll_t *answers; /* of the channel */
+
+    struct MHD_Response *response; /* to be queued */
+    unsigned status;
+
+    /* Streams */
+    struct buf out;
+    size_t out_at;
+    bool is_over, is_cut; /* no more comes; and it is to be seen that it was cut */
+    uint64_t heard_ms, keepalive_ms;
+    void (*keepalive)(struct exchange *exchange);
+    uv_poll_t *client; /* tells when the client has left */
+
+    void *state; /* the handler's */
+    void (*state_done)(struct exchange *exchange);
+};
+
+struct front_options {
+    int listener, broker, log; /* log: -1 for none */
+    const char *domain, *host; /* names that this server has, with or without a port */
+    char *tls_cert, *tls_key;  /* their content, or NULL */
+    const char *version;
+};
+
+struct front {
+    const struct front_options *options;
+    struct MHD_Daemon *daemon;
+    uv_loop_t loop;
+    uv_poll_t daemon_poll, broker_poll;
+    uv_timer_t daemon_timer, sweep_timer;
+    uv_prepare_t before_waiting;
+    bool has_resumed; /* connections that the daemon does not hear of by itself */
+    struct exchange *exchanges;
+    struct visit *visits;
+    uint64_t requests, streams, status[6];
+    uint64_t connections, refused;
+    struct told told;
+};
+
+/* Serves until the broker is gone; then, or if it cannot begin, ends the process. */
+_Noreturn void front_run(const struct front_options *options);
+
+/* --- What handlers use (exchange.c) --- */
+
+const char *exchange_header(const struct exchange *exchange, const char *name);
+const char *exchange_query(const struct exchange *exchange, const char *name);
+
+/* Starts an ask about the request's sandbox with its credentials. */
+void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask *ret_ask);
+/* Sends it; its answers go to handler->told(). */
+void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings);
+
+/* All answers that are of interest have come, though there is no reply yet. */
+void exchange_hang_up(struct exchange *exchange);
+
+/* The reply: the request goes on when this returns.  Takes the response. */
+void exchange_reply(struct exchange *exchange, unsigned status,
+                    struct MHD_Response *response);
+void exchange_reply_json(struct exchange *exchange, unsigned status, struct buf *text);
+void exchange_reply_empty(struct exchange *exchange, unsigned status);
+
+/* {"code": status, "message": ...}, of the control plane and of proxies. */
+void exchange_refuse(struct exchange *exchange, unsigned status, const char *message);
+void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
+                               const char *message);
+/* What the broker or a keeper refused. */
+void exchange_refuse_told(struct exchange *exchange, const struct told *told);
+
+/* From here on what is put into exchange->out is sent as it comes, and handler->told()
+ * puts it there. */
+void exchange_stream(struct exchange *exchange, const char *content_type,
+                     uint64_t keepalive_ms, void (*keepalive)(struct exchange *exchange));
+/* All of a stream is in exchange->out; `cut`: the client is to see that it broke off. */
+void exchange_end(struct exchange *exchange, bool cut);
+
+/* Something happened elsewhere that lets a suspended exchange go on. */
+void exchange_resume(struct exchange *exchange);
+void exchange_suspend(struct exchange *exchange);
+
+void exchange_free(struct exchange *exchange);
+void exchange_stop_watching(uv_poll_t **watch);
+uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events,
+                          uv_poll_cb ready);
+
+/* --- Routing (route.c) --- */
+
+/* What is wrong with how the request is framed, or NULL; with the status to refuse it. */
+const char *route_check(struct exchange *exchange, unsigned *ret_status);
+
+/* Which sandbox is meant, if one is. */
+const char *route_find(struct exchange *exchange, unsigned *ret_status);
+
+bool route_matches(const char *pattern, const char *path, char part[PART_MAX]);
+
+/* --- Connect (connect.c) --- */
+
+/* The HTTP status and the name for a failure. */
+const char *connect_code(const struct told *told, unsigned *ret_status);
+void connect_refuse_told(struct exchange *exchange, const struct told *told);
+void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
+                    const char *message);
+
+/* One envelope around what `write` puts. */
+size_t connect_open(struct buf *out);
+void connect_close(struct buf *out, size_t begin);
+void connect_close_last(struct buf *out, size_t begin); /* the one that ends a stream */
+void connect_end_stream(struct exchange *exchange, const struct told *failure);
+
+/* The user whom Basic authorization names; "" for none.  False if it is none. */
+bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX]);
+
+/* The body of a unary call, or of a stream's only message; NULL if it is none. */
+struct json_t;
+struct json_t *connect_parse(const char *text, size_t len);
+struct json_t *connect_body(struct exchange *exchange, bool is_stream);
+
+/* --- Resources --- */
+
+extern const struct handler sandbox_handlers[], process_handlers[], filesystem_handlers[],
+    file_handlers[], envd_handlers[], input_handlers[];
+extern const struct handler port_handler;
+
+/* --- Confinement (confine.c) --- */
+
+/* From here on this process can open nothing and reach nobody new. */
+int confine(struct cay_error *err);
+
+#endif

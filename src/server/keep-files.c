@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/keep.h"
+
+enum { COPY_PIECE = 1 << 20, WAIT_MS = 60000 };
+
+static void auto_names(struct names *names)
+{
+    names_done(names);
+}
+
+#define AUTO_NAMES __attribute__((cleanup(auto_names))) struct names
+
+/* The file tools of the asking user, and the first path as it is meant. */
+static int begin(struct keep *keep, const struct question *question,
+                 cay_files **ret_files, char path[PATH_MAX], struct cay_error *err)
+{
+    *ret_files = keep_files(keep, question->head.user, err);
+    if (!*ret_files)
+        return err->code;
+    return entry_path(keep, question->head.user, question->strings[0], path, err);
+}
+
+static int tell_entry(struct question *question, cay_files *files, const char *path,
+                      struct cay_error *err)
+{
+    AUTO_NAMES names = {0};
+
+    names_read(files, &names);
+    int code = entry_tell(files, &names, path, path, question->channel, err);
+    if (!code)
+        (void)tell_done(question->channel);
+    return code;
+}
+
+int keep_stat(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+    int code = begin(keep, question, &files, path, err);
+
+    return code ? code : tell_entry(question, files, path, err);
+}
+
+int keep_make_dir(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    const struct cay_name_options options = {.size = sizeof options};
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+    struct cay_stat st;
+    int code = begin(keep, question, &files, path, err);
+
+    if (!code)
+        code = cay_files_mkdir(files, path, &options, err);
+    if (code == CAY_E_EXISTS && cay_files_stat(files, path, false, &st, NULL) == CAY_OK &&
+        st.type != CAY_TYPE_DIRECTORY)
+        code = cay_fail(err, CAY_E_INVALID, 0, "files.mkdir", path,
+                        "something that is no directory is there", "choose another name");
+    return code ? code : tell_entry(question, files, path, err);
+}
+
+/* As rename(2) does it: what is at the destination is replaced. */
+int keep_move(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_DIRECTORY};
+    char from[PATH_MAX], to[PATH_MAX];
+    cay_files *files = NULL;
+    struct cay_stat st = {0};
+    int code = begin(keep, question, &files, from, err);
+
+    if (!code)
+        code = entry_path(keep, question->head.user, question->strings[1], to, err);
+    if (!code)
+        code = cay_files_stat(files, from, true, &st, err);
+    bool is_file = !code && st.type != CAY_TYPE_DIRECTORY;
+    if (!code)
+        code = cay_files_move(files, from, to, &options, err);
+    if (code == CAY_E_EXISTS && is_file && strcmp(from, to) != 0 &&
+        cay_files_stat(files, to, true, &st, NULL) == CAY_OK &&
+        st.type != CAY_TYPE_DIRECTORY) {
+        code = cay_files_delete(files, to, NULL, err);
+        if (!code)
+            code = cay_files_move(files, from, to, &options, err);
+    }
+    return code ? code : tell_entry(question, files, to, err);
+}
+
+int keep_remove(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_RECURSIVE};
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+    int code = begin(keep, question, &files, path, err);
+
+    if (!code)
+        code = cay_files_delete(files, path, &options, err);
+    if (code == CAY_E_NOT_FOUND && !keep_is_gone(keep, code))
+        code = CAY_OK;
+    if (!code)
+        (void)tell_done(question->channel);
+    return code;
+}
+
+/* --- Listing --- */
+
+static int list_once(cay_files *files, const char *path, uint32_t depth,
+                     struct cay_listing *ret_listing, struct cay_error *err)
+{
+    const struct cay_list_options options = {
+        .size = sizeof options,
+        .flags = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_LINKS | CAY_LIST_OTHER,
+        .max_depth = depth,
+        .timeout_ms = WAIT_MS,
+    };
+
+    return cay_files_list(files, path, &options, ret_listing, err);
+}
+
+/* Names below the directory that links have led to are told below the one asked for. */
+static int tell_listing(struct question *question, cay_files *files, const char *path,
+                        const struct cay_listing *listing, struct cay_error *err)
+{
+    struct cay_location location = {.size = sizeof location};
+    AUTO_NAMES names = {0};
+    char shown[2 * PATH_MAX];
+    int code = cay_files_locate(files, path, CAY_ACCESS_READ, &location, err);
+
+    if (code)
+        return code;
+    size_t skip = strcmp(location.path, "/") == 0 ? 0 : strlen(location.path);
+    bool is_plain = true;
+    names_read(files, &names);
+    for (size_t i = 0; i < listing->count && !code; i++) {
+        const char *found = listing->entries[i].path;
+        is_plain = strncmp(found, location.path, skip) == 0;
+        snprintf(shown, sizeof shown, "%s%s", strcmp(path, "/") == 0 ? "" : path,
+                 is_plain ? found + skip : found + strlen(path));
+        code = keep_wait(question->channel, err);
+        if (!code)
+            code = entry_tell(files, &names, found, shown, question->channel, err);
+        if (code == CAY_E_NOT_FOUND)
+            code = CAY_OK; /* it has gone meanwhile */
+    }
+    cay_location_done(&location);
+    return code;
+}
+
+int keep_list_dir(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    int64_t depth = question->head.numbers[LIST_DIR_DEPTH];
+    struct cay_listing listing = {0};
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+    struct cay_stat st;
+    int code = begin(keep, question, &files, path, err);
+
+    if (!code)
+        code = cay_files_stat(files, path, false, &st, err);
+    if (!code && st.type != CAY_TYPE_DIRECTORY)
+        code = cay_fail(err, CAY_E_INVALID, ENOTDIR, "files.list", path,
+                        "path is not a directory", "list the directory it is in");
+    if (!code)
+        code = list_once(files, path,
+                         depth < 1     ? 1
+                         : depth > 256 ? 256
+                                       : (uint32_t)depth,
+                         &listing, err);
+    if (code)
+        return code;
+    code = tell_listing(question, files, path, &listing, err);
+    cay_listing_done(&listing);
+    if (!code)
+        (void)tell_done(question->channel);
+    return code;
+}
+
+/* --- Whole files --- */
+
+static int send_file(struct question *question, int fd, const char *path,
+                     struct cay_error *err)
+{
+    struct tell tell = {.kind = TELL_FILE, .count = 1};
+    struct stat st;
+    AUTO_BUF strings = {0};
+
+    if (fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, "files.open", path);
+    tell.numbers[0] = st.st_size;
+    tell.numbers[1] = st.st_mtim.tv_sec;
+    buf_init(&strings, PATH_MAX + 1);
+    strings_add(&strings, path);
+    (void)tell_send(question->channel, &tell, &strings, fd);
+    return CAY_OK;
+}
+
+int keep_read_file(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+    AUTO_FD fd = -1;
+    int code = begin(keep, question, &files, path, err);
+
+    if (!code)
+        code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_READ, &fd, err);
+    return code ? code : send_file(question, fd, path, err);
+}
+
+/* Replaces what was attached before. */
+static int set_metadata(int fd, const char *const *pairs, int64_t count,
+                        struct cay_error *err)
+{
+    char list[8192], name[300];
+    ssize_t len = flistxattr(fd, list, sizeof list);
+
+    for (const char *at = list; len > 0 && at < list + len; at += strlen(at) + 1)
+        if (strncmp(at, "user.e2b.", 9) == 0)
+            (void)fremovexattr(fd, at);
+    for (int64_t i = 0; i < count; i++) {
+        const char *value = pairs[2 * i + 1];
+        snprintf(name, sizeof name, "user.e2b.%s", pairs[2 * i]);
+        if (fsetxattr(fd, name, value, strlen(value), 0) != 0)
+            return errno == EOPNOTSUPP
+                       ? cay_fail(err, CAY_E_UNSUPPORTED, errno, "files.metadata", NULL,
+                                  "the sandbox's file system keeps no metadata of files",
+                                  "leave the metadata out")
+                       : cay_fail_errno(err, errno, "files.metadata", NULL);
+    }
+    return CAY_OK;
+}
+
+/* Strings: pairs of metadata, the path, and the path as it was signed. */
+int keep_write_file(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    int64_t pairs = question->head.numbers[FILE_METADATA];
+    char path[PATH_MAX];
+    AUTO_FD fd = -1;
+    cay_files *files = keep_files(keep, question->head.user, err);
+
+    if (!files)
+        return err->code;
+    if (pairs < 0 || 2 * pairs + 2 != question->head.count)
+        return cay_fail(err, CAY_E_PROTOCOL, 0, "files.write", NULL,
+                        "the request is malformed", "see the manual");
+    int code =
+        entry_path(keep, question->head.user, question->strings[2 * pairs], path, err);
+    if (!code)
+        code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_WRITE, &fd, err);
+    if (!code)
+        code = set_metadata(fd, question->strings, pairs, err);
+    return code ? code : send_file(question, fd, path, err);
+}
+
+static int append(int to, int from)
+{
+    AUTO_FREE char *piece = malloc(COPY_PIECE);
+
+    for (;;) {
+        ssize_t got = piece ? read(from, piece, COPY_PIECE) : -1;
+        if (got <= 0)
+            return got == 0 ? 0 : -errno;
+        for (ssize_t done = 0; done < got;) {
+            ssize_t put = write(to, piece + done, (size_t)(got - done));
+            if (put < 0)
+                return -errno;
+            done += put;
+        }
+    }
+}
+
+/* Strings: the destination, then the sources in order. */
+int keep_compose(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    char path[PATH_MAX], source[PATH_MAX];
+    cay_files *files = NULL;
+    AUTO_FD to = -1;
+    int code = begin(keep, question, &files, path, err);
+
+    if (!code)
+        code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_WRITE, &to, err);
+    for (uint32_t i = 1; i < question->head.count && !code; i++) {
+        AUTO_FD from = -1;
+        code = entry_path(keep, question->head.user, question->strings[i], source, err);
+        if (!code)
+            code = cay_files_descriptor(files, source, CAY_DESCRIPTOR_READ, &from, err);
+        int error = code ? 0 : append(to, from);
+        if (error)
+            code = cay_fail_errno(err, -error, "files.compose", source);
+    }
+    return code ? code : tell_entry(question, files, path, err);
+}

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/keep.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/keepers.h"
+
+enum {
+    EVENTS = 32,
+    SPARE_TTL_MS = 10000, /* of a sandbox that waits; renewed as long as we live */
+    SPARE_RENEW_MS = 3000,
+    GRACE_MS = 3000, /* for the broker, which ends a sandbox in a better way */
+    PAUSE_TRIES = 50,
+    WAIT_MS = 10000
+};
+
+static const char no_user[] = "exec.user"; /* the step that fails for such */
+
+int64_t keep_now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* --- The loop's parts --- */
+
+bool keep_watch(struct keep *keep, int fd, unsigned events, struct keep_source *source)
+{
+    struct epoll_event event = {.events = events, .data.ptr = source};
+
+    return epoll_ctl(keep->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void keep_change(struct keep *keep, int fd, unsigned events, struct keep_source *source)
+{
+    struct epoll_event event = {.events = events, .data.ptr = source};
+
+    (void)epoll_ctl(keep->epoll, EPOLL_CTL_MOD, fd, &event);
+}
+
+void keep_forget(struct keep *keep, int fd)
+{
+    (void)epoll_ctl(keep->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+void keep_add(struct keep *keep, struct task *task)
+{
+    task->next = keep->tasks;
+    keep->tasks = task;
+}
+
+static void sweep(struct keep *keep, bool all)
+{
+    struct task **link = &keep->tasks;
+
+    while (*link) {
+        struct task *task = *link;
+        if (!task->is_over && !all) {
+            link = &task->next;
+            continue;
+        }
+        *link = task->next;
+        if (task->channel >= 0)
+            (void)close(task->channel);
+        task->done(task);
+    }
+}
+
+int keep_wait(int channel, struct cay_error *err)
+{
+    struct pollfd waiting = {.fd = channel, .events = POLLOUT};
+
+    if (poll(&waiting, 1, WAIT_MS) == 1 && waiting.revents & POLLOUT)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_TIMEOUT, 0, "server.answer", NULL,
+                    "nobody reads the answer", "read it");
+}
+
+_Noreturn void keep_end(void)
+{
+    _exit(KEEPER_SANDBOX_GONE);
+}
+
+bool keep_is_gone(struct keep *keep, int code)
+{
+    struct cay_sandbox_info info;
+
+    if (code != CAY_E_NOT_FOUND && code != CAY_E_UNAVAILABLE && code != CAY_E_PROTOCOL)
+        return false;
+    return cay_sandbox_inspect(keep->sandbox, &info, NULL) == CAY_E_NOT_FOUND ||
+           info.state == CAY_STATE_STOPPED;
+}
+
+cay_files *keep_files(struct keep *keep, const char *user, struct cay_error *err)
+{
+    cay_files *files = NULL;
+
+    for (int i = 0; i < KEEP_USERS; i++)
+        if (keep->users[i].files && strcmp(keep->users[i].user, user) == 0)
+            return keep->users[i].files;
+    int code = cay_sandbox_files(keep->sandbox, *user ? user : NULL, &files, err);
+    if (code) {
+        if (code == CAY_E_NOT_FOUND && *user && err && !keep_is_gone(keep, code))
+            cay_copy_text(err->op, sizeof err->op, no_user); /* as commands have it */
+        return NULL;
+    }
+    unsigned at = keep->next_user++ % KEEP_USERS;
+    cay_files_free(keep->users[at].files);
+    keep->users[at].files = files;
+    cay_copy_text(keep->users[at].user, USER_MAX, user);
+    return files;
+}
+
+static void forget_files(struct keep *keep)
+{
+    for (int i = 0; i < KEEP_USERS; i++) {
+        cay_files_free(keep->users[i].files);
+        keep->users[i].files = NULL;
+    }
+}
+
+/* --- The sandbox's life --- */
+
+static int make(struct keep *keep, const struct question *question, struct cay_error *err)
+{
+    static const char own[] = "E2B_SANDBOX=true";
+    const struct serve_options *options = keep->options;
+    int64_t count = question->head.numbers[CREATE_ENV];
+    bool is_spare = question->head.numbers[CREATE_TIMEOUT] < 0;
+    AUTO_FREE const char **env = calloc((size_t)count + 2, sizeof *env);
+
+    if (!env)
+        return cay_fail_memory(err, "server.create");
+    env[0] = own;
+    for (int64_t i = 0; i < count; i++)
+        env[i + 1] = question->strings[i + 1];
+    const struct cay_sandbox_options wanted = {
+        .size = sizeof wanted,
+        .template_name = question->strings[0],
+        .memory_bytes = options->has_memory ? options->memory_bytes : 0,
+        .disk_bytes = options->has_disk && options->storage == CAY_STORAGE_MEMORY
+                          ? options->disk_bytes
+                          : 0,
+        .storage = options->storage,
+        .network =
+            question->head.flags & CREATE_INTERNET ? options->internet : CAY_NETWORK_NONE,
+        .env = env,
+        /* Should we die before its record is written it is not to stay for ever. */
+        .ttl_ms = SPARE_TTL_MS,
+    };
+    int code = cay_sandbox_create(&wanted, &keep->sandbox, err);
+    keep->is_spare = !code && is_spare;
+    return code;
+}
+
+static int set_ttl(struct keep *keep, const struct ask *head, int64_t seconds,
+                   struct cay_error *err)
+{
+    bool never = head->flags & CREATE_AUTO_PAUSE || seconds <= 0;
+
+    return cay_sandbox_set_ttl(keep->sandbox,
+                               never ? 0 : (uint64_t)seconds * 1000 + GRACE_MS, err);
+}
+
+static int create(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    struct tell tell = {.kind = TELL_SANDBOX, .count = 1};
+    AUTO_BUF strings = {0};
+    int64_t seconds = question->head.numbers[CREATE_TIMEOUT];
+    int code = keep->sandbox ? CAY_OK : make(keep, question, err);
+
+    if (!code && seconds >= 0) {
+        keep->is_spare = false;
+        code = set_ttl(keep, &question->head, seconds, err);
+    }
+    if (code)
+        return code;
+    buf_init(&strings, CAY_ID_MAX);
+    strings_add(&strings, cay_sandbox_id(keep->sandbox));
+    (void)tell_send(question->channel, &tell, &strings, -1);
+    return CAY_OK;
+}
+
+/* All that was asked of it goes with it, before anybody could hear of an end. */
+static int end_it(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    sweep(keep, true);
+    int code = cay_sandbox_remove(keep->sandbox, err);
+    if (code && code != CAY_E_NOT_FOUND)
+        return code;
+    (void)tell_done(question->channel);
+    _exit(0);
+}
+
+static int pause_it(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    int code = CAY_E_BUSY;
+
+    for (int i = 0; i < PAUSE_TRIES && code == CAY_E_BUSY; i++) {
+        code = cay_sandbox_pause(keep->sandbox, err);
+        if (code == CAY_E_BUSY)
+            (void)poll(NULL, 0, TICK_MS); /* a command is just being started */
+    }
+    if (!code)
+        code = cay_sandbox_set_ttl(keep->sandbox, 0, err);
+    if (code)
+        return code;
+    sweep(keep, true);
+    (void)tell_done(question->channel);
+    return CAY_OK;
+}
+
+static int resume_it(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    int code =
+        set_ttl(keep, &question->head, question->head.numbers[TIMEOUT_SECONDS], err);
+
+    if (!code)
+        code = cay_sandbox_resume(keep->sandbox, err);
+    if (!code)
+        (void)tell_done(question->channel);
+    return code;
+}
+
+static int change_ttl(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    int code =
+        set_ttl(keep, &question->head, question->head.numbers[TIMEOUT_SECONDS], err);
+
+    if (!code)
+        (void)tell_done(question->channel);
+    return code;
+}
+
+/* --- What it uses --- */
+
+enum usage_number {
+    USAGE_CPUS,
+    USAGE_CPU_PERMILLE, /* of one processor, since the last time */
+    USAGE_MEMORY,
+    USAGE_MEMORY_MAX,
+    USAGE_DISK,
+    USAGE_DISK_MAX
+};
+
+static int tell_usage(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    struct tell tell = {.kind = TELL_DONE};
+    struct cay_sandbox_info info;
+    int code = cay_sandbox_inspect(keep->sandbox, &info, err);
+
+    if (code)
+        return code;
+    int64_t now_us = keep_now_ms() * 1000;
+    int64_t passed = now_us - keep->sampled_us;
+    if (passed > 0 && keep->sampled_us && info.cpu_us >= keep->cpu_us)
+        tell.numbers[USAGE_CPU_PERMILLE] =
+            (int64_t)(info.cpu_us - keep->cpu_us) * 1000 / passed;
+    keep->sampled_us = now_us;
+    keep->cpu_us = info.cpu_us;
+    tell.numbers[USAGE_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
+    tell.numbers[USAGE_MEMORY] = (int64_t)info.memory_used;
+    tell.numbers[USAGE_MEMORY_MAX] = (int64_t)info.memory_bytes;
+    tell.numbers[USAGE_DISK] = (int64_t)info.disk_used;
+    tell.numbers[USAGE_DISK_MAX] = (int64_t)info.disk_bytes;
+    (void)tell_send(question->channel, &tell, NULL, -1);
+    return CAY_OK;
+}
+
+/* One string for each variable; what does not fit is left out. */
+static int tell_envs(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    static const char *const argv[] = {"/usr/bin/env", "-0", NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .output_limit = CHANNEL_PACKET};
+    struct cay_exec_result result;
+    struct tell tell = {.kind = TELL_TEXT};
+    AUTO_BUF strings = {0};
+    int code = cay_sandbox_exec(keep->sandbox, &options, &result, err);
+
+    if (code)
+        return code;
+    buf_init(&strings, CHANNEL_PACKET);
+    for (const char *at = result.out; at < result.out + result.out_len;
+         at += strlen(at) + 1) {
+        strings_add(&strings, at);
+        tell.count += !strings.failed;
+    }
+    strings.failed = false;
+    cay_exec_done(&result);
+    (void)tell_send(question->channel, &tell, &strings, -1);
+    (void)tell_done(question->channel);
+    return CAY_OK;
+}
+
+/* It answers if its init does. */
+static int tell_health(struct keep *keep, struct question *question,
+                       struct cay_error *err)
+{
+    struct cay_sandbox_info info;
+    int code = cay_sandbox_inspect(keep->sandbox, &info, err);
+
+    if (!code && info.state == CAY_STATE_STOPPED)
+        keep_end();
+    if (!code)
+        (void)tell_done(question->channel);
+    return code;
+}
+
+static int dial(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    struct tell tell = {.kind = TELL_SOCKET};
+    AUTO_FD fd = -1;
+    int64_t port = question->head.numbers[DIAL_PORT];
+
+    if (port < 1 || port > UINT16_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, "server.dial", NULL,
+                        "there is no such port", "ports are 1 to 65535");
+    int code = cay_sandbox_dial(keep->sandbox, (uint16_t)port, &fd, err);
+    if (!code)
+        (void)tell_send(question->channel, &tell, NULL, fd);
+    return code;
+}
+
+/* --- Asks --- */
+
+static keep_answer *const answers[OP_COUNT] = {
+    [OP_CREATE] = create,
+    [OP_KILL] = end_it,
+    [OP_PAUSE] = pause_it,
+    [OP_RESUME] = resume_it,
+    [OP_TIMEOUT] = change_ttl,
+    [OP_USAGE] = tell_usage,
+    [OP_METRICS] = tell_usage,
+    [OP_HEALTH] = tell_health,
+    [OP_ENVS] = tell_envs,
+    [OP_DIAL] = dial,
+    [OP_START] = keep_start,
+    [OP_ATTACH] = keep_attach,
+    [OP_PROCESSES] = keep_processes,
+    [OP_INPUT] = keep_input,
+    [OP_CLOSE_INPUT] = keep_close_input,
+    [OP_SIGNAL] = keep_signal,
+    [OP_RESIZE] = keep_resize,
+    [OP_STAT] = keep_stat,
+    [OP_MAKE_DIR] = keep_make_dir,
+    [OP_MOVE] = keep_move,
+    [OP_LIST_DIR] = keep_list_dir,
+    [OP_REMOVE] = keep_remove,
+    [OP_READ_FILE] = keep_read_file,
+    [OP_WRITE_FILE] = keep_write_file,
+    [OP_COMPOSE] = keep_compose,
+    [OP_WATCH] = keep_watch_dir,
+    [OP_WATCHER_NEW] = keep_watcher_new,
+    [OP_WATCHER_EVENTS] = keep_watcher_events,
+    [OP_WATCHER_REMOVE] = keep_watcher_remove,
+};
+
+static int answer(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    keep_answer *act = answers[question->head.op];
+
+    if (!act)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "server", NULL,
+                        "this cannot be asked of a sandbox", "see the manual");
+    if (!keep->sandbox && question->head.op != OP_CREATE)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,
+                        "there is no sandbox yet", "try again");
+    return act(keep, question, err);
+}
+
+static void hear(struct keep *keep)
+{
+    AUTO_FREE char *room = NULL;
+    struct cay_error error = {0};
+    int got = ask_receive(keep->socket, &keep->asked);
+
+    if (got == -EAGAIN)
+        return;
+    if (got != 1)
+        _exit(0); /* the server has ended; the sandbox goes on without us */
+    AUTO_FREE const char **strings = ask_strings(&keep->asked, &room);
+    struct question question = {keep->asked.head, keep->asked.channel, strings};
+    keep->asked.channel = -1;
+    asked_done(&keep->asked);
+    int code = strings ? answer(keep, &question, &error)
+                       : cay_fail(&error, CAY_E_PROTOCOL, 0, "server", NULL,
+                                  "the request is malformed", "see the manual");
+    if (code && question.head.op != OP_CREATE && keep_is_gone(keep, code))
+        keep_end();
+    /* To E2B a user whom nobody knows is a credential that is not valid. */
+    bool is_user = code == CAY_E_NOT_FOUND && strcmp(error.op, no_user) == 0;
+    if (code)
+        (void)tell_failed(question.channel, is_user ? 401 : 0, &error);
+    if (question.channel >= 0)
+        (void)close(question.channel);
+    if (code && !keep->sandbox)
+        _exit(1); /* it could not be made */
+    if (code == CAY_E_UNAVAILABLE || code == CAY_E_PROTOCOL)
+        forget_files(keep); /* connections that are of no more use */
+}
+
+static bool has_ticks(const struct keep *keep)
+{
+    for (const struct task *task = keep->tasks; task; task = task->next)
+        if (task->tick && !task->is_over)
+            return true;
+    return false;
+}
+
+static void tick(struct keep *keep)
+{
+    for (struct task *task = keep->tasks; task; task = task->next)
+        if (task->tick && !task->is_over)
+            task->tick(keep, task);
+}
+
+static void renew(struct keep *keep)
+{
+    static int64_t renewed_ms;
+
+    if (!keep->is_spare || keep_now_ms() - renewed_ms < SPARE_RENEW_MS)
+        return;
+    renewed_ms = keep_now_ms();
+    if (cay_sandbox_set_ttl(keep->sandbox, SPARE_TTL_MS, NULL) != CAY_OK)
+        keep_end();
+}
+
+static void loop(struct keep *keep)
+{
+    struct epoll_event events[EVENTS];
+    int wait_ms = has_ticks(keep) ? TICK_MS : keep->is_spare ? SPARE_RENEW_MS : -1;
+    int count = epoll_wait(keep->epoll, events, EVENTS, wait_ms);
+
+    for (int i = 0; i < count; i++) {
+        struct keep_source *source = events[i].data.ptr;
+        if (source)
+            source->ready(keep, source, events[i].events);
+        else
+            hear(keep);
+    }
+    tick(keep);
+    renew(keep);
+    sweep(keep, false);
+}
+
+_Noreturn void keeper_run(int socket, const char *id, const struct serve_options *options)
+{
+    static struct keep keep;
+    char full[CAY_ID_MAX] = "sb-";
+
+    keep = (struct keep){.socket = socket, .options = options};
+    keep.epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (keep.epoll < 0 || !keep_watch(&keep, socket, EPOLLIN, NULL))
+        _exit(1);
+    cay_copy_text(full + 3, sizeof full - 3, id);
+    if (*id && cay_sandbox_open(full, &keep.sandbox, NULL) != CAY_OK)
+        keep_end();
+    for (;;)
+        loop(&keep);
+}

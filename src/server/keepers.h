@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SERVER_KEEPERS_H
+#define SERVER_KEEPERS_H
+
+#include <sys/types.h>
+
+#include "server/channel.h"
+#include "server/options.h"
+
+/* A process of ours that looks after one sandbox: whatever that sandbox does to keep
+ * those waiting who ask it something, only it waits. */
+struct keeper {
+    struct keeper *next;
+    char id[SANDBOX_ID_MAX]; /* "": it has none yet */
+    pid_t pid;
+    int socket;
+    bool is_spare; /* its sandbox is ready and nobody's */
+};
+
+enum {
+    KEEPER_SANDBOX_GONE = 3 /* exit status: the sandbox has ended by itself */
+};
+
+struct broker;
+
+/* Starts one; with an id for the sandbox that has it. */
+struct keeper *keeper_start(struct broker *broker, const char *id);
+
+/* The one that looks after this sandbox, started if need be; NULL: it cannot be. */
+struct keeper *keeper_of(struct broker *broker, const char *id);
+
+/* Lets it go, and with it all its channels. */
+void keeper_drop(struct broker *broker, struct keeper *keeper);
+
+/* Its process has ended; the sandbox it looked after, or NULL. */
+const char *keeper_reaped(struct broker *broker, pid_t pid);
+
+/* What a keeper does all its life (keeper.c). */
+_Noreturn void keeper_run(int socket, const char *id,
+                          const struct serve_options *options);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/options.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { DEFAULT_PORT = 3000, DEFAULT_MAX_HOURS = 24, POOL_MAX = 256 };
+
+static const char op[] = "serve.options";
+
+/* --- Where state is kept --- */
+
+static int make_directories(char *path)
+{
+    for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash)
+            *slash = '\0';
+        int error = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : errno;
+        if (slash)
+            *slash = '/';
+        if (error || !slash)
+            return error;
+    }
+}
+
+int options_home(struct serve_options *options, struct cay_error *err)
+{
+    const char *home = getenv("CAY_HOME"), *suffix = "";
+    struct stat st;
+
+    if (!home || !*home) {
+        home = geteuid() == 0 ? "/var/lib/cay" : getenv("XDG_STATE_HOME");
+        suffix = geteuid() == 0 ? "" : "/cay";
+    }
+    if (!home || *home != '/') {
+        home = getenv("HOME");
+        suffix = "/.local/state/cay";
+    }
+    if (!home || *home != '/' || strlen(home) + strlen(suffix) + 32 >= PATH_MAX)
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "CAY_HOME",
+                        "there is no directory to keep keys and records in",
+                        "set CAY_HOME to the absolute path of a directory of your own");
+    snprintf(options->home, sizeof options->home, "%s%s", home, suffix);
+    int error = make_directories(options->home);
+    if (error)
+        return cay_fail_errno(err, error, op, "CAY_HOME");
+    if (stat(options->home, &st) != 0 || st.st_uid != geteuid() || st.st_mode & 022)
+        return cay_fail(err, CAY_E_DENIED, 0, op, "CAY_HOME",
+                        "others could change what is in this directory",
+                        "make it yours alone: chmod 0700");
+    return CAY_OK;
+}
+
+/* --- Values --- */
+
+static int fail_value(const char *name, const char *hint, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option has no such value", "%s",
+                    hint);
+}
+
+/* "127.0.0.1:3000", "[::1]:0", ":3000" */
+static int set_listen(struct serve_options *options, const char *value,
+                      struct cay_error *err)
+{
+    static const char hint[] = "give an address and a port: 127.0.0.1:3000, [::1]:3000";
+    const char *colon = strrchr(value, ':');
+    char *end;
+
+    if (!colon || !colon[1])
+        return fail_value("--listen", hint, err);
+    unsigned long port = strtoul(colon + 1, &end, 10);
+    size_t len = (size_t)(colon - value);
+    bool bracketed = *value == '[' && len >= 2 && colon[-1] == ']';
+    if (bracketed) {
+        value++;
+        len -= 2;
+    }
+    if (*end || port > UINT16_MAX || len >= sizeof options->address)
+        return fail_value("--listen", hint, err);
+    options->port = (uint16_t)port;
+    if (len > 0)
+        snprintf(options->address, sizeof options->address, "%.*s", (int)len, value);
+    struct in6_addr address;
+    if (inet_pton(bracketed ? AF_INET6 : AF_INET, options->address, &address) != 1)
+        return fail_value("--listen", hint, err);
+    return CAY_OK;
+}
+
+/* "512M", "2G" */
+static int set_bytes(const char *name, const char *value, uint64_t *bytes,
+                     struct cay_error *err)
+{
+    char *end;
+    unsigned long long number = strtoull(value, &end, 10);
+    unsigned shift = *end == 'K'   ? 10
+                     : *end == 'M' ? 20
+                     : *end == 'G' ? 30
+                     : *end == 'T' ? 40
+                                   : 0;
+
+    if (end == value || *value == '-' || end[shift ? 1 : 0] ||
+        number > UINT64_MAX >> shift)
+        return fail_value(name, "give a size: 512M, 2G", err);
+    *bytes = (uint64_t)number << shift;
+    return CAY_OK;
+}
+
+static int set_count(const char *name, const char *value, unsigned most,
+                     unsigned *ret_count, struct cay_error *err)
+{
+    char *end;
+    unsigned long number = strtoul(value, &end, 10);
+
+    if (end == value || *value == '-' || *end || number > most)
+        return fail_value(name, "give a number that is not too large", err);
+    *ret_count = (unsigned)number;
+    return CAY_OK;
+}
+
+static int set_word(const char *name, const char *value, const char *first,
+                    const char *second, bool *ret_second, struct cay_error *err)
+{
+    *ret_second = strcmp(value, second) == 0;
+    if (*ret_second || strcmp(value, first) == 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option has no such value",
+                    "it is %s or %s", first, second);
+}
+
+static int set(struct serve_options *options, const char *name, const char *value,
+               struct cay_error *err)
+{
+    unsigned count;
+    bool second;
+    int code = CAY_OK;
+
+    if (strcmp(name, "--listen") == 0) {
+        code = set_listen(options, value, err);
+    } else if (strcmp(name, "--domain") == 0) {
+        options->domain = value;
+    } else if (strcmp(name, "--tls-cert") == 0) {
+        options->tls_cert = value;
+    } else if (strcmp(name, "--tls-key") == 0) {
+        options->tls_key = value;
+    } else if (strcmp(name, "--api-key-file") == 0) {
+        options->api_key_file = value;
+    } else if (strcmp(name, "--access-log") == 0) {
+        options->access_log = value;
+    } else if (strcmp(name, "--pool") == 0) {
+        code = set_count(name, value, POOL_MAX, &options->pool, err);
+    } else if (strcmp(name, "--max-hours") == 0) {
+        code = set_count(name, value, 24 * 365, &count, err);
+        options->max_timeout_s = code ? 0 : count * 3600;
+    } else if (strcmp(name, "--memory") == 0) {
+        code = set_bytes(name, value, &options->memory_bytes, err);
+        options->has_memory = true;
+    } else if (strcmp(name, "--disk") == 0) {
+        code = set_bytes(name, value, &options->disk_bytes, err);
+        options->has_disk = true;
+    } else if (strcmp(name, "--reserve") == 0) {
+        code = set_bytes(name, value, &options->reserve_bytes, err);
+    } else if (strcmp(name, "--storage") == 0) {
+        code = set_word(name, value, "memory", "disk", &second, err);
+        options->storage = second ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;
+    } else if (strcmp(name, "--internet") == 0) {
+        code = set_word(name, value, "none", "host", &second, err);
+        options->internet = second ? CAY_NETWORK_HOST : CAY_NETWORK_NONE;
+    } else if (strcmp(name, "--on-exit") == 0) {
+        code = set_word(name, value, "leave", "kill", &options->kills_at_exit, err);
+    } else {
+        code = cay_fail(err, CAY_E_INVALID, 0, op, name, "unknown option",
+                        "cay serve --help lists them");
+    }
+    return code;
+}
+
+static void set_defaults(struct serve_options *options)
+{
+    *options = (struct serve_options){.address = "127.0.0.1",
+                                      .port = DEFAULT_PORT,
+                                      .memory_bytes = CAY_MEMORY_DEFAULT,
+                                      .reserve_bytes = 256ull << 20,
+                                      .max_timeout_s = DEFAULT_MAX_HOURS * 3600};
+}
+
+/* A disk in memory counts towards the memory. */
+static int check_disk(struct serve_options *options, struct cay_error *err)
+{
+    uint64_t memory = options->memory_bytes;
+
+    if (!options->disk_bytes)
+        options->disk_bytes = memory < CAY_DISK_DEFAULT ? memory : CAY_DISK_DEFAULT;
+    if (options->disk_bytes <= memory || options->storage == CAY_STORAGE_DISK)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, "--disk",
+                    "the disk lies in memory and is larger than that",
+                    "give a larger --memory, a smaller --disk, or --storage disk");
+}
+
+static int check(struct serve_options *options, struct cay_error *err)
+{
+    if (!options->tls_cert != !options->tls_key)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--tls-cert",
+                        "a certificate and its key go together",
+                        "give --tls-cert and --tls-key");
+    return check_disk(options, err);
+}
+
+int options_parse(char *const *argv, struct serve_options *ret_options,
+                  struct cay_error *err)
+{
+    char name[32];
+
+    set_defaults(ret_options);
+    for (; *argv; argv++) {
+        const char *equals = strchr(*argv, '=');
+        if (strcmp(*argv, "--help") == 0)
+            return 1;
+        if (strcmp(*argv, "--quiet") == 0) {
+            ret_options->is_quiet = true;
+            continue;
+        }
+        if (strncmp(*argv, "--", 2) != 0)
+            return cay_fail(err, CAY_E_INVALID, 0, op, *argv, "one argument too many",
+                            "cay serve takes only options");
+        size_t len = equals ? (size_t)(equals - *argv) : strlen(*argv);
+        snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : 0), *argv);
+        const char *value = equals ? equals + 1 : argv[1];
+        if (!value)
+            return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option has no value",
+                            "cay serve --help shows what it takes");
+        int code = set(ret_options, name, value, err);
+        if (code)
+            return code;
+        argv += !equals;
+    }
+    return check(ret_options, err);
+}

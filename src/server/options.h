@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SERVER_OPTIONS_H
+#define SERVER_OPTIONS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cay/error.h"
+#include "cay/sandbox.h"
+
+struct serve_options {
+    char address[64];   /* "127.0.0.1", "::1" */
+    uint16_t port;      /* 0: any */
+    const char *domain; /* names of sandboxes end in it; NULL: "localhost:PORT" */
+    const char *tls_cert, *tls_key;
+    const char *api_key_file;
+    unsigned pool;
+    uint64_t memory_bytes, disk_bytes; /* of each sandbox */
+    bool has_memory, has_disk; /* given: then it is an error if they cannot be kept */
+    enum cay_storage storage;
+    enum cay_network internet; /* of those that ask for it */
+    uint64_t reserve_bytes;    /* of memory that stays free */
+    uint32_t max_timeout_s;
+    bool kills_at_exit;
+    bool is_quiet;
+    const char *access_log; /* NULL: none; "-": standard error */
+    char home[PATH_MAX];    /* $CAY_HOME and its like */
+};
+
+/* Makes the directory for state, 0700. */
+int options_home(struct serve_options *options, struct cay_error *err);
+
+/* `argv` begins after the command's name.  1 if help was asked for. */
+int options_parse(char *const *argv, struct serve_options *ret_options,
+                  struct cay_error *err);
+
+#endif

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/registry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+
+enum { BUSY_MS = 5000, SCHEMA = 1 };
+
+static const char schema[] =
+    "CREATE TABLE keys (number INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE,"
+    "  tenant TEXT NOT NULL, shown TEXT NOT NULL, created_ms INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE sandboxes (id TEXT PRIMARY KEY, tenant TEXT NOT NULL,"
+    "  template TEXT NOT NULL, state INTEGER NOT NULL, started_ms INTEGER NOT NULL,"
+    "  end_ms INTEGER NOT NULL, flags INTEGER NOT NULL, token_version INTEGER NOT NULL,"
+    "  reason TEXT NOT NULL, metadata BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX sandboxes_by_start ON sandboxes (state, started_ms, id);"
+    "PRAGMA user_version = 1;";
+
+enum statement {
+    ADD_KEY,
+    FIND_KEY,
+    REMOVE_KEY,
+    KEYS,
+    ADD,
+    UPDATE,
+    FIND,
+    NEWEST,
+    OLDEST,
+    FORGET,
+    STATEMENTS
+};
+
+#define COLUMNS                                                                          \
+    "id, tenant, template, state, started_ms, end_ms, flags, token_version, reason, "    \
+    "metadata"
+#define WANTED                                                                           \
+    "WHERE (?1 IS NULL OR tenant = ?1) AND (?2 >> state) & 1 AND (?3 IS NULL OR "        \
+    "template = ?3) "
+
+static const char *const texts[STATEMENTS] = {
+    [ADD_KEY] = "INSERT INTO keys (hash, tenant, shown, created_ms) VALUES (?, ?, ?, ?)",
+    [FIND_KEY] = "SELECT tenant FROM keys WHERE hash = ?",
+    [REMOVE_KEY] = "DELETE FROM keys WHERE number = ?",
+    [KEYS] = "SELECT number, tenant, shown, created_ms FROM keys ORDER BY number",
+    [ADD] = "INSERT INTO sandboxes (" COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [UPDATE] = "UPDATE sandboxes SET state = ?, started_ms = ?, end_ms = ?, flags = ?, "
+               "reason = ? WHERE id = ?",
+    [FIND] = "SELECT " COLUMNS " FROM sandboxes WHERE id = ?",
+    [NEWEST] = "SELECT " COLUMNS " FROM sandboxes " WANTED
+               "AND (?4 = 0 OR (started_ms, id) < (?4, ?5)) "
+               "ORDER BY started_ms DESC, id DESC",
+    [OLDEST] = "SELECT " COLUMNS " FROM sandboxes " WANTED
+               "AND (?4 = 0 OR (started_ms, id) > (?4, ?5)) ORDER BY started_ms, id",
+    [FORGET] = "DELETE FROM sandboxes WHERE state = 3 AND end_ms < ?",
+};
+
+struct registry {
+    sqlite3 *db;
+    sqlite3_stmt *statements[STATEMENTS];
+};
+
+static int fail(struct registry *registry, const char *what, struct cay_error *err)
+{
+    int code = sqlite3_errcode(registry->db);
+
+    if (code == SQLITE_FULL)
+        return cay_fail(err, CAY_E_NO_SPACE, ENOSPC, "registry", what,
+                        "the disk with the server's records is full", "make room on it");
+    return cay_fail(err, code == SQLITE_BUSY ? CAY_E_BUSY : CAY_E_IO, 0, "registry", what,
+                    "the server's records cannot be read or written",
+                    "see that $CAY_HOME is a directory of a healthy disk (sqlite %d)",
+                    sqlite3_extended_errcode(registry->db));
+}
+
+/* --- Opening --- */
+
+static bool run(struct registry *registry, const char *text)
+{
+    return sqlite3_exec(registry->db, text, NULL, NULL, NULL) == SQLITE_OK;
+}
+
+static int version_of(struct registry *registry)
+{
+    sqlite3_stmt *statement = NULL;
+    int version = -1;
+
+    if (sqlite3_prepare_v2(registry->db, "PRAGMA user_version", -1, &statement, NULL) ==
+            SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW)
+        version = sqlite3_column_int(statement, 0);
+    sqlite3_finalize(statement);
+    return version;
+}
+
+/* Two processes may be the first at the same time. */
+static int migrate(struct registry *registry, struct cay_error *err)
+{
+    if (!run(registry, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                       "BEGIN IMMEDIATE"))
+        return fail(registry, "open", err);
+    int version = version_of(registry);
+    bool fine = version == SCHEMA || (version == 0 && run(registry, schema));
+    if (!run(registry, fine ? "COMMIT" : "ROLLBACK") || (!fine && version == 0))
+        return fail(registry, "open", err);
+    if (fine)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, "registry.open", "serve.db",
+                    "another version of Cay has made these records",
+                    "use that version, or another $CAY_HOME");
+}
+
+static int prepare(struct registry *registry, struct cay_error *err)
+{
+    for (int i = 0; i < STATEMENTS; i++)
+        if (sqlite3_prepare_v3(registry->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+                               &registry->statements[i], NULL) != SQLITE_OK)
+            return fail(registry, "prepare", err);
+    return CAY_OK;
+}
+
+/* SQLite would make it readable for others.  Closed before SQLite opens it: closing any
+ * descriptor of a file gives up all locks that this process has on it. */
+static int make_file(const char *path, struct cay_error *err)
+{
+    AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    return fd < 0 ? cay_fail_errno(err, errno, "registry.open", "serve.db") : CAY_OK;
+}
+
+int registry_open(const char *path, struct registry **ret_registry, struct cay_error *err)
+{
+    struct registry *registry = calloc(1, sizeof *registry);
+
+    if (!registry)
+        return cay_fail_memory(err, "registry.open");
+    int code = make_file(path, err);
+    if (!code && sqlite3_open_v2(path, &registry->db,
+                                 SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
+                                     SQLITE_OPEN_EXRESCODE,
+                                 NULL) != SQLITE_OK)
+        code = fail(registry, "open", err);
+    if (!code) {
+        sqlite3_busy_timeout(registry->db, BUSY_MS);
+        code = migrate(registry, err);
+    }
+    if (!code)
+        code = prepare(registry, err);
+    if (code)
+        registry_close(registry);
+    else
+        *ret_registry = registry;
+    return code;
+}
+
+void registry_close(struct registry *registry)
+{
+    if (!registry)
+        return;
+    for (int i = 0; i < STATEMENTS; i++)
+        sqlite3_finalize(registry->statements[i]);
+    sqlite3_close(registry->db);
+    free(registry);
+}
+
+/* --- Statements --- */
+
+static void put_text(sqlite3_stmt *statement, int at, const char *text)
+{
+    sqlite3_bind_text(statement, at, text, -1, SQLITE_STATIC);
+}
+
+/* Of a statement that gives no rows. */
+static int step(struct registry *registry, enum statement which, const char *what,
+                struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[which];
+    int result = sqlite3_step(statement);
+    int code = result == SQLITE_DONE ? CAY_OK : fail(registry, what, err);
+
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return code;
+}
+
+static void copy(sqlite3_stmt *statement, int column, char *field, size_t room)
+{
+    const unsigned char *text = sqlite3_column_text(statement, column);
+
+    cay_copy_text(field, room, text ? (const char *)text : "");
+}
+
+/* --- Keys --- */
+
+int registry_add_key(struct registry *registry, const unsigned char hash[KEY_HASH],
+                     const struct key_row *row, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[ADD_KEY];
+
+    sqlite3_bind_blob(statement, 1, hash, KEY_HASH, SQLITE_STATIC);
+    put_text(statement, 2, row->tenant);
+    put_text(statement, 3, row->shown);
+    sqlite3_bind_int64(statement, 4, row->created_ms);
+    return step(registry, ADD_KEY, "key", err);
+}
+
+int registry_find_key(struct registry *registry, const unsigned char hash[KEY_HASH],
+                      char ret_tenant[TENANT_MAX], struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[FIND_KEY];
+
+    sqlite3_bind_blob(statement, 1, hash, KEY_HASH, SQLITE_STATIC);
+    int result = sqlite3_step(statement), code = CAY_OK;
+    if (result == SQLITE_ROW)
+        copy(statement, 0, ret_tenant, TENANT_MAX);
+    else if (result == SQLITE_DONE)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.key", NULL,
+                        "nobody has this API key", "cay key new makes one");
+    else
+        code = fail(registry, "key", err);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return code;
+}
+
+int registry_remove_key(struct registry *registry, int64_t number, struct cay_error *err)
+{
+    sqlite3_bind_int64(registry->statements[REMOVE_KEY], 1, number);
+    int code = step(registry, REMOVE_KEY, "key", err);
+    if (!code && sqlite3_changes(registry->db) == 0)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.key", NULL,
+                        "there is no key of that number", "cay key ls lists them");
+    return code;
+}
+
+int registry_visit_keys(struct registry *registry,
+                        void (*visit)(const struct key_row *row, void *cookie),
+                        void *cookie, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[KEYS];
+    int result;
+
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
+        struct key_row row = {.number = sqlite3_column_int64(statement, 0),
+                              .created_ms = sqlite3_column_int64(statement, 3)};
+        copy(statement, 1, row.tenant, sizeof row.tenant);
+        copy(statement, 2, row.shown, sizeof row.shown);
+        visit(&row, cookie);
+    }
+    int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "keys", err);
+    sqlite3_reset(statement);
+    return code;
+}
+
+/* --- Sandboxes --- */
+
+static void read_row(sqlite3_stmt *statement, struct record_row *row)
+{
+    copy(statement, 0, row->id, sizeof row->id);
+    copy(statement, 1, row->tenant, sizeof row->tenant);
+    copy(statement, 2, row->template_name, sizeof row->template_name);
+    row->state = (enum record_state)sqlite3_column_int(statement, 3);
+    row->started_ms = sqlite3_column_int64(statement, 4);
+    row->end_ms = sqlite3_column_int64(statement, 5);
+    row->flags = (uint32_t)sqlite3_column_int64(statement, 6);
+    row->token_version = (uint32_t)sqlite3_column_int64(statement, 7);
+    copy(statement, 8, row->reason, sizeof row->reason);
+    row->metadata.len = 0;
+    (void)buf_append(&row->metadata, sqlite3_column_blob(statement, 9),
+                     (size_t)sqlite3_column_bytes(statement, 9));
+}
+
+int registry_add(struct registry *registry, const struct record_row *row,
+                 struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[ADD];
+
+    put_text(statement, 1, row->id);
+    put_text(statement, 2, row->tenant);
+    put_text(statement, 3, row->template_name);
+    sqlite3_bind_int(statement, 4, (int)row->state);
+    sqlite3_bind_int64(statement, 5, row->started_ms);
+    sqlite3_bind_int64(statement, 6, row->end_ms);
+    sqlite3_bind_int64(statement, 7, row->flags);
+    sqlite3_bind_int64(statement, 8, row->token_version);
+    put_text(statement, 9, row->reason);
+    sqlite3_bind_blob(statement, 10, row->metadata.len ? row->metadata.data : "",
+                      (int)row->metadata.len, SQLITE_STATIC);
+    return step(registry, ADD, "sandbox", err);
+}
+
+int registry_update(struct registry *registry, const struct record_row *row,
+                    struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[UPDATE];
+
+    sqlite3_bind_int(statement, 1, (int)row->state);
+    sqlite3_bind_int64(statement, 2, row->started_ms);
+    sqlite3_bind_int64(statement, 3, row->end_ms);
+    sqlite3_bind_int64(statement, 4, row->flags);
+    put_text(statement, 5, row->reason);
+    put_text(statement, 6, row->id);
+    return step(registry, UPDATE, "sandbox", err);
+}
+
+int registry_find(struct registry *registry, const char *id, struct record_row *ret_row,
+                  struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[FIND];
+    int code = CAY_OK;
+
+    put_text(statement, 1, id);
+    int result = sqlite3_step(statement);
+    if (result == SQLITE_ROW)
+        read_row(statement, ret_row);
+    else if (result == SQLITE_DONE)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.find", id,
+                        "the sandbox does not exist", "list the sandboxes");
+    else
+        code = fail(registry, "sandbox", err);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return code;
+}
+
+int registry_visit(struct registry *registry, const struct registry_filter *filter,
+                   bool (*visit)(const struct record_row *row, void *cookie),
+                   void *cookie, struct cay_error *err)
+{
+    sqlite3_stmt *statement =
+        registry->statements[filter->oldest_first ? OLDEST : NEWEST];
+    AUTO_RECORD row = {0};
+    int result;
+
+    record_init(&row);
+    if (filter->tenant)
+        put_text(statement, 1, filter->tenant);
+    sqlite3_bind_int(statement, 2, (int)filter->states);
+    if (filter->template_name)
+        put_text(statement, 3, filter->template_name);
+    sqlite3_bind_int64(statement, 4, filter->after_ms);
+    put_text(statement, 5, filter->after_id ? filter->after_id : "");
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
+        read_row(statement, &row);
+        if (!visit(&row, cookie)) {
+            result = SQLITE_DONE;
+            break;
+        }
+    }
+    int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "sandboxes", err);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return code;
+}
+
+int registry_forget(struct registry *registry, int64_t before_ms, struct cay_error *err)
+{
+    sqlite3_bind_int64(registry->statements[FORGET], 1, before_ms);
+    return step(registry, FORGET, "sandboxes", err);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SERVER_REGISTRY_H
+#define SERVER_REGISTRY_H
+
+#include <stddef.h>
+
+#include "cay/error.h"
+#include "server/record.h"
+
+/* The server's own database: API keys, by their hash, and the sandboxes it made.  Several
+ * processes may use it at a time; each has a handle of its own. */
+struct registry;
+
+/* `path` is made if it is not there, 0600. */
+int registry_open(const char *path, struct registry **ret_registry,
+                  struct cay_error *err);
+void registry_close(struct registry *registry); /* NULL is fine */
+
+/* --- Keys --- */
+
+struct key_row {
+    int64_t number;
+    char tenant[TENANT_MAX];
+    char shown[16]; /* its first characters */
+    int64_t created_ms;
+};
+
+enum { KEY_HASH = 32 };
+
+int registry_add_key(struct registry *registry, const unsigned char hash[KEY_HASH],
+                     const struct key_row *row, struct cay_error *err);
+/* CAY_E_NOT_FOUND: nobody has this key. */
+int registry_find_key(struct registry *registry, const unsigned char hash[KEY_HASH],
+                      char ret_tenant[TENANT_MAX], struct cay_error *err);
+int registry_remove_key(struct registry *registry, int64_t number, struct cay_error *err);
+int registry_visit_keys(struct registry *registry,
+                        void (*visit)(const struct key_row *row, void *cookie),
+                        void *cookie, struct cay_error *err);
+
+/* --- Sandboxes --- */
+
+int registry_add(struct registry *registry, const struct record_row *row,
+                 struct cay_error *err);
+/* Its state, times, flags and reason. */
+int registry_update(struct registry *registry, const struct record_row *row,
+                    struct cay_error *err);
+/* CAY_E_NOT_FOUND: there never was one, as far as is remembered. */
+int registry_find(struct registry *registry, const char *id, struct record_row *ret_row,
+                  struct cay_error *err);
+
+struct registry_filter {
+    const char *tenant; /* NULL: everybody's */
+    unsigned states;    /* bits: 1 << enum record_state */
+    const char *template_name;
+    bool oldest_first;
+    int64_t after_ms; /* the last of the page before; 0: from the start */
+    const char *after_id;
+};
+
+/* By the time they were started; `visit` returns false to stop. */
+int registry_visit(struct registry *registry, const struct registry_filter *filter,
+                   bool (*visit)(const struct record_row *row, void *cookie),
+                   void *cookie, struct cay_error *err);
+
+/* Those that are gone are remembered for a day, to tell why. */
+int registry_forget(struct registry *registry, int64_t before_ms, struct cay_error *err);
+
+#endif
