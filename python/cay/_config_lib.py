@@ -86,6 +86,7 @@ class Backend(Structure):
         ("processes", c_void_p),
         ("create_marked", c_void_p),
         ("find_marked", c_void_p),
+        ("dial", c_void_p),
     ]
 
 
