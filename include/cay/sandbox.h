@@ -305,8 +305,8 @@ CAY_PUBLIC CAY_NODISC int cay_process_start(cay_sandbox *sandbox,
                                             struct cay_error *err);
 
 /* A background process by its number inside or its tag, running or not long ended: until
- * its result was fetched by cay_process_wait(), or 64 others have ended after it.  Its
- * kept output is read first. */
+ * its result was fetched by cay_process_wait() and nothing runs any more that it started,
+ * or 64 others have ended after it.  Its kept output is read first. */
 CAY_PUBLIC CAY_NODISC int cay_process_attach(cay_sandbox *sandbox, const char *which,
                                              cay_process **ret_process,
                                              struct cay_error *err);

@@ -275,8 +275,11 @@ TEST(the_control_sockets_of_sandboxes_stay_outside)
     snprintf(parent, sizeof parent, "%s/..", runtime_path());
     snprintf(own, sizeof own, "%s/%s", runtime_path(), cay_sandbox_id(other));
     ASSERT(symlink(runtime_path(), scratch_path("link")) == 0);
-    const char *const sources[] = {runtime_path(), parent, own, scratch_path("link")};
-    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+    const char *const sources[] = {runtime_path(), own, scratch_path("link"), parent};
+    struct stat above, there; /* what is mounted below a source is not shown inside */
+    ASSERT(stat(parent, &above) == 0 && stat(runtime_path(), &there) == 0);
+    size_t count = sizeof sources / sizeof *sources - (above.st_dev != there.st_dev);
+    for (size_t i = 0; i < count; i++) {
         ASSERT_CODE(try_bind(sources[i], "/x"), CAY_E_INVALID);
         ASSERT_HAS(err.message, "control sockets");
         ASSERT_STR(err.subject, sources[i]);
