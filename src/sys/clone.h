@@ -9,4 +9,8 @@
  * the cookie leads to, and must end by execve(2) or _exit(2). */
 long clone_run(const struct clone_args *args, void (*run)(void *cookie), void *cookie);
 
+/* For functions of such a child: sanitizers keep a shadow of every stack, and would take
+ * what a child that never returns has left of its own for one that is in use. */
+#define IN_CLONE __attribute__((no_sanitize("address", "undefined"), no_stack_protector))
+
 #endif

@@ -25,7 +25,7 @@ struct keeper {
     char stack[4096] __attribute__((aligned(16)));
 };
 
-static void keep(void *cookie)
+IN_CLONE static void keep(void *cookie)
 {
     const struct keeper *keeper = cookie;
     char byte;

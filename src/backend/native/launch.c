@@ -94,9 +94,6 @@ static int open_program(struct cay_error *err)
 
 /* --- In the clones --- */
 
-/* Sanitizers keep a shadow of the stack, and these run on stacks of their own. */
-#define IN_CLONE __attribute__((no_sanitize("address", "undefined"), no_stack_protector))
-
 IN_CLONE static void keep_capabilities(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -103,7 +103,7 @@ static bool put(int mount, const char *path)
            0;
 }
 
-static void take_detour(void *cookie)
+IN_CLONE static void take_detour(void *cookie)
 {
     struct detour *detour = cookie;
 
