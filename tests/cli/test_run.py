@@ -189,7 +189,7 @@ def test_layers_can_be_required(run):
 
 @pytest.mark.parametrize("words", [
     (), ("--",), ("--memory", "x", "--", "true"), ("--memory", "0", "--", "true"),
-    ("--timeout", "-1", "--", "true"), ("--timeout", "5 s", "--", "true"),
+    ("--timeout", "-1", "--", "true"), ("--timeout", "5 x", "--", "true"),
     ("--pids", "0", "--", "true"), ("--pids", "1.5", "--", "true"),
     ("--cpus", "many", "--", "true"), ("--cpus", "nan", "--", "true"),
     ("--network", "bridge", "--", "true"), ("--no-such", "--", "true"), ("-m",),
