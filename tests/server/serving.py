@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cay serve` for tests: in a home of its own, to be killed and started again, and with a
+look at what its processes hold and at what its sandboxes leave behind."""
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CAY = os.environ.get("CAY_BIN", str(ROOT / "build" / "cay"))
+PATIENCE = 60  # seconds: for a machine that is very slow, not for waiting
+
+
+def wait_until(condition, what):
+    """Waits for what must come, looking often; the last value is returned."""
+    deadline = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        assert time.monotonic() < deadline, what() if callable(what) else what
+        time.sleep(0.01)
+    return value
+
+
+def runtime():
+    if os.geteuid() == 0:
+        return Path("/run/cay")
+    return Path(os.environ["XDG_RUNTIME_DIR"]) / "cay"
+
+
+def traces(sandbox_id):
+    """What is left on this machine of a sandbox, as clients name it."""
+    name = f"sb-{sandbox_id}"
+    found = [str(path) for path in [runtime() / name] if path.exists()]
+    for path in runtime().glob("ranges/*"):
+        try:
+            if path.read_text() == name:
+                found.append(str(path))
+        except OSError:
+            pass
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, point, kind, *_ = line.split()
+        if kind in ("cgroup", "cgroup2"):
+            found += [str(path) for path in Path(point).glob(f"*/cay-{name}")]
+            found += [str(path) for path in Path(point).glob(f"cay-{name}")]
+        elif name in line:
+            found.append(line)
+    return found
+
+
+def children(pid):
+    """The processes that a process has started and that are not dead."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(word) for word in task.read_text().split()]
+        except OSError:
+            pass
+    return [child for child in found if state(child) not in ("", "Z")]
+
+
+def state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def name_of(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def rss_kib(pid):
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", text)[1])
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+class Server:
+    """One server and its sandboxes.  It keeps its port when it is started again."""
+
+    def __init__(self, home, *options):
+        self.home, self.options = Path(home), options
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.port = 0
+        self.process = None
+        self.keys = {}
+        self.log = self.home / "server.log"
+        self.environ = {**os.environ, "CAY_HOME": str(self.home)}
+
+    # --- Its life ---
+
+    def start(self):
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [CAY, "serve", "--listen", f"127.0.0.1:{self.port}", "--access-log",
+                 str(self.home / "access.log"), *self.options],
+                env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=log, text=True)
+        exports = dict(re.match(r"export (\w+)=(.*)", line).groups()
+                       for line in self.read_exports())
+        self.port = int(exports["E2B_API_URL"].rpartition(":")[2])
+        self.keys["default"] = exports["E2B_API_KEY"]
+        return self
+
+    def read_exports(self):
+        lines = [self.process.stdout.readline().strip() for _ in range(3)]
+        assert all(lines), f"the server did not start: {self.log.read_text()}"
+        return lines
+
+    def end(self, number):
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        self.process.stdout.close()
+        return status
+
+    def kill(self):
+        """As if the power had gone: nothing of the server is left when this returns."""
+        pids = [self.process.pid, *children(self.process.pid)]
+        self.end(signal.SIGKILL)
+        wait_until(lambda: all(state(pid) in ("", "Z") for pid in pids),
+                   "the server's processes outlive it")
+
+    def stop(self):
+        status = self.end(signal.SIGTERM)
+        assert status == 0, f"status {status}: {self.log.read_text()}"
+
+    def restart(self):
+        self.kill()
+        self.start()
+
+    def clean(self):
+        """Ends its sandboxes and itself; nothing of them may be left."""
+        if self.process.poll() is not None:
+            self.start()
+        for sandbox_id in self.ids():
+            subprocess.run([CAY, "rm", f"sb-{sandbox_id}"], env=self.environ,
+                           capture_output=True, timeout=PATIENCE, check=False)
+        self.stop()
+        deadline = time.monotonic() + PATIENCE
+        left = {}
+        for sandbox_id in self.ids():
+            while traces(sandbox_id) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if traces(sandbox_id):
+                left[sandbox_id] = traces(sandbox_id)
+        assert left == {}, "something is left of a sandbox"
+
+    # --- Who it is ---
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def key(self, tenant="default"):
+        if tenant not in self.keys:
+            done = subprocess.run([CAY, "key", "new", tenant], env=self.environ,
+                                  capture_output=True, text=True, timeout=PATIENCE, check=True)
+            self.keys[tenant] = done.stdout.strip()
+        return self.keys[tenant]
+
+    def exports(self, tenant="default"):
+        """What a program sets to use this server instead of the cloud."""
+        return {"E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url,
+                "E2B_API_KEY": self.key(tenant)}
+
+    def options_of(self, tenant):
+        """The same, as arguments of the SDK."""
+        return {"api_url": self.url, "sandbox_url": self.url, "api_key": self.key(tenant)}
+
+    def ids(self):
+        """All sandboxes that it has known, dead ones too: by its records, and by its log, in
+        case that a record was lost."""
+        with closing(sqlite3.connect(f"file:{self.home}/serve.db?mode=ro", uri=True)) as records:
+            found = {row[0] for row in records.execute("SELECT id FROM sandboxes")}
+        log = (self.home / "access.log").read_text()
+        return found | set(re.findall(r'(?:"sandbox":\s*"|/sandboxes/)([a-z0-9]+)', log))
+
+    # --- What it holds ---
+
+    @property
+    def broker(self):
+        return self.process.pid
+
+    @property
+    def front(self):
+        """The half that speaks HTTP."""
+        found = [pid for pid in children(self.broker) if name_of(pid) == "cay-front"]
+        assert len(found) == 1
+        return found[0]
+
+    def held(self):
+        """(KiB resident, descriptors) of the halves."""
+        return {"front": (rss_kib(self.front), descriptors(self.front)),
+                "broker": (rss_kib(self.broker), descriptors(self.broker))}
