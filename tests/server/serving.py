@@ -110,6 +110,7 @@ class Server:
                        for line in self.read_exports())
         self.port = int(exports["E2B_API_URL"].rpartition(":")[2])
         self.keys["default"] = exports["E2B_API_KEY"]
+        self.first_front = self.front
         return self
 
     def read_exports(self):
@@ -142,6 +143,7 @@ class Server:
         """Ends its sandboxes and itself; nothing of them may be left."""
         if self.process.poll() is not None:
             self.start()
+        assert self.front == self.first_front, "the half that speaks HTTP has crashed"
         for sandbox_id in self.ids():
             subprocess.run([CAY, "rm", f"sb-{sandbox_id}"], env=self.environ,
                            capture_output=True, timeout=PATIENCE, check=False)
@@ -194,9 +196,8 @@ class Server:
     @property
     def front(self):
         """The half that speaks HTTP."""
-        found = [pid for pid in children(self.broker) if name_of(pid) == "cay-front"]
-        assert len(found) == 1
-        return found[0]
+        return wait_until(lambda: [pid for pid in children(self.broker)
+                                   if name_of(pid) == "cay-front"], "there is no front")[0]
 
     def held(self):
         """(KiB resident, descriptors) of the halves."""
