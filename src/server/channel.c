@@ -289,6 +289,8 @@ int tell_failed(int channel, int status, const struct cay_error *err)
     AUTO_BUF strings = {0};
 
     buf_init(&strings, CHANNEL_PACKET);
+    if (*err->subject)
+        buf_format(&strings, "%s: ", err->subject);
     strings_add(&strings, err->message);
     strings_add(&strings, err->hint);
     return tell_send(channel, &tell, &strings, -1);

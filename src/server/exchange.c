@@ -98,6 +98,7 @@ void exchange_free(struct exchange *exchange)
     }
     buf_done(&exchange->body);
     buf_done(&exchange->out);
+    free(exchange->target);
     free(exchange);
 }
 

@@ -92,10 +92,10 @@ static const struct handler *find_handler(struct exchange *exchange, bool *ret_o
     return NULL;
 }
 
-static struct exchange *exchange_new(struct front *front,
-                                     struct MHD_Connection *connection, const char *url,
-                                     const char *method)
+/* The request line is here.  What is returned becomes the request. */
+static void *note_target(void *cls, const char *target, struct MHD_Connection *connection)
 {
+    struct front *front = cls;
     struct exchange *exchange = calloc(1, sizeof *exchange);
 
     if (!exchange)
@@ -104,21 +104,29 @@ static struct exchange *exchange_new(struct front *front,
     exchange->connection = connection;
     exchange->references = 1;
     exchange->channel = -1;
-    exchange->method = method;
-    exchange->url = url;
+    exchange->target = strdup(target);
     exchange->began_ms = exchange->body_ms = uv_now(&front->loop);
     exchange->socket =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
             ->connect_fd;
     buf_init(&exchange->body, 0);
     buf_init(&exchange->out, 0);
+    return exchange;
+}
+
+static void add_exchange(struct exchange *exchange, const char *url, const char *method)
+{
+    struct front *front = exchange->front;
+
+    exchange->has_begun = true;
+    exchange->url = url;
+    exchange->method = method;
     exchange->next = front->exchanges;
     exchange->link = &front->exchanges;
     if (exchange->next)
         exchange->next->link = &exchange->next;
     front->exchanges = exchange;
     front->requests++;
-    return exchange;
 }
 
 static bool has_body(const struct exchange *exchange)
@@ -186,18 +194,17 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
                               const char *url, const char *method, const char *version,
                               const char *upload, size_t *upload_len, void **request)
 {
-    struct front *front = cls;
     struct exchange *exchange = *request;
 
+    (void)cls;
     (void)version;
-    if (!exchange) {
+    if (!exchange || !exchange->target)
+        return MHD_NO;
+    if (!exchange->has_begun) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         struct visit *visit = info ? info->socket_context : NULL;
-        exchange = exchange_new(front, connection, url, method);
-        if (!exchange)
-            return MHD_NO;
-        *request = exchange;
+        add_exchange(exchange, url, method);
         if (visit) {
             visit->requests++;
             visit->open++;
@@ -243,7 +250,8 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     }
     if (!exchange)
         return;
-    write_log(exchange);
+    if (exchange->has_begun)
+        write_log(exchange);
     exchange->is_completed = true;
     exchange_stop_watching(&exchange->client);
     if (exchange->is_stream)
@@ -401,8 +409,8 @@ static struct MHD_Daemon *start_daemon(struct front *front)
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
         MHD_OPTION_NOTIFY_COMPLETED, complete, front, MHD_OPTION_NOTIFY_CONNECTION,
         note_connection, front, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY,
-        options->tls_cert ? tls : &tls[2], MHD_OPTION_END);
+        MHD_OPTION_URI_LOG_CALLBACK, note_target, front, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_ARRAY, options->tls_cert ? tls : &tls[2], MHD_OPTION_END);
 }
 
 _Noreturn void front_run(const struct front_options *options)

@@ -53,6 +53,7 @@ struct exchange {
     struct MHD_Connection *connection;
     const struct handler *handler;
     const char *method, *url;
+    char *target; /* of the request line, as it came */
     struct route route;
     int socket; /* of the client */
     uint64_t began_ms, body_ms;

@@ -165,16 +165,14 @@ static void add_target(cay_files *files, const char *path, bool is_link,
     }
 }
 
-int entry_tell(struct keep *keep, cay_files *files, const struct names *names,
-               const char *path, const char *shown, int channel, struct cay_error *err)
+int entry_describe(cay_files *files, const struct names *names, const char *path,
+                   const char *shown, int64_t *numbers, struct buf *strings,
+                   uint32_t *count, struct cay_error *err)
 {
-    struct tell tell = {.kind = TELL_ENTRY, .count = 5};
     const char *slash = strrchr(shown, '/');
     struct cay_stat own, st;
     char owner[64], group[64];
-    AUTO_BUF strings = {0};
 
-    (void)keep;
     int code = cay_files_stat(files, path, true, &own, err);
     if (code)
         return code;
@@ -184,19 +182,33 @@ int entry_tell(struct keep *keep, cay_files *files, const struct names *names,
         st.type = 0; /* it leads nowhere */
     name_of(names->users, own.uid, owner, sizeof owner);
     name_of(names->groups, own.gid, group, sizeof group);
-    tell.numbers[ENTRY_TYPE] = st.type;
-    tell.numbers[ENTRY_SIZE] = (int64_t)st.bytes;
-    tell.numbers[ENTRY_MODE] = st.mode;
-    tell.numbers[ENTRY_MTIME_NS] = st.mtime_ns;
-    tell.numbers[ENTRY_IS_LINK] = is_link;
-    buf_init(&strings, CHANNEL_PACKET);
-    strings_add(&strings, slash && slash[1] ? slash + 1 : shown);
-    strings_add(&strings, shown);
-    strings_add(&strings, owner);
-    strings_add(&strings, group);
-    add_target(files, path, is_link, &strings);
+    numbers[ENTRY_TYPE] = st.type;
+    numbers[ENTRY_SIZE] = (int64_t)st.bytes;
+    numbers[ENTRY_MODE] = st.mode;
+    numbers[ENTRY_MTIME_NS] = st.mtime_ns;
+    numbers[ENTRY_IS_LINK] = is_link;
+    strings_add(strings, slash && slash[1] ? slash + 1 : shown);
+    strings_add(strings, shown);
+    strings_add(strings, owner);
+    strings_add(strings, group);
+    add_target(files, path, is_link, strings);
+    *count += 5;
     if (st.type == CAY_TYPE_FILE)
-        tell.count += add_metadata(files, path, &strings);
+        *count += add_metadata(files, path, strings);
+    return CAY_OK;
+}
+
+int entry_tell(cay_files *files, const struct names *names, const char *path,
+               const char *shown, int channel, struct cay_error *err)
+{
+    struct tell tell = {.kind = TELL_ENTRY};
+    AUTO_BUF strings = {0};
+
+    buf_init(&strings, CHANNEL_PACKET);
+    int code = entry_describe(files, names, path, shown, tell.numbers, &strings,
+                              &tell.count, err);
+    if (code)
+        return code;
     int error = tell_send(channel, &tell, &strings, -1);
     return error ? cay_fail_errno(err, -error, "files.entry", shown) : CAY_OK;
 }

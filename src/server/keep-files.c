@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +31,13 @@ static int begin(struct keep *keep, const struct question *question,
     return entry_path(keep, question->head.user, question->strings[0], path, err);
 }
 
-static int tell_entry(struct keep *keep, struct question *question, cay_files *files,
-                      const char *path, struct cay_error *err)
+static int tell_entry(struct question *question, cay_files *files, const char *path,
+                      struct cay_error *err)
 {
     AUTO_NAMES names = {0};
 
     names_read(files, &names);
-    int code = entry_tell(keep, files, &names, path, path, question->channel, err);
+    int code = entry_tell(files, &names, path, path, question->channel, err);
     if (!code)
         (void)tell_done(question->channel);
     return code;
@@ -50,7 +49,7 @@ int keep_stat(struct keep *keep, struct question *question, struct cay_error *er
     cay_files *files = NULL;
     int code = begin(keep, question, &files, path, err);
 
-    return code ? code : tell_entry(keep, question, files, path, err);
+    return code ? code : tell_entry(question, files, path, err);
 }
 
 int keep_make_dir(struct keep *keep, struct question *question, struct cay_error *err)
@@ -67,7 +66,7 @@ int keep_make_dir(struct keep *keep, struct question *question, struct cay_error
         st.type != CAY_TYPE_DIRECTORY)
         code = cay_fail(err, CAY_E_INVALID, 0, "files.mkdir", path,
                         "something that is no directory is there", "choose another name");
-    return code ? code : tell_entry(keep, question, files, path, err);
+    return code ? code : tell_entry(question, files, path, err);
 }
 
 /* As rename(2) does it: what is at the destination is replaced. */
@@ -94,7 +93,7 @@ int keep_move(struct keep *keep, struct question *question, struct cay_error *er
         if (!code)
             code = cay_files_move(files, from, to, &options, err);
     }
-    return code ? code : tell_entry(keep, question, files, to, err);
+    return code ? code : tell_entry(question, files, to, err);
 }
 
 int keep_remove(struct keep *keep, struct question *question, struct cay_error *err)
@@ -116,17 +115,6 @@ int keep_remove(struct keep *keep, struct question *question, struct cay_error *
 
 /* --- Listing --- */
 
-/* The channel takes a packet at a time; who does not read is not waited for for ever. */
-static int wait_for_room(int channel, struct cay_error *err)
-{
-    struct pollfd waiting = {.fd = channel, .events = POLLOUT};
-
-    if (poll(&waiting, 1, WAIT_MS) == 1 && waiting.revents & POLLOUT)
-        return CAY_OK;
-    return cay_fail(err, CAY_E_TIMEOUT, 0, "files.list", NULL, "nobody reads the list",
-                    "read it");
-}
-
 static int list_once(cay_files *files, const char *path, uint32_t depth,
                      struct cay_listing *ret_listing, struct cay_error *err)
 {
@@ -141,9 +129,8 @@ static int list_once(cay_files *files, const char *path, uint32_t depth,
 }
 
 /* Names below the directory that links have led to are told below the one asked for. */
-static int tell_listing(struct keep *keep, struct question *question, cay_files *files,
-                        const char *path, const struct cay_listing *listing,
-                        struct cay_error *err)
+static int tell_listing(struct question *question, cay_files *files, const char *path,
+                        const struct cay_listing *listing, struct cay_error *err)
 {
     struct cay_location location = {.size = sizeof location};
     AUTO_NAMES names = {0};
@@ -160,9 +147,9 @@ static int tell_listing(struct keep *keep, struct question *question, cay_files 
         is_plain = strncmp(found, location.path, skip) == 0;
         snprintf(shown, sizeof shown, "%s%s", strcmp(path, "/") == 0 ? "" : path,
                  is_plain ? found + skip : found + strlen(path));
-        code = wait_for_room(question->channel, err);
+        code = keep_wait(question->channel, err);
         if (!code)
-            code = entry_tell(keep, files, &names, found, shown, question->channel, err);
+            code = entry_tell(files, &names, found, shown, question->channel, err);
         if (code == CAY_E_NOT_FOUND)
             code = CAY_OK; /* it has gone meanwhile */
     }
@@ -192,7 +179,7 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
                          &listing, err);
     if (code)
         return code;
-    code = tell_listing(keep, question, files, path, &listing, err);
+    code = tell_listing(question, files, path, &listing, err);
     cay_listing_done(&listing);
     if (!code)
         (void)tell_done(question->channel);
@@ -311,5 +298,5 @@ int keep_compose(struct keep *keep, struct question *question, struct cay_error 
         if (error)
             code = cay_fail_errno(err, -error, "files.compose", source);
     }
-    return code ? code : tell_entry(keep, question, files, path, err);
+    return code ? code : tell_entry(question, files, path, err);
 }

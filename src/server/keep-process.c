@@ -453,7 +453,8 @@ int keep_processes(struct keep *keep, struct question *question, struct cay_erro
     if (code)
         return code;
     for (size_t i = 0; i < count; i++)
-        if (infos[i].is_background && !infos[i].has_ended)
+        if (infos[i].is_background && !infos[i].has_ended &&
+            keep_wait(question->channel, NULL) == CAY_OK)
             tell_process(keep, question->channel, &infos[i]);
     cay_free(infos);
     (void)tell_done(question->channel);

@@ -1,33 +1,533 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Directories that clients watch.
+ *
+ * The sandbox's init opens a directory and passes it out; the kernel is then asked here
+ * to tell of changes to it.  All watches of a sandbox share one inotify instance, of
+ * which a user has few.  A watch has a node for each directory it covers, and the same
+ * directory may be under several watches: the kernel then has one number for it.
+ *
+ * Changes go to a stream as they come, or wait in a queue until they are asked for.  A
+ * reader who does not keep up loses the newest: queues are bounded. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
 #include "base/error.h"
 #include "server/keep.h"
 
-static int lacks(struct cay_error *err)
+enum {
+    QUEUE_MAX = 4096,
+    NODES_MAX = 8192, /* directories, of all watches together */
+    WATCHES_MAX = 256,
+    MASK = IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |
+           IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
+};
+
+/* As the wire has them. */
+enum change {
+    CHANGE_CREATE = 1,
+    CHANGE_WRITE = 2,
+    CHANGE_REMOVE = 3,
+    CHANGE_RENAME = 4,
+    CHANGE_CHMOD = 5
+};
+
+struct node {
+    struct node *next;
+    int wd;
+    char below[]; /* the watched directory, with a slash at its end; "" is that itself */
+};
+
+struct event {
+    struct event *next;
+    enum change change;
+    char name[]; /* below the watched directory */
+};
+
+struct watch {
+    struct task task; /* of a stream */
+    struct watch *next;
+    struct keep_source client;
+    struct node *nodes;
+    struct event *events, **last;
+    size_t event_count;
+    unsigned flags;
+    bool is_stream, is_blocked;
+    unsigned number;
+    char user[USER_MAX];
+    char path[PATH_MAX];
+};
+
+struct watching {
+    struct keep_source source;
+    int inotify;
+    struct watch *watches;
+    size_t watch_count, node_count;
+    unsigned numbers;
+};
+
+/* --- Nodes --- */
+
+static bool is_shared(const struct watching *watching, int wd)
 {
-    return cay_fail(err, CAY_E_UNSUPPORTED, 0, "files.watch", NULL,
-                    "watching directories is not supported yet", "list them instead");
+    unsigned count = 0;
+
+    for (const struct watch *watch = watching->watches; watch; watch = watch->next)
+        for (const struct node *node = watch->nodes; node; node = node->next)
+            count += node->wd == wd;
+    return count > 1;
+}
+
+static void drop_node(struct watching *watching, struct node **link)
+{
+    struct node *node = *link;
+
+    if (!is_shared(watching, node->wd))
+        (void)inotify_rm_watch(watching->inotify, node->wd);
+    *link = node->next;
+    watching->node_count--;
+    free(node);
+}
+
+static int fail_full(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_LIMIT, 0, "files.watch", NULL,
+                    "too many directories are watched",
+                    "watch fewer, or not what is below them");
+}
+
+static int add_node(struct watching *watching, struct watch *watch, int fd,
+                    const char *below, struct cay_error *err)
+{
+    char path[64];
+
+    if (watching->node_count >= NODES_MAX)
+        return fail_full(err);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int wd = inotify_add_watch(watching->inotify, path, MASK);
+    if (wd < 0)
+        return errno == ENOSPC ? fail_full(err)
+                               : cay_fail_errno(err, errno, "files.watch", watch->path);
+    for (const struct node *node = watch->nodes; node; node = node->next)
+        if (node->wd == wd)
+            return CAY_OK;
+    size_t len = strlen(below) + 1;
+    struct node *node = malloc(sizeof *node + len);
+    if (!node)
+        return cay_fail_memory(err, "files.watch");
+    node->wd = wd;
+    memcpy(node->below, below, len);
+    node->next = watch->nodes;
+    watch->nodes = node;
+    watching->node_count++;
+    return CAY_OK;
+}
+
+/* --- Events --- */
+
+static void add_event(struct watch *watch, enum change change, const char *below,
+                      const char *name)
+{
+    size_t room = strlen(below) + strlen(name) + 1;
+    struct event *event =
+        watch->event_count < QUEUE_MAX ? malloc(sizeof *event + room) : NULL;
+
+    if (!event)
+        return;
+    event->next = NULL;
+    event->change = change;
+    snprintf(event->name, room, "%s%s", below, name);
+    *watch->last = event;
+    watch->last = &event->next;
+    watch->event_count++;
+}
+
+static void drop_event(struct watch *watch)
+{
+    struct event *event = watch->events;
+
+    watch->events = event->next;
+    if (!watch->events)
+        watch->last = &watch->events;
+    watch->event_count--;
+    free(event);
+}
+
+/* What it is now, if that is asked for and it is still there. */
+static void add_entry(struct keep *keep, const struct watch *watch,
+                      const struct event *event, struct tell *tell, struct buf *strings)
+{
+    struct names names = {0};
+    char path[PATH_MAX];
+    size_t before = strings->len;
+    cay_files *files = keep_files(keep, watch->user, NULL);
+    int len = snprintf(path, sizeof path, "%s/%s",
+                       strcmp(watch->path, "/") == 0 ? "" : watch->path, event->name);
+
+    if (!files || len < 0 || len >= PATH_MAX || event->change == CHANGE_REMOVE ||
+        event->change == CHANGE_RENAME)
+        return;
+    names_read(files, &names);
+    if (entry_describe(files, &names, path, path, tell->numbers + CHANGE_ENTRY, strings,
+                       &tell->count, NULL) != CAY_OK)
+        strings->len = before;
+    names_done(&names);
+}
+
+static int tell_event(struct keep *keep, int channel, const struct watch *watch,
+                      const struct event *event)
+{
+    struct tell tell = {.kind = TELL_CHANGE, .count = 1, .numbers = {event->change}};
+    AUTO_BUF strings = {0};
+
+    buf_init(&strings, CHANNEL_PACKET);
+    strings_add(&strings, event->name);
+    if (watch->flags & WATCH_ENTRIES)
+        add_entry(keep, watch, event, &tell, &strings);
+    return tell_send(channel, &tell, &strings, -1);
+}
+
+/* --- Covering a directory and what is below it --- */
+
+static int cover(struct keep *keep, struct watch *watch, const char *below, bool is_news,
+                 struct cay_error *err);
+
+static bool is_directory(DIR *dir, const struct dirent *found)
+{
+    struct stat st;
+
+    if (found->d_type != DT_UNKNOWN)
+        return found->d_type == DT_DIR;
+    return fstatat(dirfd(dir), found->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISDIR(st.st_mode);
+}
+
+/* Takes the descriptor.  What lies in a directory that is new was made before we watched
+ * it, and is told now. */
+static void cover_names(struct keep *keep, struct watch *watch, const char *below,
+                        bool is_news, int fd)
+{
+    const struct dirent *found;
+    char deeper[PATH_MAX];
+    DIR *dir = fdopendir(fd);
+
+    if (!dir) {
+        (void)close(fd);
+        return;
+    }
+    while ((found = readdir(dir))) {
+        if (strcmp(found->d_name, ".") == 0 || strcmp(found->d_name, "..") == 0)
+            continue;
+        if (is_news)
+            add_event(watch, CHANGE_CREATE, below, found->d_name);
+        int len = snprintf(deeper, sizeof deeper, "%s%s/", below, found->d_name);
+        if (watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
+            is_directory(dir, found))
+            (void)cover(keep, watch, deeper, is_news, NULL);
+    }
+    (void)closedir(dir);
+}
+
+/* A path is followed to its last name, but what is found below it is no link. */
+static int cover(struct keep *keep, struct watch *watch, const char *below, bool is_news,
+                 struct cay_error *err)
+{
+    char path[2 * PATH_MAX];
+    AUTO_FD fd = -1;
+    cay_files *files = keep_files(keep, watch->user, err);
+
+    if (!files)
+        return CAY_E_UNAVAILABLE;
+    snprintf(path, sizeof path, "%s/%s", watch->path, below);
+    int code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &fd, err);
+    if (!code)
+        code = add_node(keep->watching, watch, fd, below, err);
+    if (!code && (watch->flags & WATCH_RECURSIVE || is_news))
+        cover_names(keep, watch, below, is_news, TAKE_FD(fd));
+    return code;
+}
+
+/* --- What the kernel tells --- */
+
+static void send_events(struct keep *keep, struct watch *watch);
+
+static void note(struct keep *keep, struct watch *watch, struct node *node,
+                 const struct inotify_event *event)
+{
+    static const struct {
+        uint32_t mask;
+        enum change change;
+    } changes[] = {
+        {IN_CREATE | IN_MOVED_TO, CHANGE_CREATE},
+        {IN_MOVED_FROM | IN_MOVE_SELF, CHANGE_RENAME},
+        {IN_ATTRIB, CHANGE_CHMOD},
+        {IN_MODIFY, CHANGE_WRITE},
+        {IN_DELETE | IN_DELETE_SELF, CHANGE_REMOVE},
+    };
+    const char *name = event->len ? event->name : "";
+    char below[PATH_MAX];
+
+    /* Of a directory below, the one that it is in tells the same. */
+    if (!*name && *node->below)
+        return;
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        if (event->mask & changes[i].mask)
+            add_event(watch, changes[i].change, node->below, name);
+    int len = snprintf(below, sizeof below, "%s%s/", node->below, name);
+    if (*name && event->mask & IN_ISDIR && event->mask & (IN_CREATE | IN_MOVED_TO) &&
+        watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX)
+        (void)cover(keep, watch, below, true, NULL);
+}
+
+static void pass_on(struct keep *keep, const struct inotify_event *event)
+{
+    for (struct watch *watch = keep->watching->watches; watch; watch = watch->next) {
+        struct node **link = &watch->nodes;
+        while (*link && (*link)->wd != event->wd)
+            link = &(*link)->next;
+        if (!*link)
+            continue;
+        if (event->mask & IN_IGNORED)
+            drop_node(keep->watching, link);
+        else
+            note(keep, watch, *link, event);
+    }
+}
+
+static void hear_kernel(struct keep *keep, struct keep_source *source, unsigned events)
+{
+    _Alignas(struct inotify_event) char room[16 << 10];
+    ssize_t len = read(keep->watching->inotify, room, sizeof room);
+
+    (void)source;
+    (void)events;
+    for (ssize_t at = 0; at < len;) {
+        const struct inotify_event *event = (const struct inotify_event *)(room + at);
+        pass_on(keep, event);
+        at += (ssize_t)(sizeof *event + event->len);
+    }
+    for (struct watch *watch = keep->watching->watches; watch; watch = watch->next)
+        if (watch->is_stream)
+            send_events(keep, watch);
+}
+
+static int begin(struct keep *keep, struct cay_error *err)
+{
+    if (keep->watching)
+        return CAY_OK;
+    struct watching *watching = calloc(1, sizeof *watching);
+    if (!watching)
+        return cay_fail_memory(err, "files.watch");
+    watching->source.ready = hear_kernel;
+    watching->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (watching->inotify < 0 ||
+        !keep_watch(keep, watching->inotify, EPOLLIN, &watching->source)) {
+        int code = cay_fail(err, CAY_E_LIMIT, errno, "files.watch", NULL,
+                            "this machine cannot watch for more sandboxes",
+                            "raise fs.inotify.max_user_instances");
+        if (watching->inotify >= 0)
+            (void)close(watching->inotify);
+        free(watching);
+        return code;
+    }
+    keep->watching = watching;
+    return CAY_OK;
+}
+
+/* --- Watches --- */
+
+static struct watching *ours; /* for tasks, which know only themselves */
+
+static void watch_free(struct watching *watching, struct watch *watch)
+{
+    struct watch **link = &watching->watches;
+
+    while (*link && *link != watch)
+        link = &(*link)->next;
+    while (watch->nodes)
+        drop_node(watching, &watch->nodes);
+    if (*link) {
+        *link = watch->next;
+        watching->watch_count--;
+    }
+    while (watch->events)
+        drop_event(watch);
+    free(watch);
+}
+
+static int watch_new(struct keep *keep, const struct question *question,
+                     struct watch **ret_watch, struct cay_error *err)
+{
+    int code = begin(keep, err);
+
+    if (code)
+        return code;
+    struct watching *watching = ours = keep->watching;
+    if (watching->watch_count >= WATCHES_MAX)
+        return fail_full(err);
+    struct watch *watch = calloc(1, sizeof *watch);
+    if (!watch)
+        return cay_fail_memory(err, "files.watch");
+    watch->last = &watch->events;
+    watch->task.channel = -1;
+    watch->flags = question->head.flags;
+    watch->number = ++watching->numbers;
+    cay_copy_text(watch->user, USER_MAX, question->head.user);
+    watch->next = watching->watches;
+    watching->watches = watch;
+    watching->watch_count++;
+    code = entry_path(keep, watch->user, question->strings[0], watch->path, err);
+    if (!code)
+        code = cover(keep, watch, "", false, err);
+    if (code)
+        watch_free(watching, watch);
+    else
+        *ret_watch = watch;
+    return code;
+}
+
+/* --- Streams --- */
+
+static void stream_done(struct task *task)
+{
+    watch_free(ours, (struct watch *)task);
+}
+
+static void end_stream(struct keep *keep, struct watch *watch)
+{
+    if (!watch->task.is_over)
+        keep_forget(keep, watch->task.channel);
+    watch->task.is_over = true;
+}
+
+static void send_events(struct keep *keep, struct watch *watch)
+{
+    bool was_blocked = watch->is_blocked;
+
+    watch->is_blocked = false;
+    while (watch->events && !watch->task.is_over && !watch->is_blocked) {
+        int error = tell_event(keep, watch->task.channel, watch, watch->events);
+        watch->is_blocked = error == -EAGAIN || error == -ENOBUFS;
+        if (!watch->is_blocked)
+            drop_event(watch);
+        if (error && !watch->is_blocked)
+            end_stream(keep, watch);
+    }
+    if (!watch->task.is_over && was_blocked != watch->is_blocked)
+        keep_change(keep, watch->task.channel,
+                    EPOLLRDHUP | (watch->is_blocked ? (unsigned)EPOLLOUT : 0u),
+                    &watch->client);
+}
+
+static void hear_client(struct keep *keep, struct keep_source *source, unsigned events)
+{
+    struct watch *watch =
+        (struct watch *)((char *)source - offsetof(struct watch, client));
+
+    if (watch->task.is_over)
+        return;
+    if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
+        end_stream(keep, watch);
+    else
+        send_events(keep, watch);
 }
 
 int keep_watch_dir(struct keep *keep, struct question *question, struct cay_error *err)
 {
-    (void)keep;
-    (void)question;
-    return lacks(err);
+    struct tell tell = {.kind = TELL_STARTED};
+    struct watch *watch = NULL;
+    int code = watch_new(keep, question, &watch, err);
+
+    if (code)
+        return code;
+    watch->is_stream = true;
+    watch->client.ready = hear_client;
+    watch->task.done = stream_done;
+    watch->task.channel = question->channel;
+    question->channel = -1;
+    keep_add(keep, &watch->task);
+    if (tell_send(watch->task.channel, &tell, NULL, -1) != 0 ||
+        !keep_watch(keep, watch->task.channel, EPOLLRDHUP, &watch->client))
+        end_stream(keep, watch);
+    return CAY_OK;
 }
+
+/* --- Watchers: watches that are asked now and then --- */
 
 int keep_watcher_new(struct keep *keep, struct question *question, struct cay_error *err)
 {
-    return keep_watch_dir(keep, question, err);
+    struct tell tell = {.kind = TELL_TEXT, .count = 1};
+    struct watch *watch = NULL;
+    AUTO_BUF strings = {0};
+    int code = watch_new(keep, question, &watch, err);
+
+    if (code)
+        return code;
+    buf_init(&strings, 32);
+    buf_format(&strings, "w%u", watch->number);
+    (void)buf_append(&strings, "", 1);
+    (void)tell_send(question->channel, &tell, &strings, -1);
+    (void)tell_done(question->channel);
+    return CAY_OK;
 }
 
+static int find_watcher(struct keep *keep, const char *id, struct watch **ret_watch,
+                        struct cay_error *err)
+{
+    struct watch *watch = keep->watching ? keep->watching->watches : NULL;
+    char name[16];
+
+    for (; watch; watch = watch->next) {
+        snprintf(name, sizeof name, "w%u", watch->number);
+        if (!watch->is_stream && strcmp(name, id) == 0) {
+            *ret_watch = watch;
+            return CAY_OK;
+        }
+    }
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, "files.watcher", id,
+                    "there is no such watcher", "make one with CreateWatcher");
+}
+
+/* What has happened until now is among them. */
 int keep_watcher_events(struct keep *keep, struct question *question,
                         struct cay_error *err)
 {
-    return keep_watch_dir(keep, question, err);
+    struct watch *watch = NULL;
+    int code = find_watcher(keep, question->strings[0], &watch, err);
+
+    if (code)
+        return code;
+    hear_kernel(keep, NULL, 0);
+    while (watch->events && !code) {
+        code = keep_wait(question->channel, err);
+        if (!code && tell_event(keep, question->channel, watch, watch->events) == 0)
+            drop_event(watch);
+    }
+    if (code)
+        return code;
+    (void)tell_done(question->channel);
+    return CAY_OK;
 }
 
 int keep_watcher_remove(struct keep *keep, struct question *question,
                         struct cay_error *err)
 {
-    return keep_watch_dir(keep, question, err);
+    struct watch *watch = NULL;
+    int code = find_watcher(keep, question->strings[0], &watch, err);
+
+    if (code)
+        return code;
+    watch_free(keep->watching, watch);
+    (void)tell_done(question->channel);
+    return CAY_OK;
 }

@@ -37,8 +37,8 @@ struct keep {
     cay_sandbox *sandbox;
     bool is_spare;
     struct task *tasks;
-    struct started *started;  /* keep-process.c */
-    struct watcher *watchers; /* keep-watch.c */
+    struct started *started;   /* keep-process.c */
+    struct watching *watching; /* keep-watch.c */
     struct {
         char user[USER_MAX];
         cay_files *files;
@@ -61,6 +61,10 @@ void keep_change(struct keep *keep, int fd, unsigned events, struct keep_source 
 void keep_forget(struct keep *keep, int fd);
 void keep_add(struct keep *keep, struct task *task);
 int64_t keep_now_ms(void); /* of the clock that only goes on */
+
+/* Until the channel takes another packet.  It is the front that reads, which waits for
+ * nobody; so this is short, or for nothing. */
+int keep_wait(int channel, struct cay_error *err);
 
 /* The sandbox has ended: all channels are cut, and so are we. */
 _Noreturn void keep_end(void);
@@ -94,8 +98,14 @@ struct names {
 void names_read(cay_files *files, struct names *ret_names);
 void names_done(struct names *names);
 
-/* Describes what is at `path`, as `shown`. */
-int entry_tell(struct keep *keep, cay_files *files, const struct names *names,
-               const char *path, const char *shown, int channel, struct cay_error *err);
+/* What is at `path`, as `shown`: the numbers of enum entry_number and the strings; how
+ * many of them is added to *count. */
+int entry_describe(cay_files *files, const struct names *names, const char *path,
+                   const char *shown, int64_t *numbers, struct buf *strings,
+                   uint32_t *count, struct cay_error *err);
+
+/* Tells it. */
+int entry_tell(cay_files *files, const struct names *names, const char *path,
+               const char *shown, int channel, struct cay_error *err);
 
 #endif

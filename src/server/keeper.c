@@ -18,7 +18,8 @@ enum {
     SPARE_TTL_MS = 10000, /* of a sandbox that waits; renewed as long as we live */
     SPARE_RENEW_MS = 3000,
     GRACE_MS = 3000, /* for the broker, which ends a sandbox in a better way */
-    PAUSE_TRIES = 50
+    PAUSE_TRIES = 50,
+    WAIT_MS = 10000
 };
 
 int64_t keep_now_ms(void)
@@ -71,6 +72,16 @@ static void sweep(struct keep *keep, bool all)
             (void)close(task->channel);
         task->done(task);
     }
+}
+
+int keep_wait(int channel, struct cay_error *err)
+{
+    struct pollfd waiting = {.fd = channel, .events = POLLOUT};
+
+    if (poll(&waiting, 1, WAIT_MS) == 1 && waiting.revents & POLLOUT)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_TIMEOUT, 0, "server.answer", NULL,
+                    "nobody reads the answer", "read it");
 }
 
 _Noreturn void keep_end(void)

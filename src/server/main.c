@@ -84,6 +84,22 @@ static void print_exports(const struct serve_options *options, const char *key)
     (void)fflush(stdout);
 }
 
+/* A key that somebody else has made, for who deploys many servers with the same. */
+static int add_key_file(struct state *state, struct cay_error *err)
+{
+    const char *path = state->options.api_key_file;
+    char key[API_KEY_MAX + 1] = "";
+
+    if (!path)
+        return CAY_OK;
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, key, sizeof key - 1);
+    if (len < 0)
+        return cay_fail_errno(err, errno, "serve.key", path);
+    key[strcspn(key, "\r\n")] = '\0';
+    return api_key_add(state->registry, "default", key, err);
+}
+
 /* --- cay env --- */
 
 static int cmd_env(char *const *argv, struct cay_error *err)
@@ -276,6 +292,8 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     struct front_options *front = &server.front;
     int code = open_state(state, err);
 
+    if (!code)
+        code = add_key_file(state, err);
     if (!code)
         code = secrets_open(options->home, &server.broker.secrets, err);
     if (!code)

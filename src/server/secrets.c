@@ -171,20 +171,37 @@ void secrets_signature(const char *path, const char *operation, const char *user
 int api_key_new(struct registry *registry, const char *tenant, char ret_key[API_KEY_MAX],
                 struct cay_error *err)
 {
-    unsigned char bytes[API_KEY_BYTES], digest[SHA256_DIGEST_SIZE];
-    struct timespec now;
-    struct key_row row = {0};
+    unsigned char bytes[API_KEY_BYTES];
 
     int code = draw(bytes, sizeof bytes, err);
     if (code)
         return code;
     memcpy(ret_key, "e2b_", 4);
     to_hex(bytes, sizeof bytes, ret_key + 4);
-    hash(ret_key, digest);
+    return api_key_add(registry, tenant, ret_key, err);
+}
+
+int api_key_add(struct registry *registry, const char *tenant, const char *key,
+                struct cay_error *err)
+{
+    unsigned char digest[SHA256_DIGEST_SIZE];
+    char known[TENANT_MAX];
+    struct timespec now;
+    struct key_row row = {0};
+    size_t len = strlen(key);
+
+    if (strncmp(key, "e2b_", 4) != 0 || strspn(key + 4, "0123456789abcdef") != len - 4 ||
+        len < 24 || len >= API_KEY_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, "secrets.key", NULL,
+                        "this is no API key that the SDKs would take",
+                        "use \"e2b_\" and 20 to 59 of the digits 0-9 and a-f");
+    hash(key, digest);
+    if (registry_find_key(registry, digest, known, NULL) == CAY_OK)
+        return CAY_OK;
     clock_gettime(CLOCK_REALTIME, &now);
     row.created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     cay_copy_text(row.tenant, sizeof row.tenant, tenant);
-    snprintf(row.shown, sizeof row.shown, "%.10s...", ret_key);
+    snprintf(row.shown, sizeof row.shown, "%.10s...", key);
     return registry_add_key(registry, digest, &row, err);
 }
 

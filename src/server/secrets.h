@@ -44,6 +44,10 @@ void secrets_signature(const char *path, const char *operation, const char *user
 int api_key_new(struct registry *registry, const char *tenant, char ret_key[API_KEY_MAX],
                 struct cay_error *err);
 
+/* One of that shape, of 20 to 59 digits, that is there after this. */
+int api_key_add(struct registry *registry, const char *tenant, const char *key,
+                struct cay_error *err);
+
 /* Whose it is. */
 int api_key_tenant(struct registry *registry, const char *key,
                    char ret_tenant[TENANT_MAX], struct cay_error *err);
