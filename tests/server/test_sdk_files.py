@@ -306,6 +306,20 @@ def test_files_belong_to_who_wrote_them(shared):
             use()
 
 
+def test_files_of_others_are_theirs(shared):
+    shared.files.write("/root/secret", "of root", user="root")
+    for use in (lambda: shared.files.read("/root/secret"),
+                lambda: shared.files.write("/root/secret", "x"),
+                lambda: shared.files.remove("/root/secret"),
+                lambda: shared.files.rename("/root/secret", "mine"),
+                lambda: shared.files.list("/root"),
+                lambda: shared.files.make_dir("/root/mine"),
+                lambda: shared.files.watch_dir("/root")):
+        with pytest.raises(SandboxException):
+            use()
+    assert shared.files.read("/root/secret", user="root") == "of root"
+
+
 def test_metadata_of_a_file_is_kept_and_replaced(shared):
     info = shared.files.write("noted", "x", metadata={"Colour": "blue", "size": "10 x 10"})
     assert info.metadata == {"colour": "blue", "size": "10 x 10"}

@@ -81,11 +81,14 @@ def test_control_c_interrupts_what_runs_on_a_terminal(shared):
 
 
 def test_one_can_connect_again_to_a_terminal(shared):
-    first = Terminal(shared)
-    first.type(b"stty -echo; echo on$((1))e\n")
-    first.wait_for(b"on1e")
-    first.handle.disconnect()
-    again = Terminal(shared, shared.pty.connect(first.handle.pid))
+    first, seen = shared.pty.create(PtySize(rows=30, cols=100)), b""
+    shared.pty.send_stdin(first.pid, b"stty -echo; echo on$((1))e\n")
+    for _, _, data in first:
+        seen += data
+        if b"on1e" in seen:
+            break
+    first.disconnect()
+    again = Terminal(shared, shared.pty.connect(first.pid))
     again.type(b"echo tw$((2))o\n")
     again.wait_for(b"tw2o")
     assert b"on1e" not in again.seen
