@@ -33,12 +33,8 @@ static const struct command {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"env", cmd_env},
-    {"files", cmd_files},
-    {"help", cmd_help},
-    {"key", cmd_key},
-    {"serve", cmd_serve},
-    {"template", cmd_template},
+    {"env", cmd_env},         {"files", cmd_files}, {"help", cmd_help},
+    {"key", cmd_key},         {"serve", cmd_serve}, {"template", cmd_template},
     {"version", cmd_version},
 };
 

@@ -33,6 +33,20 @@ static bool done(struct peer *peer)
 
 /* --- Attaching --- */
 
+struct process *process_find(pid_t pid, const char *tag)
+{
+    struct process *found = NULL;
+
+    for (struct process *process = process_first(); process; process = process->next) {
+        if (!(process->flags & EXEC_BACKGROUND) || process->fetched ||
+            (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
+            continue;
+        if (!found || found->ended) /* who runs, else who was started last */
+            found = process;
+    }
+    return found;
+}
+
 /* "web (12), 17": what could be attached to. */
 static void name_the_others(char *text, size_t room)
 {
@@ -213,6 +227,17 @@ bool control_forget(struct peer *peer)
 }
 
 /* --- The list --- */
+
+void process_count(struct state *state)
+{
+    for (const struct process *process = process_first(); process;
+         process = process->next)
+        if (!process->finished)
+            ++*(process->flags & EXEC_BACKGROUND ? &state->background
+                                                 : &state->foreground);
+        else if (process->flags & EXEC_BACKGROUND && !process->fetched)
+            state->ended++;
+}
 
 static void describe(const struct process *process, struct list_entry *entry)
 {

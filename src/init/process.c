@@ -120,30 +120,6 @@ static bool is_forgotten(const struct process *process)
            (!(process->flags & EXEC_BACKGROUND) || process->fetched);
 }
 
-struct process *process_find(pid_t pid, const char *tag)
-{
-    struct process *found = NULL;
-
-    for (struct process *process = processes; process; process = process->next) {
-        if (!(process->flags & EXEC_BACKGROUND) || process->fetched ||
-            (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
-            continue;
-        if (!found || found->ended) /* who runs, else who was started last */
-            found = process;
-    }
-    return found;
-}
-
-void process_count(struct state *state)
-{
-    for (const struct process *process = processes; process; process = process->next)
-        if (!process->finished)
-            ++*(process->flags & EXEC_BACKGROUND ? &state->background
-                                                 : &state->foreground);
-        else if (process->flags & EXEC_BACKGROUND && !process->fetched)
-            state->ended++;
-}
-
 void process_attach(struct process *process, struct peer *peer)
 {
     peer->process = process;

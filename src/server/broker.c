@@ -270,7 +270,7 @@ static void hear_timer(struct broker *broker, struct source *source)
     (void)source;
     (void)!read(broker->timer, &count, sizeof count);
     broker->next_end_ms = 0;
-    control_expire(broker);
+    broker_expire(broker);
 }
 
 static void reap(struct broker *broker)
@@ -283,7 +283,7 @@ static void reap(struct broker *broker)
         if (pid == broker->front_pid)
             broker->front_pid = 0;
         if (id && *id && WIFEXITED(status) && WEXITSTATUS(status) == KEEPER_SANDBOX_GONE)
-            control_gone(broker, id);
+            broker_gone(broker, id);
     }
 }
 
@@ -339,9 +339,9 @@ int broker_run(struct broker *broker, int (*restart_front)(struct broker *broker
 
     if (code)
         return code;
-    control_reconcile(broker);
-    control_expire(broker);
-    control_fill_pool(broker);
+    broker_reconcile(broker);
+    broker_expire(broker);
+    broker_fill_pool(broker);
     while (!broker->is_over && mend_front(broker, restart_front)) {
         struct epoll_event events[EVENTS];
         int count = epoll_wait(broker->epoll, events, EVENTS, -1);

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
+#include "server/api-key.h"
 #include "server/keepers.h"
-#include "server/registry.h"
 #include "server/secrets.h"
 
 /* What the loop waits for: the first member of whatever owns the descriptor. */
@@ -49,20 +49,41 @@ void broker_note_end(struct broker *broker, int64_t end_ms);
 void control_answer(struct broker *broker, struct asked *asked, const char *tenant);
 
 /* Ends, or pauses, those whose time is over, and sets the timer for the next. */
-void control_expire(struct broker *broker);
+void broker_expire(struct broker *broker);
 
 /* Sandboxes may have ended while no server was there to see it. */
-void control_reconcile(struct broker *broker);
+void broker_reconcile(struct broker *broker);
 
 /* The sandbox of a keeper has ended by itself. */
-void control_gone(struct broker *broker, const char *id);
+void broker_gone(struct broker *broker, const char *id);
 
 /* Wakes a paused sandbox, and then hands the ask on. */
 void control_wake(struct broker *broker, struct asked *asked,
                   const struct record_row *row);
 
+/* Has its keeper do something about a sandbox, and its record changed then; `reason` is
+ * why it is gone, if it is to go, and `seconds` its new time to live. */
+void control_start(struct broker *broker, enum op op, struct record_row *row,
+                   struct asked *asked, const char *reason, int64_t seconds);
+
+/* Tells who asked, if not. */
+bool control_timeout_is_fine(struct broker *broker, struct asked *asked, int64_t seconds);
+
+/* Its time begins now. */
+void control_set_clock(struct broker *broker, struct record_row *row, int64_t seconds);
+
+/* --- Making sandboxes: create.c --- */
+
+void broker_create(struct broker *broker, struct asked *asked, const char *tenant);
+
 /* Keeps as many sandboxes ready as was asked for. */
-void control_fill_pool(struct broker *broker);
+void broker_fill_pool(struct broker *broker);
+
+/* --- Telling of them: listing.c --- */
+
+int broker_tell_sandbox(struct broker *broker, int channel, const struct record_row *row,
+                        bool resumed);
+void broker_list(struct broker *broker, struct asked *asked, const char *tenant);
 
 /* Hands an ask to the keeper of a sandbox, and closes it here. */
 void broker_hand_on(struct broker *broker, struct asked *asked, const char *id);

@@ -19,25 +19,25 @@ enum { ENVELOPE = 5, END_STREAM = 2, DEPTH_MAX = 64 };
 /* --- Failures --- */
 
 static const struct mapping {
-    int code;
     const char *name;
+    int code;
     unsigned status;
 } mappings[] = {
-    {CAY_E_INVALID, "invalid_argument", 400},
-    {CAY_E_NOT_A_FILE, "invalid_argument", 400},
-    {CAY_E_NOT_A_DIRECTORY, "invalid_argument", 400},
-    {CAY_E_EXEC_FAILED, "invalid_argument", 400},
-    {CAY_E_DENIED, "permission_denied", 403},
-    {CAY_E_READ_ONLY, "permission_denied", 403},
-    {CAY_E_NOT_FOUND, "not_found", 404},
-    {CAY_E_EXISTS, "already_exists", 409},
-    {CAY_E_BUSY, "unavailable", 503},
-    {CAY_E_TIMEOUT, "deadline_exceeded", 504},
-    {CAY_E_CANCELLED, "canceled", 499},
-    {CAY_E_LIMIT, "resource_exhausted", 429},
-    {CAY_E_NO_MEMORY, "resource_exhausted", 429},
-    {CAY_E_NO_SPACE, "resource_exhausted", 429},
-    {CAY_E_UNSUPPORTED, "unimplemented", 501},
+    {"invalid_argument", CAY_E_INVALID, 400},
+    {"invalid_argument", CAY_E_NOT_A_FILE, 400},
+    {"invalid_argument", CAY_E_NOT_A_DIRECTORY, 400},
+    {"invalid_argument", CAY_E_EXEC_FAILED, 400},
+    {"permission_denied", CAY_E_DENIED, 403},
+    {"permission_denied", CAY_E_READ_ONLY, 403},
+    {"not_found", CAY_E_NOT_FOUND, 404},
+    {"already_exists", CAY_E_EXISTS, 409},
+    {"unavailable", CAY_E_BUSY, 503},
+    {"deadline_exceeded", CAY_E_TIMEOUT, 504},
+    {"canceled", CAY_E_CANCELLED, 499},
+    {"resource_exhausted", CAY_E_LIMIT, 429},
+    {"resource_exhausted", CAY_E_NO_MEMORY, 429},
+    {"resource_exhausted", CAY_E_NO_SPACE, 429},
+    {"unimplemented", CAY_E_UNSUPPORTED, 501},
 };
 
 const char *connect_code(const struct told *told, unsigned *ret_status)
@@ -116,6 +116,11 @@ void connect_close(struct buf *out, size_t begin)
     close_as(out, begin, 0);
 }
 
+void connect_close_last(struct buf *out, size_t begin)
+{
+    close_as(out, begin, END_STREAM);
+}
+
 void connect_end_stream(struct exchange *exchange, const struct told *failure)
 {
     size_t begin = connect_open(&exchange->out);
@@ -132,7 +137,7 @@ void connect_end_stream(struct exchange *exchange, const struct told *failure)
         json_put_end(&json);
     }
     json_put_end(&json);
-    close_as(&exchange->out, begin, END_STREAM);
+    connect_close_last(&exchange->out, begin);
     exchange_end(exchange, false);
 }
 
@@ -184,6 +189,20 @@ static bool is_too_deep(const char *text, size_t len)
     return false;
 }
 
+struct json_t *connect_parse(const char *text, size_t len)
+{
+    if (len == 0) /* an empty message may be written as nothing */
+        return json_object();
+    if (is_too_deep(text, len))
+        return NULL;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    if (root && !json_is_object(root)) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
 struct json_t *connect_body(struct exchange *exchange, bool is_stream)
 {
     const unsigned char *text = (const unsigned char *)exchange->body.data;
@@ -199,14 +218,5 @@ struct json_t *connect_body(struct exchange *exchange, bool is_stream)
         if (said != len)
             return NULL;
     }
-    if (len == 0) /* an empty message may be written as nothing */
-        return json_object();
-    if (is_too_deep((const char *)text, len))
-        return NULL;
-    json_t *root = json_loadb((const char *)text, len, JSON_REJECT_DUPLICATES, NULL);
-    if (root && !json_is_object(root)) {
-        json_decref(root);
-        return NULL;
-    }
-    return root;
+    return connect_parse((const char *)text, len);
 }

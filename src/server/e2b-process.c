@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* process.Process of E2B's envd. */
+#include "server/e2b-process.h"
+
 #include <nettle/base64.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,8 +11,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/fields.h"
-#include "server/front.h"
 
 enum { KEEPALIVE_S = 90, LIST_TEXT = 16 << 20, SERVICE_MAX = 64 };
 
@@ -32,8 +32,7 @@ static bool begin_ask(struct exchange *exchange, enum op op, struct ask *ask)
     return false;
 }
 
-/* {"process": {"pid": 7}} or {"process": {"tag": "web"}} */
-static bool add_selector(struct fields *fields, struct buf *strings)
+bool process_add_selector(struct fields *fields, struct buf *strings)
 {
     struct fields process = field_object(fields, "process");
     struct fields selector = field_object(&process, "selector");
@@ -175,8 +174,7 @@ static void told_event(struct exchange *exchange, struct told *told)
     }
 }
 
-/* A stream that never began is refused in the way of streams. */
-static void refuse_stream(struct exchange *exchange, const char *code,
+void process_reply_stream(struct exchange *exchange, const char *code,
                           const char *message)
 {
     AUTO_BUF text = {0};
@@ -184,16 +182,22 @@ static void refuse_stream(struct exchange *exchange, const char *code,
 
     buf_init(&text, 4096);
     size_t begin = connect_open(&text);
+    if (!code) {
+        buf_text(&text, "{}");
+        connect_close(&text, begin);
+        begin = connect_open(&text);
+    }
     json_to_buf(&json, &text);
     json_put_object(&json);
-    json_put_key(&json, "error");
-    json_put_object(&json);
-    json_set_text(&json, "code", code);
-    json_set_text(&json, "message", message);
+    if (code) {
+        json_put_key(&json, "error");
+        json_put_object(&json);
+        json_set_text(&json, "code", code);
+        json_set_text(&json, "message", message);
+        json_put_end(&json);
+    }
     json_put_end(&json);
-    json_put_end(&json);
-    connect_close(&text, begin);
-    text.data[begin] = 2;
+    connect_close_last(&text, begin);
     struct MHD_Response *response =
         MHD_create_response_from_buffer(text.len, text.data, MHD_RESPMEM_MUST_COPY);
     if (response)
@@ -244,10 +248,10 @@ static void start(struct exchange *exchange)
     buf_init(&strings, CHANNEL_STRINGS);
     exchange_begin_ask(exchange, OP_START, &ask);
     if (!root || !fill_start(exchange, &fields, &ask, &strings))
-        refuse_stream(exchange, "invalid_argument",
-                      "the message is not what this call takes");
+        process_reply_stream(exchange, "invalid_argument",
+                             "the message is not what this call takes");
     else if (!connect_user(exchange, ask.user))
-        refuse_stream(exchange, "unauthenticated", "Authorization is to be Basic");
+        process_reply_stream(exchange, "unauthenticated", "Authorization is to be Basic");
     else
         exchange_ask(exchange, &ask, &strings);
     json_decref(root);
@@ -263,8 +267,9 @@ static void connect_to(struct exchange *exchange)
     buf_init(&strings, CHANNEL_PACKET);
     exchange_begin_ask(exchange, OP_ATTACH, &ask);
     ask.count = 1;
-    if (!root || !add_selector(&fields, &strings))
-        refuse_stream(exchange, "invalid_argument", "name a process by pid or tag");
+    if (!root || !process_add_selector(&fields, &strings))
+        process_reply_stream(exchange, "invalid_argument",
+                             "name a process by pid or tag");
     else
         exchange_ask(exchange, &ask, &strings);
     json_decref(root);
@@ -297,7 +302,7 @@ static void call(struct exchange *exchange, enum op op,
 
     buf_init(&strings, CHANNEL_STRINGS);
     bool fine = begin_ask(exchange, op, &ask);
-    if (fine && (!root || !add_selector(&fields, &strings) ||
+    if (fine && (!root || !process_add_selector(&fields, &strings) ||
                  (fill && !fill(&fields, &ask, &strings)))) {
         refuse_body(exchange);
     } else if (fine) {
@@ -307,7 +312,7 @@ static void call(struct exchange *exchange, enum op op,
     json_decref(root);
 }
 
-static bool fill_input(struct fields *fields, struct ask *ask, struct buf *strings)
+bool process_fill_input(struct fields *fields, struct ask *ask, struct buf *strings)
 {
     struct fields input = field_object(fields, "input");
     const char *pty = field_text(&input, "pty"), *text = field_text(&input, "stdin");
@@ -345,7 +350,7 @@ static bool fill_size(struct fields *fields, struct ask *ask, struct buf *string
 
 static void send_input(struct exchange *exchange)
 {
-    call(exchange, OP_INPUT, fill_input);
+    call(exchange, OP_INPUT, process_fill_input);
 }
 
 static void close_stdin(struct exchange *exchange)
@@ -452,12 +457,6 @@ static void told_list(struct exchange *exchange, struct told *told)
     }
 }
 
-static void stream_input(struct exchange *exchange)
-{
-    connect_refuse(exchange, 501, "unimplemented",
-                   "StreamInput is not supported; use SendInput");
-}
-
 #define CALL(name, action, answer)                                                       \
     {                                                                                    \
         .method = "POST", .path = "/process.Process/" name, .body_max = BODY_JSON,       \
@@ -472,6 +471,5 @@ const struct handler process_handlers[] = {
     CALL("CloseStdin", close_stdin, told_empty),
     CALL("SendSignal", send_signal, told_empty),
     CALL("Update", update, told_empty),
-    CALL("StreamInput", stream_input, NULL),
     {0},
 };

@@ -19,7 +19,8 @@ enum {
     SWEEP_MS = 1000,
     HEADERS_MS = 10000, /* for a connection's first headers to come */
     BODY_MS = 10000,
-    BODY_BYTES = 4096 /* at least so many in that time */
+    BODY_BYTES = 4096, /* at least so many in that time */
+    PARTS = 5
 };
 
 /* A connection, and since when it has been sending headers. */
@@ -64,9 +65,10 @@ static void write_log(struct exchange *exchange)
 
 /* --- Requests --- */
 
-static const struct handler *const planes[][4] = {
+static const struct handler *const planes[][PARTS] = {
     [PLANE_CONTROL] = {sandbox_handlers},
-    [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers, envd_handlers},
+    [PLANE_ENVD] = {process_handlers, input_handlers, filesystem_handlers, file_handlers,
+                    envd_handlers},
 };
 
 /* Sets ret_other if the path is known, but with another method. */
@@ -77,7 +79,7 @@ static const struct handler *find_handler(struct exchange *exchange, bool *ret_o
     *ret_other = false;
     if (exchange->route.plane == PLANE_PORT)
         return &port_handler;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < PARTS; i++) {
         const struct handler *handler = planes[exchange->route.plane][i];
         for (; handler && handler->path; handler++) {
             if (!route_matches(handler->path, exchange->url, part))

@@ -168,6 +168,7 @@ void connect_refuse(struct exchange *exchange, unsigned status, const char *code
 /* One envelope around what `write` puts. */
 size_t connect_open(struct buf *out);
 void connect_close(struct buf *out, size_t begin);
+void connect_close_last(struct buf *out, size_t begin); /* the one that ends a stream */
 void connect_end_stream(struct exchange *exchange, const struct told *failure);
 
 /* The user whom Basic authorization names; "" for none.  False if it is none. */
@@ -175,12 +176,13 @@ bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX]);
 
 /* The body of a unary call, or of a stream's only message; NULL if it is none. */
 struct json_t;
+struct json_t *connect_parse(const char *text, size_t len);
 struct json_t *connect_body(struct exchange *exchange, bool is_stream);
 
 /* --- Resources --- */
 
 extern const struct handler sandbox_handlers[], process_handlers[], filesystem_handlers[],
-    file_handlers[], envd_handlers[];
+    file_handlers[], envd_handlers[], input_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

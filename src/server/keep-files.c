@@ -76,7 +76,7 @@ int keep_move(struct keep *keep, struct question *question, struct cay_error *er
                                              .flags = CAY_NAME_DIRECTORY};
     char from[PATH_MAX], to[PATH_MAX];
     cay_files *files = NULL;
-    struct cay_stat st;
+    struct cay_stat st = {0};
     int code = begin(keep, question, &files, from, err);
 
     if (!code)

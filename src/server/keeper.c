@@ -390,8 +390,10 @@ static void hear(struct keep *keep)
                                   "the request is malformed", "see the manual");
     if (code && question.head.op != OP_CREATE && keep_is_gone(keep, code))
         keep_end();
+    /* To E2B a user whom nobody knows is a credential that is not valid. */
+    bool no_user = code == CAY_E_NOT_FOUND && strcmp(error.op, "exec.user") == 0;
     if (code)
-        (void)tell_failed(question.channel, 0, &error);
+        (void)tell_failed(question.channel, no_user ? 401 : 0, &error);
     if (question.channel >= 0)
         (void)close(question.channel);
     if (code && !keep->sandbox)

@@ -27,7 +27,6 @@ static _Noreturn void become_keeper(struct broker *broker, int socket, const cha
     cay_copy_text(name, sizeof name, id);
     explicit_bzero(&broker->secrets, sizeof broker->secrets);
     explicit_bzero(&broker->asked, sizeof broker->asked);
-    /* allow: cloexec dup3 to the same number would be an error */
     if (socket != KEPT_FD && dup3(socket, KEPT_FD, O_CLOEXEC) != KEPT_FD)
         _exit(1);
     (void)close_range(KEPT_FD + 1, ~0u, 0);

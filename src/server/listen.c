@@ -35,7 +35,7 @@ static int passed_socket(void)
 
 static void note_port(struct serve_options *options, int fd)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t len = sizeof address;
 
     if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)

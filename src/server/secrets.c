@@ -11,15 +11,12 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 
-enum { API_KEY_BYTES = 20 };
-
-static void to_hex(const unsigned char *bytes, size_t len, char *text)
+void secrets_to_hex(const unsigned char *bytes, size_t len, char *text)
 {
     static const char digits[] = "0123456789abcdef";
 
@@ -30,7 +27,7 @@ static void to_hex(const unsigned char *bytes, size_t len, char *text)
     *text = '\0';
 }
 
-static int draw(void *bytes, size_t len, struct cay_error *err)
+int secrets_draw(void *bytes, size_t len, struct cay_error *err)
 {
     if (getrandom(bytes, len, 0) == (ssize_t)len)
         return CAY_OK;
@@ -46,9 +43,8 @@ static int fail_open_to_others(const char *name, struct cay_error *err)
                     "remove it, and a new one is made; or make it yours, mode 0600");
 }
 
-/* 1 if it was read, 0 if there is none, or a code. */
-static int read_private(const char *path, const char *name, void *bytes, size_t len,
-                        struct cay_error *err)
+int secrets_read_private(const char *path, const char *name, void *bytes, size_t len,
+                         struct cay_error *err)
 {
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
@@ -64,9 +60,8 @@ static int read_private(const char *path, const char *name, void *bytes, size_t 
     return 1;
 }
 
-/* Whole or not at all; who is second takes what the first has made. */
-static int write_private(const char *path, const char *name, const void *bytes,
-                         size_t len, struct cay_error *err)
+int secrets_write_private(const char *path, const char *name, const void *bytes,
+                          size_t len, struct cay_error *err)
 {
     char temporary[PATH_MAX + 16];
 
@@ -89,12 +84,12 @@ int secrets_open(const char *directory, struct secrets *ret_secrets,
 
     snprintf(path, sizeof path, "%s/%s", directory, name);
     for (int i = 0; i < 2; i++) {
-        int got = read_private(path, name, ret_secrets->key, SERVER_KEY, err);
+        int got = secrets_read_private(path, name, ret_secrets->key, SERVER_KEY, err);
         if (got != 0)
             return got == 1 ? CAY_OK : got;
-        int code = draw(ret_secrets->key, SERVER_KEY, err);
+        int code = secrets_draw(ret_secrets->key, SERVER_KEY, err);
         if (!code)
-            code = write_private(path, name, ret_secrets->key, SERVER_KEY, err);
+            code = secrets_write_private(path, name, ret_secrets->key, SERVER_KEY, err);
         if (code)
             return code;
     }
@@ -115,10 +110,10 @@ void secrets_token(const struct secrets *secrets, enum token_kind kind, const ch
     hmac_sha256_set_key(&hmac, SERVER_KEY, secrets->key);
     hmac_sha256_update(&hmac, strlen(text), (const uint8_t *)text);
     hmac_sha256_digest(&hmac, sizeof digest, digest);
-    to_hex(digest, sizeof digest, ret_token);
+    secrets_to_hex(digest, sizeof digest, ret_token);
 }
 
-static void hash(const char *text, unsigned char digest[SHA256_DIGEST_SIZE])
+void secrets_hash(const char *text, unsigned char digest[SHA256_DIGEST_SIZE])
 {
     struct sha256_ctx sha;
 
@@ -132,8 +127,8 @@ bool secrets_are_equal(const char *given, const char *right)
     unsigned char a[SHA256_DIGEST_SIZE], b[SHA256_DIGEST_SIZE];
     unsigned char difference = 0;
 
-    hash(given, a);
-    hash(right, b);
+    secrets_hash(given, a);
+    secrets_hash(right, b);
     for (size_t i = 0; i < sizeof a; i++)
         difference |= a[i] ^ b[i];
     return difference == 0;
@@ -164,80 +159,4 @@ void secrets_signature(const char *path, const char *operation, const char *user
     base64_encode_raw(text, sizeof digest, digest);
     /* 32 bytes are 43 characters and one "=", which is left out. */
     snprintf(ret_signature, SIGNATURE_MAX, "v1_%.43s", text);
-}
-
-/* --- API keys --- */
-
-int api_key_new(struct registry *registry, const char *tenant, char ret_key[API_KEY_MAX],
-                struct cay_error *err)
-{
-    unsigned char bytes[API_KEY_BYTES];
-
-    int code = draw(bytes, sizeof bytes, err);
-    if (code)
-        return code;
-    memcpy(ret_key, "e2b_", 4);
-    to_hex(bytes, sizeof bytes, ret_key + 4);
-    return api_key_add(registry, tenant, ret_key, err);
-}
-
-int api_key_add(struct registry *registry, const char *tenant, const char *key,
-                struct cay_error *err)
-{
-    unsigned char digest[SHA256_DIGEST_SIZE];
-    char known[TENANT_MAX];
-    struct timespec now;
-    struct key_row row = {0};
-    size_t len = strlen(key);
-
-    if (strncmp(key, "e2b_", 4) != 0 || strspn(key + 4, "0123456789abcdef") != len - 4 ||
-        len < 24 || len >= API_KEY_MAX)
-        return cay_fail(err, CAY_E_INVALID, 0, "secrets.key", NULL,
-                        "this is no API key that the SDKs would take",
-                        "use \"e2b_\" and 20 to 59 of the digits 0-9 and a-f");
-    hash(key, digest);
-    if (registry_find_key(registry, digest, known, NULL) == CAY_OK)
-        return CAY_OK;
-    clock_gettime(CLOCK_REALTIME, &now);
-    row.created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    cay_copy_text(row.tenant, sizeof row.tenant, tenant);
-    snprintf(row.shown, sizeof row.shown, "%.10s...", key);
-    return registry_add_key(registry, digest, &row, err);
-}
-
-int api_key_tenant(struct registry *registry, const char *key,
-                   char ret_tenant[TENANT_MAX], struct cay_error *err)
-{
-    unsigned char digest[SHA256_DIGEST_SIZE];
-
-    hash(key, digest);
-    return registry_find_key(registry, digest, ret_tenant, err);
-}
-
-int api_key_default(struct registry *registry, const char *directory,
-                    char ret_key[API_KEY_MAX], struct cay_error *err)
-{
-    static const char name[] = "serve.api-key";
-    enum { LEN = 4 + 2 * API_KEY_BYTES };
-    char path[PATH_MAX], tenant[TENANT_MAX];
-
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    for (int i = 0; i < 2; i++) {
-        memset(ret_key, 0, API_KEY_MAX);
-        int got = read_private(path, name, ret_key, LEN, err);
-        if (got < 0)
-            return got;
-        if (got == 1)
-            return api_key_tenant(registry, ret_key, tenant, err) == CAY_E_NOT_FOUND
-                       ? cay_fail(err, CAY_E_NOT_FOUND, 0, "secrets.key", name,
-                                  "the default API key was removed",
-                                  "remove this file in $CAY_HOME, and a new one is made")
-                       : CAY_OK;
-        int code = api_key_new(registry, "default", ret_key, err);
-        if (!code)
-            code = write_private(path, name, ret_key, LEN, err);
-        if (code)
-            return code;
-    }
-    return CAY_OK;
 }

@@ -3,17 +3,17 @@
 #define SERVER_SECRETS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "server/registry.h"
+#include "cay/error.h"
 
 /* What nobody but the broker has: the server's own key, of which each sandbox's tokens
  * are made, so that they need not be kept anywhere and outlive a restart. */
 
 enum {
     SERVER_KEY = 32,
-    TOKEN_MAX = 65, /* 64 hexadecimal digits */
-    API_KEY_MAX = 64
+    TOKEN_MAX = 65 /* 64 hexadecimal digits */
 };
 
 struct secrets {
@@ -38,22 +38,20 @@ void secrets_signature(const char *path, const char *operation, const char *user
                        const char *token, int64_t expires,
                        char ret_signature[SIGNATURE_MAX]);
 
-/* --- API keys --- */
+/* --- What is made of them --- */
 
-/* "e2b_" and 40 hexadecimal digits. */
-int api_key_new(struct registry *registry, const char *tenant, char ret_key[API_KEY_MAX],
-                struct cay_error *err);
+int secrets_draw(void *bytes, size_t len, struct cay_error *err); /* at random */
+void secrets_to_hex(const unsigned char *bytes, size_t len, char *text);
 
-/* One of that shape, of 20 to 59 digits, that is there after this. */
-int api_key_add(struct registry *registry, const char *tenant, const char *key,
-                struct cay_error *err);
+enum { HASH = 32 };
+void secrets_hash(const char *text, unsigned char digest[HASH]);
 
-/* Whose it is. */
-int api_key_tenant(struct registry *registry, const char *key,
-                   char ret_tenant[TENANT_MAX], struct cay_error *err);
+/* Files that only we read.  1 if it was read, 0 if there is none, or a code. */
+int secrets_read_private(const char *path, const char *name, void *bytes, size_t len,
+                         struct cay_error *err);
 
-/* The one that was made at the first start; `cay env` shows it. */
-int api_key_default(struct registry *registry, const char *directory,
-                    char ret_key[API_KEY_MAX], struct cay_error *err);
+/* Whole or not at all; who is second takes what the first has made. */
+int secrets_write_private(const char *path, const char *name, const void *bytes,
+                          size_t len, struct cay_error *err);
 
 #endif

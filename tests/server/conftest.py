@@ -5,7 +5,9 @@ cloud: by what stands in their environment."""
 import os
 
 import pytest
-from serving import PATIENCE, Server
+from serving import CAY, PATIENCE, ROOT, Server
+
+__all__ = ["CAY", "PATIENCE", "ROOT", "unavailable"]
 
 MUST_WORK = os.environ.get("CAY_MUST_WORK") == "1"
 
@@ -17,15 +19,30 @@ def unavailable(reason):
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session", name="start_server")
-def fixture_start_server(tmp_path_factory):
-    """Starts servers; at the end of the session they and their sandboxes are gone."""
+def start_server(factory, *options):
     if os.geteuid() != 0:
         unavailable("the tests of the server are run by root")
+    return Server(factory.mktemp("home"), "--reserve", "0", *options).start()
+
+
+@pytest.fixture(scope="session", name="server")
+def fixture_server(tmp_path_factory):
+    """The one of the session; nothing of it and its sandboxes is left at the end."""
+    server = start_server(tmp_path_factory)
+    os.environ.update(server.exports)
+    yield server
+    server.clean()
+
+
+@pytest.fixture(name="own_server")
+def fixture_own_server(tmp_path_factory, monkeypatch):
+    """Starts servers that the test may kill; the SDK uses the last of them."""
     started = []
 
     def start(*options):
-        started.append(Server(tmp_path_factory.mktemp("home"), *options).start())
+        started.append(start_server(tmp_path_factory, *options))
+        for name, value in started[-1].exports.items():
+            monkeypatch.setenv(name, value)
         return started[-1]
 
     yield start
@@ -33,20 +50,12 @@ def fixture_start_server(tmp_path_factory):
         server.clean()
 
 
-@pytest.fixture(scope="session", name="server")
-def fixture_server(start_server):
-    server = start_server("--reserve", "0")
-    os.environ.update(server.exports())
-    return server
+@pytest.fixture(scope="session", name="e2b")
+def fixture_e2b(server):
+    """The SDK, set up to use the server."""
+    import e2b
 
-
-@pytest.fixture(name="own_server")
-def fixture_own_server(start_server, monkeypatch):
-    """One that the test may kill."""
-    server = start_server("--reserve", "0")
-    for name, value in server.exports().items():
-        monkeypatch.setenv(name, value)
-    return server
+    return e2b
 
 
 @pytest.fixture(name="create")

@@ -2,12 +2,16 @@
 """`cay serve` for tests: in a home of its own, to be killed and started again, and with a
 look at what its processes hold and at what its sandboxes leave behind."""
 
+import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from contextlib import closing
 from pathlib import Path
 
@@ -92,10 +96,10 @@ class Server:
         self.home, self.options = Path(home), options
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.port = 0
-        self.process = None
-        self.keys = {}
+        self.process = self.first_front = None
+        self.exports, self.keys = {}, {}
         self.log = self.home / "server.log"
-        self.environ = {**os.environ, "CAY_HOME": str(self.home)}
+        self.env = {**os.environ, "CAY_HOME": str(self.home)}
 
     # --- Its life ---
 
@@ -104,13 +108,13 @@ class Server:
             self.process = subprocess.Popen(
                 [CAY, "serve", "--listen", f"127.0.0.1:{self.port}", "--access-log",
                  str(self.home / "access.log"), *self.options],
-                env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=log, text=True)
-        exports = dict(re.match(r"export (\w+)=(.*)", line).groups()
-                       for line in self.read_exports())
-        self.port = int(exports["E2B_API_URL"].rpartition(":")[2])
-        self.keys["default"] = exports["E2B_API_KEY"]
-        self.first_front = self.front
+        self.exports = dict(re.match(r"export (\w+)=(.*)", line).groups()
+                            for line in self.read_exports())
+        self.port = int(self.url.rpartition(":")[2])
+        self.keys["default"] = self.key
+        self.first_front = self.front()
         return self
 
     def read_exports(self):
@@ -118,22 +122,20 @@ class Server:
         assert all(lines), f"the server did not start: {self.log.read_text()}"
         return lines
 
-    def end(self, number):
-        self.process.send_signal(number)
+    def stop(self, number=signal.SIGTERM):
+        """Its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
         status = self.process.wait(PATIENCE)
         self.process.stdout.close()
         return status
 
     def kill(self):
         """As if the power had gone: nothing of the server is left when this returns."""
-        pids = [self.process.pid, *children(self.process.pid)]
-        self.end(signal.SIGKILL)
+        pids = [self.broker, *self.children()]
+        self.stop(signal.SIGKILL)
         wait_until(lambda: all(state(pid) in ("", "Z") for pid in pids),
                    "the server's processes outlive it")
-
-    def stop(self):
-        status = self.end(signal.SIGTERM)
-        assert status == 0, f"status {status}: {self.log.read_text()}"
 
     def restart(self):
         self.kill()
@@ -143,11 +145,11 @@ class Server:
         """Ends its sandboxes and itself; nothing of them may be left."""
         if self.process.poll() is not None:
             self.start()
-        assert self.front == self.first_front, "the half that speaks HTTP has crashed"
+        assert self.front() == self.first_front, "the half that speaks HTTP has crashed"
         for sandbox_id in self.ids():
-            subprocess.run([CAY, "rm", f"sb-{sandbox_id}"], env=self.environ,
+            subprocess.run([CAY, "rm", f"sb-{sandbox_id}"], env=self.env,
                            capture_output=True, timeout=PATIENCE, check=False)
-        self.stop()
+        assert self.stop() == 0, self.log.read_text()
         deadline = time.monotonic() + PATIENCE
         left = {}
         for sandbox_id in self.ids():
@@ -157,49 +159,70 @@ class Server:
                 left[sandbox_id] = traces(sandbox_id)
         assert left == {}, "something is left of a sandbox"
 
-    # --- Who it is ---
+    # --- Who it is, and what it answers ---
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return self.exports["E2B_API_URL"]
 
-    def key(self, tenant="default"):
-        if tenant not in self.keys:
-            done = subprocess.run([CAY, "key", "new", tenant], env=self.environ,
-                                  capture_output=True, text=True, timeout=PATIENCE, check=True)
-            self.keys[tenant] = done.stdout.strip()
-        return self.keys[tenant]
+    @property
+    def key(self):
+        """Of the tenant who is there from the start."""
+        return self.exports["E2B_API_KEY"]
 
-    def exports(self, tenant="default"):
-        """What a program sets to use this server instead of the cloud."""
-        return {"E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url,
-                "E2B_API_KEY": self.key(tenant)}
+    def cay(self, *words):
+        return subprocess.run([CAY, *words], env=self.env, capture_output=True, text=True,
+                              timeout=PATIENCE, check=False)
+
+    def new_key(self, tenant):
+        done = self.cay("key", "new", tenant)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     def options_of(self, tenant):
-        """The same, as arguments of the SDK."""
-        return {"api_url": self.url, "sandbox_url": self.url, "api_key": self.key(tenant)}
+        """Arguments for the SDK: it is this server's, and its user this tenant."""
+        if tenant not in self.keys:
+            self.keys[tenant] = self.new_key(tenant)
+        return {"api_url": self.url, "sandbox_url": self.url, "api_key": self.keys[tenant]}
+
+    def api(self, method, path, body=None, **headers):
+        """One request, with the key unless another is given: status and JSON."""
+        request = urllib.request.Request(
+            self.url + path, method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"X-API-KEY": self.key, **{
+                name.replace("_", "-"): value for name, value in headers.items()}})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+                status, text = reply.status, reply.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                status, text = error.code, error.read()
+        return status, json.loads(text) if text else None
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE)
 
     def ids(self):
         """All sandboxes that it has known, dead ones too: by its records, and by its log, in
         case that a record was lost."""
         with closing(sqlite3.connect(f"file:{self.home}/serve.db?mode=ro", uri=True)) as records:
             found = {row[0] for row in records.execute("SELECT id FROM sandboxes")}
-        log = (self.home / "access.log").read_text()
+        path = self.home / "access.log"
+        log = path.read_text() if path.exists() else ""
         return found | set(re.findall(r'(?:"sandbox":\s*"|/sandboxes/)([a-z0-9]+)', log))
 
-    # --- What it holds ---
+    # --- What it is made of ---
 
     @property
     def broker(self):
         return self.process.pid
 
-    @property
+    def children(self):
+        """The processes of the server: the front, and the keepers."""
+        return children(self.broker)
+
     def front(self):
         """The half that speaks HTTP."""
-        return wait_until(lambda: [pid for pid in children(self.broker)
-                                   if name_of(pid) == "cay-front"], "there is no front")[0]
-
-    def held(self):
-        """(KiB resident, descriptors) of the halves."""
-        return {"front": (rss_kib(self.front), descriptors(self.front)),
-                "broker": (rss_kib(self.broker), descriptors(self.broker))}
+        return wait_until(lambda: [pid for pid in self.children() if name_of(pid) == "cay-front"],
+                          "there is no front")[0]

@@ -12,6 +12,7 @@
 #include "../unit/harness.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "server/api-key.h"
 #include "server/secrets.h"
 
 static const char *home;

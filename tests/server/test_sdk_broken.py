@@ -115,18 +115,19 @@ def test_a_sandbox_paused_under_a_stream_goes_on_where_it_was(create):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_that_ends_takes_nothing_with_it_but_streams(own_server, number):
+    server = own_server()
     sandbox = Sandbox.create(metadata={"who": "survivor"})
     token = sandbox._envd_access_token
     sandbox.files.write("note", "still here")
     signed = sandbox.download_url("note")
     listener = ticking(sandbox)
     if number == signal.SIGKILL:
-        own_server.kill()
+        server.kill()
     else:
-        own_server.stop()
+        server.stop()
     assert listener.end().error is not None
     assert not isinstance(listener.error, CommandExitException), "the command did not end"
-    own_server.start()
+    server.start()
 
     info = sandbox.get_info()
     assert (info.state, info.metadata) == (SandboxState.RUNNING, {"who": "survivor"})
@@ -144,10 +145,11 @@ def test_a_server_that_ends_takes_nothing_with_it_but_streams(own_server, number
 
 
 def test_how_a_command_ended_while_there_was_no_server_is_still_known(own_server):
+    server = own_server()
     sandbox = Sandbox.create()
     handle = sandbox.commands.run("read word; exit 9", background=True, stdin=True, timeout=0)
-    own_server.kill()
-    own_server.start()
+    server.kill()
+    server.start()
     again = sandbox.commands.connect(handle.pid, timeout=0)
     sandbox.commands.send_stdin(handle.pid, "go\n")
     with pytest.raises(CommandExitException) as caught:
@@ -158,30 +160,33 @@ def test_how_a_command_ended_while_there_was_no_server_is_still_known(own_server
 
 def test_what_was_said_while_there_was_no_server_does_not_stop_the_command(own_server):
     """The pipe of a command is emptied though nobody listens."""
+    server = own_server()
     sandbox = Sandbox.create()
     handle = sandbox.commands.run("sleep 0.3; seq 300000; echo done > done; sleep 1000",
                                   background=True, timeout=0)
-    own_server.kill()
-    own_server.start()
+    server.kill()
+    server.start()
     wait_until(lambda: sandbox.files.exists("done"), "the command hangs")
     assert sandbox.commands.kill(handle.pid) is True
     assert sandbox.kill() is True
 
 
 def test_a_sandbox_whose_time_ends_while_there_is_no_server_is_gone_afterwards(own_server):
+    server = own_server()
     sandbox = Sandbox.create()
     sandbox.set_timeout(1)
-    own_server.kill()
-    own_server.start()
+    server.kill()
+    server.start()
     wait_until(lambda: not sandbox.is_running(), "it lives on")
     assert sandbox.kill() is False
 
 
 def test_a_paused_sandbox_survives_the_server(own_server):
+    server = own_server()
     sandbox = Sandbox.create()
     listener = ticking(sandbox)
     sandbox.pause()
-    own_server.restart()
+    server.restart()
     listener.end()
     assert sandbox.get_info().state == SandboxState.PAUSED
     again = Sandbox.connect(sandbox.sandbox_id)
@@ -190,14 +195,15 @@ def test_a_paused_sandbox_survives_the_server(own_server):
 
 
 def test_a_front_that_dies_is_replaced_and_only_streams_break(own_server):
+    server = own_server()
     sandbox = Sandbox.create()
     listener = ticking(sandbox)
-    old = own_server.front
+    old = server.front()
     os.kill(old, signal.SIGKILL)
     listener.end()
     wait_until(lambda: state(old) in ("", "Z"), "it does not die")
-    own_server.first_front = own_server.front
-    assert own_server.front != old
+    server.first_front = server.front()
+    assert server.front() != old
     assert sandbox.commands.run("echo fine").stdout == "fine\n"
     assert [process.pid for process in sandbox.commands.list()] == [listener.handle.pid]
     assert sandbox.kill() is True
@@ -211,11 +217,9 @@ def known_by(memory):
             if item["memory_limit"] == memory}
 
 
-def test_sandboxes_in_reserve_are_used_and_do_not_outlive_the_server(start_server, monkeypatch):
+def test_sandboxes_in_reserve_are_used_and_do_not_outlive_the_server(own_server):
     memory = 333 << 20  # tells them from others on this machine
-    server = start_server("--reserve", "0", "--pool", "3", "--memory", "333M")
-    for name, value in server.exports().items():
-        monkeypatch.setenv(name, value)
+    server = own_server("--pool", "3", "--memory", "333M")
     ready = wait_until(lambda: len(known_by(memory)) == 3 and known_by(memory), "no reserve")
     sandbox = Sandbox.create(envs={"COLOUR": "blue"}, metadata={"a": "b"})
     assert f"sb-{sandbox.sandbox_id}" in ready

@@ -419,11 +419,9 @@ def test_an_upload_that_is_none_is_refused(shared, request_, status):
 # --- Large ------------------------------------------------------------------------------
 
 
-def test_a_large_file_goes_both_ways_without_being_held(start_server, monkeypatch):
+def test_a_large_file_goes_both_ways_without_being_held(own_server):
     """1 GiB unless CAY_LARGE_FILE says otherwise; on the disk, as it would not fit elsewhere."""
-    server = start_server("--reserve", "0", "--storage", "disk", "--disk", "4G")
-    for name, value in server.exports().items():
-        monkeypatch.setenv(name, value)
+    server = own_server("--storage", "disk", "--disk", "4G")
     sandbox = Sandbox.create()
     block = content(MIB)
     sent = hashlib.sha256()
@@ -434,17 +432,17 @@ def test_a_large_file_goes_both_ways_without_being_held(start_server, monkeypatc
             sent.update(piece)
             yield piece
 
-    before = rss_kib(server.front)
+    before = rss_kib(server.front())
     most = before
     sandbox.files.write("large", blocks())
-    most = max(most, rss_kib(server.front))
+    most = max(most, rss_kib(server.front()))
     assert sandbox.files.get_info("large").size == LARGE
     got = hashlib.sha256()
     with sandbox.files.read("large", format="stream") as stream:
         for number, piece in zip(itertools.count(), stream):
             got.update(piece)
             if number % 256 == 0:
-                most = max(most, rss_kib(server.front))
+                most = max(most, rss_kib(server.front()))
     assert got.hexdigest() == sent.hexdigest()
     assert most - before < 8 * 1024, "the server held much of the file in memory"
     assert sandbox.kill() is True

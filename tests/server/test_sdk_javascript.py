@@ -58,8 +58,8 @@ def fixture_outcomes(server):
     def outcomes(package):
         if package not in known:
             done = subprocess.run([program("node"), "run.mjs", package], cwd=INSTALLED,
-                                  env={**os.environ, **server.exports(),
-                                       "CAY_OTHER_KEY": server.key("javascript")},
+                                  env={**os.environ, **server.exports,
+                                       "CAY_OTHER_KEY": server.options_of("javascript")["api_key"]},
                                   capture_output=True, text=True, stdin=subprocess.DEVNULL,
                                   timeout=10 * PATIENCE, check=False)
             known[package] = done

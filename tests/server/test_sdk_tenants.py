@@ -48,7 +48,7 @@ def test_a_tenant_can_do_nothing_with_anothers_sandbox(create, server):
 def test_a_foreign_sandbox_and_none_are_refused_in_the_same_words(create, server):
     """Nobody learns from a refusal which ids there are."""
     name = create(**server.options_of("anna")).sandbox_id
-    headers = {"X-API-KEY": server.key("berta")}
+    headers = {"X-API-KEY": server.options_of("berta")["api_key"]}
     for method, path, body in (("GET", "", None), ("DELETE", "", None), ("GET", "/metrics", None),
                                ("POST", "/timeout", {"timeout": 10}), ("POST", "/pause", {}),
                                ("POST", "/connect", {"timeout": 10}), ("POST", "/resume", {}),
@@ -87,7 +87,7 @@ def test_a_key_is_no_token_and_a_token_no_key(create, server):
     token = sandbox._envd_access_token
     assert httpx.get(f"{server.url}/v2/sandboxes", headers={"X-API-KEY": token}).status_code == 401
     answer = httpx.get(f"{server.url}/files?path=/etc/passwd", headers={
-        "E2b-Sandbox-Id": sandbox.sandbox_id, "X-Access-Token": server.key("anna")})
+        "E2b-Sandbox-Id": sandbox.sandbox_id, "X-Access-Token": server.options_of("anna")["api_key"]})
     assert answer.status_code == 401
 
 
@@ -95,7 +95,7 @@ def test_a_key_is_no_token_and_a_token_no_key(create, server):
 
 
 def cay_key(server, *words):
-    return subprocess.run([CAY, "key", *words], env=server.environ, capture_output=True, text=True,
+    return subprocess.run([CAY, "key", *words], env=server.env, capture_output=True, text=True,
                           timeout=PATIENCE, check=True).stdout.splitlines()
 
 
@@ -123,12 +123,13 @@ def test_two_keys_of_a_tenant_see_the_same_sandboxes(create, server):
 
 def test_what_was_made_after_a_new_key_survives_a_crash(own_server):
     """Whoever writes a key does not take the records away from the server that runs."""
-    own_server.key("somebody")
+    server = own_server()
+    server.new_key("somebody")
     sandbox = Sandbox.create()
-    own_server.key("another")
-    own_server.restart()
+    another = server.options_of("another")
+    server.restart()
     assert ids() == {sandbox.sandbox_id}
-    assert ids(**own_server.options_of("another")) == set()
+    assert ids(**another) == set()
     assert sandbox.commands.run("echo fine").stdout == "fine\n"
     assert sandbox.kill() is True
 
@@ -136,8 +137,8 @@ def test_what_was_made_after_a_new_key_survives_a_crash(own_server):
 def test_what_keys_are_kept_as_is_of_no_use_to_a_reader(server):
     kept = b"".join(path.read_bytes() for path in server.home.glob("serve.db*"))
     for tenant in ("anna", "berta"):
-        assert server.key(tenant).encode() not in kept
-        assert server.key(tenant)[4:].encode() not in kept
-        assert bytes.fromhex(server.key(tenant)[4:]) not in kept
+        assert server.options_of(tenant)["api_key"].encode() not in kept
+        assert server.options_of(tenant)["api_key"][4:].encode() not in kept
+        assert bytes.fromhex(server.options_of(tenant)["api_key"][4:]) not in kept
     for path in server.home.glob("serve.*"):
         assert path.stat().st_mode & 0o077 == 0, path

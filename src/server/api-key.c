@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/api-key.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "server/secrets.h"
+
+enum { API_KEY_BYTES = 20 };
+
+int api_key_new(struct registry *registry, const char *tenant, char ret_key[API_KEY_MAX],
+                struct cay_error *err)
+{
+    unsigned char bytes[API_KEY_BYTES];
+
+    int code = secrets_draw(bytes, sizeof bytes, err);
+    if (code)
+        return code;
+    memcpy(ret_key, "e2b_", 4);
+    secrets_to_hex(bytes, sizeof bytes, ret_key + 4);
+    return api_key_add(registry, tenant, ret_key, err);
+}
+
+int api_key_add(struct registry *registry, const char *tenant, const char *key,
+                struct cay_error *err)
+{
+    unsigned char digest[HASH];
+    char known[TENANT_MAX];
+    struct timespec now;
+    struct key_row row = {0};
+    size_t len = strlen(key);
+
+    if (strncmp(key, "e2b_", 4) != 0 || strspn(key + 4, "0123456789abcdef") != len - 4 ||
+        len < 24 || len >= API_KEY_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, "secrets.key", NULL,
+                        "this is no API key that the SDKs would take",
+                        "use \"e2b_\" and 20 to 59 of the digits 0-9 and a-f");
+    secrets_hash(key, digest);
+    if (registry_find_key(registry, digest, known, NULL) == CAY_OK)
+        return CAY_OK;
+    clock_gettime(CLOCK_REALTIME, &now);
+    row.created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    cay_copy_text(row.tenant, sizeof row.tenant, tenant);
+    snprintf(row.shown, sizeof row.shown, "%.10s...", key);
+    return registry_add_key(registry, digest, &row, err);
+}
+
+int api_key_tenant(struct registry *registry, const char *key,
+                   char ret_tenant[TENANT_MAX], struct cay_error *err)
+{
+    unsigned char digest[HASH];
+
+    secrets_hash(key, digest);
+    return registry_find_key(registry, digest, ret_tenant, err);
+}
+
+int api_key_default(struct registry *registry, const char *directory,
+                    char ret_key[API_KEY_MAX], struct cay_error *err)
+{
+    static const char name[] = "serve.api-key";
+    enum { LEN = 4 + 2 * API_KEY_BYTES };
+    char path[PATH_MAX], tenant[TENANT_MAX];
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    for (int i = 0; i < 2; i++) {
+        memset(ret_key, 0, API_KEY_MAX);
+        int got = secrets_read_private(path, name, ret_key, LEN, err);
+        if (got < 0)
+            return got;
+        if (got == 1)
+            return api_key_tenant(registry, ret_key, tenant, err) == CAY_E_NOT_FOUND
+                       ? cay_fail(err, CAY_E_NOT_FOUND, 0, "secrets.key", name,
+                                  "the default API key was removed",
+                                  "remove this file in $CAY_HOME, and a new one is made")
+                       : CAY_OK;
+        int code = api_key_new(registry, "default", ret_key, err);
+        if (!code)
+            code = secrets_write_private(path, name, ret_key, LEN, err);
+        if (code)
+            return code;
+    }
+    return CAY_OK;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SERVER_API_KEY_H
+#define SERVER_API_KEY_H
+
+#include "server/registry.h"
+
+enum { API_KEY_MAX = 64 };
+
+/* "e2b_" and 40 hexadecimal digits. */
+int api_key_new(struct registry *registry, const char *tenant, char ret_key[API_KEY_MAX],
+                struct cay_error *err);
+
+/* One of that shape, of 20 to 59 digits, that is there after this. */
+int api_key_add(struct registry *registry, const char *tenant, const char *key,
+                struct cay_error *err);
+
+/* Whose it is. */
+int api_key_tenant(struct registry *registry, const char *key,
+                   char ret_tenant[TENANT_MAX], struct cay_error *err);
+
+/* The one that was made at the first start; `cay env` shows it. */
+int api_key_default(struct registry *registry, const char *directory,
+                    char ret_key[API_KEY_MAX], struct cay_error *err);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Sandboxes that are made for clients, and those that are made before anybody asks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/errand.h"
+
+enum {
+    DEFAULT_TIMEOUT_S = 15,      /* of the first version of the API */
+    DEFAULT_LONG_TIMEOUT_S = 300 /* of the second */
+};
+
+static bool is_default_template(const char *name)
+{
+    return strcmp(name, "base") == 0 || strcmp(name, "code-interpreter-v1") == 0 ||
+           strcmp(name, "host") == 0;
+}
+
+static bool has_template(const char *name)
+{
+    struct cay_template_info *infos = NULL;
+    size_t count = 0;
+    bool found = is_default_template(name);
+
+    if (!found && cay_template_list(&infos, &count, NULL) == CAY_OK)
+        for (size_t i = 0; i < count; i++)
+            found |= strcmp(infos[i].name, name) == 0;
+    cay_free(infos);
+    return found;
+}
+
+/* What the kernel thinks could be given to a new program without swapping. */
+static uint64_t available_memory(void)
+{
+    FILE *file = fopen("/proc/meminfo", "re");
+    char line[128];
+    uint64_t kib = UINT64_MAX >> 10;
+
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "MemAvailable:", 13) == 0)
+            kib = strtoull(line + 13, NULL, 10);
+    if (file)
+        (void)fclose(file);
+    return kib << 10;
+}
+
+static void take_metadata(const char **strings, int64_t pairs, struct buf *metadata)
+{
+    for (int64_t i = 0; i < 2 * pairs; i++)
+        strings_add(metadata, strings[i]);
+}
+
+static struct keeper *take_spare(struct broker *broker, const char *template_name,
+                                 int64_t env_count, uint32_t flags)
+{
+    if (env_count || !is_default_template(template_name) || flags & CREATE_INTERNET)
+        return NULL;
+    for (struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
+        if (keeper->is_spare) {
+            keeper->is_spare = false;
+            return keeper;
+        }
+    return NULL;
+}
+
+/* The record is complete but for its id and times, which the keeper knows. */
+static void send_create(struct broker *broker, struct errand *errand,
+                        const char *const *env, int64_t env_count)
+{
+    const char *name = errand->row.template_name;
+    AUTO_BUF strings = {0};
+    struct ask ask = {
+        .version = CHANNEL_VERSION,
+        .op = OP_CREATE,
+        .flags = errand->row.flags,
+        .count = 1 + (uint32_t)env_count,
+        .numbers = {[CREATE_TIMEOUT] = errand->timeout_s, [CREATE_ENV] = env_count}};
+
+    buf_init(&strings, CHANNEL_STRINGS);
+    strings_add(&strings, is_default_template(name) ? "host" : name);
+    for (int64_t i = 0; i < env_count; i++)
+        strings_add(&strings, env[i]);
+    ask.strings_len = (uint32_t)strings.len;
+    struct keeper *keeper = take_spare(broker, name, env_count, errand->row.flags);
+    errand_go(broker, errand, keeper ? keeper : keeper_start(broker, ""), &ask, &strings);
+    broker_fill_pool(broker);
+}
+
+static bool may_create(struct broker *broker, struct asked *asked, const char **strings)
+{
+    const int64_t *numbers = asked->head.numbers;
+
+    if (numbers[CREATE_METADATA] < 0 || numbers[CREATE_METADATA] > 2048 ||
+        numbers[CREATE_ENV] < 0 || numbers[CREATE_ENV] > 4096 ||
+        1 + 2 * numbers[CREATE_METADATA] + numbers[CREATE_ENV] != asked->head.count) {
+        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+        return false;
+    }
+    if (strlen(strings[0]) >= TEMPLATE_MAX || !has_template(strings[0])) {
+        broker_refuse(asked, 404, CAY_E_NOT_FOUND, "template not found",
+                      "base is always there; cay template ls lists the others");
+        return false;
+    }
+    if (available_memory() < broker->options->reserve_bytes) {
+        broker_refuse(asked, 429, CAY_E_LIMIT,
+                      "this machine has no memory left for another sandbox",
+                      "end some, or try again later");
+        return false;
+    }
+    return control_timeout_is_fine(broker, asked, numbers[CREATE_TIMEOUT]);
+}
+
+static struct keeper *keeper_by_pid(struct broker *broker, pid_t pid)
+{
+    struct keeper *keeper = broker->keepers;
+
+    while (keeper && keeper->pid != pid)
+        keeper = keeper->next;
+    return keeper;
+}
+
+/* It is ready: its time begins now. */
+static int created(struct broker *broker, struct errand *errand, const struct told *told,
+                   struct cay_error *err)
+{
+    struct keeper *keeper = keeper_by_pid(broker, errand->keeper);
+    const char *id = told_next(told, NULL);
+
+    if (!keeper || !id || strncmp(id, "sb-", 3) != 0 || !record_is_id(id + 3))
+        return cay_fail(err, CAY_E_INTERNAL, 0, "server.create", NULL,
+                        "the sandbox has a name that cannot be told", "see the log");
+    cay_copy_text(keeper->id, sizeof keeper->id, id + 3);
+    memcpy(errand->row.id, keeper->id, sizeof errand->row.id);
+    if (errand->is_spare) {
+        keeper->is_spare = true;
+        return CAY_OK;
+    }
+    errand->row.started_ms = broker_now_ms();
+    control_set_clock(broker, &errand->row, errand->timeout_s);
+    int code = registry_add(broker->registry, &errand->row, err);
+    if (code) {
+        struct errand *end = errand_new(broker, OP_KILL, &errand->row, NULL);
+        if (end)
+            errand_go_simply(broker, end, 0);
+        return code;
+    }
+    (void)broker_tell_sandbox(broker, errand->client, &errand->row, false);
+    return CAY_OK;
+}
+
+void broker_create(struct broker *broker, struct asked *asked, const char *tenant)
+{
+    AUTO_FREE char *room = NULL;
+    AUTO_FREE const char **strings = ask_strings(asked, &room);
+    const struct ask head = asked->head;
+    int64_t pairs = head.numbers[CREATE_METADATA];
+
+    if (!strings) {
+        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+        return;
+    }
+    if (!may_create(broker, asked, strings))
+        return;
+    struct errand *errand = errand_new(broker, OP_CREATE, NULL, asked);
+    if (!errand)
+        return;
+    errand->done = created;
+    cay_copy_text(errand->row.tenant, TENANT_MAX, tenant);
+    cay_copy_text(errand->row.template_name, TEMPLATE_MAX, strings[0]);
+    errand->row.state = RECORD_RUNNING;
+    errand->row.flags = head.flags;
+    errand->row.token_version = 1;
+    errand->timeout_s = head.numbers[CREATE_TIMEOUT];
+    if (errand->timeout_s < 0)
+        errand->timeout_s =
+            head.flags & CREATE_LONG ? DEFAULT_LONG_TIMEOUT_S : DEFAULT_TIMEOUT_S;
+    take_metadata(strings + 1, pairs, &errand->row.metadata);
+    if (errand->row.metadata.failed) {
+        struct cay_error error;
+        cay_fail(&error, CAY_E_INVALID, 0, "server", NULL, "there is too much metadata",
+                 "give at most %d bytes of it", METADATA_MAX);
+        errand_fail(errand, 400, &error);
+        errand_free(broker, errand);
+        return;
+    }
+    send_create(broker, errand, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
+}
+
+void broker_fill_pool(struct broker *broker)
+{
+    unsigned ready = broker->starting_spares;
+
+    for (const struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
+        ready += keeper->is_spare;
+    for (; ready < broker->options->pool; ready++) {
+        struct errand *errand = errand_new(broker, OP_CREATE, NULL, NULL);
+        AUTO_BUF strings = {0};
+        struct ask ask = {.version = CHANNEL_VERSION,
+                          .op = OP_CREATE,
+                          .count = 1,
+                          .numbers = {[CREATE_TIMEOUT] = -1}};
+        if (!errand || available_memory() < broker->options->reserve_bytes)
+            return;
+        errand->is_spare = true;
+        errand->done = created;
+        broker->starting_spares++;
+        buf_init(&strings, 64);
+        strings_add(&strings, "host");
+        ask.strings_len = (uint32_t)strings.len;
+        errand_go(broker, errand, keeper_start(broker, ""), &ask, &strings);
+    }
+}

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* An upload may be one file or, as a form, several, and may be compressed.  A part of a
+ * form names its file when it begins, and until the keeper has opened that, what has come
+ * of the part is held back: never more than one piece, since the connection waits
+ * meanwhile. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/auto.h"
+#include "server/e2b-files.h"
+
+enum {
+    INFLATE_PIECE = 64 << 10,
+    FORM_MEMORY = 16 << 10,
+    TARGETS_MAX = 1024,
+    METADATA_PAIRS = 64,
+    METADATA_KEY = 246,
+    METADATA_TOTAL = 4096,
+    PATH_MOST = 4096
+};
+
+/* A file that is being written. */
+struct target {
+    struct target *next;
+    char *asked; /* the path as the client has it */
+    char *path;  /* as it is, once it is open */
+    int fd;
+    struct buf held; /* until it is open */
+    bool has_bytes;
+};
+
+struct upload {
+    struct target *targets, **end, *opening;
+    struct target *current; /* of a form: what the part that is coming goes to */
+    size_t count;
+    struct MHD_PostProcessor *form; /* or NULL */
+    z_stream inflate;
+    bool is_gzip, gzip_ended;
+    struct buf metadata; /* pairs */
+    uint32_t pairs;
+    bool is_done; /* the whole body has come */
+};
+
+static void upload_done(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+
+    if (upload->form)
+        (void)MHD_destroy_post_processor(upload->form);
+    if (upload->is_gzip)
+        (void)inflateEnd(&upload->inflate);
+    while (upload->targets) {
+        struct target *target = upload->targets;
+        upload->targets = target->next;
+        if (target->fd >= 0)
+            (void)close(target->fd);
+        buf_done(&target->held);
+        free(target->asked);
+        free(target->path);
+        free(target);
+    }
+    buf_done(&upload->metadata);
+    free(upload);
+}
+
+static void reply_uploaded(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+    AUTO_BUF text = {0};
+    struct json json;
+
+    buf_init(&text, 16 << 20);
+    json_to_buf(&json, &text);
+    json_put_array(&json);
+    for (const struct target *target = upload->targets; target; target = target->next) {
+        json_put_object(&json);
+        json_put_key(&json, "path");
+        json_put_bytes(&json, target->path, strlen(target->path));
+        json_put_key(&json, "name");
+        json_put_bytes(&json, front_file_base_name(target->path),
+                       strlen(front_file_base_name(target->path)));
+        json_set_text(&json, "type", "file");
+        if (upload->pairs) {
+            json_put_key(&json, "metadata");
+            json_put_object(&json);
+            const char *at = upload->metadata.data;
+            for (uint32_t i = 0; i < upload->pairs; i++) {
+                const char *value = at + strlen(at) + 1;
+                json_set_text(&json, at, value);
+                at = value + strlen(value) + 1;
+            }
+            json_put_end(&json);
+        }
+        json_put_end(&json);
+    }
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &text);
+}
+
+static bool write_all(struct exchange *exchange, int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t put = write(fd, data, len);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0) {
+            bool full = errno == ENOSPC || errno == EDQUOT;
+            exchange_refuse_and_close(exchange, full ? 507 : 500,
+                                      full ? "Not enough disk space available"
+                                           : "the file could not be written");
+            return false;
+        }
+        data += put;
+        len -= (size_t)put;
+    }
+    return true;
+}
+
+static bool write_target(struct exchange *exchange, struct target *target,
+                         const char *data, size_t len)
+{
+    if (target->fd >= 0)
+        return write_all(exchange, target->fd, data, len);
+    if (buf_append(&target->held, data, len))
+        return true;
+    exchange_refuse_and_close(exchange, 500, "out of memory");
+    return false;
+}
+
+/* Asks for the first target that is not open; one at a time. */
+static void open_next(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+    const char *path = exchange_query(exchange, "path");
+    AUTO_BUF strings = {0};
+    struct target *target = upload->targets;
+    struct ask ask;
+
+    while (target && target->path)
+        target = target->next;
+    upload->opening = target;
+    if (!target || exchange->response ||
+        !front_file_begin_ask(exchange, OP_WRITE_FILE, &ask))
+        return;
+    buf_init(&strings, CHANNEL_PACKET);
+    (void)buf_append(&strings, upload->metadata.data, upload->metadata.len);
+    strings_add(&strings, target->asked);
+    strings_add(&strings, path ? path : "");
+    ask.numbers[FILE_METADATA] = upload->pairs;
+    ask.count = 2 * upload->pairs + 2;
+    exchange_ask(exchange, &ask, &strings);
+}
+
+static struct target *add_target(struct exchange *exchange, const char *path)
+{
+    enum { HELD_MAX = 8 << 20 };
+    struct upload *upload = exchange->state;
+
+    for (const struct target *other = upload->targets; other; other = other->next)
+        if (strcmp(other->asked, path) == 0) {
+            exchange_refuse_and_close(
+                exchange, 400, "you cannot upload multiple files to the same path");
+            return NULL;
+        }
+    struct target *target = calloc(1, sizeof *target);
+    if (!target || strlen(path) >= PATH_MOST || ++upload->count > TARGETS_MAX ||
+        !(target->asked = strdup(path))) {
+        free(target);
+        exchange_refuse_and_close(exchange, 400, "too many files, or a path too long");
+        return NULL;
+    }
+    target->fd = -1;
+    buf_init(&target->held, HELD_MAX);
+    *upload->end = target;
+    upload->end = &target->next;
+    return target;
+}
+
+/* A piece of a part of a form. */
+static enum MHD_Result take_part(void *cls, enum MHD_ValueKind kind, const char *key,
+                                 const char *filename, const char *content_type,
+                                 const char *encoding, const char *data, uint64_t offset,
+                                 size_t size)
+{
+    struct exchange *exchange = cls;
+    struct upload *upload = exchange->state;
+    const char *path = exchange_query(exchange, "path");
+
+    (void)kind;
+    (void)content_type;
+    (void)encoding;
+    if (exchange->response)
+        return MHD_NO;
+    if (!key || strcmp(key, "file") != 0)
+        return MHD_YES;
+    struct target *target = upload->current;
+    const char *name = path && *path ? path : filename ? filename : "";
+    /* The beginning of a part may be told twice, the first time without any bytes. */
+    if (offset == 0 && (!target || target->has_bytes || strcmp(target->asked, name) != 0))
+        target = upload->current = add_target(exchange, name);
+    if (!target)
+        return MHD_NO;
+    target->has_bytes |= size > 0;
+    return write_target(exchange, target, data, size) ? MHD_YES : MHD_NO;
+}
+
+/* Bytes of the body, not compressed any more. */
+static void take_plain(struct exchange *exchange, const char *data, size_t len)
+{
+    struct upload *upload = exchange->state;
+
+    if (!upload->form)
+        (void)write_target(exchange, upload->targets, data, len);
+    else if (MHD_post_process(upload->form, data, len) != MHD_YES && !exchange->response)
+        exchange_refuse_and_close(exchange, 400, "the form is malformed");
+}
+
+static void take_gzip(struct exchange *exchange, const char *data, size_t len)
+{
+    static unsigned char piece[INFLATE_PIECE];
+    struct upload *upload = exchange->state;
+    z_stream *stream = &upload->inflate;
+
+    stream->next_in = (unsigned char *)(uintptr_t)data;
+    stream->avail_in = (unsigned)len;
+    while (!exchange->response && !upload->gzip_ended) {
+        stream->next_out = piece;
+        stream->avail_out = sizeof piece;
+        int result = inflate(stream, Z_NO_FLUSH);
+        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
+            exchange_refuse_and_close(exchange, 400, "the body is not gzip");
+            return;
+        }
+        size_t got = sizeof piece - stream->avail_out;
+        upload->gzip_ended = result == Z_STREAM_END;
+        if (got)
+            take_plain(exchange, (char *)piece, got);
+        if (got < sizeof piece && !stream->avail_in)
+            return;
+        if (result == Z_BUF_ERROR)
+            return;
+    }
+}
+
+bool front_file_upload_feed(struct exchange *exchange, const char *data, size_t len)
+{
+    struct upload *upload = exchange->state;
+
+    if (!upload)
+        return true;
+    if (upload->is_gzip)
+        take_gzip(exchange, data, len);
+    else
+        take_plain(exchange, data, len);
+    if (!exchange->response && !upload->opening)
+        open_next(exchange);
+    return !exchange->response;
+}
+
+/* --- Metadata --- */
+
+static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *key,
+                                   const char *value)
+{
+    struct exchange *exchange = cls;
+    struct upload *upload = exchange->state;
+    char name[METADATA_KEY + 1];
+    size_t len = strlen(key);
+
+    (void)kind;
+    if (strncasecmp(key, "X-Metadata-", 11) != 0 || exchange->response)
+        return MHD_YES;
+    key += 11;
+    len -= 11;
+    bool fine = len > 0 && len <= METADATA_KEY && upload->pairs < METADATA_PAIRS;
+    for (const char *at = value ? value : ""; *at; at++)
+        fine = fine && *at >= ' ' && *at <= '~';
+    for (size_t i = 0; i < len && fine; i++)
+        name[i] = (char)tolower((unsigned char)key[i]);
+    if (fine) {
+        name[len] = '\0';
+        strings_add(&upload->metadata, name);
+        strings_add(&upload->metadata, value ? value : "");
+        upload->pairs++;
+    }
+    if (!fine || upload->metadata.failed)
+        exchange_refuse_and_close(exchange, 400,
+                                  "metadata is printable ASCII, 4096 bytes at most");
+    return MHD_YES;
+}
+
+/* --- The beginning and the end of an upload --- */
+
+static bool has_type(const char *type, const char *wanted)
+{
+    size_t len = strlen(wanted);
+
+    return type && strncasecmp(type, wanted, len) == 0 &&
+           (type[len] == '\0' || type[len] == ';' || type[len] == ' ');
+}
+
+static void begin_body(struct exchange *exchange, struct upload *upload)
+{
+    const char *type = exchange_header(exchange, "Content-Type");
+    const char *encoding = exchange_header(exchange, "Content-Encoding");
+    const char *path = exchange_query(exchange, "path");
+
+    if (encoding && strcasecmp(encoding, "identity") != 0) {
+        upload->is_gzip = strcasecmp(encoding, "gzip") == 0 &&
+                          inflateInit2(&upload->inflate, 15 + 16) == Z_OK;
+        if (!upload->is_gzip) {
+            exchange_refuse_and_close(exchange, 415, "Content-Encoding is to be gzip");
+            return;
+        }
+    }
+    if (has_type(type, "multipart/form-data"))
+        upload->form = MHD_create_post_processor(exchange->connection, FORM_MEMORY,
+                                                 take_part, exchange);
+    else if (has_type(type, "application/octet-stream") && path && *path)
+        (void)add_target(exchange, path);
+    else
+        exchange_refuse_and_close(exchange, 400,
+                                  has_type(type, "application/octet-stream")
+                                      ? "path is missing"
+                                      : "Content-Type is to be multipart/form-data or "
+                                        "application/octet-stream");
+    if (!exchange->response && !upload->form && !upload->targets)
+        exchange_refuse_and_close(exchange, 400, "the form is malformed");
+}
+
+bool front_file_upload_begin(struct exchange *exchange)
+{
+    struct upload *upload = calloc(1, sizeof *upload);
+    struct ask ask;
+
+    if (!upload)
+        return false;
+    upload->end = &upload->targets;
+    buf_init(&upload->metadata, METADATA_TOTAL + METADATA_PAIRS * 2);
+    exchange->state = upload;
+    exchange->state_done = upload_done;
+    if (!front_file_begin_ask(exchange, OP_WRITE_FILE, &ask))
+        return false;
+    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, take_header,
+                                    exchange);
+    if (!exchange->response)
+        begin_body(exchange, upload);
+    return !exchange->response;
+}
+
+/* The body has come; files whose turn has not come yet may still have to be opened. */
+void front_file_upload_finish(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+
+    if (!upload)
+        return;
+    upload->is_done = true;
+    if (upload->is_gzip && !upload->gzip_ended) {
+        exchange_refuse(exchange, 400, "the body ends in the middle");
+        return;
+    }
+    if (upload->form && MHD_destroy_post_processor(TAKE_PTR(upload->form)) != MHD_YES &&
+        !exchange->response) {
+        exchange_refuse(exchange, 400, "the form ends in the middle");
+        return;
+    }
+    if (exchange->response || upload->opening)
+        return;
+    open_next(exchange);
+    if (!upload->opening && !exchange->response)
+        reply_uploaded(exchange);
+}
+
+void front_file_told_upload(struct exchange *exchange, struct told *told)
+{
+    struct upload *upload = exchange->state;
+    struct target *target = upload->opening;
+
+    if (told->head.kind != TELL_FILE || told->fd < 0) {
+        front_file_refuse(exchange, told);
+        if (exchange->response && !upload->is_done)
+            (void)MHD_add_response_header(exchange->response, "Connection", "close");
+        return;
+    }
+    exchange_hang_up(exchange);
+    target->fd = TAKE_FD(told->fd);
+    target->path = strdup(told_next(told, NULL));
+    upload->opening = NULL;
+    if (!target->path) {
+        exchange_refuse_and_close(exchange, 500, "out of memory");
+        return;
+    }
+    if (!write_all(exchange, target->fd, target->held.data, target->held.len))
+        return;
+    buf_done(&target->held);
+    if (target->next) { /* whole already: the next has begun */
+        (void)close(TAKE_FD(target->fd));
+    }
+    open_next(exchange);
+    if (upload->opening || exchange->response)
+        return;
+    if (upload->is_done)
+        reply_uploaded(exchange);
+    else
+        exchange_resume(exchange);
+}

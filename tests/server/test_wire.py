@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the SDKs do not use, but others may."""
+
+import base64
+import contextlib
+import gzip
+import http.client
+import json
+import os
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from conftest import PATIENCE
+
+
+def envelope(message):
+    text = json.dumps(message).encode()
+    return b"\0" + len(text).to_bytes(4, "big") + text
+
+
+def frames(data):
+    """(flags, message) of each envelope."""
+    found = []
+    while data:
+        size = int.from_bytes(data[1:5], "big")
+        found.append((data[0], json.loads(data[5:5 + size])))
+        data = data[5 + size:]
+    return found
+
+
+def ask(server, sandbox, method, path, body=None, **headers):
+    """One request to a sandbox: status, headers and body."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, {
+            "E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983",
+            "X-Access-Token": sandbox._envd_access_token,
+            **{name.replace("_", "-"): value for name, value in headers.items()}})
+        reply = connection.getresponse()
+        return reply.status, reply.headers, reply.read()
+
+
+def start(server, sandbox, process, **headers):
+    status, _, body = ask(server, sandbox, "POST", "/process.Process/Start", envelope(process),
+                          Content_Type="application/connect+json", **headers)
+    assert status == 200
+    return frames(body)
+
+
+def test_a_stream_is_made_of_envelopes_and_ends_with_one(server, sandbox):
+    events = start(server, sandbox, {"process": {"cmd": "/bin/sh", "args": ["-c", "echo hi"]}})
+    assert [flags for flags, _ in events] == [0, 0, 0, 2]
+    assert events[0][1]["event"]["start"]["pid"] > 1
+    assert base64.b64decode(events[1][1]["event"]["data"]["stdout"]) == b"hi\n"
+    assert events[2][1]["event"]["end"] == {
+        "exitCode": 0, "exited": True, "status": "exit status 0"}
+    assert events[3][1] == {}
+
+
+def test_failures_of_streams_come_in_the_last_envelope(server, sandbox):
+    ((flags, message),) = start(server, sandbox, {"process": {"cmd": "/no/such/program"}})
+    assert flags == 2 and message["error"]["code"] == "invalid_argument"
+    ((flags, message),) = start(server, sandbox, {"process": {}})
+    assert flags == 2 and message["error"]["code"] == "invalid_argument"
+    status, _, body = ask(server, sandbox, "POST", "/process.Process/Connect",
+                          envelope({"process": {"pid": 99999}}))
+    assert status == 200 and frames(body)[0][1]["error"]["code"] == "not_found"
+
+
+def test_a_command_whose_time_is_over_says_so(server, sandbox):
+    events = start(server, sandbox, {"process": {"cmd": "sleep", "args": ["1000"]}},
+                   Connect_Timeout_Ms="300")
+    assert events[-1][1]["error"]["code"] == "deadline_exceeded"
+
+
+def test_a_silent_stream_is_kept_alive(server, sandbox):
+    events = start(server, sandbox, {"process": {"cmd": "sleep", "args": ["2.5"]}},
+                   Keepalive_Ping_Interval="1")
+    assert {"event": {"keepalive": {}}} in [message for _, message in events]
+
+
+def test_how_a_command_died(server, sandbox):
+    events = start(server, sandbox, {"process": {"cmd": "sh", "args": ["-c", "kill -TERM $$"]}})
+    assert events[-2][1]["event"]["end"] == {
+        "exitCode": -1, "exited": False, "status": "signal: terminated",
+        "error": "signal: terminated"}
+    events = start(server, sandbox, {"process": {
+        "cmd": "python3", "args": ["-c", "x = bytearray(3 << 30)"]}})
+    end = events[-2][1]["event"]["end"]
+    assert end["exitCode"] != 0
+
+
+def test_input_as_a_stream(server, sandbox):
+    handle = sandbox.commands.run("read a; read b; echo $b $a", background=True, stdin=True)
+    body = b"".join(map(envelope, [
+        {"start": {"process": {"pid": handle.pid}}},
+        {"data": {"input": {"stdin": base64.b64encode(b"one\n").decode()}}},
+        {"keepalive": {}},
+        {"data": {"input": {"stdin": base64.b64encode(b"two\n").decode()}}}]))
+    status, _, reply = ask(server, sandbox, "POST", "/process.Process/StreamInput", body)
+    assert status == 200 and frames(reply) == [(0, {}), (2, {})]
+    assert handle.wait().stdout == "two one\n"
+    status, _, reply = ask(server, sandbox, "POST", "/process.Process/StreamInput", body[:-3])
+    assert frames(reply)[0][1]["error"]["code"] in ("invalid_argument", "not_found")
+
+
+def test_parts_of_files(server, sandbox):
+    sandbox.files.write("f", "0123456789")
+    for wanted, content, place in (("bytes=2-4", b"234", "bytes 2-4/10"),
+                                   ("bytes=7-", b"789", "bytes 7-9/10"),
+                                   ("bytes=-2", b"89", "bytes 8-9/10"),
+                                   ("bytes=5-99", b"56789", "bytes 5-9/10")):
+        status, headers, body = ask(server, sandbox, "GET", "/files?path=f", Range=wanted)
+        assert (status, body, headers["Content-Range"]) == (206, content, place)
+    assert ask(server, sandbox, "GET", "/files?path=f", Range="bytes=10-")[0] == 416
+    assert ask(server, sandbox, "GET", "/files?path=f", Range="bytes=x")[0] == 200
+    status, headers, body = ask(server, sandbox, "HEAD", "/files?path=f")
+    assert (status, headers["Content-Length"], body) == (200, "10", b"")
+    when = headers["Last-Modified"]
+    assert ask(server, sandbox, "GET", "/files?path=f", If_Modified_Since=when)[0] == 304
+
+
+def test_compression_on_demand(server, sandbox):
+    sandbox.files.write("z", "x" * 1_000_000)
+    status, headers, body = ask(server, sandbox, "GET", "/files?path=z", Accept_Encoding="gzip")
+    assert status == 200 and headers["Content-Encoding"] == "gzip" and len(body) < 20_000
+    assert gzip.decompress(body) == b"x" * 1_000_000
+    status, headers, body = ask(server, sandbox, "GET", "/files?path=z",
+                                Accept_Encoding="gzip, deflate")
+    assert "Content-Encoding" not in headers and len(body) == 1_000_000
+
+
+@pytest.mark.parametrize("body,headers", [
+    (b"x", {"Content_Type": "text/plain"}),
+    (b"x", {"Content_Type": "application/octet-stream", "Content_Encoding": "br"}),
+    (b"not gzip", {"Content_Type": "application/octet-stream", "Content_Encoding": "gzip"}),
+    (gzip.compress(b"abc" * 1000)[:-10], {"Content_Type": "application/octet-stream",
+                                          "Content_Encoding": "gzip"}),
+    (b"--xyz\r\nbroken", {"Content_Type": "multipart/form-data; boundary=xyz"}),
+    (b"x", {"Content_Type": "application/octet-stream", "X_Metadata_Key": "ü"}),
+])
+def test_uploads_that_are_none(server, sandbox, body, headers):
+    status, _, _ = ask(server, sandbox, "POST", "/files?path=up", body, **headers)
+    assert status in (400, 415)
+
+
+def test_one_path_twice_in_a_form_is_refused(server, sandbox):
+    part = ('--xyz\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+            "content\r\n").encode()
+    status, _, reply = ask(server, sandbox, "POST", "/files", part * 2 + b"--xyz--\r\n",
+                           Content_Type="multipart/form-data; boundary=xyz")
+    assert status == 400 and b"same path" in reply
+
+
+def test_files_are_put_together(server, sandbox):
+    sandbox.files.write("a", "one ")
+    sandbox.files.write("b", "two")
+    status, _, _ = ask(server, sandbox, "POST", "/files/compose", json.dumps(
+        {"source_paths": ["a", "b"], "destination": "c"}))
+    assert status == 200 and sandbox.files.read("c") == "one two"
+
+
+def test_small_things(server, sandbox):
+    status, _, body = ask(server, sandbox, "GET", "/metrics")
+    assert status == 200 and json.loads(body)["mem_total"] == 1 << 30
+    status, _, body = ask(server, sandbox, "GET", "/envs")
+    assert status == 200 and json.loads(body)["E2B_SANDBOX"] == "true"
+    assert ask(server, sandbox, "GET", "/nothing")[0] == 404
+    assert ask(server, sandbox, "DELETE", "/files")[0] == 405
+
+
+def test_old_routes(server, e2b):
+    status, made = server.api("POST", "/sandboxes", {"templateID": "base", "timeout": 60})
+    assert status == 201
+    name = made["sandboxID"]
+    assert any(item["sandboxID"] == name for item in server.api("GET", "/sandboxes")[1])
+    assert server.api("POST", f"/sandboxes/{name}/refreshes", {"duration": 100})[0] == 204
+    assert server.api("POST", f"/sandboxes/{name}/resume", {})[0] == 409
+    assert server.api("POST", f"/sandboxes/{name}/pause", {})[0] == 204
+    assert server.api("POST", f"/sandboxes/{name}/pause", {})[0] == 409
+    assert server.api("POST", f"/sandboxes/{name}/resume", {"timeout": 60})[0] == 201
+    assert server.api("GET", f"/v2/sandboxes/{name}/logs")[1]["logs"] == []
+    assert server.api("POST", f"/sandboxes/{name}/timeout", {"timeout": 10 ** 8})[0] == 400
+    for method, path in (("PUT", "network"), ("POST", "snapshots"), ("POST", "fork")):
+        assert server.api(method, f"/sandboxes/{name}/{path}", {})[0] == 501
+    assert server.api("DELETE", f"/sandboxes/{name}")[0] == 204
+    assert server.api("DELETE", f"/sandboxes/{name}")[0] == 404
+
+
+def test_ports_are_reached_by_name_and_by_header(server, sandbox):
+    sandbox.commands.run("mkdir /tmp/www; echo served > /tmp/www/f")
+    sandbox.commands.run("cd /tmp/www; exec python3 -m http.server 8000", background=True,
+                         timeout=0)
+
+    def get(**headers):
+        request = urllib.request.Request(f"{server.url}/f", headers={
+            name.replace("_", "-"): value for name, value in headers.items()})
+        for _ in range(1000):
+            try:
+                return urllib.request.urlopen(request, timeout=PATIENCE).read()
+            except urllib.error.HTTPError as error:
+                assert error.code == 502, error  # it has not started yet
+        raise AssertionError("nothing listens")
+
+    assert get(Host=sandbox.get_host(8000)) == b"served\n"
+    assert get(E2b_Sandbox_Id=sandbox.sandbox_id, E2b_Sandbox_Port="8000") == b"served\n"
+
+
+ECHO = r"""
+import socket
+listener = socket.create_server(("127.0.0.1", 9000))
+while True:
+    client, _ = listener.accept()
+    head = client.recv(65536)
+    if b"x-api-key" in head.lower():
+        client.sendall(b"HTTP/1.1 500 Leak\r\n\r\n")
+    elif b"/nonsense" in head:
+        client.sendall(b"SSH-2.0\r\n\r\n")
+    elif b"/both" in head:
+        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n")
+    elif b"upgrade: websocket" in head.lower():
+        client.sendall(b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n+")
+        while data := client.recv(100):
+            client.sendall(data.upper())
+    else:
+        client.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                       b"5;x=y\r\nhello\r\n6\r\n world\r\n0\r\nT: 1\r\n\r\n")
+    client.close()
+"""
+
+
+@pytest.fixture
+def echo(sandbox):
+    sandbox.files.write("echo.py", ECHO)
+    sandbox.commands.run("exec python3 echo.py", background=True, timeout=0)
+    sandbox.commands.run("until python3 -c 'import socket; socket.create_connection("
+                         "(\"127.0.0.1\", 9000))'; do sleep 0.05; done 2>/dev/null")
+    return sandbox.get_host(9000)
+
+
+def raw(server, data):
+    with server.connect() as client:
+        client.sendall(data)
+        reply = b""
+        while piece := client.recv(65536):
+            reply += piece
+        return reply
+
+
+def test_what_comes_through_a_port(server, echo):
+    def get(path):
+        return raw(server, f"GET {path} HTTP/1.1\r\nHost: {echo}\r\nX-API-KEY: {server.key}\r\n"
+                           "Connection: close\r\n\r\n".encode())
+
+    assert b" 200 OK" in get("/") and b"hello" in get("/") and b"T: 1" not in get("/")
+    assert b" 502 " in get("/nonsense")
+    assert b" 502 " in get("/both")
+
+
+def test_websockets_are_passed_through(server, echo):
+    with server.connect() as client:
+        client.sendall(f"GET /ws HTTP/1.1\r\nHost: {echo}\r\nConnection: keep-alive, Upgrade\r\n"
+                       "Upgrade: websocket\r\n\r\nfirst".encode())
+        seen = b""
+        while not seen.endswith(b"+FIRST"):
+            piece = client.recv(1000)
+            assert piece, seen
+            seen += piece
+        assert seen.startswith(b"HTTP/1.1 101 ")
+        data = os.urandom(50_000).hex().encode()
+        threading.Thread(target=client.sendall, args=(data,)).start()
+        back = b""
+        while len(back) < len(data):
+            back += client.recv(65536)
+        assert back == data.upper()
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(10) == b""
+
+
+def test_traffic_needs_its_token_where_that_is_wished(server, e2b):
+    box = e2b.Sandbox.create(network={"allow_public_traffic": False}, timeout=60)
+    headers = {"E2b_Sandbox_Id": box.sandbox_id, "E2b_Sandbox_Port": "12345"}
+    assert server.api("GET", "/", **headers)[0] == 403
+    assert server.api("GET", "/", E2B_Traffic_Access_Token=box.traffic_access_token,
+                      **headers)[0] == 502  # nothing listens, but it was let in
+    box.kill()
+
+
+def test_metrics_for_prometheus(server):
+    request = urllib.request.Request(f"{server.url}/metrics",
+                                     headers={"Authorization": f"Bearer {server.key}"})
+    text = urllib.request.urlopen(request, timeout=PATIENCE).read().decode()
+    assert "cay_requests_total " in text and 'cay_replies_total{status="2xx"}' in text
+    assert server.api("GET", "/metrics", X_API_KEY="wrong")[0] == 401
+
+
+def test_an_access_log(own_server, tmp_path):
+    log = tmp_path / "access"
+    server = own_server("--access-log", str(log))
+    assert server.api("GET", "/v2/sandboxes?metadata=secret")[0] == 200
+    assert server.api("GET", "/sandboxes/nope")[0] == 404
+    server.stop()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(line["method"], line["path"], line["status"]) for line in lines] == [
+        ("GET", "/v2/sandboxes", 200), ("GET", "/sandboxes/nope", 404)]
+    assert "secret" not in log.read_text() and log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_machine_says_when_to_come_again(own_server):
+    server = own_server("--reserve", "1000T")
+    request = urllib.request.Request(f"{server.url}/v2/sandboxes", method="POST",
+                                     data=b'{"templateID":"base"}',
+                                     headers={"X-API-KEY": server.key})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=PATIENCE)
+    assert refused.value.code == 429 and int(refused.value.headers["Retry-After"]) > 0
+
+
+def test_tls(own_server, tmp_path):
+    import ssl
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+                    "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+                    "-out", cert, "-keyout", key], check=True, capture_output=True)
+    server = own_server("--tls-cert", str(cert), "--tls-key", str(key))
+    assert server.url.startswith("https://")
+    context = ssl.create_default_context(cafile=cert)
+    reply = urllib.request.urlopen(f"{server.url}/health", timeout=PATIENCE, context=context)
+    assert reply.status == 204
+
+
+def test_keys_are_managed(own_server):
+    server = own_server()
+    key = server.new_key("team")
+    assert server.api("GET", "/v2/sandboxes", X_API_KEY=key) == (200, [])
+    lines = server.cay("key", "ls").stdout.splitlines()
+    (line,) = [line for line in lines if "\tteam\t" in line]
+    assert key not in line and key[:10] in line
+    assert server.cay("key", "rm", line.split("\t")[0]).returncode == 0
+    assert server.api("GET", "/v2/sandboxes", X_API_KEY=key)[0] == 401
+    assert server.cay("key", "rm", "999").returncode != 0
+    assert server.cay("key", "new", "a b").returncode != 0
+
+
+def test_env_prints_what_works(own_server):
+    server = own_server()
+    printed = dict(line.removeprefix("export ").split("=", 1) for line in
+                   server.cay("env", "--listen", f"127.0.0.1:{server.port}").stdout.splitlines())
+    assert printed == server.exports
+
+
+def test_a_key_from_a_file(own_server, tmp_path):
+    key = "e2b_" + "ab" * 20
+    (tmp_path / "key").write_text(key + "\n")
+    server = own_server("--api-key-file", str(tmp_path / "key"))
+    assert server.api("GET", "/v2/sandboxes", X_API_KEY=key)[0] == 200
+
+
+@pytest.mark.parametrize("words", [["--listen", "x"], ["--listen", "127.0.0.1:99999"],
+                                   ["--pool", "x"], ["--memory", "1X"], ["--no-such"],
+                                   ["--storage", "tape"], ["--tls-cert", "x"], ["word"],
+                                   ["--listen"]])
+def test_wrong_options_are_refused(tmp_path, words):
+    from conftest import CAY
+    result = subprocess.run([CAY, "serve", *words], capture_output=True, text=True,
+                            timeout=PATIENCE, check=False,
+                            env={**os.environ, "CAY_HOME": str(tmp_path)})
+    assert result.returncode != 0 and result.stderr.startswith("cay: ") and not result.stdout
