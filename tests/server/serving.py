@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CAY = os.environ.get("CAY_BIN", str(ROOT / "build" / "cay"))
-PATIENCE = 60  # seconds: for a machine that is very slow, not for waiting
+PATIENCE = int(os.environ.get("CAY_PATIENCE", 60))  # seconds: for a slow machine, not for waiting
 
 
 def wait_until(condition, what):
