@@ -214,7 +214,7 @@ def known_by(memory):
     listed = subprocess.run([CAY, "ls", "-o", "json"], capture_output=True, timeout=PATIENCE,
                             check=True).stdout
     return {item["id"] for item in json.loads(listed)["sandboxes"]
-            if item["memory_limit"] == memory}
+            if item["limits"]["memory_bytes"] == memory}
 
 
 def test_sandboxes_in_reserve_are_used_and_do_not_outlive_the_server(own_server):
