@@ -44,9 +44,13 @@ static size_t room_for_more(struct output *output)
 
     if (!(process->flags & EXEC_PIPED))
         return PIECE;
-    for (const struct peer *peer = process->peers; peer; peer = peer->next)
-        if (peer->reads && output->ring.end - peer->at[stream] > behind)
-            behind = output->ring.end - peer->at[stream];
+    for (const struct peer *peer = process->peers; peer; peer = peer->next) {
+        uint64_t at = peer->at[stream];
+        if (at < output->ring.begin)
+            at = output->ring.begin;
+        if (peer->reads && output->ring.end - at > behind)
+            behind = output->ring.end - at;
+    }
     if (behind == 0)
         return PIECE;
     (void)make_room(&output->ring, PIECE);

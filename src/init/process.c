@@ -342,6 +342,7 @@ bool process_execute(struct peer *peer, struct packet *packet)
         return refuse(peer, process, birth, &error);
     process->birth = birth;
     process_attach(process, peer);
+    peer->reads = process->flags & EXEC_PIPED; /* from the first byte on */
     if (!(process->flags & EXEC_QUIET)) {
         birth_wait(birth);
         settle(process);

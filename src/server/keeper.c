@@ -22,6 +22,8 @@ enum {
     WAIT_MS = 10000
 };
 
+static const char no_user[] = "exec.user"; /* the step that fails for such */
+
 int64_t keep_now_ms(void)
 {
     struct timespec now;
@@ -106,8 +108,12 @@ cay_files *keep_files(struct keep *keep, const char *user, struct cay_error *err
     for (int i = 0; i < KEEP_USERS; i++)
         if (keep->users[i].files && strcmp(keep->users[i].user, user) == 0)
             return keep->users[i].files;
-    if (cay_sandbox_files(keep->sandbox, *user ? user : NULL, &files, err) != CAY_OK)
+    int code = cay_sandbox_files(keep->sandbox, *user ? user : NULL, &files, err);
+    if (code) {
+        if (code == CAY_E_NOT_FOUND && *user && err && !keep_is_gone(keep, code))
+            cay_copy_text(err->op, sizeof err->op, no_user); /* as commands have it */
         return NULL;
+    }
     unsigned at = keep->next_user++ % KEEP_USERS;
     cay_files_free(keep->users[at].files);
     keep->users[at].files = files;
@@ -391,9 +397,9 @@ static void hear(struct keep *keep)
     if (code && question.head.op != OP_CREATE && keep_is_gone(keep, code))
         keep_end();
     /* To E2B a user whom nobody knows is a credential that is not valid. */
-    bool no_user = code == CAY_E_NOT_FOUND && strcmp(error.op, "exec.user") == 0;
+    bool is_user = code == CAY_E_NOT_FOUND && strcmp(error.op, no_user) == 0;
     if (code)
-        (void)tell_failed(question.channel, no_user ? 401 : 0, &error);
+        (void)tell_failed(question.channel, is_user ? 401 : 0, &error);
     if (question.channel >= 0)
         (void)close(question.channel);
     if (code && !keep->sandbox)

@@ -117,7 +117,8 @@ def test_each_command_has_a_short_help(command):
 def test_the_help_names_every_command():
     named = [name for names in re.findall(r"^  ([a-z, ]+[a-z]) +[A-Z]", run("--help")[1], re.M)
              for name in names.split(", ")]
-    assert sorted(named) == sorted([*SANDBOX_COMMANDS, "template", "files", "help", "version"])
+    assert sorted(named) == sorted([*SANDBOX_COMMANDS, "template", "files", "help", "version",
+                                    "serve", "key", "env"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)

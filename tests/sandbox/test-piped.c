@@ -31,6 +31,20 @@ TEST(a_command_waits_for_a_slow_reader_and_nothing_is_lost)
     ASSERT_INT(heard.dropped[0], 0);
 }
 
+TEST(not_even_the_first_bytes_are_lost)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    for (int i = 0; i < 20; i++) {
+        AUTO(cay_process)
+        process = start_piped(sandbox, 0, "exec head -c 3000000 /dev/zero");
+        struct heard heard = {0};
+        hear_all(process, &heard);
+        ASSERT_INT(heard.len[0], 3000000);
+        ASSERT_INT(heard.dropped[0], 0);
+    }
+}
+
 TEST(it_goes_on_when_its_reader_leaves)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
