@@ -210,7 +210,7 @@ class Server:
             found = {row[0] for row in records.execute("SELECT id FROM sandboxes")}
         path = self.home / "access.log"
         log = path.read_text() if path.exists() else ""
-        return found | set(re.findall(r'(?:"sandbox":\s*"|/sandboxes/)([a-z0-9]+)', log))
+        return found | set(re.findall(r'(?:"sandbox":\s*"|/sandboxes/)([a-z0-9]{1,31})(?![a-z0-9])', log))
 
     # --- What it is made of ---
 

@@ -67,6 +67,28 @@ def test_what_is_written_is_there_and_comes_back(shared, size, how):
         assert shared.files.read("data", format="bytes", gzip=True) == data
 
 
+@pytest.mark.parametrize("size", [MIB, 64 * MIB])
+def test_compressible_content_is_uploaded_packed(shared, size):
+    line = b"the same line again and again, as logs have it\n"
+    data = (line * (size // len(line) + 1))[:size]
+    shared.files.write("packed", data, gzip=True)
+    assert inside(shared, "packed") == digest(data)
+    shared.files.write("packed", io.BytesIO(data), gzip=True)
+    assert inside(shared, "packed") == digest(data)
+    assert shared.files.read("packed", format="bytes", gzip=True) == data
+    shared.files.remove("packed")
+
+
+def test_packed_content_may_have_several_parts(shared):
+    answer = post(shared, content=gzip.compress(b"one ") + gzip.compress(b"two"),
+                  params={"path": "parts"}, headers={
+                      "Content-Type": "application/octet-stream", "Content-Encoding": "gzip"})
+    if answer.status_code == 200:
+        assert shared.files.read("parts") == "one two"
+    else:
+        assert answer.status_code == 400
+
+
 def test_text_is_written_and_read(shared):
     text = "ü€😀\r\n\0 end"
     shared.files.write("text", text)
