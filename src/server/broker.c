@@ -280,8 +280,10 @@ static void reap(struct broker *broker)
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         const char *id = keeper_reaped(broker, pid);
-        if (pid == broker->front_pid)
+        if (pid == broker->front_pid) {
             broker->front_pid = 0;
+            broker->front_status = status;
+        }
         if (id && *id && WIFEXITED(status) && WEXITSTATUS(status) == KEEPER_SANDBOX_GONE)
             broker_gone(broker, id);
     }
@@ -327,6 +329,7 @@ static bool mend_front(struct broker *broker, int (*restart)(struct broker *brok
 {
     if (broker->front >= 0)
         return true;
+    reap(broker); /* to know how it ended */
     broker->front = restart && !broker->is_over ? restart(broker) : -1;
     return broker->front >= 0 &&
            broker_watch(broker, broker->front, &broker->front_source);

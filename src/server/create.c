@@ -57,7 +57,10 @@ static void take_metadata(const char **strings, int64_t pairs, struct buf *metad
 static struct keeper *take_spare(struct broker *broker, const char *template_name,
                                  int64_t env_count, uint32_t flags)
 {
-    if (env_count || !is_default_template(template_name) || flags & CREATE_INTERNET)
+    bool has_internet =
+        flags & CREATE_INTERNET && broker->options->internet != CAY_NETWORK_NONE;
+
+    if (env_count || !is_default_template(template_name) || has_internet)
         return NULL;
     for (struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
         if (keeper->is_spare) {

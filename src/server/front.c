@@ -301,18 +301,29 @@ static void cut(struct front *front, int socket)
     (void)shutdown(socket, SHUT_RDWR);
 }
 
+/* libmicrohttpd does not see an end that came together with the last bytes. */
+static bool has_left(int socket)
+{
+    char byte;
+
+    return recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 /* Who sends his headers, or a body, a byte at a time does not wear us down. */
 static void sweep_slow(struct front *front, uint64_t now)
 {
     for (struct visit *visit = front->visits; visit; visit = visit->next) {
         uint64_t limit = visit->requests ? IDLE_S * 1000 : HEADERS_MS;
-        if (!visit->open && now - visit->since_ms > limit)
+        if (!visit->open && (now - visit->since_ms > limit || has_left(visit->socket)))
             cut(front, visit->socket);
     }
     for (struct exchange *exchange = front->exchanges; exchange;
          exchange = exchange->next) {
-        if (exchange->has_body || exchange->is_suspended || exchange->is_queued ||
-            now - exchange->body_ms < BODY_MS)
+        if (exchange->has_body || exchange->is_suspended || exchange->is_queued)
+            continue;
+        if (has_left(exchange->socket))
+            cut(front, exchange->socket);
+        if (now - exchange->body_ms < BODY_MS)
             continue;
         if (exchange->body_bytes - exchange->body_seen < BODY_BYTES)
             cut(front, exchange->socket);

@@ -41,13 +41,13 @@ static void describe(const struct cay_exec_result *result, struct tell *tell,
         *at = (char)tolower((unsigned char)*at);
 }
 
-static void tell_end(int channel, struct tell *tell, const char *status)
+static int tell_end(int channel, struct tell *tell, const char *status)
 {
     AUTO_BUF strings = {0};
 
     buf_init(&strings, 256);
     strings_add(&strings, status);
-    (void)tell_send(channel, tell, &strings, -1);
+    return tell_send(channel, tell, &strings, -1);
 }
 
 /* --- Streams --- */
@@ -59,6 +59,7 @@ struct stream {
     struct tell tell; /* of what is held */
     char *held;       /* what the channel did not take yet */
     size_t held_len;
+    bool is_over; /* only its end is still to be told */
 };
 
 static struct stream *stream_of_client(struct keep_source *source)
@@ -87,6 +88,18 @@ static void stream_end(struct keep *keep, struct stream *stream)
     stream->task.is_over = true;
 }
 
+static bool must_wait(int error)
+{
+    return error == -EAGAIN || error == -ENOBUFS;
+}
+
+/* Nothing more is read until the client has taken what there is. */
+static void wait_for_client(struct keep *keep, struct stream *stream)
+{
+    keep_change(keep, cay_process_fd(stream->process), 0, &stream->output);
+    keep_change(keep, stream->task.channel, EPOLLOUT | EPOLLRDHUP, &stream->client);
+}
+
 static void tell_over(struct keep *keep, struct stream *stream)
 {
     struct cay_exec_result result = {0};
@@ -104,10 +117,13 @@ static void tell_over(struct keep *keep, struct stream *stream)
                         "the time given for the command is over", "give it more time");
     describe(&result, &tell, status, sizeof status);
     cay_exec_done(&result);
-    if (code)
-        (void)tell_failed(stream->task.channel, 0, &error);
-    else
-        tell_end(stream->task.channel, &tell, status);
+    int sent = code ? tell_failed(stream->task.channel, 0, &error)
+                    : tell_end(stream->task.channel, &tell, status);
+    stream->is_over = true;
+    if (must_wait(sent)) {
+        wait_for_client(keep, stream);
+        return;
+    }
     snprintf(pid, sizeof pid, "%d", cay_process_pid(stream->process));
     struct started *started = *started_find(keep, pid);
     if (started) {
@@ -124,7 +140,7 @@ static bool send_piece(struct keep *keep, struct stream *stream, const char *dat
 {
     int error = tell_bytes(stream->task.channel, &stream->tell, data, len);
 
-    if (error == -EAGAIN || error == -ENOBUFS) {
+    if (must_wait(error)) {
         if (data == piece) {
             stream->held = malloc(len);
             stream->held_len = len;
@@ -134,8 +150,7 @@ static bool send_piece(struct keep *keep, struct stream *stream, const char *dat
             }
             memcpy(stream->held, data, len);
         }
-        keep_change(keep, cay_process_fd(stream->process), 0, &stream->output);
-        keep_change(keep, stream->task.channel, EPOLLOUT | EPOLLRDHUP, &stream->client);
+        wait_for_client(keep, stream);
         return false;
     }
     if (error)
@@ -181,6 +196,10 @@ static void hear_client(struct keep *keep, struct keep_source *source, unsigned 
         return;
     if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) {
         stream_end(keep, stream);
+        return;
+    }
+    if (stream->is_over) {
+        tell_over(keep, stream);
         return;
     }
     if (!stream->held || !send_piece(keep, stream, stream->held, stream->held_len))
@@ -298,7 +317,7 @@ int keep_attach(struct keep *keep, struct question *question, struct cay_error *
     if (started && started->ended_ms) {
         struct tell tell = {.kind = TELL_STARTED, .numbers = {started->pid}};
         (void)tell_send(question->channel, &tell, NULL, -1);
-        tell_end(question->channel, &started->end, started->status);
+        (void)tell_end(question->channel, &started->end, started->status);
         return CAY_OK;
     }
     int code = cay_process_attach(keep->sandbox, which, &process, err);

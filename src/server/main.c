@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -256,6 +257,13 @@ static int start_front(struct broker *broker)
 {
     int ends[2];
 
+    if (server.restarts > 0)
+        fprintf(stderr,
+                "cay: the half that speaks HTTP has ended (%s %d); "
+                "starting another\n",
+                WIFSIGNALED(broker->front_status) ? "signal" : "status",
+                WIFSIGNALED(broker->front_status) ? WTERMSIG(broker->front_status)
+                                                  : WEXITSTATUS(broker->front_status));
     if (server.restarts++ >= RESTARTS_MAX ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -1;

@@ -185,18 +185,31 @@ static void set_defaults(struct serve_options *options)
     *options = (struct serve_options){.address = "127.0.0.1",
                                       .port = DEFAULT_PORT,
                                       .memory_bytes = CAY_MEMORY_DEFAULT,
-                                      .disk_bytes = CAY_DISK_DEFAULT,
                                       .reserve_bytes = 256ull << 20,
                                       .max_timeout_s = DEFAULT_MAX_HOURS * 3600};
 }
 
-static int check(const struct serve_options *options, struct cay_error *err)
+/* A disk in memory counts towards the memory. */
+static int check_disk(struct serve_options *options, struct cay_error *err)
+{
+    uint64_t memory = options->memory_bytes;
+
+    if (!options->disk_bytes)
+        options->disk_bytes = memory < CAY_DISK_DEFAULT ? memory : CAY_DISK_DEFAULT;
+    if (options->disk_bytes <= memory || options->storage == CAY_STORAGE_DISK)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, "--disk",
+                    "the disk lies in memory and is larger than that",
+                    "give a larger --memory, a smaller --disk, or --storage disk");
+}
+
+static int check(struct serve_options *options, struct cay_error *err)
 {
     if (!options->tls_cert != !options->tls_key)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--tls-cert",
                         "a certificate and its key go together",
                         "give --tls-cert and --tls-key");
-    return CAY_OK;
+    return check_disk(options, err);
 }
 
 int options_parse(char *const *argv, struct serve_options *ret_options,

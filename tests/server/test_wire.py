@@ -363,7 +363,7 @@ def test_a_key_from_a_file(own_server, tmp_path):
 
 @pytest.mark.parametrize("words", [["--listen", "x"], ["--listen", "127.0.0.1:99999"],
                                    ["--pool", "x"], ["--memory", "1X"], ["--no-such"],
-                                   ["--storage", "tape"], ["--tls-cert", "x"], ["word"],
+                                   ["--storage", "tape"], ["--memory", "100M", "--disk", "1G"], ["--tls-cert", "x"], ["word"],
                                    ["--listen"]])
 def test_wrong_options_are_refused(tmp_path, words):
     from conftest import CAY
