@@ -222,6 +222,16 @@ class Server:
         """The processes of the server: the front, and the keepers."""
         return children(self.broker)
 
+    def connections(self):
+        """How many clients hold a connection and are there."""
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(fields[1].endswith(f":{self.port:04X}") and fields[3] == "01"
+                   for fields in lines)
+
+    def held(self):
+        """How many descriptors the front has open besides those of clients."""
+        return descriptors(self.front()) - self.connections()
+
     def front(self):
         """The half that speaks HTTP."""
         return wait_until(lambda: [pid for pid in self.children() if name_of(pid) == "cay-front"],
