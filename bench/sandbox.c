@@ -161,10 +161,11 @@ static void run_races(const char *cay, const char *bundle, unsigned rounds)
     };
     unsigned count = 5;
 
-    if (is_there("bwrap"))
+    if (is_there("bwrap") && spawn((void *)(uintptr_t)bwrap) >= 0)
         entrants[count++] = (struct entrant){"bwrap", .is_peer = true, .run = spawn,
                                              .cookie = (void *)(uintptr_t)bwrap};
-    if (bundle && is_there("crun"))
+    /* It refuses some mixtures of cgroup versions. */
+    if (bundle && is_there("crun") && spawn((void *)(uintptr_t)crun) >= 0)
         entrants[count++] = (struct entrant){"crun run", .is_peer = true, .run = spawn,
                                              .cookie = (void *)(uintptr_t)crun};
     race("sandbox", entrants, count, rounds);

@@ -36,7 +36,9 @@ _cay_value() { # of the option before the word; false if it takes none we know
     --network) _cay_reply 'none host' ;;
     --storage) _cay_reply 'memory disk' ;;
     --require) _cay_reply 'user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk' ;;
-    -u | --user) _cay_reply 'user root' ;;
+    -u | --user)
+        [[ ${COMP_WORDS[1]} == session ]] || _cay_reply 'user root'
+        ;;
     -s | --signal) _cay_reply 'TERM INT HUP KILL STOP CONT USR1 USR2' ;;
     *) return 1 ;;
     esac
@@ -72,6 +74,26 @@ _cay_template() {
     fi
 }
 
+_cay_config() {
+    if [[ $current == -* ]]; then
+        _cay_reply "$(_cay_options cay config "${COMP_WORDS[2]}")"
+    elif ((COMP_CWORD == 2)); then
+        _cay_reply 'check schema'
+    elif [[ ${COMP_WORDS[2]} == check ]]; then
+        _cay_reply_files -f
+    fi
+}
+
+_cay_session() {
+    if [[ $current == -* ]]; then
+        _cay_reply "$(_cay_options cay session "${COMP_WORDS[2]}")"
+    elif ((COMP_CWORD == 2)); then
+        _cay_reply 'ls show start pause resume stop rm'
+    elif [[ $previous != --user && ${COMP_WORDS[2]} != ls ]]; then
+        _cay_reply "$(cay session ls -q 2>/dev/null)"
+    fi
+}
+
 _cay() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]}
@@ -83,7 +105,9 @@ _cay() {
     fi
     _cay_value && return
     case $command in
+    config) _cay_config ;;
     files) _cay_files ;;
+    session) _cay_session ;;
     template) _cay_template ;;
     *)
         if [[ $current == -* ]]; then

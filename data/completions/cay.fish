@@ -26,6 +26,10 @@ function __cay_options_here
         case files
             __cay_options cay files
             set -l command (__cay_files_command); and __cay_options cay files $command
+        case config
+            __cay_options cay config $words[3]
+        case session
+            __cay_options cay session $words[3]
         case template
             __cay_options cay template $words[3]
         case '*'
@@ -41,8 +45,16 @@ complete -c cay -n __fish_use_subcommand -a '(__cay_commands cay)'
 complete -c cay -n 'not __fish_use_subcommand' -a '(__cay_options_here)'
 complete -c cay -n '__fish_seen_subcommand_from files; and not __cay_files_command' \
     -a '(__cay_commands cay files)'
-complete -c cay -n "__fish_seen_subcommand_from $with_id" -a '(cay ls -q 2>/dev/null)'
+complete -c cay -n "not __fish_seen_subcommand_from session; and __fish_seen_subcommand_from $with_id" \
+    -a '(cay ls -q 2>/dev/null)'
 complete -c cay -n '__fish_seen_subcommand_from cp' -F
+complete -c cay -n '__fish_seen_subcommand_from config; and not __fish_seen_subcommand_from check schema' \
+    -a 'check schema'
+complete -c cay -n '__fish_seen_subcommand_from config; and __fish_seen_subcommand_from check' -F
+complete -c cay -n '__fish_seen_subcommand_from session; and not __fish_seen_subcommand_from ls show start pause resume stop rm' \
+    -a 'ls show start pause resume stop rm'
+complete -c cay -n '__fish_seen_subcommand_from session; and __fish_seen_subcommand_from show start pause resume stop rm' \
+    -a '(cay session ls -q 2>/dev/null)'
 complete -c cay -n '__fish_seen_subcommand_from template; and not __fish_seen_subcommand_from create ls rm' \
     -a 'create ls rm'
 complete -c cay -n '__fish_seen_subcommand_from template; and __fish_seen_subcommand_from rm' \

@@ -31,8 +31,9 @@ CAY_PUBLIC const char *cay_status_slug(enum cay_status status); /* "success" */
 enum cay_command_flag {
     CAY_COMMAND_BACKGROUND = 1 << 0,
     /* Make the output fit to read: escape sequences, overwritten and repeated lines are
-     * taken out, and what is over `threshold_chars` is cut in the middle.  The raw bytes
-     * are then kept in files inside, named in the result. */
+     * taken out, and if both streams together have more than `threshold_chars`, each that
+     * has more than its head and tail is cut in the middle.  If that changes anything,
+     * the raw bytes are kept in files inside, named in the result. */
     CAY_COMMAND_CLEAN = 1 << 1
 };
 
@@ -55,32 +56,42 @@ struct cay_command_options {
 struct cay_command_result {
     enum cay_status status;
     enum cay_cause cause; /* of a command that has ended */
-    int exit_code;        /* -N for signal N; -1 while it runs or if nothing ran */
-    int background_pid;   /* 0: none */
+    int exit_code; /* -N for signal N; -1 while it runs or if nothing ran; of a start 0 */
+    int background_pid; /* 0: none */
     uint64_t duration_ms;
     char *out, *error; /* NUL-terminated; bytes, or UTF-8 with CAY_COMMAND_CLEAN */
     size_t out_len, error_len;
-    bool truncated; /* bytes are missing from out or error; the files have them all */
-    uint64_t original_out_len, original_error_len; /* characters if cleaned, else bytes */
-    char *output_dir, *out_file, *error_file;      /* inside; NULL if there are none */
-    char message[512]; /* why it is not a success: "Command failed with exit code 3" */
+    bool truncated; /* something is missing from out or error; the files have it all */
+    /* Bytes; if cleaned, characters before anything was cut or left out as repeated. */
+    uint64_t original_out_len, original_error_len;
+    char *output_dir, *out_file, *error_file; /* inside; NULL if there are none */
+    /* Why it is not a success: "Command failed with exit code 3"; and why the output
+     * could not be kept, if it is truncated and there are no files. */
+    char message[512];
 };
 CAY_PUBLIC void cay_command_done(struct cay_command_result *result);
 
-/* bash -c, or sh where there is no bash.  Whatever is over CAY_OUTPUT_DEFAULT per stream
- * is kept in files inside, which the result names, and only its tail here. */
+/* bash -c, or sh where there is no bash; a command of any length.  Whatever is over
+ * CAY_OUTPUT_DEFAULT per stream is kept in files inside, which the result names, and only
+ * its tail here.  The files are the user's own and nobody else's, below a directory
+ * /tmp/cay-results-...; they take their room from the sandbox's disk and stay there.
+ *
+ * One that is to run in the background has status SUCCESS when it has started; it writes
+ * its output to files inside from the beginning. */
 CAY_PUBLIC CAY_NODISC int cay_execute_bash(cay_sandbox *sandbox, const char *command,
                                            const struct cay_command_options *options,
                                            struct cay_command_result *ret_result,
                                            struct cay_error *err);
 
-/* A background command by its pid, also from another process.  Status RUNNING or how it
- * ended; what it has written so far; may be asked again and again. */
+/* A background command by its pid, also from another process.  Status RUNNING, STOPPED or
+ * how it ended; what it has written so far; may be asked again and again. CAY_E_NOT_FOUND
+ * if this sandbox never had one of that number. */
 CAY_PUBLIC CAY_NODISC int cay_background_status(cay_sandbox *sandbox, int pid,
                                                 const struct cay_command_options *options,
                                                 struct cay_command_result *ret_result,
                                                 struct cay_error *err);
-/* With its whole tree, which is dead when this returns.  CAY_E_NOT_FOUND if unknown. */
+/* With its whole tree, which is dead when this returns, also what one that has ended by
+ * itself left running.  The result is SUCCESS. */
 CAY_PUBLIC CAY_NODISC int cay_background_kill(cay_sandbox *sandbox, int pid,
                                               struct cay_command_result *ret_result,
                                               struct cay_error *err);
@@ -128,7 +139,7 @@ struct cay_file_info {
     bool exists;             /* if not, nothing below means anything */
     struct cay_stat stat;    /* links followed */
     char *link_target;       /* if the name is a symbolic link, else NULL */
-    bool readable, writable; /* by the user asking */
+    bool readable, writable; /* by the user asking; in lists as the mode says */
     char encoding[16];       /* "utf-8", "utf-16", "latin-1", "binary"; "" for no file */
 };
 struct cay_file_infos {
@@ -145,7 +156,9 @@ CAY_PUBLIC CAY_NODISC int cay_get_file_info(cay_sandbox *sandbox, const char *us
 /* 1, 0 or a code. */
 CAY_PUBLIC CAY_NODISC int cay_file_exists(cay_sandbox *sandbox, const char *user,
                                           const char *path, struct cay_error *err);
-/* Files and directories, dot files too, encodings left out.  `pattern` may be NULL. */
+/* Everything in a directory, or all below it: dot files too, but no links that lead
+ * nowhere; encodings are left out.  `pattern` (may be NULL) is for names ("*.py"), or for
+ * paths below the directory ("src/[a-m]*.py"); with `recursive` at any depth. */
 CAY_PUBLIC CAY_NODISC int cay_list_files(cay_sandbox *sandbox, const char *user,
                                          const char *path, bool recursive,
                                          const char *pattern,
@@ -158,13 +171,17 @@ CAY_PUBLIC CAY_NODISC int cay_create_directory(cay_sandbox *sandbox, const char 
 enum cay_edit_kind { CAY_EDIT_CREATE = 1, CAY_EDIT_UPDATE = 2, CAY_EDIT_REMOVE = 3 };
 
 /* old_text "" makes a new file (CAY_E_EXISTS if there is one), new_text "" takes the old
- * text out; otherwise it is replaced, and must be there exactly once (CAY_E_NO_MATCH). */
+ * text out; otherwise it is replaced, and must be there exactly once (CAY_E_NO_MATCH).
+ * The texts are UTF-8; the file keeps its encoding and its line ends, and "\n" also means
+ * its "\r\n".  A text that is found only with one backslash less before n, t and r, as
+ * programs that quote twice write it, is taken for that. */
 CAY_PUBLIC CAY_NODISC int cay_edit_file(cay_sandbox *sandbox, const char *user,
                                         const char *path, const char *old_text,
                                         size_t old_len, const char *new_text,
                                         size_t new_len, enum cay_edit_kind *ret_kind,
                                         struct cay_error *err);
-/* As Python's glob.glob(): sorted, relative to the working directory when below it. */
+/* As Python's glob.glob(): "*", "?", "[a-z]", and "**" if recursive; no dot files unless
+ * the pattern has the dot; sorted, relative to the working directory when below it. */
 CAY_PUBLIC CAY_NODISC int cay_glob(cay_sandbox *sandbox, const char *user,
                                    const char *pattern, bool recursive,
                                    struct cay_strings *ret_paths, struct cay_error *err);
@@ -176,7 +193,8 @@ struct cay_transfer {
     uint64_t skipped; /* special files, and links that lead out */
 };
 
-/* Host paths are the caller's own, used as they are.  Missing parents are made. */
+/* Host paths are the caller's own, used as they are.  Missing parents are made.  Modes
+ * and times are kept, set-user-id bits and owners are not; a file appears whole. */
 CAY_PUBLIC CAY_NODISC int cay_upload_file(cay_sandbox *sandbox, const char *user,
                                           const char *local, const char *inside,
                                           struct cay_transfer *ret_transfer,
@@ -185,7 +203,8 @@ CAY_PUBLIC CAY_NODISC int cay_download_file(cay_sandbox *sandbox, const char *us
                                             const char *inside, const char *local,
                                             struct cay_transfer *ret_transfer,
                                             struct cay_error *err);
-/* What is in the one directory comes to be in the other, beside what is there. */
+/* What is in the one directory comes to be in the other, beside what is there; links that
+ * can only lead below it too.  Backends elsewhere may keep less of that. */
 CAY_PUBLIC CAY_NODISC int cay_upload_directory(cay_sandbox *sandbox, const char *user,
                                                const char *local, const char *inside,
                                                struct cay_transfer *ret_transfer,
@@ -199,7 +218,10 @@ CAY_PUBLIC CAY_NODISC int cay_download_directory(cay_sandbox *sandbox, const cha
  */
 
 /* The parts of CAY_COMMAND_CLEAN by themselves; each returns new text to cay_free(), NULL
- * for lack of memory.  Input is any bytes; what is not UTF-8 becomes U+FFFD. */
+ * for lack of memory.  Input is any bytes; what is not UTF-8 becomes U+FFFD.  Of a line
+ * that was written over, what is after its last carriage return stays; of `min_run` and
+ * more lines that are the same (at least 3, and not blank) the first and the last, with
+ * the number of those between them. */
 CAY_PUBLIC char *cay_text_strip_ansi(const char *text, size_t len, size_t *ret_len);
 CAY_PUBLIC char *cay_text_resolve_cr(const char *text, size_t len, size_t *ret_len);
 CAY_PUBLIC char *cay_text_collapse(const char *text, size_t len, uint32_t min_run,

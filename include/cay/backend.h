@@ -15,9 +15,16 @@ extern "C" {
  * `cookie` is the backend's own state for one handle; a handle is used by one thread at
  * a time, several handles by several.  What a backend cannot do is NULL, and callers hear
  * that it is unsupported; create, connect, free, id, state, exec, kill and one of
- * open_files and files must be there.  All else is as sandbox.h says. */
+ * open_files and files must be there.  All else is as sandbox.h says.
+ *
+ * Every table starts with its `size`.  A shorter one, of an older header, lacks what it
+ * does not cover; of a longer one, of a newer header, nobody calls what is not known.
+ * Memory that a function hands out is malloc()ed and no longer the backend's.  A function
+ * that fails fills in *err, unless `err` is NULL, and touches none of its results. */
 
-/* Processes that are not waited for.  `process` is the backend's state for one. */
+/* Processes that are not waited for.  `process` is the backend's state for one.  start,
+ * free, pid, fd, read, kill and wait must be there.  Where there are no processes, what a
+ * command leaves running may end with it. */
 struct cay_process_backend {
     size_t size;
     int (*start)(void *cookie, const struct cay_exec_options *options, void **ret_process,
@@ -39,11 +46,13 @@ struct cay_process_backend {
     int (*kill)(void *process, struct cay_error *err);
     int (*wait)(void *process, uint64_t timeout_ms, struct cay_exec_result *ret_result,
                 struct cay_error *err);
+    int (*skip)(void *process, struct cay_error *err);
 };
 
 /* Files, for backends that cannot give a cay_files.  Content goes through descriptors, so
  * that a file of any size needs no memory: they may be pipes, and stay the caller's.
- * Paths are absolute or start at the working directory; `user` NULL is the default. */
+ * Paths are absolute or start at the working directory; `user` NULL is the default.  All
+ * up to `move` must be there. */
 struct cay_file_backend {
     size_t size;
     int (*stat)(void *cookie, const char *user, const char *path, bool no_follow,
@@ -79,8 +88,9 @@ struct cay_backend {
     const char *about; /* one line */
     const struct cay_field *fields; /* beside those that every backend has */
     size_t field_count;
-    void *data; /* handed to create, connect and list */
+    void *data; /* handed to create and connect */
 
+    /* The configuration is not there any more when they have returned. */
     int (*create)(void *data, const cay_config *config, void **ret_cookie,
                   struct cay_error *err);
     /* Reaches one that exists, and lets it run if it was paused or stopped.
@@ -90,6 +100,7 @@ struct cay_backend {
     void (*free)(void *cookie); /* the handle only */
     const char *(*id)(const void *cookie);
     unsigned (*layers)(const void *cookie);
+    /* CAY_E_NOT_FOUND if it is gone for good. */
     int (*state)(void *cookie, enum cay_state *ret_state, struct cay_error *err);
     int (*inspect)(void *cookie, struct cay_sandbox_info *ret_info,
                    struct cay_error *err);
@@ -105,9 +116,21 @@ struct cay_backend {
                       struct cay_error *err);
     const struct cay_file_backend *files;
     const struct cay_process_backend *processes;
+
+    /* Both or neither: as create, but one that is found again by its mark, though its
+     * maker may have died before it heard the id; and the one of that mark, whatever
+     * state it is in.  A mark is 16 random letters a to z and digits 2 to 7. */
+    int (*create_marked)(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err);
+    int (*find_marked)(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err);
+
+    int (*dial)(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err);
 };
 
-/* The table must live as long as the process.  A name that is taken is CAY_E_EXISTS. */
+/* The table and what it points to must live as long as the process; the library works
+ * with a complete copy of it, which is what it hands out.  A name that is taken is
+ * CAY_E_EXISTS, a table that is not whole CAY_E_INVALID.  From any thread. */
 CAY_PUBLIC CAY_NODISC int cay_backend_register(const struct cay_backend *backend,
                                                struct cay_error *err);
 

@@ -21,9 +21,10 @@ enum cay_field_type {
     CAY_FIELD_BOOLEAN = 5,
     CAY_FIELD_BYTES = 6, /* 1073741824, "512M", "1 GiB" */
     CAY_FIELD_CHOICE = 7,
-    CAY_FIELD_TEXTS = 8,  /* a list of texts */
-    CAY_FIELD_MAP = 9,    /* texts by name */
-    CAY_FIELD_POLICY = 10 /* what cay_policy_parse() reads */
+    CAY_FIELD_TEXTS = 8,   /* a list of texts */
+    CAY_FIELD_MAP = 9,     /* texts by name */
+    CAY_FIELD_POLICY = 10, /* what cay_policy_parse() reads below `policy:` */
+    CAY_FIELD_PATH = 11    /* of this machine; relative ones start at `base` */
 };
 
 /* One key that a backend understands. */
@@ -38,8 +39,9 @@ struct cay_field {
 };
 
 /* Reads the map below `sandbox_config:`, whose siblings are left alone, or else the whole
- * text.  "${env.NAME}" within a text is replaced after parsing, value by value; a NAME
- * that is not set is CAY_E_INVALID.  So are unknown keys, with the nearest known one, and
+ * text; without `type` the former is "local" and the latter "native".  "${env.NAME}"
+ * within a text is replaced after parsing, value by value; a NAME that is not set is
+ * CAY_E_INVALID.  So are unknown keys, with the nearest known one, and
  * whatever is not what its field wants; each error names line and key.  Relative paths
  * start at `base` (NULL: the current directory). */
 CAY_PUBLIC CAY_NODISC int cay_config_parse(const char *text, size_t len, const char *name,
@@ -52,6 +54,12 @@ CAY_PUBLIC CAY_NODISC int cay_config_load(const char *file, cay_config **ret_con
 CAY_PUBLIC void cay_config_free(cay_config *config); /* NULL is fine */
 
 CAY_PUBLIC const char *cay_config_type(const cay_config *config); /* "native" */
+
+/* Every key there may be: first those that all backends have, then the backend's own in
+ * the order of its table, which may have one of the former instead.  NULL past the last.
+ */
+CAY_PUBLIC const struct cay_field *cay_config_field(const cay_config *config,
+                                                    size_t index);
 
 /* Whether it was written, rather than left to its fallback. */
 CAY_PUBLIC bool cay_config_has(const cay_config *config, const char *field);
@@ -72,11 +80,18 @@ CAY_PUBLIC const cay_policy *cay_config_policy(const cay_config *config,
                                                const char *field);
 
 /* As JSON that cay_config_parse() reads again: all fields that were written, in the order
- * of the backend's table, with relative paths made absolute.  A secret appears as the
- * reference it was written as ("${env.E2B_API_KEY}") and is left out if it was written in
- * clear.  cay_free() it. */
+ * of the backend's table, with relative paths made absolute and "${...}" replaced.  But a
+ * secret appears as the reference it was written as ("${env.E2B_API_KEY}"), and is left
+ * out if it was written in clear; and the entries of a map keep their "${env.NAME}", for
+ * that is how secrets reach a sandbox.  cay_free() it. */
 CAY_PUBLIC CAY_NODISC int cay_config_json(const cay_config *config, char **ret_json,
                                           struct cay_error *err);
+
+/* Reads that again where the environment may be another: a secret and the entries of a
+ * map that refer to a variable which is not set have no value, but are still there for
+ * cay_config_json().  So what exists can be reached and removed. */
+CAY_PUBLIC CAY_NODISC int cay_config_restore(const char *json, cay_config **ret_config,
+                                             struct cay_error *err);
 
 /* The JSON schema of every registered backend's configuration; cay_free() it. */
 CAY_PUBLIC CAY_NODISC int cay_config_schema(char **ret_json, struct cay_error *err);

@@ -250,6 +250,13 @@ CAY_PUBLIC CAY_NODISC int cay_files_read_bytes(cay_files *files, const char *pat
                                                struct cay_page *ret_page,
                                                struct cay_error *err);
 
+/* All of a file to the descriptor `fd`, whatever its length: as many bytes as the file
+ * has when this begins.  *ret_stat (may be NULL) describes it as it was then. */
+struct cay_stat;
+CAY_PUBLIC CAY_NODISC int cay_files_read_to(cay_files *files, const char *path, int fd,
+                                            struct cay_stat *ret_stat,
+                                            struct cay_error *err);
+
 /* One open file, for many pages.  It sees the file it opened, whatever the name comes to
  * mean later; if that file is changed it is counted anew. */
 typedef struct cay_reader cay_reader;
@@ -279,7 +286,10 @@ enum cay_write_flag {
     CAY_WRITE_APPEND = 1 << 1,
     CAY_WRITE_NEW = 1 << 2,     /* CAY_E_EXISTS if something is there */
     CAY_WRITE_DURABLE = 1 << 3, /* fsync the file and its directory before returning */
-    CAY_WRITE_NO_PARENTS = 1 << 4
+    CAY_WRITE_NO_PARENTS = 1 << 4,
+    /* cay_files_write_from() only: with the mode and time of the file that it reads, if
+     * it is one; set-user-id bits do not count. */
+    CAY_WRITE_KEEP = 1 << 5
 };
 
 struct cay_write_options {
@@ -296,6 +306,14 @@ CAY_PUBLIC CAY_NODISC int cay_files_write(cay_files *files, const char *path,
                                           const void *data, size_t len,
                                           const struct cay_write_options *options,
                                           struct cay_error *err);
+
+/* The same with what comes from the descriptor `fd`, from where it stands to its end: a
+ * file, a pipe or a socket, of any length.  In place or appending, a failure can leave
+ * part of it.  *ret_bytes (may be NULL) is how much it was. */
+CAY_PUBLIC CAY_NODISC int cay_files_write_from(cay_files *files, const char *path, int fd,
+                                               const struct cay_write_options *options,
+                                               uint64_t *ret_bytes,
+                                               struct cay_error *err);
 
 struct cay_write_item {
     const char *path;
@@ -352,6 +370,7 @@ struct cay_name_options {
     unsigned flags; /* enum cay_name_flag */
     const struct cay_pin *pin;
     const struct cay_pin *other_pin; /* of the destination */
+    uint32_t mode; /* mkdir: permission bits, less the umask; 0: 0777.  Not of parents */
 };
 
 /* Deletes the name: of a symbolic link the link, not what it points to. */
@@ -396,6 +415,17 @@ struct cay_stat {
 CAY_PUBLIC CAY_NODISC int cay_files_stat(cay_files *files, const char *path,
                                          bool no_follow, struct cay_stat *ret_stat,
                                          struct cay_error *err);
+
+/* What the text of a symbolic link says; cay_free() it.  CAY_E_INVALID for what is no
+ * link.  Where that would tell a host path, it is the place itself that is told, in the
+ * policy's spelling, or CAY_E_OUTSIDE. */
+CAY_PUBLIC CAY_NODISC int cay_files_read_link(cay_files *files, const char *path,
+                                              char **ret_target, struct cay_error *err);
+
+/* What can be done with a file or directory that is there, by the policy and by its own
+ * permissions (links followed): bits of enum cay_access, 0 for nothing; or a code. */
+CAY_PUBLIC CAY_NODISC int cay_files_access(cay_files *files, const char *path,
+                                           struct cay_error *err);
 
 /* 1, 0, or a code: an unreadable path is an error, not a no. */
 CAY_PUBLIC CAY_NODISC int cay_files_exists(cay_files *files, const char *path,
@@ -529,6 +559,27 @@ CAY_PUBLIC CAY_NODISC int cay_files_import(cay_files *files, const char *path, i
                                            const struct cay_tar_options *options,
                                            struct cay_tar_result *ret_result,
                                            struct cay_error *err);
+
+/* --- Whole directories between two handles --------------------------------------- */
+
+struct cay_tree_result {
+    uint64_t files, directories, links; /* that went through */
+    uint64_t bytes;                     /* of file content */
+    uint64_t skipped; /* special files, links that lead out of the directory, and what
+                         the source's policy or permissions keep from being read */
+};
+
+/* What is in the directory `source` comes to be in the directory `destination` of another
+ * handle (or the same), which is made if need be, beside what is there; a file of the
+ * same name is replaced.  Modes and times are kept, owners and set-user-id bits are not;
+ * a link is kept if it can only lead below the directory.  Files appear whole, one by
+ * one; an error stops it, and what was copied until then stays and is counted.  The
+ * options are those of tar streams. */
+CAY_PUBLIC CAY_NODISC int cay_files_copy_tree(cay_files *files, const char *source,
+                                              cay_files *other, const char *destination,
+                                              const struct cay_tar_options *options,
+                                              struct cay_tree_result *ret_result,
+                                              struct cay_error *err);
 
 #ifdef __cplusplus
 }

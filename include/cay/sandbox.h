@@ -63,11 +63,12 @@ enum cay_storage {
 /* How much of the kernel's help there was to be had, best first; cay_sandbox_inspect()
  * tells which, and cay_doctor() why it is not a better one. */
 enum cay_rung {
-    CAY_RUNG_BEST = 0,    /* as an option: the best this host allows */
-    CAY_RUNG_ROOT = 1,    /* root outside: a range of user ids for each sandbox */
-    CAY_RUNG_RANGE = 2,   /* an ordinary user with a range in /etc/subuid */
-    CAY_RUNG_SINGLE = 3,  /* an ordinary user without: one user id inside */
-    CAY_RUNG_LANDLOCK = 4 /* no user namespaces: landlock and seccomp only */
+    CAY_RUNG_BEST = 0,     /* as an option: the best this host allows */
+    CAY_RUNG_ROOT = 1,     /* root outside: a range of user ids for each sandbox */
+    CAY_RUNG_RANGE = 2,    /* an ordinary user with a range in /etc/subuid */
+    CAY_RUNG_SINGLE = 3,   /* an ordinary user without: one user id inside */
+    CAY_RUNG_LANDLOCK = 4, /* no user namespaces: landlock and seccomp only */
+    CAY_RUNG_NONE = 5 /* the backend "local": nothing keeps it in; not for an option */
 };
 
 #define CAY_MEMORY_DEFAULT (1ull << 30)
@@ -150,6 +151,7 @@ struct cay_sandbox_info {
     unsigned layers;
     struct cay_enforced enforced[CAY_LAYERS_MAX];
     size_t enforced_count;
+    char type[32]; /* its backend: "native", "local" */
 };
 
 CAY_PUBLIC CAY_NODISC int cay_sandbox_inspect(cay_sandbox *sandbox,
@@ -184,6 +186,9 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_er
 /* Cleans up after sandboxes that ended by themselves and makers that crashed: their user
  * ids, cgroups and records.  *ret_count tells how many there were. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_collect(size_t *ret_count, struct cay_error *err);
+/* The same in passing, for who starts often: does nothing if anybody of this user has
+ * collected within the last second. */
+CAY_PUBLIC void cay_sandbox_tidy(void);
 
 /* --- Its files ----------------------------------------------------------------------
  */

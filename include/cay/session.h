@@ -18,8 +18,9 @@ typedef struct cay_store cay_store;
 
 /* A SQLite database, for several processes at once.  NULL: cay.db below $CAY_HOME, else
  * /var/lib/cay for root, $XDG_STATE_HOME/cay otherwise.  ":memory:" is this process's
- * own.  Made if it is not there, mode 0600; an older one is migrated; a newer one is
- * CAY_E_UNSUPPORTED.  A handle may be used from several threads. */
+ * own.  Made if it is not there, mode 0600, in a directory that only this user may write
+ * to; an older one is migrated; a newer one is CAY_E_UNSUPPORTED, a damaged one CAY_E_IO.
+ * A handle may be used from several threads, but not after a fork: CAY_E_INVALID. */
 CAY_PUBLIC CAY_NODISC int cay_store_open(const char *path, cay_store **ret_store,
                                          struct cay_error *err);
 CAY_PUBLIC void cay_store_free(cay_store *store); /* NULL is fine */
@@ -29,11 +30,11 @@ CAY_PUBLIC void cay_store_free(cay_store *store); /* NULL is fine */
 struct cay_session {
     size_t size;
     const char *user_id, *session_id;
-    const char *backend;    /* "native"; "" if it has no sandbox */
-    const char *sandbox_id; /* "" if it has none */
-    enum cay_state state;   /* as last seen; 0: no sandbox */
-    const char *config;     /* cay_config_json(): no secrets */
-    const char *data; /* JSON of the caller's own: what Python's sandbox.dict() is */
+    const char *backend;            /* "native"; "" if it has no sandbox */
+    const char *sandbox_id;         /* "" if it has none */
+    enum cay_state state;           /* as last seen; 0: no sandbox */
+    const char *config;             /* cay_config_json(): no secrets */
+    const char *data;               /* JSON of the caller's own, at most 16 MiB */
     int64_t created_ms, updated_ms; /* set by the store */
     uint64_t revision;              /* set by the store: one more with each change */
 };
@@ -54,6 +55,11 @@ CAY_PUBLIC CAY_NODISC int cay_store_list(cay_store *store, const char *user_id,
 CAY_PUBLIC CAY_NODISC int cay_store_remove(cay_store *store, const char *user_id,
                                            const char *session_id, struct cay_error *err);
 
+/* Removes what managers that crashed have left: sandboxes that were made and that no
+ * session has.  *ret_count tells how many starts there were. */
+CAY_PUBLIC CAY_NODISC int cay_store_collect(cay_store *store, size_t *ret_count,
+                                            struct cay_error *err);
+
 /* Holds off everybody else who asks for the lock of the same session, in this process
  * and others; gone with the process.  CAY_E_TIMEOUT (UINT64_MAX: waits for ever). */
 typedef struct cay_session_lock cay_session_lock;
@@ -71,14 +77,14 @@ CAY_PUBLIC void cay_session_lock_free(cay_session_lock *lock); /* NULL is fine *
  * it is gone), else the stored one (if it is gone, a new one), else a new one. */
 typedef struct cay_manager cay_manager;
 
-enum cay_after { CAY_AFTER_KEEP = 1, CAY_AFTER_PAUSE = 2, CAY_AFTER_STOP = 3 };
-
 struct cay_manager_options {
     size_t size;
-    cay_store *store; /* NULL: nothing is kept; must outlive the manager */
+    cay_store *store; /* NULL: nothing is kept */
     const char *user_id, *session_id;
     const cay_config *config; /* NULL: the stored one, else native with its defaults */
 };
+
+/* Store and configuration must outlive it.  One thread at a time uses it. */
 CAY_PUBLIC CAY_NODISC int cay_manager_new(const struct cay_manager_options *options,
                                           cay_manager **ret_manager,
                                           struct cay_error *err);
@@ -92,24 +98,27 @@ CAY_PUBLIC CAY_NODISC int cay_manager_add_asset(cay_manager *manager, const char
 /* Two that race for one session get one sandbox.  It is recorded before it is given. */
 CAY_PUBLIC CAY_NODISC int cay_manager_start(cay_manager *manager, struct cay_error *err);
 
-/* The sandbox, started or resumed if need be; lives until the manager stops it or is
- * freed. */
+/* The sandbox, started or resumed if need be.  The handle is the manager's, and good
+ * until the sandbox is stopped or gone, or the manager freed. */
 CAY_PUBLIC CAY_NODISC int cay_manager_sandbox(cay_manager *manager,
                                               cay_sandbox **ret_sandbox,
                                               struct cay_error *err);
 CAY_PUBLIC bool cay_manager_is_running(cay_manager *manager);
 
-/* CAY_E_NOT_FOUND if there is none.  stop leaves nothing of the sandbox, and forgets it.
- */
+/* CAY_E_NOT_FOUND if there is none.  Where a sandbox cannot be paused it goes on running,
+ * and that is fine.  stop leaves nothing of the sandbox, and forgets it. */
 CAY_PUBLIC CAY_NODISC int cay_manager_pause(cay_manager *manager, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_manager_stop(cay_manager *manager, struct cay_error *err);
 
-/* What the configuration says is to happen after a run. */
+/* What the configuration says is to happen after a run, if there is a sandbox: by
+ * status_after_run, else by persist_sandbox. */
 CAY_PUBLIC CAY_NODISC int cay_manager_run_done(cay_manager *manager,
                                                struct cay_error *err);
 
 /* Nobody waits: goes on in a process of its own, and cay_manager_sandbox() or
- * cay_manager_wait() see the outcome. */
+ * cay_manager_wait() see the outcome; so does the next of the others, and
+ * cay_manager_free() waits for it.  The process is forked from this one: backends that
+ * need other threads of the program cannot be used so. */
 CAY_PUBLIC CAY_NODISC int cay_manager_start_no_wait(cay_manager *manager,
                                                     struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_manager_pause_no_wait(cay_manager *manager,

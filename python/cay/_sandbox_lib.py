@@ -46,7 +46,8 @@ LAYERS = {
 }
 NETWORKS = {0: "none", 1: "host"}
 STORAGES = {0: "memory", 1: "disk"}
-RUNGS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock"}
+RUNGS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
+RUNGS_ASKED_FOR = {number: name for number, name in RUNGS.items() if name != "none"}
 STATES = {1: "running", 2: "paused", 3: "stopped"}
 CAUSES = {
     1: "exited",
@@ -131,6 +132,7 @@ class SandboxInfo(Structure):
         ("layers", c_uint),
         ("enforced", Enforced * LAYERS_MAX),
         ("enforced_count", c_size_t),
+        ("type", c_char * 32),
     ]
 
 

@@ -44,6 +44,7 @@ enum {
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include <sys/platform/x86.h>
 
 #define LANES        16
 #define TARGET       __attribute__((target("ssse3")))
@@ -112,13 +113,14 @@ static inline TARGET size_t sum_64(__m512i v)
 static const struct utf8_kernel kernels[] = {
     {"avx512", look_64}, {"avx2", look_32}, {"ssse3", look_16}};
 
-/* AVX-512 only where it has VBMI too: processors before that slow down their clock. */
+/* AVX-512 only where it has VBMI too: processors before that slow down their clock.  The
+ * C library has asked the processor already; __builtin_cpu_supports() would ask again in
+ * every program that starts, which takes long on a virtual machine. */
 static bool is_here(size_t i)
 {
-    return i == 0 ? __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512vbmi")
-           : i == 1 ? __builtin_cpu_supports("avx2")
-                    : __builtin_cpu_supports("ssse3");
+    return i == 0   ? CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512_VBMI)
+           : i == 1 ? CPU_FEATURE_ACTIVE(AVX2)
+                    : CPU_FEATURE_ACTIVE(SSSE3);
 }
 
 #elif defined(__aarch64__)

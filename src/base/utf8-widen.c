@@ -108,6 +108,7 @@ size_t utf8_widen_plainly(const void *text, size_t len, unsigned width, void *to
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include <sys/platform/x86.h>
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,popcnt")))
 
@@ -190,8 +191,8 @@ static TARGET struct place widen_most(struct place place, unsigned width)
 
 static bool has_lanes(void)
 {
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vbmi");
+    return CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512VL) &&
+           CPU_FEATURE_ACTIVE(AVX512_VBMI);
 }
 
 #else

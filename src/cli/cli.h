@@ -4,7 +4,9 @@
 
 /* `argv` is what follows the command's name, and ends with NULL.  Returns the exit
  * status. */
+int cmd_config(char *const *argv);
 int cmd_files(char *const *argv);
+int cmd_session(char *const *argv);
 int cmd_template(char *const *argv);
 int cmd_serve(char *const *argv);
 int cmd_key(char *const *argv);

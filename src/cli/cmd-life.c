@@ -6,6 +6,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "cay/session.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/find.h"
 #include "json/json.h"
@@ -125,14 +126,28 @@ int cmd_kill(struct sandbox_call *call, struct cay_error *err)
     return do_given(call, cay_sandbox_kill, err);
 }
 
+/* Starts of sessions that crashed first: their sandboxes are then collected, too. */
+static int collect_sessions(size_t *ret_count, struct cay_error *err)
+{
+    cay_store *store = NULL;
+    int code = cay_store_open(NULL, &store, err);
+
+    if (!code)
+        code = cay_store_collect(store, ret_count, err);
+    cay_store_free(store);
+    return code;
+}
+
 int cmd_gc(struct sandbox_call *call, struct cay_error *err)
 {
-    size_t count = 0;
+    size_t count = 0, starts = 0;
     struct json json;
-    int code = cay_sandbox_collect(&count, err);
+    int failed = collect_sessions(&starts, err);
+    int code = cay_sandbox_collect(&count, failed ? NULL : err);
 
-    if (code)
-        return code;
+    if (failed || code)
+        return failed ? failed : code;
+    count += starts;
     if (call->options.as_json) {
         output_begin_json(&call->output, &json);
         json_set_uint(&json, "collected", count);

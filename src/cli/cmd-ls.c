@@ -83,6 +83,7 @@ static void put_layers(struct json *json, const struct cay_sandbox_info *info)
 static void put_sandbox(struct json *json, const struct cay_sandbox_info *info)
 {
     json_set_text(json, "id", info->id);
+    json_set_text(json, "type", info->type);
     json_set_text(json, "state", state_of(info));
     json_set_text(json, "rung", cay_rung_slug(info->rung));
     json_set_text(json, "template", info->template_name);
@@ -130,13 +131,14 @@ static int list_as_table(struct sandbox_call *call, const struct cay_sandbox_inf
     struct table table;
     char age[QUANTITY_ROOM], ttl[QUANTITY_ROOM], used[QUANTITY_ROOM],
         memory[QUANTITY_ROOM];
-    int code = table_open(&table, "ID|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE", err);
+    int code = table_open(&table, "ID|TYPE|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE", err);
 
     if (code)
         return code;
     for (size_t i = 0; i < count; i++) {
         const struct cay_sandbox_info *info = &infos[i];
         table_cell(&table, "%s", info->id);
+        table_cell(&table, "%s", info->type);
         table_cell(&table, "%s", state_of(info));
         table_cell(&table, "%s", quantity_age(info->created_ms, age));
         table_cell(&table, "%s",
@@ -177,6 +179,11 @@ static void tell_limits(FILE *file, const struct cay_sandbox_info *info)
 {
     char used[QUANTITY_ROOM], limit[QUANTITY_ROOM];
 
+    if (info->rung == CAY_RUNG_NONE) {
+        fprintf(file, "processes: %" PRIu32 ", with %s; no limit is kept\n",
+                info->pids_used, quantity_bytes(info->memory_used, used));
+        return;
+    }
     if (info->layers & CAY_LAYER_MEMORY)
         fprintf(file, "memory:    %s of %s\n", quantity_bytes(info->memory_used, used),
                 quantity_bytes(info->memory_bytes, limit));
@@ -202,7 +209,8 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
 
     if (gmtime_r(&seconds, &tm))
         (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    fprintf(file, "id:        %s\nstate:     %s\n", info->id, state_of(info));
+    fprintf(file, "id:        %s\ntype:      %s\nstate:     %s\n", info->id, info->type,
+            state_of(info));
     fprintf(file, "created:   %s, %s ago", when, quantity_age(info->created_ms, room));
     fputs(info->ephemeral ? ", ends with its maker\n" : "\n", file);
     if (info->ttl_left_ms)
@@ -215,6 +223,13 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
     show_name(file, info->workdir[0] ? info->workdir : "its home");
     fprintf(file, "\nnetwork:   %s\n", network_of(info));
     tell_limits(file, info);
+    if (info->rung == CAY_RUNG_NONE) {
+        fprintf(file,
+                "host:      first process %d\nkept in:   by nothing: it is on this "
+                "machine\n",
+                info->init_pid);
+        return;
+    }
     fprintf(file,
             "host:      first process %d, user ids %" PRIu32 " and up, %" PRIu32 "\n",
             info->init_pid, info->id_base, info->id_count);

@@ -210,11 +210,10 @@ static int stream_process(struct execute *execute, cay_process *process,
 int execute_wait(struct execute *execute, struct cay_error *err)
 {
     cay_process *process = NULL;
-    size_t collected;
     int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
 
     if (execute->is_fresh) /* while the command runs: see cmd-sandbox.c */
-        (void)!cay_sandbox_collect(&collected, NULL);
+        cay_sandbox_tidy();
     if (!code)
         code = stream_process(execute, process, err);
     else if (code == CAY_E_EXEC_FAILED)

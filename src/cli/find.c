@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "cay/backend.h"
 
 enum { ID_LEN = 19, NAMED_MAX = 4 };
 
@@ -45,6 +46,21 @@ static int find_prefix(const char *word, char ret_id[CAY_ID_MAX], struct cay_err
     return code;
 }
 
+/* A local one is reached only by who says so, since nothing keeps it in; here it is the
+ * user who does, with its id. */
+static int open_any(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    static const char local[] = "type: local";
+    cay_config *config = NULL;
+    int code = cay_sandbox_open(id, ret_sandbox, err);
+
+    if (code == CAY_E_INVALID &&
+        cay_config_parse(local, strlen(local), "cay", NULL, &config, NULL) == CAY_OK)
+        code = cay_backend_connect(config, id, ret_sandbox, err);
+    cay_config_free(config);
+    return code;
+}
+
 int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
@@ -58,7 +74,7 @@ int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *
                         "ids are sb- and 16 letters and digits; the first few will do; "
                         "cay ls lists them");
     if (len == ID_LEN)
-        return cay_sandbox_open(word, ret_sandbox, err);
+        return open_any(word, ret_sandbox, err);
     int code = find_prefix(word, id, err);
-    return code ? code : cay_sandbox_open(id, ret_sandbox, err);
+    return code ? code : open_any(id, ret_sandbox, err);
 }

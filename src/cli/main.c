@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -23,6 +24,8 @@ static const char commands_help[] =
     "  cp, cat, put    Copy files in and out, print one, write one\n"
     "  pause, resume   Stop the clock in a sandbox, and let it go on\n"
     "  kill, start, rm End a sandbox, bring it back from disk, remove it\n"
+    "  session         Sandboxes that belong to somebody and are found again\n"
+    "  config          Check a configuration of sandboxes\n"
     "  template        Make, list and remove what sandboxes start from\n"
     "  serve, key, env Serve sandboxes to the E2B SDKs; keys; what to export\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
@@ -33,9 +36,9 @@ static const struct command {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"env", cmd_env},         {"files", cmd_files}, {"help", cmd_help},
-    {"key", cmd_key},         {"serve", cmd_serve}, {"template", cmd_template},
-    {"version", cmd_version},
+    {"config", cmd_config},   {"env", cmd_env},           {"files", cmd_files},
+    {"help", cmd_help},       {"key", cmd_key},           {"serve", cmd_serve},
+    {"session", cmd_session}, {"template", cmd_template}, {"version", cmd_version},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)
@@ -98,7 +101,7 @@ static const char *nearest_command(const char *name)
         names[count++] = commands[i].name;
     for (size_t i = 0; i < SANDBOX_COMMANDS; i++)
         names[count++] = sandbox_grammar.subcommands[i].name;
-    return options_nearest(name, names, sizeof *names, count);
+    return nearest_name(name, names, sizeof *names, count);
 }
 
 /* `argv` starts with the command's name. */

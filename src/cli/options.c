@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 
 #define NAME_MAX_LEN 32 /* of options and subcommands */
 #define LISTS_MAX    4  /* of OPTION_LIST in one grammar */
@@ -107,47 +108,6 @@ static bool next_token(struct cursor *cursor, struct token *token)
     return true;
 }
 
-/* Edits (insert, remove, replace) that turn one name into the other. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[NAME_MAX_LEN + 1], a_len = strlen(a), b_len = strlen(b);
-
-    if (a_len > NAME_MAX_LEN || b_len > NAME_MAX_LEN)
-        return SIZE_MAX;
-    for (size_t j = 0; j <= b_len; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_len; i++) {
-        size_t corner = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_len; j++) {
-            size_t best = corner + (a[i - 1] != b[j - 1]);
-            corner = row[j];
-            best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
-            row[j] = best < corner + 1 ? best : corner + 1;
-        }
-    }
-    return row[b_len];
-}
-
-const char *options_nearest(const char *word, const void *names, size_t stride,
-                            size_t count)
-{
-    const char *nearest = NULL;
-    size_t len = strlen(word), least = 3; /* two edits at most */
-
-    for (size_t i = 0; i < count; i++) {
-        const char *name;
-        memcpy(&name, (const char *)names + i * stride, sizeof name);
-        bool is_beginning = len > 2 && strncmp(name, word, len) == 0;
-        size_t steps = is_beginning ? 1 : distance(word, name);
-        if (steps < least && steps < len) {
-            least = steps;
-            nearest = name;
-        }
-    }
-    return nearest;
-}
-
 static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
                                const struct token *token, struct cay_error *err)
 {
@@ -162,7 +122,7 @@ static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
     if (strncmp(token->word, "--", 2) == 0 && len - 2 <= NAME_MAX_LEN) {
         memcpy(name, token->word + 2, len - 2);
         name[len - 2] = '\0';
-        nearest = options_nearest(name, known, sizeof *known, count);
+        nearest = nearest_name(name, known, sizeof *known, count);
     }
     if (nearest)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word,
@@ -266,8 +226,8 @@ static int find_subcommand(struct cursor cursor, const struct subcommand **ret_s
             return CAY_OK;
         }
     const char *nearest =
-        options_nearest(token.word, &grammar->subcommands[0].name,
-                        sizeof *grammar->subcommands, grammar->subcommand_count);
+        nearest_name(token.word, &grammar->subcommands[0].name,
+                     sizeof *grammar->subcommands, grammar->subcommand_count);
     if (nearest)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token.word,
                         "unknown command", "did you mean %s?", nearest);
@@ -304,7 +264,7 @@ int options_parse(const struct grammar *grammar, char *const *argv, void *values
         else if (seen_subcommand)
             line.arguments[line.count++] = token.word;
         seen_subcommand = seen_subcommand || !token.is_option;
-        if (line.count && line.count == line.subcommand->command_at)
+        if (line.count && line.subcommand && line.count == line.subcommand->command_at)
             while (*cursor.next)
                 line.arguments[line.count++] = *cursor.next++;
     }

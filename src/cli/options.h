@@ -89,9 +89,4 @@ bool options_want_json(char *const *argv);
 void options_help(FILE *file, const struct grammar *grammar,
                   const struct subcommand *subcommand);
 
-/* A name among `count` that may have been meant, or NULL.  `names` points at the first;
- * the next are `stride` bytes apart. */
-const char *options_nearest(const char *word, const void *names, size_t stride,
-                            size_t count);
-
 #endif

@@ -1,60 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/quantity.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-struct unit {
-    const char *suffix;
-    double scale;
-};
-
-/* A number with one of the suffixes; the table ends with NULL. */
-static bool parse(const char *text, const struct unit *units, double *ret_value)
-{
-    char *end;
-
-    if (text[0] < '0' || text[0] > '9')
-        return false; /* strtod() would take blanks, signs, "inf" and "nan" */
-    errno = 0;
-    double value = strtod(text, &end);
-    if (errno || strpbrk(text, "xX"))
-        return false;
-    for (; units->suffix; units++)
-        if (strcmp(end, units->suffix) == 0) {
-            *ret_value = value * units->scale;
-            return *ret_value <= 1e15;
-        }
-    return false;
-}
-
-bool quantity_parse_size(const char *text, void *field)
-{
-    static const struct unit units[] = {
-        {"", 1},         {"K", 0x1p10},   {"M", 0x1p20}, {"G", 0x1p30},   {"T", 0x1p40},
-        {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30}, {"KiB", 0x1p10}, {"MiB", 0x1p20},
-        {"GiB", 0x1p30}, {"TiB", 0x1p40}, {NULL, 0},
-    };
-    double bytes;
-
-    if (!parse(text, units, &bytes) || bytes < 1)
-        return false;
-    *(uint64_t *)field = (uint64_t)bytes;
-    return true;
-}
-
 bool quantity_parse_time(const char *text, void *field)
 {
-    static const struct unit units[] = {
+    static const struct quantity_unit units[] = {
         {"", 1000},     {"ms", 1},    {"s", 1000}, {"m", 60000},
         {"h", 3600000}, {"d", 864e5}, {NULL, 0},
     };
     double ms;
 
-    if (!parse(text, units, &ms) || ms < 1)
+    if (!quantity_parse(text, units, &ms) || ms < 1)
         return false;
     *(uint64_t *)field = (uint64_t)ms;
     return true;
@@ -62,10 +21,10 @@ bool quantity_parse_time(const char *text, void *field)
 
 bool quantity_parse_count(const char *text, void *field)
 {
-    static const struct unit units[] = {{"", 1}, {NULL, 0}};
+    static const struct quantity_unit units[] = {{"", 1}, {NULL, 0}};
     double value;
 
-    if (!parse(text, units, &value) || value < 1 || value > UINT32_MAX ||
+    if (!quantity_parse(text, units, &value) || value < 1 || value > UINT32_MAX ||
         strspn(text, "0123456789") != strlen(text))
         return false;
     *(uint32_t *)field = (uint32_t)value;
@@ -74,10 +33,10 @@ bool quantity_parse_count(const char *text, void *field)
 
 bool quantity_parse_share(const char *text, void *field)
 {
-    static const struct unit units[] = {{"", 100}, {NULL, 0}};
+    static const struct quantity_unit units[] = {{"", 100}, {NULL, 0}};
     double value;
 
-    if (!parse(text, units, &value) || value < 1 || value > 1e7)
+    if (!quantity_parse(text, units, &value) || value < 1 || value > 1e7)
         return false;
     *(uint32_t *)field = (uint32_t)(value + 0.5);
     return true;

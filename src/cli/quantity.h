@@ -5,11 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sizes, times and shares as people write and read them.  The parsers are for options.h:
- * they fill a field and are false for text that is no such value. */
+#include "base/quantity.h"
 
-/* "512M", "2G", "1.5GiB", "4096" into uint64_t bytes; not 0. */
-bool quantity_parse_size(const char *text, void *field);
+/* Times and shares as people write and read them, beside the sizes of base/quantity.h.
+ * The parsers are for options.h: they fill a field and are false for text that is no such
+ * value. */
 
 /* "500ms", "30" (seconds), "2m", "1h", "1d" into uint64_t milliseconds; not 0. */
 bool quantity_parse_time(const char *text, void *field);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
+#include "config/scalar.h"
 #include "policy/words.h"
 
 #define FIELDS_MAX 10
@@ -31,72 +33,24 @@ void entry_done(struct entry *entry)
 /* --- Values --------------------------------------------------------------------------
  */
 
-static bool is_word(const struct yaml_event *event, const char *word)
-{
-    return event->kind == YAML_SCALAR && event->len == strlen(word) &&
-           strcmp(event->text, word) == 0;
-}
-
-static bool is_null(const struct yaml_event *event)
-{
-    return event->plain && (is_word(event, "null") || is_word(event, "~"));
-}
-
-static bool is_number(const char *text)
-{
-    text += *text == '-' || *text == '+';
-    return *text >= '0' && *text <= '9' && text[strspn(text, "0123456789.")] == '\0';
-}
-
-/* `root: 12` and `root: true` are a number and a boolean in YAML, and no text. */
-static bool is_text(const struct yaml_event *event)
-{
-    if (event->kind != YAML_SCALAR)
-        return false;
-    return !event->plain ||
-           (event->len > 0 && !is_null(event) && !is_word(event, "true") &&
-            !is_word(event, "false") && !is_number(event->text));
-}
-
-static int check_nul(struct yaml *yaml, const struct yaml_event *event,
-                     struct cay_error *err)
-{
-    if (strlen(event->text) == event->len)
-        return CAY_OK;
-    return yaml_fail(err, yaml, event->line, "there is a NUL character in the text",
-                     "take the \"\\0\" out");
-}
-
-static int take_text(struct yaml *yaml, const struct yaml_event *event, char **ret_text,
-                     struct cay_error *err)
-{
-    if (!is_text(event))
-        return yaml_fail(err, yaml, event->line, "must be a string",
-                         "put quotes around it if it is meant as text");
-    int code = check_nul(yaml, event, err);
-    if (code)
-        return code;
-    *ret_text = strdup(event->text);
-    return *ret_text ? CAY_OK : cay_fail_memory(err, "policy.parse");
-}
-
 static int take_bool(struct yaml *yaml, const struct yaml_event *event, bool *ret_value,
                      struct cay_error *err)
 {
-    if (!event->plain || !(is_word(event, "true") || is_word(event, "false")))
+    if ((!event->plain && !event->written) ||
+        !(scalar_is_word(event, "true") || scalar_is_word(event, "false")))
         return yaml_fail(err, yaml, event->line, "must be true or false",
                          "write true or false without quotes");
-    *ret_value = is_word(event, "true");
+    *ret_value = scalar_is_word(event, "true");
     return CAY_OK;
 }
 
 static int take_access(struct yaml *yaml, const struct yaml_event *event,
                        bool *ret_writable, struct cay_error *err)
 {
-    if (!is_word(event, "ro") && !is_word(event, "rw"))
+    if (!scalar_is_word(event, "ro") && !scalar_is_word(event, "rw"))
         return yaml_fail(err, yaml, event->line, "must be ro or rw",
                          "ro is read-only, rw is readable and writable");
-    *ret_writable = is_word(event, "rw");
+    *ret_writable = scalar_is_word(event, "rw");
     return CAY_OK;
 }
 
@@ -106,7 +60,7 @@ static int take_access(struct yaml *yaml, const struct yaml_event *event,
 static int take_host(struct yaml *yaml, const struct yaml_event *event,
                      struct entry *entry, struct cay_error *err)
 {
-    int code = take_text(yaml, event, &entry->host, err);
+    int code = scalar_take_text(yaml, event, &entry->host, err);
 
     if (!code && !*entry->host)
         return yaml_fail(err, yaml, event->line, "must not be empty",
@@ -117,7 +71,7 @@ static int take_host(struct yaml *yaml, const struct yaml_event *event,
 static int take_mount_point(struct yaml *yaml, const struct yaml_event *event,
                             struct entry *entry, struct cay_error *err)
 {
-    return take_text(yaml, event, &entry->name, err);
+    return scalar_take_text(yaml, event, &entry->name, err);
 }
 
 static int take_mode(struct yaml *yaml, const struct yaml_event *event,
@@ -161,12 +115,12 @@ static int take_exec(struct yaml *yaml, const struct yaml_event *event,
 static int take_max_file_bytes(struct yaml *yaml, const struct yaml_event *event,
                                struct entry *entry, struct cay_error *err)
 {
-    if (is_null(event)) {
+    if (scalar_is_null(event)) {
         entry->mount.max_file_bytes = CAY_NO_LIMIT;
         return CAY_OK;
     }
-    if (event->kind != YAML_SCALAR || !event->plain || event->len == 0 ||
-        strspn(event->text, "0123456789") != event->len)
+    if (event->kind != YAML_SCALAR || (!event->plain && !event->written) ||
+        event->len == 0 || strspn(event->text, "0123456789") != event->len)
         return yaml_fail(err, yaml, event->line, "must be a number of bytes, or null",
                          "write a whole number, 0 or more, in digits only");
     errno = 0;
@@ -185,10 +139,10 @@ static int add_suffix(struct yaml *yaml, const struct yaml_event *event,
     char **grown = reallocarray(entry->suffixes, count + 1, sizeof *grown);
 
     if (!grown)
-        return cay_fail_memory(err, "policy.parse");
+        return cay_fail_memory(err, yaml_op(yaml));
     entry->suffixes = grown;
     size_t mark = yaml_enter_index(yaml, count);
-    int code = take_text(yaml, event, &grown[count], err);
+    int code = scalar_take_text(yaml, event, &grown[count], err);
     yaml_leave(yaml, mark);
     entry->mount.suffix_count += !code;
     return code;
@@ -199,7 +153,7 @@ static int take_suffixes(struct yaml *yaml, const struct yaml_event *event,
 {
     struct yaml_event item;
 
-    if (is_null(event))
+    if (scalar_is_null(event))
         return CAY_OK;
     if (event->kind != YAML_LIST)
         return yaml_fail(err, yaml, event->line, "must be a list of suffixes, or null",
@@ -259,46 +213,18 @@ int entry_next_key(struct yaml *yaml, struct yaml_event *ret_key, struct cay_err
     if (ret_key->kind != YAML_SCALAR)
         return yaml_fail(err, yaml, ret_key->line, "a key must be a plain word",
                          "write \"key: value\"");
-    return check_nul(yaml, ret_key, err);
-}
-
-/* How many letters must be added, removed or replaced to make one from the other. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[32], len = strlen(b);
-
-    if (len >= 32 || strlen(a) >= 32)
-        return SIZE_MAX;
-    for (size_t j = 0; j <= len; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= len; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            best = best < row[j] + 1 ? best : row[j] + 1;
-            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
-        }
-    }
-    return row[len];
+    return scalar_check_nul(yaml, ret_key, err);
 }
 
 int entry_fail_unknown(struct yaml *yaml, unsigned line, const char *key,
                        const char *const *keys, struct cay_error *err)
 {
     struct words_list known = {.len = 0};
-    const char *nearest = NULL;
-    size_t least = SIZE_MAX;
+    size_t count = 0;
 
-    for (; *keys; keys++) {
-        size_t far = distance(key, *keys);
-        if (far <= strlen(*keys) * 2 / 5 && far < least) {
-            nearest = *keys;
-            least = far;
-        }
-        words_add(&known, *keys);
-    }
+    for (; keys[count]; count++)
+        words_add(&known, keys[count]);
+    const char *nearest = nearest_name(key, keys, sizeof *keys, count);
     yaml_enter(yaml, key);
     if (nearest)
         return yaml_fail(err, yaml, line, "unknown key",
@@ -358,7 +284,7 @@ int entry_read(struct yaml *yaml, enum cay_style style, const struct yaml_event 
     unsigned seen = 0;
     struct yaml_event key;
 
-    if (style == CAY_STYLE_ROOT && is_text(first))
+    if (style == CAY_STYLE_ROOT && scalar_is_text(first))
         return take_host(yaml, first, entry, err);
     if (first->kind != YAML_MAP)
         return yaml_fail(err, yaml, first->line,

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A policy from text: cay-policy(5) describes the form. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "config/policy-entry.h"
+#include "config/policy-file.h"
+#include "config/text.h"
 #include "policy/policy.h"
-
-#define TEXT_MAX ((size_t)1 << 20)
 
 static const char op[] = "policy.parse";
 
@@ -35,7 +31,6 @@ static void draft_done(struct draft *draft)
         entry_done(&draft->entries[i]);
     free(draft->entries);
     free(draft->unknown);
-    yaml_free(draft->yaml);
 }
 
 /* Takes over `name`, which is NULL where the style has the name among the rules. */
@@ -156,13 +151,14 @@ static int read_style(struct draft *draft, enum cay_style style, unsigned line,
 }
 
 /* The map below "policy:". */
-static int read_policy(struct draft *draft, struct cay_error *err)
+static int read_styles(struct draft *draft, const struct yaml_event *first,
+                       struct cay_error *err)
 {
     struct yaml_event key;
-    int code = yaml_next(draft->yaml, &key, err);
+    int code = CAY_OK;
 
-    if (!code && key.kind != YAML_MAP)
-        return yaml_fail(err, draft->yaml, key.line, "must be a map",
+    if (first->kind != YAML_MAP)
+        return yaml_fail(err, draft->yaml, first->line, "must be a map",
                          "write one of root, paths and mounts below it");
     while (!code) {
         code = entry_next_key(draft->yaml, &key, err);
@@ -209,7 +205,11 @@ static int read_top_key(struct draft *draft, const struct yaml_event *key,
         return yaml_fail(err, draft->yaml, key->line, "is given twice",
                          "keep one of the two");
     draft->has_policy |= !style;
-    int code = style ? read_style(draft, style, key->line, err) : read_policy(draft, err);
+    struct yaml_event first;
+    int code = style ? read_style(draft, style, key->line, err)
+                     : yaml_next(draft->yaml, &first, err);
+    if (!code && !style)
+        code = read_styles(draft, &first, err);
     if (!code)
         yaml_leave(draft->yaml, mark);
     return code;
@@ -254,8 +254,8 @@ static int fail_rule(const struct draft *draft, size_t taken,
     char message[1024];
 
     snprintf(message, sizeof message, "line %u: %s: %s", line, key, rule->message);
-    return cay_fail(err, CAY_E_INVALID, rule->sys_errno, op, draft->name, message, "%s",
-                    rule->hint);
+    return cay_fail(err, CAY_E_INVALID, rule->sys_errno, yaml_op(draft->yaml),
+                    draft->name, message, "%s", rule->hint);
 }
 
 static int build(const struct draft *draft, const char *base, cay_policy **ret_policy,
@@ -291,6 +291,19 @@ static int build(const struct draft *draft, const char *base, cay_policy **ret_p
     return code;
 }
 
+int policy_read(struct yaml *yaml, const struct yaml_event *first, const char *name,
+                const char *base, cay_policy **ret_policy, struct cay_error *err)
+{
+    struct draft draft
+        __attribute__((cleanup(draft_done))) = {.yaml = yaml, .name = name};
+
+    int code = read_styles(&draft, first, err);
+    if (!code && !draft.style)
+        return yaml_fail(err, yaml, first->line, "no policy is given",
+                         "one of root, paths and mounts is needed below it");
+    return code ? code : build(&draft, base, ret_policy, err);
+}
+
 int cay_policy_parse(const char *text, size_t len, const char *name, const char *base,
                      cay_policy **ret_policy, struct cay_error *err)
 {
@@ -305,50 +318,19 @@ int cay_policy_parse(const char *text, size_t len, const char *name, const char 
         code = read_top(&draft, err);
     if (!code)
         code = build(&draft, base, ret_policy, err);
+    yaml_free(draft.yaml);
     return code;
-}
-
-static int read_file(const char *file, struct buf *text, struct cay_error *err)
-{
-    /* O_NONBLOCK: a FIFO must not make us wait before we see that it is one. */
-    AUTO_FD fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    struct stat st;
-
-    if (fd < 0 || fstat(fd, &st) != 0)
-        return cay_fail_errno(err, errno, "policy.load", file);
-    if (!S_ISREG(st.st_mode))
-        return cay_fail(err, CAY_E_NOT_A_FILE, 0, "policy.load", file,
-                        "is not a regular file", "name a YAML or JSON file");
-    while (text->len <= TEXT_MAX) {
-        if (!buf_reserve(text, 65536))
-            return cay_fail_memory(err, "policy.load");
-        ssize_t got = read(fd, text->data + text->len, 65536);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return cay_fail_errno(err, errno, "policy.load", file);
-        if (got == 0)
-            break;
-        text->len += (size_t)got;
-    }
-    return CAY_OK;
 }
 
 int cay_policy_load(const char *file, const char *base, cay_policy **ret_policy,
                     struct cay_error *err)
 {
     AUTO_FREE char *directory = NULL;
-    const char *slash = strrchr(file, '/');
-    AUTO_BUF text = {.max = TEXT_MAX + 2 * 65536};
+    AUTO_BUF text = {.max = 0};
 
-    int code = read_file(file, &text, err);
+    int code = text_load(file, "policy.load", &text, &directory, err);
     if (code)
         return code;
-    if (!base && slash) {
-        directory = strndup(file, slash > file ? (size_t)(slash - file) : 1);
-        if (!directory)
-            return cay_fail_memory(err, "policy.load");
-        base = directory;
-    }
-    return cay_policy_parse(text.data, text.len, file, base, ret_policy, err);
+    return cay_policy_parse(text.data, text.len, file, base ? base : directory,
+                            ret_policy, err);
 }

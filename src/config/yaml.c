@@ -10,14 +10,14 @@
 #include "base/auto.h"
 #include "base/utf8.h"
 
-#define DEPTH_MAX 32
-
 struct yaml {
     struct fy_diag *diag;
     struct fy_parser *parser;
     struct fy_event *event; /* the last one: its text is in use */
     const char *op, *name, *input;
     unsigned line, depth, documents;
+    bool tolerant;
+    struct yaml_source source; /* if there is no parser */
     char key[256];
 };
 
@@ -74,6 +74,16 @@ void yaml_leave(struct yaml *yaml, size_t mark)
 const char *yaml_key(const struct yaml *yaml)
 {
     return yaml->key;
+}
+
+const char *yaml_op(const struct yaml *yaml)
+{
+    return yaml->op;
+}
+
+void yaml_tolerate(struct yaml *yaml)
+{
+    yaml->tolerant = true;
 }
 
 static int check_bytes(struct yaml *yaml, const char *text, size_t len,
@@ -163,6 +173,20 @@ int yaml_open(const char *text, size_t len, const char *op, const char *name,
     return CAY_OK;
 }
 
+int yaml_open_source(const struct yaml_source *source, const char *op, const char *name,
+                     struct yaml **ret_yaml, struct cay_error *err)
+{
+    struct yaml *yaml = calloc(1, sizeof *yaml);
+
+    if (!yaml)
+        return cay_fail_memory(err, op);
+    yaml->op = op;
+    yaml->name = name;
+    yaml->source = *source;
+    *ret_yaml = yaml;
+    return CAY_OK;
+}
+
 static void drop_event(struct yaml *yaml)
 {
     if (yaml->event)
@@ -200,17 +224,22 @@ static int fail_syntax(const struct yaml *yaml, struct cay_error *err)
     return yaml_fail(err, yaml, line, message, "the text must be YAML or JSON");
 }
 
-static int refuse(const struct yaml *yaml, const char *what, struct cay_error *err)
-{
-    return yaml_fail(err, yaml, yaml->line, what, "write the value out where it is used");
-}
+static const struct yaml_refusal no_alias = {"aliases are not allowed",
+                                             "write the value out where it is used"};
+static const struct yaml_refusal no_anchor = {"anchors are not allowed",
+                                              "write the value out where it is used"};
+static const struct yaml_refusal no_tag = {"tags are not allowed",
+                                           "write the value out where it is used"};
+static const struct yaml_refusal no_quotes = {
+    "two quotes in a row cannot be read inside single quotes",
+    "write the text in double quotes"};
 
 static int enter_level(struct yaml *yaml, struct cay_error *err)
 {
-    if (++yaml->depth <= DEPTH_MAX)
+    if (++yaml->depth <= YAML_DEPTH_MAX)
         return CAY_OK;
     return yaml_fail(err, yaml, yaml->line, "the text is nested too deeply",
-                     "%d levels are allowed", DEPTH_MAX);
+                     "%d levels are allowed", YAML_DEPTH_MAX);
 }
 
 /* libfyaml 0.7.12 makes three quotes of two that follow each other, and loses memory. */
@@ -233,10 +262,10 @@ static int take_scalar(struct yaml *yaml, struct yaml_event *event, struct cay_e
     event->text = "";
     if (!token)
         return CAY_OK;
-    if (is_misread(yaml, token))
-        return yaml_fail(err, yaml, yaml->line,
-                         "two quotes in a row cannot be read inside single quotes",
-                         "write the text in double quotes");
+    if (is_misread(yaml, token)) {
+        event->refusal = &no_quotes;
+        return CAY_OK;
+    }
     event->text = fy_token_get_text0(token);
     event->len = fy_token_get_text_length(token);
     return event->text ? CAY_OK : cay_fail_memory(err, yaml->op);
@@ -251,7 +280,9 @@ static int take_event(struct yaml *yaml, struct yaml_event *event, struct cay_er
 
     switch ((int)from->type) {
     case FYET_ALIAS:
-        return refuse(yaml, "aliases are not allowed", err);
+        *event = (struct yaml_event){
+            .kind = YAML_SCALAR, .line = yaml->line, .text = "", .refusal = &no_alias};
+        break;
     case FYET_SCALAR:
         event->kind = YAML_SCALAR;
         anchor = from->scalar.anchor;
@@ -278,10 +309,11 @@ static int take_event(struct yaml *yaml, struct yaml_event *event, struct cay_er
     default:
         break;
     }
-    if (!code && anchor)
-        code = refuse(yaml, "anchors are not allowed", err);
-    if (!code && tag)
-        code = refuse(yaml, "tags are not allowed", err);
+    if (anchor || tag)
+        event->refusal = anchor ? &no_anchor : &no_tag;
+    if (!code && event->refusal && !yaml->tolerant)
+        return yaml_fail(err, yaml, yaml->line, event->refusal->message, "%s",
+                         event->refusal->hint);
     return code;
 }
 
@@ -289,6 +321,8 @@ int yaml_next(struct yaml *yaml, struct yaml_event *ret_event, struct cay_error 
 {
     enum fy_event_type type;
 
+    if (yaml->source.next)
+        return yaml->source.next(yaml->source.cookie, yaml, ret_event, err);
     do {
         drop_event(yaml);
         yaml->event = fy_parser_parse(yaml->parser);
@@ -316,6 +350,10 @@ int yaml_skip(struct yaml *yaml, enum yaml_kind first, struct cay_error *err)
 
     if (first != YAML_MAP && first != YAML_LIST)
         return CAY_OK;
+    if (yaml->source.skip) {
+        yaml->source.skip(yaml->source.cookie);
+        return CAY_OK;
+    }
     for (unsigned outside = yaml->depth - 1; yaml->depth > outside;) {
         int code = yaml_next(yaml, &event, err);
         if (code)

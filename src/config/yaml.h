@@ -14,6 +14,8 @@
  * be ro or rw". */
 struct yaml;
 
+#define YAML_DEPTH_MAX 32
+
 enum yaml_kind {
     YAML_SCALAR,
     YAML_MAP,
@@ -23,18 +25,39 @@ enum yaml_kind {
     YAML_END
 };
 
+/* What YAML has and we do not read. */
+struct yaml_refusal {
+    const char *message, *hint;
+};
+
 struct yaml_event {
     enum yaml_kind kind;
-    unsigned line;    /* from 1 */
-    bool plain;       /* a scalar without quotes: may be a number, a boolean or null */
-    const char *text; /* a scalar's; lives until the next event */
-    size_t len;       /* more than strlen(text) if a NUL is in it */
+    unsigned line;       /* from 1 */
+    bool plain;          /* a scalar without quotes: may be a number, a boolean or null */
+    const char *text;    /* a scalar's; lives until the next event */
+    size_t len;          /* more than strlen(text) if a NUL is in it */
+    const char *written; /* if "${...}" was replaced: as expand.h says; else NULL */
+    bool is_missing;     /* it needs what is not there, and that is no error */
+    const struct yaml_refusal *refusal; /* after yaml_tolerate(): NULL if all is well */
 };
 
 /* `text`, `op` and `name`, the subject of errors, must outlive the reader. */
 int yaml_open(const char *text, size_t len, const char *op, const char *name,
               struct yaml **ret_yaml, struct cay_error *err);
 void yaml_free(struct yaml *yaml); /* NULL is fine */
+
+/* A reader of events that come from elsewhere. */
+struct yaml_source {
+    void *cookie;
+    int (*next)(void *cookie, const struct yaml *yaml, struct yaml_event *ret_event,
+                struct cay_error *err);
+    void (*skip)(void *cookie); /* past the value that the last event started */
+};
+int yaml_open_source(const struct yaml_source *source, const char *op, const char *name,
+                     struct yaml **ret_yaml, struct cay_error *err);
+
+/* Anchors, aliases and the like no longer fail: the event says what is the matter. */
+void yaml_tolerate(struct yaml *yaml);
 
 int yaml_next(struct yaml *yaml, struct yaml_event *ret_event, struct cay_error *err);
 
@@ -46,6 +69,8 @@ size_t yaml_enter(struct yaml *yaml, const char *key);
 size_t yaml_enter_index(struct yaml *yaml, size_t index);
 void yaml_leave(struct yaml *yaml, size_t mark);
 const char *yaml_key(const struct yaml *yaml); /* "paths.docs" */
+
+const char *yaml_op(const struct yaml *yaml);
 
 /* The hint is a format. */
 int yaml_fail(struct cay_error *err, const struct yaml *yaml, unsigned line,

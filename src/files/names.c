@@ -11,7 +11,7 @@
 #include "files/draft.h"
 #include "files/handle.h"
 #include "files/walk.h"
-#include "sys/io.h"
+#include "sys/copy.h"
 
 static int take_options(const struct cay_name_options *options, const char *op,
                         unsigned allowed, struct cay_name_options *ret_known,
@@ -175,41 +175,6 @@ static int check_pins(const cay_files *files, const struct pair *pair,
 
 /* Content, mode and times into a draft beside the destination, which then takes its name
  * unless that is taken by now. */
-static int copy_content(int from, const struct stat *st, int to)
-{
-    AUTO_FREE char *piece = NULL;
-    off_t left = st->st_size;
-
-    while (left > 0) {
-        ssize_t got = copy_file_range(from, NULL, to, NULL, (size_t)left, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 &&
-            (errno == EXDEV || errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS))
-            break;
-        if (got < 0)
-            return -errno;
-        if (got == 0)
-            return 0;
-        left -= got;
-    }
-    if (left == 0)
-        return 0;
-    piece = malloc(256 << 10);
-    if (!piece)
-        return -ENOMEM;
-    for (;;) {
-        ssize_t got = read(from, piece, 256 << 10);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 ? -errno : 0;
-        int error = io_write(to, piece, (size_t)got);
-        if (error)
-            return error;
-    }
-}
-
 static int copy_to(const struct pair *pair, const struct parent *parent,
                    struct stat *ret_copy, struct cay_error *err)
 {
@@ -218,13 +183,14 @@ static int copy_to(const struct pair *pair, const struct parent *parent,
     const struct fs *fs = pair->destination.fs;
     AUTO_DRAFT draft = DRAFT_NONE;
     AUTO_FD from = -1;
+    uint64_t bytes;
 
     int code = target_open(&pair->source, O_RDONLY, &from, err);
     if (code)
         return code;
     int error = draft_open(fs, parent->fd, 0600, &draft);
     if (!error)
-        error = copy_content(from, st, draft.fd);
+        error = copy_bytes(from, draft.fd, (uint64_t)st->st_size, &bytes);
     if (!error)
         error = fs->set_mode(fs, draft.fd, st->st_mode & 0777);
     if (!error)
@@ -411,7 +377,8 @@ int cay_files_mkdir(cay_files *files, const char *path,
                            err);
     if (code)
         return code;
-    int error = files->fs->make_directory(files->fs, parent.fd, parent.name, 0777);
+    int error = files->fs->make_directory(files->fs, parent.fd, parent.name,
+                                          known.mode ? known.mode & 0777 : 0777);
     if (!error)
         return CAY_OK;
     parent_undo(&parent);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,79 @@ bool cay_files_needs_approval(cay_files *files, const char *path, unsigned acces
     const struct mount *mount = target_mount(files, &target);
     return (access & CAY_ACCESS_READ && mount->read_approval) ||
            (access & CAY_ACCESS_WRITE && mount->write_approval);
+}
+
+static bool can_open(const struct target *target)
+{
+    int flags = S_ISDIR(target->st.st_mode) ? O_RDONLY | O_DIRECTORY : O_RDONLY;
+    bool copied;
+
+    if (target->is_open)
+        return true;
+    if (!S_ISREG(target->st.st_mode) && !S_ISDIR(target->st.st_mode))
+        return false;
+    AUTO_FD fd = target->fs->reopen(target->fs, target->fd, flags, &copied);
+    return fd >= 0;
+}
+
+int cay_files_access(cay_files *files, const char *path, struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+
+    int code = target_find(files, "files.access", path, 0, TARGET_READ, &target, err);
+    if (!code)
+        code = target_must_exist(&target, err);
+    if (code)
+        return code;
+    unsigned granted = policy_access(files->policy, target.mount, target.rel);
+    if (granted & CAY_ACCESS_READ && !can_open(&target))
+        granted &= ~(unsigned)CAY_ACCESS_READ;
+    if (granted & CAY_ACCESS_WRITE && target.fs->may_write(target.fs, target.fd) != 0)
+        granted &= ~(unsigned)CAY_ACCESS_WRITE;
+    return (int)granted;
+}
+
+/* Where a link leads, in the policy's spelling, if it leads to a place inside. */
+static int tell_place(const cay_files *files, const char *path, char **ret_target,
+                      struct cay_error *err)
+{
+    static const char op[] = "files.read_link";
+    AUTO_TARGET target = TARGET_NONE;
+    char label[2 * PATH_MAX];
+
+    int code = target_find(files, op, path, CAY_ACCESS_READ, TARGET_FOLLOW, &target, err);
+    if (code)
+        return code;
+    if (!policy_label(files->policy, target.mount, target.rel, label, sizeof label))
+        return cay_fail_errno(err, ENAMETOOLONG, op, path);
+    *ret_target = strdup(label);
+    return *ret_target ? CAY_OK : cay_fail_memory(err, op);
+}
+
+int cay_files_read_link(cay_files *files, const char *path, char **ret_target,
+                        struct cay_error *err)
+{
+    static const char op[] = "files.read_link";
+    AUTO_TARGET target = TARGET_NONE;
+    char text[PATH_MAX];
+
+    int code =
+        target_find(files, op, path, CAY_ACCESS_READ, TARGET_NO_FOLLOW, &target, err);
+    if (!code)
+        code = target_must_exist(&target, err);
+    if (code)
+        return code;
+    if (!S_ISLNK(target.st.st_mode))
+        return cay_fail(err, CAY_E_INVALID, EINVAL, op, path, "is not a symbolic link",
+                        "ask what it is before you ask where it leads");
+    ssize_t len = target.fs->read_link(target.fs, target.fd, text, sizeof text);
+    if (len < 0 || (size_t)len >= sizeof text)
+        return target_fail(&target, len < 0 ? (int)-len : ENAMETOOLONG, err);
+    text[len] = '\0';
+    if (*text == '/' && !files->policy->base)
+        return tell_place(files, path, ret_target, err);
+    *ret_target = strdup(text);
+    return *ret_target ? CAY_OK : cay_fail_memory(err, op);
 }
 
 int cay_files_explain(cay_files *files, const char *path, char **ret_sentence,

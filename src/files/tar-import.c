@@ -73,29 +73,6 @@ static int import(const cay_files *files, const struct target *target, int fd,
     return code;
 }
 
-/* Makes the directory if nothing is there; after that the target holds it. */
-static int open_directory(cay_files *files, struct target *target, struct cay_error *err)
-{
-    AUTO_PARENT parent = PARENT_NONE;
-    const char *path = target->path;
-
-    if (target->fd < 0) {
-        int code = parent_open(files, target, true, &parent, err);
-        if (code)
-            return code;
-        int error = files->fs->make_directory(files->fs, parent.fd, parent.name, 0777);
-        if (error && error != -EEXIST) {
-            parent_undo(&parent);
-            return target_fail(target, -error, err);
-        }
-        target_done(target);
-        code = target_find(files, OP, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, target, err);
-        if (code)
-            return code;
-    }
-    return target_must_be_directory(target, err);
-}
-
 int cay_files_import(cay_files *files, const char *path, int fd,
                      const struct cay_tar_options *options,
                      struct cay_tar_result *ret_result, struct cay_error *err)
@@ -116,6 +93,6 @@ int cay_files_import(cay_files *files, const char *path, int fd,
     if (!code)
         code = approve(files, &shown, &target, CAY_ACCESS_WRITE, NULL, 0, err);
     if (!code)
-        code = open_directory(files, &target, err);
+        code = unpack_open_directory(files, &target, err);
     return code ? code : import(files, &target, fd, &known, ret_result, err);
 }

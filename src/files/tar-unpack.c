@@ -15,8 +15,6 @@
 #include "sys/io.h"
 #include "sys/path.h"
 
-#define OP "files.import"
-
 /* A directory that was made here: its mode and time are set once nothing more is to be
  * put into it, if it is still the same. */
 struct unpack_made {
@@ -30,11 +28,34 @@ struct unpack_made {
 void unpack_init(struct unpack *unpack, const cay_files *files,
                  const struct target *target, uint64_t max_made)
 {
-    *unpack = (struct unpack){.files = files,
+    *unpack = (struct unpack){.op = target->op,
+                              .files = files,
                               .target = target,
                               .max_made = max_made,
                               .dir = -1,
                               .draft = DRAFT_NONE};
+}
+
+int unpack_open_directory(cay_files *files, struct target *target, struct cay_error *err)
+{
+    AUTO_PARENT parent = PARENT_NONE;
+    const char *path = target->path, *op = target->op;
+
+    if (target->fd < 0) {
+        int code = parent_open(files, target, true, &parent, err);
+        if (code)
+            return code;
+        int error = files->fs->make_directory(files->fs, parent.fd, parent.name, 0777);
+        if (error && error != -EEXIST) {
+            parent_undo(&parent);
+            return target_fail(target, -error, err);
+        }
+        target_done(target);
+        code = target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, target, err);
+        if (code)
+            return code;
+    }
+    return target_must_be_directory(target, err);
 }
 
 /* --- Places --------------------------------------------------------------------------
@@ -44,10 +65,10 @@ static int fail_at(const struct unpack *unpack, int sys_errno, struct cay_error 
 {
     /* The way there leads through a link: made by the archive or there before. */
     if (sys_errno == ELOOP)
-        return cay_fail(err, CAY_E_OUTSIDE, ELOOP, OP, unpack->label,
-                        "an entry of the archive leads through a symbolic link",
-                        "unpack it where the names of its directories are not links");
-    return fs_fail(unpack->files->fs, sys_errno, OP, unpack->label, err);
+        return cay_fail(err, CAY_E_OUTSIDE, ELOOP, unpack->op, unpack->label,
+                        "an entry leads through a symbolic link",
+                        "put it where the names of its directories are not links");
+    return fs_fail(unpack->files->fs, sys_errno, unpack->op, unpack->label, err);
 }
 
 /* Finds the place of a path and requires that it may be written. */
@@ -58,11 +79,11 @@ static int judge(struct unpack *unpack, const char *path, struct cay_error *err)
 
     if (!walk_join(unpack->rel, unpack->target->rel, path) ||
         !policy_label(policy, mount, unpack->rel, unpack->label, sizeof unpack->label))
-        return cay_fail_errno(err, ENAMETOOLONG, OP, path);
+        return cay_fail_errno(err, ENAMETOOLONG, unpack->op, path);
     if (policy_is_hidden(policy, mount, unpack->rel))
-        return policy_fail_outside(policy, OP, unpack->label, err);
+        return policy_fail_outside(policy, unpack->op, unpack->label, err);
     if (!(policy_access(policy, mount, unpack->rel) & CAY_ACCESS_WRITE))
-        return policy_fail_read_only(policy, OP, unpack->label, err);
+        return policy_fail_read_only(policy, unpack->op, unpack->label, err);
     return CAY_OK;
 }
 
@@ -71,8 +92,8 @@ static int check_rules(const struct unpack *unpack, const char *name, uint64_t b
 {
     const struct mount *mount = target_mount(unpack->files, unpack->target);
 
-    int code = policy_check_suffix(mount, OP, unpack->label, name, err);
-    return code ? code : policy_check_size(mount, OP, unpack->label, bytes, err);
+    int code = policy_check_suffix(mount, unpack->op, unpack->label, name, err);
+    return code ? code : policy_check_size(mount, unpack->op, unpack->label, bytes, err);
 }
 
 /* Makes what is missing of a directory path, one component at a time; a descriptor or a
@@ -128,7 +149,7 @@ static int go_to(struct unpack *unpack, const char *path, struct cay_error *err)
     if (unpack->dir == -ENOENT)
         unpack->dir = make_directories(unpack, parent);
     if (unpack->dir == -E2BIG)
-        return cay_fail(err, CAY_E_LIMIT, 0, OP, unpack->label,
+        return cay_fail(err, CAY_E_LIMIT, 0, unpack->op, unpack->label,
                         "the archive needs more directories than it may have entries",
                         "the limit is %llu", (unsigned long long)unpack->max_made);
     if (unpack->dir < 0)
@@ -149,8 +170,13 @@ static int begin_file(struct unpack *unpack, const struct tar_item *item,
         code = check_rules(unpack, unpack->name, item->size, err);
     if (code)
         return code;
+    const struct fs *fs = unpack->files->fs;
+    struct stat st;
     unpack->mtime = item->mtime;
-    int error = draft_open(unpack->files->fs, unpack->dir, item->mode, &unpack->draft);
+    int error = draft_open(fs, unpack->dir, item->mode, &unpack->draft);
+    if (!error && unpack->exact &&
+        (fstat(unpack->draft.fd, &st) != 0 || (st.st_mode & 0777) != item->mode))
+        error = fs->set_mode(fs, unpack->draft.fd, item->mode);
     return error ? fail_at(unpack, -error, err) : CAY_OK;
 }
 
@@ -171,7 +197,8 @@ static int end_file(struct unpack *unpack, const struct tar_item *item,
     struct draft *draft = &unpack->draft;
 
     int error = ftruncate(draft->fd, (off_t)item->size) != 0 ? -errno : 0;
-    if (!error)
+    /* Who may do it here saves a trip to where the file is. */
+    if (!error && futimens(draft->fd, times) != 0)
         error = draft->fs->set_times(draft->fs, draft->fd, NULL, times);
     if (!error)
         error = draft_commit(draft, unpack->name, DRAFT_REPLACE, false);
@@ -246,7 +273,7 @@ static int hold_original(struct unpack *unpack, const char *path, int *ret_fd,
     if (code)
         return code;
     if (!(policy_access(policy, unpack->target->mount, unpack->rel) & CAY_ACCESS_READ))
-        return policy_fail_outside(policy, OP, unpack->label, err);
+        return policy_fail_outside(policy, unpack->op, unpack->label, err);
     *ret_fd = fs->open(fs, unpack->target->fd, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
     if (*ret_fd < 0)
         return fail_at(unpack, -*ret_fd, err);
@@ -255,7 +282,7 @@ static int hold_original(struct unpack *unpack, const char *path, int *ret_fd,
     if (S_ISLNK(ret_stat->st_mode))
         return fail_at(unpack, ELOOP, err);
     if (!S_ISREG(ret_stat->st_mode))
-        return cay_fail(err, CAY_E_NOT_A_FILE, 0, OP, unpack->label,
+        return cay_fail(err, CAY_E_NOT_A_FILE, 0, unpack->op, unpack->label,
                         "the archive has a hard link to what is not a regular file",
                         "make the archive anew without that link");
     return check_rules(unpack, path, (uint64_t)ret_stat->st_size, err);
@@ -292,16 +319,17 @@ static int remember(struct unpack *unpack, const struct tar_item *item,
         struct unpack_made *grown =
             reallocarray(unpack->made, room, sizeof *unpack->made);
         if (!grown)
-            return cay_fail_memory(err, OP);
+            return cay_fail_memory(err, unpack->op);
         unpack->made = grown;
         unpack->made_room = room;
     }
     char *path = strdup(item->path);
     if (!path)
-        return cay_fail_memory(err, OP);
+        return cay_fail_memory(err, unpack->op);
     /* What it has now is that less the umask. */
-    unpack->made[unpack->made_count++] = (struct unpack_made){
-        st->st_dev, st->st_ino, item->mode & st->st_mode & 0777, item->mtime, path};
+    mode_t mode = unpack->exact ? item->mode : item->mode & st->st_mode & 0777;
+    unpack->made[unpack->made_count++] =
+        (struct unpack_made){st->st_dev, st->st_ino, mode, item->mtime, path};
     return CAY_OK;
 }
 

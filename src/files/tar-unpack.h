@@ -10,6 +10,8 @@
  * up from that directory's descriptor and through no link at all; files appear whole, by
  * the same drafts as any other write. */
 struct unpack {
+    const char *op;
+    bool exact; /* modes are taken over whatever the umask */
     const cay_files *files;
     const struct target *target; /* the directory; held by the caller */
     uint64_t max_made;           /* directories that may be made for entries below them */
@@ -29,6 +31,9 @@ struct unpack {
 
 void unpack_init(struct unpack *unpack, const cay_files *files,
                  const struct target *target, uint64_t max_made);
+
+/* Makes the directory of a target if nothing is there; after that the target holds it. */
+int unpack_open_directory(cay_files *files, struct target *target, struct cay_error *err);
 
 /* Also after a failure: sets modes and times of the directories made, drops a file that
  * is not complete. */

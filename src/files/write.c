@@ -12,6 +12,7 @@
 #include "files/draft.h"
 #include "files/handle.h"
 #include "files/write.h"
+#include "sys/copy.h"
 #include "sys/io.h"
 
 enum { PIECE = 256 << 10 };
@@ -194,6 +195,36 @@ int write_content(const cay_files *files, struct target *target, const void *dat
     return code;
 }
 
+/* As many bytes as a file still has; 0 if that cannot be told. */
+static uint64_t left_in(int fd)
+{
+    struct stat st;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+
+    return at >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > at
+               ? (uint64_t)(st.st_size - at)
+               : 0;
+}
+
+int write_stream(const struct target *target, int from, uint64_t max, unsigned flags,
+                 uint64_t *ret_bytes, struct cay_error *err)
+{
+    AUTO_FD fd = -1;
+    bool appends = flags & CAY_WRITE_APPEND;
+
+    int code = open_to_write(target, appends ? O_APPEND : 0, &fd, err);
+    if (code)
+        return code;
+    int error = appends ? 0 : take_room(fd, &target->st, left_in(from));
+    if (!error)
+        error = copy_bytes(from, fd, max, ret_bytes);
+    if (!error && !appends && ftruncate(fd, (off_t)*ret_bytes) != 0)
+        error = -errno;
+    if (!error && flags & CAY_WRITE_DURABLE && fsync(fd) != 0)
+        error = -errno;
+    return error ? target_fail(target, -error, err) : CAY_OK;
+}
+
 static int ask(cay_files *files, struct target *target, const void *data, size_t len,
                unsigned flags, struct cay_error *err)
 {
@@ -216,6 +247,27 @@ static int ask(cay_files *files, struct target *target, const void *data, size_t
     return approve(files, &shown, target, CAY_ACCESS_WRITE, NULL, 0, err);
 }
 
+int write_find(cay_files *files, const char *op, const char *path, uint64_t len,
+               const struct cay_write_options *options, struct target *ret_target,
+               struct cay_error *err)
+{
+    int code =
+        target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, ret_target, err);
+    if (!code)
+        code = target_check_suffix(files, ret_target, err);
+    if (code)
+        return code;
+    uint64_t before = options->flags & CAY_WRITE_APPEND && ret_target->fd >= 0
+                          ? (uint64_t)ret_target->st.st_size
+                          : 0;
+    code = target_check_size(files, ret_target, before + len, err);
+    if (!code)
+        code = write_check_target(ret_target, err);
+    if (!code && options->flags & CAY_WRITE_NEW && ret_target->fd >= 0)
+        code = target_fail(ret_target, EEXIST, err);
+    return code ? code : target_check_pin(files, ret_target, options->pin, err);
+}
+
 int cay_files_write(cay_files *files, const char *path, const void *data, size_t len,
                     const struct cay_write_options *options, struct cay_error *err)
 {
@@ -225,22 +277,7 @@ int cay_files_write(cay_files *files, const char *path, const void *data, size_t
 
     int code = write_take_options(options, op, &known, err);
     if (!code)
-        code =
-            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, &target, err);
-    if (!code)
-        code = target_check_suffix(files, &target, err);
-    if (code)
-        return code;
-    uint64_t before = known.flags & CAY_WRITE_APPEND && target.fd >= 0
-                          ? (uint64_t)target.st.st_size
-                          : 0;
-    code = target_check_size(files, &target, before + len, err);
-    if (!code)
-        code = write_check_target(&target, err);
-    if (!code && known.flags & CAY_WRITE_NEW && target.fd >= 0)
-        code = target_fail(&target, EEXIST, err);
-    if (!code)
-        code = target_check_pin(files, &target, known.pin, err);
+        code = write_find(files, op, path, len, &known, &target, err);
     if (!code)
         code = ask(files, &target, data, len, known.flags, err);
     if (!code)

@@ -13,6 +13,15 @@ int write_take_options(const struct cay_write_options *options, const char *op,
 /* What is there, if anything, must be a regular file that may be written. */
 int write_check_target(const struct target *target, struct cay_error *err);
 
+/* Finds where `len` bytes are to be written and judges that, in the contract's order. */
+int write_find(cay_files *files, const char *op, const char *path, uint64_t len,
+               const struct cay_write_options *options, struct target *ret_target,
+               struct cay_error *err);
+
+/* Up to `max` bytes of `from` over the target's file, or to its end, as the flags say. */
+int write_stream(const struct target *target, int from, uint64_t max, unsigned flags,
+                 uint64_t *ret_bytes, struct cay_error *err);
+
 /* Puts the bytes there, atomically unless the flags say otherwise.  The target was found
  * and judged by the caller. */
 int write_content(const cay_files *files, struct target *target, const void *data,

@@ -40,6 +40,7 @@ static struct birth *spare;
 static int null_fd = -1;
 static rlim_t limit_on_processes; /* 0: none but the cgroup's */
 static bool has_host_namespaces;  /* and may be able to make others */
+static bool is_unconfined;        /* what the caller may, it may */
 
 /* --- The child --- */
 
@@ -101,13 +102,15 @@ static int become(const struct user *user)
 }
 
 /* Here and not for us, who must be able to start one when there are as many as may be. */
-static int limit_processes(void)
+static int limit_it(void)
 {
     const struct rlimit most = {limit_on_processes, limit_on_processes};
     long error = 0;
 
     if (limit_on_processes)
         error = raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, address(&most), 0, 0);
+    if (lock_files() && error >= 0)
+        error = raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, address(lock_files()), 0, 0);
     return error < 0 ? (int)-error : 0;
 }
 
@@ -219,12 +222,12 @@ static void run_child(void *cookie)
         error = (int)-raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
                                KERNEL_SIGNALS, 0);
     if (!error)
-        error = limit_processes();
+        error = limit_it();
     if (!error) {
         birth->step = "exec.user";
         error = become(&request->user);
     }
-    if (!error)
+    if (!error && !is_unconfined)
         error = shed(&request->user);
     if (!error)
         error = forbid_clone3();
@@ -246,7 +249,8 @@ static void run_child(void *cookie)
 void birth_prepare(const struct plan *plan)
 {
     limit_on_processes = plan->max_processes;
-    has_host_namespaces = plan->no_namespaces;
+    is_unconfined = plan->unconfined;
+    has_host_namespaces = plan->no_namespaces && !plan->unconfined;
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0)
         report_failure(errno, "init.serve", "/dev/null");

@@ -38,7 +38,10 @@ struct process *process_find(pid_t pid, const char *tag)
     struct process *found = NULL;
 
     for (struct process *process = process_first(); process; process = process->next) {
-        if (!(process->flags & EXEC_BACKGROUND) || process->fetched ||
+        /* What has left something running can be found as long as that runs. */
+        if (!(process->flags & EXEC_BACKGROUND) ||
+            (process->fetched &&
+             (process->leaf.fd < 0 || leaf_is_empty(&process->leaf))) ||
             (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
             continue;
         if (!found || found->ended) /* who runs, else who was started last */

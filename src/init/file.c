@@ -54,7 +54,7 @@ static bool no_pseudo; /* what is there is the host's */
 
 void file_prepare(const struct plan *plan)
 {
-    no_pseudo = plan->no_namespaces;
+    no_pseudo = plan->no_namespaces && !plan->unconfined;
 }
 
 /* --- The user ------------------------------------------------------------------------

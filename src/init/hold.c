@@ -24,8 +24,9 @@ enum {
     HOLDS_MAX = 1024,
     CHANNEL = 3,
     CLONE_MS = 5000,
-    RELATIVES_MAX = 4096,
+    RELATIVES_MAX = 1 << 20,
     PASSES_MAX = 64,
+    START_FIELD = 22, /* of /proc/PID/stat; the name before ")" is 2 */
     MANY = 16
 };
 
@@ -85,11 +86,42 @@ static size_t count_listed(const char *text)
 
 struct relative {
     pid_t pid, parent;
+    unsigned long long start; /* tells a reused number apart */
     char state;
     bool is_ours;
 };
 
-static struct relative relatives[RELATIVES_MAX];
+/* By number, as /proc lists them.  On the host that may be many. */
+static struct relative *relatives;
+static size_t relative_room;
+
+static bool make_room(size_t count)
+{
+    if (count < relative_room)
+        return true;
+    size_t room = relative_room ? 2 * relative_room : 1024;
+    struct relative *more =
+        room > RELATIVES_MAX ? NULL : realloc(relatives, room * sizeof *relatives);
+    if (!more)
+        return false;
+    relatives = more;
+    relative_room = room;
+    return true;
+}
+
+static const struct relative *find_relative(pid_t pid, size_t count)
+{
+    for (size_t low = 0, high = count; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (relatives[middle].pid == pid)
+            return &relatives[middle];
+        if (relatives[middle].pid < pid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
 
 static bool look_at(const char *name, struct relative *ret_relative)
 {
@@ -110,17 +142,35 @@ static bool look_at(const char *name, struct relative *ret_relative)
     *ret_relative = (struct relative){.pid = (pid_t)strtol(name, NULL, 10),
                                       .parent = (pid_t)strtol(after + 4, NULL, 10),
                                       .state = after[2]};
+    for (int field = 2; after && field < START_FIELD; field++)
+        after = strchr(after + 1, ' ');
+    ret_relative->start = after ? strtoull(after, NULL, 10) : 0;
     return true;
+}
+
+/* Where not all there is to see is the sandbox, the number may be somebody else's by now,
+ * unless it is that of our own child. */
+static void send_to(const struct relative *one, int number)
+{
+    char name[16];
+    struct relative now;
+
+    if (getpid() == 1 || one->parent == getpid()) {
+        (void)kill(one->pid, number);
+        return;
+    }
+    AUTO_FD fd = (int)syscall(SYS_pidfd_open, one->pid, 0);
+    snprintf(name, sizeof name, "%d", (int)one->pid);
+    if (fd >= 0 && look_at(name, &now) && now.start == one->start)
+        (void)syscall(SYS_pidfd_send_signal, fd, number, NULL, 0);
 }
 
 static bool is_parent_ours(const struct relative *one, size_t count)
 {
     if (one->parent == getpid())
         return !is_holder(one->pid);
-    for (size_t i = 0; i < count; i++)
-        if (relatives[i].pid == one->parent)
-            return relatives[i].is_ours;
-    return false;
+    const struct relative *parent = find_relative(one->parent, count);
+    return parent && parent->is_ours;
 }
 
 static size_t find_relatives(void)
@@ -130,7 +180,7 @@ static size_t find_relatives(void)
     bool found = true;
 
     for (struct dirent *entry;
-         directory && count < RELATIVES_MAX && (entry = readdir(directory));)
+         directory && make_room(count) && (entry = readdir(directory));)
         count += look_at(entry->d_name, &relatives[count]);
     if (directory)
         closedir(directory);
@@ -150,7 +200,7 @@ static size_t stop_below(void)
 
     for (size_t i = 0; i < count; i++)
         if (relatives[i].is_ours && !strchr("TtZX", relatives[i].state)) {
-            (void)kill(relatives[i].pid, SIGSTOP);
+            send_to(&relatives[i], SIGSTOP);
             running++;
         }
     return running;
@@ -162,7 +212,7 @@ static size_t kill_below(size_t count)
 
     for (size_t i = 0; i < count; i++)
         if (relatives[i].is_ours) {
-            (void)kill(relatives[i].pid, SIGKILL);
+            send_to(&relatives[i], SIGKILL);
             children += relatives[i].parent == getpid();
         }
     return children;
@@ -173,10 +223,10 @@ static size_t kill_below(size_t count)
  * one. */
 static size_t kill_many(size_t count)
 {
-    static pid_t still[RELATIVES_MAX];
+    AUTO_FREE pid_t *still = calloc(count + 1, sizeof *still);
     size_t still_count = 0;
 
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; still && i < count; i++)
         if (strchr("Tt", relatives[i].state))
             still[still_count++] = relatives[i].pid;
     (void)kill(-1, SIGSTOP);

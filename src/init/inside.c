@@ -410,7 +410,7 @@ static void enter_namespaces(bool own_network)
 /* Without namespaces there is nothing to build: the host's files stay where they are. */
 static void stay_outside(const struct plan *plan)
 {
-    if (chdir(plan->home) != 0)
+    if (chdir(*plan->home ? plan->home : "/") != 0)
         report_failure(errno, "init.root", "home");
     /* What is left behind by whoever started it comes to us. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
@@ -441,17 +441,23 @@ _Noreturn void inside_begin(enum inside_kind kind)
 {
     struct site site = {.tree = -1};
 
-    if (kind != INSIDE_NOTHING)
+    bool outside = kind == INSIDE_NOTHING || kind == INSIDE_HOST;
+
+    if (!outside)
         enter_namespaces(kind == INSIDE_NETWORK);
     wait_for_go(&site);
     const struct plan *plan = site.plan;
-    if (plan->no_namespaces != (kind == INSIDE_NOTHING))
+    if (plan->no_namespaces != outside || plan->unconfined != (kind == INSIDE_HOST))
         report_failure(EINVAL, "init.plan", "namespaces");
-    take_identity(plan);
-    if (plan->no_namespaces)
+    if (!plan->unconfined)
+        take_identity(plan);
+    if (outside)
         stay_outside(plan);
     else
         build_root(&site);
-    lock_the_door(plan);
+    if (plan->unconfined)
+        lock_nothing(plan);
+    else
+        lock_the_door(plan);
     serve(plan);
 }

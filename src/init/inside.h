@@ -6,7 +6,8 @@
 enum inside_kind {
     INSIDE_NETWORK = 1, /* everything */
     INSIDE_FILES = 2,   /* everything but the network */
-    INSIDE_NOTHING = 3  /* nothing at all: no namespaces */
+    INSIDE_NOTHING = 3, /* nothing at all: no namespaces */
+    INSIDE_HOST = 4     /* the same, and nothing else keeps it in either */
 };
 
 /* Becomes the sandbox. */

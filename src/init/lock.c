@@ -250,3 +250,24 @@ void lock_the_door(const struct plan *plan)
     restrict_files(plan);
     filter_calls(plan);
 }
+
+/* --- No door --- */
+
+static struct rlimit files_of_commands;
+
+void lock_nothing(const struct plan *plan)
+{
+    if (prlimit(0, RLIMIT_NOFILE, NULL, &files_of_commands) != 0)
+        report_failure(errno, "init.limits", "nofile");
+    rlim_t most = files_of_commands.rlim_max;
+    const struct rlimit ours = {most < plan->max_files ? most : plan->max_files, most};
+    if (prlimit(0, RLIMIT_NOFILE, &ours, NULL) != 0)
+        report_failure(errno, "init.limits", "nofile");
+    if (geteuid() != 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        report_failure(errno, "init.lock", "no_new_privs");
+}
+
+const struct rlimit *lock_files(void)
+{
+    return files_of_commands.rlim_max ? &files_of_commands : NULL;
+}

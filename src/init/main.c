@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     /* We were started by the number of a descriptor. */
     (void)prctl(PR_SET_NAME, "cay-init");
     heed_all_signals();
-    if (kind < '0' + INSIDE_NETWORK || kind > '0' + INSIDE_NOTHING)
+    if (kind < '0' + INSIDE_NETWORK || kind > '0' + INSIDE_HOST)
         return 1;
     inside_begin((enum inside_kind)(kind - '0'));
 }

@@ -102,6 +102,13 @@ static bool is_set(char *const *env, const char *assignment)
     return false;
 }
 
+/* What the environment of one user says that is not so for another. */
+static bool is_personal(const char *assignment)
+{
+    return strncmp(assignment, "HOME=", 5) == 0 || strncmp(assignment, "USER=", 5) == 0 ||
+           strncmp(assignment, "LOGNAME=", 8) == 0;
+}
+
 /* The sandbox's own environment and what every program expects to find, unless the
  * request says otherwise. */
 static int complete_env(struct request *request, size_t used, struct cay_error *err)
@@ -114,8 +121,10 @@ static int complete_env(struct request *request, size_t used, struct cay_error *
     if (!text)
         return cay_fail_memory(err, "exec.request");
     request->defaults = text;
+    bool is_another = user_is_another(user);
     for (size_t i = 0; i < sandbox.env_count; i++)
-        if (!is_set(env, sandbox.env[i])) {
+        if (!is_set(env, sandbox.env[i]) &&
+            !(is_another && is_personal(sandbox.env[i]))) {
             env[used++] = sandbox.env[i];
             env[used] = NULL;
         }

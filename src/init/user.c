@@ -7,7 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,19 +40,21 @@ static char *read_text(const char *path)
     return text;
 }
 
+static uint32_t id_max = USER_ID_MAX;
+
 static bool parse_id(const char *text, unsigned *ret_id)
 {
-    unsigned value = 0;
+    uint64_t value = 0;
 
-    if (!*text || (text[0] == '0' && text[1]) || strlen(text) > 5)
+    if (!*text || (text[0] == '0' && text[1]) || strlen(text) > 10)
         return false;
     for (; *text; text++) {
         if (*text < '0' || *text > '9')
             return false;
         value = value * 10 + (unsigned)(*text - '0');
     }
-    *ret_id = value;
-    return value <= USER_ID_MAX;
+    *ret_id = (unsigned)value;
+    return value <= id_max;
 }
 
 /* Cuts the next line off `*text` and splits it; the number of fields, or -1 at the end.
@@ -131,9 +135,54 @@ static void find_groups(struct user *user)
 
 static const struct plan *only; /* that we serve, if it has one user */
 
+/* Who we are, if commands are the caller's own. */
+static struct {
+    bool is_known;
+    bool may_change; /* into others: it is root, with all that belongs to it */
+    const char *name;
+    char number[16];
+    uid_t uid;
+    gid_t gid, groups[USER_GROUPS_MAX];
+    int group_count;
+} caller;
+
 void user_prepare(const struct plan *plan)
 {
     only = plan->one_user ? plan : NULL;
+    if (!plan->unconfined)
+        return;
+    id_max = UINT32_MAX - 1;
+    caller.is_known = true;
+    caller.name = plan->user;
+    caller.uid = geteuid();
+    snprintf(caller.number, sizeof caller.number, "%u", (unsigned)caller.uid);
+    caller.gid = getegid();
+    caller.group_count = getgroups(USER_GROUPS_MAX, caller.groups);
+    caller.may_change = caller.uid == 0 && caller.group_count >= 0 &&
+                        setgroups((size_t)caller.group_count, caller.groups) == 0;
+}
+
+bool user_is_another(const struct user *user)
+{
+    return caller.is_known && user->uid != caller.uid;
+}
+
+/* The caller has the name and groups it has, whatever the two files say. */
+static int be_caller(struct user *user, struct cay_error *err)
+{
+    if (user->uid == caller.uid) {
+        cay_copy_text(user->name, sizeof user->name, caller.name);
+        user->gid = caller.gid;
+        user->is_us = !caller.may_change;
+        user->group_count = caller.group_count > 0 ? (size_t)caller.group_count : 0;
+        memcpy(user->groups, caller.groups, sizeof user->groups);
+        return CAY_OK;
+    }
+    if (caller.may_change)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, "exec.user", user->name,
+                    "a local sandbox of an ordinary user has no other users",
+                    "leave the user out, or make the sandbox as root");
 }
 
 static int find_only(const char *who, struct user *ret_user, struct cay_error *err)
@@ -219,10 +268,12 @@ int user_find(const char *who, struct user *ret_user, struct cay_error *err)
 {
     struct version version;
     unsigned id;
-    bool by_id = parse_id(who, &id);
 
     if (only)
         return find_only(who, ret_user, err);
+    if (caller.is_known && strcmp(who, caller.name) == 0)
+        who = caller.number;
+    bool by_id = parse_id(who, &id);
     bool plain = look_at_both(&version); /* before they are read */
     if (plain && recall(who, &version, ret_user))
         return CAY_OK;
@@ -235,9 +286,11 @@ int user_find(const char *who, struct user *ret_user, struct cay_error *err)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "exec.user", who,
                         "there is no such user in the sandbox",
                         "use \"user\", \"root\", a name in its /etc/passwd, or a number "
-                        "from 0 to 65535");
+                        "from 0 to %u",
+                        id_max);
     find_groups(ret_user);
-    if (plain)
+    int code = caller.is_known ? be_caller(ret_user, err) : CAY_OK;
+    if (!code && plain)
         remember(who, &version, ret_user);
-    return CAY_OK;
+    return code;
 }

@@ -2,6 +2,9 @@
 #include "json/json.h"
 
 #include <inttypes.h>
+#include <langinfo.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -182,6 +185,27 @@ void json_put_uint(struct json *json, uint64_t value)
     put(json, text, (size_t)snprintf(text, sizeof text, "%" PRIu64, value));
 }
 
+/* The fewest digits that are read as the same number, with a point in every locale. */
+void json_put_number(struct json *json, double value)
+{
+    const char *radix = nl_langinfo(RADIXCHAR);
+    char text[40];
+    int digits = 15;
+
+    do
+        snprintf(text, sizeof text, "%.*g", digits, value);
+    while (strtod(text, NULL) != value && digits++ < 17);
+    const char *point = strstr(text, radix);
+    if (!isfinite(value))
+        json->failed = true;
+    begin_value(json);
+    put(json, text, point ? (size_t)(point - text) : strlen(text));
+    if (point) {
+        put(json, ".", 1);
+        put(json, point + strlen(radix), strlen(point + strlen(radix)));
+    }
+}
+
 void json_put_bool(struct json *json, bool value)
 {
     begin_value(json);
@@ -192,6 +216,25 @@ void json_put_null(struct json *json)
 {
     begin_value(json);
     put(json, "null", 4);
+}
+
+/* What is escaped here can only be inside of a string. */
+void json_put_raw(struct json *json, const char *text)
+{
+    size_t len = strlen(text), plain = 0;
+
+    begin_value(json);
+    for (size_t i = 0; i < len;) {
+        uint32_t code = 0;
+        size_t size = json_character(text + i, len - i, &code);
+        if (size && code >= 0x7F && code < 0xA0) {
+            put(json, text + plain, i - plain);
+            put_escape(json, code);
+            plain = i + size;
+        }
+        i += size ? size : 1;
+    }
+    put(json, text + plain, len - plain);
 }
 
 void json_set_text(struct json *json, const char *key, const char *text)

@@ -41,8 +41,12 @@ void json_put_bytes(struct json *json, const void *bytes, size_t len);
 void json_put_text(struct json *json, const char *text); /* NULL is null */
 void json_put_int(struct json *json, int64_t value);
 void json_put_uint(struct json *json, uint64_t value);
+void json_put_number(struct json *json, double value); /* that is finite */
 void json_put_bool(struct json *json, bool value);
 void json_put_null(struct json *json);
+
+/* A whole value that is JSON already, in UTF-8; safe to show like the others. */
+void json_put_raw(struct json *json, const char *text);
 
 /* A key and its value. */
 void json_set_text(struct json *json, const char *key, const char *text);

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cay/sandbox.h"
+#include "sandbox/backend.h"
 
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "sandbox/backend.h"
 
-int backend_lacks(const struct backend *backend, const char *op, struct cay_error *err)
+int backend_lacks(const struct cay_backend *backend, const char *op,
+                  struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, backend->name,
                     "this kind of sandbox cannot do that",
-                    "use the native backend for it");
+                    "use another backend for it: native can");
 }
 
-static int wrap(const struct backend *backend, int code, void *cookie,
-                cay_sandbox **ret_sandbox, struct cay_error *err)
+int sandbox_wrap(const struct cay_backend *backend, void *cookie,
+                 cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    if (code)
-        return code;
     cay_sandbox *sandbox = malloc(sizeof *sandbox);
+
     if (!sandbox) {
         backend->free(cookie);
         return cay_fail_memory(err, "sandbox.open");
@@ -26,23 +25,6 @@ static int wrap(const struct backend *backend, int code, void *cookie,
     *sandbox = (cay_sandbox){backend, cookie};
     *ret_sandbox = sandbox;
     return CAY_OK;
-}
-
-int cay_sandbox_create(const struct cay_sandbox_options *options,
-                       cay_sandbox **ret_sandbox, struct cay_error *err)
-{
-    void *cookie = NULL;
-    int code = backend_native.create(options, &cookie, err);
-
-    return wrap(&backend_native, code, cookie, ret_sandbox, err);
-}
-
-int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
-{
-    void *cookie = NULL;
-    int code = backend_native.open(id, &cookie, err);
-
-    return wrap(&backend_native, code, cookie, ret_sandbox, err);
 }
 
 void cay_sandbox_free(cay_sandbox *sandbox)
@@ -59,7 +41,18 @@ const char *cay_sandbox_id(const cay_sandbox *sandbox)
 
 unsigned cay_sandbox_layers(const cay_sandbox *sandbox)
 {
-    return sandbox->backend->layers(sandbox->cookie);
+    return sandbox->backend->layers ? sandbox->backend->layers(sandbox->cookie) : 0;
+}
+
+const struct cay_backend *cay_sandbox_backend(const cay_sandbox *sandbox)
+{
+    return sandbox->backend;
+}
+
+int cay_sandbox_state(cay_sandbox *sandbox, enum cay_state *ret_state,
+                      struct cay_error *err)
+{
+    return sandbox->backend->state(sandbox->cookie, ret_state, err);
 }
 
 int cay_sandbox_exec(cay_sandbox *sandbox, const struct cay_exec_options *options,
@@ -80,11 +73,6 @@ int cay_sandbox_kill(cay_sandbox *sandbox, struct cay_error *err)
     return sandbox->backend->kill(sandbox->cookie, err);
 }
 
-int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
-{
-    return backend_native.collect(ret_count, err);
-}
-
 const char *cay_layer_slug(unsigned layer)
 {
     static const char *const slugs[] = {"user", "pid",    "mount",   "network",  "ipc",
@@ -99,7 +87,8 @@ const char *cay_layer_slug(unsigned layer)
 
 const char *cay_rung_slug(enum cay_rung rung)
 {
-    static const char *const slugs[] = {"best", "root", "range", "single", "landlock"};
+    static const char *const slugs[] = {"best",   "root",     "range",
+                                        "single", "landlock", "none"};
 
     return (unsigned)rung < sizeof slugs / sizeof *slugs ? slugs[rung] : "unknown";
 }
@@ -110,12 +99,6 @@ int cay_sandbox_inspect(cay_sandbox *sandbox, struct cay_sandbox_info *ret_info,
     if (!sandbox->backend->inspect)
         return backend_lacks(sandbox->backend, "sandbox.inspect", err);
     return sandbox->backend->inspect(sandbox->cookie, ret_info, err);
-}
-
-int cay_sandbox_list(struct cay_sandbox_info **ret_infos, size_t *ret_count,
-                     struct cay_error *err)
-{
-    return backend_native.list(ret_infos, ret_count, err);
 }
 
 int cay_sandbox_pause(cay_sandbox *sandbox, struct cay_error *err)
@@ -148,9 +131,9 @@ int cay_sandbox_start(cay_sandbox *sandbox, struct cay_error *err)
 
 int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_error *err)
 {
-    if (!sandbox->backend->remove)
-        return backend_lacks(sandbox->backend, "sandbox.remove", err);
-    return sandbox->backend->remove(sandbox->cookie, err);
+    const struct cay_backend *backend = sandbox->backend;
+
+    return (backend->remove ? backend->remove : backend->kill)(sandbox->cookie, err);
 }
 
 int cay_sandbox_dial(cay_sandbox *sandbox, uint16_t port, int *ret_fd,
@@ -164,7 +147,10 @@ int cay_sandbox_dial(cay_sandbox *sandbox, uint16_t port, int *ret_fd,
 int cay_sandbox_files(cay_sandbox *sandbox, const char *user, cay_files **ret_files,
                       struct cay_error *err)
 {
-    if (!sandbox->backend->files)
-        return backend_lacks(sandbox->backend, "sandbox.files", err);
-    return sandbox->backend->files(sandbox->cookie, user, ret_files, err);
+    if (!sandbox->backend->open_files)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.files",
+                        sandbox->backend->name,
+                        "files of this kind of sandbox have no handle",
+                        "use the functions of cay/agent.h: cay_read_file() and others");
+    return sandbox->backend->open_files(sandbox->cookie, user, ret_files, err);
 }

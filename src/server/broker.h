@@ -24,7 +24,7 @@ struct broker {
     int front; /* where asks come from */
     struct source front_source, timer_source, signal_source;
     pid_t front_pid;
-    int front_status; /* of the last that ended */
+    int front_status;    /* of the last that ended */
     int64_t next_end_ms; /* the timer goes off then */
     bool is_over;
     unsigned starting_spares;

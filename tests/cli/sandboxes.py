@@ -46,9 +46,9 @@ def traces(sandbox_id):
     found = [str(path) for path in [runtime() / sandbox_id] if path.exists()]
     for path in runtime().glob("ranges/*"):
         try:
-            if path.read_text() == sandbox_id:
+            if os.readlink(path) == sandbox_id:
                 found.append(str(path))
-        except FileNotFoundError:
+        except OSError:  # released meanwhile
             pass
     for line in Path("/proc/mounts").read_text().splitlines():
         fields = line.split()

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 from conftest import CAY, PATIENCE, ROOT
-from test_options import COMMANDS, SANDBOX_COMMANDS, TEMPLATE_COMMANDS
+from test_options import (COMMANDS, CONFIG_COMMANDS, SANDBOX_COMMANDS, SESSION_COMMANDS,
+                          TEMPLATE_COMMANDS)
 
 DOCS = ROOT / "docs"
 COMPLETIONS = ROOT / "data" / "completions"
@@ -115,12 +116,14 @@ def test_every_command_about_sandboxes_is_on_a_page():
         for command in commands:
             assert re.search(rf"^\*cay {command}\*", text, re.M), command
     overview = page("cay.1.scd")
-    for command in [*SANDBOX_COMMANDS, "template", "files"]:
+    for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files"]:
         assert re.search(rf"^\*.*\b{command}\*", overview, re.M), command
 
 
 @pytest.mark.parametrize("name, helps", [
     *((name, [[command] for command in commands]) for name, commands in PAGES.items()),
+    ("cay-config", [["config", command] for command in CONFIG_COMMANDS]),
+    ("cay-session", [["session", command] for command in SESSION_COMMANDS]),
     ("cay-template", [["template", command] for command in TEMPLATE_COMMANDS])])
 def test_each_page_has_the_options_of_its_commands_and_no_others(name, helps):
     text = page(f"{name}.1.scd")
@@ -162,6 +165,10 @@ def test_bash_completes_commands_options_and_values(path):
     assert complete_in_bash(["cay", "create", "--storage", ""], path) == ["memory", "disk"]
     assert complete_in_bash(["cay", "template", "create", "--from-d"], path) == ["--from-dir"]
     assert complete_in_bash(["cay", "template", "c"], path) == ["create"]
+    assert complete_in_bash(["cay", "config", ""], path) == ["check", "schema"]
+    assert complete_in_bash(["cay", "session", "st"], path) == ["start", "stop"]
+    assert complete_in_bash(["cay", "session", "start", "--c"], path) == ["--config"]
+    assert complete_in_bash(["cay", "config", "check", "--out"], path) == ["--output"]
     assert complete_in_bash(["cay", "files", "gl"], path) == ["glob"]
     assert complete_in_bash(["cay", "files", "read", "--of"], path) == ["--offset"]
     assert complete_in_bash(["cay", "files", "read", "--conf"], path) == ["--config"]
@@ -186,5 +193,5 @@ def test_bash_completes_ids_and_templates(boxes, box, path):
 
 def test_every_command_has_a_page_by_its_own_name():
     built = os.path.join(os.path.dirname(os.path.abspath(CAY)), "docs")
-    for command in [*SANDBOX_COMMANDS, "template", "files"]:
+    for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files"]:
         assert os.path.exists(os.path.join(built, f"cay-{command}.1")), command

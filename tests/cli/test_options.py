@@ -12,6 +12,8 @@ COMMANDS = ("resolve explain roots read stat exists list glob grep write append 
 SANDBOX_COMMANDS = ("run create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
                     "doctor").split()
 TEMPLATE_COMMANDS = ["create", "ls", "rm"]
+SESSION_COMMANDS = ["ls", "show", "start", "pause", "resume", "stop", "rm"]
+CONFIG_COMMANDS = ["check", "schema"]
 
 
 def run(*words):
@@ -117,8 +119,8 @@ def test_each_command_has_a_short_help(command):
 def test_the_help_names_every_command():
     named = [name for names in re.findall(r"^  ([a-z, ]+[a-z]) +[A-Z]", run("--help")[1], re.M)
              for name in names.split(", ")]
-    assert sorted(named) == sorted([*SANDBOX_COMMANDS, "template", "files", "help", "version",
-                                    "serve", "key", "env"])
+    assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "session", "template", "files", "help",
+                                    "version", "serve", "key", "env"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)
@@ -130,13 +132,16 @@ def test_each_command_about_sandboxes_has_a_help_that_fits_a_screen(command):
     assert run(command, "-h", "no", "such") == (0, out, "")
 
 
-def test_templates_have_their_help():
-    status, out, err = run("template", "--help")
+@pytest.mark.parametrize("group, commands", [
+    ("template", TEMPLATE_COMMANDS), ("config", CONFIG_COMMANDS),
+    ("session", SESSION_COMMANDS)])
+def test_groups_of_commands_have_their_help(group, commands):
+    status, out, err = run(group, "--help")
     assert (status, err) == (0, "") and fits(out, 24)
-    assert re.findall(r"^  ([a-z]+) ", out, re.M) == TEMPLATE_COMMANDS
-    for command in TEMPLATE_COMMANDS:
-        status, out, err = run("template", command, "--help")
-        assert (status, err) == (0, "") and out.startswith(f"Usage: cay template {command} ")
+    assert re.findall(r"^  ([a-z]+) ", out, re.M) == commands
+    for command in commands:
+        status, out, err = run(group, command, "--help")
+        assert (status, err) == (0, "") and out.startswith(f"Usage: cay {group} {command} ")
 
 
 @pytest.mark.parametrize("words, subject, hint", [

@@ -126,7 +126,7 @@ def test_an_id_that_no_sandbox_has_is_not_found(boxes):
 def test_ls_lists_a_sandbox_while_it_lives(boxes, box):
     assert box in boxes.ok("ls", "-q").text.split()
     rows = boxes.ok("ls").text.splitlines()
-    assert rows[0].split() == ["ID", "STATE", "AGE", "TTL", "MEMORY", "PROCESSES", "TEMPLATE"]
+    assert rows[0].split() == ["ID", "TYPE", "STATE", "AGE", "TTL", "MEMORY", "PROCESSES", "TEMPLATE"]
     (row,) = [row for row in rows if row.startswith(box)]
     assert "running" in row and "1 GiB" in row and row.endswith("host")
     (one,) = [one for one in boxes.ok("ls", "-o", "json").json["sandboxes"] if one["id"] == box]

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs in docs/examples, run on a copy of the sample folder."""
 
+import ctypes
+import os
 import shutil
 from pathlib import Path
 
 import pages
 import pytest
+import test_sessions
 
 
 @pytest.fixture
@@ -61,3 +64,51 @@ def test_a_derived_view_cannot_be_widened(sample: Path) -> None:
     assert status == 0
     assert "the helper may read: src\n" in output
     assert "and cannot get more: " in output
+
+
+def page_blocks() -> list[str]:
+    """The examples in cay-backends(7), as the reader sees them."""
+    text = (pages.ROOT / "docs" / "cay-backends.7.scd").read_text()
+    return text.split("\n```\n")[1::2]
+
+
+def test_the_examples_in_the_manual_of_backends_are_those_that_are_tested() -> None:
+    examples = [path.read_text() for path in
+                (pages.ROOT / "docs" / "examples").glob("backend-*/*")]
+    blocks = page_blocks()
+    assert len(blocks) == 7
+    for block in blocks:
+        if not block.startswith(("cc ", "build/")):
+            assert any(block in text for text in examples), block
+
+
+def test_the_command_that_builds_a_shared_backend_does(tmp_path: Path) -> None:
+    (line,) = [block for block in page_blocks() if block.startswith("cc ")]
+    shutil.copytree(pages.ROOT / "docs" / "examples", tmp_path / "examples")
+    folder = tmp_path / "examples" / "backend-shared"
+    found = test_sessions.install(tmp_path)
+    done = pages.run(["bash", "-c", f"export {found}\n" + line.replace("\\\\", "\\")], folder)
+    assert (done.returncode, done.stdout) == (0, "")
+    library = ctypes.CDLL(str(pages.BUILD / "libcay.so"))
+    assert library.cay_backend_load(bytes(folder / "folder.so"), None, None) == 0
+
+
+def test_a_registered_backend_runs_commands_and_keeps_files(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("directories are shown inside by root")
+    monkeypatch.setenv("FOLDERS", str(tmp_path / "folders"))
+    program = pages.BUILD / "docs" / "examples" / "backend-registered"
+    done = pages.run([str(program), "echo $GREETING; touch file; exit 3"], tmp_path)
+    assert done.stdout == "hello\nexit code 3\nfile\nexit code 0\n"
+    assert done.returncode == 0
+    assert list((tmp_path / "folders").iterdir()) == []
+
+
+def test_a_registered_backend_refuses_what_its_fields_do_not_allow(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FOLDERS", raising=False)
+    program = pages.BUILD / "docs" / "examples" / "backend-registered"
+    done = pages.run([str(program), "true"], tmp_path)
+    assert done.returncode == 2
+    assert "FOLDERS" in done.stdout

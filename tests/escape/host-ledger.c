@@ -256,8 +256,9 @@ static size_t count_records(const struct host_mark *mark)
 
     count += count_directories(AT_FDCWD, "/tmp", mark->id, 0); /* homes without a root */
     snprintf(path, sizeof path, "%s/cay/ranges/%lx", runtime, mark->first >> 16);
-    if (read_text(AT_FDCWD, path, owner, sizeof owner) > 0)
-        count += strcmp(owner, mark->id) == 0;
+    ssize_t len = readlink(path, owner, sizeof owner);
+    count +=
+        len == (ssize_t)strlen(mark->id) && memcmp(owner, mark->id, (size_t)len) == 0;
     return count;
 }
 

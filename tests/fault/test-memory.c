@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* No memory for policies, questions, reading and searching. */
+/* No memory for policies, configurations, questions, reading and searching. */
+#include <jansson.h>
+
+#include "cay/config.h"
 #include "failing.h"
 #include "survive.h"
 #include "tree.h"
@@ -120,6 +123,88 @@ SURVIVES(loading_a_policy, WHOLE)
 
     if (!code)
         cay_policy_free(made);
+    return code;
+}
+
+/* --- Configurations ---------------------------------------------------------------- */
+
+static int parse_config(const char *text)
+{
+    cay_config *made = NULL;
+    char *json;
+    int code = cay_config_parse(text, strlen(text), "test", NULL, &made, &err);
+
+    if (!code)
+        code = cay_config_json(made, &json, &err);
+    if (!code)
+        cay_free(json);
+    cay_config_free(made);
+    return code;
+}
+
+SURVIVES(parsing_a_configuration, WHOLE)
+{
+    return parse_config("name: &me of another program\n"
+                        "variables: {a: {b: \"${env.PATH}\"}}\n"
+                        "sandbox_config:\n"
+                        "  type: native\n"
+                        "  template: ${this_file_dir}/x\n"
+                        "  limits: {memory: 512M, pids: \"30\"}\n"
+                        "  envs: {A: \"${env.PATH}\", B: \"$${x}\", C: 1.10}\n"
+                        "  require: [seccomp, \"${variables.a.b}\"]\n"
+                        "  ttl: 1.5\n"
+                        "  status_after_run: none\n"
+                        "  policy: {paths: {a: {root: b, suffixes: [.md]}}}\n");
+}
+
+SURVIVES(parsing_a_configuration_with_all_defaults, WHOLE)
+{
+    return parse_config("{}");
+}
+
+SURVIVES(restoring_a_configuration, WHOLE)
+{
+    cay_config *made = NULL;
+    int code =
+        cay_config_restore("{\"type\":\"native\",\"envs\":{\"A\":\"${env.UNSET_HERE}\","
+                           "\"B\":\"c\"}}",
+                           &made, &err);
+
+    cay_config_free(made);
+    return code;
+}
+
+SURVIVES(refusing_a_configuration, WHOLE)
+{
+    static const char text[] = "limits: {memry: 3}\n";
+    cay_config *made = NULL;
+    int code = cay_config_parse(text, strlen(text), "test", NULL, &made, &err);
+
+    if (code != CAY_E_INVALID)
+        return code;
+    err.code = CAY_OK; /* as it must be */
+    return CAY_OK;
+}
+
+SURVIVES(loading_a_configuration, WHOLE)
+{
+    cay_config *made;
+    int code = cay_config_load(place("cay.yaml"), &made, &err);
+
+    if (!code)
+        cay_config_free(made);
+    return code;
+}
+
+SURVIVES(making_the_schema_of_configurations, WHOLE)
+{
+    char *json;
+
+    json_set_alloc_funcs(malloc, free); /* those that fail */
+    int code = cay_config_schema(&json, &err);
+
+    if (!code)
+        cay_free(json);
     return code;
 }
 

@@ -419,6 +419,7 @@ TEST(who_does_not_listen_is_cut_off)
 TEST(so_many_connections_and_no_more)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_process) first = start(sandbox, 0, "sleep 1000"); /* on the maker's own */
     enum { MOST = 1024 };
     static int fds[MOST];
     struct rlimit before, more;

@@ -54,7 +54,7 @@ TEST(root_is_told_of_each_facility_and_its_rung)
     ASSERT_INT(check("kernel")->finding, CAY_FINDING_OK);
     ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_OK);
     ASSERT_HAS(check("landlock")->detail, "ABI ");
-    ASSERT_STR(check("runtime directory")->detail, "/run/cay");
+    ASSERT(strncmp(check("runtime directory")->detail, "/run/cay", 8) == 0);
     ASSERT_HAS(check("sandboxes")->detail, "rung \"root\"");
     done();
 }

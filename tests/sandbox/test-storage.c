@@ -4,6 +4,7 @@
 #include "templates.h"
 
 #include <signal.h>
+#include <time.h>
 
 static cay_sandbox *make_on_disk(struct cay_sandbox_options *options)
 {
@@ -294,13 +295,39 @@ TEST(a_maker_that_died_before_its_record_is_forgotten_after_a_while)
     need_root();
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     ASSERT(mkdir(directory, 0700) == 0);
-    AUTO_FD fd = open(range, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    ASSERT(fd >= 0 && write(fd, directory + 9, 19) == 19);
+    ASSERT(symlink(directory + 9, range) == 0);
     ASSERT_OK(cay_sandbox_collect(&count, &err));
     ASSERT(access(directory, F_OK) == 0);
     ASSERT(utimensat(AT_FDCWD, directory, old, 0) == 0);
     ASSERT_OK(cay_sandbox_collect(&count, &err));
-    ASSERT(access(directory, F_OK) != 0 && access(range, F_OK) != 0);
+    struct stat st;
+    ASSERT(access(directory, F_OK) != 0 && lstat(range, &st) != 0);
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
+}
+
+TEST(tidying_looks_once_in_a_second_and_not_for_every_start)
+{
+    static const char directory[] = "/run/cay/sb-testaaaaaaaaaaab";
+    struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_nsec = UTIME_OMIT}};
+    struct timespec ahead[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
+    struct timespec mtime[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
+
+    need_root();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    ASSERT(mkdir(directory, 0700) == 0);
+    ASSERT(utimensat(AT_FDCWD, directory, mtime, 0) == 0);
+    clock_gettime(CLOCK_REALTIME, &ahead[0]);
+    ASSERT(utimensat(AT_FDCWD, "/run/cay", ahead, 0) == 0);
+    cay_sandbox_tidy();
+    if (access(directory, F_OK) != 0) { /* a second went by just now */
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        ASSERT(now.tv_sec > ahead[0].tv_sec);
+        ASSERT(mkdir(directory, 0700) == 0);
+        ASSERT(utimensat(AT_FDCWD, directory, mtime, 0) == 0);
+    }
+    ASSERT(utimensat(AT_FDCWD, "/run/cay", old, 0) == 0);
+    cay_sandbox_tidy();
+    ASSERT(access(directory, F_OK) != 0);
 }

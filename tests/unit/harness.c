@@ -17,7 +17,7 @@
 #define FDS_MAX   1024
 #define KEPT_MAX  4096
 
-enum outcome { PASSED = 0, FAILED = 1, SKIPPED = 2 };
+enum outcome { PASSED = 0, FAILED = 1, SKIPPED = 2, REMARKED = 3 };
 
 static struct {
     const char *name;
@@ -27,7 +27,7 @@ static size_t test_count;
 
 static sigjmp_buf leave_test;
 static pid_t runner;
-static char skip_reason[256];
+static char reason[256];
 
 static char scratch_dir[PATH_MAX];
 static char *kept[KEPT_MAX];
@@ -72,14 +72,20 @@ _Noreturn void harness_fail(const char *file, int line, const char *format, ...)
     leave(FAILED);
 }
 
-_Noreturn void harness_skip(const char *file, int line, const char *reason)
+_Noreturn void harness_skip(const char *file, int line, const char *why)
 {
     const char *must = getenv("CAY_MUST_WORK");
 
     if (must && strcmp(must, "1") == 0)
-        harness_fail(file, line, "would be skipped, but CAY_MUST_WORK=1: %s", reason);
-    snprintf(skip_reason, sizeof skip_reason, "%s", reason);
+        harness_fail(file, line, "would be skipped, but CAY_MUST_WORK=1: %s", why);
+    snprintf(reason, sizeof reason, "%s", why);
     leave(SKIPPED);
+}
+
+_Noreturn void harness_remark(const char *remark)
+{
+    snprintf(reason, sizeof reason, "%s", remark);
+    leave(REMARKED);
 }
 
 void harness_code(const char *file, int line, const char *expression, int returned,
@@ -346,23 +352,30 @@ static enum outcome run_one(void (*run)(void))
     return (enum outcome)outcome;
 }
 
-int main(int argc, char **argv)
+int harness_run(int patterns, char *const *pattern)
 {
+    static const char *const between[] = {
+        [PASSED] = "", [FAILED] = "", [SKIPPED] = " # SKIP ", [REMARKED] = ": "};
     size_t wanted = 0;
     int failed = 0;
 
     for (size_t i = 0; i < test_count; i++)
-        if (is_wanted(tests[i].name, argc - 1, argv + 1))
+        if (is_wanted(tests[i].name, patterns, pattern))
             tests[wanted++] = tests[i];
     runner = getpid();
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("1..%zu\n", wanted);
     for (size_t i = 0; i < wanted; i++) {
+        reason[0] = '\0';
         enum outcome outcome = run_one(tests[i].run);
         failed += outcome == FAILED;
         printf("%s %zu - %s%s%s\n", outcome == FAILED ? "not ok" : "ok", i + 1,
-               tests[i].name, outcome == SKIPPED ? " # SKIP " : "",
-               outcome == SKIPPED ? skip_reason : "");
+               tests[i].name, between[outcome], reason);
     }
     return failed > 0 || wanted == 0;
+}
+
+__attribute__((weak)) int main(int argc, char **argv)
+{
+    return harness_run(argc - 1, argv + 1);
 }

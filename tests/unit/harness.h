@@ -66,6 +66,9 @@ static struct cay_error err __attribute__((unused));
 /* For what this machine lacks.  A failure when CAY_MUST_WORK=1. */
 #define SKIP(reason) harness_skip(__FILE__, __LINE__, (reason))
 
+/* Ends the current test, which passes with this remark behind its name. */
+_Noreturn void harness_remark(const char *remark);
+
 /* Called at the end of the current test, also if it fails. */
 void harness_at_end(void (*clean)(void));
 
@@ -95,6 +98,10 @@ static inline void auto_cay_reader(cay_reader **reader)
 {
     cay_reader_free(*reader);
 }
+
+/* The tests whose name matches one of the patterns, or all; the exit status.  A program
+ * that has a main() of its own calls it. */
+int harness_run(int patterns, char *const *pattern);
 
 void harness_register(const char *name, void (*run)(void));
 _Noreturn void harness_fail(const char *file, int line, const char *format, ...)

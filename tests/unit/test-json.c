@@ -148,6 +148,21 @@ TEST(a_value_in_an_object_needs_a_key)
     ASSERT(!json_finish(&json));
 }
 
+TEST(json_that_is_there_already_is_a_value_like_others)
+{
+    AUTO_BUF buf;
+    struct json json;
+
+    buf_init(&buf, 1000);
+    json_to_buf(&json, &buf);
+    json_put_array(&json);
+    json_put_raw(&json, "{\"a\": [1, \"\xc3\xa9\"]}");
+    json_put_raw(&json, "\"\x7f\xc2\x9b[31m\"");
+    json_put_end(&json);
+    ASSERT(json_finish(&json));
+    ASSERT_STR(buf.data, "[{\"a\": [1, \"\xc3\xa9\"]},\"\\u007f\\u009b[31m\"]");
+}
+
 TEST(a_key_needs_an_object_and_a_value)
 {
     AUTO_BUF buf;

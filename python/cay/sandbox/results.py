@@ -129,7 +129,7 @@ class SandboxInfo:
 
     id: str
     state: Literal["running", "paused", "stopped"]
-    rung: Literal["root", "range", "single", "landlock"]
+    rung: Literal["root", "range", "single", "landlock", "none"]
     network: Literal["none", "host"]
     storage: Literal["memory", "disk"]
     ephemeral: bool
@@ -158,6 +158,8 @@ class SandboxInfo:
     """what is enforced"""
     enforced: dict[str, str]
     """and by what"""
+    type: str = "native"
+    """its backend; nothing keeps a "local" one in"""
 
     @classmethod
     def _of(cls, info: Any) -> SandboxInfo:
@@ -190,6 +192,7 @@ class SandboxInfo:
                 lib.LAYERS[one.layer]: _lib.decode(one.by)
                 for one in info.enforced[: info.enforced_count]
             },
+            type=info.type.decode(),
         )
 
 

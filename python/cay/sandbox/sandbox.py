@@ -102,7 +102,7 @@ class Sandbox:
                 user=None if user is None else _options.text(str(user), "user"),
                 workdir=_options.optional(workdir, "workdir"),
                 storage=_options.choice(storage, _sandbox_lib.STORAGES, "storage"),
-                rung=_options.choice(rung, _sandbox_lib.RUNGS, "rung"),
+                rung=_options.choice(rung, _sandbox_lib.RUNGS_ASKED_FOR, "rung"),
             )
             return cls(_create(made, template))
 

@@ -59,7 +59,8 @@ static int open_control(const struct record *record, struct cay_error *err)
 struct making {
     struct cay_sandbox_options options; /* complete */
     struct parts parts;
-    const char *start; /* the id of one that has been before, or NULL */
+    const char *id;    /* that it is to have, or NULL */
+    const char *start; /* the same if it has been before, or NULL */
     int64_t created_ms;
     unsigned given; /* limits the caller gave: CAY_LAYER_... */
     enum cay_rung rung;
@@ -89,12 +90,19 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
     struct plan *head = &blueprint->head;
     const char *hostname = options->hostname ? options->hostname : record->id;
 
+    head->ephemeral = options->ephemeral;
+    head->ttl_ms = options->ttl_ms;
+    cay_copy_text(head->user, sizeof head->user, options->user);
+    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
+    head->max_files = MAX_FILES;
+    head->no_namespaces = !runtime_has_namespaces(record);
+    head->unconfined = runtime_is_local(record);
+    if (head->unconfined)
+        return CAY_OK;
     cay_copy_text(head->hostname, sizeof head->hostname, hostname);
     head->own_network = options->network == CAY_NETWORK_NONE;
     head->has_cgroup = record->groups.unified[0] != '\0';
-    head->ephemeral = options->ephemeral;
     head->prepared = making->rung == CAY_RUNG_ROOT;
-    head->no_namespaces = making->rung == CAY_RUNG_LANDLOCK;
     head->one_user = making->rung >= CAY_RUNG_SINGLE;
     if (making->rung == CAY_RUNG_SINGLE)
         head->uid = head->gid = IDMAP_USER;
@@ -102,11 +110,7 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
         head->uid = making->owner;
         head->gid = record->has_range ? making->owner : getegid();
     }
-    head->ttl_ms = options->ttl_ms;
     head->kept_bytes = options->memory_bytes / 8;
-    cay_copy_text(head->user, sizeof head->user, options->user);
-    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
-    head->max_files = MAX_FILES;
     head->max_processes = record->pids_by_rlimit ? options->pids : 0;
     /* For each process, where the kernel keeps no limit for all of them. */
     head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
@@ -196,7 +200,7 @@ static int open_plan(const struct making *making, struct blueprint *blueprint,
         code = making->rung == CAY_RUNG_LANDLOCK
                    ? add_env(making, blueprint, env, directory, sizeof directory, err)
                    : blueprint_env(blueprint, making->parts.env, err);
-    if (!code)
+    if (!code && !blueprint->head.unconfined)
         code = build_filter(making, blueprint, err);
     if (!code)
         code = blueprint_seal(blueprint, &gifts->plan, err);
@@ -273,7 +277,14 @@ static int furnish_mounts(const struct making *making, const struct blueprint *b
     return code || first ? code : meet(making, launch, err);
 }
 
-/* All that happens while cay-init makes its namespaces. */
+static void note_init(const struct making *making, const struct launch *launch)
+{
+    making->record->init = launch->pid;
+    making->record->init_start = runtime_start_time(launch->pid);
+}
+
+/* All that happens while cay-init makes its namespaces.  From the order to go on it may
+ * outlive us; unless a cgroup has it, it must be on record by then. */
 static int furnish(const struct making *making, struct launch *launch,
                    struct cay_error *err)
 {
@@ -294,6 +305,10 @@ static int furnish(const struct making *making, struct launch *launch,
         code = open_plan(making, &blueprint, &gifts, err);
     if (!code)
         code = furnish_mounts(making, &blueprint, launch, mounts, &count, err);
+    if (!code && !making->record->groups.unified[0]) {
+        note_init(making, launch);
+        code = runtime_save(making->record, err);
+    }
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
     close_all(mounts, count);
@@ -303,17 +318,19 @@ static int furnish(const struct making *making, struct launch *launch,
     return code;
 }
 
-/* It lives, but only if nothing of this fails. */
+/* It lives, but only if nothing of this fails.  Its socket can be called before it
+ * answers, so that is done while it gets ready. */
 static int raise_it(const struct making *making, struct launch *launch,
-                    struct cay_error *err)
+                    struct native *native, struct cay_error *err)
 {
     struct record *record = making->record;
 
     int code = furnish(making, launch, err);
-    record->init = launch->pid;
-    record->init_start = runtime_start_time(launch->pid);
-    if (!code)
+    note_init(making, launch);
+    if (!code && record->groups.unified[0])
         code = runtime_save(record, err);
+    if (!code)
+        (void)!native_get_ready(native, NULL);
     return code ? code : launch_wait(launch, err);
 }
 
@@ -385,7 +402,7 @@ static void describe(const struct making *making)
     record->network = options->network;
     record->storage = options->storage;
     record->ephemeral = options->ephemeral;
-    record->landlock_abi = rung_landlock();
+    record->landlock_abi = runtime_is_local(record) ? 0 : rung_landlock();
     record->memory_bytes = options->memory_bytes;
     record->disk_bytes = options->disk_bytes;
     record->pids = options->pids;
@@ -409,6 +426,15 @@ static int foresee(const struct making *making, struct cay_error *err)
                        making->given, making->options.require, err);
 }
 
+static enum inside_kind kind_of(const struct record *record)
+{
+    if (runtime_is_local(record))
+        return INSIDE_HOST;
+    if (!runtime_has_namespaces(record))
+        return INSIDE_NOTHING;
+    return record->network == CAY_NETWORK_NONE ? INSIDE_NETWORK : INSIDE_FILES;
+}
+
 static int build(const struct making *making, struct native *native,
                  struct cay_error *err)
 {
@@ -416,11 +442,11 @@ static int build(const struct making *making, struct native *native,
     struct record *record = making->record;
     struct launch launch;
     AUTO_FD leaf = -1;
-    enum inside_kind kind = making->rung == CAY_RUNG_LANDLOCK     ? INSIDE_NOTHING
-                            : record->network == CAY_NETWORK_NONE ? INSIDE_NETWORK
-                                                                  : INSIDE_FILES;
+    enum inside_kind kind = kind_of(record);
+    int code = CAY_OK;
 
-    int code = groups_name(record->id, &limits, &record->groups, err);
+    if (!runtime_is_local(record))
+        code = groups_name(record->id, &limits, &record->groups, err);
     if (!code)
         code = foresee(making, err);
     if (!code)
@@ -436,7 +462,7 @@ static int build(const struct making *making, struct native *native,
     if (code)
         return code;
     AUTO_FD status = launch.status;
-    code = raise_it(making, &launch, err);
+    code = raise_it(making, &launch, native, err);
     launch_done(&launch, code == CAY_OK);
     native->pidfd = launch.pidfd;
     if (!code && making->options.ephemeral)
@@ -495,13 +521,13 @@ static int create_on(struct making *making, struct native *native, struct cay_er
     making->record = &native->record;
     int code = rung_check(making->rung, &making->options, err);
     if (!code)
-        code = runtime_reserve(making->start, idmap_is_root(), making->record, err);
+        code =
+            runtime_reserve(making->id, idmap_is_root() && making->rung != CAY_RUNG_NONE,
+                            making->record, err);
     if (!code)
         code = build_locked(making, native, err);
-    if (code && native->pidfd >= 0) {
-        (void)close(native->pidfd);
-        native->pidfd = -1;
-    }
+    if (code)
+        native_let_go(native);
     return code;
 }
 
@@ -542,12 +568,24 @@ static int raise_from(struct making *making, struct native *native, struct cay_e
     return code;
 }
 
-int native_create(const struct cay_sandbox_options *options, struct native *native,
-                  struct cay_error *err)
+int native_create(const struct cay_sandbox_options *options, const char *id,
+                  struct native *native, struct cay_error *err)
 {
-    struct making making = {.options = *options};
+    struct making making = {.options = *options, .id = id};
 
     return raise_from(&making, native, err);
+}
+
+int native_create_local(const struct cay_sandbox_options *options, const char *id,
+                        struct native *native, struct cay_error *err)
+{
+    struct making making = {.options = *options, .id = id, .rung = CAY_RUNG_NONE};
+    int code = parts_open(&making.options, NULL, &making.parts, err);
+
+    if (!code)
+        code = create_on(&making, native, err);
+    parts_close(&making.parts);
+    return code;
 }
 
 int native_start(const char *id, struct native *native, struct cay_error *err)
@@ -558,7 +596,7 @@ int native_start(const char *id, struct native *native, struct cay_error *err)
     if (code)
         return code;
     struct making making = {
-        .options = saved.options, .start = id, .created_ms = saved.created_ms};
+        .options = saved.options, .id = id, .start = id, .created_ms = saved.created_ms};
     code = raise_from(&making, native, err);
     storage_saved_done(&saved);
     return code;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "backend/native/doctor.h"
@@ -118,14 +120,30 @@ static void check_devices(struct doctor *doctor)
                "null, zero, full, random and urandom are there to be shown inside");
 }
 
+/* Whether a directory, or where it will be made, is in memory. */
+static bool is_in_memory(const char *path)
+{
+    struct statfs fs;
+    char parent[PATH_MAX];
+
+    if (statfs(path, &fs) == 0)
+        return fs.f_type == TMPFS_MAGIC;
+    snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(path, '/') - path), path);
+    return statfs(parent, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
 static void check_runtime(struct doctor *doctor)
 {
     struct cay_error error = {0};
-    char path[PATH_MAX];
+    char path[PATH_MAX], fix[256];
 
-    if (runtime_check(path, &error) == CAY_OK)
+    if (runtime_check(path, &error) == CAY_OK && is_in_memory(path))
         doctor_say(doctor, CAY_FINDING_OK, "runtime directory", "", "%.200s", path);
-    else
+    else if (!error.code) {
+        snprintf(fix, sizeof fix, "mount -t tmpfs -o mode=0700 tmpfs %.200s", path);
+        doctor_say(doctor, CAY_FINDING_OK, "runtime directory", geteuid() == 0 ? fix : "",
+                   "%.160s, on a disk: sandboxes start a little later", path);
+    } else
         doctor_say(doctor, CAY_FINDING_MISSING, "runtime directory", error.hint,
                    "%.100s: %.140s", error.subject, error.message);
 }

@@ -161,13 +161,8 @@ static int run_command(struct native *native, struct run *run, struct sink *sink
     return result->out && result->error ? CAY_OK : cay_fail_memory(err, op);
 }
 
-/* What a handle needs for its first command and keeps for the next. */
-static int prepare(struct native *native, struct cay_error *err)
+int native_get_ready(struct native *native, struct cay_error *err)
 {
-    if (!native->piece)
-        native->piece = malloc(PIECE);
-    if (!native->piece)
-        return cay_fail_memory(err, op);
     if (native->memory_events < 0 && native->record.groups.memory_events[0])
         native->memory_events =
             open(native->record.groups.memory_events, O_RDONLY | O_CLOEXEC);
@@ -186,8 +181,10 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     int code = cay_take_struct(&known, sizeof known, options, op, err);
     if (!code)
         code = native_check_exec(&known, op, CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY, err);
+    if (!code && !native->piece && !(native->piece = malloc(PIECE)))
+        code = cay_fail_memory(err, op);
     if (!code)
-        code = prepare(native, err);
+        code = native_get_ready(native, err);
     if (code)
         return code;
     uint64_t limit = known.output_limit ? known.output_limit : CAY_OUTPUT_DEFAULT;

@@ -56,83 +56,86 @@ static bool field(const char *line, int n, char *out, size_t room)
     return true;
 }
 
-/* The mount point of the cgroup hierarchy with this controller ("" for cgroup2). */
-static bool find_mount(const char *controller, char ret_mount[GROUPS_PATH])
-{
-    FILE *file = fopen("/proc/self/mountinfo", "re");
-    char line[4096], type[64], options[1024];
-    bool found = false;
+/* Which controllers to look for, in the order of struct groups' v1. */
+static const struct {
+    const char *controller;
+    unsigned layer;
+} controllers[GROUPS_V1] = {
+    {"memory", CAY_LAYER_MEMORY}, {"pids", CAY_LAYER_PIDS}, {"cpu", CAY_LAYER_CPU}};
 
-    while (file && !found && fgets(line, sizeof line, file)) {
-        const char *rest = strstr(line, " - ");
-        if (!rest || !field(rest + 3, 0, type, sizeof type) ||
-            !field(rest + 3, 2, options, sizeof options))
-            continue;
-        found =
-            (*controller ? strcmp(type, "cgroup") == 0 && lists(options, ",", controller)
-                         : strcmp(type, "cgroup2") == 0) &&
-            field(line, 4, ret_mount, GROUPS_PATH);
-    }
-    if (file)
-        fclose(file);
-    return found;
+/* Where they are, as far as they are there, and behind them cgroup2. */
+enum { CGROUP2 = GROUPS_V1, HIERARCHIES };
+struct hierarchies {
+    struct hierarchy where[HIERARCHIES];
+    bool mounted[HIERARCHIES], joined[HIERARCHIES];
+};
+
+static void note_mount(struct hierarchies *all, const char *line)
+{
+    const char *rest = strstr(line, " - ");
+    char type[64], options[1024];
+
+    if (!rest || !field(rest + 3, 0, type, sizeof type) ||
+        !field(rest + 3, 2, options, sizeof options))
+        return;
+    for (size_t i = 0; i < HIERARCHIES; i++)
+        if (!all->mounted[i] &&
+            (i == CGROUP2 ? strcmp(type, "cgroup2") == 0
+                          : strcmp(type, "cgroup") == 0 &&
+                                lists(options, ",", controllers[i].controller)))
+            all->mounted[i] = field(line, 4, all->where[i].mount, GROUPS_PATH);
 }
 
 /* "5:memory:/path" for a controller, "0::/path" for cgroup2. */
-static bool find_own(const char *controller, char ret_own[GROUPS_PATH])
+static void note_own(struct hierarchies *all, char *line)
 {
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    char line[4096];
-    bool found = false;
-
-    while (file && !found && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *names = strchr(line, ':');
-        char *path = names ? strchr(names + 1, ':') : NULL;
-        if (!path)
-            continue;
-        *path++ = '\0';
-        names++;
-        const char *own = strcmp(path, "/") == 0 ? "" : path;
-        found = (*controller ? lists(names, ",", controller) : !*names) &&
-                strlen(own) < GROUPS_PATH;
-        if (found)
-            memcpy(ret_own, own, strlen(own) + 1);
-    }
-    if (file)
-        fclose(file);
-    return found;
+    line[strcspn(line, "\n")] = '\0';
+    char *names = strchr(line, ':');
+    char *path = names ? strchr(names + 1, ':') : NULL;
+    if (!path)
+        return;
+    *path++ = '\0';
+    names++;
+    const char *own = strcmp(path, "/") == 0 ? "" : path;
+    for (size_t i = 0; i < HIERARCHIES; i++)
+        if (!all->joined[i] && strlen(own) < GROUPS_PATH &&
+            (i == CGROUP2 ? !*names : lists(names, ",", controllers[i].controller))) {
+            memcpy(all->where[i].own, own, strlen(own) + 1);
+            all->joined[i] = true;
+        }
 }
 
-enum { HIERARCHIES = 4 };
+static void find_hierarchies(struct hierarchies *all)
+{
+    char line[4096];
+
+    *all = (struct hierarchies){0};
+    FILE *mounts = fopen("/proc/self/mountinfo", "re");
+    while (mounts && fgets(line, sizeof line, mounts))
+        note_mount(all, line);
+    if (mounts)
+        fclose(mounts);
+    FILE *own = fopen("/proc/self/cgroup", "re");
+    while (own && fgets(line, sizeof line, own))
+        note_own(all, line);
+    if (own)
+        fclose(own);
+}
 
 /* Where things are mounted does not change under us, and a process that is moved makes
  * its later sandboxes where it was: both are fine, and looking takes long. */
-static bool find_hierarchy(const char *controller, struct hierarchy *ret)
+static bool find_hierarchy(size_t which, struct hierarchy *ret)
 {
-    static struct {
-        char controller[16];
-        bool found;
-        struct hierarchy where;
-    } known[HIERARCHIES];
+    static struct hierarchies known;
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static pid_t owner; /* a child may have been moved before it comes here */
-    size_t i = 0;
 
     pthread_mutex_lock(&mutex);
     if (owner != getpid())
-        memset(known, 0, sizeof known);
+        find_hierarchies(&known);
     owner = getpid();
-    while (i < HIERARCHIES - 1 && known[i].found &&
-           strcmp(known[i].controller, controller) != 0)
-        i++;
-    if (!known[i].found || strcmp(known[i].controller, controller) != 0) {
-        known[i].found = find_mount(controller, known[i].where.mount) &&
-                         find_own(controller, known[i].where.own);
-        snprintf(known[i].controller, sizeof known[i].controller, "%s", controller);
-    }
-    bool found = known[i].found;
-    *ret = known[i].where;
+    bool found = known.mounted[which] && known.joined[which];
+    *ret = known.where[which];
     pthread_mutex_unlock(&mutex);
     return found;
 }
@@ -211,13 +214,6 @@ static int limit_v1(const char *controller, const char *directory,
                                             (uint64_t)limits->cpu_percent * 1000)
                                : 0;
 }
-
-/* Which controllers to look for, in the order of struct groups' v1. */
-static const struct {
-    const char *controller;
-    unsigned layer;
-} controllers[GROUPS_V1] = {
-    {"memory", CAY_LAYER_MEMORY}, {"pids", CAY_LAYER_PIDS}, {"cpu", CAY_LAYER_CPU}};
 
 static int make_v1(size_t i, const struct groups_limits *limits, struct groups *groups,
                    struct cay_error *err)
@@ -328,13 +324,13 @@ int groups_name(const char *id, const struct groups_limits *limits,
     bool fits = true;
 
     memset(ret_groups, 0, sizeof *ret_groups);
-    if (find_hierarchy("", &where)) {
+    if (find_hierarchy(CGROUP2, &where)) {
         choose_parent(&where);
         fits = !is_ours(&where) || name_group(ret_groups->unified, &where, id);
     }
     for (size_t i = 0; fits && i < GROUPS_V1; i++)
         if ((controllers[i].layer != CAY_LAYER_CPU || limits->cpu_percent) &&
-            find_hierarchy(controllers[i].controller, &where) && is_ours(&where))
+            find_hierarchy(i, &where) && is_ours(&where))
             fits = name_group(ret_groups->v1[i], &where, id);
     return fits ? CAY_OK : fail("cgroup", -ENAMETOOLONG, err);
 }

@@ -48,6 +48,7 @@ static void say_user(const struct record *record, struct cay_sandbox_info *info)
         return;
     case CAY_RUNG_BEST:
     case CAY_RUNG_LANDLOCK:
+    case CAY_RUNG_NONE:
         return;
     }
 }
@@ -109,6 +110,8 @@ static void copy_facts(const struct record *record, struct cay_sandbox_info *inf
     info->cpu_percent = record->cpu_percent;
     info->id_base = record->id_base;
     info->id_count = record->id_count;
+    cay_copy_text(info->type, sizeof info->type,
+                  runtime_is_local(record) ? "local" : "native");
 }
 
 /* What no cgroup counts is counted one by one; those that have ended are left out. */
@@ -186,6 +189,7 @@ static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
         .memory_bytes = options->memory_bytes,
         .pids = options->pids,
         .cpu_percent = options->cpu_percent,
+        .type = "native",
     };
     cay_copy_text(ret_info->id, sizeof ret_info->id, id);
     cay_copy_text(ret_info->template_name, sizeof ret_info->template_name,
@@ -274,8 +278,8 @@ static int by_age(const void *a, const void *b)
     return strcmp(one->id, other->id);
 }
 
-int inspect_all(struct cay_sandbox_info **ret_infos, size_t *ret_count,
-                struct cay_error *err)
+int cay_sandbox_list(struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err)
 {
     struct listing listing = {0};
     int code = runtime_visit(add_living, &listing, err);

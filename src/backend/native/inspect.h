@@ -7,8 +7,4 @@
 /* What is so now: the record, what the kernel and init say, and whether it lives. */
 int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err);
 
-/* Every sandbox of this user, oldest first. */
-int inspect_all(struct cay_sandbox_info **ret_infos, size_t *ret_count,
-                struct cay_error *err);
-
 #endif

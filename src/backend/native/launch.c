@@ -135,7 +135,8 @@ IN_CLONE static void become_init(void *cookie)
     char name[] = "cay-init", kind[] = {(char)('0' + birth->kind), '\0'};
     char *argv[] = {name, kind, NULL}, *env[] = {NULL};
 
-    keep_capabilities();
+    if (birth->kind != INSIDE_HOST)
+        keep_capabilities();
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
     (void)raw_call(SYS_sched_setaffinity, 0, sizeof birth->processors,
                    (long)&birth->processors, 0, 0);
@@ -194,7 +195,7 @@ IN_CLONE static void bear_init(void *cookie)
 {
     struct birth *birth = cookie;
     const __u64 namespaces =
-        birth->kind == INSIDE_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
+        birth->kind >= INSIDE_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
     const struct clone_args args = {
         .flags = (__u64)(CLONE_VM | CLONE_PIDFD) | CLONE_CLEAR_SIGHAND | namespaces |
                  (birth->leaf >= 0 ? CLONE_INTO_CGROUP : 0),

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,10 +20,9 @@
 #include "base/error.h"
 #include "sandbox/backend.h"
 
-enum { KILL_MS = 10000 };
+enum { KILL_MS = 10000, TIDY_MS = 1000 };
 
-/* All but the record: of a sandbox that has ended, or of a handle that goes. */
-static void let_go(struct native *native)
+void native_let_go(struct native *native)
 {
     int *const fds[] = {&native->pidfd, &native->leash, &native->socket,
                         &native->memory_events};
@@ -34,25 +34,18 @@ static void let_go(struct native *native)
     }
 }
 
-static void native_free(void *cookie)
+void native_free(void *cookie)
 {
     struct native *native = cookie;
 
     if (!native)
         return;
-    let_go(native);
+    native_let_go(native);
     free(native->piece);
     free(native);
 }
 
-static void auto_native(struct native **native)
-{
-    native_free(*native);
-}
-
-#define AUTO_NATIVE __attribute__((cleanup(auto_native))) struct native *
-
-static struct native *native_new(void)
+struct native *native_new(void)
 {
     struct native *native = calloc(1, sizeof *native);
 
@@ -61,8 +54,8 @@ static struct native *native_new(void)
     return native;
 }
 
-static int create(const struct cay_sandbox_options *options, void **ret_cookie,
-                  struct cay_error *err)
+int native_make(const struct cay_sandbox_options *options, const char *id,
+                void **ret_cookie, struct cay_error *err)
 {
     struct cay_sandbox_options known;
     AUTO_NATIVE native = native_new();
@@ -71,7 +64,7 @@ static int create(const struct cay_sandbox_options *options, void **ret_cookie,
         return cay_fail_memory(err, "sandbox.create");
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
     if (!code)
-        code = native_create(&known, native, err);
+        code = native_create(&known, id, native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -90,16 +83,31 @@ static int find(const char *id, struct record *ret_record, struct cay_error *err
     return CAY_OK;
 }
 
-static int open_by_id(const char *id, void **ret_cookie, struct cay_error *err)
+/* Who asks for one that is kept in must not be given one that is not. */
+static int check_kind(const struct record *record, bool is_local, struct cay_error *err)
+{
+    if (runtime_is_local(record) == is_local)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, "sandbox.open", record->id,
+                    is_local ? "this sandbox is not a local one"
+                             : "this sandbox is a local one: nothing keeps it in",
+                    "reach it by the backend \"%s\"", is_local ? "native" : "local");
+}
+
+int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
 {
     AUTO_NATIVE native = native_new();
 
     if (!native)
         return cay_fail_memory(err, "sandbox.open");
     int code = find(id, &native->record, err);
-    if (!code &&
-        (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record)))
+    if (!code)
+        code = check_kind(&native->record, is_local, err);
+    bool is_on_disk = native->record.storage == CAY_STORAGE_DISK;
+    if (!code && !is_on_disk)
         code = native_connect(native, err);
+    else if (!code && runtime_is_alive(&native->record))
+        (void)native_connect(native, NULL); /* one that is just ending can be started */
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -113,7 +121,7 @@ int native_check(struct native *native, struct cay_error *err)
     if (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record))
         return CAY_OK;
     if (runtime_load(native->record.id, &now, NULL) == CAY_OK && runtime_is_alive(&now)) {
-        let_go(native);
+        native_let_go(native);
         native->record = now;
         return CAY_OK;
     }
@@ -148,12 +156,12 @@ int native_dial(const struct record *record, int *ret_socket, struct cay_error *
     return CAY_OK;
 }
 
-static const char *id_of(const void *cookie)
+const char *native_id(const void *cookie)
 {
     return ((const struct native *)cookie)->record.id;
 }
 
-static unsigned layers_of(const void *cookie)
+unsigned native_layers(const void *cookie)
 {
     return ((const struct native *)cookie)->record.layers;
 }
@@ -164,7 +172,7 @@ static void end_init(const struct record *record, int pidfd)
 {
     struct pollfd ended = {.fd = pidfd, .events = POLLIN};
 
-    if (record->rung == CAY_RUNG_LANDLOCK) {
+    if (!runtime_has_namespaces(record)) {
         (void)syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0);
         if (poll(&ended, 1, KILL_MS) > 0)
             return;
@@ -206,15 +214,25 @@ static void collect_one(const char *id, void *cookie)
     ++*count;
 }
 
-int native_collect(size_t *ret_count, struct cay_error *err)
+int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
 {
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
     *ret_count += storage_sweep() + template_sweep();
+    if (!code)
+        runtime_note_visit();
     return code;
 }
 
-static int kill_it(void *cookie, struct cay_error *err)
+void cay_sandbox_tidy(void)
+{
+    size_t count;
+
+    if (!runtime_was_visited(TIDY_MS))
+        (void)!cay_sandbox_collect(&count, NULL);
+}
+
+int native_kill(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
     size_t ended = 0;
@@ -225,7 +243,7 @@ static int kill_it(void *cookie, struct cay_error *err)
     else
         collect_one(native->record.id, &ended); /* it may have ended by itself */
     if (native->record.storage == CAY_STORAGE_DISK) {
-        let_go(native);
+        native_let_go(native);
         native->record.init = 0;
     }
     return CAY_OK;
@@ -234,7 +252,7 @@ static int kill_it(void *cookie, struct cay_error *err)
 static int remove_it(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
-    int code = kill_it(cookie, err);
+    int code = native_kill(cookie, err);
 
     if (!code && native->record.storage == CAY_STORAGE_DISK)
         code = storage_remove(native->record.id, err);
@@ -257,7 +275,7 @@ static bool answers(struct native *native)
     return false;
 }
 
-static int start_it(void *cookie, struct cay_error *err)
+int native_start_again(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
     size_t ended = 0;
@@ -271,34 +289,111 @@ static int start_it(void *cookie, struct cay_error *err)
         return CAY_OK;
     memcpy(id, native->record.id, sizeof id);
     collect_one(id, &ended); /* it may have ended by itself */
-    let_go(native);
+    native_let_go(native);
     int code = native_start(id, native, err);
     if (code) {
-        let_go(native);
+        native_let_go(native);
         native->record = (struct record){.storage = CAY_STORAGE_DISK};
         memcpy(native->record.id, id, sizeof id);
     }
     return code;
 }
 
-const struct backend backend_native = {
+/* One in memory that has ended is gone; one on disk can be started again. */
+int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err)
+{
+    struct native *native = cookie;
+    bool has_disk = native->record.storage == CAY_STORAGE_DISK;
+    struct storage_saved saved;
+    struct state state = {0};
+
+    int code = native_check(native, NULL); /* only of one on disk, that it is stopped */
+    if (!code)
+        code = native_state(native, &state, has_disk ? NULL : err);
+    if (!code)
+        *ret_state = state.is_paused ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    if (!code || !has_disk)
+        return code;
+    code = storage_load(native->record.id, &saved, err);
+    if (!code) {
+        storage_saved_done(&saved);
+        *ret_state = CAY_STATE_STOPPED;
+    }
+    return code;
+}
+
+int native_id_of_mark(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err)
+{
+    snprintf(ret_id, CAY_ID_MAX, "sb-%.20s", mark);
+    return runtime_is_id(ret_id)
+               ? CAY_OK
+               : cay_fail(err, CAY_E_INVALID, 0, "sandbox.mark", mark, "this is no mark",
+                          "a mark has 16 letters a to z and digits 2 to 7");
+}
+
+int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
+                       struct cay_error *err)
+{
+    char id[CAY_ID_MAX];
+    size_t ended = 0;
+    int code = native_id_of_mark(mark, id, err);
+
+    if (code)
+        return code;
+    collect_one(id, &ended);
+    return native_open(id, is_local, ret_cookie, err);
+}
+
+static int find_marked(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err)
+{
+    (void)data;
+    (void)config;
+    return native_open_marked(mark, false, ret_cookie, err);
+}
+
+const struct cay_backend backend_native = {
+    .size = sizeof backend_native,
     .name = "native",
-    .create = create,
-    .open = open_by_id,
+    .about = "a sandbox of this machine's kernel: namespaces, cgroups, seccomp, landlock",
+    .fields = native_fields,
+    .field_count = NATIVE_FIELDS,
+    .create = native_create_as,
+    .connect = native_connect_as,
     .free = native_free,
-    .id = id_of,
-    .layers = layers_of,
+    .id = native_id,
+    .layers = native_layers,
+    .state = native_state_of,
     .inspect = inspect_one,
-    .list = inspect_all,
-    .files = native_files,
+    .open_files = native_files,
     .exec = native_exec,
     .pause = native_pause,
     .resume = native_resume,
     .set_ttl = native_set_ttl,
-    .kill = kill_it,
-    .start = start_it,
+    .kill = native_kill,
+    .start = native_start_again,
     .remove = remove_it,
-    .collect = native_collect,
     .processes = &native_processes,
+    .create_marked = native_create_marked,
+    .find_marked = find_marked,
     .dial = native_dial_port,
 };
+
+/* --- What only native sandboxes have --- */
+
+int cay_sandbox_create(const struct cay_sandbox_options *options,
+                       cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    void *cookie = NULL;
+    int code = native_make(options, NULL, &cookie, err);
+
+    return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
+}
+
+int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    void *cookie = NULL;
+    int code = native_open(id, false, &cookie, err);
+
+    return code ? code : sandbox_wrap(&backend_native, cookie, ret_sandbox, err);
+}

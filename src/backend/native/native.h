@@ -3,6 +3,7 @@
 #define NATIVE_NATIVE_H
 
 #include "backend/native/runtime.h"
+#include "cay/backend.h"
 #include "init/protocol.h"
 
 /* One handle on a native sandbox. */
@@ -15,16 +16,72 @@ struct native {
     char *piece;       /* room for output, once there was a command */
 };
 
-/* Makes a sandbox and waits until it is ready: fills in record, pidfd and leash. */
-int native_create(const struct cay_sandbox_options *options, struct native *native,
-                  struct cay_error *err);
+struct native *native_new(void); /* an empty handle; NULL if memory is exhausted */
+void native_free(void *cookie);
+
+static inline void auto_native(struct native **native)
+{
+    native_free(*native);
+}
+
+#define AUTO_NATIVE __attribute__((cleanup(auto_native))) struct native *
+
+/* Makes a sandbox and waits until it is ready: fills in all but the room for output. `id`
+ * is one that no other has or has had, or NULL: it is drawn. */
+int native_create(const struct cay_sandbox_options *options, const char *id,
+                  struct native *native, struct cay_error *err);
+
+/* The same for the backend "local", where nothing keeps it in: of the options it takes
+ * those of commands (env, user, workdir), ttl_ms and ephemeral. */
+int native_create_local(const struct cay_sandbox_options *options, const char *id,
+                        struct native *native, struct cay_error *err);
 
 /* Brings one on disk back, into an empty handle. */
 int native_start(const char *id, struct native *native, struct cay_error *err);
 
+/* The same with handles: a new sandbox, one that exists (even if it is stopped;
+ * CAY_E_INVALID if it is of the other kind), and that one once it runs. */
+int native_make(const struct cay_sandbox_options *options, const char *id,
+                void **ret_cookie, struct cay_error *err);
+int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err);
+int native_start_again(void *cookie, struct cay_error *err);
+
+/* What a configuration may say, and sandboxes made by one. */
+enum { NATIVE_FIELDS = 16 };
+extern const struct cay_field native_fields[NATIVE_FIELDS];
+int native_create_as(void *data, const cay_config *config, void **ret_cookie,
+                     struct cay_error *err);
+int native_connect_as(void *data, const cay_config *config, const char *id,
+                      void **ret_cookie, struct cay_error *err);
+int native_create_marked(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err);
+
+/* The id of a sandbox with that mark, and the sandbox.  What a maker that died has left
+ * unfinished is removed by the latter. */
+int native_id_of_mark(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err);
+int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
+                       struct cay_error *err);
+
+/* The map "envs" as "NAME=value", NULL-terminated, to be freed also on failure; and the
+ * number "ttl". */
+int native_take_env(const cay_config *config, char ***ret_env, struct cay_error *err);
+int native_take_ttl(const cay_config *config, uint64_t *ret_ms, struct cay_error *err);
+void native_free_texts(char **texts);
+
+const char *native_id(const void *cookie);
+unsigned native_layers(const void *cookie);
+int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err);
+int native_kill(void *cookie, struct cay_error *err);
+
 /* CAY_E_BUSY if it is one on disk that is stopped; else the record is that of the one
  * that runs, whoever started it. */
 int native_check(struct native *native, struct cay_error *err);
+
+/* Closes all descriptors: of a sandbox that has ended, or of a handle that goes. */
+void native_let_go(struct native *native);
+
+/* Opens what the handle needs for a command, and keeps it for the next. */
+int native_get_ready(struct native *native, struct cay_error *err);
 
 /* Connections to its init: the handle's own, and one more. */
 int native_connect(struct native *native, struct cay_error *err);
@@ -32,10 +89,6 @@ int native_dial(const struct record *record, int *ret_socket, struct cay_error *
 
 /* Ends it and removes every trace. */
 void native_remove(const struct record *record, int pidfd);
-
-/* Removes what sandboxes that ended without being killed, or whose makers crashed, have
- * left; the number of them. */
-int native_collect(size_t *ret_count, struct cay_error *err);
 
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err);
@@ -54,6 +107,6 @@ int native_set_ttl(void *cookie, uint64_t ttl_ms, struct cay_error *err);
 /* What init says of itself: time left, whether it is paused, how much runs. */
 int native_state(struct native *native, struct state *ret_state, struct cay_error *err);
 
-extern const struct process_backend native_processes;
+extern const struct cay_process_backend native_processes;
 
 #endif

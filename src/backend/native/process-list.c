@@ -360,7 +360,7 @@ static bool comes_from(struct listing *listing, const struct cay_process_info *i
 /* Without cgroups init's children are holders, which are as little inside as it is. */
 static void keep_own(struct listing *listing, const struct record *record)
 {
-    bool alone = record->rung == CAY_RUNG_LANDLOCK;
+    bool alone = !runtime_has_namespaces(record);
     bool held = !record->groups.unified[0];
     int init = alone ? record->init : 1;
     size_t kept = 0;

@@ -53,7 +53,7 @@ static void auto_process(struct process **process)
 
 #define AUTO_PROCESS __attribute__((cleanup(auto_process))) struct process *
 
-/* With a connection of its own. */
+/* With the connection that the handle has; that makes another if need be. */
 static int new_process(struct native *native, uint64_t limit, const char *op,
                        struct process **ret_process, struct cay_error *err)
 {
@@ -71,13 +71,12 @@ static int new_process(struct native *native, uint64_t limit, const char *op,
     if (!process->piece)
         return cay_fail_memory(err, op);
     int code = native_check(native, err);
-    if (!code && native->record.groups.memory_events[0])
-        process->memory_events =
-            open(native->record.groups.memory_events, O_RDONLY | O_CLOEXEC);
     if (!code)
-        code = native_dial(&native->record, &process->run.socket, err);
+        code = native_get_ready(native, err);
     if (code)
         return code;
+    process->memory_events = TAKE_FD(native->memory_events);
+    process->run.socket = TAKE_FD(native->socket);
     *ret_process = TAKE_PTR(process);
     return CAY_OK;
 }
@@ -555,7 +554,8 @@ static int kill_tree(void *cookie, struct cay_error *err)
     return code;
 }
 
-const struct process_backend native_processes = {
+const struct cay_process_backend native_processes = {
+    .size = sizeof native_processes,
     .start = start,
     .attach = attach,
     .list = process_list,

@@ -45,6 +45,7 @@ static bool is_there(enum cay_rung rung)
     case CAY_RUNG_LANDLOCK:
         /* Nothing inside is ever the host's root. */
         return idmap_is_root() || !idmap_is_host_root();
+    case CAY_RUNG_NONE: /* is never what is best */
     case CAY_RUNG_BEST:
         break;
     }
@@ -118,6 +119,7 @@ int rung_identify(enum cay_rung rung, struct record *record, struct idmap *ret_m
         break;
     case CAY_RUNG_BEST:
     case CAY_RUNG_LANDLOCK:
+    case CAY_RUNG_NONE:
         break;
     }
     record->id_base = *ret_owner = uid;
@@ -171,7 +173,7 @@ int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
         "make it as root, or use what the template \"host\" has";
     const char *user = options->user, *name = cay_rung_slug(rung);
 
-    if (rung == CAY_RUNG_ROOT)
+    if (rung == CAY_RUNG_ROOT || rung == CAY_RUNG_NONE)
         return CAY_OK;
     /* Both are overlays whose owners only root can shift. */
     if (options->template_name && strcmp(options->template_name, "host") != 0)
@@ -200,6 +202,8 @@ unsigned rung_layers(const struct record *record, unsigned limits)
 {
     unsigned layers = limits | CAY_LAYER_SECCOMP;
 
+    if (record->rung == CAY_RUNG_NONE)
+        return 0;
     if (record->rung != CAY_RUNG_LANDLOCK)
         layers |= by_namespaces;
     if (record->storage == CAY_STORAGE_DISK) /* nothing keeps it to a size */

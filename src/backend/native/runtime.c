@@ -160,7 +160,8 @@ static bool is_assigned(unsigned range)
            subids_overlap(SUBIDS_GROUPS, range << 16, RUNTIME_IDS);
 }
 
-/* The name is the range, and O_EXCL makes it ours: no lock is needed. */
+/* The name is the range, and whose it is comes with it in one step: no lock is needed,
+ * and no crash leaves a range that is nobody's. */
 static int reserve_range(struct record *record, struct cay_error *err)
 {
     uint16_t start;
@@ -176,12 +177,10 @@ static int reserve_range(struct record *record, struct cay_error *err)
         if (look && is_assigned(range))
             continue;
         snprintf(name, sizeof name, "%x", range);
-        AUTO_FD fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd >= 0) {
+        if (symlinkat(record->id, dir, name) == 0) {
             record->has_range = 1;
             record->id_base = range << 16;
             record->id_count = RUNTIME_IDS;
-            (void)!write(fd, record->id, strlen(record->id));
             return CAY_OK;
         }
         if (errno != EEXIST)
@@ -197,8 +196,7 @@ static int reserve_range(struct record *record, struct cay_error *err)
 static bool release_if_of(int ranges, const char *name, const char *id)
 {
     char owner[CAY_ID_MAX];
-    AUTO_FD fd = openat(ranges, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, owner, sizeof owner);
+    ssize_t len = readlinkat(ranges, name, owner, sizeof owner);
 
     return len == (ssize_t)strlen(id) && memcmp(owner, id, (size_t)len) == 0 &&
            unlinkat(ranges, name, 0) == 0;
@@ -212,6 +210,59 @@ static void release_range(const struct record *record)
     snprintf(name, sizeof name, "%x", record->id_base >> 16);
     if (ranges >= 0)
         (void)release_if_of(ranges, name, record->id);
+}
+
+static int record_path(const char *id, const char *name, char path[PATH_MAX],
+                       struct cay_error *err)
+{
+    char directory[PATH_MAX];
+    int code = runtime_directory(directory, err);
+
+    if (!code)
+        snprintf(path, PATH_MAX, "%.4000s/%.32s/%s", directory, id, name);
+    return code;
+}
+
+/* All that may be there without a record that says so. */
+static bool forget(const char *id)
+{
+    char path[PATH_MAX];
+    AUTO_FD dir = open_runtime("", NULL);
+    AUTO_FD ranges = open_runtime("ranges", NULL);
+
+    if (dir < 0 || ranges < 0)
+        return false;
+    int own = openat(ranges, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = own < 0 ? NULL : fdopendir(own);
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        (void)release_if_of(ranges, entry->d_name, id);
+    if (list)
+        closedir(list);
+    if (record_path(id, "record", path, NULL) == CAY_OK)
+        (void)unlink(path);
+    return unlinkat(dir, id, AT_REMOVEDIR) == 0;
+}
+
+bool runtime_forget(const char *id)
+{
+    struct stat st;
+    struct timespec now;
+    char path[PATH_MAX];
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return record_path(id, "", path, NULL) == CAY_OK && stat(path, &st) == 0 &&
+           now.tv_sec - st.st_mtim.tv_sec >= FORGET_S && forget(id);
+}
+
+/* Who brings one back holds its disk, and who makes one for a session the session: if
+ * there is a directory of that id and no record, they who made it, or were removing it,
+ * have died. */
+static bool reclaim(const char *id)
+{
+    struct record record;
+    AUTO_FD lock = runtime_lock(id);
+
+    return lock >= 0 && runtime_load(id, &record, NULL) == CAY_E_NOT_FOUND && forget(id);
 }
 
 /* The directory comes first: what is left without one cannot be found again. */
@@ -228,45 +279,17 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
     AUTO_FD dir = open_runtime("", err);
     if (dir < 0)
         return dir;
-    if (mkdirat(dir, ret_record->id, 0700) != 0)
-        return errno == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
+    int error = mkdirat(dir, ret_record->id, 0700) == 0 ? 0 : errno;
+    if (error == EEXIST && id && reclaim(id))
+        error = mkdirat(dir, id, 0700) == 0 ? 0 : errno;
+    if (error)
+        return error == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
                                           "somebody else has started this sandbox",
                                           "open it by its id")
-                               : cay_fail_errno(err, errno, op, ret_record->id);
+                               : cay_fail_errno(err, error, op, ret_record->id);
     int code = with_range ? reserve_range(ret_record, err) : CAY_OK;
     if (code)
         (void)unlinkat(dir, ret_record->id, AT_REMOVEDIR);
-    return code;
-}
-
-bool runtime_forget(const char *id)
-{
-    struct stat st;
-    struct timespec now;
-    AUTO_FD dir = open_runtime("", NULL);
-    AUTO_FD ranges = open_runtime("ranges", NULL);
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (dir < 0 || ranges < 0 || fstatat(dir, id, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-        now.tv_sec - st.st_mtim.tv_sec < FORGET_S)
-        return false;
-    int own = openat(ranges, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = own < 0 ? NULL : fdopendir(own);
-    for (struct dirent *entry; list && (entry = readdir(list));)
-        (void)release_if_of(ranges, entry->d_name, id);
-    if (list)
-        closedir(list);
-    return unlinkat(dir, id, AT_REMOVEDIR) == 0;
-}
-
-static int record_path(const char *id, const char *name, char path[PATH_MAX],
-                       struct cay_error *err)
-{
-    char directory[PATH_MAX];
-    int code = runtime_directory(directory, err);
-
-    if (!code)
-        snprintf(path, PATH_MAX, "%.4000s/%.32s/%s", directory, id, name);
     return code;
 }
 
@@ -309,7 +332,7 @@ static bool is_sound(const struct record *record, const char *id)
             return false;
     return record->version == RECORD_VERSION && record->size == sizeof *record &&
            ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
-           record->init >= 0 && record->rung <= CAY_RUNG_LANDLOCK &&
+           record->init >= 0 && record->rung <= CAY_RUNG_NONE &&
            record->network <= CAY_NETWORK_HOST && record->storage <= CAY_STORAGE_DISK &&
            ends(record->template_name, sizeof record->template_name) &&
            ends(record->user, sizeof record->user) &&
@@ -329,17 +352,18 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     if (code)
         return code;
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, errno, op, id, "there is no such sandbox",
-                        "it may have ended; make a new one");
-    if (io_pread(fd, ret_record, sizeof *ret_record, 0) != sizeof *ret_record ||
-        !is_sound(ret_record, id))
+    ssize_t len = fd < 0 ? 0 : io_pread(fd, ret_record, sizeof *ret_record, 0);
+    if (len == 0) /* or its maker died when it was about to write */
+        return cay_fail(err, CAY_E_NOT_FOUND, fd < 0 ? errno : 0, op, id,
+                        "there is no such sandbox", "it may have ended; make a new one");
+    if (len != sizeof *ret_record || !is_sound(ret_record, id))
         return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
                         "the sandbox's record is damaged, or of another version of cay",
                         "remove its directory once its processes are gone");
     return CAY_OK;
 }
 
+/* The range first: once the directory is gone nobody would know whose it was. */
 void runtime_release(const struct record *record)
 {
     static const char *const names[] = {"control", "record"};
@@ -347,14 +371,14 @@ void runtime_release(const struct record *record)
 
     if (runtime_directory(directory, NULL) != CAY_OK)
         return;
+    if (record->has_range)
+        release_range(record);
     for (size_t i = 0; i < 2; i++) {
         (void)record_path(record->id, names[i], path, NULL);
         (void)unlink(path);
     }
     snprintf(path, sizeof path, "%.4000s/%.32s", directory, record->id);
     (void)rmdir(path);
-    if (record->has_range)
-        release_range(record);
 }
 
 int runtime_lock(const char *id)
@@ -380,6 +404,29 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     if (directory)
         closedir(directory);
     return code;
+}
+
+void runtime_note_visit(void)
+{
+    const struct timespec times[] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
+    char path[PATH_MAX];
+
+    if (runtime_directory(path, NULL) == CAY_OK)
+        (void)utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
+}
+
+bool runtime_was_visited(int64_t within_ms)
+{
+    char path[PATH_MAX];
+    struct timespec now;
+    struct stat st;
+
+    if (runtime_directory(path, NULL) != CAY_OK || lstat(path, &st) != 0)
+        return false;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t past = (now.tv_sec - st.st_atim.tv_sec) * 1000 +
+                   (now.tv_nsec - st.st_atim.tv_nsec) / 1000000;
+    return past >= 0 && past < within_ms;
 }
 
 int runtime_socket(const struct record *record, char ret_path[PATH_MAX],

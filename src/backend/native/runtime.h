@@ -62,6 +62,10 @@ bool runtime_forget(const char *id);
  */
 int runtime_lock(const char *id);
 
+/* When somebody last looked at all of them is kept as the directory's access time. */
+void runtime_note_visit(void);
+bool runtime_was_visited(int64_t within_ms);
+
 /* Calls `visit` for each record. */
 int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err);
@@ -69,6 +73,18 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
 /* "RUNTIME/ID/control" */
 int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
                    struct cay_error *err);
+
+/* Made by the backend "local". */
+static inline bool runtime_is_local(const struct record *record)
+{
+    return record->rung == CAY_RUNG_NONE;
+}
+
+/* If it has none, the end of its init is not the end of all. */
+static inline bool runtime_has_namespaces(const struct record *record)
+{
+    return record->rung != CAY_RUNG_LANDLOCK && record->rung != CAY_RUNG_NONE;
+}
 
 uint64_t runtime_start_time(pid_t pid); /* 0 if no such process lives */
 

@@ -18,86 +18,15 @@
 #include "sys/fs.h"
 #include "sys/io.h"
 #include "sys/path.h"
+#include "sys/state-home.h"
 
 static const char op[] = "state.open";
 
 enum { TRIES = 16 };
 
-static int find_home(char path[PATH_MAX], struct cay_error *err)
-{
-    const char *home = getenv("CAY_HOME");
-    const char *suffix = "";
-
-    if ((!home || !*home) && geteuid() == 0) {
-        home = "/var/lib/cay";
-    } else if (!home || !*home) {
-        home = getenv("XDG_STATE_HOME");
-        suffix = "/cay";
-        if (!home || *home != '/') {
-            home = getenv("HOME");
-            suffix = "/.local/state/cay";
-        }
-    }
-    if (!home || *home != '/')
-        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "CAY_HOME",
-                        "there is no directory to keep templates and disks in",
-                        "set CAY_HOME to the absolute path of a directory of your own");
-    if (strlen(home) + strlen(suffix) >= PATH_MAX)
-        return cay_fail_errno(err, ENAMETOOLONG, op, "CAY_HOME");
-    snprintf(path, PATH_MAX, "%s%s", home, suffix);
-    return CAY_OK;
-}
-
-static int make_parents(char *path)
-{
-    for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
-        if (slash)
-            *slash = '\0';
-        int error = mkdir(path, 0700) == 0 ? 0 : errno;
-        if (slash)
-            *slash = '/';
-        if (error && error != EEXIST && (!slash || error == ENOENT))
-            return -error;
-        if (!slash)
-            return 0;
-    }
-}
-
-static int check_own(int fd, const char *subject, mode_t forbidden, struct cay_error *err)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & forbidden))
-        return CAY_OK;
-    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, subject,
-                    "the directory for templates and disks is not this user's own",
-                    "set its owner to this user and its mode to 0700, or set CAY_HOME "
-                    "to another");
-}
-
-static int open_home(bool make, struct cay_error *err)
-{
-    char path[PATH_MAX];
-    int code = find_home(path, err);
-
-    if (code)
-        return code;
-    AUTO_FD home = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (home < 0 && errno == ENOENT && make) {
-        int error = make_parents(path);
-        if (error)
-            return cay_fail_errno(err, -error, op, path);
-        home = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    }
-    if (home < 0)
-        return cay_fail_errno(err, errno, op, path);
-    code = check_own(home, path, 0022, err);
-    return code ? code : TAKE_FD(home);
-}
-
 int state_open(const char *below, bool make, struct cay_error *err)
 {
-    AUTO_FD home = open_home(make, err);
+    AUTO_FD home = state_home_open(make, err);
 
     if (home < 0)
         return home;
@@ -106,7 +35,7 @@ int state_open(const char *below, bool make, struct cay_error *err)
     AUTO_FD fd = path_open(home, below, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (fd < 0)
         return cay_fail_errno(err, -fd, op, below);
-    int code = check_own(fd, below, 0077, err);
+    int code = state_home_check(fd, below, 0077, err);
     return code ? code : TAKE_FD(fd);
 }
 

@@ -8,8 +8,8 @@
 
 #include "cay/error.h"
 
-/* What outlives a sandbox and a reboot: templates and disks, below $CAY_HOME, else
- * /var/lib/cay for root and $XDG_STATE_HOME/cay for others. */
+/* What outlives a sandbox and a reboot: templates and disks, below the directory of
+ * sys/state-home.h. */
 
 /* The directory `below` there ("templates", "sandboxes"): 0700, so that nobody reaches
  * the files of other users in it.  A descriptor, or a code; CAY_E_NOT_FOUND if it is not

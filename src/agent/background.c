@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Background commands write straight into files inside, not into what the backend keeps
+ * for cay_process_read(): that has the last bytes only, and how it ended is told there
+ * but once.  Files can be read again and again, from any process, and what bounds them is
+ * the sandbox's own disk.
+ *
+ * On this machine the shell that opens the files executes the command in its own place:
+ * the number is the command's own, and its end is what the backend says it is.  Backends
+ * elsewhere may forget what has ended, so there the shell stays and writes the exit code
+ * down itself. */
+#include "agent/background.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "agent/command.h"
+#include "agent/task.h"
+#include "base/auto.h"
+#include "base/error.h"
+
+static const char op[] = "background.start";
+
+const char *const shells[] = {"bash", "sh", NULL};
+
+/* $0: the shell; $1: the command or its file; $2, $3: the output; $4: the exit code. */
+static const char exec_argument[] = "exec \"$0\" -c -- \"$1\" >\"$2\" 2>\"$3\"";
+static const char exec_file[] = "exec \"$0\" -- \"$1\" >\"$2\" 2>\"$3\"";
+static const char run_argument[] =
+    "\"$0\" -c -- \"$1\" >\"$2\" 2>\"$3\"; echo \"$?\" >\"$4\"";
+static const char run_file[] = "\"$0\" -- \"$1\" >\"$2\" 2>\"$3\"; echo \"$?\" >\"$4\"";
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* --- The start ------------------------------------------------------------------------
+ */
+
+struct launch {
+    cay_sandbox *sandbox;
+    const char *command; /* or, if that is long, */
+    char *file;          /* where it is */
+    char *exit_file;
+    const struct cay_command_options *options;
+    struct task task;
+};
+
+static const char *script_of(const struct launch *launch)
+{
+    bool is_near = launch->task.place.ops->is_near;
+
+    return launch->file ? (is_near ? exec_file : run_file)
+                        : (is_near ? exec_argument : run_argument);
+}
+
+static int start_shell(const struct launch *launch, const char *shell,
+                       cay_process **ret_process, struct cay_error *err)
+{
+    const struct cay_command_options *known = launch->options;
+    const struct results *results = &launch->task.results;
+    const char *const argv[] = {shell,
+                                "-c",
+                                script_of(launch),
+                                shell,
+                                launch->file ? launch->file : launch->command,
+                                results->files[0],
+                                results->files[1],
+                                launch->exit_file,
+                                NULL};
+    const struct cay_exec_options options = {.size = sizeof options,
+                                             .flags = CAY_EXEC_BACKGROUND,
+                                             .argv = argv,
+                                             .env = known->env,
+                                             .cwd = known->cwd,
+                                             .user = known->user,
+                                             .timeout_ms = launch->task.timeout_ms,
+                                             .tag = launch->task.tag};
+
+    return cay_process_start(launch->sandbox, &options, ret_process, err);
+}
+
+static int start_any_shell(const struct launch *launch, cay_process **ret_process,
+                           struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    for (size_t i = 0; shells[i]; i++) {
+        code = start_shell(launch, shells[i], ret_process, err);
+        if (code != CAY_E_EXEC_FAILED || err->sys_errno != ENOENT)
+            break;
+    }
+    return code;
+}
+
+static int prepare(struct launch *launch, struct cay_error *err)
+{
+    const struct cay_command_options *known = launch->options;
+    struct task *task = &launch->task;
+    struct place *place = &task->place;
+    size_t len = strlen(launch->command);
+
+    int code = place_open(launch->sandbox, known->user, place, err);
+    if (!code)
+        code = results_new(place, &task->results, err);
+    if (code)
+        return code;
+    launch->exit_file = place_join(task->results.dir, "exit");
+    if (!launch->exit_file)
+        return cay_fail_memory(err, op);
+    if (len > COMMAND_ARGUMENT_MAX || !place->ops->is_near) {
+        /* Elsewhere it also tells, by that clock, when the command began. */
+        AUTO_FREE char *file = place_join(task->results.dir, "command.sh");
+        if (!file)
+            return cay_fail_memory(err, op);
+        code = place->ops->write(place, file, launch->command, len, 0, NULL, err);
+        if (code)
+            return code;
+        launch->file = TAKE_PTR(file);
+    }
+    task->timeout_ms = command_timeout(known, 0);
+    if (known->tag) {
+        cay_copy_text(task->tag, sizeof task->tag, known->tag);
+    } else {
+        memcpy(task->tag, "cay-", 4);
+        results_hex(task->tag + 4, 16);
+    }
+    return CAY_OK;
+}
+
+/* Nobody could ask for a command that is not written down. */
+static int start(struct launch *launch, struct cay_error *err)
+{
+    struct task *task = &launch->task;
+    cay_process *process = NULL;
+
+    int code = prepare(launch, err);
+    if (code)
+        return code;
+    task->started_ms = now_ms();
+    code = start_any_shell(launch, &process, err);
+    if (!code) {
+        task->pid = cay_process_pid(process);
+        code = task_save(&task->place, task, err);
+        if (code)
+            (void)!cay_process_kill(process, NULL);
+    }
+    cay_process_free(process);
+    if (code)
+        (void)!task->place.ops->remove(&task->place, task->results.dir, NULL);
+    return code;
+}
+
+static int tell_start(const struct task *task, struct cay_command_result *result,
+                      struct cay_error *err)
+{
+    AUTO_BUF text;
+
+    buf_init(&text, 4096);
+    buf_format(&text, "Background task started (pid: %d)\nOutput will be saved to %s/\n",
+               task->pid, task->results.dir);
+    result->status = CAY_STATUS_SUCCESS;
+    result->background_pid = task->pid;
+    result->out_len = result->original_out_len = text.len;
+    result->out = buf_take(&text);
+    result->output_dir = strdup(task->results.dir);
+    result->out_file = strdup(task->results.files[0]);
+    result->error_file = strdup(task->results.files[1]);
+    if (!result->out || !result->output_dir || !result->out_file || !result->error_file)
+        return cay_fail_memory(err, op);
+    return command_fill(result, err);
+}
+
+int background_start(cay_sandbox *sandbox, const char *command,
+                     const struct cay_command_options *options,
+                     struct cay_command_result *ret_result, struct cay_error *err)
+{
+    struct launch launch = {.sandbox = sandbox, .command = command, .options = options};
+    struct cay_command_result result = {0};
+    struct cay_error error = {0};
+
+    int code = start(&launch, &error);
+    if (code && command_blame(&error, &result))
+        code = command_fill(&result, &error);
+    else if (!code)
+        code = tell_start(&launch.task, &result, &error);
+    task_done(&launch.task);
+    free(launch.file);
+    free(launch.exit_file);
+    if (!code) {
+        *ret_result = result;
+        return CAY_OK;
+    }
+    cay_command_done(&result);
+    if (err)
+        *err = error;
+    return code;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/command.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/capture.h"
+#include "base/auto.h"
+#include "base/error.h"
+
+const char *cay_status_slug(enum cay_status status)
+{
+    switch (status) {
+    case CAY_STATUS_SUCCESS:
+        return "success";
+    case CAY_STATUS_ERROR:
+        return "error";
+    case CAY_STATUS_TIMEOUT:
+        return "timeout";
+    case CAY_STATUS_RUNNING:
+        return "running";
+    case CAY_STATUS_STOPPED:
+        return "stopped";
+    }
+    return "unknown";
+}
+
+void cay_command_done(struct cay_command_result *result)
+{
+    free(result->out);
+    free(result->error);
+    free(result->output_dir);
+    free(result->out_file);
+    free(result->error_file);
+    *result = (struct cay_command_result){0};
+}
+
+int command_take_options(const struct cay_command_options *options, unsigned allowed,
+                         const char *op, struct cay_command_options *ret_known,
+                         struct cay_error *err)
+{
+    int code = cay_take_struct(ret_known, sizeof *ret_known, options, op, err);
+
+    if (code)
+        return code;
+    if (ret_known->flags & ~allowed)
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op, "flags", "a flag is not for this call, or unknown",
+            "the flags that it takes: 0x%x of enum cay_command_flag", allowed);
+    if (ret_known->tag && !(ret_known->flags & CAY_COMMAND_BACKGROUND))
+        return cay_fail(err, CAY_E_INVALID, 0, op, ret_known->tag,
+                        "only a background command has a tag",
+                        "leave the tag out, or set CAY_COMMAND_BACKGROUND");
+    return CAY_OK;
+}
+
+uint64_t command_timeout(const struct cay_command_options *options, uint64_t fallback)
+{
+    return options->timeout_ms == CAY_TIMEOUT_NONE ? 0
+           : options->timeout_ms                   ? options->timeout_ms
+                                                   : fallback;
+}
+
+int command_fill(struct cay_command_result *result, struct cay_error *err)
+{
+    if (!result->out)
+        result->out = calloc(1, 1);
+    if (!result->error)
+        result->error = calloc(1, 1);
+    return result->out && result->error ? CAY_OK : cay_fail_memory(err, "command.run");
+}
+
+int command_expire(struct cay_command_result *ret_result, struct cay_error *err)
+{
+    *ret_result = (struct cay_command_result){.status = CAY_STATUS_TIMEOUT,
+                                              .cause = CAY_CAUSE_TIMEOUT,
+                                              .exit_code = -1,
+                                              .message = "Command timed out after 0ms"};
+    int code = command_fill(ret_result, err);
+    if (code)
+        cay_command_done(ret_result);
+    return code;
+}
+
+/* --- How it ended ---------------------------------------------------------------------
+ */
+
+static void say_memory(cay_sandbox *sandbox, struct cay_command_result *result)
+{
+    struct cay_sandbox_info info;
+
+    if (cay_sandbox_inspect(sandbox, &info, NULL) == CAY_OK && info.memory_bytes)
+        snprintf(result->message, sizeof result->message,
+                 "Command killed: memory limit of %llu MiB reached",
+                 (unsigned long long)(info.memory_bytes >> 20));
+    else
+        snprintf(result->message, sizeof result->message,
+                 "Command killed: memory limit reached");
+}
+
+static void say_failure(struct cay_command_result *result)
+{
+    snprintf(result->message, sizeof result->message, "Command failed with exit code %d",
+             result->exit_code);
+}
+
+int command_judge(cay_sandbox *sandbox, const struct cay_exec_result *end,
+                  uint64_t timeout_ms, const char *program,
+                  struct cay_command_result *result, struct cay_error *err)
+{
+    result->cause = end->cause;
+    result->duration_ms = end->wall_us / 1000;
+    result->status = CAY_STATUS_ERROR;
+    result->exit_code = end->signal ? -end->signal : -1;
+    switch (end->cause) {
+    case CAY_CAUSE_EXITED:
+        result->exit_code = end->exit_code;
+        if (end->exit_code == 0)
+            result->status = CAY_STATUS_SUCCESS;
+        else
+            say_failure(result);
+        return CAY_OK;
+    case CAY_CAUSE_TIMEOUT:
+        result->status = CAY_STATUS_TIMEOUT;
+        snprintf(result->message, sizeof result->message,
+                 "Command timed out after %llums", (unsigned long long)timeout_ms);
+        return CAY_OK;
+    case CAY_CAUSE_MEMORY:
+        say_memory(sandbox, result);
+        return CAY_OK;
+    case CAY_CAUSE_NOT_STARTED:
+        snprintf(result->message, sizeof result->message, "Execution failed: %s: %s",
+                 program, cay_errno_words(end->exec_errno));
+        return CAY_OK;
+    case CAY_CAUSE_GONE:
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, "command.run", NULL,
+                        "the sandbox ended while the command ran",
+                        "make a new sandbox, and see its time to live");
+    case CAY_CAUSE_SIGNALLED:
+    case CAY_CAUSE_OUTPUT_LIMIT:
+        break;
+    }
+    say_failure(result);
+    return CAY_OK;
+}
+
+bool command_blame(const struct cay_error *error, struct cay_command_result *result)
+{
+    static const int codes[] = {CAY_E_NOT_FOUND,   CAY_E_NOT_A_DIRECTORY, CAY_E_DENIED,
+                                CAY_E_UNSUPPORTED, CAY_E_INVALID,         CAY_E_LIMIT,
+                                CAY_E_EXEC_FAILED};
+    bool known = false;
+
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        known = known || error->code == codes[i];
+    /* Of its files that is said when there is no such user. */
+    if (!known ||
+        (strncmp(error->op, "exec.", 5) != 0 && strcmp(error->op, "sandbox.files") != 0))
+        return false;
+    result->status = CAY_STATUS_ERROR;
+    result->cause = CAY_CAUSE_NOT_STARTED;
+    result->exit_code = -1;
+    snprintf(result->message, sizeof result->message, "Execution failed: %.200s%s%.240s",
+             error->subject, *error->subject ? ": " : "", error->message);
+    return true;
+}
+
+/* --- Running --------------------------------------------------------------------------
+ */
+
+static int show(struct capture *capture, const struct cay_command_options *options,
+                struct cay_command_result *result, struct cay_error *err)
+{
+    struct output output;
+    int code = capture_output(capture, &output, err);
+
+    if (code)
+        return code;
+    code = output_show(&output, options, result, err);
+    output_done(&output);
+    return code;
+}
+
+static int run(const struct command_job *job, struct capture *capture, bool *ret_missing,
+               struct cay_command_result *result, struct cay_error *err)
+{
+    const struct cay_command_options *known = job->options;
+    const struct cay_exec_options options = {
+        .size = sizeof options,
+        .argv = job->argv,
+        .env = known->env,
+        .cwd = known->cwd,
+        .user = known->user,
+        .input = job->input,
+        .input_len = job->input_len,
+        .timeout_ms = command_timeout(known, CAY_COMMAND_TIMEOUT_MS),
+        .on_output = capture_take,
+        .cookie = capture};
+    struct cay_exec_result end = {0};
+    struct cay_error error = {0};
+
+    int code = cay_sandbox_exec(job->sandbox, &options, &end, &error);
+    if (code && command_blame(&error, result))
+        return command_fill(result, err);
+    if (code) {
+        if (err)
+            *err = error;
+        return code;
+    }
+    *ret_missing = end.cause == CAY_CAUSE_NOT_STARTED && end.exec_errno == ENOENT;
+    code = capture->no_memory ? cay_fail_memory(err, "command.run")
+                              : command_judge(job->sandbox, &end, options.timeout_ms,
+                                              job->argv[0], result, err);
+    if (!code && !*ret_missing)
+        code = show(capture, known, result, err);
+    cay_exec_done(&end);
+    return code;
+}
+
+int command_run(const struct command_job *job, bool *ret_missing,
+                struct cay_command_result *ret_result, struct cay_error *err)
+{
+    struct cay_command_result result = {0};
+    struct capture capture;
+
+    *ret_missing = false;
+    capture_init(&capture, job->sandbox, job->options->user);
+    int code = run(job, &capture, ret_missing, &result, err);
+    capture_done(&capture);
+    if (code || *ret_missing)
+        cay_command_done(&result);
+    else
+        *ret_result = result;
+    return code;
+}

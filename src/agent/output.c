@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/text.h"
+#include "base/auto.h"
+#include "base/error.h"
+
+static const char op[] = "command.output";
+
+enum { HEAD_BYTES = 1 << 20 };
+
+void output_done(struct output *output)
+{
+    free(output->raw[0].data);
+    free(output->raw[1].data);
+    output->raw[0].data = output->raw[1].data = NULL;
+}
+
+/* --- The files ------------------------------------------------------------------------
+ */
+
+static void say(struct cay_command_result *result, const char *text)
+{
+    size_t used = strlen(result->message);
+
+    cay_copy_text(result->message + used, sizeof result->message - used, text);
+}
+
+/* That the bytes are not kept is no reason to lose those that are here. */
+static void keep(struct output *output, struct cay_command_result *result)
+{
+    struct cay_error why = {0};
+    char text[sizeof why.message + 64];
+
+    if (output->results || !output->keep || output->failed ||
+        output->keep(output->cookie, output, &why) == CAY_OK)
+        return;
+    output->failed = true;
+    snprintf(text, sizeof text, "%sThe whole output could not be kept: %s",
+             *result->message ? ". " : "", why.message);
+    say(result, text);
+}
+
+static int name_files(const struct output *output, struct cay_command_result *result,
+                      struct cay_error *err)
+{
+    const struct results *results = output->results;
+
+    if (!results)
+        return CAY_OK;
+    result->output_dir = strdup(results->dir);
+    result->out_file = strdup(results->files[0]);
+    result->error_file = strdup(results->files[1]);
+    return result->output_dir && result->out_file && result->error_file
+               ? CAY_OK
+               : cay_fail_memory(err, op);
+}
+
+/* --- Cleaning -------------------------------------------------------------------------
+ */
+
+struct text {
+    char *text;
+    size_t len, chars;
+};
+
+/* A stream made fit to read.  Of one that was too long to be held there are two parts,
+ * with a gap between them. */
+struct cleaned {
+    struct text parts[2];
+    uint64_t gap;      /* bytes */
+    uint64_t original; /* characters before anything was left out */
+    bool is_short;     /* something was left out */
+    bool differs;      /* from the bytes */
+};
+
+static void cleaned_done(struct cleaned *cleaned)
+{
+    free(cleaned->parts[0].text);
+    free(cleaned->parts[1].text);
+}
+
+static int clean_part(struct cleaned *cleaned, int part, const char *data, size_t len,
+                      struct cay_error *err)
+{
+    struct text *text = &cleaned->parts[part];
+    size_t tidied;
+    bool missing = false;
+    AUTO_FREE char *copy = text_decode(data, len, &tidied);
+
+    if (copy) {
+        tidied = text_resolve_cr(copy, text_strip_ansi(copy, tidied));
+        text->text = text_collapse(copy, tidied, TEXT_MIN_RUN, &text->len, &missing);
+    }
+    if (!text->text)
+        return cay_fail_memory(err, op);
+    text->chars = text_chars(text->text, text->len);
+    cleaned->original += text_chars(copy, tidied);
+    cleaned->is_short = cleaned->is_short || missing;
+    cleaned->differs = cleaned->differs || text->len != len ||
+                       (len && memcmp(text->text, data, len) != 0);
+    return CAY_OK;
+}
+
+static int clean(const struct output *output, int stream, struct cleaned *cleaned,
+                 struct cay_error *err)
+{
+    const struct raw *raw = &output->raw[stream];
+    uint64_t before = raw->total - raw->len, total;
+    struct cay_content head = {0};
+
+    if (before && output->results)
+        (void)output->place->ops->read(output->place, output->results->files[stream], 0,
+                                       before < HEAD_BYTES ? before : HEAD_BYTES, &head,
+                                       &total, NULL);
+    cleaned->gap = before - head.len;
+    cleaned->original = cleaned->gap;
+    cleaned->is_short = cleaned->differs = cleaned->gap > 0;
+    int code = clean_part(cleaned, 0, head.len ? head.data : "", head.len, err);
+    if (!code)
+        code = clean_part(cleaned, 1, raw->data, raw->len, err);
+    free(head.data);
+    return code;
+}
+
+/* --- Cutting --------------------------------------------------------------------------
+ */
+
+/* "1,234,567" */
+static const char *with_commas(uint64_t number, char text[32])
+{
+    char *at = text + 31;
+
+    *at = '\0';
+    for (unsigned digits = 0; number || !digits; digits++, number /= 10) {
+        if (digits && digits % 3 == 0)
+            *--at = ',';
+        *--at = (char)('0' + number % 10);
+    }
+    return at;
+}
+
+struct cut {
+    size_t head, tail; /* characters */
+    const char *file;  /* or NULL */
+};
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The last characters of a part, from this byte on. */
+static size_t tail_of(const struct text *part, size_t chars)
+{
+    return text_offset(part->text, part->len, part->chars - chars);
+}
+
+static void put_marker(struct buf *out, uint64_t omitted, const char *file)
+{
+    char number[32];
+
+    buf_format(out, "\n\n[... %s characters omitted ...]\n",
+               with_commas(omitted, number));
+    if (file)
+        buf_format(out, "[The whole output: %s]\n", file);
+    buf_text(out, "\n");
+}
+
+/* The beginning and the end, with a word about what was between them. */
+static char *join(const struct cleaned *cleaned, const struct cut *cut, size_t *ret_len)
+{
+    const struct text *first = &cleaned->parts[0], *last = &cleaned->parts[1];
+    const struct text *front = first->chars ? first : last;
+    bool no_head = cleaned->gap && !first->chars;
+    size_t head = no_head ? 0 : least(cut->head, front->chars);
+    size_t tail = least(cut->tail, front == last ? last->chars - head : last->chars);
+    uint64_t omitted = first->chars + cleaned->gap + last->chars - head - tail;
+    size_t start = tail_of(last, tail);
+    AUTO_BUF out;
+
+    buf_init(&out, SIZE_MAX / 2);
+    buf_append(&out, front->text, text_offset(front->text, front->len, head));
+    if (omitted)
+        put_marker(&out, omitted, cut->file);
+    buf_append(&out, last->text + start, last->len - start);
+    *ret_len = out.len;
+    return buf_take(&out);
+}
+
+static int put_stream(struct cleaned *cleaned, bool over, const struct cut *cut,
+                      char **ret_text, size_t *ret_len, struct cay_error *err)
+{
+    struct text *first = &cleaned->parts[0], *last = &cleaned->parts[1];
+    size_t chars = first->chars + last->chars;
+    bool cuts = cleaned->gap || (over && chars > (uint64_t)cut->head + cut->tail);
+    const struct cut nothing = {chars, chars, NULL};
+
+    cleaned->is_short = cleaned->is_short || cuts;
+    if (!cuts && !first->len) {
+        *ret_text = TAKE_PTR(last->text);
+        *ret_len = last->len;
+        return CAY_OK;
+    }
+    *ret_text = join(cleaned, cuts ? cut : &nothing, ret_len);
+    return *ret_text ? CAY_OK : cay_fail_memory(err, op);
+}
+
+/* --- Results --------------------------------------------------------------------------
+ */
+
+static struct cut cut_of(const struct cay_command_options *options, uint32_t *ret_most)
+{
+    if (!options->threshold_chars && !options->head_chars && !options->tail_chars) {
+        *ret_most = CAY_THRESHOLD_CHARS;
+        return (struct cut){CAY_HEAD_CHARS, CAY_TAIL_CHARS, NULL};
+    }
+    *ret_most = options->threshold_chars;
+    return (struct cut){options->head_chars, options->tail_chars, NULL};
+}
+
+static int put_both(const struct output *output,
+                    const struct cay_command_options *options, struct cleaned cleaned[2],
+                    struct cay_command_result *result, struct cay_error *err)
+{
+    char **texts[] = {&result->out, &result->error};
+    size_t *lens[] = {&result->out_len, &result->error_len};
+    uint64_t *originals[] = {&result->original_out_len, &result->original_error_len};
+    uint64_t chars = 0;
+    uint32_t most;
+    struct cut cut = cut_of(options, &most);
+
+    for (int i = 0; i < 2; i++)
+        chars += cleaned[i].gap + cleaned[i].parts[0].chars + cleaned[i].parts[1].chars;
+    for (int i = 0; i < 2; i++) {
+        cut.file = output->results ? output->results->files[i] : NULL;
+        int code = put_stream(&cleaned[i], chars > most, &cut, texts[i], lens[i], err);
+        if (code)
+            return code;
+        *originals[i] = cleaned[i].original;
+        result->truncated = result->truncated || cleaned[i].is_short;
+    }
+    return CAY_OK;
+}
+
+/* Whether the streams will not be shown byte by byte, so that the files are needed. */
+static bool is_changed(const struct cay_command_options *options,
+                       const struct cleaned cleaned[2])
+{
+    uint32_t most;
+    struct cut cut = cut_of(options, &most);
+    uint64_t chars = cleaned[0].original + cleaned[1].original;
+
+    for (int i = 0; i < 2; i++)
+        if (cleaned[i].differs ||
+            (chars > most && cleaned[i].original > (uint64_t)cut.head + cut.tail))
+            return true;
+    return false;
+}
+
+static int show_clean(struct output *output, const struct cay_command_options *options,
+                      struct cay_command_result *result, struct cay_error *err)
+{
+    struct cleaned cleaned[2] = {0};
+
+    if (output->raw[0].total > output->raw[0].len ||
+        output->raw[1].total > output->raw[1].len)
+        keep(output, result);
+    int code = clean(output, 0, &cleaned[0], err);
+    if (!code)
+        code = clean(output, 1, &cleaned[1], err);
+    if (!code && is_changed(options, cleaned))
+        keep(output, result);
+    if (!code)
+        code = put_both(output, options, cleaned, result, err);
+    cleaned_done(&cleaned[0]);
+    cleaned_done(&cleaned[1]);
+    return code;
+}
+
+static void show_raw(struct output *output, struct cay_command_result *result)
+{
+    const struct raw *raw = output->raw;
+
+    result->truncated = raw[0].total > raw[0].len || raw[1].total > raw[1].len;
+    if (result->truncated)
+        keep(output, result);
+    result->out_len = raw[0].len;
+    result->error_len = raw[1].len;
+    result->original_out_len = raw[0].total;
+    result->original_error_len = raw[1].total;
+    result->out = TAKE_PTR(output->raw[0].data);
+    result->error = TAKE_PTR(output->raw[1].data);
+}
+
+int output_show(struct output *output, const struct cay_command_options *options,
+                struct cay_command_result *result, struct cay_error *err)
+{
+    if (options->flags & CAY_COMMAND_CLEAN) {
+        int code = show_clean(output, options, result, err);
+        if (code)
+            return code;
+    } else {
+        show_raw(output, result);
+    }
+    return name_files(output, result, err);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/transfer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "agent/host-file.h"
+#include "base/auto.h"
+#include "base/error.h"
+
+/* --- Files ----------------------------------------------------------------------------
+ */
+
+int transfer_upload(struct place *place, const char *local, const char *inside,
+                    struct cay_transfer *ret_transfer, struct cay_error *err)
+{
+    static const char op[] = "file.upload";
+    /* A FIFO must not make us wait before it is refused. */
+    AUTO_FD fd = open(local, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+    uint64_t bytes = 0;
+
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, op, local);
+    if (!S_ISREG(st.st_mode))
+        return cay_fail(err, CAY_E_NOT_A_FILE, S_ISDIR(st.st_mode) ? EISDIR : 0, op,
+                        local, "is no regular file",
+                        "upload a directory with cay_upload_directory()");
+    int code = place->ops->write_from(place, inside, fd, CAY_WRITE_KEEP, &bytes, err);
+    if (!code)
+        *ret_transfer = (struct cay_transfer){.files = 1, .bytes = bytes};
+    return code;
+}
+
+int transfer_download(struct place *place, const char *inside, const char *local,
+                      struct cay_transfer *ret_transfer, struct cay_error *err)
+{
+    AUTO_HOST_FILE file = HOST_FILE_NONE;
+    struct cay_stat stat;
+
+    /* Looked at first: what is not there must not leave directories here. */
+    int code = place->ops->stat(place, inside, false, &stat, err);
+    if (!code)
+        code = host_file_open(local, &file, err);
+    if (!code)
+        code = place->ops->read_to(place, inside, file.fd, &stat, err);
+    if (!code)
+        code = host_file_commit(&file, local, &stat, err);
+    if (!code)
+        *ret_transfer = (struct cay_transfer){.files = 1, .bytes = stat.bytes};
+    return code;
+}
+
+int cay_upload_file(cay_sandbox *sandbox, const char *user, const char *local,
+                    const char *inside, struct cay_transfer *ret_transfer,
+                    struct cay_error *err)
+{
+    AUTO_PLACE place = {0};
+    int code = place_open(sandbox, user, &place, err);
+
+    *ret_transfer = (struct cay_transfer){0};
+    return code ? code : transfer_upload(&place, local, inside, ret_transfer, err);
+}
+
+int cay_download_file(cay_sandbox *sandbox, const char *user, const char *inside,
+                      const char *local, struct cay_transfer *ret_transfer,
+                      struct cay_error *err)
+{
+    AUTO_PLACE place = {0};
+    int code = place_open(sandbox, user, &place, err);
+
+    *ret_transfer = (struct cay_transfer){0};
+    return code ? code : transfer_download(&place, inside, local, ret_transfer, err);
+}
+
+/* --- Directories ----------------------------------------------------------------------
+ */
+
+int cay_upload_directory(cay_sandbox *sandbox, const char *user, const char *local,
+                         const char *inside, struct cay_transfer *ret_transfer,
+                         struct cay_error *err)
+{
+    AUTO_PLACE place = {0};
+    int code = place_open(sandbox, user, &place, err);
+
+    *ret_transfer = (struct cay_transfer){0};
+    return code ? code : place.ops->upload(&place, local, inside, ret_transfer, err);
+}
+
+int cay_download_directory(cay_sandbox *sandbox, const char *user, const char *inside,
+                           const char *local, struct cay_transfer *ret_transfer,
+                           struct cay_error *err)
+{
+    AUTO_PLACE place = {0};
+    int code = place_open(sandbox, user, &place, err);
+
+    *ret_transfer = (struct cay_transfer){0};
+    return code ? code : place.ops->download(&place, inside, local, ret_transfer, err);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cay config: what a sandbox is to be like, as a file says it. */
+#include <jansson.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "cay/config.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/table.h"
+
+enum { CHECK, SCHEMA, COUNT };
+
+struct config_options {
+    bool help;
+    int as_json;
+};
+
+struct config_call {
+    struct config_options options;
+    struct command_line line;
+    struct output output;
+};
+
+static const struct subcommand subcommands[] = {
+    [CHECK] = {"check", "FILE", "Check a configuration and tell what it says", 1, 1, 0},
+    [SCHEMA] = {"schema", "", "Print the JSON schema of configurations", 0, 0, 0},
+};
+
+#define BIT(word)   (UINT32_C(1) << (word))
+#define FIELD(name) offsetof(struct config_options, name)
+
+static const struct option_rule options[] = {
+    {"output", 'o', OPTION_CHOICE, BIT(CHECK), FIELD(as_json), "text|json",
+     "how it is told; json for programs"},
+    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "this"},
+};
+
+static const struct grammar grammar = {
+    .program = "cay config",
+    .subcommands = subcommands,
+    .subcommand_count = COUNT,
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .stands_alone = true,
+};
+
+/* --- check --- */
+
+static void add_row(struct table *table, const char *key, const char *from,
+                    const char *value)
+{
+    table_cell(table, "%s", key);
+    table_cell(table, "%s", from);
+    table_cell(table, "%s", *value ? value : "\"\"");
+}
+
+static void add_written(struct table *table, const char *key, json_t *value);
+
+/* `name` is "[3]" in a list. */
+static void add_below(struct table *table, const char *key, const char *name,
+                      json_t *item)
+{
+    AUTO_BUF full = {.max = 4096};
+
+    if (buf_format(&full, "%s%s%s", key, *name == '[' ? "" : ".", name))
+        add_written(table, full.data, item);
+}
+
+/* Each single value in a row of its own: "policy.paths.docs.mode". */
+static void add_written(struct table *table, const char *key, json_t *value)
+{
+    const char *name;
+    json_t *item;
+    size_t i;
+    char place[32];
+
+    if (json_is_string(value)) {
+        add_row(table, key, "file", json_string_value(value));
+    } else if (json_object_size(value) > 0) {
+        json_object_foreach(value, name, item)
+        {
+            add_below(table, key, name, item);
+        }
+    } else if (json_array_size(value) > 0) {
+        json_array_foreach(value, i, item)
+        {
+            snprintf(place, sizeof place, "[%zu]", i);
+            add_below(table, key, place, item);
+        }
+    } else {
+        AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY);
+        add_row(table, key, "file", text ? text : "?");
+    }
+}
+
+/* The value of "limits.memory"; NULL if there is none. */
+static json_t *find_value(json_t *values, const char *name)
+{
+    char key[64];
+
+    for (size_t len; *name; name += len + (name[len] == '.')) {
+        len = strcspn(name, ".");
+        snprintf(key, sizeof key, "%.*s", (int)len, name);
+        values = json_object_get(values, key);
+    }
+    return values;
+}
+
+static const char *default_of(const cay_config *config, const struct cay_field *field)
+{
+    const char *text = cay_config_text(config, field->name);
+
+    if (field->type == CAY_FIELD_SECRET)
+        return text ? field->fallback : NULL;
+    return text ? text : field->fallback;
+}
+
+static int show_as_table(struct config_call *call, const cay_config *config,
+                         json_t *values, struct cay_error *err)
+{
+    const struct cay_field *field;
+    struct table table;
+    int code = table_open(&table, "KEY|FROM|VALUE", err);
+
+    for (size_t i = 0; !code && (field = cay_config_field(config, i)); i++) {
+        bool is_written = cay_config_has(config, field->name);
+        const char *fallback = default_of(config, field);
+        json_t *value = is_written ? find_value(values, field->name) : NULL;
+        if (value)
+            add_written(&table, field->name, value);
+        else if (is_written) /* a secret in clear */
+            add_row(&table, field->name, "file", "(hidden)");
+        else if (fallback)
+            add_row(&table, field->name, "default", fallback);
+    }
+    return code ? code : table_print(&table, &call->output, err);
+}
+
+static int show(struct config_call *call, const cay_config *config, struct cay_error *err)
+{
+    AUTO_FREE char *json = NULL;
+    int code = cay_config_json(config, &json, err);
+
+    if (code)
+        return code;
+    if (call->options.as_json) {
+        fprintf(call->output.file, "%s\n", json);
+        return CAY_OK;
+    }
+    json_t *values = json_loads(json, 0, NULL);
+    if (!values)
+        return cay_fail_memory(err, "cli.config");
+    code = show_as_table(call, config, values, err);
+    json_decref(values);
+    return code;
+}
+
+static int check(struct config_call *call, struct cay_error *err)
+{
+    cay_config *config = NULL;
+    int code = cay_config_load(call->line.arguments[0], &config, err);
+
+    if (!code)
+        code = show(call, config, err);
+    cay_config_free(config);
+    return code;
+}
+
+/* --- schema --- */
+
+static int print_schema(struct config_call *call, struct cay_error *err)
+{
+    AUTO_FREE char *json = NULL;
+    int code = cay_config_schema(&json, err);
+
+    if (!code)
+        fprintf(call->output.file, "%s\n", json);
+    return code;
+}
+
+/* --- All --- */
+
+static int show_help(struct config_call *call, struct cay_error *err)
+{
+    if (!call->line.subcommand)
+        fputs("Usage: cay config COMMAND [ARGUMENT]...\n"
+              "What a sandbox is to be like, as a file says it.\n\n",
+              call->output.file);
+    options_help(call->output.file, &grammar, call->line.subcommand);
+    fprintf(call->output.file, "%sManual: cay-config(1), cay-config(5).\n",
+            call->line.subcommand ? "\n" : "");
+    return output_finish(&call->output, err);
+}
+
+static int run_line(struct config_call *call, struct cay_error *err)
+{
+    static int (*const run[])(struct config_call *, struct cay_error *) = {
+        [CHECK] = check, [SCHEMA] = print_schema};
+
+    if (call->options.help)
+        return show_help(call, err);
+    int code = options_check(&grammar, &call->line, err);
+    if (!code)
+        code = run[call->line.subcommand - subcommands](call, err);
+    return code ? code : output_finish(&call->output, err);
+}
+
+int cmd_config(char *const *argv)
+{
+    struct config_call call = {.options = {.help = false}};
+    struct cay_error err = {0};
+    bool as_json = options_want_json(argv);
+
+    int code = output_open(&call.output, &err);
+    if (!code)
+        code = options_parse(&grammar, argv, &call.options, &call.line, &err);
+    if (!code)
+        code = run_line(&call, &err);
+    options_done(&call.line);
+    output_close(&call.output);
+    return code ? output_error(&err, as_json) : 0;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cay session: sandboxes that belong to somebody and are found again. */
+#include "cli/cmd-session.h"
+
+#include <pwd.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "cli/cli.h"
+#include "json/json.h"
+
+static const char op[] = "cli.session";
+
+enum { LS, SHOW, START, PAUSE, RESUME, STOP, RM, COUNT };
+enum { USER_MAX = 257, NAMES_MAX = 300 };
+
+static const struct subcommand subcommands[] = {
+    [LS] = {"ls", "", "List the sessions", 0, 0, 0},
+    [SHOW] = {"show", "SESSION", "Tell all about one", 1, 1, 0},
+    [START] = {"start", "SESSION", "Start it, or go on; prints the sandbox's id", 1, 1,
+               0},
+    [PAUSE] = {"pause", "SESSION...", "Stop the clock in its sandbox", 1, UINT32_MAX, 0},
+    [RESUME] = {"resume", "SESSION...", "Let its sandbox go on", 1, UINT32_MAX, 0},
+    [STOP] = {"stop", "SESSION...", "Remove its sandbox; the session is kept", 1,
+              UINT32_MAX, 0},
+    [RM] = {"rm", "SESSION...", "Remove it with its sandbox", 1, UINT32_MAX, 0},
+};
+
+#define BIT(word)   (UINT32_C(1) << (word))
+#define EACH        (BIT(COUNT) - 1)
+#define FIELD(name) offsetof(struct session_options, name)
+
+static const struct option_rule options[] = {
+    {"user", 0, OPTION_TEXT, EACH, FIELD(user), "NAME",
+     "whose session (yours, or whose it can only be)"},
+    {"config", 0, OPTION_TEXT, BIT(START), FIELD(config), "FILE",
+     "what a new sandbox is like: cay.yaml"},
+    {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "only the names"},
+    {"output", 'o', OPTION_CHOICE, EACH, FIELD(as_json), "text|json",
+     "how it is told; json for programs"},
+    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "this"},
+};
+
+static const struct grammar grammar = {
+    .program = "cay session",
+    .subcommands = subcommands,
+    .subcommand_count = COUNT,
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .stands_alone = true,
+};
+
+/* --- Whose --- */
+
+static void name_oneself(char ret_user[USER_MAX])
+{
+    const struct passwd *own = getpwuid(geteuid());
+
+    if (own && *own->pw_name)
+        cay_copy_text(ret_user, USER_MAX, own->pw_name);
+    else
+        snprintf(ret_user, USER_MAX, "%u", (unsigned)geteuid());
+}
+
+/* Without --user: that of the only session of this name, else one's own. */
+static int choose(const struct session_call *call, const struct cay_session *sessions,
+                  size_t count, const char *name, char ret_user[USER_MAX],
+                  struct cay_error *err)
+{
+    struct buf names __attribute__((cleanup(buf_done)));
+    size_t found = 0;
+
+    (void)call;
+    name_oneself(ret_user);
+    buf_init(&names, NAMES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(sessions[i].session_id, name) != 0)
+            continue;
+        if (strcmp(sessions[i].user_id, ret_user) == 0)
+            return CAY_OK;
+        found++;
+        (void)buf_format(&names, "%s%s", found > 1 ? ", " : "", sessions[i].user_id);
+    }
+    if (found > 1)
+        return cay_fail(err, CAY_E_INVALID, 0, op, name,
+                        "several users have a session of this name",
+                        "write --user NAME, one of %s", names.data ? names.data : "them");
+    for (size_t i = 0; found && i < count; i++)
+        if (strcmp(sessions[i].session_id, name) == 0)
+            cay_copy_text(ret_user, USER_MAX, sessions[i].user_id);
+    return CAY_OK;
+}
+
+static int find_user(const struct session_call *call, const char *name,
+                     char ret_user[USER_MAX], struct cay_error *err)
+{
+    struct cay_session *sessions = NULL;
+    size_t count = 0;
+
+    if (call->options.user && strlen(call->options.user) < USER_MAX) {
+        cay_copy_text(ret_user, USER_MAX, call->options.user);
+        return CAY_OK;
+    }
+    if (call->options.user)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--user", "the name is too long",
+                        "ids are UTF-8 text of 1 to 256 bytes");
+    int code = cay_store_list(call->store, NULL, &sessions, &count, err);
+    if (!code)
+        code = choose(call, sessions, count, name, ret_user, err);
+    cay_free(sessions);
+    return code;
+}
+
+/* --- One session --- */
+
+static int open_manager(const struct session_call *call, const char *user,
+                        const char *name, const cay_config *config,
+                        cay_manager **ret_manager, struct cay_error *err)
+{
+    const struct cay_manager_options wish = {.size = sizeof wish,
+                                             .store = call->store,
+                                             .user_id = user,
+                                             .session_id = name,
+                                             .config = config};
+
+    return cay_manager_new(&wish, ret_manager, err);
+}
+
+static int start(struct session_call *call, struct cay_error *err)
+{
+    const char *name = call->line.arguments[0];
+    char user[USER_MAX];
+    cay_config *config = NULL;
+    cay_manager *manager = NULL;
+    cay_sandbox *sandbox = NULL;
+    struct cay_session *session = NULL;
+
+    int code = find_user(call, name, user, err);
+    if (!code && call->options.config)
+        code = cay_config_load(call->options.config, &config, err);
+    if (!code)
+        code = open_manager(call, user, name, config, &manager, err);
+    if (!code)
+        code = cay_manager_sandbox(manager, &sandbox, err);
+    if (!code && call->options.as_json)
+        code = cay_store_get(call->store, user, name, &session, err);
+    if (!code && session)
+        code = session_tell(call, session, err);
+    else if (!code)
+        fprintf(call->output.file, "%s\n", cay_sandbox_id(sandbox));
+    cay_free(session);
+    cay_manager_free(manager);
+    cay_config_free(config);
+    return code;
+}
+
+/* Resuming makes no new sandbox for a session that has none. */
+static int check_resumable(const struct cay_session *session, struct cay_error *err)
+{
+    const char *state = session_state(session);
+
+    if (strcmp(state, "none") != 0 && strcmp(state, "gone") != 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session->session_id,
+                    *session->sandbox_id ? "the session's sandbox is gone"
+                                         : "the session has no sandbox",
+                    "cay session start makes a new one");
+}
+
+static int do_step(struct session_call *call, const struct cay_session *session,
+                   struct cay_error *err)
+{
+    cay_manager *manager = NULL;
+    int code =
+        open_manager(call, session->user_id, session->session_id, NULL, &manager, err);
+
+    if (code)
+        return code;
+    switch (call->line.subcommand - subcommands) {
+    case PAUSE:
+        code = cay_manager_pause(manager, err);
+        break;
+    case RESUME:
+        code = check_resumable(session, err);
+        if (!code)
+            code = cay_manager_start(manager, err);
+        break;
+    case STOP:
+        code = cay_manager_stop(manager, err);
+        break;
+    default:
+        code = *session->sandbox_id ? cay_manager_stop(manager, err) : CAY_OK;
+        if (!code)
+            code =
+                cay_store_remove(call->store, session->user_id, session->session_id, err);
+        break;
+    }
+    cay_manager_free(manager);
+    return code;
+}
+
+static int do_one(struct session_call *call, const char *name, struct json *json,
+                  struct cay_error *err)
+{
+    struct cay_session *session = NULL;
+    char user[USER_MAX];
+    bool is_show = call->line.subcommand == &subcommands[SHOW];
+    bool is_removal = call->line.subcommand == &subcommands[RM];
+
+    int code = find_user(call, name, user, err);
+    if (!code)
+        code = cay_store_get(call->store, user, name, &session, err);
+    if (!code)
+        code = is_show ? session_tell(call, session, err) : do_step(call, session, err);
+    if (!code && !is_show && !is_removal) {
+        cay_free(session);
+        session = NULL;
+        code = cay_store_get(call->store, user, name, &session, err);
+    }
+    if (!code && json) {
+        json_put_object(json);
+        session_put(json, session, is_removal ? "removed" : session_state(session));
+        json_put_end(json);
+    }
+    cay_free(session);
+    return code;
+}
+
+static int show(struct session_call *call, struct cay_error *err)
+{
+    return do_one(call, call->line.arguments[0], NULL, err);
+}
+
+/* One that fails does not keep the others from their turn.  Every failure is told: the
+ * last one by the caller. */
+static int do_each(struct session_call *call, struct cay_error *err)
+{
+    bool as_json = call->options.as_json;
+    struct json json;
+    int failed = CAY_OK;
+
+    if (as_json) {
+        output_begin_json(&call->output, &json);
+        json_put_key(&json, "sessions");
+        json_put_array(&json);
+    }
+    for (unsigned i = 0; i < call->line.count; i++) {
+        struct cay_error own;
+        int code = do_one(call, call->line.arguments[i], as_json ? &json : NULL, &own);
+        if (!code)
+            continue;
+        if (failed)
+            (void)output_error(err, as_json);
+        *err = own;
+        failed = code;
+    }
+    if (as_json) {
+        json_put_end(&json);
+        output_end_json(&call->output, &json);
+    }
+    return failed;
+}
+
+/* --- All --- */
+
+static int show_help(struct session_call *call, struct cay_error *err)
+{
+    if (!call->line.subcommand)
+        fputs("Usage: cay session COMMAND [ARGUMENT]...\n"
+              "Sandboxes that belong to somebody, and are found again.\n\n",
+              call->output.file);
+    options_help(call->output.file, &grammar, call->line.subcommand);
+    fprintf(call->output.file, "%sManual: cay-session(1).\n",
+            call->line.subcommand ? "\n" : "");
+    return output_finish(&call->output, err);
+}
+
+static int run_line(struct session_call *call, struct cay_error *err)
+{
+    static int (*const run[])(struct session_call *, struct cay_error *) = {
+        [LS] = session_list, [SHOW] = show,    [START] = start, [PAUSE] = do_each,
+        [RESUME] = do_each,  [STOP] = do_each, [RM] = do_each};
+    size_t collected;
+
+    if (call->options.help)
+        return show_help(call, err);
+    int code = options_check(&grammar, &call->line, err);
+    if (!code)
+        code = cay_store_open(NULL, &call->store, err);
+    if (code)
+        return code;
+    /* After others that could not clean up; if that fails it is not our business. */
+    (void)!cay_sandbox_collect(&collected, NULL);
+    (void)!cay_store_collect(call->store, &collected, NULL);
+    code = run[call->line.subcommand - subcommands](call, err);
+    int finished = output_finish(&call->output, code ? NULL : err);
+    return code ? code : finished;
+}
+
+int cmd_session(char *const *argv)
+{
+    struct session_call call = {.options = {.help = false}};
+    struct cay_error err = {0};
+    bool as_json = options_want_json(argv);
+
+    int code = output_open(&call.output, &err);
+    if (!code)
+        code = options_parse(&grammar, argv, &call.options, &call.line, &err);
+    if (!code)
+        code = run_line(&call, &err);
+    cay_store_free(call.store);
+    options_done(&call.line);
+    output_close(&call.output);
+    return code ? output_error(&err, as_json) : 0;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A configuration from text, in three steps, since a text may say last what must be known
+ * first.  Its values are recorded as they come; then the backend is chosen; then the
+ * values are read by the backend's table of fields, with "${...}" replaced. */
+#include "config/config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/nearest.h"
+#include "config/common-fields.h"
+#include "config/expand.h"
+#include "config/policy-entry.h"
+#include "config/record.h"
+#include "config/scalar.h"
+#include "config/text.h"
+#include "policy/words.h"
+
+#define VALUES_MAX    65536
+#define VARIABLES_MAX 4096
+
+static const char op[] = "config.parse";
+
+/* A text while it is read. */
+struct draft {
+    struct value_place place;
+    char *base; /* absolute */
+    struct record whole, below, variables;
+    bool has_below;            /* "sandbox_config:" was there */
+    const struct record *used; /* one of the first two */
+    struct expand expand;
+};
+
+static void draft_done(struct draft *draft)
+{
+    free(draft->base);
+    record_done(&draft->whole);
+    record_done(&draft->below);
+    record_done(&draft->variables);
+    expand_done(&draft->expand);
+}
+
+static void auto_yaml(struct yaml **yaml)
+{
+    yaml_free(*yaml);
+}
+
+static void auto_config(cay_config **config)
+{
+    cay_config_free(*config);
+}
+
+/* --- Recording ------------------------------------------------------------------------
+ */
+
+static int record_key(struct draft *draft, struct yaml *yaml,
+                      const struct yaml_event *key, struct cay_error *err)
+{
+    bool is_below = scalar_is_word(key, "sandbox_config");
+    bool is_variables = scalar_is_word(key, "variables");
+    struct record *record = is_below       ? &draft->below
+                            : is_variables ? &draft->variables
+                                           : &draft->whole;
+    struct yaml_event value;
+
+    if ((is_below || is_variables) && record->count > 0) {
+        yaml_enter(yaml, key->text);
+        return yaml_fail(err, yaml, key->line, "is given twice", "keep one of the two");
+    }
+    draft->has_below |= is_below;
+    int code = CAY_OK;
+    if (record == &draft->whole)
+        code = record_event(record, yaml, key, true, err);
+    if (!code)
+        code = yaml_next(yaml, &value, err);
+    return code ? code : record_value(record, yaml, &value, err);
+}
+
+static int record_top(struct draft *draft, struct yaml *yaml, struct cay_error *err)
+{
+    struct yaml_event event;
+    int code = yaml_next(yaml, &event, err);
+
+    if (!code && event.kind != YAML_MAP)
+        return yaml_fail(err, yaml, event.line,
+                         event.kind == YAML_END ? "the text is empty"
+                                                : "the text is not a map of keys",
+                         "write keys such as \"type: native\"; {} is all defaults");
+    if (!code)
+        code = record_event(&draft->whole, yaml, &event, false, err);
+    while (!code) {
+        code = entry_next_key(yaml, &event, err);
+        if (!code && event.kind == YAML_MAP_END)
+            break;
+        if (!code)
+            code = record_key(draft, yaml, &event, err);
+    }
+    if (!code)
+        code = record_event(&draft->whole, yaml, &event, false, err);
+    return code ? code : yaml_next(yaml, &event, err);
+}
+
+static int record_text(struct draft *draft, const char *text, size_t len,
+                       struct cay_error *err)
+{
+    struct yaml *yaml __attribute__((cleanup(auto_yaml))) = NULL;
+    int code = yaml_open(len > 0 ? text : "", len, op, draft->place.name, &yaml, err);
+
+    if (code)
+        return code;
+    yaml_tolerate(yaml);
+    code = record_top(draft, yaml, err);
+    draft->used = draft->has_below ? &draft->below : &draft->whole;
+    if (!code && draft->used->line)
+        return yaml_fail(err, yaml, draft->used->line, "there are too many values",
+                         "%d are the limit", VALUES_MAX / 2);
+    return code;
+}
+
+/* --- The backend ----------------------------------------------------------------------
+ */
+
+/* The text below a key at the top; unset if there is none, or no text: then it is told
+ * when all values are read. */
+static int find_text(struct draft *draft, struct yaml *yaml, const char *key,
+                     enum cay_field_type type, struct value *ret_value,
+                     struct cay_error *err)
+{
+    const struct cay_field field = {.name = key, .type = type};
+    struct yaml_event event;
+    int code = CAY_OK;
+
+    *ret_value = (struct value){.field = &field};
+    if (!record_find(draft->used, key, strlen(key), &event))
+        return CAY_OK;
+    size_t mark = yaml_enter(yaml, key);
+    code = expand_event(&draft->expand, yaml, &event, err);
+    if (!code)
+        code = value_read(ret_value, yaml, &event, &draft->place, err);
+    ret_value->line = event.line;
+    ret_value->field = NULL;
+    if (!code)
+        yaml_leave(yaml, mark);
+    return code;
+}
+
+static int fail_backend(struct yaml *yaml, const struct value *type, const char *fallback,
+                        struct cay_error *err)
+{
+    const struct cay_backend *backend;
+    struct words_list list = {.len = 0};
+    const char *nearest = NULL;
+    char message[128];
+
+    for (size_t i = 0; (backend = cay_backend_at(i)); i++) {
+        words_add(&list, backend->name);
+        if (type->is_set && !nearest)
+            nearest = nearest_name(type->text, &backend->name, 0, 1);
+    }
+    yaml_enter(yaml, "type");
+    if (!type->is_set) {
+        snprintf(message, sizeof message, "the default, %s, is not there", fallback);
+        return yaml_fail(err, yaml, 1, message, "the backends are %s", words_end(&list));
+    }
+    return yaml_fail(err, yaml, type->line, "there is no backend of that name",
+                     "%s%s%sthe backends are %s, and what library: loads",
+                     nearest ? "did you mean " : "", nearest ? nearest : "",
+                     nearest ? "? " : "", words_end(&list));
+}
+
+static int load_library(struct yaml *yaml, const struct value *library,
+                        const struct cay_backend **ret_backend, struct cay_error *err)
+{
+    struct cay_error own = {.code = 0};
+    char message[sizeof own.message + 64];
+    int code = cay_backend_load(library->text, ret_backend, &own);
+
+    if (!code)
+        return CAY_OK;
+    yaml_enter(yaml, "library");
+    snprintf(message, sizeof message, "line %u: %s: %s", library->line, yaml_key(yaml),
+             own.message);
+    return cay_fail(err, code, own.sys_errno, own.op, own.subject, message, "%s",
+                    own.hint);
+}
+
+static int choose_backend(struct draft *draft, struct yaml *yaml,
+                          const struct cay_backend **ret_backend, struct cay_error *err)
+{
+    const char *fallback = draft->has_below ? "local" : "native";
+    __attribute__((cleanup(value_done))) struct value library, type = {.field = NULL};
+
+    int code = find_text(draft, yaml, "library", CAY_FIELD_PATH, &library, err);
+    if (!code && library.is_set)
+        code = load_library(yaml, &library, ret_backend, err);
+    if (!code)
+        code = find_text(draft, yaml, "type", CAY_FIELD_TEXT, &type, err);
+    if (code || (library.is_set && !type.is_set))
+        return code;
+    *ret_backend = cay_backend_find(type.is_set ? type.text : fallback);
+    return *ret_backend ? CAY_OK : fail_backend(yaml, &type, fallback, err);
+}
+
+/* --- All ------------------------------------------------------------------------------
+ */
+
+static int read_values(struct draft *draft, cay_config **ret_config,
+                       struct cay_error *err)
+{
+    struct replay replay = {.record = draft->used, .expand = &draft->expand};
+    struct yaml *yaml __attribute__((cleanup(auto_yaml))) = NULL;
+    cay_config *config __attribute__((cleanup(auto_config))) = NULL;
+    const struct cay_backend *backend = NULL;
+
+    int code = record_open(&replay, op, draft->place.name, &yaml, err);
+    if (code)
+        return code;
+    if (draft->has_below)
+        yaml_enter(yaml, "sandbox_config");
+    code = choose_backend(draft, yaml, &backend, err);
+    if (!code)
+        code = config_new(backend, &config, err);
+    if (!code)
+        code = config_read(config, yaml, !draft->has_below, &draft->place, err);
+    if (!code)
+        code = config_settle(config, yaml, &draft->place, err);
+    if (!code)
+        *ret_config = TAKE_PTR(config);
+    return code;
+}
+
+static int find_base(struct draft *draft, const char *base, struct cay_error *err)
+{
+    AUTO_FREE char *cwd = NULL;
+
+    if (!base || *base != '/') {
+        cwd = getcwd(NULL, 0);
+        if (!cwd)
+            return errno == ENOMEM ? cay_fail_memory(err, op)
+                                   : cay_fail_errno(err, errno, op, draft->place.name);
+    }
+    if (!base || strcmp(base, ".") == 0)
+        draft->base = TAKE_PTR(cwd);
+    else if (*base == '/')
+        draft->base = strdup(base);
+    else if (asprintf(&draft->base, "%s/%s", cwd, base) < 0)
+        draft->base = NULL;
+    draft->place.base = draft->base;
+    return draft->base ? CAY_OK : cay_fail_memory(err, op);
+}
+
+static int parse(const char *text, size_t len, const char *name, const char *base,
+                 bool is_lax, cay_config **ret_config, struct cay_error *err)
+{
+    __attribute__((cleanup(draft_done))) struct draft draft = {
+        .place = {.name = name ? name : "configuration"},
+        .whole = {.max = VALUES_MAX},
+        .below = {.max = VALUES_MAX},
+        .variables = {.max = VARIABLES_MAX},
+        .expand = {.is_lax = is_lax},
+    };
+
+    if (len > TEXT_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, op, draft.place.name,
+                        "the text is larger than a configuration can be",
+                        "1 MiB is the limit");
+    int code = find_base(&draft, base, err);
+    draft.expand.directory = draft.base;
+    draft.expand.variables = &draft.variables;
+    if (!code)
+        code = record_text(&draft, text, len, err);
+    return code ? code : read_values(&draft, ret_config, err);
+}
+
+int cay_config_parse(const char *text, size_t len, const char *name, const char *base,
+                     cay_config **ret_config, struct cay_error *err)
+{
+    return parse(text, len, name, base, false, ret_config, err);
+}
+
+int cay_config_restore(const char *json, cay_config **ret_config, struct cay_error *err)
+{
+    return parse(json, strlen(json), NULL, NULL, true, ret_config, err);
+}
+
+int cay_config_load(const char *file, cay_config **ret_config, struct cay_error *err)
+{
+    AUTO_FREE char *directory = NULL;
+    AUTO_BUF text = {.max = 0};
+
+    int code = text_load(file, "config.load", &text, &directory, err);
+    if (code)
+        return code;
+    return cay_config_parse(text.data, text.len, file, directory, ret_config, err);
+}
+
+void cay_config_free(cay_config *config)
+{
+    if (!config)
+        return;
+    for (size_t i = 0; i < config->count; i++)
+        value_done(&config->values[i]);
+    free(config->values);
+    free(config);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONFIG_RECORD_H
+#define CONFIG_RECORD_H
+
+#include "base/buf.h"
+#include "config/yaml.h"
+
+struct expand;
+
+/* Values of a text, kept as the events they came in, to be read when it is known what
+ * they mean.  Nothing in them is judged before: anchors in what nobody reads hurt nobody.
+ * Zero it but for `max`, how many events there may be. */
+struct record {
+    size_t max;
+    struct record_node *nodes;
+    size_t count, room;
+    struct buf texts;
+    unsigned line; /* of the first value that there was no room for, or 0 */
+};
+
+void record_done(struct record *record);
+
+/* Adds a single event: the frame around values. */
+int record_event(struct record *record, const struct yaml *yaml,
+                 const struct yaml_event *event, bool is_key, struct cay_error *err);
+
+/* Adds the whole value that `first` starts. */
+int record_value(struct record *record, struct yaml *yaml, const struct yaml_event *first,
+                 struct cay_error *err);
+
+/* A reader of the record from its beginning, which replaces what `expand` knows and must
+ * not outlive either.  `replay` is its place in the record. */
+struct replay {
+    const struct record *record;
+    struct expand *expand;
+    size_t at;
+};
+int record_open(struct replay *replay, const char *op, const char *name,
+                struct yaml **ret_yaml, struct cay_error *err);
+
+/* The single value at the end of a chain of keys, "a.b", as it was written; false if
+ * there is none. */
+bool record_find(const struct record *record, const char *keys, size_t len,
+                 struct yaml_event *ret_event);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONFIG_VALUE_H
+#define CONFIG_VALUE_H
+
+#include "cay/config.h"
+#include "config/yaml.h"
+
+struct item {
+    char *key; /* NULL in a list */
+    char *text;
+    char *written; /* with "${env.X}" in it, or NULL */
+};
+
+/* What one field of a configuration is. */
+struct value {
+    const struct cay_field *field;
+    bool is_written; /* rather than left to the fallback */
+    bool is_set;     /* not if it needs what is not there */
+    unsigned line;
+    unsigned
+        groups; /* bit N: the map N levels above it was begun, this being its first */
+    char *text; /* TEXT, SECRET, CHOICE, PATH */
+    char *reference; /* SECRET: the "${env.X}" that it is, or NULL */
+    int64_t integer; /* INTEGER, BYTES */
+    double number;
+    bool boolean;
+    struct item *items;  /* TEXTS, MAP */
+    size_t count, total; /* the last ones have no text: they need what is not there */
+    cay_policy *policy;
+};
+
+void value_done(struct value *value);
+
+/* Where a value is read: the text's name and the directory of relative paths. */
+struct value_place {
+    const char *name, *base;
+};
+
+/* Reads what `first` starts as the field wants it.  Null leaves the value unset. */
+int value_read(struct value *value, struct yaml *yaml, const struct yaml_event *first,
+               const struct value_place *place, struct cay_error *err);
+
+#endif

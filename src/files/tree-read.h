@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FILES_TREE_READ_H
+#define FILES_TREE_READ_H
+
+#include "files/handle.h"
+
+/* Goes through a directory tree as the policy shows it, for whoever copies it somewhere:
+ * in the order of the paths, a directory before what is in it. */
+
+struct tree_entry {
+    const char *rel;             /* below the start */
+    const struct target *target; /* what it is: held, with its `st` */
+    uint32_t depth;              /* 1 for what is in the start itself */
+    int fd; /* of a file: open for reading, and `st` is of now; else -1 */
+};
+
+struct tree_read {
+    const char *op;
+    cay_files *files;
+    const struct target *start;
+    const struct cay_tar_options *options; /* all set */
+
+    /* 1 if it went through, 0 if it was left out, or a code. */
+    int (*take)(void *cookie, const struct tree_entry *entry, struct cay_error *err);
+    void *cookie;
+
+    /* What went through so far: names, bytes of files; and what was left out. */
+    uint64_t entries, bytes, skipped;
+};
+
+/* What breaks a rule, cannot be read or is no file, directory or link is left out. */
+int tree_read(struct tree_read *tree, struct cay_error *err);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SESSION_AWAY_H
+#define SESSION_AWAY_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "cay/error.h"
+
+/* Something done in a process of its own, which ends by itself and, at the latest, after
+ * ten minutes; whoever started it may be gone by then. */
+struct away {
+    pid_t pid;
+    int pidfd;
+    int channel;
+};
+#define AWAY_NONE                                                                        \
+    {                                                                                    \
+        .pid = -1, .pidfd = -1, .channel = -1                                            \
+    }
+
+enum { AWAY_ID_MAX = 257 };
+
+struct away_outcome {
+    struct cay_error error; /* its code is CAY_OK if it went well */
+    char id[AWAY_ID_MAX];   /* of the sandbox */
+};
+
+/* The child has one thread and a copy of everything else, but nothing of its parent's
+ * connections may be used there. */
+int away_start(const char *op,
+               void (*run)(void *cookie, struct away_outcome *ret_outcome), void *cookie,
+               struct away *ret_away, struct cay_error *err);
+
+/* Waits for its end, and fills in the outcome even if it was killed. */
+void away_wait(struct away *away, const char *op, struct away_outcome *ret_outcome);
+
+bool away_has_ended(const struct away *away);
+
+#endif

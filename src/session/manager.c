@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session/manager.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "session/lock.h"
+
+static void auto_cay_manager(cay_manager **manager)
+{
+    cay_manager_free(*manager);
+}
+
+static void auto_cay_session(struct cay_session **session)
+{
+    cay_free(*session);
+}
+#define AUTO_SESSION __attribute__((cleanup(auto_cay_session))) struct cay_session
+
+static int fail_none(const cay_manager *manager, const char *op, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, manager->session_id,
+                    "the session has no sandbox", "start it first");
+}
+
+/* --- What it is made of --- */
+
+static int copy_id(const char *id, char **ret_copy, struct cay_error *err)
+{
+    *ret_copy = strdup(id ? id : "");
+    return *ret_copy ? CAY_OK : cay_fail_memory(err, "manager.new");
+}
+
+int cay_manager_new(const struct cay_manager_options *options, cay_manager **ret_manager,
+                    struct cay_error *err)
+{
+    static const char op[] = "manager.new";
+    struct cay_manager_options known;
+
+    int code = cay_take_struct(&known, sizeof known, options, op, err);
+    if (!code && known.store)
+        code = store_check_ids(op, known.user_id, known.session_id, err);
+    if (code)
+        return code;
+    AUTO(cay_manager) manager = calloc(1, sizeof *manager);
+    if (!manager)
+        return cay_fail_memory(err, op);
+    manager->store = known.store;
+    manager->config = known.config;
+    manager->away = (struct away)AWAY_NONE;
+    code = copy_id(known.user_id, &manager->user_id, err);
+    if (!code)
+        code = copy_id(known.session_id, &manager->session_id, err);
+    if (!code)
+        *ret_manager = TAKE_PTR(manager);
+    return code;
+}
+
+void manager_drop(cay_manager *manager)
+{
+    cay_sandbox_free(manager->sandbox);
+    manager->sandbox = NULL;
+}
+
+void cay_manager_free(cay_manager *manager)
+{
+    if (!manager)
+        return;
+    if (manager->away.pid > 0)
+        (void)!cay_manager_wait(manager, NULL);
+    manager_drop(manager);
+    cay_config_free(manager->own_config);
+    for (size_t i = 0; i < manager->asset_count; i++) {
+        free(manager->assets[i].local);
+        free(manager->assets[i].inside);
+    }
+    free(manager->assets);
+    free(manager->user_id);
+    free(manager->session_id);
+    free(manager);
+}
+
+int manager_lock(cay_manager *manager, uint64_t timeout_ms, cay_session_lock **ret_lock,
+                 struct cay_error *err)
+{
+    *ret_lock = NULL;
+    return manager->store
+               ? cay_session_lock_take(manager->store, manager->user_id,
+                                       manager->session_id, timeout_ms, ret_lock, err)
+               : CAY_OK;
+}
+
+int manager_read(cay_manager *manager, struct cay_session **ret_stored,
+                 struct cay_error *err)
+{
+    struct cay_error own;
+
+    *ret_stored = NULL;
+    if (!manager->store)
+        return CAY_OK;
+    int code = cay_store_get(manager->store, manager->user_id, manager->session_id,
+                             ret_stored, &own);
+    return code && code != CAY_E_NOT_FOUND ? manager_tell(&own, err) : CAY_OK;
+}
+
+int manager_configure(cay_manager *manager, const struct cay_session *stored,
+                      struct cay_error *err)
+{
+    const char *text = stored && *stored->config ? stored->config : "{}";
+
+    if (manager->config)
+        return CAY_OK;
+    int code = cay_config_parse(text, strlen(text), manager->session_id, NULL,
+                                &manager->own_config, err);
+    if (!code)
+        manager->config = manager->own_config;
+    return code;
+}
+
+int manager_look(const char *backend, const char *id, const cay_config *config,
+                 cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    return strcmp(backend, "native") == 0
+               ? cay_sandbox_open(id, ret_sandbox, err)
+               : cay_backend_connect(config, id, ret_sandbox, err);
+}
+
+/* --- Assets --- */
+
+static int upload(cay_sandbox *sandbox, const char *local, const char *inside,
+                  struct cay_error *err)
+{
+    struct cay_transfer transfer;
+    struct stat st;
+
+    if (stat(local, &st) == 0 && S_ISDIR(st.st_mode))
+        return cay_upload_directory(sandbox, NULL, local, inside, &transfer, err);
+    return cay_upload_file(sandbox, NULL, local, inside, &transfer, err);
+}
+
+int manager_upload(const cay_manager *manager, cay_sandbox *sandbox,
+                   struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    for (size_t i = 0; !code && i < manager->asset_count; i++)
+        code = upload(sandbox, manager->assets[i].local, manager->assets[i].inside, err);
+    return code;
+}
+
+int cay_manager_add_asset(cay_manager *manager, const char *local, const char *inside,
+                          struct cay_error *err)
+{
+    static const char op[] = "manager.add_asset";
+
+    if (!local || !*local || !inside || !*inside)
+        return cay_fail(err, CAY_E_INVALID, 0, op, local, "a path is missing",
+                        "give a file or directory of this machine, and where it is to be "
+                        "inside");
+    if (cay_manager_is_running(manager)) {
+        int code = upload(manager->sandbox, local, inside, err);
+        if (code)
+            return code;
+    }
+    struct asset *more =
+        reallocarray(manager->assets, manager->asset_count + 1, sizeof *manager->assets);
+    if (!more)
+        return cay_fail_memory(err, op);
+    manager->assets = more;
+    struct asset asset = {strdup(local), strdup(inside)};
+    if (!asset.local || !asset.inside) {
+        free(asset.local);
+        free(asset.inside);
+        return cay_fail_memory(err, op);
+    }
+    more[manager->asset_count++] = asset;
+    return CAY_OK;
+}
+
+/* --- Errands --- */
+
+static int pause_locked(cay_manager *manager, struct cay_error *err);
+
+/* With the lock held.  What pausing is for where it cannot be had: nothing. */
+static int finish_pause(cay_manager *manager, const struct away_outcome *outcome,
+                        struct cay_error *err)
+{
+    int code = outcome->error.code;
+
+    if (code && code != CAY_E_UNSUPPORTED)
+        return manager_tell(&outcome->error, err);
+    return manager->store && !code
+               ? ledger_set_state(manager->store, manager->user_id, manager->session_id,
+                                  outcome->id, CAY_STATE_PAUSED, err)
+               : CAY_OK;
+}
+
+int cay_manager_wait(cay_manager *manager, struct cay_error *err)
+{
+    AUTO_LOCK lock = NULL;
+    struct away_outcome outcome;
+    bool is_start = manager->errand == AWAY_START, was_sent = manager->away.pid > 0;
+
+    if (manager->errand == AWAY_NOTHING)
+        return CAY_OK;
+    if (was_sent)
+        away_wait(&manager->away, is_start ? "manager.start" : "manager.pause", &outcome);
+    manager->errand = AWAY_NOTHING;
+    int code = manager_lock(manager, MANAGER_LOCK_MS, &lock, err);
+    if (code)
+        return code;
+    if (is_start)
+        return was_sent ? manager_finish_start(manager, &outcome, err)
+                        : manager_start(manager, err);
+    return was_sent ? finish_pause(manager, &outcome, err) : pause_locked(manager, err);
+}
+
+/* --- Starting --- */
+
+static bool runs(cay_manager *manager)
+{
+    enum cay_state state;
+
+    return manager->sandbox &&
+           cay_sandbox_state(manager->sandbox, &state, NULL) == CAY_OK &&
+           state == CAY_STATE_RUNNING;
+}
+
+bool cay_manager_is_running(cay_manager *manager)
+{
+    if (manager->errand != AWAY_NOTHING && manager->away.pid > 0 &&
+        away_has_ended(&manager->away))
+        (void)!cay_manager_wait(manager, NULL);
+    return runs(manager);
+}
+
+int cay_manager_start(cay_manager *manager, struct cay_error *err)
+{
+    AUTO_LOCK lock = NULL;
+
+    (void)!cay_manager_wait(manager, NULL); /* if that has failed it is tried again */
+    if (runs(manager))
+        return CAY_OK;
+    int code = manager_lock(manager, MANAGER_LOCK_MS, &lock, err);
+    return code ? code : manager_start(manager, err);
+}
+
+int cay_manager_sandbox(cay_manager *manager, cay_sandbox **ret_sandbox,
+                        struct cay_error *err)
+{
+    int code = manager->errand == AWAY_START ? cay_manager_wait(manager, err) : CAY_OK;
+
+    if (!code)
+        code = cay_manager_start(manager, err);
+    if (!code)
+        *ret_sandbox = manager->sandbox;
+    return code;
+}
+
+int cay_manager_start_no_wait(cay_manager *manager, struct cay_error *err)
+{
+    cay_session_lock *lock = NULL;
+    struct cay_error own;
+
+    if (manager->errand == AWAY_START)
+        return CAY_OK;
+    (void)!cay_manager_wait(manager, NULL);
+    if (runs(manager))
+        return CAY_OK;
+    int code = manager_lock(manager, 0, &lock, &own);
+    if (code == CAY_E_TIMEOUT) { /* somebody is at it: what they make will do */
+        manager->errand = AWAY_START;
+        return CAY_OK;
+    }
+    return code ? manager_tell(&own, err) : manager_send_start(manager, lock, err);
+}
+
+/* --- Pausing and stopping --- */
+
+static int forget(cay_manager *manager, const char *id, struct cay_error *err)
+{
+    return manager->store
+               ? ledger_set_state(manager->store, manager->user_id, manager->session_id,
+                                  id, (enum cay_state)0, err)
+               : CAY_OK;
+}
+
+/* With the lock held: the handle is that of the session's sandbox, which may be paused;
+ * CAY_E_NOT_FOUND: there is none, and none is recorded any more. */
+static int find(cay_manager *manager, const char *op, struct cay_error *err)
+{
+    AUTO_SESSION *stored = NULL;
+    int code = manager_read(manager, &stored, err);
+    const char *id = stored && *stored->sandbox_id ? stored->sandbox_id : NULL;
+    const char *backend = id ? stored->backend : NULL;
+
+    if (code)
+        return code;
+    if (manager->sandbox && (!id || strcmp(id, cay_sandbox_id(manager->sandbox)) == 0))
+        return CAY_OK;
+    if (!id || strcmp(backend, "native") != 0 || manager->config)
+        code = manager_configure(manager, stored, err);
+    if (code)
+        return code;
+    if (!id) {
+        id = cay_config_text(manager->config, "sandbox_id");
+        backend = cay_config_type(manager->config);
+    }
+    if (!id || !*id)
+        return fail_none(manager, op, err);
+    manager_drop(manager);
+    code = manager_look(backend, id, manager->config, &manager->sandbox, err);
+    if (code == CAY_E_NOT_FOUND)
+        (void)forget(manager, id, NULL);
+    return code;
+}
+
+static int pause_sandbox(cay_sandbox *sandbox, struct cay_error *err)
+{
+    enum cay_state state;
+    int code = cay_sandbox_state(sandbox, &state, err);
+
+    return code || state == CAY_STATE_PAUSED ? code : cay_sandbox_pause(sandbox, err);
+}
+
+static int pause_locked(cay_manager *manager, struct cay_error *err)
+{
+    struct away_outcome outcome;
+    int code = find(manager, "manager.pause", err);
+
+    if (code)
+        return code;
+    memset(&outcome, 0, sizeof outcome);
+    cay_copy_text(outcome.id, sizeof outcome.id, cay_sandbox_id(manager->sandbox));
+    (void)!pause_sandbox(manager->sandbox, &outcome.error);
+    return finish_pause(manager, &outcome, err);
+}
+
+int cay_manager_pause(cay_manager *manager, struct cay_error *err)
+{
+    AUTO_LOCK lock = NULL;
+    int code = cay_manager_wait(manager, err);
+
+    if (!code)
+        code = manager_lock(manager, MANAGER_LOCK_MS, &lock, err);
+    return code ? code : pause_locked(manager, err);
+}
+
+static void pause_away(void *cookie, struct away_outcome *ret_outcome)
+{
+    const cay_manager *manager = cookie;
+    const char *id = cay_sandbox_id(manager->sandbox);
+    cay_sandbox *own = NULL;
+
+    cay_copy_text(ret_outcome->id, sizeof ret_outcome->id, id);
+    if (manager_look(cay_sandbox_backend(manager->sandbox)->name, id, manager->config,
+                     &own, &ret_outcome->error) == CAY_OK)
+        (void)!pause_sandbox(own, &ret_outcome->error);
+}
+
+int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
+{
+    static const char op[] = "manager.pause";
+    cay_session_lock *lock = NULL;
+    struct cay_error own;
+
+    int code = cay_manager_wait(manager, err);
+    if (code)
+        return code;
+    code = manager_lock(manager, 0, &lock, &own);
+    if (code == CAY_E_TIMEOUT) {
+        manager->errand = AWAY_PAUSE;
+        return CAY_OK;
+    }
+    if (code)
+        return manager_tell(&own, err);
+    code = find(manager, op, err);
+    if (!code)
+        code = away_start(op, pause_away, manager, &manager->away, err);
+    if (code) {
+        cay_session_lock_free(lock);
+        return code;
+    }
+    lock_leave_to_child(lock);
+    manager->errand = AWAY_PAUSE;
+    return CAY_OK;
+}
+
+/* Of one that is gone already nothing is left, either. */
+static int stop_locked(cay_manager *manager, struct cay_error *err)
+{
+    AUTO_SESSION *stored = NULL;
+    struct cay_error own;
+    int code = manager_read(manager, &stored, err);
+
+    if (code)
+        return code;
+    if (manager->store)
+        manager_sweep(manager->store, manager->user_id, manager->session_id);
+    code = find(manager, "manager.stop", &own);
+    if (code == CAY_E_NOT_FOUND && stored && *stored->sandbox_id)
+        return CAY_OK;
+    if (!code)
+        code = cay_sandbox_remove(manager->sandbox, &own);
+    if (code)
+        return manager_tell(&own, err);
+    code = forget(manager, cay_sandbox_id(manager->sandbox), err);
+    manager_drop(manager);
+    return code;
+}
+
+int cay_manager_stop(cay_manager *manager, struct cay_error *err)
+{
+    AUTO_LOCK lock = NULL;
+
+    (void)!cay_manager_wait(manager, NULL);
+    int code = manager_lock(manager, MANAGER_LOCK_MS, &lock, err);
+    return code ? code : stop_locked(manager, err);
+}
+
+int cay_manager_run_done(cay_manager *manager, struct cay_error *err)
+{
+    AUTO_SESSION *stored = NULL;
+    int code = cay_manager_wait(manager, err);
+
+    if (!code)
+        code = manager_read(manager, &stored, err);
+    if (!code)
+        code = manager_configure(manager, stored, err);
+    if (code || !manager->sandbox)
+        return code;
+    const char *after = cay_config_text(manager->config, "status_after_run");
+    if (after && strcmp(after, "stop") == 0)
+        return cay_manager_stop(manager, err);
+    return after && strcmp(after, "pause") == 0 ? cay_manager_pause(manager, err)
+                                                : CAY_OK;
+}

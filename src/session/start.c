@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* How a session comes to have a running sandbox: see manager.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "sandbox/backend.h"
+#include "session/lock.h"
+#include "session/manager.h"
+
+static const char op[] = "manager.start";
+
+/* One start on its way. */
+struct start {
+    cay_manager *manager;
+    struct cay_session *stored; /* or NULL */
+    const char *id;             /* of the sandbox to be reached, or NULL: a new one */
+    bool is_configured;         /* it must be that one */
+    char mark[MARK_MAX];        /* that the ledger has, or "" */
+};
+
+static void start_done(struct start *start)
+{
+    free(start->stored);
+}
+
+#define AUTO_START __attribute__((cleanup(start_done))) struct start
+
+/* --- What is to be done --- */
+
+/* A sandbox that the session has and that is not the one to be used from now on would be
+ * nobody's: it must be gone. */
+static int check_other(const struct start *start, struct cay_error *err)
+{
+    const struct cay_session *stored = start->stored;
+    cay_config *config = NULL;
+    cay_sandbox *other = NULL;
+    struct cay_error own;
+
+    int code = cay_config_parse(stored->config[0] ? stored->config : "{}",
+                                stored->config[0] ? strlen(stored->config) : 2,
+                                stored->session_id, NULL, &config, &own);
+    if (!code)
+        code = manager_look(stored->backend, stored->sandbox_id, config, &other, &own);
+    cay_config_free(config);
+    cay_sandbox_free(other);
+    if (code == CAY_E_NOT_FOUND)
+        return CAY_OK;
+    return code ? manager_tell(&own, err)
+                : cay_fail(err, CAY_E_EXISTS, 0, op, stored->session_id,
+                           "the session has another sandbox already",
+                           "stop the session first; its sandbox is %.64s (%.64s)",
+                           stored->sandbox_id, stored->backend);
+}
+
+static int plan(struct start *start, struct cay_error *err)
+{
+    cay_manager *manager = start->manager;
+    int code = manager_read(manager, &start->stored, err);
+
+    if (!code)
+        code = manager_configure(manager, start->stored, err);
+    if (code)
+        return code;
+    if (manager->store)
+        manager_sweep(manager->store, manager->user_id, manager->session_id);
+    const char *configured = cay_config_text(manager->config, "sandbox_id");
+    start->is_configured = configured && *configured;
+    if (start->is_configured)
+        start->id = configured;
+    if (!start->stored || !*start->stored->sandbox_id) {
+        if (!start->id && manager->sandbox)
+            start->id = cay_sandbox_id(manager->sandbox);
+        return CAY_OK;
+    }
+    bool is_same =
+        strcmp(start->stored->backend, cay_config_type(manager->config)) == 0 &&
+        (!start->id || strcmp(start->id, start->stored->sandbox_id) == 0);
+    if (!is_same)
+        return check_other(start, err);
+    start->id = start->stored->sandbox_id;
+    return CAY_OK;
+}
+
+/* --- A sandbox --- */
+
+static int write_mark(struct start *start, struct cay_error *err)
+{
+    cay_manager *manager = start->manager;
+    char *config = NULL;
+
+    if (!manager->store)
+        return CAY_OK;
+    int code = cay_config_json(manager->config, &config, err);
+    if (!code) {
+        ledger_draw_mark(start->mark);
+        code = ledger_begin(manager->store, manager->user_id, manager->session_id,
+                            start->mark, config, err);
+    }
+    cay_free(config);
+    return code;
+}
+
+/* By the handle if there is one, since others may hold it. */
+static int reach(const struct start *start, cay_sandbox **ret_sandbox,
+                 struct cay_error *err)
+{
+    cay_sandbox *handle = start->manager->sandbox;
+    enum cay_state state;
+
+    if (!handle || strcmp(cay_sandbox_id(handle), start->id) != 0)
+        return cay_backend_connect(start->manager->config, start->id, ret_sandbox, err);
+    int code = cay_sandbox_state(handle, &state, err);
+    if (!code && state == CAY_STATE_PAUSED)
+        code = cay_sandbox_resume(handle, err);
+    else if (!code && state == CAY_STATE_STOPPED)
+        code = cay_sandbox_start(handle, err);
+    if (!code)
+        *ret_sandbox = handle;
+    return code;
+}
+
+/* CAY_OK and no sandbox: a new one is wanted. */
+static int reach_known(const struct start *start, cay_sandbox **ret_sandbox,
+                       struct cay_error *err)
+{
+    struct cay_error own;
+
+    if (!start->id)
+        return CAY_OK;
+    int code = reach(start, ret_sandbox, &own);
+    if (code == CAY_E_NOT_FOUND && !start->is_configured)
+        return CAY_OK;
+    return code ? manager_tell(&own, err) : CAY_OK;
+}
+
+static int make(struct start *start, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    const cay_manager *manager = start->manager;
+    int code = write_mark(start, err);
+
+    if (code)
+        return code;
+    code = sandbox_create_marked(manager->config, start->mark[0] ? start->mark : NULL,
+                                 ret_sandbox, err);
+    if (code && manager->store)
+        manager_sweep(manager->store, manager->user_id, manager->session_id);
+    return code;
+}
+
+/* --- Its record --- */
+
+static int record(const struct start *start, const char *id, struct cay_error *err)
+{
+    const cay_manager *manager = start->manager;
+    const struct cay_session *stored = start->stored;
+    bool is_known = stored && strcmp(stored->sandbox_id, id) == 0;
+    char *config = NULL;
+
+    if (!manager->store || (is_known && !start->mark[0]))
+        return manager->store && stored->state != CAY_STATE_RUNNING
+                   ? ledger_set_state(manager->store, manager->user_id,
+                                      manager->session_id, id, CAY_STATE_RUNNING, err)
+                   : CAY_OK;
+    int code = is_known ? CAY_OK : cay_config_json(manager->config, &config, err);
+    const struct cay_session session = {.size = sizeof session,
+                                        .user_id = manager->user_id,
+                                        .session_id = manager->session_id,
+                                        .backend = cay_config_type(manager->config),
+                                        .sandbox_id = id,
+                                        .state = CAY_STATE_RUNNING,
+                                        .config = config};
+    if (!code)
+        code = ledger_complete(manager->store, &session, start->mark, err);
+    cay_free(config);
+    return code;
+}
+
+static void take(cay_manager *manager, cay_sandbox *sandbox)
+{
+    if (manager->sandbox != sandbox)
+        manager_drop(manager);
+    manager->sandbox = sandbox;
+}
+
+int manager_start(cay_manager *manager, struct cay_error *err)
+{
+    AUTO_START start = {.manager = manager};
+    cay_sandbox *sandbox = NULL;
+
+    int code = plan(&start, err);
+    if (!code)
+        code = reach_known(&start, &sandbox, err);
+    bool is_new = !code && !sandbox;
+    if (is_new)
+        code = make(&start, &sandbox, err);
+    if (code)
+        return code;
+    code = record(&start, cay_sandbox_id(sandbox), err);
+    if (code) {
+        if (sandbox != manager->sandbox)
+            cay_sandbox_free(sandbox);
+        if (is_new) /* nobody was told of it */
+            manager_sweep(manager->store, manager->user_id, manager->session_id);
+        return code;
+    }
+    take(manager, sandbox);
+    return manager_upload(manager, sandbox, err);
+}
+
+/* --- By a child --- */
+
+static void start_away(void *cookie, struct away_outcome *ret_outcome)
+{
+    const struct start *start = cookie;
+    cay_manager *manager = start->manager;
+    struct cay_error *err = &ret_outcome->error;
+    cay_sandbox *sandbox = NULL;
+
+    manager->sandbox = NULL; /* its connection is our parent's */
+    int code = reach_known(start, &sandbox, err);
+    if (!code && !sandbox)
+        code = sandbox_create_marked(manager->config, start->mark[0] ? start->mark : NULL,
+                                     &sandbox, err);
+    if (!code)
+        code = manager_upload(manager, sandbox, err);
+    if (!code && strlen(cay_sandbox_id(sandbox)) < sizeof ret_outcome->id)
+        cay_copy_text(ret_outcome->id, sizeof ret_outcome->id, cay_sandbox_id(sandbox));
+    else if (!code)
+        cay_fail(err, CAY_E_PROTOCOL, 0, op, manager->session_id,
+                 "the sandbox's id is too long", "ids of sandboxes have up to 256 bytes");
+}
+
+int manager_send_start(cay_manager *manager, cay_session_lock *lock,
+                       struct cay_error *err)
+{
+    AUTO_START start = {.manager = manager};
+
+    int code = plan(&start, err);
+    if (!code && !start.is_configured)
+        code = write_mark(&start, err);
+    if (code) {
+        cay_session_lock_free(lock);
+        return code;
+    }
+    code = away_start(op, start_away, &start, &manager->away, err);
+    if (code) {
+        if (start.mark[0])
+            manager_sweep(manager->store, manager->user_id, manager->session_id);
+        cay_session_lock_free(lock);
+        return code;
+    }
+    lock_leave_to_child(lock);
+    manager->errand = AWAY_START;
+    memcpy(manager->away_mark, start.mark, sizeof start.mark);
+    return CAY_OK;
+}
+
+/* Whoever had the lock meanwhile has taken the sandbox for a crashed start's. */
+static bool was_swept(const cay_manager *manager)
+{
+    return manager->away_mark[0] &&
+           ledger_has(manager->store, manager->away_mark, NULL) == 0;
+}
+
+int manager_finish_start(cay_manager *manager, const struct away_outcome *outcome,
+                         struct cay_error *err)
+{
+    AUTO_START start = {.manager = manager};
+    cay_sandbox *sandbox = NULL;
+    struct cay_error own;
+
+    if (outcome->error.code) {
+        if (manager->store)
+            manager_sweep(manager->store, manager->user_id, manager->session_id);
+        return manager_tell(&outcome->error, err);
+    }
+    if (was_swept(manager))
+        return manager_start(manager, err);
+    memcpy(start.mark, manager->away_mark, sizeof start.mark);
+    int code = manager_read(manager, &start.stored, err);
+    if (code)
+        return code;
+    if (manager->sandbox && strcmp(cay_sandbox_id(manager->sandbox), outcome->id) == 0)
+        sandbox = manager->sandbox;
+    else
+        code = cay_backend_connect(manager->config, outcome->id, &sandbox, &own);
+    if (code == CAY_E_NOT_FOUND) /* it has not lived long */
+        return manager_start(manager, err);
+    if (code)
+        return manager_tell(&own, err);
+    code = record(&start, outcome->id, err);
+    if (!code)
+        take(manager, sandbox);
+    else if (sandbox != manager->sandbox)
+        cay_sandbox_free(sandbox);
+    return code;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "session/query.h"
+
+enum {
+    ID_MAX = 256,
+    TEXT_MAX = 16 << 20,    /* of one session's configuration or data */
+    LISTING_MAX = 256 << 20 /* of all texts of a listing */
+};
+
+#define COLUMNS                                                                          \
+    "user_id, session_id, backend, sandbox_id, state, config, data, created_ms, "        \
+    "updated_ms, revision"
+enum { COLUMN_COUNT = 10 };
+
+int64_t store_now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int store_check_owner(const cay_store *store, const char *op, struct cay_error *err)
+{
+    if (store->owner == getpid())
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, store->name,
+                    "this store was opened before a fork, by the parent",
+                    "open it again in the child");
+}
+
+int store_enter(cay_store *store, const char *op, struct cay_error *err)
+{
+    int code = store_check_owner(store, op, err);
+
+    if (!code)
+        pthread_mutex_lock(&store->mutex);
+    return code;
+}
+
+void store_leave(cay_store *store)
+{
+    pthread_mutex_unlock(&store->mutex);
+}
+
+/* --- What may be stored --- */
+
+static bool is_text(const char *text, size_t len)
+{
+    struct utf8_scan scan = {.count = UTF8_CHARS};
+
+    return utf8_scan(&scan, text, len) && utf8_scan_complete(&scan);
+}
+
+static int check_id(const char *op, const char *which, const char *id,
+                    struct cay_error *err)
+{
+    size_t len = id ? strnlen(id, ID_MAX + 1) : 0;
+
+    if (len > 0 && len <= ID_MAX && is_text(id, len))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, which, "this cannot be such an id",
+                    "ids are UTF-8 text of 1 to %d bytes", ID_MAX);
+}
+
+int store_check_ids(const char *op, const char *user_id, const char *session_id,
+                    struct cay_error *err)
+{
+    int code = check_id(op, "user_id", user_id, err);
+
+    return code ? code : check_id(op, "session_id", session_id, err);
+}
+
+static int check_text(const char *op, const char *which, const char *text, size_t max,
+                      struct cay_error *err)
+{
+    size_t len = text ? strnlen(text, max + 1) : 0;
+
+    if (len > max)
+        return cay_fail(err, CAY_E_LIMIT, 0, op, which, "the text is too long",
+                        "it may have %zu bytes", max);
+    if (!is_text(text, len))
+        return cay_fail(err, CAY_E_INVALID, 0, op, which, "the text is not UTF-8",
+                        "write it as UTF-8");
+    return CAY_OK;
+}
+
+/* Syntax only: numbers of any size are the caller's own. */
+static int check_json(cay_store *store, const char *op, const char *which,
+                      const char *text, struct cay_error *err)
+{
+    if (!text || !*text)
+        return CAY_OK;
+    AUTO_QUERY query = query_new(store, op, "SELECT json_valid(?)");
+    query_text(&query, text);
+    int code = query_step(&query, err);
+    if (code < 0 || (code && query_column_number(&query, 0)))
+        return code < 0 ? code : CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, which, "the text is not JSON",
+                    "write a JSON value, or leave it empty");
+}
+
+static int check_session(cay_store *store, const char *op,
+                         const struct cay_session *session, struct cay_error *err)
+{
+    int code = store_check_ids(op, session->user_id, session->session_id, err);
+
+    if (!code)
+        code = check_text(op, "backend", session->backend, ID_MAX, err);
+    if (!code)
+        code = check_text(op, "sandbox_id", session->sandbox_id, ID_MAX, err);
+    if (!code)
+        code = check_text(op, "config", session->config, TEXT_MAX, err);
+    if (!code)
+        code = check_text(op, "data", session->data, TEXT_MAX, err);
+    if (!code && (unsigned)session->state > CAY_STATE_STOPPED)
+        code = cay_fail(err, CAY_E_INVALID, 0, op, "state", "there is no such state",
+                        "use one of enum cay_state, or 0");
+    if (!code)
+        code = check_json(store, op, "config", session->config, err);
+    return code ? code : check_json(store, op, "data", session->data, err);
+}
+
+/* --- Writing --- */
+
+static const char insert_sql[] =
+    "INSERT INTO sessions (backend, sandbox_id, state, config, data, updated_ms, user_id,"
+    " session_id, created_ms, changed)"
+    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?6,"
+    "         (SELECT coalesce(max(changed), 0) + 1 FROM sessions))"
+    " ON CONFLICT (user_id, session_id) DO UPDATE SET backend = ?1, sandbox_id = ?2,"
+    " state = ?3, config = ?4, data = ?5, updated_ms = ?6, revision = revision + 1,"
+    " changed = excluded.changed";
+static const char update_sql[] =
+    "UPDATE sessions SET backend = ?1, sandbox_id = ?2, state = ?3, config = ?4,"
+    " data = ?5, updated_ms = ?6, revision = revision + 1,"
+    " changed = (SELECT max(changed) + 1 FROM sessions)"
+    " WHERE user_id = ?7 AND session_id = ?8 AND revision = ?9";
+
+static int write_session(cay_store *store, const char *op,
+                         const struct cay_session *session, struct cay_error *err)
+{
+    int changes = 0;
+    AUTO_QUERY query = query_new(store, op, session->revision ? update_sql : insert_sql);
+
+    query_text(&query, session->backend);
+    query_text(&query, session->sandbox_id);
+    query_number(&query, session->state);
+    query_text(&query, session->config);
+    query_text(&query, session->data);
+    query_number(&query, store_now_ms());
+    query_text(&query, session->user_id);
+    query_text(&query, session->session_id);
+    if (session->revision)
+        query_number(&query, (int64_t)session->revision);
+    int code = query_run(&query, &changes, err);
+    if (code || changes)
+        return code;
+    return cay_fail(err, CAY_E_CHANGED, 0, op, session->session_id,
+                    "somebody else has changed or removed this session meanwhile",
+                    "get it again, and decide again");
+}
+
+int cay_store_put(cay_store *store, const struct cay_session *session,
+                  struct cay_error *err)
+{
+    static const char op[] = "store.put";
+    struct cay_session known;
+
+    int code = cay_take_struct(&known, sizeof known, session, op, err);
+    if (!code)
+        code = check_session(store, op, &known, err);
+    return code ? code : write_session(store, op, &known, err);
+}
+
+int cay_store_remove(cay_store *store, const char *user_id, const char *session_id,
+                     struct cay_error *err)
+{
+    static const char op[] = "store.remove";
+    int changes = 0, code = store_check_ids(op, user_id, session_id, err);
+
+    if (code)
+        return code;
+    AUTO_QUERY query =
+        query_new(store, op, "DELETE FROM sessions WHERE user_id = ? AND session_id = ?");
+    query_text(&query, user_id);
+    query_text(&query, session_id);
+    code = query_run(&query, &changes, err);
+    return code || changes ? code : store_fail_unknown(op, session_id, err);
+}
+
+/* --- Reading --- */
+
+static const char *next_text(const char **at)
+{
+    const char *text = *at;
+
+    *at += strlen(text) + 1;
+    return text;
+}
+
+static int64_t next_number(const char **at)
+{
+    return strtoll(next_text(at), NULL, 10);
+}
+
+/* One block: the sessions, then their texts. */
+static struct cay_session *pack(const struct buf *texts, size_t count)
+{
+    size_t len = count * sizeof(struct cay_session);
+    char *block = malloc(len + texts->len + 1);
+    const char *at = block + len;
+
+    if (!block)
+        return NULL;
+    struct cay_session *list = (struct cay_session *)block;
+    if (count)
+        memcpy(block + len, texts->data, texts->len);
+    for (size_t i = 0; i < count; i++) {
+        list[i].size = sizeof list[i];
+        list[i].user_id = next_text(&at);
+        list[i].session_id = next_text(&at);
+        list[i].backend = next_text(&at);
+        list[i].sandbox_id = next_text(&at);
+        list[i].state = (enum cay_state)next_number(&at);
+        list[i].config = next_text(&at);
+        list[i].data = next_text(&at);
+        list[i].created_ms = next_number(&at);
+        list[i].updated_ms = next_number(&at);
+        list[i].revision = (uint64_t)next_number(&at);
+    }
+    return list;
+}
+
+static int read_rows(struct query *query, const char *op, struct cay_session **ret_list,
+                     size_t *ret_count, struct cay_error *err)
+{
+    AUTO_BUF texts = {0};
+    size_t count = 0;
+    int code = query_collect(query, COLUMN_COUNT, LISTING_MAX, &texts, &count, err);
+
+    if (code)
+        return code;
+    struct cay_session *list = pack(&texts, count);
+    if (!list)
+        return cay_fail_memory(err, op);
+    *ret_list = list;
+    *ret_count = count;
+    return CAY_OK;
+}
+
+int store_fail_unknown(const char *op, const char *session_id, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session_id, "there is no such session",
+                    "cay session ls lists them");
+}
+
+int cay_store_get(cay_store *store, const char *user_id, const char *session_id,
+                  struct cay_session **ret_session, struct cay_error *err)
+{
+    static const char op[] = "store.get";
+    struct cay_session *found = NULL;
+    size_t count = 0;
+    int code = store_check_ids(op, user_id, session_id, err);
+
+    if (code)
+        return code;
+    AUTO_QUERY query = query_new(store, op,
+                                 "SELECT " COLUMNS " FROM sessions"
+                                 " WHERE user_id = ? AND session_id = ?");
+    query_text(&query, user_id);
+    query_text(&query, session_id);
+    code = read_rows(&query, op, &found, &count, err);
+    if (!code && count) {
+        *ret_session = found;
+        return CAY_OK;
+    }
+    free(found);
+    return code ? code : store_fail_unknown(op, session_id, err);
+}
+
+int cay_store_list(cay_store *store, const char *user_id,
+                   struct cay_session **ret_sessions, size_t *ret_count,
+                   struct cay_error *err)
+{
+    static const char op[] = "store.list";
+    int code = user_id ? check_id(op, "user_id", user_id, err) : CAY_OK;
+
+    if (code)
+        return code;
+    AUTO_QUERY query =
+        query_new(store, op,
+                  user_id ? "SELECT " COLUMNS " FROM sessions WHERE user_id = ?"
+                            " ORDER BY changed DESC"
+                          : "SELECT " COLUMNS " FROM sessions ORDER BY changed DESC");
+    if (user_id)
+        query_text(&query, user_id);
+    return read_rows(&query, op, ret_sessions, ret_count, err);
+}

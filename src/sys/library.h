@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_LIBRARY_H
+#define SYS_LIBRARY_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A shared library that is loaded when it is first needed: loading it would take longer
+ * than most programs take to do what they do with us. */
+struct library_call {
+    const char *name;
+    size_t place; /* of its pointer in the table */
+};
+
+struct library {
+    const char *file; /* "libarchive.so.13" */
+    const struct library_call *calls;
+    size_t call_count;
+    void *table; /* filled in once library_load() has succeeded, for good */
+    bool is_loaded;
+    pthread_mutex_t mutex;
+};
+
+/* False if the library, or one of its calls, is not there. */
+bool library_load(struct library *library);
+
+#endif

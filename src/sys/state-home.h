@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_STATE_HOME_H
+#define SYS_STATE_HOME_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "cay/error.h"
+
+/* The directory of what outlives a process and a reboot: $CAY_HOME, else /var/lib/cay for
+ * root and $XDG_STATE_HOME/cay for others. */
+int state_home_path(char ret_path[PATH_MAX], struct cay_error *err);
+
+/* A descriptor of it, or a code; CAY_E_NOT_FOUND if it is not there and not to be made.
+ * Nobody else can put anything into it. */
+int state_home_open(bool make, struct cay_error *err);
+
+/* CAY_E_UNAVAILABLE unless this user owns the directory and its mode has none of the
+ * `forbidden` bits. */
+int state_home_check(int fd, const char *subject, mode_t forbidden,
+                     struct cay_error *err);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The same on the host itself, which has no root of its own and a /tmp that is
+ * everybody's. */
+#include <sys/stat.h>
+
+#include "agent.h"
+
+static cay_sandbox *make_local(const char *work)
+{
+    AUTO_FREE char *text = NULL;
+    cay_config *config = NULL;
+    cay_sandbox *sandbox = NULL;
+
+    ASSERT(asprintf(&text,
+                    "{type: local, ephemeral: true, work_dir: \"%s\", "
+                    "envs: {TMPDIR: \"%s\"}}",
+                    scratch_path(work), scratch()) > 0);
+    ASSERT_OK(cay_config_parse(text, strlen(text), "test", NULL, &config, &err));
+    ASSERT_OK(cay_backend_create(config, &sandbox, &err));
+    cay_config_free(config);
+    return sandbox;
+}
+
+TEST(commands_and_code_run)
+{
+    AUTO(cay_sandbox) sandbox = make_local("work");
+    struct cay_code_result code = {0};
+
+    ASSERT_STR(says(sandbox, "pwd"), scratch_path("work"));
+    bash_with(sandbox, "printf '\\033[1mx\\n'; exit 3",
+              (struct cay_command_options){.flags = CAY_COMMAND_CLEAN});
+    ASSERT_STR(answer.out, "x\n");
+    ASSERT_INT(answer.exit_code, 3);
+    ASSERT_INT(strncmp(answer.out_file, scratch(), strlen(scratch())), 0);
+    expect_inside(sandbox, answer.out_file, "\x1b[1mx\n");
+    ASSERT_OK(cay_execute_code(sandbox, "print(6*7)", 10, "python", NULL, &code, &err));
+    ASSERT_STR(code.command.out, "42\n");
+    cay_code_done(&code);
+    ASSERT_INT(count_names(scratch(), "cay-code-"), 0);
+    clear_answer();
+}
+
+TEST(background_commands_belong_to_their_sandbox)
+{
+    AUTO(cay_sandbox) one = make_local("one");
+    AUTO(cay_sandbox) other = make_local("other");
+
+    bash_with(one, "echo up; sleep 98765",
+              (struct cay_command_options){.flags = CAY_COMMAND_BACKGROUND});
+    int pid = answer.background_pid;
+    clear_answer();
+    ASSERT_CODE(cay_background_status(other, pid, NULL, &answer, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_background_kill(other, pid, &answer, &err), CAY_E_NOT_FOUND);
+    ASSERT_OK(cay_background_status(one, pid, NULL, &answer, &err));
+    ASSERT_INT(answer.status, CAY_STATUS_RUNNING);
+    clear_answer();
+    ASSERT_OK(cay_background_kill(one, pid, &answer, &err));
+    clear_answer();
+    ASSERT_OK(cay_background_status(one, pid, NULL, &answer, &err));
+    ASSERT_INT(answer.status, CAY_STATUS_STOPPED);
+    ASSERT(kill(pid, 0) != 0);
+    clear_answer();
+}
+
+TEST(files_are_those_of_the_machine)
+{
+    AUTO(cay_sandbox) sandbox = make_local("work");
+    struct cay_file_info info = {0};
+    struct cay_strings paths = {0};
+    struct cay_transfer transfer;
+    enum cay_edit_kind kind;
+
+    put_inside(sandbox, "dir/a b.txt", "old text");
+    ASSERT_STR(get_file("work/dir/a b.txt"), "old text");
+    ASSERT_OK(
+        cay_edit_file(sandbox, NULL, "dir/a b.txt", "old", 3, "new", 3, &kind, &err));
+    ASSERT_STR(get_file("work/dir/a b.txt"), "new text");
+    ASSERT_OK(cay_glob(sandbox, NULL, "**/*.txt", true, &paths, &err));
+    ASSERT_INT(paths.count, 1);
+    ASSERT_STR(paths.items[0], "dir/a b.txt");
+    cay_strings_done(&paths);
+    ASSERT_OK(cay_get_file_info(sandbox, NULL, "dir/a b.txt", &info, &err));
+    ASSERT(info.exists && info.readable && info.writable);
+    cay_file_info_done(&info);
+    ASSERT_OK(cay_upload_directory(sandbox, NULL, scratch_path("work/dir"), "copy",
+                                   &transfer, &err));
+    ASSERT_STR(get_file("work/copy/a b.txt"), "new text");
+    ASSERT_OK(cay_delete_file(sandbox, NULL, "copy", &err));
+}

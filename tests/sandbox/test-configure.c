@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Native sandboxes made by a configuration. */
+#include "processes.h"
+
+#include "cay/backend.h"
+
+static cay_config *parse(const char *text)
+{
+    cay_config *config = NULL;
+
+    ASSERT_OK(cay_config_parse(text, strlen(text), "test", NULL, &config, &err));
+    return config;
+}
+
+static void auto_cay_config(cay_config **config)
+{
+    cay_config_free(*config);
+}
+
+static cay_sandbox *make_as(const char *text)
+{
+    AUTO(cay_config) config = parse(text);
+    cay_sandbox *sandbox = NULL;
+
+    need_root();
+    ASSERT_OK(cay_backend_create(config, &sandbox, &err));
+    return sandbox;
+}
+
+/* The code of making one that cannot be, of which nothing may be left. */
+static int refused(const char *text)
+{
+    AUTO(cay_config) config = parse(text);
+    cay_sandbox *sandbox = NULL;
+
+    need_root();
+    size_t before = count_names(runtime_path(), "sb-");
+    int code = cay_backend_create(config, &sandbox, &err);
+    ASSERT(!sandbox);
+    ASSERT_INT(count_names(runtime_path(), "sb-"), before);
+    return code;
+}
+
+static const char *says(cay_sandbox *sandbox, const char *script)
+{
+    run(sandbox, script);
+    ASSERT_STR(result.error, "");
+    ASSERT_INT(result.exit_code, 0);
+    return result.out;
+}
+
+/* --- Fields ----------------------------------------------------------------------- */
+
+TEST(without_a_word_it_is_as_without_a_configuration)
+{
+    AUTO(cay_sandbox) sandbox = make_as("type: native\nephemeral: true\n");
+    struct cay_sandbox_info info;
+
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    ASSERT_STR(info.template_name, "host");
+    ASSERT_STR(info.user, "user");
+    ASSERT_INT(info.network, CAY_NETWORK_NONE);
+    ASSERT_INT(info.storage, CAY_STORAGE_MEMORY);
+    ASSERT_INT(info.memory_bytes, CAY_MEMORY_DEFAULT);
+    ASSERT_INT(info.pids, CAY_PIDS_DEFAULT);
+    ASSERT_INT(info.cpu_percent, 0);
+    ASSERT_INT(info.ttl_left_ms, 0);
+    ASSERT(info.ephemeral);
+    ASSERT_STR(says(sandbox, "pwd; id -un"), "/home/user\nuser\n");
+    ASSERT_STR(cay_sandbox_backend(sandbox)->name, "native");
+}
+
+TEST(every_field_reaches_the_sandbox)
+{
+    AUTO(cay_sandbox)
+    sandbox = make_as("type: native\n"
+                      "template: host\n"
+                      "limits: {memory: 300M, disk: 64 MiB, pids: 77, cpu: 150}\n"
+                      "network: host\n"
+                      "user: root\n"
+                      "hostname: workshop\n"
+                      "timeout: 600.5\n"
+                      "require: [seccomp, mount]\n"
+                      "rung: root\n"
+                      "ephemeral: yes\n"
+                      "env: {ONE: 'a \"b', TWO: ''}\n");
+    struct cay_sandbox_info info;
+
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    ASSERT_INT(info.memory_bytes, 300 << 20);
+    ASSERT_INT(info.disk_bytes, 64 << 20);
+    ASSERT_INT(info.pids, 77);
+    ASSERT_INT(info.cpu_percent, 150);
+    ASSERT_INT(info.network, CAY_NETWORK_HOST);
+    ASSERT_INT(info.rung, CAY_RUNG_ROOT);
+    ASSERT(info.ttl_left_ms > 0 && info.ttl_left_ms <= 600500);
+    ASSERT(info.ephemeral);
+    ASSERT_STR(says(sandbox, "id -un; hostname; echo \"[$ONE][${TWO-unset}]\"; pwd"),
+               "root\nworkshop\n[a \"b][]\n/home/user\n");
+}
+
+TEST(mounts_are_shown_as_they_say)
+{
+    char text[2048];
+
+    put_file("data/file", "shown\n");
+    need_root();
+    snprintf(text, sizeof text,
+             "type: native\nephemeral: true\nmounts:\n  - '%s:/rw dir'\n  - %s:/ro:ro\n"
+             "  - %s:/file:rw\n",
+             scratch_path("data"), scratch_path("data"), scratch_path("data/file"));
+    AUTO(cay_sandbox) sandbox = make_as(text);
+    ASSERT_STR(says(sandbox, "cat '/rw dir/file' /ro/file; echo new > '/rw dir/new'; "
+                             "echo changed > /file; cat /ro/new /ro/file; "
+                             "touch /ro/x 2>/dev/null || echo no"),
+               "shown\nshown\nnew\nchanged\nno\n");
+}
+
+TEST(a_policy_is_shown_too)
+{
+    char text[2048];
+
+    put_file("docs/a.md", "a\n");
+    snprintf(
+        text, sizeof text,
+        "type: native\nephemeral: true\npolicy:\n  paths:\n    docs:\n      root: %s\n"
+        "      mode: ro\n",
+        scratch_path("docs"));
+    AUTO(cay_sandbox) sandbox = make_as(text);
+    ASSERT_STR(says(sandbox, "cat /docs/a.md; touch /docs/b 2>/dev/null || echo no"),
+               "a\nno\n");
+}
+
+TEST(what_no_field_can_say_is_refused_and_leaves_nothing)
+{
+    static const char *const mounts[] = {"/tmp",  "tmp:/x",     "/tmp:x",
+                                         ":/x",   "/tmp:/x:rx", "/tmp:/x:ro:rw",
+                                         "/tmp:", "/tmp:/x:"};
+    static const char *const times[] = {"0", "-1", "1e300", ".inf", ".nan"};
+    char text[256];
+
+    for (size_t i = 0; i < sizeof mounts / sizeof *mounts; i++) {
+        snprintf(text, sizeof text, "type: native\nmounts: ['%s']\n", mounts[i]);
+        ASSERT_CODE(refused(text), CAY_E_INVALID);
+        ASSERT_STR(err.subject, mounts[i]);
+        ASSERT_HAS(err.hint, "/SRC:/DST");
+    }
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        cay_config *config = NULL;
+        int len = snprintf(text, sizeof text, "type: native\nttl: %s\n", times[i]);
+        if (cay_config_parse(text, (size_t)len, "t", NULL, &config, &err) != CAY_OK)
+            continue; /* it may say so itself */
+        cay_config_free(config);
+        ASSERT_CODE(refused(text), CAY_E_INVALID);
+        ASSERT_STR(err.subject, "ttl");
+    }
+    ASSERT_CODE(refused("type: native\nrequire: [seccomp, moat]\n"), CAY_E_INVALID);
+    ASSERT_STR(err.subject, "moat");
+    ASSERT_HAS(err.hint, "landlock");
+    ASSERT_CODE(refused("type: native\nstorage: disk\nlimits: {disk: 1G}\n"),
+                CAY_E_UNSUPPORTED);
+    ASSERT_CODE(refused("type: native\ntemplate: no-such-template\n"), CAY_E_NOT_FOUND);
+    ASSERT_CODE(refused("type: native\nmounts: ['/no/such/place:/x']\n"),
+                CAY_E_NOT_FOUND);
+}
+
+/* --- The working directory -------------------------------------------------------- */
+
+TEST(a_working_directory_is_made_and_is_the_users)
+{
+    static const char *const places[] = {"/home/user/a/b c", "/tmp/x", "/srv/deep/er",
+                                         "/project"};
+    char text[256], expected[256];
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(text, sizeof text, "type: native\nephemeral: true\nwork_dir: '%s'\n",
+                 places[i]);
+        AUTO(cay_sandbox) sandbox = make_as(text);
+        snprintf(expected, sizeof expected, "%s\nuser\n", places[i]);
+        ASSERT_STR(says(sandbox, "pwd; touch mine; stat -c %U ."), expected);
+    }
+}
+
+TEST(a_working_directory_that_is_there_stays_as_it_is)
+{
+    AUTO(cay_sandbox)
+    sandbox = make_as("type: native\nephemeral: true\n_work_dir: /var\n");
+
+    ASSERT_STR(says(sandbox, "pwd; stat -c %U ."), "/var\nroot\n");
+}
+
+TEST(a_working_directory_that_cannot_be_is_refused_and_leaves_nothing)
+{
+    ASSERT_CODE(refused("type: native\nwork_dir: relative/path\n"), CAY_E_INVALID);
+    ASSERT(refused("type: native\nwork_dir: /etc/passwd\n") != CAY_OK);
+    ASSERT(refused("type: native\nwork_dir: /etc/passwd/below\n") != CAY_OK);
+    ASSERT(refused("type: native\nwork_dir: /proc/x\n") != CAY_OK);
+    ASSERT(refused("type: native\nstorage: disk\nwork_dir: /usr/x\n") != CAY_OK);
+    /* Not even on disk. */
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+    ASSERT_OK(cay_sandbox_list(&infos, &count, &err));
+    for (size_t i = 0; i < count; i++)
+        ASSERT(strcmp(infos[i].workdir, "/usr/x") != 0);
+    cay_free(infos);
+}
+
+/* --- One that exists -------------------------------------------------------------- */
+
+static enum cay_state state_of(cay_sandbox *sandbox)
+{
+    enum cay_state state = 0;
+
+    ASSERT_OK(cay_sandbox_state(sandbox, &state, &err));
+    return state;
+}
+
+TEST(one_on_disk_is_stopped_when_it_is_killed_and_connecting_starts_it)
+{
+    AUTO(cay_config)
+    config = parse("type: native\nstorage: disk\n"
+                   "work_dir: /home/user/kept\n");
+    cay_sandbox *sandbox = NULL, *again = NULL;
+    enum cay_state state;
+    char id[CAY_ID_MAX];
+
+    need_root();
+    setenv("CAY_HOME", scratch_path("home"), 1);
+    ASSERT_OK(cay_backend_create(config, &sandbox, &err));
+    memcpy(id, cay_sandbox_id(sandbox), sizeof id);
+    ASSERT_STR(says(sandbox, "pwd; echo kept > file"), "/home/user/kept\n");
+    ASSERT_INT(state_of(sandbox), CAY_STATE_RUNNING);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_INT(state_of(sandbox), CAY_STATE_STOPPED);
+    ASSERT_OK(cay_backend_connect(config, id, &again, &err));
+    ASSERT_INT(state_of(again), CAY_STATE_RUNNING);
+    ASSERT_INT(state_of(sandbox), CAY_STATE_RUNNING); /* the older handle sees it, too */
+    ASSERT_STR(says(again, "cat file"), "kept\n");
+    ASSERT_OK(cay_sandbox_remove(again, &err));
+    ASSERT_CODE(cay_sandbox_state(sandbox, &state, &err), CAY_E_NOT_FOUND);
+    cay_sandbox_free(again);
+    again = NULL;
+    ASSERT_CODE(cay_backend_connect(config, id, &again, &err), CAY_E_NOT_FOUND);
+    cay_sandbox_free(sandbox);
+    unsetenv("CAY_HOME");
+}
+
+TEST(connecting_to_what_cannot_be_an_id_is_refused)
+{
+    AUTO(cay_config) config = parse("type: native\n");
+    cay_sandbox *sandbox = NULL;
+
+    need_root();
+    ASSERT_CODE(cay_backend_connect(config, "../etc", &sandbox, &err), CAY_E_INVALID);
+    ASSERT_CODE(cay_backend_connect(config, "", &sandbox, &err), CAY_E_INVALID);
+    ASSERT_CODE(cay_backend_connect(config, "sb-abcdefgh234567xy", &sandbox, &err),
+                CAY_E_NOT_FOUND);
+}
