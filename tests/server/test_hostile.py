@@ -260,6 +260,10 @@ def test_a_client_may_vanish_after_any_byte(server, shared):
                 client.close()
             cuts += 1
     assert cuts > 1000
+    for _ in range(50):  # and after the last of them
+        client = connect(server)
+        client.sendall(start(shared, "/bin/true"))
+        client.close()
     wait_until(lambda: shared.commands.list() == [], "a command was left")
     assert shared.commands.run("echo fine").stdout == "fine\n"
 
