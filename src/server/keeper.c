@@ -147,8 +147,10 @@ static int make(struct keep *keep, const struct question *question, struct cay_e
     const struct cay_sandbox_options wanted = {
         .size = sizeof wanted,
         .template_name = question->strings[0],
-        .memory_bytes = options->memory_bytes,
-        .disk_bytes = options->storage == CAY_STORAGE_DISK ? 0 : options->disk_bytes,
+        .memory_bytes = options->has_memory ? options->memory_bytes : 0,
+        .disk_bytes = options->has_disk && options->storage == CAY_STORAGE_MEMORY
+                          ? options->disk_bytes
+                          : 0,
         .storage = options->storage,
         .network =
             question->head.flags & CREATE_INTERNET ? options->internet : CAY_NETWORK_NONE,

@@ -161,8 +161,10 @@ static int set(struct serve_options *options, const char *name, const char *valu
         options->max_timeout_s = code ? 0 : count * 3600;
     } else if (strcmp(name, "--memory") == 0) {
         code = set_bytes(name, value, &options->memory_bytes, err);
+        options->has_memory = true;
     } else if (strcmp(name, "--disk") == 0) {
         code = set_bytes(name, value, &options->disk_bytes, err);
+        options->has_disk = true;
     } else if (strcmp(name, "--reserve") == 0) {
         code = set_bytes(name, value, &options->reserve_bytes, err);
     } else if (strcmp(name, "--storage") == 0) {

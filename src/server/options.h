@@ -16,7 +16,8 @@ struct serve_options {
     const char *tls_cert, *tls_key;
     const char *api_key_file;
     unsigned pool;
-    uint64_t memory_bytes, disk_bytes; /* of each sandbox; 0: the library's default */
+    uint64_t memory_bytes, disk_bytes; /* of each sandbox */
+    bool has_memory, has_disk; /* given: then it is an error if they cannot be kept */
     enum cay_storage storage;
     enum cay_network internet; /* of those that ask for it */
     uint64_t reserve_bytes;    /* of memory that stays free */

@@ -165,6 +165,7 @@ TEST(a_port_inside_is_reached_by_a_socket)
         start(sandbox, 0,
               "exec python3 -c 'import socket; s = socket.create_server((\"\", 8000)); "
               "c, a = s.accept(); c.sendall(c.recv(9).upper())'");
+    ASSERT(server);
     fd = dial(sandbox, 8000);
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
     char text[16] = "";
