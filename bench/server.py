@@ -6,8 +6,9 @@ Each line printed is one figure as a JSON object:
 
     times   {"part": "server", "op", "ours": [p50, p95, p99] in microseconds, "most_us"?}
     rates   {"part": "server rates", "op", "clients", "rate": per second, "least"?, "ours": ...}
-    bytes   {"part": "server bytes", "op", "bytes", "rate": MB/s, "floor": MB/s, "floor_is", "least"?}
-    memory  {"part": "server memory", "op", "kib", "count"}
+    bytes   {"part": "server bytes", "op", "bytes", "rate": MB/s, "floor": MB/s, "floor_is",
+             "least"?}
+    memory  {"part": "server memory", "op", "bytes": how many, "ours": [KiB for each]}
 
 Commands and small calls are asked for by bench-load, which is C, so that it is the server that
 is measured; what a program sees that uses the E2B SDK for Python is measured with that.
@@ -31,7 +32,7 @@ sys.path.insert(0, str(ROOT / "tests" / "server"))
 
 import raw  # noqa: E402
 from e2b import Sandbox  # noqa: E402
-from serving import Server, name_of, rss_kib, wait_until  # noqa: E402
+from serving import Server, rss_kib, wait_until  # noqa: E402
 
 MIB = 1 << 20
 QUICK = "--quick" in sys.argv
@@ -141,8 +142,8 @@ def load(server, request, clients, times):
 def measure_rates(server, sandbox):
     calls = {
         "GET /health": (raw.request("GET /health"), 50_000, 40_000),
-        "Filesystem/Stat": (raw.sized("POST /filesystem.Filesystem/Stat", b'{"path":"/etc"}', *raw.of(
-            sandbox, "Content-Type: application/json")), 10_000, 10_000),
+        "Filesystem/Stat": (raw.sized("POST /filesystem.Filesystem/Stat", b'{"path":"/etc"}',
+                                      *raw.of(sandbox)), 10_000, 10_000),
         "read 1 KiB": (raw.request("GET /files?path=small", *raw.of(sandbox)), None, 10_000),
         "command /bin/true": (raw.start(sandbox, "/bin/true"), None, 1500),
     }
@@ -182,7 +183,7 @@ def bytes_figure(op, seconds, floor, floor_is, **more):
         floor=round(LARGE / 1e6 / floor), floor_is=floor_is, **more)
 
 
-def measure_bytes(server, sandbox, folder):
+def measure_bytes(server, sandbox):
     data = os.urandom(MIB) * (LARGE // MIB)
     plain = Path("/dev/shm") / f"cay-bench-{os.getpid()}"
     plain.write_bytes(data)
@@ -211,17 +212,13 @@ def measure_bytes(server, sandbox, folder):
 # --- Memory -------------------------------------------------------------------------------
 
 
-def keeper_kib(server):
-    return sum(rss_kib(pid) for pid in server.children() if name_of(pid) == "cay-keeper")
-
-
 def measure_memory(server):
     sandboxes = [Sandbox.create() for _ in range(2 if QUICK else 8)]
     for sandbox in sandboxes:
         sandbox.commands.run("true")
 
     def resident():
-        return rss_kib(server.front()) + rss_kib(server.broker) + keeper_kib(server)
+        return sum(map(rss_kib, [server.broker, server.front(), *server.keepers()]))
 
     each = 10 if QUICK else 40
     before = resident()
@@ -259,12 +256,11 @@ def main():
         sandbox = Sandbox.create(timeout=3600)
         measure_sdk_calls(sandbox)
         measure_rates(server, sandbox)
-        measure_bytes(server, sandbox, folder)
+        measure_bytes(server, sandbox)
         measure_memory(server)
         servers.append(Server(Path(folder) / "pool", "--reserve", "0", "--pool", "8").start())
         os.environ.update(servers[-1].exports)
-        wait_until(lambda: [name_of(pid) for pid in servers[-1].children()].count("cay-keeper") >= 8,
-                   "there is no reserve")
+        wait_until(lambda: len(servers[-1].keepers()) >= 8, "there is no reserve")
         measure_sdk("SDK, 8 in reserve")
     finally:
         for server in servers:

@@ -210,7 +210,8 @@ class Server:
             found = {row[0] for row in records.execute("SELECT id FROM sandboxes")}
         path = self.home / "access.log"
         log = path.read_text() if path.exists() else ""
-        return found | set(re.findall(r'(?:"sandbox":\s*"|/sandboxes/)([a-z0-9]{1,31})(?![a-z0-9])', log))
+        named = r'(?:"sandbox":\s*"|/sandboxes/)([a-z0-9]{1,31})(?![a-z0-9])'
+        return found | set(re.findall(named, log))
 
     # --- What it is made of ---
 
@@ -221,6 +222,10 @@ class Server:
     def children(self):
         """The processes of the server: the front, and the keepers."""
         return children(self.broker)
+
+    def keepers(self):
+        """Those of the processes that keep a sandbox each."""
+        return [pid for pid in self.children() if name_of(pid) == "cay-keeper"]
 
     def connections(self):
         """How many clients hold a connection and are there."""

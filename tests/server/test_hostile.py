@@ -36,7 +36,7 @@ from raw import (
     start,
     talk,
 )
-from serving import PATIENCE, descriptors, name_of, rss_kib, wait_until
+from serving import PATIENCE, descriptors, rss_kib, wait_until
 
 SECOND = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
@@ -361,16 +361,19 @@ WRONG_JSON = [
     b"", b"{", b"[", b"]", b"nul", b"[" * 100_000, b'{"a":' * 100_000, b'{"templateID":"base"} x',
     b'{"templateID":"base"}{"templateID":"base"}', b'{"templateID":"base","templateID":"base"}',
     b'\xef\xbb\xbf{"templateID":"base"}', b'{"templateID":"\\ud800"}', b'{"templateID":"\xff"}',
-    b'{"templateID":"a\\u0000b"}', b'{"templateID":"a\0b"}', b'{"templateID":"base","timeout":1e999}',
+    b'{"templateID":"a\\u0000b"}', b'{"templateID":"a\0b"}',
+    b'{"templateID":"base","timeout":1e999}',
     b'{"templateID":"base",}', b"{'templateID':'base'}", b'{"templateID":"base" "timeout":1}',
     b"[]", b'"base"', b"1", b"null", b"{}", b'{"templateID":1}', b'{"templateID":null}',
     b'{"templateID":["base"]}', b'{"templateID":"base","timeout":"x"}',
     b'{"templateID":"base","timeout":-1}', b'{"templateID":"base","timeout":1.5}',
-    b'{"templateID":"base","timeout":99999999999999999999}', b'{"templateID":"base","metadata":[1]}',
+    b'{"templateID":"base","timeout":99999999999999999999}',
+    b'{"templateID":"base","metadata":[1]}',
     b'{"templateID":"base","metadata":{"a":1}}', b'{"templateID":"base","metadata":{"a":{}}}',
     b'{"templateID":"base","envVars":{"A=B":"c"}}', b'{"templateID":"base","envVars":{"":"c"}}',
-    b'{"templateID":"base","envVars":{"A":"b\\u0000c"}}', b'{"templateID":"base","autoPause":"yes"}',
-    b'{"templateID":"base","metadata":{' + b",".join(b'"%d":"x"' % n for n in range(100_000)) + b"}}",
+    b'{"templateID":"base","envVars":{"A":"b\\u0000c"}}',
+    b'{"templateID":"base","autoPause":"yes"}',
+    b'{"templateID":"base","metadata":{%s}}' % b",".join(b'"%d":"x"' % n for n in range(100_000)),
 ]
 
 
@@ -429,8 +432,8 @@ def test_an_envelope_that_is_none_starts_nothing(server, shared, name):
 
 
 @pytest.mark.parametrize("host", [
-    "evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "evil.example:80", "localhost@evil",
-    "evil.example#localhost", "localhost.", "xlocalhost", "local host", "127.0.0.1evil", "", ":80",
+    "evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "evil.example:80",
+    "localhost@evil", "evil.example#localhost", "localhost.", "xlocalhost", "local host", "127.0.0.1evil", "", ":80",
     "2130706433.evil", "evil.example/127.0.0.1"])
 def test_names_that_are_not_ours_are_refused(server, host):
     for line in ("GET /health", "GET /v2/sandboxes"):
@@ -445,9 +448,9 @@ def test_our_own_names_are_known(server, host):
     assert ask(server, request("GET /health", "Connection: close", host=host)).status == 204
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost.evil.example",
-                                    "http://127.0.0.1.evil.example", "https://localhost@evil.example",
-                                    "file://", "chrome-extension://x", "null"])
+@pytest.mark.parametrize("origin", [
+    "https://evil.example", "http://localhost.evil.example", "http://127.0.0.1.evil.example",
+    "https://localhost@evil.example", "file://", "chrome-extension://x", "null"])
 def test_pages_of_others_are_refused(server, shared, origin):
     key = f"X-API-KEY: {server.key}"
     before = server.ids()
@@ -469,8 +472,9 @@ def test_pages_of_others_are_refused(server, shared, origin):
 
 def test_a_key_that_is_nearly_right_is_wrong(server):
     key = server.key
-    for wrong in ("", " ", "x", "e2b_", key[:-1], key + "0", key[:-1] + ("0" if key[-1] != "0" else "1"),
-                  key.upper(), key[4:], key + " x", "e2b_" + "0" * 40, f"{key}, {key}", f'"{key}"'):
+    other = "0" if key[-1] != "0" else "1"
+    for wrong in ("", " ", "x", "e2b_", key[:-1], key + "0", key[:-1] + other, key.upper(),
+                  key[4:], key + " x", "e2b_" + "0" * 40, f"{key}, {key}", f'"{key}"'):
         for header in (f"X-API-KEY: {wrong}", f"Authorization: Bearer {wrong}",
                        f"Authorization: Basic {wrong}"):
             answer = ask(server, request("GET /v2/sandboxes", header, "Connection: close"))
@@ -494,22 +498,23 @@ def test_a_token_that_is_nearly_right_is_wrong(server, shared):
             assert ask(server, data).status == 401, (line, wrong)
 
 
-WRONG_IDS = ["..", "../x", "../../etc/passwd", ".", "%2e%2e", "%2e%2e%2fx", "%2F", "a%00b", "%", "%zz",
-             "A", "a" * 32, "a" * 10_000, quote("١"), "a.b", "a-b", "a_b", "a b".replace(" ", "%20"),
-             "sb-abcdefghijklmnop", "%27;DROP%20TABLE%20keys", "*", "a;b", "a%0d%0ab", "-1"]
+WRONG_IDS = ["..", "../x", "../../etc/passwd", ".", "%2e%2e", "%2e%2e%2fx", "%2F", "a%00b", "%",
+             "%zz", "A", "a" * 32, "a" * 10_000, quote("١"), "a.b", "a-b", "a_b", "a%20b", "a;b",
+             "sb-abcdefghijklmnop", "%27;DROP%20TABLE%20keys", "*", "a%0d%0ab", "-1"]
 
 
 @pytest.mark.parametrize("name", WRONG_IDS)
 def test_what_is_no_id_names_no_sandbox(server, name):
     key = f"X-API-KEY: {server.key}"
-    for line in (f"GET /sandboxes/{name}", f"DELETE /sandboxes/{name}", f"GET /sandboxes/{name}/metrics"):
+    path = f"/sandboxes/{name}"
+    for line in (f"GET {path}", f"DELETE {path}", f"GET {path}/metrics"):
         answer = ask(server, request(line, key, "Connection: close"))
         assert answer.status in (400, 404, 405, 414, 431), (line, answer)
         assert b"/run" not in answer.body and b"/var" not in answer.body
-    for path in ("timeout", "connect", "pause", "resume", "refreshes"):
-        answer = ask(server, sized(f"POST /sandboxes/{name}/{path}", b'{"timeout":1}', key,
+    for what in ("timeout", "connect", "pause", "resume", "refreshes"):
+        answer = ask(server, sized(f"POST {path}/{what}", b'{"timeout":1}', key,
                                    "Connection: close"))
-        assert answer.status in (400, 404, 405, 414, 431), (path, answer)
+        assert answer.status in (400, 404, 405, 414, 431), (what, answer)
     answer = ask(server, request("GET /health", f"E2b-Sandbox-Id: {name}", "Connection: close"))
     assert answer.status in (400, 502), answer
     host = request("GET /health", "Connection: close", host=f"49983-{name}.localhost")
@@ -561,25 +566,25 @@ def test_everything_at_once_ends_in_order(server):
     key = f"X-API-KEY: {server.key}"
     for round_ in range(2):
         sandbox = Sandbox.create()
-        name = sandbox.sandbox_id
+        path, last = f"/sandboxes/{sandbox.sandbox_id}", "Connection: close"
         dice = random.Random(round_)
-        asks = [sized(f"POST /sandboxes/{name}/pause", b"{}", key, "Connection: close"),
-                sized(f"POST /sandboxes/{name}/connect", b'{"timeout":60}', key, "Connection: close"),
-                sized(f"POST /sandboxes/{name}/timeout", b'{"timeout":60}', key, "Connection: close"),
-                request(f"GET /sandboxes/{name}", key, "Connection: close"),
-                request("GET /files?path=/etc/passwd", *of(sandbox, "Connection: close")),
-                start(sandbox, "/bin/echo", "fine", more=("Connection: close",)),
+        asks = [sized(f"POST {path}/pause", b"{}", key, last),
+                sized(f"POST {path}/connect", b'{"timeout":60}', key, last),
+                sized(f"POST {path}/timeout", b'{"timeout":60}', key, last),
+                request(f"GET {path}", key, last),
+                request("GET /files?path=/etc/passwd", *of(sandbox, last)),
+                start(sandbox, "/bin/echo", "fine", more=(last,)),
                 sized("POST /files?path=x", b"x" * 100_000, *of(
-                    sandbox, "Content-Type: application/octet-stream", "Connection: close"))]
+                    sandbox, "Content-Type: application/octet-stream", last))]
         asks = [dice.choice(asks) for _ in range(150)]
-        asks.insert(120, request(f"DELETE /sandboxes/{name}", key, "Connection: close"))
+        asks.insert(120, request(f"DELETE {path}", key, last))
         with ThreadPoolExecutor(16) as pool:
             seen = list(pool.map(lambda data: talk(server, data), asks))
         for data, heard in zip(asks, seen):
             if not heard:  # cut, as streams of a killed sandbox are
                 continue
             assert parse(heard).status in (200, 201, 204, 404, 409, 502), (data[:60], heard[:300])
-        assert ask(server, request(f"GET /sandboxes/{name}", key, "Connection: close")).status == 404
+        assert ask(server, request(f"GET {path}", key, last)).status == 404
 
 
 # --- H13: what a command writes is data -------------------------------------------------
@@ -587,8 +592,8 @@ def test_everything_at_once_ends_in_order(server):
 
 def test_what_a_command_writes_comes_as_it_is(server, shared):
     dice = random.Random(13)
-    awkward = [b"\r\n0\r\n\r\n", b"0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", b"\n\ndata: x\n\n", b"\2\0\0\0\2{}",
-               b'{"event":{"end":{}}}', b"\0" * 5, b"\xff\xfe", b'"\\', b"", b"\r", b"\x1b]0;x\x07"]
+    awkward = [b"\r\n0\r\n\r\n", b"0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", b"\n\ndata: x\n\n",
+               b"\2\0\0\0\2{}", b'{"event":{"end":{}}}', b"\0" * 5, b"\xff\xfe", b'"\\', b"", b"\r", b"\x1b]0;x\x07"]
     awkward += [dice.randbytes(dice.choice((1, 3, 100, 32_768, 100_001))) for _ in range(60)]
     for number, data in enumerate(awkward):
         shared.files.write("awkward", data)
@@ -606,7 +611,8 @@ def test_a_refusal_tells_nothing_of_this_machine(server, shared):
                shared._envd_access_token, "0x", str(Path.cwd())]
     for data in (request("GET /nowhere", key), request("PATCH /sandboxes", key),
                  request("GET /sandboxes/neverwas", key), request("GET /sandboxes/neverwas"),
-                 sized("POST /sandboxes", b"{", key), sized("POST /sandboxes", b'{"templateID":"x/y"}', key),
+                 sized("POST /sandboxes", b"{", key),
+                 sized("POST /sandboxes", b'{"templateID":"x/y"}', key),
                  request("GET /files?path=/nowhere", *of(shared)),
                  request("GET /files?path=/etc/shadow", *of(shared)),
                  request("GET /files?path=/dev/mem", *of(shared)),
@@ -614,8 +620,9 @@ def test_a_refusal_tells_nothing_of_this_machine(server, shared):
                  sized("POST /filesystem.Filesystem/ListDir", b'{"path":"/nowhere"}', *of(shared)),
                  sized("POST /filesystem.Filesystem/Move", b'{"source":"/proc","destination":"/x"}',
                        *of(shared)),
-                 sized("POST /filesystem.Filesystem/GetWatcherEvents", b'{"watcherId":"x"}', *of(shared)),
-                 start(shared, "/no/such/program"), start(shared, "/etc/passwd"), start(shared, "/")):
+                 sized("POST /filesystem.Filesystem/GetWatcherEvents", b'{"watcherId":"x"}',
+                       *of(shared)),
+                 *(start(shared, program) for program in ("/no/such", "/etc/passwd", "/"))):
         heard = talk(server, data.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
         assert parse(heard).status >= 400 or b'"error"' in heard, heard
         for secret in secrets:
@@ -658,7 +665,8 @@ def misuse(server, sandbox, times):
             reset(client)
         else:
             client.close()
-        talk(server, request("POST /sandboxes", key, "Content-Length: 5", "Transfer-Encoding: chunked"))
+        talk(server, request("POST /sandboxes", key, "Content-Length: 5",
+                             "Transfer-Encoding: chunked"))
         talk(server, sized("POST /v2/sandboxes", b"[" * 2000, key, "Connection: close"))
         if number % 5 == 0:
             talk(server, request("GET /" + "a" * 70_000))
@@ -689,7 +697,7 @@ def test_memory_stays_flat_and_neighbours_are_not_disturbed(own_server, capsys):
     late = held()
     gap = max(neighbour.gap for neighbour in neighbours)
     with capsys.disabled():
-        print(f"\nserver under misuse: a neighbour waited for a command {gap * 1000:.0f} ms at most; "
+        print(f"\nserver under misuse: a neighbour's command took {gap * 1000:.0f} ms at most; "
               + ", ".join(f"{name} {early[name][0]} then {late[name][0]} KiB" for name in early))
     assert [neighbour.wrong for neighbour in neighbours] == [[], []]
     for name in early:
@@ -706,12 +714,11 @@ def test_sandboxes_that_come_and_go_leave_nothing_in_the_server(server):
 
     def held():
         settled(server)
-        wait_until(lambda: [name_of(pid) for pid in server.children()].count("cay-keeper") == keepers,
-                   "keepers are left")
+        wait_until(lambda: len(server.keepers()) == keepers, "keepers are left")
         return [(rss_kib(server.front()), server.held()),
                 (rss_kib(server.broker), descriptors(server.broker))]
 
-    keepers = [name_of(pid) for pid in server.children()].count("cay-keeper")
+    keepers = len(server.keepers())
     live(10)
     early = held()
     live(60)

@@ -32,8 +32,8 @@ NAMES = [
     'double"quote', "back\\slash", "per%cent", "%2e%2e", "%00", "a+b", "a&b=c", "quest?ion",
     "ha#sh", "semi;colon", "co:lon", "com,ma", "st*r", "br[ack]et", "{brace}", "<angle>", "pi|pe",
     "dol$lar", "back`tick", "til~de", "~", "at@", "ex!claim", ".hidden", "..two", "...", "-dash",
-    "--", "ümläut", "日本語", "😀", "e\u0301 is not \u00e9", "\u202eright to left", "\u200b", "\x01\x7f",
-    "x" * 255, "ü" * 127, "CON", "nul.txt", "boundary--------", 'name="file"; filename="x"',
+    "--", "ümläut", "日本語", "😀", "e\u0301 is not \u00e9", "\u202eright to left", "\u200b",
+    "\x01\x7f", "x" * 255, "ü" * 127, "CON", "nul.txt", "boundary--------", 'name="file"; filename="x"',
 ]
 
 

@@ -44,7 +44,8 @@ def install():
     done = subprocess.run(
         [program("npm"), "install", "--no-audit", "--no-fund", "--no-package-lock",
          "--loglevel=error"], cwd=INSTALLED, env={**os.environ, "PATH": PATH},
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=10 * PATIENCE, check=False)
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=10 * PATIENCE,
+        check=False)
     if done.returncode:
         unavailable(f"npm install: {done.stderr.strip().splitlines()[:1]}")
 

@@ -86,8 +86,9 @@ def test_a_key_is_no_token_and_a_token_no_key(create, server):
     sandbox = create(**server.options_of("anna"))
     token = sandbox._envd_access_token
     assert httpx.get(f"{server.url}/v2/sandboxes", headers={"X-API-KEY": token}).status_code == 401
+    key = server.options_of("anna")["api_key"]
     answer = httpx.get(f"{server.url}/files?path=/etc/passwd", headers={
-        "E2b-Sandbox-Id": sandbox.sandbox_id, "X-Access-Token": server.options_of("anna")["api_key"]})
+        "E2b-Sandbox-Id": sandbox.sandbox_id, "X-Access-Token": key})
     assert answer.status_code == 401
 
 

@@ -290,14 +290,15 @@ test('several files are written at once', async () => {
   const { files } = await shared()
   const infos = await files.write(count(10).map(
     (n) => ({ path: `many/${n}/deep`, data: `content ${n}` })))
-  assert.deepEqual(infos.map((info) => info.path), count(10).map((n) => `/home/user/many/${n}/deep`))
+  assert.deepEqual(infos.map((info) => info.path),
+    count(10).map((n) => `/home/user/many/${n}/deep`))
   assert.equal(await files.read('many/7/deep'), 'content 7')
 })
 
 test('names are kept as they are', async () => {
   const { files } = await shared()
-  for (const name of ['two words', ' lead', 'ümläut', '日本語', '😀', "quo'te", 'dou"ble', 'back\\slash',
-    'per%cent', '%2e%2e', 'a+b', 'a&b=c', 'que?ry', 'ha#sh', 'semi;colon', 'new\nline', '.hidden',
+  for (const name of ['two words', ' lead', 'ümläut', '日本語', '😀', "quo'te", 'dou"ble',
+    'back\\slash', 'per%cent', '%2e%2e', 'a+b', 'a&b=c', 'que?ry', 'ha#sh', 'semi;colon', 'new\nline', '.hidden',
     '-dash', '$HOME', '*', '\x01\x7f', 'x'.repeat(255)]) {
     const info = await files.write(`names/${name}`, name)
     assert.equal(info.path, `/home/user/names/${name}`)
@@ -338,7 +339,8 @@ test('a watch tells of changes', async () => {
   for (const wanted of ['create below/f', 'write below/f', 'rename below/f', 'create below/g',
     'remove below/g']) await until(() => seen.has(wanted), [wanted, ...seen])
   await handle.stop()
-  await assert.rejects(files.watchDir('nowhere', () => {}), is('FileNotFoundError', 'NotFoundError'))
+  await assert.rejects(files.watchDir('nowhere', () => {}),
+    is('FileNotFoundError', 'NotFoundError'))
 })
 
 test('signed addresses read and write', async () => {
