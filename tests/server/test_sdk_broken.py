@@ -11,6 +11,7 @@ import httpx
 import pytest
 from e2b import (
     CommandExitException,
+    PtySize,
     Sandbox,
     SandboxException,
     SandboxNotRunningException,
@@ -141,6 +142,21 @@ def test_a_server_that_ends_takes_nothing_with_it_but_streams(own_server, number
     assert httpx.get(signed).text == "still here"
     assert sandbox.commands.kill(listener.handle.pid) is True
     assert isinstance(again.end().error, CommandExitException), again.error
+    assert sandbox.kill() is True
+
+
+def test_a_terminal_survives_the_server(own_server):
+    server = own_server()
+    sandbox = Sandbox.create()
+    handle = sandbox.pty.create(PtySize(rows=30, cols=100), timeout=0)
+    server.restart()
+    again, seen = sandbox.pty.connect(handle.pid, timeout=0), bytearray()
+    listener = threading.Thread(target=lambda: again.wait(on_pty=seen.extend), daemon=True)
+    listener.start()
+    sandbox.pty.resize(handle.pid, PtySize(rows=11, cols=222))
+    sandbox.pty.send_stdin(handle.pid, b"stty size; exit\n")
+    wait_until(lambda: b"11 222" in seen, lambda: f"nothing in {bytes(seen)!r}")
+    listener.join(PATIENCE)
     assert sandbox.kill() is True
 
 
