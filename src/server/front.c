@@ -259,6 +259,8 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     if (exchange->is_stream)
         front->streams--;
     *request = NULL;
+    if (exchange->response && !exchange->is_queued) /* of a stream, it holds us */
+        MHD_destroy_response(TAKE_PTR(exchange->response));
     exchange_free(exchange);
 }
 

@@ -102,8 +102,11 @@ int keep_remove(struct keep *keep, struct question *question, struct cay_error *
                                              .flags = CAY_NAME_RECURSIVE};
     char path[PATH_MAX];
     cay_files *files = NULL;
-    int code = begin(keep, question, &files, path, err);
 
+    if (!*question->strings[0]) /* elsewhere that is the home directory */
+        return cay_fail(err, CAY_E_INVALID, 0, "files.delete", "path",
+                        "there is no path", "say what is to be removed");
+    int code = begin(keep, question, &files, path, err);
     if (!code)
         code = cay_files_delete(files, path, &options, err);
     if (code == CAY_E_NOT_FOUND && !keep_is_gone(keep, code))
