@@ -104,8 +104,8 @@ int keep_remove(struct keep *keep, struct question *question, struct cay_error *
     cay_files *files = NULL;
 
     if (!*question->strings[0]) /* elsewhere that is the home directory */
-        return cay_fail(err, CAY_E_INVALID, 0, "files.delete", "path",
-                        "there is no path", "say what is to be removed");
+        return cay_fail(err, CAY_E_INVALID, 0, "files.delete", "path", "there is no path",
+                        "say what is to be removed");
     int code = begin(keep, question, &files, path, err);
     if (!code)
         code = cay_files_delete(files, path, &options, err);
