@@ -74,6 +74,7 @@ static const int allowed[] = {
     SCMP_SYS(sendto),
     SCMP_SYS(setsockopt),
     SCMP_SYS(shutdown),
+    SCMP_SYS(sigaltstack), /* sanitizers ask where the stack is */
     SCMP_SYS(time),
     SCMP_SYS(timerfd_create),
     SCMP_SYS(timerfd_settime),
