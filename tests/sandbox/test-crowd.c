@@ -424,6 +424,7 @@ TEST(so_many_connections_and_no_more)
     static int fds[MOST];
     struct rlimit before, more;
 
+    ASSERT(cay_process_pid(first) > 0);
     ASSERT_INT(getrlimit(RLIMIT_NOFILE, &before), 0);
     more = before;
     more.rlim_cur = 2 * MOST < before.rlim_max ? 2 * MOST : before.rlim_max;
