@@ -15,10 +15,9 @@ LIBRARY = Path(CAY).parent / "libcay.so"
 @pytest.fixture
 def local(boxes, tmp_path):
     """The id of one that works in tmp_path."""
-    try:
-        cay = ctypes.CDLL(str(LIBRARY))
-    except OSError as error:  # one with a sanitizer in it, for example
-        pytest.skip(str(error))
+    if b"__asan_init" in LIBRARY.read_bytes():
+        pytest.skip("a library with a sanitizer ends a Python that loads it")
+    cay = ctypes.CDLL(str(LIBRARY))
     text = json.dumps({"type": "local", "work_dir": str(tmp_path), "ttl": 600}).encode()
     config, sandbox = ctypes.c_void_p(), ctypes.c_void_p()
     length = ctypes.c_size_t(len(text))
