@@ -330,4 +330,6 @@ TEST(tidying_looks_once_in_a_second_and_not_for_every_start)
     ASSERT(utimensat(AT_FDCWD, "/run/cay", old, 0) == 0);
     cay_sandbox_tidy();
     ASSERT(access(directory, F_OK) != 0);
+    run(sandbox, "echo alive");
+    ASSERT_STR(result.out, "alive\n");
 }
