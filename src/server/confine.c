@@ -124,16 +124,20 @@ static int set_filter(struct cay_error *err)
     return error ? cay_fail_errno(err, -error, op, "seccomp") : CAY_OK;
 }
 
-/* No file system at all: every right that this kernel knows is handled, none granted. */
-static void set_landlock(void)
+/* No file system at all: every right of the first landlock is handled, none granted.  A
+ * kernel without landlock has the other layers; one that has it must take it. */
+static int set_landlock(struct cay_error *err)
 {
     const struct landlock_ruleset_attr rules = {
         .handled_access_fs = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
     AUTO_FD fd = (int)syscall(SYS_landlock_create_ruleset, &rules,
                               sizeof rules.handled_access_fs, 0);
 
-    if (fd >= 0) /* a kernel without it has the other layers */
-        (void)syscall(SYS_landlock_restrict_self, fd, 0);
+    if (fd < 0 && (errno == ENOSYS || errno == EOPNOTSUPP))
+        return CAY_OK;
+    if (fd < 0 || syscall(SYS_landlock_restrict_self, fd, 0) != 0)
+        return cay_fail_errno(err, errno, op, "landlock");
+    return CAY_OK;
 }
 
 /* The root becomes a directory of the kernel's that has nothing but numbers of our own
@@ -164,6 +168,6 @@ int confine(struct cay_error *err)
         setrlimit(RLIMIT_CORE, &none) != 0 || setrlimit(RLIMIT_NPROC, &none) != 0 ||
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         return cay_fail_errno(err, errno, op, "limits");
-    set_landlock();
-    return set_filter(err);
+    code = set_landlock(err);
+    return code ? code : set_filter(err);
 }
