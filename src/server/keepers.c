@@ -27,9 +27,9 @@ static _Noreturn void become_keeper(struct broker *broker, int socket, const cha
     cay_copy_text(name, sizeof name, id);
     explicit_bzero(&broker->secrets, sizeof broker->secrets);
     explicit_bzero(&broker->asked, sizeof broker->asked);
-    if (socket != KEPT_FD && dup3(socket, KEPT_FD, O_CLOEXEC) != KEPT_FD)
+    if ((socket != KEPT_FD && dup3(socket, KEPT_FD, O_CLOEXEC) != KEPT_FD) ||
+        close_range(KEPT_FD + 1, ~0u, 0) != 0)
         _exit(1);
-    (void)close_range(KEPT_FD + 1, ~0u, 0);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     (void)prctl(PR_SET_NAME, "cay-keeper");

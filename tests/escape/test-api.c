@@ -246,7 +246,8 @@ static void describe_us(char *text, size_t room)
 
     while (status && fgets(line, sizeof line, status))
         if (strncmp(line, "Uid", 3) == 0 || strncmp(line, "Gid", 3) == 0 ||
-            strncmp(line, "Umask", 5) == 0 || strncmp(line, "Sig", 3) == 0 ||
+            strncmp(line, "Umask", 5) == 0 ||
+            (strncmp(line, "Sig", 3) == 0 && line[3] != 'Q') || /* SigQ is of the user */
             strncmp(line, "Cap", 3) == 0 || strncmp(line, "Threads", 7) == 0 ||
             strncmp(line, "NoNewPrivs", 10) == 0 || strncmp(line, "Seccomp:", 8) == 0)
             len += (size_t)snprintf(text + len, room - len, "%s", line);
