@@ -240,7 +240,10 @@ enum cay_exec_flag {
      * nothing is lost, and the command waits for the slowest that does; and its end is
      * when nobody can write any more, children in the background included, unless it was
      * sent SIGTERM or SIGKILL. */
-    CAY_EXEC_PIPED = 1 << 4
+    CAY_EXEC_PIPED = 1 << 4,
+    /* Nothing comes after it: if it exits with 0 the sandbox ends at once, which is
+     * quicker than to be killed.  Otherwise it stays, to be looked at. */
+    CAY_EXEC_LAST = 1 << 5
 };
 
 #define CAY_OUTPUT_DEFAULT (10ull << 20)
@@ -303,6 +306,14 @@ CAY_PUBLIC CAY_NODISC int cay_process_start(cay_sandbox *sandbox,
                                             const struct cay_exec_options *options,
                                             cay_process **ret_process,
                                             struct cay_error *err);
+
+/* cay_sandbox_create() and cay_process_start() at once, in less time.  If the sandbox is
+ * there and only the command cannot be started, *ret_sandbox is set nevertheless. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_run(const struct cay_sandbox_options *options,
+                                          const struct cay_exec_options *exec,
+                                          cay_sandbox **ret_sandbox,
+                                          cay_process **ret_process,
+                                          struct cay_error *err);
 
 /* A background process by its number inside or its tag, running or not long ended: until
  * its result was fetched by cay_process_wait() and nothing runs any more that it started,

@@ -14,12 +14,11 @@ int cmd_run(struct sandbox_call *call, struct cay_error *err)
     if (status)
         return status;
     plan->sandbox.ephemeral = true;
+    plan->exec.flags |= CAY_EXEC_LAST;
     signals_catch();
-    status = cay_sandbox_create(&plan->sandbox, &execute.sandbox, err);
-    if (!status) {
-        status = execute_wait(&execute, err);
+    status = execute_wait(&execute, err);
+    if (execute.sandbox)
         (void)!cay_sandbox_remove(execute.sandbox, NULL);
-    }
     cay_sandbox_free(execute.sandbox);
     sandbox_plan_done(plan);
     if (execute.signal)

@@ -210,7 +210,11 @@ static int stream_process(struct execute *execute, cay_process *process,
 int execute_wait(struct execute *execute, struct cay_error *err)
 {
     cay_process *process = NULL;
-    int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
+    struct sandbox_plan *plan = &execute->plan;
+    int code = execute->is_fresh
+                   ? cay_sandbox_run(&plan->sandbox, &plan->exec, &execute->sandbox,
+                                     &process, err)
+                   : cay_process_start(execute->sandbox, &plan->exec, &process, err);
 
     if (execute->is_fresh) /* while the command runs: see cmd-sandbox.c */
         cay_sandbox_tidy();

@@ -9,7 +9,7 @@ struct execute {
     struct sandbox_call *call;
     struct sandbox_plan plan;
     cay_sandbox *sandbox;
-    bool is_fresh; /* the sandbox is this command's own */
+    bool is_fresh; /* the sandbox is this command's own, and made with it */
     int signal;    /* afterwards: end by this signal, if not 0 */
 };
 

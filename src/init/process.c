@@ -473,6 +473,8 @@ static void finish(struct process *process)
     }
     for (struct peer *peer = process->peers; peer; peer = peer->next)
         peer_tell(peer, MESSAGE_ENDED, end, sizeof *end);
+    if (process->flags & EXEC_LAST && end->status == 0)
+        serve_end();
     if (!process->leaf.is_held)
         spare_want();
     release_leaf(process);

@@ -118,7 +118,8 @@ enum exec_flag {
     EXEC_IN_MEMFD = 1 << 5,     /* fds: a memfd with the strings */
     EXEC_DEFAULT_USER = 1 << 6, /* whatever the request's user is */
     EXEC_PIPED = 1 << 7,        /* background: who writes waits for who reads */
-    EXEC_FLAGS = (1 << 8) - 1
+    EXEC_LAST = 1 << 8,         /* exiting with 0 it is the end of the sandbox */
+    EXEC_FLAGS = (1 << 9) - 1
 };
 
 /* Followed by strings, each with its NUL: cwd ("": the default), user, tag ("": none),

@@ -177,7 +177,7 @@ static bool take_fds(struct packet *packet, struct request *request, int *ret_me
     int *fds = packet->fds;
 
     if ((tty && flags & (EXEC_INPUT | EXEC_QUIET)) ||
-        (background && flags & EXEC_QUIET) ||
+        (background && flags & (EXEC_QUIET | EXEC_LAST)) ||
         (flags & (EXEC_KEEP_INPUT | EXEC_PIPED) && !background))
         return false;
     if (flags & EXEC_INPUT)

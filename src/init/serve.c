@@ -259,9 +259,8 @@ static void welcome(struct source *source)
 
 /* --- The loop --- */
 
-/* Ends, and with us everything inside; without a PID namespace that takes more than our
- * own end. */
-static _Noreturn void end(void)
+/* Without a PID namespace it takes more than our own end. */
+_Noreturn void serve_end(void)
 {
     if (no_namespaces && has_cgroup) {
         AUTO_FD fd = openat(CGROUP_FD, "work/cgroup.kill", O_WRONLY | O_CLOEXEC);
@@ -282,7 +281,7 @@ static void reap(struct source *source)
     (void)source;
     while (read(signal_fd, &ignored, sizeof ignored) > 0)
         if (ignored.ssi_signo == SIGTERM)
-            end();
+            serve_end();
     while ((pid = wait4(-1, &status, WNOHANG | WUNTRACED, &used)) > 0)
         if (WIFSTOPPED(status)) {
             process_stopped(pid);
@@ -296,7 +295,7 @@ static void reap(struct source *source)
 static void leave(struct source *source)
 {
     (void)source;
-    end();
+    serve_end();
 }
 
 static int time_left_ms(void)
@@ -367,7 +366,7 @@ _Noreturn void serve(const struct plan *plan)
             source->ready(source);
         }
         if (end_ns && serve_now_ns() >= end_ns)
-            end();
+            serve_end();
         process_tend();
         sweep();
     }

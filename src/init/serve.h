@@ -18,4 +18,7 @@ void serve_close(int fd);
 
 uint64_t serve_now_ns(void); /* CLOCK_MONOTONIC */
 
+/* Ends, and with us everything inside. */
+_Noreturn void serve_end(void);
+
 #endif

@@ -18,6 +18,16 @@ cay_sandbox *sandbox_new(const struct cay_backend *backend, struct cay_error *er
 /* Hands it out if `code` says that the backend has filled it in; gives `code` back. */
 int sandbox_finish(cay_sandbox *sandbox, int code, cay_sandbox **ret_sandbox);
 
+struct cay_process {
+    const struct cay_backend *backend; /* one that has processes */
+    void *cookie;
+};
+
+/* The same two for a process: one that runs and has no handle would be nobody's. */
+cay_process *sandbox_process_new(const struct cay_backend *backend,
+                                 struct cay_error *err);
+int sandbox_process_finish(cay_process *process, int code, cay_process **ret_process);
+
 /* As cay_backend_create(), with a mark if the backend knows marks; and the sandbox that
  * has the mark, CAY_E_NOT_FOUND if there is none, CAY_E_UNSUPPORTED without marks. */
 int sandbox_create_marked(const cay_config *config, const char *mark,

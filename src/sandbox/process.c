@@ -4,14 +4,7 @@
 #include "base/error.h"
 #include "sandbox/backend.h"
 
-struct cay_process {
-    const struct cay_backend *backend; /* one that has processes */
-    void *cookie;
-};
-
-/* A handle whose cookie the backend is about to fill in: a process that runs and has no
- * handle would be nobody's. */
-static cay_process *new_process(const struct cay_backend *backend, struct cay_error *err)
+cay_process *sandbox_process_new(const struct cay_backend *backend, struct cay_error *err)
 {
     cay_process *process = malloc(sizeof *process);
 
@@ -22,7 +15,7 @@ static cay_process *new_process(const struct cay_backend *backend, struct cay_er
     return process;
 }
 
-static int finish(cay_process *process, int code, cay_process **ret_process)
+int sandbox_process_finish(cay_process *process, int code, cay_process **ret_process)
 {
     if (code)
         free(process);
@@ -38,11 +31,11 @@ int cay_process_start(cay_sandbox *sandbox, const struct cay_exec_options *optio
 
     if (!backend->processes)
         return backend_lacks(backend, "process.start", err);
-    cay_process *process = new_process(backend, err);
+    cay_process *process = sandbox_process_new(backend, err);
     if (!process)
         return CAY_E_NO_MEMORY;
     int code = backend->processes->start(sandbox->cookie, options, &process->cookie, err);
-    return finish(process, code, ret_process);
+    return sandbox_process_finish(process, code, ret_process);
 }
 
 int cay_process_attach(cay_sandbox *sandbox, const char *which, cay_process **ret_process,
@@ -52,11 +45,11 @@ int cay_process_attach(cay_sandbox *sandbox, const char *which, cay_process **re
 
     if (!backend->processes || !backend->processes->attach)
         return backend_lacks(backend, "process.attach", err);
-    cay_process *process = new_process(backend, err);
+    cay_process *process = sandbox_process_new(backend, err);
     if (!process)
         return CAY_E_NO_MEMORY;
     int code = backend->processes->attach(sandbox->cookie, which, &process->cookie, err);
-    return finish(process, code, ret_process);
+    return sandbox_process_finish(process, code, ret_process);
 }
 
 int cay_process_list(cay_sandbox *sandbox, struct cay_process_info **ret_infos,

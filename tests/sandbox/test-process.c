@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 
+#include "cay/backend.h"
 #include "processes.h"
 
 TEST(the_streams_are_separate_and_every_byte_comes)
@@ -355,6 +356,107 @@ TEST(flags_that_do_not_fit_the_call_are_refused)
     ASSERT_CODE(cay_process_start(sandbox, &options, &process, &err), CAY_E_INVALID);
     AUTO(cay_process) fine = start(sandbox, 0, "true");
     ASSERT_CODE(cay_process_resize(fine, 10, 10, &err), CAY_E_INVALID);
+}
+
+/* --- A sandbox and its first command at once --- */
+
+static int run_first(const char *const *argv, unsigned flags, cay_sandbox **ret_sandbox,
+                     cay_process **ret_process)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .ephemeral = true, .rung = wanted_rung()};
+    const struct cay_exec_options exec = {
+        .size = sizeof exec, .argv = argv, .flags = flags};
+
+    need_root();
+    return cay_sandbox_run(&options, &exec, ret_sandbox, ret_process, &err);
+}
+
+static const char *const says_hello[] = {"sh", "-c", "echo hello; cat", NULL};
+
+TEST(a_sandbox_can_come_with_its_first_command)
+{
+    AUTO(cay_sandbox) sandbox = NULL;
+    AUTO(cay_process) process = NULL;
+    struct heard heard = {0};
+    size_t put;
+
+    ASSERT_OK(run_first(says_hello, CAY_EXEC_INPUT, &sandbox, &process));
+    hear_until(process, &heard, 1, "hello\n");
+    run(sandbox, "echo another");
+    ASSERT_STR(result.out, "another\n");
+    ASSERT_OK(cay_process_write(process, "more\n", 5, &put, &err));
+    ASSERT_OK(cay_process_close_input(process, &err));
+    hear_all(process, &heard);
+    ASSERT_STR(heard.text[0], "hello\nmore\n");
+    wait_for(process);
+    ASSERT_INT(result.exit_code, 0);
+    cay_exec_done(&result);
+}
+
+TEST(a_first_command_that_cannot_be_started_leaves_the_sandbox)
+{
+    static const char *const missing[] = {"no-such-program", NULL}, *const none[] = {
+                                                                        NULL};
+    AUTO(cay_sandbox) sandbox = NULL;
+    AUTO(cay_process) process = NULL;
+    AUTO(cay_sandbox) no_sandbox = NULL;
+
+    ASSERT_CODE(run_first(missing, 0, &sandbox, &process), CAY_E_EXEC_FAILED);
+    ASSERT_INT(err.sys_errno, ENOENT);
+    ASSERT(sandbox && !process);
+    run(sandbox, "echo there");
+    ASSERT_STR(result.out, "there\n");
+    ASSERT_CODE(run_first(none, 0, &no_sandbox, &process), CAY_E_INVALID);
+    ASSERT(!no_sandbox && !process);
+    cay_exec_done(&result);
+}
+
+static bool ends_soon(cay_sandbox *sandbox)
+{
+    enum cay_state state;
+
+    for (int i = 0; i < PATIENCE_MS; i++) {
+        if (cay_sandbox_state(sandbox, &state, NULL) != CAY_OK)
+            return true;
+        poll(NULL, 0, 1);
+    }
+    return false;
+}
+
+TEST(a_sandbox_ends_with_its_last_command)
+{
+    static const char *const last[] = {"sh", "-c", "sleep 1000 & echo bye", NULL};
+    AUTO(cay_sandbox) sandbox = NULL;
+    AUTO(cay_process) process = NULL;
+
+    ASSERT_OK(run_first(last, CAY_EXEC_LAST, &sandbox, &process));
+    wait_for(process);
+    ASSERT_STR(result.out, "bye\n");
+    ASSERT_INT(result.exit_code, 0);
+    ASSERT_INT(result.cause, CAY_CAUSE_EXITED);
+    ASSERT(ends_soon(sandbox));
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    cay_exec_done(&result);
+}
+
+TEST(a_last_command_that_fails_leaves_the_sandbox)
+{
+    const char *const argv[] = {"sh", "-c", "exit 3", NULL};
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .flags = CAY_EXEC_LAST};
+    cay_process *process = NULL;
+
+    ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
+    ASSERT_INT(result.exit_code, 3);
+    cay_exec_done(&result);
+    run(sandbox, "echo there");
+    ASSERT_STR(result.out, "there\n");
+    options.flags = CAY_EXEC_LAST | CAY_EXEC_BACKGROUND;
+    ASSERT_CODE(cay_process_start(sandbox, &options, &process, &err), CAY_E_INVALID);
+    ASSERT_HAS(err.hint, "CAY_EXEC_BACKGROUND");
+    cay_exec_done(&result);
 }
 
 TEST(the_end_of_the_sandbox_is_told)

@@ -59,8 +59,9 @@ static int open_control(const struct record *record, struct cay_error *err)
 struct making {
     struct cay_sandbox_options options; /* complete */
     struct parts parts;
-    const char *id;    /* that it is to have, or NULL */
-    const char *start; /* the same if it has been before, or NULL */
+    const char *id;                   /* that it is to have, or NULL */
+    const char *start;                /* the same if it has been before, or NULL */
+    const struct native_first *first; /* or NULL */
     int64_t created_ms;
     unsigned given; /* limits the caller gave: CAY_LAYER_... */
     enum cay_rung rung;
@@ -323,13 +324,19 @@ static int furnish(const struct making *making, struct launch *launch,
 static int raise_it(const struct making *making, struct launch *launch,
                     struct native *native, struct cay_error *err)
 {
+    const struct native_first *first = making->first;
     int code = furnish(making, launch, err);
 
     if (!code && making->record->groups.unified[0])
         code = note_init(making, launch, err);
+    bool is_connected = !code && native_get_ready(native, NULL) == CAY_OK;
+    if (first && is_connected)
+        code = first->send(native, first->cookie, err);
     if (!code)
-        (void)!native_get_ready(native, NULL);
-    return code ? code : launch_wait(launch, err);
+        code = launch_wait(launch, err);
+    if (first && !is_connected && !code)
+        code = first->send(native, first->cookie, err);
+    return code;
 }
 
 /* A disk has no limit that could be kept: this kernel has no quota for it. */
@@ -566,9 +573,10 @@ static int raise_from(struct making *making, struct native *native, struct cay_e
 }
 
 int native_create(const struct cay_sandbox_options *options, const char *id,
-                  struct native *native, struct cay_error *err)
+                  const struct native_first *first, struct native *native,
+                  struct cay_error *err)
 {
-    struct making making = {.options = *options, .id = id};
+    struct making making = {.options = *options, .id = id, .first = first};
 
     return raise_from(&making, native, err);
 }

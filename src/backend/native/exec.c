@@ -19,7 +19,7 @@
 
 static const char op[] = "sandbox.exec";
 
-enum { PIECE = 64 << 10 };
+enum { PIECE = 64 << 10, FLAGS = CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY | CAY_EXEC_LAST };
 
 /* Where the output goes. */
 struct sink {
@@ -183,7 +183,7 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
 
     int code = cay_take_struct(&known, sizeof known, options, op, err);
     if (!code)
-        code = native_check_exec(&known, op, CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY, err);
+        code = native_check_exec(&known, op, FLAGS, err);
     if (!code && !native->piece && !(native->piece = malloc(PIECE)))
         code = cay_fail_memory(err, op);
     if (!code)

@@ -64,7 +64,7 @@ int native_make(const struct cay_sandbox_options *options, const char *id,
         return cay_fail_memory(err, "sandbox.create");
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
     if (!code)
-        code = native_create(&known, id, native, err);
+        code = native_create(&known, id, NULL, native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -391,6 +391,22 @@ int cay_sandbox_create(const struct cay_sandbox_options *options,
         return CAY_E_NO_MEMORY;
     return sandbox_finish(sandbox, native_make(options, NULL, &sandbox->cookie, err),
                           ret_sandbox);
+}
+
+int cay_sandbox_run(const struct cay_sandbox_options *options,
+                    const struct cay_exec_options *exec, cay_sandbox **ret_sandbox,
+                    cay_process **ret_process, struct cay_error *err)
+{
+    cay_sandbox *sandbox = sandbox_new(&backend_native, err);
+    cay_process *process = sandbox ? sandbox_process_new(&backend_native, err) : NULL;
+    int code = CAY_E_NO_MEMORY;
+
+    if (process)
+        code = native_run(options, exec, &sandbox->cookie, &process->cookie, err);
+    bool is_made = process && sandbox->cookie;
+    (void)!sandbox_process_finish(process, code, ret_process);
+    (void)!sandbox_finish(sandbox, is_made ? CAY_OK : code, ret_sandbox);
+    return code;
 }
 
 int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)

@@ -26,10 +26,24 @@ static inline void auto_native(struct native **native)
 
 #define AUTO_NATIVE __attribute__((cleanup(auto_native))) struct native *
 
+/* A request that is sent as soon as there is a connection, before the other end is ready
+ * to answer; once more for each rung that is tried. */
+struct native_first {
+    int (*send)(struct native *native, void *cookie, struct cay_error *err);
+    void *cookie;
+};
+
 /* Makes a sandbox and waits until it is ready: fills in all but the room for output. `id`
- * is one that no other has or has had, or NULL: it is drawn. */
+ * is one that no other has or has had, or NULL: it is drawn.  `first` may be NULL. */
 int native_create(const struct cay_sandbox_options *options, const char *id,
-                  struct native *native, struct cay_error *err);
+                  const struct native_first *first, struct native *native,
+                  struct cay_error *err);
+
+/* The same with a command, as cay_sandbox_run(): *ret_native is there if the sandbox is,
+ * and *ret_process if the command is, too. */
+int native_run(const struct cay_sandbox_options *options,
+               const struct cay_exec_options *exec, void **ret_native,
+               void **ret_process, struct cay_error *err);
 
 /* The same for the backend "local", where nothing keeps it in: of the options it takes
  * those of commands (env, user, workdir), ttl_ms and ephemeral. */

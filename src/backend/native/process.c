@@ -24,7 +24,7 @@ enum {
     COLUMNS = 80,
     CATCH_UP = 2 * OUTPUT_KEPT / MESSAGE_MAX + 8,
     FLAGS = CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY | CAY_EXEC_BACKGROUND | CAY_EXEC_INPUT |
-            CAY_EXEC_PIPED
+            CAY_EXEC_PIPED | CAY_EXEC_LAST
 };
 
 /* --- Handles --- */
@@ -164,46 +164,124 @@ static int send_request(struct process *process, const struct cay_exec_options *
     return code;
 }
 
-static int start(void *cookie, const struct cay_exec_options *options, void **ret_process,
-                 struct cay_error *err)
-{
-    static const char op[] = "process.start";
-    struct cay_exec_options known;
-    AUTO_PROCESS process = NULL;
+static const char start_op[] = "process.start";
 
-    int code = cay_take_struct(&known, sizeof known, options, op, err);
+static int check_start(const struct cay_exec_options *given,
+                       struct cay_exec_options *ret_options, struct cay_error *err)
+{
+    int code = cay_take_struct(ret_options, sizeof *ret_options, given, start_op, err);
+    const struct cay_exec_options *options = ret_options;
+
     if (!code)
-        code = native_check_exec(&known, op, FLAGS, err);
-    if (!code && known.on_output)
-        code = cay_fail(err, CAY_E_INVALID, 0, op, "on_output",
-                        "a process that is not waited for calls nobody",
-                        "read its output with cay_process_read()");
-    if (!code && known.flags & CAY_EXEC_PIPED && !(known.flags & CAY_EXEC_BACKGROUND))
-        code = cay_fail(err, CAY_E_INVALID, 0, op, "flags",
-                        "a foreground command has pipes as it is",
-                        "CAY_EXEC_PIPED goes with CAY_EXEC_BACKGROUND");
-    if (!code)
-        code = new_process(cookie, known.output_limit, op, &process, err);
+        code = native_check_exec(options, start_op, FLAGS, err);
     if (code)
         return code;
+    bool is_background = options->flags & CAY_EXEC_BACKGROUND;
+    if (options->on_output)
+        return cay_fail(err, CAY_E_INVALID, 0, start_op, "on_output",
+                        "a process that is not waited for calls nobody",
+                        "read its output with cay_process_read()");
+    if (options->flags & CAY_EXEC_PIPED && !is_background)
+        return cay_fail(err, CAY_E_INVALID, 0, start_op, "flags",
+                        "a foreground command has pipes as it is",
+                        "CAY_EXEC_PIPED goes with CAY_EXEC_BACKGROUND");
+    if (options->flags & CAY_EXEC_LAST && is_background)
+        return cay_fail(err, CAY_E_INVALID, 0, start_op, "flags",
+                        "nobody would learn of its end, which is that of the sandbox",
+                        "CAY_EXEC_LAST goes without CAY_EXEC_BACKGROUND");
+    return CAY_OK;
+}
+
+static int begin(struct native *native, const struct cay_exec_options *options,
+                 struct process **ret_process, struct cay_error *err)
+{
+    AUTO_PROCESS process = NULL;
+    int code = new_process(native, options->output_limit, start_op, &process, err);
+
+    if (code)
+        return code;
+    process->run.is_background = options->flags & CAY_EXEC_BACKGROUND;
+    process->run.has_tty = options->flags & CAY_EXEC_TTY;
+    process->fails_on_limit = options->flags & CAY_EXEC_FAIL_ON_LIMIT;
+    code = send_request(process, options, err);
+    if (!code)
+        *ret_process = TAKE_PTR(process);
+    return code;
+}
+
+/* Until it has executed. */
+static int see_start(struct process *process, const struct cay_exec_options *options,
+                     struct cay_error *err)
+{
     struct run *run = &process->run;
-    run->is_background = known.flags & CAY_EXEC_BACKGROUND;
-    run->has_tty = known.flags & CAY_EXEC_TTY;
-    process->fails_on_limit = known.flags & CAY_EXEC_FAIL_ON_LIMIT;
-    code = send_request(process, &known, err);
-    if (!code)
-        code = run_wait_start(run, op, err);
+
+    int code = run_wait_start(run, start_op, err);
     if (!code && run->has_tty)
-        code = type_input(run, &known, err);
+        code = type_input(run, options, err);
     if (!code)
-        code = watch_all(process, op, err);
+        code = watch_all(process, start_op, err);
     if (code)
         return code;
     if (run->is_background)
         run_ask_for_more(run);
     show_news(process);
-    *ret_process = TAKE_PTR(process);
     return CAY_OK;
+}
+
+static int start(void *cookie, const struct cay_exec_options *options, void **ret_process,
+                 struct cay_error *err)
+{
+    struct cay_exec_options known;
+    AUTO_PROCESS process = NULL;
+
+    int code = check_start(options, &known, err);
+    if (!code)
+        code = begin(cookie, &known, &process, err);
+    if (!code)
+        code = see_start(process, &known, err);
+    if (!code)
+        *ret_process = TAKE_PTR(process);
+    return code;
+}
+
+struct first {
+    const struct cay_exec_options *options;
+    struct process *process;
+};
+
+static int send_first(struct native *native, void *cookie, struct cay_error *err)
+{
+    struct first *first = cookie;
+
+    process_free(TAKE_PTR(first->process));
+    return begin(native, first->options, &first->process, err);
+}
+
+int native_run(const struct cay_sandbox_options *options,
+               const struct cay_exec_options *exec, void **ret_native, void **ret_process,
+               struct cay_error *err)
+{
+    struct cay_sandbox_options known;
+    struct cay_exec_options command;
+    struct first first = {.options = &command};
+    AUTO_NATIVE native = native_new();
+
+    if (!native)
+        return cay_fail_memory(err, "sandbox.run");
+    int code = cay_take_struct(&known, sizeof known, options, "sandbox.run", err);
+    if (!code)
+        code = check_start(exec, &command, err);
+    if (!code)
+        code = native_create(&known, NULL, &(struct native_first){send_first, &first},
+                             native, err);
+    AUTO_PROCESS process = first.process;
+    if (code)
+        return code;
+    *ret_native = TAKE_PTR(native);
+    code = see_start(process, &command, err);
+    if (!code)
+        *ret_process = TAKE_PTR(process);
+    return code;
 }
 
 static int attach(void *cookie, const char *which, void **ret_process,

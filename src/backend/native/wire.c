@@ -154,7 +154,8 @@ static int pack(const struct wire_exec *exec, struct buf *message, struct cay_er
 {
     const struct cay_exec_options *options = exec->options;
     struct exec_request head = {
-        .flags = exec->flags | (options->user ? 0u : (unsigned)EXEC_DEFAULT_USER),
+        .flags = exec->flags | (options->user ? 0u : (unsigned)EXEC_DEFAULT_USER) |
+                 (options->flags & CAY_EXEC_LAST ? (unsigned)EXEC_LAST : 0u),
         .timeout_ms = options->timeout_ms,
         .mark = exec->mark,
         .rows = options->rows,
