@@ -69,7 +69,7 @@ static int make_missing(const char *path, bool is_directory)
     if (error == -EOVERFLOW || error == -EACCES)
         return make_as_user(parent, name, is_directory);
     if (!error && fstat(parent, &st) == 0)
-        (void)fchownat(parent, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW);
+        (void)!fchownat(parent, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW);
     return error;
 }
 
