@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,17 +55,18 @@ static void cut_between_characters(char *text, size_t len)
 
 void cay_copy_text(char *field, size_t room, const char *text)
 {
-    size_t len = text ? strlen(text) : 0;
+    size_t len = text ? strnlen(text, room) : 0;
+    bool fits = len < room;
 
-    if (len < room) {
-        if (len)
-            memcpy(field, text, len);
-        memset(field + len, 0, room - len);
+    if (room == 0)
         return;
-    }
-    memcpy(field, text, room - 1);
-    field[room - 1] = '\0';
-    cut_between_characters(field, room - 1);
+    if (!fits)
+        len--;
+    if (len > 0)
+        memcpy(field, text, len);
+    memset(field + len, 0, room - len);
+    if (!fits)
+        cut_between_characters(field, len);
 }
 
 int cay_fail(struct cay_error *err, int code, int sys_errno, const char *op,

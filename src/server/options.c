@@ -138,7 +138,7 @@ static int set_word(const char *name, const char *value, const char *first,
 static int set(struct serve_options *options, const char *name, const char *value,
                struct cay_error *err)
 {
-    unsigned count;
+    unsigned hours = 0;
     bool second;
     int code = CAY_OK;
 
@@ -157,8 +157,8 @@ static int set(struct serve_options *options, const char *name, const char *valu
     } else if (strcmp(name, "--pool") == 0) {
         code = set_count(name, value, POOL_MAX, &options->pool, err);
     } else if (strcmp(name, "--max-hours") == 0) {
-        code = set_count(name, value, 24 * 365, &count, err);
-        options->max_timeout_s = code ? 0 : count * 3600;
+        code = set_count(name, value, 24 * 365, &hours, err);
+        options->max_timeout_s = hours * 3600;
     } else if (strcmp(name, "--memory") == 0) {
         code = set_bytes(name, value, &options->memory_bytes, err);
         options->has_memory = true;

@@ -186,6 +186,8 @@ TEST(no_old_bytes_are_left_behind_the_end_of_a_shorter_text)
     memset(field, 'x', sizeof field);
     cay_copy_text(field, sizeof field, "ab");
     ASSERT_MEM(field, sizeof field, zero, sizeof zero);
+    cay_copy_text(field, 0, "nothing has room here");
+    ASSERT_STR(field, "ab");
     cay_copy_text(field, sizeof field, NULL);
     ASSERT_STR(field, "");
 }
