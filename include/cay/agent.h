@@ -52,6 +52,11 @@ struct cay_command_options {
     const char *tag; /* of a background command, or NULL */
 };
 
+/* Sets what a configuration says of output: CAY_COMMAND_CLEAN by its clean_output, and
+ * how much is then kept. */
+CAY_PUBLIC void cay_command_configure(const cay_config *config,
+                                      struct cay_command_options *options);
+
 /* cay_command_done() frees it. */
 struct cay_command_result {
     enum cay_status status;

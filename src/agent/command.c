@@ -38,6 +38,16 @@ void cay_command_done(struct cay_command_result *result)
     *result = (struct cay_command_result){0};
 }
 
+void cay_command_configure(const cay_config *config, struct cay_command_options *options)
+{
+    if (cay_config_boolean(config, "clean_output"))
+        options->flags |= CAY_COMMAND_CLEAN;
+    options->threshold_chars =
+        (uint32_t)cay_config_integer(config, "output_char_threshold");
+    options->head_chars = (uint32_t)cay_config_integer(config, "truncate_head_chars");
+    options->tail_chars = (uint32_t)cay_config_integer(config, "truncate_tail_chars");
+}
+
 int command_take_options(const struct cay_command_options *options, unsigned allowed,
                          const char *op, struct cay_command_options *ret_known,
                          struct cay_error *err)

@@ -36,8 +36,7 @@ const struct cay_field common_fields[] = {
      .type = CAY_FIELD_INTEGER,
      .fallback = "10000",
      .most = INT32_MAX,
-     .about = "output of this many characters or more is shortened, where that is asked "
-              "for"},
+     .about = "output of this many characters or more is shortened, with clean_output"},
     {.name = "truncate_head_chars",
      .type = CAY_FIELD_INTEGER,
      .fallback = "5000",
@@ -48,6 +47,16 @@ const struct cay_field common_fields[] = {
      .fallback = "5000",
      .most = INT32_MAX,
      .about = "how many characters of its end are then kept"},
+    {.name = "clean_output",
+     .type = CAY_FIELD_BOOLEAN,
+     .fallback = "false",
+     .about = "whether output is made fit to read: escape sequences, overwritten and "
+              "repeated lines taken out, and what is long shortened"},
+    {.name = "raise_errors",
+     .type = CAY_FIELD_BOOLEAN,
+     .fallback = "false",
+     .about = "whether failures that can be expected are exceptions in Python, rather "
+              "than results"},
 };
 
 const size_t common_fields_count = sizeof common_fields / sizeof *common_fields;

@@ -130,6 +130,31 @@ BOTH(without_being_asked_nothing_is_cleaned)
     clear_answer();
 }
 
+TEST(a_configuration_asks_for_it)
+{
+    static const char text[] = "clean_output: true\noutput_char_threshold: 30\n"
+                               "truncate_head_chars: 4\ntruncate_tail_chars: 5\n";
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    struct cay_command_options options = {.size = sizeof options};
+    cay_config *config = NULL;
+
+    ASSERT_OK(cay_config_parse("{}", 2, "test", NULL, &config, &err));
+    cay_command_configure(config, &options);
+    cay_config_free(config);
+    bash_with(sandbox, "printf '\\033[32mok\\033[0m'", options);
+    ASSERT_STR(answer.out, "\x1b[32mok\x1b[0m");
+    clear_answer();
+    ASSERT_OK(cay_config_parse(text, strlen(text), "test", NULL, &config, &err));
+    cay_command_configure(config, &options);
+    cay_config_free(config);
+    bash_with(sandbox, "printf '\\033[32mok\\033[0m'; seq -s '' 1 100", options);
+    ASSERT_INT(strncmp(answer.out, "ok12\n", 5), 0);
+    ASSERT_HAS(answer.out, "characters omitted");
+    ASSERT_STR(answer.out + answer.out_len - 5, "9100\n");
+    ASSERT(answer.truncated && answer.out_file);
+    clear_answer();
+}
+
 BOTH(lines_left_out_are_told_as_missing)
 {
     bash_with(sandbox, "yes same | head -100; echo other", clean);

@@ -235,6 +235,7 @@ GOOD = [
     "policy: {paths: {a: {root: b, mode: rw, suffixes: [.a], max_file_bytes: 3}}}\n",
     "policy: {root: b}\n",
     "policy: {mounts: [{host_path: a, mount_point: /a, write_approval: false}]}\n",
+    "clean_output: true\nraise_errors: 'no'\n",
 ]
 BAD = [
     "tmplate: x\n",
@@ -258,6 +259,7 @@ BAD = [
     "policy: {paths: {a: {mode: rw}}}\n",
     "policy: {root: a, paths: {}}\n",
     "policy: {mounts: []}\n",
+    "clean_output: perhaps\n",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import os
 import signal
 import stat
@@ -20,6 +21,7 @@ import worlds
 from worlds import World
 
 from cay.sandbox import (
+    AgentConfig,
     CodeLanguage,
     CommandResult,
     E2BSandbox,
@@ -525,6 +527,29 @@ def test_directories_go_in_and_out_beside_what_is_there(
     ]
     if world.name != "e2b":
         assert os.access(tmp_path / "back" / "sub" / "run.sh", os.X_OK)
+
+
+# --- Asked for by a file -----------------------------------------------------------------------------
+
+
+def test_a_file_asks_for_clean_output_and_for_exceptions(
+    world: World, tmp_path: Path
+) -> None:
+    file = tmp_path / "agent.yaml"
+    asked = {**world.config, "clean_output": "yes", "raise_errors": True}
+    file.write_text(json.dumps({"name": "agent", "sandbox_config": asked}))
+    config: Any = AgentConfig.from_yaml(file).sandbox_config
+    assert (config.clean_output, config.raise_errors) == (True, True)
+    sandbox = world.manager().start(world.session_manager, "u", "s", config)
+    world.ids.add(str(sandbox.sandbox_id))
+    assert sandbox.execute_bash(r"printf '\033[31mred\033[0m'").stdout == "red"
+    with pytest.raises(SandboxExecutionError):
+        sandbox.execute_bash("false")
+    assert sandbox.config["clean_output"] is True
+    sandbox.clean_output = False  # which is what is saved then
+    again = type(sandbox)(**sandbox.dict())
+    assert (again.clean_output, again.raise_errors) == (False, True)
+    assert again.execute_bash(r"printf '\033[31m'").stdout == "\033[31m"
 
 
 # --- Exceptions instead of results --------------------------------------------------------------------

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_void_p, string_at
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,10 +35,6 @@ __all__ = [
 ]
 
 E2B_DEFAULT_WORK_DIR = "/home/user"
-
-_ABOUT_PYTHON = ("clean_output", "raise_errors")
-"""for the object that Python has of a sandbox; libcay does not know them"""
-
 
 @dataclass(kw_only=True)
 class BaseSandboxConfig(metaclass=Spelled):
@@ -154,13 +150,12 @@ def new(values: Mapping[str, Any], restored: bool = False) -> int | None:
 
     One that is ``restored`` may refer to variables that are not set here.
     """
-    given = {name: one for name, one in values.items() if name not in _ABOUT_PYTHON}
     handle, err = c_void_p(), _lib.Error()
     if restored:
-        document = json.dumps(given, default=_plain).encode()
+        document = json.dumps(dict(values), default=_plain).encode()
         failed = _config_lib.config_restore(document, byref(handle), byref(err))
     else:
-        document = json.dumps({"sandbox_config": given}, default=_plain).encode()
+        document = json.dumps({"sandbox_config": dict(values)}, default=_plain).encode()
         failed = _config_lib.config_parse(
             document, len(document), b"sandbox_config", None, byref(handle), byref(err)
         )
@@ -242,13 +237,9 @@ def parse_sandbox_config(
     """
     if raw is None or isinstance(raw, BaseSandboxConfig):
         return raw
-    about_python = {name: raw[name] for name in _ABOUT_PYTHON if name in raw}
     custom.register_all()
     with parsed(raw) as config:
-        values = _typed(config)
-    if isinstance(values, BaseSandboxConfig):
-        return replace(values, **about_python)
-    return {**values, **about_python}
+        return _typed(config)
 
 
 def read_yaml(path: str | os.PathLike[str]) -> BaseSandboxConfig | dict[str, Any]:

@@ -223,10 +223,10 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
 
 
 def _saved(state: dict[str, Any]) -> dict[str, Any]:
-    """What a saved state says about the configuration."""
+    """What a saved state says about the configuration, with what was changed since."""
     names = ("clean_output", "raise_errors")
-    about_python = {name: state[name] for name in names if name in state}
-    return {**about_python, **(state.get("config") or {})}
+    changed = {name: state[name] for name in names if name in state}
+    return {**(state.get("config") or {}), **changed}
 
 
 def _without_id(values: dict[str, Any]) -> dict[str, Any]:
