@@ -8,9 +8,8 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cay/config.h"
+#include "cli/call.h"
 #include "cli/cli.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/table.h"
 
 enum { CHECK, SCHEMA, COUNT };
@@ -18,12 +17,6 @@ enum { CHECK, SCHEMA, COUNT };
 struct config_options {
     bool help;
     int as_json;
-};
-
-struct config_call {
-    struct config_options options;
-    struct command_line line;
-    struct output output;
 };
 
 static const struct subcommand subcommands[] = {
@@ -34,7 +27,7 @@ static const struct subcommand subcommands[] = {
 #define BIT(word)   (UINT32_C(1) << (word))
 #define FIELD(name) offsetof(struct config_options, name)
 
-static const struct option_rule options[] = {
+static const struct option_rule option_rules[] = {
     {"output", 'o', OPTION_CHOICE, BIT(CHECK), FIELD(as_json), "text|json",
      "how it is told; json for programs"},
     {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "this"},
@@ -44,8 +37,8 @@ static const struct grammar grammar = {
     .program = "cay config",
     .subcommands = subcommands,
     .subcommand_count = COUNT,
-    .options = options,
-    .option_count = sizeof options / sizeof *options,
+    .options = option_rules,
+    .option_count = sizeof option_rules / sizeof *option_rules,
     .stands_alone = true,
 };
 
@@ -120,8 +113,8 @@ static const char *default_of(const cay_config *config, const struct cay_field *
     return text ? text : field->fallback;
 }
 
-static int show_as_table(struct config_call *call, const cay_config *config,
-                         json_t *values, struct cay_error *err)
+static int show_as_table(struct call *call, const cay_config *config, json_t *values,
+                         struct cay_error *err)
 {
     const struct cay_field *field;
     struct table table;
@@ -141,14 +134,15 @@ static int show_as_table(struct config_call *call, const cay_config *config,
     return code ? code : table_print(&table, &call->output, err);
 }
 
-static int show(struct config_call *call, const cay_config *config, struct cay_error *err)
+static int show(struct call *call, const cay_config *config, struct cay_error *err)
 {
+    const struct config_options *options = call->options;
     AUTO_FREE char *json = NULL;
     int code = cay_config_json(config, &json, err);
 
     if (code)
         return code;
-    if (call->options.as_json) {
+    if (options->as_json) {
         fprintf(call->output.file, "%s\n", json);
         return CAY_OK;
     }
@@ -160,7 +154,7 @@ static int show(struct config_call *call, const cay_config *config, struct cay_e
     return code;
 }
 
-static int check(struct config_call *call, struct cay_error *err)
+static int check(struct call *call, struct cay_error *err)
 {
     cay_config *config = NULL;
     int code = cay_config_load(call->line.arguments[0], &config, err);
@@ -173,7 +167,7 @@ static int check(struct config_call *call, struct cay_error *err)
 
 /* --- schema --- */
 
-static int print_schema(struct config_call *call, struct cay_error *err)
+static int print_schema(struct call *call, struct cay_error *err)
 {
     AUTO_FREE char *json = NULL;
     int code = cay_config_schema(&json, err);
@@ -185,43 +179,16 @@ static int print_schema(struct config_call *call, struct cay_error *err)
 
 /* --- All --- */
 
-static int show_help(struct config_call *call, struct cay_error *err)
-{
-    if (!call->line.subcommand)
-        fputs("Usage: cay config COMMAND [ARGUMENT]...\n"
-              "What a sandbox is to be like, as a file says it.\n\n",
-              call->output.file);
-    options_help(call->output.file, &grammar, call->line.subcommand);
-    fprintf(call->output.file, "%sManual: cay-config(1), cay-config(5).\n",
-            call->line.subcommand ? "\n" : "");
-    return output_finish(&call->output, err);
-}
-
-static int run_line(struct config_call *call, struct cay_error *err)
-{
-    static int (*const run[])(struct config_call *, struct cay_error *) = {
-        [CHECK] = check, [SCHEMA] = print_schema};
-
-    if (call->options.help)
-        return show_help(call, err);
-    int code = options_check(&grammar, &call->line, err);
-    if (!code)
-        code = run[call->line.subcommand - subcommands](call, err);
-    return code ? code : output_finish(&call->output, err);
-}
-
 int cmd_config(char *const *argv)
 {
-    struct config_call call = {.options = {.help = false}};
-    struct cay_error err = {0};
-    bool as_json = options_want_json(argv);
+    static call_runner *const run[] = {[CHECK] = check, [SCHEMA] = print_schema};
+    static const struct call_rules rules = {
+        .grammar = &grammar,
+        .about = "What a sandbox is to be like, as a file says it.",
+        .manual = "cay-config(1), cay-config(5)",
+        .run = run,
+    };
+    struct config_options own = {.help = false};
 
-    int code = output_open(&call.output, &err);
-    if (!code)
-        code = options_parse(&grammar, argv, &call.options, &call.line, &err);
-    if (!code)
-        code = run_line(&call, &err);
-    options_done(&call.line);
-    output_close(&call.output);
-    return code ? output_error(&err, as_json) : 0;
+    return call_run(&rules, argv, &own);
 }

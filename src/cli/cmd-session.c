@@ -34,7 +34,7 @@ static const struct subcommand subcommands[] = {
 #define EACH        (BIT(COUNT) - 1)
 #define FIELD(name) offsetof(struct session_options, name)
 
-static const struct option_rule options[] = {
+static const struct option_rule option_rules[] = {
     {"user", 0, OPTION_TEXT, EACH, FIELD(user), "NAME",
      "whose session (yours, or whose it can only be)"},
     {"config", 0, OPTION_TEXT, BIT(START), FIELD(config), "FILE",
@@ -49,8 +49,8 @@ static const struct grammar grammar = {
     .program = "cay session",
     .subcommands = subcommands,
     .subcommand_count = COUNT,
-    .options = options,
-    .option_count = sizeof options / sizeof *options,
+    .options = option_rules,
+    .option_count = sizeof option_rules / sizeof *option_rules,
     .stands_alone = true,
 };
 
@@ -67,14 +67,12 @@ static void name_oneself(char ret_user[USER_MAX])
 }
 
 /* Without --user: that of the only session of this name, else one's own. */
-static int choose(const struct session_call *call, const struct cay_session *sessions,
-                  size_t count, const char *name, char ret_user[USER_MAX],
-                  struct cay_error *err)
+static int choose(const struct cay_session *sessions, size_t count, const char *name,
+                  char ret_user[USER_MAX], struct cay_error *err)
 {
     struct buf names __attribute__((cleanup(buf_done)));
     size_t found = 0;
 
-    (void)call;
     name_oneself(ret_user);
     buf_init(&names, NAMES_MAX);
     for (size_t i = 0; i < count; i++) {
@@ -95,34 +93,36 @@ static int choose(const struct session_call *call, const struct cay_session *ses
     return CAY_OK;
 }
 
-static int find_user(const struct session_call *call, const char *name,
-                     char ret_user[USER_MAX], struct cay_error *err)
+static int find_user(const struct call *call, const char *name, char ret_user[USER_MAX],
+                     struct cay_error *err)
 {
+    const struct session_options *options = call->options;
     struct cay_session *sessions = NULL;
     size_t count = 0;
 
-    if (call->options.user && strlen(call->options.user) < USER_MAX) {
-        cay_copy_text(ret_user, USER_MAX, call->options.user);
+    if (options->user && strlen(options->user) < USER_MAX) {
+        cay_copy_text(ret_user, USER_MAX, options->user);
         return CAY_OK;
     }
-    if (call->options.user)
+    if (options->user)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--user", "the name is too long",
                         "ids are UTF-8 text of 1 to 256 bytes");
-    int code = cay_store_list(call->store, NULL, &sessions, &count, err);
+    int code = cay_store_list(options->store, NULL, &sessions, &count, err);
     if (!code)
-        code = choose(call, sessions, count, name, ret_user, err);
+        code = choose(sessions, count, name, ret_user, err);
     cay_free(sessions);
     return code;
 }
 
 /* --- One session --- */
 
-static int open_manager(const struct session_call *call, const char *user,
-                        const char *name, const cay_config *config,
-                        cay_manager **ret_manager, struct cay_error *err)
+static int open_manager(const struct call *call, const char *user, const char *name,
+                        const cay_config *config, cay_manager **ret_manager,
+                        struct cay_error *err)
 {
+    const struct session_options *options = call->options;
     const struct cay_manager_options wish = {.size = sizeof wish,
-                                             .store = call->store,
+                                             .store = options->store,
                                              .user_id = user,
                                              .session_id = name,
                                              .config = config};
@@ -130,8 +130,9 @@ static int open_manager(const struct session_call *call, const char *user,
     return cay_manager_new(&wish, ret_manager, err);
 }
 
-static int start(struct session_call *call, struct cay_error *err)
+static int start(struct call *call, struct cay_error *err)
 {
+    const struct session_options *options = call->options;
     const char *name = call->line.arguments[0];
     char user[USER_MAX];
     cay_config *config = NULL;
@@ -140,14 +141,14 @@ static int start(struct session_call *call, struct cay_error *err)
     struct cay_session *session = NULL;
 
     int code = find_user(call, name, user, err);
-    if (!code && call->options.config)
-        code = cay_config_load(call->options.config, &config, err);
+    if (!code && options->config)
+        code = cay_config_load(options->config, &config, err);
     if (!code)
         code = open_manager(call, user, name, config, &manager, err);
     if (!code)
         code = cay_manager_sandbox(manager, &sandbox, err);
-    if (!code && call->options.as_json)
-        code = cay_store_get(call->store, user, name, &session, err);
+    if (!code && options->as_json)
+        code = cay_store_get(options->store, user, name, &session, err);
     if (!code && session)
         code = session_tell(call, session, err);
     else if (!code)
@@ -171,9 +172,10 @@ static int check_resumable(const struct cay_session *session, struct cay_error *
                     "cay session start makes a new one");
 }
 
-static int do_step(struct session_call *call, const struct cay_session *session,
+static int do_step(struct call *call, const struct cay_session *session,
                    struct cay_error *err)
 {
+    const struct session_options *options = call->options;
     cay_manager *manager = NULL;
     int code =
         open_manager(call, session->user_id, session->session_id, NULL, &manager, err);
@@ -195,17 +197,18 @@ static int do_step(struct session_call *call, const struct cay_session *session,
     default:
         code = *session->sandbox_id ? cay_manager_stop(manager, err) : CAY_OK;
         if (!code)
-            code =
-                cay_store_remove(call->store, session->user_id, session->session_id, err);
+            code = cay_store_remove(options->store, session->user_id, session->session_id,
+                                    err);
         break;
     }
     cay_manager_free(manager);
     return code;
 }
 
-static int do_one(struct session_call *call, const char *name, struct json *json,
+static int do_one(struct call *call, const char *name, struct json *json,
                   struct cay_error *err)
 {
+    const struct session_options *options = call->options;
     struct cay_session *session = NULL;
     char user[USER_MAX];
     bool is_show = call->line.subcommand == &subcommands[SHOW];
@@ -213,13 +216,13 @@ static int do_one(struct session_call *call, const char *name, struct json *json
 
     int code = find_user(call, name, user, err);
     if (!code)
-        code = cay_store_get(call->store, user, name, &session, err);
+        code = cay_store_get(options->store, user, name, &session, err);
     if (!code)
         code = is_show ? session_tell(call, session, err) : do_step(call, session, err);
     if (!code && !is_show && !is_removal) {
         cay_free(session);
         session = NULL;
-        code = cay_store_get(call->store, user, name, &session, err);
+        code = cay_store_get(options->store, user, name, &session, err);
     }
     if (!code && json) {
         json_put_object(json);
@@ -230,16 +233,16 @@ static int do_one(struct session_call *call, const char *name, struct json *json
     return code;
 }
 
-static int show(struct session_call *call, struct cay_error *err)
+static int show(struct call *call, struct cay_error *err)
 {
     return do_one(call, call->line.arguments[0], NULL, err);
 }
 
 /* One that fails does not keep the others from their turn.  Every failure is told: the
  * last one by the caller. */
-static int do_each(struct session_call *call, struct cay_error *err)
+static int do_each(struct call *call, struct cay_error *err)
 {
-    bool as_json = call->options.as_json;
+    bool as_json = ((const struct session_options *)call->options)->as_json;
     struct json json;
     int failed = CAY_OK;
 
@@ -267,53 +270,35 @@ static int do_each(struct session_call *call, struct cay_error *err)
 
 /* --- All --- */
 
-static int show_help(struct session_call *call, struct cay_error *err)
+static int open_store(struct call *call, struct cay_error *err)
 {
-    if (!call->line.subcommand)
-        fputs("Usage: cay session COMMAND [ARGUMENT]...\n"
-              "Sandboxes that belong to somebody, and are found again.\n\n",
-              call->output.file);
-    options_help(call->output.file, &grammar, call->line.subcommand);
-    fprintf(call->output.file, "%sManual: cay-session(1).\n",
-            call->line.subcommand ? "\n" : "");
-    return output_finish(&call->output, err);
-}
-
-static int run_line(struct session_call *call, struct cay_error *err)
-{
-    static int (*const run[])(struct session_call *, struct cay_error *) = {
-        [LS] = session_list, [SHOW] = show,    [START] = start, [PAUSE] = do_each,
-        [RESUME] = do_each,  [STOP] = do_each, [RM] = do_each};
+    struct session_options *options = call->options;
     size_t collected;
+    int code = cay_store_open(NULL, &options->store, err);
 
-    if (call->options.help)
-        return show_help(call, err);
-    int code = options_check(&grammar, &call->line, err);
-    if (!code)
-        code = cay_store_open(NULL, &call->store, err);
     if (code)
         return code;
     /* After others that could not clean up; if that fails it is not our business. */
     (void)!cay_sandbox_collect(&collected, NULL);
-    (void)!cay_store_collect(call->store, &collected, NULL);
-    code = run[call->line.subcommand - subcommands](call, err);
-    int finished = output_finish(&call->output, code ? NULL : err);
-    return code ? code : finished;
+    (void)!cay_store_collect(options->store, &collected, NULL);
+    return CAY_OK;
 }
 
 int cmd_session(char *const *argv)
 {
-    struct session_call call = {.options = {.help = false}};
-    struct cay_error err = {0};
-    bool as_json = options_want_json(argv);
+    static call_runner *const run[] = {
+        [LS] = session_list, [SHOW] = show,    [START] = start, [PAUSE] = do_each,
+        [RESUME] = do_each,  [STOP] = do_each, [RM] = do_each};
+    static const struct call_rules rules = {
+        .grammar = &grammar,
+        .about = "Sandboxes that belong to somebody, and are found again.",
+        .manual = "cay-session(1)",
+        .prepare = open_store,
+        .run = run,
+    };
+    struct session_options own = {.help = false};
 
-    int code = output_open(&call.output, &err);
-    if (!code)
-        code = options_parse(&grammar, argv, &call.options, &call.line, &err);
-    if (!code)
-        code = run_line(&call, &err);
-    cay_store_free(call.store);
-    options_done(&call.line);
-    output_close(&call.output);
-    return code ? output_error(&err, as_json) : 0;
+    int status = call_run(&rules, argv, &own);
+    cay_store_free(own.store);
+    return status;
 }

@@ -3,20 +3,13 @@
 #define CLI_CMD_SESSION_H
 
 #include "cay/session.h"
-#include "cli/options.h"
-#include "cli/output.h"
+#include "cli/call.h"
 
+/* What a command about sessions works with: `call->options`. */
 struct session_options {
     bool help, quiet;
     int as_json;
     const char *user, *config;
-};
-
-/* One command about sessions, as it was typed. */
-struct session_call {
-    struct session_options options;
-    struct command_line line;
-    struct output output;
     cay_store *store;
 };
 
@@ -27,8 +20,8 @@ const char *session_state(const struct cay_session *session);
 struct json;
 void session_put(struct json *json, const struct cay_session *session, const char *state);
 
-int session_list(struct session_call *call, struct cay_error *err);
-int session_tell(struct session_call *call, const struct cay_session *session,
+int session_list(struct call *call, struct cay_error *err);
+int session_tell(struct call *call, const struct cay_session *session,
                  struct cay_error *err);
 
 #endif

@@ -6,9 +6,8 @@
 
 #include "base/error.h"
 #include "cay/sandbox.h"
+#include "cli/call.h"
 #include "cli/cli.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/quantity.h"
 #include "cli/signals.h"
@@ -23,12 +22,6 @@ struct template_options {
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
 };
 
-struct template_call {
-    struct template_options options;
-    struct command_line line;
-    struct output output;
-};
-
 static const struct subcommand subcommands[] = {
     [CREATE] = {"create", "NAME", "Make a template", 1, 1, 0},
     [LS] = {"ls", "", "List the templates", 0, 0, 0},
@@ -39,7 +32,7 @@ static const struct subcommand subcommands[] = {
 #define FIELD(name)  offsetof(struct template_options, name)
 #define SOURCE(kind) offsetof(struct template_options, sources[CAY_TEMPLATE_##kind - 1])
 
-static const struct option_rule options[] = {
+static const struct option_rule option_rules[] = {
     {"from-dir", 0, OPTION_TEXT, BIT(CREATE), SOURCE(DIR), "DIR",
      "copy a directory that is a whole root"},
     {"from-tar", 0, OPTION_TEXT, BIT(CREATE), SOURCE(TAR), "FILE",
@@ -58,8 +51,8 @@ static const struct grammar grammar = {
     .program = "cay template",
     .subcommands = subcommands,
     .subcommand_count = COUNT,
-    .options = options,
-    .option_count = sizeof options / sizeof *options,
+    .options = option_rules,
+    .option_count = sizeof option_rules / sizeof *option_rules,
     .stands_alone = true,
 };
 
@@ -74,8 +67,9 @@ static int show_progress(void *cookie, const char *step, uint64_t bytes)
     return *signal;
 }
 
-static int create(struct template_call *call, struct cay_error *err)
+static int create(struct call *call, struct cay_error *err)
 {
+    const struct template_options *options = call->options;
     int signal = 0;
     struct cay_template_options wish = {.size = sizeof wish,
                                         .name = call->line.arguments[0],
@@ -83,7 +77,7 @@ static int create(struct template_call *call, struct cay_error *err)
                                         .cookie = &signal};
 
     for (int i = 0; i < CAY_TEMPLATE_DEBOOTSTRAP; i++) {
-        const char *from = call->options.sources[i];
+        const char *from = options->sources[i];
         if (from && wish.from)
             return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
                             "a template has one source",
@@ -109,8 +103,8 @@ static int create(struct template_call *call, struct cay_error *err)
 
 /* --- ls --- */
 
-static int list_as_json(struct template_call *call, const struct cay_template_info *infos,
-                        size_t count, struct cay_error *err)
+static void list_as_json(struct call *call, const struct cay_template_info *infos,
+                         size_t count)
 {
     struct json json;
 
@@ -130,12 +124,10 @@ static int list_as_json(struct template_call *call, const struct cay_template_in
     }
     json_put_end(&json);
     output_end_json(&call->output, &json);
-    return output_finish(&call->output, err);
 }
 
-static int list_as_table(struct template_call *call,
-                         const struct cay_template_info *infos, size_t count,
-                         struct cay_error *err)
+static int list_as_table(struct call *call, const struct cay_template_info *infos,
+                         size_t count, struct cay_error *err)
 {
     struct table table;
     char room[QUANTITY_ROOM];
@@ -155,17 +147,18 @@ static int list_as_table(struct template_call *call,
     return table_print(&table, &call->output, err);
 }
 
-static int list(struct template_call *call, struct cay_error *err)
+static int list(struct call *call, struct cay_error *err)
 {
+    const struct template_options *options = call->options;
     struct cay_template_info *infos = NULL;
     size_t count = 0;
     int code = cay_template_list(&infos, &count, err);
 
     if (code)
         return code;
-    if (call->options.as_json)
-        code = list_as_json(call, infos, count, err);
-    else if (!call->options.quiet)
+    if (options->as_json)
+        list_as_json(call, infos, count);
+    else if (!options->quiet)
         code = list_as_table(call, infos, count, err);
     else
         for (size_t i = 0; i < count; i++)
@@ -176,7 +169,7 @@ static int list(struct template_call *call, struct cay_error *err)
 
 /* --- rm --- */
 
-static int remove_each(struct template_call *call, struct cay_error *err)
+static int remove_each(struct call *call, struct cay_error *err)
 {
     int failed = CAY_OK;
 
@@ -195,43 +188,17 @@ static int remove_each(struct template_call *call, struct cay_error *err)
 
 /* --- All --- */
 
-static int show_help(struct template_call *call, struct cay_error *err)
-{
-    if (!call->line.subcommand)
-        fputs("Usage: cay template COMMAND [ARGUMENT]...\n"
-              "Make, list and remove what sandboxes start from.\n\n",
-              call->output.file);
-    options_help(call->output.file, &grammar, call->line.subcommand);
-    fprintf(call->output.file, "%sManual: cay-template(1).\n",
-            call->line.subcommand ? "\n" : "");
-    return output_finish(&call->output, err);
-}
-
-static int run_line(struct template_call *call, struct cay_error *err)
-{
-    static int (*const run[])(struct template_call *, struct cay_error *) = {
-        [CREATE] = create, [LS] = list, [RM] = remove_each};
-
-    if (call->options.help)
-        return show_help(call, err);
-    int code = options_check(&grammar, &call->line, err);
-    if (!code)
-        code = run[call->line.subcommand - subcommands](call, err);
-    return code ? code : output_finish(&call->output, err);
-}
-
 int cmd_template(char *const *argv)
 {
-    struct template_call call = {.options = {.help = false}};
-    struct cay_error err = {0};
-    bool as_json = options_want_json(argv);
+    static call_runner *const run[] = {
+        [CREATE] = create, [LS] = list, [RM] = remove_each};
+    static const struct call_rules rules = {
+        .grammar = &grammar,
+        .about = "Make, list and remove what sandboxes start from.",
+        .manual = "cay-template(1)",
+        .run = run,
+    };
+    struct template_options own = {.help = false};
 
-    int code = output_open(&call.output, &err);
-    if (!code)
-        code = options_parse(&grammar, argv, &call.options, &call.line, &err);
-    if (!code)
-        code = run_line(&call, &err);
-    options_done(&call.line);
-    output_close(&call.output);
-    return code ? output_error(&err, as_json) : 0;
+    return call_run(&rules, argv, &own);
 }

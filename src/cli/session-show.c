@@ -72,7 +72,7 @@ void session_put(struct json *json, const struct cay_session *session, const cha
     json_set_uint(json, "revision", session->revision);
 }
 
-static void list_as_json(struct session_call *call, const struct cay_session *sessions,
+static void list_as_json(struct call *call, const struct cay_session *sessions,
                          size_t count)
 {
     struct json json;
@@ -91,7 +91,7 @@ static void list_as_json(struct session_call *call, const struct cay_session *se
 
 /* --- For people --- */
 
-static int list_as_table(struct session_call *call, const struct cay_session *sessions,
+static int list_as_table(struct call *call, const struct cay_session *sessions,
                          size_t count, struct cay_error *err)
 {
     struct table table;
@@ -112,17 +112,18 @@ static int list_as_table(struct session_call *call, const struct cay_session *se
     return table_print(&table, &call->output, err);
 }
 
-int session_list(struct session_call *call, struct cay_error *err)
+int session_list(struct call *call, struct cay_error *err)
 {
+    const struct session_options *options = call->options;
     struct cay_session *sessions = NULL;
     size_t count = 0;
-    int code = cay_store_list(call->store, call->options.user, &sessions, &count, err);
+    int code = cay_store_list(options->store, options->user, &sessions, &count, err);
 
     if (code)
         return code;
-    if (call->options.as_json)
+    if (options->as_json)
         list_as_json(call, sessions, count);
-    else if (!call->options.quiet)
+    else if (!options->quiet)
         code = list_as_table(call, sessions, count, err);
     else
         for (size_t i = 0; i < count; i++) {
@@ -140,15 +141,16 @@ static void tell_line(FILE *file, const char *key, const char *text)
     fputc('\n', file);
 }
 
-int session_tell(struct session_call *call, const struct cay_session *session,
+int session_tell(struct call *call, const struct cay_session *session,
                  struct cay_error *err)
 {
+    const struct session_options *options = call->options;
     FILE *file = call->output.file;
     char room[QUANTITY_ROOM];
     struct json json;
 
     (void)err;
-    if (call->options.as_json) {
+    if (options->as_json) {
         output_begin_json(&call->output, &json);
         session_put(&json, session, session_state(session));
         output_end_json(&call->output, &json);
