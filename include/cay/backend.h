@@ -126,6 +126,10 @@ struct cay_backend {
                        void **ret_cookie, struct cay_error *err);
 
     int (*dial)(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err);
+
+    /* Whether create would refuse the configuration, as far as that can be known without
+     * making or reaching anything. */
+    int (*check)(void *data, const cay_config *config, struct cay_error *err);
 };
 
 /* The table and what it points to must live as long as the process; the library works
@@ -145,6 +149,20 @@ CAY_PUBLIC CAY_NODISC int cay_backend_load(const char *file,
 CAY_PUBLIC const struct cay_backend *cay_backend_find(const char *name); /* or NULL */
 CAY_PUBLIC const struct cay_backend *
 cay_backend_at(size_t index); /* NULL past the last */
+
+/* Whether there could be such a sandbox here and now: what its backend knows beyond the
+ * values of the fields.  CAY_OK where the backend cannot tell. */
+CAY_PUBLIC CAY_NODISC int cay_backend_check(const cay_config *config,
+                                            struct cay_error *err);
+
+/* What a configuration of type "native" comes to, for those who want to change some of it
+ * before cay_sandbox_create(); CAY_E_UNSUPPORTED for another type.  It points into the
+ * configuration, which must outlive it. */
+CAY_PUBLIC CAY_NODISC int
+cay_sandbox_options_new(const cay_config *config,
+                        struct cay_sandbox_options **ret_options, struct cay_error *err);
+CAY_PUBLIC void
+cay_sandbox_options_free(struct cay_sandbox_options *options); /* NULL is fine */
 
 /* Makes a sandbox by the configuration's backend, or reaches the one of that id.  The
  * functions of sandbox.h work on it as far as the backend has them. */

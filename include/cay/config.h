@@ -39,9 +39,11 @@ struct cay_field {
 };
 
 /* Reads the map below `sandbox_config:`, whose siblings are left alone, or else the whole
- * text; without `type` the former is "local" and the latter "native".  "${env.NAME}"
- * within a text is replaced after parsing, value by value; a NAME that is not set is
- * CAY_E_INVALID.  So are unknown keys, with the nearest known one, and
+ * text; without `type` the former is "local" and the latter "native".  A text that is a
+ * policy by itself, with `root`, `paths` or `mounts`, is "native" with that `policy`.
+ *
+ * "${env.NAME}" within a text is replaced after parsing, value by value; a NAME that is
+ * not set is CAY_E_INVALID.  So are unknown keys, with the nearest known one, and
  * whatever is not what its field wants; each error names line and key.  Relative paths
  * start at `base` (NULL: the current directory). */
 CAY_PUBLIC CAY_NODISC int cay_config_parse(const char *text, size_t len, const char *name,
@@ -50,6 +52,12 @@ CAY_PUBLIC CAY_NODISC int cay_config_parse(const char *text, size_t len, const c
 
 /* The same from a file of at most 1 MiB; `base` is its directory. */
 CAY_PUBLIC CAY_NODISC int cay_config_load(const char *file, cay_config **ret_config,
+                                          struct cay_error *err);
+
+/* The same without loading a `library`: nobody's code runs.  Where that has the backend,
+ * the type is "unknown", and of the keys only those that every backend has are looked at
+ * and known; no sandbox can be made of it. */
+CAY_PUBLIC CAY_NODISC int cay_config_peek(const char *file, cay_config **ret_config,
                                           struct cay_error *err);
 CAY_PUBLIC void cay_config_free(cay_config *config); /* NULL is fine */
 

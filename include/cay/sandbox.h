@@ -101,6 +101,7 @@ struct cay_sandbox_options {
     const char *workdir; /* where they start; NULL: that user's home */
     enum cay_storage storage;
     enum cay_rung rung; /* not a better one than this; CAY_RUNG_BEST: any */
+    bool make_workdir;  /* if it is not there; it is then the user's */
 };
 
 CAY_PUBLIC CAY_NODISC int cay_sandbox_create(const struct cay_sandbox_options *options,

@@ -87,6 +87,7 @@ class Backend(Structure):
         ("create_marked", c_void_p),
         ("find_marked", c_void_p),
         ("dial", c_void_p),
+        ("check", c_void_p),
     ]
 
 

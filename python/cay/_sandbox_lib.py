@@ -98,6 +98,7 @@ class SandboxOptions(Structure):
         ("workdir", c_char_p),
         ("storage", c_int),
         ("rung", c_int),
+        ("make_workdir", c_bool),
     ]
 
 

@@ -153,7 +153,8 @@ static bool is_shown(const struct value *value)
 {
     if (value->field->type == CAY_FIELD_SECRET)
         return value->is_written && value->reference;
-    return value->is_written || strcmp(value->field->name, "type") == 0;
+    return value->is_written ||
+           (value->is_set && strcmp(value->field->name, "type") == 0);
 }
 
 /* --- Dotted names as nested objects ---------------------------------------------------

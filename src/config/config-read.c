@@ -192,6 +192,11 @@ static int read_key(struct reader *reader, const struct yaml_event *key,
         value = config_find(reader->config, reader->name);
         group = find_group(reader->config, reader->name);
     }
+    if (!value && !group && reader->config->is_partial) {
+        reader->name[prefix] = '\0';
+        int code = yaml_next(reader->yaml, &event, err);
+        return code ? code : yaml_skip(reader->yaml, event.kind, err);
+    }
     if (!value && (!group || reader->depth == GROUPS_MAX)) {
         reader->name[prefix] = '.';
         return fail_unknown(reader, prefix ? prefix + 1 : 0, key->line, key->text, err);
@@ -244,4 +249,18 @@ int config_read(cay_config *config, struct yaml *yaml, bool is_top,
         return yaml_fail(err, yaml, event.line, "must be a map of keys",
                          "write keys such as \"type: native\" below it");
     return read_map(&reader, err);
+}
+
+int config_read_policy(cay_config *config, struct yaml *yaml,
+                       const struct value_place *place, struct cay_error *err)
+{
+    struct value *policy = config_find(config, "policy");
+    struct yaml_event event;
+    int code = yaml_next(yaml, &event, err);
+
+    if (!code)
+        code = value_read(policy, yaml, &event, place, err);
+    policy->line = 1;
+    policy->is_written = policy->is_set;
+    return code;
 }

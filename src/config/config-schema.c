@@ -308,6 +308,19 @@ static json_t *make_choices(json_t *definitions, const char *fallback, bool is_w
 /* --- All ------------------------------------------------------------------------------
  */
 
+/* A text that is a policy by itself, or else a configuration. */
+static json_t *make_top(void)
+{
+    json_t *condition = json_pack(
+        "{s:{s:[{s:[s]},{s:[s]}]},s:[{s:[s]},{s:[s]},{s:[s],s:{s:{s:i,s:{s:s}}}}]}",
+        "not", "anyOf", "required", "type", "required", "library", "anyOf", "required",
+        "root", "required", "paths", "required", "mounts", "properties", "mounts",
+        "minItems", 1, "items", "type", "object");
+
+    return json_pack("{s:o,s:o,s:o}", "if", condition, "then", reference("cay.policy"),
+                     "else", reference("cay.whole"));
+}
+
 static json_t *make_schema(json_t *definitions)
 {
     definitions =
@@ -321,8 +334,7 @@ static json_t *make_schema(json_t *definitions)
                      "Configuration of a sandbox", "description", "See cay-config(5).",
                      "type", "object", "if", "required", "sandbox_config", "then",
                      "properties", "sandbox_config", reference("cay.below"), "variables",
-                     "type", "object", "else", reference("cay.whole"), "definitions",
-                     definitions);
+                     "type", "object", "else", make_top(), "definitions", definitions);
 }
 
 int cay_config_schema(char **ret_json, struct cay_error *err)

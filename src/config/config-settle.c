@@ -120,7 +120,7 @@ int config_settle(cay_config *config, const struct yaml *yaml,
     int code = settle_after_run(config, yaml, err);
     if (!code)
         code = check_envs(config, yaml, err);
-    if (!code && !type->is_set)
+    if (!code && !type->is_set && !config->is_partial)
         code = set_text(type, config->backend->name, err);
     return code;
 }

@@ -31,6 +31,7 @@ struct draft {
     char *base; /* absolute */
     struct record whole, below, variables;
     bool has_below;            /* "sandbox_config:" was there */
+    bool loads;                /* what "library:" names */
     const struct record *used; /* one of the first two */
     struct expand expand;
 };
@@ -121,6 +122,21 @@ static int record_text(struct draft *draft, const char *text, size_t len,
     return code;
 }
 
+/* Whether the text is a policy itself, rather than has one below "policy:".  Keys of the
+ * same names may be a backend's own, so nothing may say which backend it is; and
+ * "mounts:" is also native's, where its entries are texts. */
+static bool is_policy(const struct draft *draft)
+{
+    const struct record *whole = &draft->whole;
+    enum yaml_kind item;
+
+    if (draft->has_below || record_has(whole, "type", &item) ||
+        record_has(whole, "library", &item))
+        return false;
+    return record_has(whole, "root", &item) || record_has(whole, "paths", &item) ||
+           (record_has(whole, "mounts", &item) && item == YAML_MAP);
+}
+
 /* --- The backend ----------------------------------------------------------------------
  */
 
@@ -172,12 +188,24 @@ static int fail_backend(struct yaml *yaml, const struct value *type, const char 
                      nearest ? "? " : "", words_end(&list));
 }
 
-static int load_library(struct yaml *yaml, const struct value *library,
+/* Stands in for one that is in a library which nobody has loaded. */
+static const struct cay_backend unknown = {
+    .size = sizeof unknown, .name = "unknown", .about = "not loaded"};
+
+static int load_library(struct yaml *yaml, const struct value *library, bool loads,
                         const struct cay_backend **ret_backend, struct cay_error *err)
 {
     struct cay_error own = {.code = 0};
     char message[sizeof own.message + 64];
-    int code = cay_backend_load(library->text, ret_backend, &own);
+    int code = CAY_OK;
+
+    if (loads)
+        code = cay_backend_load(library->text, ret_backend, &own);
+    else if (access(library->text, F_OK) == 0)
+        *ret_backend = &unknown;
+    else
+        code = cay_fail(&own, CAY_E_NOT_FOUND, errno, "config.peek", library->text,
+                        "there is no such shared object", "name its file");
 
     if (!code)
         return CAY_OK;
@@ -196,13 +224,17 @@ static int choose_backend(struct draft *draft, struct yaml *yaml,
 
     int code = find_text(draft, yaml, "library", CAY_FIELD_PATH, &library, err);
     if (!code && library.is_set)
-        code = load_library(yaml, &library, ret_backend, err);
+        code = load_library(yaml, &library, draft->loads, ret_backend, err);
     if (!code)
         code = find_text(draft, yaml, "type", CAY_FIELD_TEXT, &type, err);
     if (code || (library.is_set && !type.is_set))
         return code;
-    *ret_backend = cay_backend_find(type.is_set ? type.text : fallback);
-    return *ret_backend ? CAY_OK : fail_backend(yaml, &type, fallback, err);
+    const struct cay_backend *named =
+        cay_backend_find(type.is_set ? type.text : fallback);
+    if (!named && *ret_backend == &unknown)
+        return CAY_OK;
+    *ret_backend = named;
+    return named ? CAY_OK : fail_backend(yaml, &type, fallback, err);
 }
 
 /* --- All ------------------------------------------------------------------------------
@@ -215,17 +247,25 @@ static int read_values(struct draft *draft, cay_config **ret_config,
     struct yaml *yaml __attribute__((cleanup(auto_yaml))) = NULL;
     cay_config *config __attribute__((cleanup(auto_config))) = NULL;
     const struct cay_backend *backend = NULL;
+    bool only_policy = is_policy(draft);
 
     int code = record_open(&replay, op, draft->place.name, &yaml, err);
     if (code)
         return code;
     if (draft->has_below)
         yaml_enter(yaml, "sandbox_config");
-    code = choose_backend(draft, yaml, &backend, err);
+    if (only_policy)
+        backend = cay_backend_find("native");
+    else
+        code = choose_backend(draft, yaml, &backend, err);
     if (!code)
         code = config_new(backend, &config, err);
-    if (!code)
-        code = config_read(config, yaml, !draft->has_below, &draft->place, err);
+    if (!code) {
+        config->is_partial = backend == &unknown;
+        code = only_policy
+                   ? config_read_policy(config, yaml, &draft->place, err)
+                   : config_read(config, yaml, !draft->has_below, &draft->place, err);
+    }
     if (!code)
         code = config_settle(config, yaml, &draft->place, err);
     if (!code)
@@ -253,15 +293,18 @@ static int find_base(struct draft *draft, const char *base, struct cay_error *er
     return draft->base ? CAY_OK : cay_fail_memory(err, op);
 }
 
+enum { LOADS = 1, LAX = 2 };
+
 static int parse(const char *text, size_t len, const char *name, const char *base,
-                 bool is_lax, cay_config **ret_config, struct cay_error *err)
+                 unsigned flags, cay_config **ret_config, struct cay_error *err)
 {
     __attribute__((cleanup(draft_done))) struct draft draft = {
         .place = {.name = name ? name : "configuration"},
+        .loads = flags & LOADS,
         .whole = {.max = VALUES_MAX},
         .below = {.max = VALUES_MAX},
         .variables = {.max = VARIABLES_MAX},
-        .expand = {.is_lax = is_lax},
+        .expand = {.is_lax = flags & LAX},
     };
 
     if (len > TEXT_MAX)
@@ -279,15 +322,16 @@ static int parse(const char *text, size_t len, const char *name, const char *bas
 int cay_config_parse(const char *text, size_t len, const char *name, const char *base,
                      cay_config **ret_config, struct cay_error *err)
 {
-    return parse(text, len, name, base, false, ret_config, err);
+    return parse(text, len, name, base, LOADS, ret_config, err);
 }
 
 int cay_config_restore(const char *json, cay_config **ret_config, struct cay_error *err)
 {
-    return parse(json, strlen(json), NULL, NULL, true, ret_config, err);
+    return parse(json, strlen(json), NULL, NULL, LOADS | LAX, ret_config, err);
 }
 
-int cay_config_load(const char *file, cay_config **ret_config, struct cay_error *err)
+static int load(const char *file, unsigned flags, cay_config **ret_config,
+                struct cay_error *err)
 {
     AUTO_FREE char *directory = NULL;
     AUTO_BUF text = {.max = 0};
@@ -295,7 +339,17 @@ int cay_config_load(const char *file, cay_config **ret_config, struct cay_error 
     int code = text_load(file, "config.load", &text, &directory, err);
     if (code)
         return code;
-    return cay_config_parse(text.data, text.len, file, directory, ret_config, err);
+    return parse(text.data, text.len, file, directory, flags, ret_config, err);
+}
+
+int cay_config_load(const char *file, cay_config **ret_config, struct cay_error *err)
+{
+    return load(file, LOADS, ret_config, err);
+}
+
+int cay_config_peek(const char *file, cay_config **ret_config, struct cay_error *err)
+{
+    return load(file, 0, ret_config, err);
 }
 
 void cay_config_free(cay_config *config)

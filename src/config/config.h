@@ -13,6 +13,7 @@ struct cay_config {
     const struct cay_backend *backend;
     struct value *values;
     size_t count;
+    bool is_partial; /* keys that are none of these are somebody's, too */
 };
 
 /* Nothing written; the caller fills in the values. */
@@ -26,6 +27,10 @@ struct value *config_find(const cay_config *config, const char *name);
  * whole text. */
 int config_read(cay_config *config, struct yaml *yaml, bool is_top,
                 const struct value_place *place, struct cay_error *err);
+
+/* The same from the map of a policy, which is all there is. */
+int config_read_policy(cay_config *config, struct yaml *yaml,
+                       const struct value_place *place, struct cay_error *err);
 
 /* What is not written becomes what the fields say; what contradicts itself is an error.
  */

@@ -164,6 +164,17 @@ static const struct record_node *find_key(const struct record *record,
     return NULL;
 }
 
+bool record_has(const struct record *record, const char *key, enum yaml_kind *ret_item)
+{
+    const struct record_node *node =
+        record->count > 0 ? find_key(record, record->nodes, key, strlen(key)) : NULL;
+
+    if (!node)
+        return false;
+    *ret_item = node->kind == YAML_LIST ? node[1].kind : YAML_END;
+    return true;
+}
+
 bool record_find(const struct record *record, const char *keys, size_t len,
                  struct yaml_event *ret_event)
 {

@@ -38,6 +38,10 @@ struct replay {
 int record_open(struct replay *replay, const char *op, const char *name,
                 struct yaml **ret_yaml, struct cay_error *err);
 
+/* Whether the map that the record is has this key; *ret_item is what the first item of
+ * its value is, if that is a list, else YAML_END. */
+bool record_has(const struct record *record, const char *key, enum yaml_kind *ret_item);
+
 /* The single value at the end of a chain of keys, "a.b", as it was written; false if
  * there is none. */
 bool record_find(const struct record *record, const char *keys, size_t len,

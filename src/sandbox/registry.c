@@ -183,6 +183,14 @@ int cay_backend_create(const cay_config *config, cay_sandbox **ret_sandbox,
     return sandbox_create_marked(config, NULL, ret_sandbox, err);
 }
 
+int cay_backend_check(const cay_config *config, struct cay_error *err)
+{
+    const struct cay_backend *backend;
+    int code = find_for(config, "backend.check", &backend, err);
+
+    return code || !backend->check ? code : backend->check(backend->data, config, err);
+}
+
 int cay_backend_connect(const cay_config *config, const char *id,
                         cay_sandbox **ret_sandbox, struct cay_error *err)
 {

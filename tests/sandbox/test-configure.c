@@ -413,3 +413,92 @@ TEST(connecting_to_what_cannot_be_an_id_is_refused)
     ASSERT_CODE(cay_backend_connect(config, "sb-abcdefgh234567xy", &sandbox, &err),
                 CAY_E_NOT_FOUND);
 }
+
+/* --- Before it is made ------------------------------------------------------------ */
+
+TEST(what_making_it_would_refuse_is_known_before)
+{
+    static const char *const bad[] = {
+        "limits: {memory: 64M, disk: 128M}\n",
+        "storage: disk\nlimits: {disk: 1G}\n",
+        "template: no-such\n",
+        "mounts: ['/no/such:/x']\n",
+        "mounts: ['/usr:/proc']\n",
+        "require: [nothing]\n",
+        "ttl: 0\n",
+        "work_dir: relative\n",
+    };
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int made = refused(bad[i]);
+        struct cay_error why = err;
+        AUTO(cay_config) config = parse(bad[i]);
+        ASSERT(made);
+        ASSERT_CODE(cay_backend_check(config, &err), made);
+        ASSERT_STR(err.message, why.message);
+        ASSERT_STR(err.hint, why.hint);
+    }
+}
+
+TEST(looking_ahead_makes_nothing)
+{
+    AUTO(cay_config) config = parse("storage: disk\nmounts: ['/usr:/x:ro']\n");
+
+    need_root();
+    size_t before = count_names(runtime_path(), "");
+    ASSERT_OK(cay_backend_check(config, &err));
+    ASSERT_INT(count_names(runtime_path(), ""), before);
+}
+
+TEST(a_configuration_comes_to_options_that_can_be_changed)
+{
+    AUTO(cay_config)
+    config = parse("limits: {memory: 300M, pids: 77}\nephemeral: true\n"
+                   "work_dir: /srv/deep/down\nenvs: {A: b}\n");
+    struct cay_sandbox_options *options = NULL;
+    AUTO(cay_sandbox) sandbox = NULL;
+    struct cay_sandbox_info info;
+
+    need_root();
+    ASSERT_OK(cay_sandbox_options_new(config, &options, &err));
+    ASSERT_INT(options->memory_bytes, 300 << 20);
+    ASSERT_STR(options->env[0], "A=b");
+    options->pids = 88;
+    ASSERT_OK(cay_sandbox_create(options, &sandbox, &err));
+    cay_sandbox_options_free(options);
+    cay_sandbox_options_free(NULL);
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    ASSERT_INT(info.memory_bytes, 300 << 20);
+    ASSERT_INT(info.pids, 88);
+    ASSERT_STR(says(sandbox, "pwd; stat -c %U .; echo $A"), "/srv/deep/down\nuser\nb\n");
+}
+
+TEST(a_command_that_comes_with_its_sandbox_waits_for_the_directory)
+{
+    AUTO(cay_config) config = parse("work_dir: /srv/deep/down\nephemeral: true\n");
+    struct cay_sandbox_options *options = NULL;
+    AUTO(cay_sandbox) sandbox = NULL;
+    cay_process *process = NULL;
+    const char *const argv[] = {"sh", "-c", "test \"$PWD\" = /srv/deep/down", NULL};
+    const struct cay_exec_options exec = {.size = sizeof exec, .argv = argv};
+    struct cay_exec_result end = {0};
+
+    need_root();
+    ASSERT_OK(cay_sandbox_options_new(config, &options, &err));
+    ASSERT_OK(cay_sandbox_run(options, &exec, &sandbox, &process, &err));
+    cay_sandbox_options_free(options);
+    ASSERT_OK(cay_process_wait(process, 20000, &end, &err));
+    ASSERT_INT(end.exit_code, 0);
+    cay_exec_done(&end);
+    cay_process_free(process);
+}
+
+TEST(another_type_has_no_such_options)
+{
+    AUTO(cay_config) config = parse("type: local\n");
+    struct cay_sandbox_options *options = NULL;
+
+    ASSERT_CODE(cay_sandbox_options_new(config, &options, &err), CAY_E_UNSUPPORTED);
+    ASSERT(!options);
+    ASSERT_OK(cay_backend_check(config, &err));
+}

@@ -170,3 +170,103 @@ TEST(a_library_that_cannot_be_loaded_is_told_with_its_line)
     ASSERT_HAS(err.message, "line 2: library: ");
     ASSERT_STR(err.subject, "/base/no/such.so");
 }
+
+/* --- A policy ------------------------------------------------------------------------
+ */
+
+static void expect_policy(const char *text, const char *json)
+{
+    AUTO(cay_config) config = NULL;
+
+    ASSERT_OK(parse_config(text, &config));
+    ASSERT_STR(cay_config_type(config), "native");
+    ASSERT(cay_config_policy(config, "policy"));
+    ASSERT(cay_config_has(config, "policy") && !cay_config_has(config, "mounts"));
+    assert_json(config, json);
+}
+
+TEST(a_policy_by_itself_is_a_native_sandbox_with_it)
+{
+    expect_policy("root: {root: a, readonly: true}\n",
+                  "{\"type\":\"native\",\"policy\":{\"root\":{\"root\":\"/base/a\","
+                  "\"readonly\":true}}}");
+    expect_policy(
+        "mounts:\n- {host_path: a, mount_point: /m}\n",
+        "{\"type\":\"native\",\"policy\":{\"mounts\":[{\"host_path\":\"/base/a\","
+        "\"mount_point\":\"/m\",\"mode\":\"ro\",\"write_approval\":true,"
+        "\"read_approval\":false}]}}");
+    assert_no_config("paths:\n  a: {root: b, mode: x}\n",
+                     "line 2: paths.a.mode: must be ro or rw");
+    assert_no_config("paths: {a: {root: b}}\nuser: me\n", "line 2: user: unknown key");
+    assert_no_config("paths: {}\nroot: a\n",
+                     "line 2: root: only one of root, paths and mounts is used");
+}
+
+TEST(a_backend_may_have_keys_of_a_policy)
+{
+    static const struct cay_field own[] = {
+        {"root", NULL, CAY_FIELD_TEXT, NULL, "a text", NULL, 0, 0}};
+    AUTO(cay_config) config = NULL;
+
+    register_as("rooted", own, 1);
+    ASSERT_OK(parse_config("root: deep\ntype: rooted\n", &config));
+    ASSERT_STR(cay_config_text(config, "root"), "deep");
+    assert_no_config("type: native\npaths: {a: {root: b}}\n",
+                     "line 2: paths: unknown key");
+}
+
+TEST(mounts_of_a_configuration_are_texts)
+{
+    AUTO(cay_config) config = NULL;
+
+    ASSERT_OK(parse_config("mounts: [/a:/b]\nuser: me\n", &config));
+    ASSERT_INT(cay_config_count(config, "mounts"), 1);
+    ASSERT(!cay_config_policy(config, "policy"));
+    assert_no_config("sandbox_config: {type: native, paths: {a: {root: b}}}\n",
+                     "line 1: sandbox_config.paths: unknown key");
+}
+
+/* --- Looking without running ---------------------------------------------------------
+ */
+
+static int peek(const char *text, cay_config **ret_config)
+{
+    register_trial();
+    put_file("cay.yaml", text);
+    return cay_config_peek(scratch_path("cay.yaml"), ret_config, &err);
+}
+
+TEST(who_only_looks_loads_no_library)
+{
+    AUTO(cay_config) config = NULL;
+
+    put_file("mine.so", "no shared object at all");
+    ASSERT_OK(peek("library: mine.so\nmine: [1, {a: 2}]\nenvs: {A: b}\nlimits: {x: 1}\n",
+                   &config));
+    ASSERT_STR(cay_config_type(config), "unknown");
+    ASSERT(!cay_backend_find("unknown"));
+    ASSERT_STR(cay_config_text(config, "type"), NULL);
+    ASSERT_INT(cay_config_count(config, "envs"), 1);
+    ASSERT_CODE(cay_backend_check(config, &err), CAY_E_NOT_FOUND);
+    cay_config_free(config);
+    config = NULL;
+    ASSERT_OK(peek("type: trial\nlibrary: mine.so\ninteger: 3\n", &config));
+    ASSERT_STR(cay_config_type(config), "trial");
+    ASSERT_INT(cay_config_integer(config, "integer"), 3);
+}
+
+TEST(what_every_backend_has_is_checked_all_the_same)
+{
+    cay_config *config = NULL;
+
+    put_file("mine.so", "");
+    ASSERT_CODE(peek("library: mine.so\nmine: 1\npersist_sandbox: perhaps\n", &config),
+                CAY_E_INVALID);
+    ASSERT_STR(err.message, "line 3: persist_sandbox: must be true or false");
+    ASSERT_CODE(peek("library: mine.so\nenvs: {}\nenvs: {}\n", &config), CAY_E_INVALID);
+    ASSERT_CODE(peek("library: none.so\n", &config), CAY_E_NOT_FOUND);
+    ASSERT_STR(err.message, "line 1: library: there is no such shared object");
+    ASSERT_CODE(peek("type: trial\nlibrary: mine.so\nmine: 1\n", &config), CAY_E_INVALID);
+    ASSERT_CODE(peek("type: other\n", &config), CAY_E_INVALID);
+    ASSERT(!config);
+}

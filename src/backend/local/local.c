@@ -175,6 +175,14 @@ static int make(const cay_config *config, const char *id, void **ret_cookie,
     return code;
 }
 
+static int check(void *data, const cay_config *config, struct cay_error *err)
+{
+    __attribute__((cleanup(auto_wish))) struct wish wish = {0};
+
+    (void)data;
+    return take_wish(config, &wish, err);
+}
+
 static int create(void *data, const cay_config *config, void **ret_cookie,
                   struct cay_error *err)
 {
@@ -249,4 +257,5 @@ const struct cay_backend backend_local = {
     .processes = &native_processes,
     .create_marked = create_marked,
     .find_marked = find_marked,
+    .check = check,
 };

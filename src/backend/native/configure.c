@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/native/foresee.h"
 #include "backend/native/native.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -57,7 +58,7 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
      "whether it ends with the process that makes it"},
 };
 
-/* The options, and what they point to. */
+/* The options, which come first, and what they point to. */
 struct wish {
     struct cay_sandbox_options options;
     struct cay_bind *binds;
@@ -72,11 +73,21 @@ void native_free_texts(char **texts)
     free(texts);
 }
 
-static void auto_wish(struct wish *wish)
+void cay_sandbox_options_free(struct cay_sandbox_options *options)
 {
+    struct wish *wish = (struct wish *)options;
+
+    if (!wish)
+        return;
     free(wish->binds);
     native_free_texts(wish->mounts);
     native_free_texts(wish->env);
+    free(wish);
+}
+
+static void auto_options(struct cay_sandbox_options **options)
+{
+    cay_sandbox_options_free(*options);
 }
 
 /* --- Lists --- */
@@ -224,6 +235,7 @@ static int take_wish(const cay_config *config, struct wish *wish, struct cay_err
         .hostname = cay_config_text(config, "hostname"),
         .user = user,
         .workdir = workdir_of(config, user),
+        .make_workdir = true,
         .policy = cay_config_policy(config, "policy"),
         .ephemeral = cay_config_boolean(config, "ephemeral"),
     };
@@ -236,6 +248,34 @@ static int take_wish(const cay_config *config, struct wish *wish, struct cay_err
         code = native_take_env(config, &wish->env, err);
     wish->options.env = (const char *const *)wish->env;
     return code;
+}
+
+int cay_sandbox_options_new(const cay_config *config,
+                            struct cay_sandbox_options **ret_options,
+                            struct cay_error *err)
+{
+    if (strcmp(cay_config_type(config), backend_native.name) != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, cay_config_type(config),
+                        "only a configuration of type native says such options",
+                        "cay_backend_create() makes a sandbox of any type");
+    struct wish *wish = calloc(1, sizeof *wish);
+    if (!wish)
+        return cay_fail_memory(err, op);
+    int code = take_wish(config, wish, err);
+    if (code)
+        cay_sandbox_options_free(&wish->options);
+    else
+        *ret_options = &wish->options;
+    return code;
+}
+
+int native_check_as(void *data, const cay_config *config, struct cay_error *err)
+{
+    struct cay_sandbox_options *options __attribute__((cleanup(auto_options))) = NULL;
+
+    (void)data;
+    int code = cay_sandbox_options_new(config, &options, err);
+    return code ? code : foresee(options, err);
 }
 
 /* --- The working directory --- */
@@ -265,7 +305,7 @@ static int make_as_root(void *cookie, const struct cay_sandbox_options *options,
 }
 
 /* As the user if it may, so that all of a new path is the user's. */
-static int make_workdir(void *cookie, const struct cay_sandbox_options *options,
+int native_make_workdir(void *cookie, const struct cay_sandbox_options *options,
                         struct cay_error *err)
 {
     const struct cay_name_options name = {.size = sizeof name,
@@ -287,23 +327,10 @@ static int make_workdir(void *cookie, const struct cay_sandbox_options *options,
 static int create(const cay_config *config, const char *id, void **ret_cookie,
                   struct cay_error *err)
 {
-    __attribute__((cleanup(auto_wish))) struct wish wish = {0};
-    void *cookie = NULL;
+    struct cay_sandbox_options *options __attribute__((cleanup(auto_options))) = NULL;
+    int code = cay_sandbox_options_new(config, &options, err);
 
-    int code = take_wish(config, &wish, err);
-    if (!code)
-        code = native_make(&wish.options, id, &cookie, err);
-    if (code)
-        return code;
-    if (wish.options.workdir)
-        code = make_workdir(cookie, &wish.options, err);
-    if (code) {
-        (void)backend_native.remove(cookie, NULL);
-        native_free(cookie);
-        return code;
-    }
-    *ret_cookie = cookie;
-    return CAY_OK;
+    return code ? code : native_make(options, id, ret_cookie, err);
 }
 
 int native_create_as(void *data, const cay_config *config, void **ret_cookie,

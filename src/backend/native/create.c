@@ -24,6 +24,7 @@
 
 #include "backend/native/blueprint.h"
 #include "backend/native/filter.h"
+#include "backend/native/foresee.h"
 #include "backend/native/home.h"
 #include "backend/native/launch.h"
 #include "backend/native/native.h"
@@ -237,15 +238,9 @@ static int hand_over(const struct launch *launch, const struct gifts *gifts,
 
 /* --- Step by step --- */
 
-static struct groups_limits limits_of(const struct cay_sandbox_options *options)
-{
-    return (struct groups_limits){options->memory_bytes, options->pids,
-                                  options->cpu_percent};
-}
-
 static int set_limits(const struct making *making, struct cay_error *err)
 {
-    const struct groups_limits limits = limits_of(&making->options);
+    const struct groups_limits limits = foresee_limits(&making->options);
     struct record *record = making->record;
     int code = groups_limit(&record->groups, &limits, err);
 
@@ -339,58 +334,6 @@ static int raise_it(const struct making *making, struct launch *launch,
     return code;
 }
 
-/* A disk has no limit that could be kept: this kernel has no quota for it. */
-static int complete_disk(struct cay_sandbox_options *options, struct cay_error *err)
-{
-    if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
-                        "nothing keeps a sandbox on disk to a size",
-                        "leave the size out, or keep the sandbox in memory");
-    if (options->storage == CAY_STORAGE_DISK)
-        return CAY_OK;
-    if (options->storage != CAY_STORAGE_MEMORY)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "storage",
-                        "there is no such kind of storage",
-                        "use one of enum cay_storage");
-    if (!options->disk_bytes)
-        options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
-                                  ? options->memory_bytes
-                                  : CAY_DISK_DEFAULT;
-    if (options->disk_bytes > options->memory_bytes)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
-                        "the disk lies in memory and is larger than the memory limit",
-                        "raise the memory limit to at least the size of the disk");
-    return CAY_OK;
-}
-
-/* Fills in the defaults and refuses what cannot be. */
-static int complete(struct making *making, struct cay_error *err)
-{
-    struct cay_sandbox_options *options = &making->options;
-
-    making->given = (options->memory_bytes ? CAY_LAYER_MEMORY : 0u) |
-                    (options->disk_bytes ? CAY_LAYER_DISK : 0u) |
-                    (options->pids ? CAY_LAYER_PIDS : 0u) |
-                    (options->cpu_percent ? CAY_LAYER_CPU : 0u);
-    if (!options->memory_bytes)
-        options->memory_bytes = CAY_MEMORY_DEFAULT;
-    if (!options->pids)
-        options->pids = CAY_PIDS_DEFAULT;
-    if ((unsigned)options->rung > CAY_RUNG_LANDLOCK)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "rung", "there is no such rung",
-                        "use one of enum cay_rung");
-    if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
-        (options->workdir &&
-         (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
-          options->workdir[0] != '/')))
-        return cay_fail(
-            err, CAY_E_INVALID, 0, op,
-            options->workdir ? options->workdir : options->user,
-            "this cannot be the default user or working directory",
-            "a user has up to 63 bytes; a directory is absolute and up to 1,023 long");
-    return complete_disk(options, err);
-}
-
 /* For those who look at it later. */
 static void describe(const struct making *making)
 {
@@ -419,17 +362,6 @@ static void describe(const struct making *making)
                   options->workdir ? options->workdir : "");
 }
 
-/* What can be known to be missing before anything is made. */
-static int foresee(const struct making *making, struct cay_error *err)
-{
-    const struct record *record = making->record;
-
-    if (!(making->given | making->options.require))
-        return CAY_OK;
-    return rung_demand(record, rung_layers(record, groups_promise(&record->groups)),
-                       making->given, making->options.require, err);
-}
-
 static enum inside_kind kind_of(const struct record *record)
 {
     if (runtime_is_local(record))
@@ -442,7 +374,7 @@ static enum inside_kind kind_of(const struct record *record)
 static int build(const struct making *making, struct native *native,
                  struct cay_error *err)
 {
-    const struct groups_limits limits = limits_of(&making->options);
+    const struct groups_limits limits = foresee_limits(&making->options);
     struct record *record = making->record;
     struct launch launch;
     AUTO_FD leaf = -1;
@@ -452,7 +384,7 @@ static int build(const struct making *making, struct native *native,
     if (!runtime_is_local(record))
         code = groups_name(record->id, &limits, &record->groups, err);
     if (!code)
-        code = foresee(making, err);
+        code = foresee_layers(record, &making->options, making->given, err);
     if (!code)
         code = runtime_save(record, err);
     if (!code && making->rung == CAY_RUNG_LANDLOCK)
@@ -543,9 +475,7 @@ static int create_on_best(struct making *making, struct native *native,
 
     making->rung = rung_from(making->options.rung);
     if (making->rung == CAY_RUNG_BEST)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "rung",
-                        "this user namespace has no ids that a sandbox could use",
-                        "run cay outside of it, or as another user");
+        return rung_fail_none(err);
     do {
         if (create_on(making, native, &now) == CAY_OK)
             return CAY_OK;
@@ -561,7 +491,7 @@ static int create_on_best(struct making *making, struct native *native,
 
 static int raise_from(struct making *making, struct native *native, struct cay_error *err)
 {
-    int code = complete(making, err);
+    int code = foresee_complete(&making->options, &making->given, err);
 
     if (code)
         return code;

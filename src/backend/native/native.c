@@ -65,7 +65,13 @@ int native_make(const struct cay_sandbox_options *options, const char *id,
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
     if (!code)
         code = native_create(&known, id, NULL, native, err);
-    if (!code)
+    if (code)
+        return code;
+    if (known.make_workdir && known.workdir)
+        code = native_make_workdir(native, &known, err);
+    if (code)
+        (void)backend_native.remove(native, NULL);
+    else
         *ret_cookie = TAKE_PTR(native);
     return code;
 }
@@ -378,6 +384,7 @@ const struct cay_backend backend_native = {
     .create_marked = native_create_marked,
     .find_marked = find_marked,
     .dial = native_dial_port,
+    .check = native_check_as,
 };
 
 /* --- What only native sandboxes have --- */

@@ -58,11 +58,17 @@ int native_start(const char *id, struct native *native, struct cay_error *err);
 int native_make(const struct cay_sandbox_options *options, const char *id,
                 void **ret_cookie, struct cay_error *err);
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err);
+
+/* The working directory of the options, for their user, in one that runs. */
+int native_make_workdir(void *cookie, const struct cay_sandbox_options *options,
+                        struct cay_error *err);
+
 int native_start_again(void *cookie, struct cay_error *err);
 
 /* What a configuration may say, and sandboxes made by one. */
 enum { NATIVE_FIELDS = 16 };
 extern const struct cay_field native_fields[NATIVE_FIELDS];
+int native_check_as(void *data, const cay_config *config, struct cay_error *err);
 int native_create_as(void *data, const cay_config *config, void **ret_cookie,
                      struct cay_error *err);
 int native_connect_as(void *data, const cay_config *config, const char *id,

@@ -271,6 +271,10 @@ int native_run(const struct cay_sandbox_options *options,
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.run", err);
     if (!code)
         code = check_start(exec, &command, err);
+    if (!code && known.make_workdir && known.workdir) { /* which is made before */
+        code = native_make(&known, NULL, ret_native, err);
+        return code ? code : start(*ret_native, &command, ret_process, err);
+    }
     if (!code)
         code = native_create(&known, NULL, &(struct native_first){send_first, &first},
                              native, err);

@@ -62,6 +62,13 @@ enum cay_rung rung_from(enum cay_rung limit)
     return CAY_RUNG_BEST;
 }
 
+int rung_fail_none(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "rung",
+                    "this user namespace has no ids that a sandbox could use",
+                    "run cay outside of it, or as another user");
+}
+
 /* What a kernel or its administrator says who does not want it: to the clone, to the map,
  * and to the first things done with the privilege it gives. */
 bool rung_may_fall(const struct cay_error *error)

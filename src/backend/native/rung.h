@@ -9,6 +9,7 @@
 
 /* The best rung that is not above `limit` (CAY_RUNG_BEST: any), or 0 if there is none. */
 enum cay_rung rung_from(enum cay_rung limit);
+int rung_fail_none(struct cay_error *err);
 
 /* Whether a sandbox that could not be made for this reason may still be, lower down. */
 bool rung_may_fall(const struct cay_error *error);

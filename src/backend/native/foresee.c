@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/foresee.h"
+
+#include <string.h>
+
+#include "backend/native/parts.h"
+#include "backend/native/rung.h"
+#include "base/error.h"
+#include "init/plan.h"
+
+static const char op[] = "sandbox.create";
+
+/* A disk has no limit that could be kept: this kernel has no quota for it. */
+static int complete_disk(struct cay_sandbox_options *options, struct cay_error *err)
+{
+    if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
+                        "nothing keeps a sandbox on disk to a size",
+                        "leave the size out, or keep the sandbox in memory");
+    if (options->storage == CAY_STORAGE_DISK)
+        return CAY_OK;
+    if (options->storage != CAY_STORAGE_MEMORY)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "storage",
+                        "there is no such kind of storage",
+                        "use one of enum cay_storage");
+    if (!options->disk_bytes)
+        options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
+                                  ? options->memory_bytes
+                                  : CAY_DISK_DEFAULT;
+    if (options->disk_bytes > options->memory_bytes)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
+                        "the disk lies in memory and is larger than the memory limit",
+                        "raise the memory limit to at least the size of the disk");
+    return CAY_OK;
+}
+
+int foresee_complete(struct cay_sandbox_options *options, unsigned *ret_given,
+                     struct cay_error *err)
+{
+    *ret_given = (options->memory_bytes ? CAY_LAYER_MEMORY : 0u) |
+                 (options->disk_bytes ? CAY_LAYER_DISK : 0u) |
+                 (options->pids ? CAY_LAYER_PIDS : 0u) |
+                 (options->cpu_percent ? CAY_LAYER_CPU : 0u);
+    if (!options->memory_bytes)
+        options->memory_bytes = CAY_MEMORY_DEFAULT;
+    if (!options->pids)
+        options->pids = CAY_PIDS_DEFAULT;
+    if ((unsigned)options->rung > CAY_RUNG_LANDLOCK)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "rung", "there is no such rung",
+                        "use one of enum cay_rung");
+    if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
+        (options->workdir &&
+         (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
+          options->workdir[0] != '/')))
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op,
+            options->workdir ? options->workdir : options->user,
+            "this cannot be the default user or working directory",
+            "a user has up to 63 bytes; a directory is absolute and up to 1,023 long");
+    return complete_disk(options, err);
+}
+
+struct groups_limits foresee_limits(const struct cay_sandbox_options *options)
+{
+    return (struct groups_limits){options->memory_bytes, options->pids,
+                                  options->cpu_percent};
+}
+
+int foresee_layers(const struct record *record, const struct cay_sandbox_options *options,
+                   unsigned given, struct cay_error *err)
+{
+    if (!(given | options->require))
+        return CAY_OK;
+    return rung_demand(record, rung_layers(record, groups_promise(&record->groups)),
+                       given, options->require, err);
+}
+
+static int check_host(const struct cay_sandbox_options *options, unsigned given,
+                      struct cay_error *err)
+{
+    const struct groups_limits limits = foresee_limits(options);
+    struct record record = {.rung = rung_from(options->rung),
+                            .network = options->network,
+                            .storage = options->storage,
+                            .landlock_abi = rung_landlock(),
+                            .has_range = idmap_is_root()};
+
+    if (record.rung == CAY_RUNG_BEST)
+        return rung_fail_none(err);
+    int code = rung_check(record.rung, options, err);
+    if (!code)
+        code = groups_name("sb-foreseen", &limits, &record.groups, err);
+    return code ? code : foresee_layers(&record, options, given, err);
+}
+
+int foresee(const struct cay_sandbox_options *options, struct cay_error *err)
+{
+    struct cay_sandbox_options known = *options;
+    struct parts parts;
+    unsigned given;
+    int code = foresee_complete(&known, &given, err);
+
+    if (code)
+        return code;
+    code = parts_open(&known, NULL, &parts, err);
+    parts_close(&parts);
+    return code ? code : check_host(&known, given, err);
+}
