@@ -7,7 +7,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "cay/config.h"
+#include "cay/backend.h"
 #include "cli/call.h"
 #include "cli/cli.h"
 #include "cli/table.h"
@@ -15,7 +15,7 @@
 enum { CHECK, SCHEMA, COUNT };
 
 struct config_options {
-    bool help;
+    bool help, load;
     int as_json;
 };
 
@@ -28,6 +28,8 @@ static const struct subcommand subcommands[] = {
 #define FIELD(name) offsetof(struct config_options, name)
 
 static const struct option_rule option_rules[] = {
+    {"load", 0, OPTION_FLAG, BIT(CHECK), FIELD(load), NULL,
+     "load its library, whose code then runs, and check its keys"},
     {"output", 'o', OPTION_CHOICE, BIT(CHECK), FIELD(as_json), "text|json",
      "how it is told; json for programs"},
     {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "this"},
@@ -154,11 +156,35 @@ static int show(struct call *call, const cay_config *config, struct cay_error *e
     return code;
 }
 
+/* Of a backend that is in a library nothing is known until that is loaded. */
+static int ask_backend(const cay_config *config, const char *file, struct cay_error *err)
+{
+    struct cay_error own = {0};
+    char message[sizeof own.subject + sizeof own.message + 2];
+
+    if (!cay_backend_find(cay_config_type(config))) {
+        fputs("cay: note: the library was not loaded, so its keys were not checked and "
+              "are not shown (--load runs its code)\n",
+              stderr);
+        return CAY_OK;
+    }
+    int code = cay_backend_check(config, &own);
+    if (!code)
+        return CAY_OK;
+    snprintf(message, sizeof message, "%s: %s", own.subject, own.message);
+    return cay_fail(err, code, own.sys_errno, own.op, file, message, "%s", own.hint);
+}
+
 static int check(struct call *call, struct cay_error *err)
 {
+    const struct config_options *options = call->options;
+    const char *file = call->line.arguments[0];
     cay_config *config = NULL;
-    int code = cay_config_load(call->line.arguments[0], &config, err);
+    int code = options->load ? cay_config_load(file, &config, err)
+                             : cay_config_peek(file, &config, err);
 
+    if (!code)
+        code = ask_backend(config, file, err);
     if (!code)
         code = show(call, config, err);
     cay_config_free(config);

@@ -27,8 +27,8 @@ def config(tmp_path):
     return run
 
 
-def check(config, text, **environ):
-    done = config("check", "-o", "json", "cay.yaml", text=text, **environ)
+def check(config, text, *options, **environ):
+    done = config("check", "-o", "json", *options, "cay.yaml", text=text, **environ)
     assert (done.returncode, done.stderr) == (0, ""), done
     return json.loads(done.stdout)
 
@@ -44,6 +44,7 @@ def rows(done):
 
 
 def test_what_was_understood_is_told(config, tmp_path):
+    (tmp_path / "manual").mkdir()
     found = rows(config("check", "cay.yaml", TOKEN="hush", text="""\
 limits: {memory: 1.5 GiB}
 envs: {KEY: "${env.TOKEN}", EMPTY: ""}
@@ -107,6 +108,39 @@ def test_a_file_that_is_not_there_has_a_status_of_its_own(config):
     assert config("check", "a", "b").returncode == 2
 
 
+@pytest.mark.parametrize("text, status, message", [
+    ("limits: {memory: 64M, disk: 128M}\n", 2, "disk: the disk lies in memory and is larger"),
+    ("storage: disk\nlimits: {disk: 1G}\n", 12, "disk: nothing keeps a sandbox on disk"),
+    ("template: no-such\n", 4, "no-such: there is no such template (the templates there are"),
+    ("template: /no/such\n", 4, "/no/such: this directory cannot be used as a template"),
+    ("mounts: ['/no/such:/inside']\n", 4, "/no/such: what is to be mounted cannot be opened"),
+    ("mounts: [somewhere]\n", 2, "somewhere: this says no mount (write /SRC:/DST"),
+    ("require: [secomp]\n", 2, "secomp: there is no such layer (layers are"),
+    ("ttl: 0\n", 2, "ttl: this is no time after which a sandbox could end"),
+    ("work_dir: somewhere\n", 2, "somewhere: this cannot be the default user or working"),
+    ("paths: {docs: {root: none}}\n", 4, "/none: what is to be mounted cannot be opened"),
+    ("{type: local, ttl: -1}\n", 2, "ttl: this is no time after which"),
+])
+def test_what_making_it_would_refuse_is_refused(config, text, status, message):
+    done = config("check", "cay.yaml", text=text)
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    assert re.match(r"cay: [a-z-]+: cay\.yaml: \S*" + re.escape(message), done.stderr), done.stderr
+
+
+def test_a_policy_is_a_configuration(config, tmp_path):
+    (tmp_path / "docs").mkdir()
+    path = {"root": str(tmp_path / "docs"), "mode": "rw", "write_approval": True,
+            "read_approval": False}
+    below = {"type": "native", "policy": {"paths": {"docs": path}}}
+    text = "paths:\n  docs: {root: docs, mode: rw}\n"
+    assert check(config, text) == below
+    assert check(config, "policy: {paths: {docs: {root: docs, mode: rw}}}\n") == below
+    done = config("check", "cay.yaml", text=text + "limits: {memory: 1G}\n")
+    assert "line 3: limits: unknown key (the keys here are root, paths, mounts)" in done.stderr
+    assert check(config, "mounts: [{host_path: docs, mount_point: /docs}]\n")["policy"]
+    assert check(config, f"mounts: ['{tmp_path}/docs:/docs']\n")["mounts"]
+
+
 def test_a_full_disk_is_told(config, tmp_path):
     (tmp_path / "cay.yaml").write_text("{}")
     with open("/dev/full", "w", encoding="utf-8") as full:
@@ -141,12 +175,13 @@ def library():
 def test_a_library_brings_its_own_keys(config, library, tmp_path):
     (tmp_path / "folder.so").symlink_to(library)
     text = "sandbox_config:\n  library: folder.so\n  prefix: /tmp\n"
-    assert check(config, text) == {"type": "folder", "library": str(tmp_path / "folder.so"),
-                                   "prefix": "/tmp"}
-    assert check(config, "type: folder\nprefix: /tmp\nlibrary: ./folder.so\n")["prefix"] == "/tmp"
-    done = config("check", "cay.yaml", text="prefx: /tmp\nlibrary: folder.so\n")
+    assert check(config, text, "--load") == {
+        "type": "folder", "library": str(tmp_path / "folder.so"), "prefix": "/tmp"}
+    text = "type: folder\nprefix: /tmp\nlibrary: ./folder.so\n"
+    assert check(config, text, "--load")["prefix"] == "/tmp"
+    done = config("check", "--load", "cay.yaml", text="prefx: /tmp\nlibrary: folder.so\n")
     assert "line 1: prefx: unknown key (did you mean prefix?" in done.stderr
-    done = config("check", "cay.yaml", text="type: other\nlibrary: folder.so\n")
+    done = config("check", "--load", "cay.yaml", text="type: other\nlibrary: folder.so\n")
     assert "line 1: type: there is no backend of that name (the backends are " in done.stderr
     assert "folder" in done.stderr
 
@@ -156,8 +191,23 @@ def test_a_library_may_stand_beside_a_backend_of_ours(config, library):
     assert (found["type"], found["user"]) == ("native", "me")
 
 
+def test_nobodys_code_runs_unless_asked(config, library, tmp_path):
+    text = f"library: {library}\nprefx: {{a: [b]}}\nenvs: {{A: b}}\nclean_output: yes\n"
+    done = config("check", "-o", "json", "cay.yaml", text=text, LD_DEBUG="files")
+    assert done.returncode == 0 and "folder.so" not in done.stderr, done.stderr
+    assert ("cay: note: the library was not loaded, so its keys were not checked and are not "
+            "shown (--load runs its code)") in done.stderr.splitlines()
+    assert json.loads(done.stdout) == {"library": library, "envs": {"A": "b"},
+                                       "clean_output": True}
+    assert "folder.so" in config("check", "--load", "cay.yaml", LD_DEBUG="files").stderr
+    done = config("check", "cay.yaml", text=text.replace("yes", "perhaps"))
+    assert done.returncode == 2 and "line 4: clean_output: must be true or false" in done.stderr
+    done = config("check", "--load", "cay.yaml", text=text)
+    assert done.returncode == 2 and "line 2: prefx: unknown key" in done.stderr
+
+
 def test_what_is_no_library_is_told_with_its_line(config):
-    done = config("check", "cay.yaml", text="type: x\nlibrary: cay.yaml\n")
+    done = config("check", "--load", "cay.yaml", text="type: x\nlibrary: cay.yaml\n")
     assert done.returncode == 2 and "line 2: library: it cannot be loaded" in done.stderr
     done = config("check", "cay.yaml", text="type: x\nlibrary: none.so\n")
     assert done.returncode == 4 and "line 2: library: there is no such" in done.stderr
@@ -166,7 +216,9 @@ def test_what_is_no_library_is_told_with_its_line(config):
 # --- The manual ---
 
 
-def test_the_files_in_the_manual_are_configurations(config):
+def test_the_files_in_the_manual_are_configurations(config, tmp_path):
+    for name in ("manual", "out"):
+        (tmp_path / name).mkdir()
     found = [block for block in blocks(page("cay-config.5.scd.in"))
              if not block.startswith("cay:")]
     assert len(found) == 3
@@ -235,6 +287,11 @@ GOOD = [
     "policy: {paths: {a: {root: b, mode: rw, suffixes: [.a], max_file_bytes: 3}}}\n",
     "policy: {root: b}\n",
     "policy: {mounts: [{host_path: a, mount_point: /a, write_approval: false}]}\n",
+    "root: {root: a, readonly: true}\n",
+    "paths: {a: {root: b}}\n",
+    "mounts: [{host_path: a, mount_point: /a}]\n",
+    "mounts: []\n",
+    "mounts: ['/usr:/inside:ro']\n",
     "clean_output: true\nraise_errors: 'no'\n",
 ]
 BAD = [
@@ -259,12 +316,16 @@ BAD = [
     "policy: {paths: {a: {mode: rw}}}\n",
     "policy: {root: a, paths: {}}\n",
     "policy: {mounts: []}\n",
+    "paths: {a: {root: b}}\nlimits: {}\n",
+    "mounts: [{host_path: a, mount_point: /a}]\nuser: me\n",
     "clean_output: perhaps\n",
 ]
 
 
 @pytest.mark.parametrize("text", GOOD + BAD)
-def test_the_schema_and_the_reader_agree(config, text):
+def test_the_schema_and_the_reader_agree(config, tmp_path, text):
+    for name in "ab":
+        (tmp_path / name).mkdir()
     validator = jsonschema.Draft7Validator(json.loads(SCHEMA.read_text()))
     errors = [error.message for error in validator.iter_errors(yaml.safe_load(text))]
     done = config("check", "cay.yaml", text=text)
