@@ -109,7 +109,11 @@ CAY_PUBLIC CAY_NODISC int cay_manager_sandbox(cay_manager *manager,
 CAY_PUBLIC bool cay_manager_is_running(cay_manager *manager);
 
 /* CAY_E_NOT_FOUND if there is none.  Where a sandbox cannot be paused it goes on running,
- * and that is fine.  stop leaves nothing of the sandbox, and forgets it. */
+ * and that is fine.  stop leaves nothing of the sandbox, and forgets it.
+ *
+ * Starts and stops are durable when they return.  The state that pausing and resuming
+ * leave behind is what was last seen: it survives the death of any process, but a loss of
+ * power may bring the one before back. */
 CAY_PUBLIC CAY_NODISC int cay_manager_pause(cay_manager *manager, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_manager_stop(cay_manager *manager, struct cay_error *err);
 

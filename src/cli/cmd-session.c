@@ -130,6 +130,25 @@ static int open_manager(const struct call *call, const char *user, const char *n
     return cay_manager_new(&wish, ret_manager, err);
 }
 
+static int load_config(const char *file, cay_config **ret_config, struct cay_error *err)
+{
+    int code = cay_config_load(file, ret_config, err);
+
+    if (!code && cay_config_boolean(*ret_config, "ephemeral"))
+        return cay_fail(err, CAY_E_INVALID, 0, op, file,
+                        "an ephemeral sandbox would end with this command",
+                        "leave ephemeral out of the configuration");
+    return code;
+}
+
+static void warn_if_local(const cay_sandbox *sandbox)
+{
+    if (strcmp(cay_sandbox_backend(sandbox)->name, "local") == 0)
+        fputs("cay: warning: commands of this session run on this machine without "
+              "isolation (type: native keeps them in)\n",
+              stderr);
+}
+
 static int start(struct call *call, struct cay_error *err)
 {
     const struct session_options *options = call->options;
@@ -142,11 +161,13 @@ static int start(struct call *call, struct cay_error *err)
 
     int code = find_user(call, name, user, err);
     if (!code && options->config)
-        code = cay_config_load(options->config, &config, err);
+        code = load_config(options->config, &config, err);
     if (!code)
         code = open_manager(call, user, name, config, &manager, err);
     if (!code)
         code = cay_manager_sandbox(manager, &sandbox, err);
+    if (!code)
+        warn_if_local(sandbox);
     if (!code && options->as_json)
         code = cay_store_get(options->store, user, name, &session, err);
     if (!code && session)

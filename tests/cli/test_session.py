@@ -180,6 +180,24 @@ def test_what_is_refused(sessions, tmp_path):
     assert json.loads(done.err)["error"]["slug"] == "not-found"
 
 
+def test_that_nothing_is_isolated_is_said_once(sessions, tmp_path):
+    (tmp_path / "cay.yaml").write_text(f"sandbox_config: {{work_dir: {tmp_path}}}\n")
+    words = ("session", "start", "work", "--config", tmp_path / "cay.yaml")
+    done = sessions.cay(*words, "-o", "json")
+    assert done.status == 0 and done.json["backend"] == "local"
+    assert done.line == ("cay: warning: commands of this session run on this machine without "
+                         "isolation (type: native keeps them in)")
+    assert sessions.ok("pause", "work").err == b""
+    sessions.ok("rm", "work")
+
+
+def test_a_session_has_no_ephemeral_sandbox(sessions, tmp_path):
+    (tmp_path / "cay.yaml").write_text("ephemeral: true\n")
+    line = sessions.fails(2, "start", "work", "--config", tmp_path / "cay.yaml")
+    assert "an ephemeral sandbox would end with this command" in line
+    assert sessions.list() == []
+
+
 def test_a_configuration_with_a_secret_keeps_where_it_came_from(sessions, tmp_path):
     (tmp_path / "cay.yaml").write_text("envs: {TOKEN: '${env.SECRET_TOKEN}'}\n")
     sessions.env["SECRET_TOKEN"] = "hunter2hunter2"
