@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "base/error.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/signals.h"
 #include "json/json.h"
@@ -26,8 +27,14 @@ int cmd_create(struct sandbox_call *call, struct cay_error *err)
     cay_sandbox *sandbox = NULL;
     int code = sandbox_plan(&call->options, NULL, &plan, err);
 
-    if (code)
+    if (!code && plan.sandbox.ephemeral)
+        code = cay_fail(err, CAY_E_INVALID, 0, "cli.create", call->options.config,
+                        "an ephemeral sandbox would end with this command",
+                        "leave ephemeral out, or use cay run");
+    if (code) {
+        sandbox_plan_done(&plan);
         return code;
+    }
     signals_catch();
     code = cay_sandbox_create(&plan.sandbox, &sandbox, err);
     if (!code)

@@ -79,7 +79,7 @@ static size_t find_command(const char *name)
 
 int cmd_sandbox(char *const *argv)
 {
-    struct sandbox_call call = {.options = {.help = false}};
+    struct sandbox_call call = {.options = {.network = -1, .storage = -1}};
     struct cay_error err = {0};
     bool as_json = options_want_json(argv);
     size_t command = find_command(argv[0]);

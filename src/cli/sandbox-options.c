@@ -123,7 +123,7 @@ static const struct option_rule options[] = {
     {"network", 0, OPTION_CHOICE, MAKES, FIELD(network), "none|host",
      "own loopback (default), or this machine's"},
     {"config", 0, OPTION_TEXT, MAKES, FIELD(config), "FILE",
-     "a policy; its paths appear inside as /NAME"},
+     "what it is to be like: a cay.yaml, or a policy"},
     {"template", 0, OPTION_TEXT, MAKES, FIELD(template_name), "NAME|DIR",
      "what it starts from (default: host)"},
     {"require", 0, OPTION_PARSED, MAKES, FIELD(require), "LAYER,...",

@@ -2,7 +2,7 @@
 #ifndef CLI_SANDBOX_OPTIONS_H
 #define CLI_SANDBOX_OPTIONS_H
 
-#include "cay/sandbox.h"
+#include "cay/backend.h"
 #include "cli/options.h"
 
 /* The commands about sandboxes.  They share one table of options, so that an option is
@@ -38,8 +38,8 @@ struct sandbox_options {
     uint32_t pids, cpu_percent;
     struct option_list env, binds;
     const char *user, *workdir, *config, *template_name, *tag;
-    unsigned require; /* enum cay_layer */
-    int network, storage;
+    unsigned require;     /* enum cay_layer */
+    int network, storage; /* which of the choices; -1: none was made */
     bool interactive, tty, detach;
     bool follow, quiet, all;
     int signal;
@@ -50,15 +50,17 @@ struct sandbox_plan {
     struct cay_sandbox_options sandbox;
     struct cay_exec_options exec;
     struct cay_bind *binds;
-    char **binds_text;
+    char **binds_text; /* of -v, two of `given_count` each */
+    size_t given_count;
     const char **env;
     char *template_name;
     char terminal[64]; /* "TERM=..." */
-    cay_policy *policy;
+    cay_config *config;
+    struct cay_sandbox_options *configured;
 };
 
-/* Checks what no table can: that -v names something that is there, that -t has a
- * terminal.  `argv` is the command's, or NULL.  Nothing is read but the policy. */
+/* Options over what --config says.  Checks what no table can: that -v names something
+ * that is there, that -t has a terminal.  `argv` is the command's, or NULL. */
 int sandbox_plan(const struct sandbox_options *options, const char *const *argv,
                  struct sandbox_plan *ret_plan, struct cay_error *err);
 void sandbox_plan_done(struct sandbox_plan *plan);

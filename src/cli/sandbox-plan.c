@@ -20,12 +20,32 @@ static int fail(const char *option, const char *text, const char *message,
 
 /* --- -e --- */
 
-static int plan_env(const struct option_list *list, struct sandbox_plan *plan,
-                    struct cay_error *err)
+static size_t count_of(const char *const *env)
 {
     size_t count = 0;
 
-    plan->env = calloc(list->count + 2, sizeof *plan->env); /* one more for TERM */
+    while (env && env[count])
+        count++;
+    return count;
+}
+
+static bool sets(const char *const *env, const char *assignment)
+{
+    size_t len = strcspn(assignment, "=") + 1;
+
+    for (; *env; env++)
+        if (strncmp(*env, assignment, len) == 0)
+            return true;
+    return false;
+}
+
+static int plan_env(const struct option_list *list, struct sandbox_plan *plan,
+                    struct cay_error *err)
+{
+    size_t count = 0, more = count_of(plan->sandbox.env);
+
+    /* One more for TERM. */
+    plan->env = calloc(list->count + more + 2, sizeof *plan->env);
     if (!plan->env)
         return cay_fail_memory(err, op);
     for (size_t i = 0; i < list->count; i++) {
@@ -49,7 +69,6 @@ static int plan_env(const struct option_list *list, struct sandbox_plan *plan,
 static void plan_terminal(const struct option_list *list, struct sandbox_plan *plan)
 {
     const char *own = getenv("TERM");
-    size_t count = 0;
 
     for (size_t i = 0; i < list->count; i++)
         if (strncmp(list->items[i], "TERM", 4) == 0 && strcspn(list->items[i], "=") == 4)
@@ -57,9 +76,7 @@ static void plan_terminal(const struct option_list *list, struct sandbox_plan *p
     if (!own || !*own || strlen(own) >= sizeof plan->terminal - 5)
         return;
     snprintf(plan->terminal, sizeof plan->terminal, "TERM=%s", own);
-    while (plan->env[count])
-        count++;
-    plan->env[count] = plan->terminal;
+    plan->env[count_of(plan->env)] = plan->terminal;
 }
 
 /* --- -v --- */
@@ -91,26 +108,64 @@ static int plan_bind(char *text, const char *given, struct cay_bind *ret_bind,
     return CAY_OK;
 }
 
+static bool has_target(const struct cay_bind *binds, size_t count, const char *target)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(binds[i].target, target) == 0)
+            return true;
+    return false;
+}
+
 static int plan_binds(const struct option_list *list, struct sandbox_plan *plan,
                       struct cay_error *err)
 {
+    const struct cay_sandbox_options configured = plan->sandbox;
     int code = CAY_OK;
 
     if (!list->count)
         return CAY_OK;
-    plan->binds = calloc(list->count, sizeof *plan->binds);
-    plan->binds_text = calloc(2 * list->count + 1, sizeof *plan->binds_text);
+    plan->binds = calloc(list->count + configured.bind_count, sizeof *plan->binds);
+    plan->binds_text = calloc(2 * list->count, sizeof *plan->binds_text);
     if (!plan->binds || !plan->binds_text)
         return cay_fail_memory(err, op);
     for (size_t i = 0; !code && i < list->count; i++) {
         plan->binds_text[2 * i] = strdup(list->items[i]);
-        plan->sandbox.bind_count = i + 1;
+        plan->given_count = i + 1;
         if (!plan->binds_text[2 * i])
             return cay_fail_memory(err, op);
         code = plan_bind(plan->binds_text[2 * i], list->items[i], &plan->binds[i],
                          &plan->binds_text[2 * i + 1], err);
     }
     plan->sandbox.binds = plan->binds;
+    plan->sandbox.bind_count = plan->given_count;
+    for (size_t i = 0; !code && i < configured.bind_count; i++)
+        if (!has_target(plan->binds, list->count, configured.binds[i].target))
+            plan->binds[plan->sandbox.bind_count++] = configured.binds[i];
+    return code;
+}
+
+/* --- --config --- */
+
+static int plan_config(const char *file, struct sandbox_plan *plan, struct cay_error *err)
+{
+    int code = cay_config_load(file, &plan->config, err);
+
+    if (code)
+        return code;
+    const char *type = cay_config_type(plan->config);
+    if (strcmp(type, "native") != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, file,
+                        "this command makes sandboxes of type native only",
+                        "its type is %s: cay session start --config %s starts it", type,
+                        file);
+    if (cay_config_has(plan->config, "sandbox_id"))
+        return cay_fail(err, CAY_E_INVALID, 0, op, file,
+                        "it has a sandbox_id, and this command makes a new sandbox",
+                        "cay exec %s -- COMMAND uses that one",
+                        cay_config_text(plan->config, "sandbox_id"));
+    code = cay_sandbox_options_new(plan->config, &plan->configured, err);
+    if (!code)
+        plan->sandbox = *plan->configured;
     return code;
 }
 
@@ -120,9 +175,10 @@ static int plan_binds(const struct option_list *list, struct sandbox_plan *plan,
 static int plan_template(const char *given, struct sandbox_plan *plan,
                          struct cay_error *err)
 {
+    if (!given)
+        return CAY_OK;
     plan->sandbox.template_name = given;
-    if (!given ||
-        (!strchr(given, '/') && strcmp(given, ".") != 0 && strcmp(given, "..") != 0))
+    if (!strchr(given, '/') && strcmp(given, ".") != 0 && strcmp(given, "..") != 0)
         return CAY_OK;
     plan->template_name = realpath(given, NULL);
     plan->sandbox.template_name = plan->template_name;
@@ -145,28 +201,51 @@ static int check_together(const struct sandbox_options *options, struct cay_erro
     return options->tty ? terminal_require(err) : CAY_OK;
 }
 
-static void fill(const struct sandbox_options *options, const char *const *argv,
-                 struct sandbox_plan *plan)
+/* For every command to come, rather than for this one. */
+static void fill_usual(const struct sandbox_options *options, struct sandbox_plan *plan)
 {
     struct cay_sandbox_options *sandbox = &plan->sandbox;
+    const char *const *configured = sandbox->env;
+    size_t count = count_of(plan->env);
+
+    for (size_t i = 0; configured && configured[i]; i++)
+        if (!sets(plan->env, configured[i]))
+            plan->env[count++] = configured[i];
+    sandbox->env = plan->env;
+    if (options->user)
+        sandbox->user = options->user;
+    if (options->workdir) {
+        sandbox->workdir = options->workdir;
+        sandbox->make_workdir = false;
+    }
+}
+
+static void fill_sandbox(const struct sandbox_options *options,
+                         struct cay_sandbox_options *sandbox)
+{
+    sandbox->size = sizeof *sandbox;
+    if (options->memory)
+        sandbox->memory_bytes = options->memory;
+    if (options->disk)
+        sandbox->disk_bytes = options->disk;
+    if (options->pids)
+        sandbox->pids = options->pids;
+    if (options->cpu_percent)
+        sandbox->cpu_percent = options->cpu_percent;
+    if (options->ttl_ms)
+        sandbox->ttl_ms = options->ttl_ms;
+    if (options->network >= 0)
+        sandbox->network = options->network ? CAY_NETWORK_HOST : CAY_NETWORK_NONE;
+    if (options->storage >= 0)
+        sandbox->storage = options->storage ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;
+    sandbox->require |= options->require;
+}
+
+static void fill_exec(const struct sandbox_options *options, const char *const *argv,
+                      struct sandbox_plan *plan)
+{
     struct cay_exec_options *exec = &plan->exec;
 
-    sandbox->size = sizeof *sandbox;
-    sandbox->memory_bytes = options->memory;
-    sandbox->disk_bytes = options->disk;
-    sandbox->pids = options->pids;
-    sandbox->cpu_percent = options->cpu_percent;
-    sandbox->network = options->network ? CAY_NETWORK_HOST : CAY_NETWORK_NONE;
-    sandbox->require = options->require;
-    sandbox->policy = plan->policy;
-    sandbox->ttl_ms = options->ttl_ms;
-    sandbox->storage = options->storage ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;
-    if (!argv) { /* for every command to come, rather than for this one */
-        sandbox->env = plan->env;
-        sandbox->user = options->user;
-        sandbox->workdir = options->workdir;
-        return;
-    }
     exec->size = sizeof *exec;
     exec->argv = argv;
     exec->env = plan->env;
@@ -177,8 +256,8 @@ static void fill(const struct sandbox_options *options, const char *const *argv,
     exec->flags = (options->tty ? CAY_EXEC_TTY : 0u) |
                   (options->interactive ? CAY_EXEC_INPUT : 0u) |
                   (options->detach ? CAY_EXEC_BACKGROUND : 0u);
-    if (options->tty && terminal_size(&exec->rows, &exec->columns))
-        return;
+    if (options->tty)
+        (void)terminal_size(&exec->rows, &exec->columns);
 }
 
 int sandbox_plan(const struct sandbox_options *options, const char *const *argv,
@@ -188,32 +267,37 @@ int sandbox_plan(const struct sandbox_options *options, const char *const *argv,
 
     *plan = (struct sandbox_plan){.env = NULL};
     int code = check_together(options, err);
+    if (!code && options->config)
+        code = plan_config(options->config, plan, err);
     if (!code)
         code = plan_env(&options->env, plan, err);
     if (!code)
         code = plan_binds(&options->binds, plan, err);
     if (!code)
         code = plan_template(options->template_name, plan, err);
-    if (!code && options->config)
-        code = cay_policy_load(options->config, NULL, &plan->policy, err);
     if (code) {
         sandbox_plan_done(plan);
         return code;
     }
     if (options->tty)
         plan_terminal(&options->env, plan);
-    fill(options, argv, plan);
+    fill_sandbox(options, &plan->sandbox);
+    if (argv)
+        fill_exec(options, argv, plan);
+    else
+        fill_usual(options, plan);
     return CAY_OK;
 }
 
 void sandbox_plan_done(struct sandbox_plan *plan)
 {
-    for (size_t i = 0; plan->binds_text && i < 2 * plan->sandbox.bind_count; i++)
+    for (size_t i = 0; plan->binds_text && i < 2 * plan->given_count; i++)
         free(plan->binds_text[i]);
     free(plan->binds_text);
     free(plan->binds);
     free(plan->env);
     free(plan->template_name);
-    cay_policy_free(plan->policy);
+    cay_sandbox_options_free(plan->configured);
+    cay_config_free(plan->config);
     *plan = (struct sandbox_plan){.env = NULL};
 }
