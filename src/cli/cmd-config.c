@@ -29,7 +29,7 @@ static const struct subcommand subcommands[] = {
 
 static const struct option_rule option_rules[] = {
     {"load", 0, OPTION_FLAG, BIT(CHECK), FIELD(load), NULL,
-     "load its library, whose code then runs, and check its keys"},
+     "load its library and check its keys: its code runs"},
     {"output", 'o', OPTION_CHOICE, BIT(CHECK), FIELD(as_json), "text|json",
      "how it is told; json for programs"},
     {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "this"},

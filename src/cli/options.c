@@ -293,8 +293,8 @@ int options_check(const struct grammar *grammar, const struct command_line *line
     if (line->count > subcommand->most)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options",
                         line->arguments[subcommand->most], "one argument too many",
-                        "usage: %s %s %s", grammar->program, subcommand->name,
-                        subcommand->arguments);
+                        "usage: %s %s%s%s", grammar->program, subcommand->name,
+                        *subcommand->arguments ? " " : "", subcommand->arguments);
     if (line->count < subcommand->least)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", subcommand->name,
                         "an argument is missing", "usage: %s %s %s", grammar->program,

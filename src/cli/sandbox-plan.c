@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "cli/sandbox-options.h"
 #include "cli/terminal.h"
@@ -20,29 +21,10 @@ static int fail(const char *option, const char *text, const char *message,
 
 /* --- -e --- */
 
-static size_t count_of(const char *const *env)
-{
-    size_t count = 0;
-
-    while (env && env[count])
-        count++;
-    return count;
-}
-
-static bool sets(const char *const *env, const char *assignment)
-{
-    size_t len = strcspn(assignment, "=") + 1;
-
-    for (; *env; env++)
-        if (strncmp(*env, assignment, len) == 0)
-            return true;
-    return false;
-}
-
 static int plan_env(const struct option_list *list, struct sandbox_plan *plan,
                     struct cay_error *err)
 {
-    size_t count = 0, more = count_of(plan->sandbox.env);
+    size_t count = 0, more = env_count(plan->sandbox.env);
 
     /* One more for TERM. */
     plan->env = calloc(list->count + more + 2, sizeof *plan->env);
@@ -76,7 +58,7 @@ static void plan_terminal(const struct option_list *list, struct sandbox_plan *p
     if (!own || !*own || strlen(own) >= sizeof plan->terminal - 5)
         return;
     snprintf(plan->terminal, sizeof plan->terminal, "TERM=%s", own);
-    plan->env[count_of(plan->env)] = plan->terminal;
+    plan->env[env_count(plan->env)] = plan->terminal;
 }
 
 /* --- -v --- */
@@ -206,10 +188,10 @@ static void fill_usual(const struct sandbox_options *options, struct sandbox_pla
 {
     struct cay_sandbox_options *sandbox = &plan->sandbox;
     const char *const *configured = sandbox->env;
-    size_t count = count_of(plan->env);
+    size_t count = env_count(plan->env);
 
     for (size_t i = 0; configured && configured[i]; i++)
-        if (!sets(plan->env, configured[i]))
+        if (!env_sets(plan->env, configured[i]))
             plan->env[count++] = configured[i];
     sandbox->env = plan->env;
     if (options->user)

@@ -183,7 +183,8 @@ static int fail_backend(struct yaml *yaml, const struct value *type, const char 
         return yaml_fail(err, yaml, 1, message, "the backends are %s", words_end(&list));
     }
     return yaml_fail(err, yaml, type->line, "there is no backend of that name",
-                     "%s%s%sthe backends are %s, and what library: loads",
+                     "%s%s%sthe backends are %s, and what library: loads or a program "
+                     "registers",
                      nearest ? "did you mean " : "", nearest ? nearest : "",
                      nearest ? "? " : "", words_end(&list));
 }

@@ -148,7 +148,7 @@ def test_groups_of_commands_have_their_help(group, commands):
     (["creat"], "creat", "did you mean create?"),
     (["ls", "--quite"], "--quite", "did you mean --quiet?"),
     (["ls", "--follow"], "--follow", "cay ls --help lists the options"),
-    (["ls", "x"], "x", "usage: cay ls"),
+    (["ls", "x"], "x", "(usage: cay ls)"),
     (["inspect"], "inspect", "usage: cay inspect ID"),
     (["cp", "a"], "cp", "usage: cay cp SOURCE DESTINATION"),
     (["create", "--ttl", "soon"], "soon", "write --ttl TIME: like 500ms"),

@@ -14,6 +14,7 @@
 #include "backend/native/inspect.h"
 #include "backend/native/subids.h"
 #include "base/auto.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "init/plan.h"
 #include "sandbox/backend.h"
@@ -79,21 +80,12 @@ static int make_work_dir(void *cookie, const char *path, struct cay_error *err)
 
 /* --- With what --- */
 
-static size_t count_of(const char *const *env)
-{
-    size_t count = 0;
-
-    while (env && env[count])
-        count++;
-    return count;
-}
-
 /* The first of a name is what counts.  What a careless parent has left in ours that is no
  * variable is not passed on. */
 static int join_env(struct wish *wish, struct cay_error *err)
 {
     const char *const *own = wish->inherits ? (const char *const *)environ : NULL;
-    size_t used = count_of((const char *const *)wish->given), more = count_of(own);
+    size_t used = env_count((const char *const *)wish->given), more = env_count(own);
 
     wish->env = calloc(used + more + 1, sizeof *wish->env);
     if (!wish->env)

@@ -4,33 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "base/error.h"
 
 static const char op[] = "sandbox.create";
 
-static bool sets(const char *const *env, const char *assignment)
-{
-    size_t len = strcspn(assignment, "=") + 1;
-
-    for (; *env; env++)
-        if (strncmp(*env, assignment, len) == 0)
-            return true;
-    return false;
-}
-
-static size_t count_of(const char *const *env)
-{
-    size_t count = 0;
-
-    while (env && env[count])
-        count++;
-    return count;
-}
-
 static int add_env(struct parts *parts, const char *const *env, struct cay_error *err)
 {
     const char *const *image = (const char *const *)parts->template.info.env;
-    size_t used = count_of(env), more = count_of(image);
+    size_t used = env_count(env), more = env_count(image);
 
     parts->env = calloc(used + more + 1, sizeof *parts->env);
     if (!parts->env)
@@ -38,7 +20,7 @@ static int add_env(struct parts *parts, const char *const *env, struct cay_error
     if (used)
         memcpy(parts->env, env, used * sizeof *env);
     for (size_t i = 0; i < more; i++)
-        if (!sets(parts->env, image[i]))
+        if (!env_sets(parts->env, image[i]))
             parts->env[used++] = image[i];
     return CAY_OK;
 }

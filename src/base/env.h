@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BASE_ENV_H
+#define BASE_ENV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* "NAME=value", NULL-terminated; NULL is none. */
+size_t env_count(const char *const *env);
+
+/* Whether a variable of the name of "NAME=value" is there. */
+bool env_sets(const char *const *env, const char *assignment);
+
+#endif
