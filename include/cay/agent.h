@@ -31,7 +31,7 @@ CAY_PUBLIC const char *cay_status_slug(enum cay_status status); /* "success" */
 enum cay_command_flag {
     CAY_COMMAND_BACKGROUND = 1 << 0,
     /* Make the output fit to read: escape sequences, overwritten and repeated lines are
-     * taken out, and if both streams together have more than `threshold_chars`, each that
+     * taken out, and if both streams together have `threshold_chars` or more, each that
      * has more than its head and tail is cut in the middle.  If that changes anything,
      * the raw bytes are kept in files inside, named in the result. */
     CAY_COMMAND_CLEAN = 1 << 1

@@ -213,13 +213,13 @@ static int put_stream(struct cleaned *cleaned, bool over, const struct cut *cut,
 /* --- Results --------------------------------------------------------------------------
  */
 
-static struct cut cut_of(const struct cay_command_options *options, uint32_t *ret_most)
+static struct cut cut_of(const struct cay_command_options *options, uint32_t *ret_least)
 {
     if (!options->threshold_chars && !options->head_chars && !options->tail_chars) {
-        *ret_most = CAY_THRESHOLD_CHARS;
+        *ret_least = CAY_THRESHOLD_CHARS;
         return (struct cut){CAY_HEAD_CHARS, CAY_TAIL_CHARS, NULL};
     }
-    *ret_most = options->threshold_chars;
+    *ret_least = options->threshold_chars;
     return (struct cut){options->head_chars, options->tail_chars, NULL};
 }
 
@@ -231,14 +231,14 @@ static int put_both(const struct output *output,
     size_t *lens[] = {&result->out_len, &result->error_len};
     uint64_t *originals[] = {&result->original_out_len, &result->original_error_len};
     uint64_t chars = 0;
-    uint32_t most;
-    struct cut cut = cut_of(options, &most);
+    uint32_t least;
+    struct cut cut = cut_of(options, &least);
 
     for (int i = 0; i < 2; i++)
         chars += cleaned[i].gap + cleaned[i].parts[0].chars + cleaned[i].parts[1].chars;
     for (int i = 0; i < 2; i++) {
         cut.file = output->results ? output->results->files[i] : NULL;
-        int code = put_stream(&cleaned[i], chars > most, &cut, texts[i], lens[i], err);
+        int code = put_stream(&cleaned[i], chars >= least, &cut, texts[i], lens[i], err);
         if (code)
             return code;
         *originals[i] = cleaned[i].original;
@@ -251,13 +251,13 @@ static int put_both(const struct output *output,
 static bool is_changed(const struct cay_command_options *options,
                        const struct cleaned cleaned[2])
 {
-    uint32_t most;
-    struct cut cut = cut_of(options, &most);
+    uint32_t least;
+    struct cut cut = cut_of(options, &least);
     uint64_t chars = cleaned[0].original + cleaned[1].original;
 
     for (int i = 0; i < 2; i++)
         if (cleaned[i].differs ||
-            (chars > most && cleaned[i].original > (uint64_t)cut.head + cut.tail))
+            (chars >= least && cleaned[i].original > (uint64_t)cut.head + cut.tail))
             return true;
     return false;
 }

@@ -199,6 +199,22 @@ BOTH(exactly_as_much_as_is_allowed_is_not_cut)
     clear_answer();
 }
 
+BOTH(as_much_as_the_threshold_is_cut_if_it_is_more_than_head_and_tail)
+{
+    const struct cay_command_options options = {.flags = CAY_COMMAND_CLEAN,
+                                                .threshold_chars = 100,
+                                                .head_chars = 10,
+                                                .tail_chars = 5};
+
+    bash_with(sandbox, "seq 100000 999999 | head -c 90; seq 5 9 >&2", options);
+    ASSERT_HAS(answer.out, "[... 75 characters omitted ...]");
+    ASSERT_INT(answer.error_len, 10);
+    bash_with(sandbox, "seq 100000 999999 | head -c 89; seq 5 9 >&2", options);
+    ASSERT_INT(answer.out_len, 89);
+    ASSERT(!answer.truncated);
+    clear_answer();
+}
+
 BOTH(two_streams_that_are_each_short_enough_stay_whole)
 {
     bash_with(sandbox,
