@@ -112,3 +112,30 @@ def test_a_registered_backend_refuses_what_its_fields_do_not_allow(
     done = pages.run([str(program), "true"], tmp_path)
     assert done.returncode == 2
     assert "FOLDERS" in done.stdout
+
+
+def test_a_session_is_found_again_by_the_next_run(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("sandboxes that stay are tested by root")
+    monkeypatch.setenv("CAY_HOME", str(tmp_path / "home"))
+    (tmp_path / "cay.yaml").write_text(
+        "envs: {GREETING: hello}\nclean_output: true\nwork_dir: /srv/notes\n")
+
+    def run(command: str) -> str:
+        program = pages.BUILD / "docs" / "examples" / "session"
+        return pages.run([str(program), "cay.yaml", "demo", command], tmp_path).stdout
+
+    try:
+        assert run(r"printf '\033[31m%s\n' $GREETING | tee note; exit 3") == (
+            "hello\n[error, exit code 3]\n")
+        shown = pages.run([str(pages.BUILD / "cay"), "session", "show", "demo"], tmp_path).stdout
+        assert "state:   paused" in shown
+        assert run("pwd; wc -l < note") == "/srv/notes\n1\n[success, exit code 0]\n"
+    finally:
+        (tmp_path / "cay.yaml").write_text("persist_sandbox: false\n")
+        assert run("cat note | wc -l") == "1\n[success, exit code 0]\n"
+    shown = pages.run([str(pages.BUILD / "cay"), "session", "show", "demo"], tmp_path).stdout
+    assert "state:   none" in shown
+    (tmp_path / "cay.yaml").write_text("limts: {memory: 1G}\n")
+    assert "line 1: limts: unknown key (did you mean limits?" in run("true")
