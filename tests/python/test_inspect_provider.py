@@ -407,6 +407,49 @@ def test_a_configuration_is_what_the_sandbox_gets(tmp_path: Path) -> None:
         clean(made)
 
 
+def test_a_configuration_for_the_command_does_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "f").write_text("host")
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("CAY_TEST_WORD", "word")
+    file = tmp_path / "cay.yaml"
+    file.write_text(
+        "limits: {memory: 256M, disk: 64M, pids: 50, cpu: 150}\nwork_dir: /srv/deep\n"
+        "envs: {A: '${env.CAY_TEST_WORD}'}\nhostname: box\n"
+        "mounts: ['${this_file_dir}/shown:/shown:ro']\n"
+    )
+    with ledger():
+        made = make(str(file))
+        environment = made["default"].as_type(CaySandboxEnvironment)
+        info = environment.sandbox.sync.inspect()
+        assert (info.memory, info.pids, info.ephemeral) == (256 << 20, 50, True)
+        script = "echo $A; pwd; hostname; cat /shown/f"
+        said = run(environment.exec, ["sh", "-c", script]).stdout
+        assert said == "word\n/srv/deep\nbox\nhost"
+        clean(made)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("limits: {memry: 1G}\n", "line 1: limits.memry: unknown key"),
+        ("sandbox_config: {type: local}\n", "cannot be one of samples"),
+        ("policy: {root: .}\n", "cannot be one of samples"),
+        ("limits: {memory: 1G}\nram: 1G\n", "line 2: ram: unknown key"),
+        ("memory: 1G\nram: 1G\n", "unknown key 'ram'"),
+    ],
+)
+def test_a_configuration_that_no_sample_can_have_is_told(
+    tmp_path: Path, content: str, said: str
+) -> None:
+    file = tmp_path / "cay.yaml"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=said):
+        run(CaySandboxEnvironment.task_init, "startup", str(file))
+
+
 def test_a_model_survives_inspects_log() -> None:
     config = CayConfig(memory="1G", env={"A": "b"}, volumes=("/usr:/u:ro",))
     spec = SandboxEnvironmentSpec("cay", config)

@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cay.sandbox.configs import (
+    NativeSandboxConfig,
+    environment,
+    parsed,
+    read_yaml,
+    written,
+)
 from cay.sandbox.errors import SandboxValueError
 from cay.sandbox.options import Layer, Rung
 
@@ -89,6 +97,8 @@ def load_config(file: str) -> CayConfig:
             hint=f"the keys there are: {', '.join(CayConfig.model_fields)}",
         )
     unknown = [str(key) for key in content if key not in CayConfig.model_fields]
+    if _CONFIGURATION.intersection(unknown):
+        return _of_configuration(file)
     if unknown:
         raise SandboxValueError(
             f"unknown key {unknown[0]!r}",
@@ -105,3 +115,38 @@ def from_directory(volume: str, base: Path) -> str:
     """SOURCE:TARGET with the source made absolute."""
     source, colon, rest = volume.partition(":")
     return f"{(base / Path(source).expanduser()).resolve()}{colon}{rest}"
+
+
+_CONFIGURATION = {
+    *(one.name for one in fields(NativeSandboxConfig)),
+    *("_work_dir", "library", "persist_sandbox", "sandbox_config", "timeout"),
+}
+"""keys by which a file is told to be one for ``cay run --config``, too"""
+
+
+def _of_configuration(file: str) -> CayConfig:
+    """The same sandbox as ``cay run --config`` makes: cay-config(5)."""
+    config = read_yaml(file)
+    if (
+        not isinstance(config, NativeSandboxConfig)
+        or config.policy is not None
+        or config.sandbox_id is not None
+    ):
+        raise SandboxValueError(
+            "this configuration cannot be one of samples",
+            subject=file,
+            hint="write type: native, mounts instead of a policy, and no sandbox_id",
+        )
+    given, limits = written(config), config.limits
+    with parsed(given) as handle:
+        env = environment(handle)
+    return CayConfig.model_validate(
+        {
+            **{name: one for name, one in given.items() if name in CayConfig.model_fields},
+            **{name: limits.get(name) for name in ("memory", "disk", "pids")},
+            "cpus": limits["cpu"] / 100 if "cpu" in limits else None,
+            "workdir": str(given["work_dir"]) if "work_dir" in given else None,
+            "env": env,
+            "volumes": tuple(config.mounts),
+        }
+    )
