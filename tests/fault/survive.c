@@ -50,6 +50,7 @@ void make_world(void)
     tree_clear(world);
     put_text("policy.yaml", policy_text);
     put_text("cay.yaml", "limits: {memory: 1G}\n");
+    put_text("library.yaml", "library: cay.yaml\nmine: {a: [b]}\nenvs: {A: b}\n");
     put_text("data/a.txt", "alpha\nbeta\nalpha\n");
     put_text("data/dos.txt", "one\r\ntwo\r\n");
     put_text("data/dir/b.txt", "bravo\n");

@@ -162,6 +162,34 @@ SURVIVES(parsing_a_configuration_with_all_defaults, WHOLE)
     return parse_config("{}");
 }
 
+SURVIVES(parsing_a_policy_as_a_configuration, WHOLE)
+{
+    return parse_config("paths: {a: {root: b, suffixes: [.md]}}\n");
+}
+
+SURVIVES(making_options_of_a_configuration, WHOLE)
+{
+    static const char text[] = "mounts: [/usr:/a, /usr:/b:ro]\nenvs: {A: b, C: d}\n";
+    struct cay_sandbox_options *options = NULL;
+    cay_config *made = NULL;
+    int code = cay_config_parse(text, strlen(text), "test", NULL, &made, &err);
+
+    if (!code)
+        code = cay_sandbox_options_new(made, &options, &err);
+    cay_sandbox_options_free(options);
+    cay_config_free(made);
+    return code;
+}
+
+SURVIVES(looking_at_a_configuration_with_a_library, WHOLE)
+{
+    cay_config *made = NULL;
+    int code = cay_config_peek(place("library.yaml"), &made, &err);
+
+    cay_config_free(made);
+    return code;
+}
+
 SURVIVES(restoring_a_configuration, WHOLE)
 {
     cay_config *made = NULL;
