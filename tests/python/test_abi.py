@@ -220,6 +220,7 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_sandbox_exec",  # a process that is waited for does it, and can be stopped
         "cay_sandbox_options_free",  # cay.Sandbox has options of its own
         "cay_sandbox_options_new",
+        "cay_sandbox_run",  # for the command
         "cay_sandbox_tidy",  # for the command
         "cay_status_slug",  # _agent_lib has the names
     }
