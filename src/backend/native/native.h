@@ -42,8 +42,8 @@ int native_create(const struct cay_sandbox_options *options, const char *id,
 /* The same with a command, as cay_sandbox_run(): *ret_native is there if the sandbox is,
  * and *ret_process if the command is, too. */
 int native_run(const struct cay_sandbox_options *options,
-               const struct cay_exec_options *exec, void **ret_native,
-               void **ret_process, struct cay_error *err);
+               const struct cay_exec_options *exec, void **ret_native, void **ret_process,
+               struct cay_error *err);
 
 /* The same for the backend "local", where nothing keeps it in: of the options it takes
  * those of commands (env, user, workdir), ttl_ms and ephemeral. */

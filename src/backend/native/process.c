@@ -2,12 +2,8 @@
 #include "backend/native/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <time.h>
@@ -18,305 +14,7 @@
 #include "sandbox/backend.h"
 #include "sys/sigpipe.h"
 
-enum {
-    PIECE = 64 << 10,
-    ROWS = 24,
-    COLUMNS = 80,
-    CATCH_UP = 2 * OUTPUT_KEPT / MESSAGE_MAX + 8,
-    FLAGS = CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY | CAY_EXEC_BACKGROUND | CAY_EXEC_INPUT |
-            CAY_EXEC_PIPED | CAY_EXEC_LAST
-};
-
-/* --- Handles --- */
-
-static void process_free(void *cookie)
-{
-    struct process *process = cookie;
-
-    if (!process)
-        return;
-    run_close(&process->run);
-    const int fds[] = {process->run.socket, process->memory_events, process->epoll,
-                       process->ready};
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
-    tail_done(&process->tails[0]);
-    tail_done(&process->tails[1]);
-    free(process->piece);
-    free(process);
-}
-
-static void auto_process(struct process **process)
-{
-    process_free(*process);
-}
-
-#define AUTO_PROCESS __attribute__((cleanup(auto_process))) struct process *
-
-/* With the connection that the handle has; that makes another if need be. */
-static int new_process(struct native *native, uint64_t limit, const char *op,
-                       struct process **ret_process, struct cay_error *err)
-{
-    AUTO_PROCESS process = malloc(sizeof *process);
-
-    if (!process)
-        return cay_fail_memory(err, op);
-    memset(process, 0, offsetof(struct process, packet));
-    memcpy(process->id, native->record.id, sizeof process->id);
-    run_init(&process->run, -1, process->id, &process->packet);
-    process->memory_events = process->epoll = process->ready = -1;
-    tail_init(&process->tails[0], (size_t)(limit ? limit : CAY_OUTPUT_DEFAULT));
-    tail_init(&process->tails[1], process->tails[0].limit);
-    process->piece = malloc(PIECE);
-    if (!process->piece)
-        return cay_fail_memory(err, op);
-    int code = native_get_ready(native, err);
-    if (code)
-        return code;
-    process->memory_events = TAKE_FD(native->memory_events);
-    process->run.socket = TAKE_FD(native->socket);
-    *ret_process = TAKE_PTR(process);
-    return CAY_OK;
-}
-
-static bool watch(const struct process *process, int fd)
-{
-    struct epoll_event event = {.events = EPOLLIN};
-
-    return fd < 0 || epoll_ctl(process->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
-static int watch_all(struct process *process, const char *op, struct cay_error *err)
-{
-    process->epoll = epoll_create1(EPOLL_CLOEXEC);
-    process->run.watch = process->epoll;
-    process->ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (process->epoll < 0 || process->ready < 0 || !watch(process, process->ready) ||
-        !watch(process, process->run.socket) ||
-        !watch(process, process->run.streams[0]) ||
-        !watch(process, process->run.streams[1]))
-        return cay_fail_errno(err, errno, op, "epoll");
-    return CAY_OK;
-}
-
-/* The caller is to come back for what no socket or pipe shows it. */
-static void show_news(struct process *process)
-{
-    bool news = process->run.ended || process->run.has_output || process->tails[0].len ||
-                process->tails[1].len;
-    uint64_t count = 1;
-
-    if (news && !process->is_ready)
-        (void)!write(process->ready, &count, sizeof count);
-    else if (!news && process->is_ready)
-        (void)!read(process->ready, &count, sizeof count);
-    process->is_ready = news;
-}
-
-/* --- Start and attach --- */
-
-/* A terminal has no end to write to before it is there. */
-static int type_input(struct run *run, const struct cay_exec_options *options,
-                      struct cay_error *err)
-{
-    static const char op[] = "process.start";
-    size_t len = options->input ? options->input_len : 0;
-    bool stays_open = options->flags & CAY_EXEC_INPUT, all = true;
-    uint32_t put = 0;
-    int code = CAY_OK;
-
-    if (!run->is_background) {
-        if (!stays_open)
-            run_set_input(run, options->input, len);
-        else if (len)
-            all = write(run->input, options->input, len) == (ssize_t)len;
-        all = all && run->data_len == 0;
-    } else {
-        if (len)
-            code = run_ask(run, op, MESSAGE_WRITE, options->input,
-                           len < MESSAGE_MAX ? len : MESSAGE_MAX, MESSAGE_WRITTEN, &put,
-                           sizeof put, err);
-        all = put == len;
-        if (!code && all && !stays_open)
-            code = run_ask(run, op, MESSAGE_CLOSE_INPUT, NULL, 0, MESSAGE_DONE, NULL, 0,
-                           err);
-    }
-    if (code || all)
-        return code;
-    return cay_fail(err, CAY_E_LIMIT, 0, op, "input",
-                    "that is more than a terminal takes at once",
-                    "start with CAY_EXEC_INPUT and write it in pieces");
-}
-
-static int send_request(struct process *process, const struct cay_exec_options *options,
-                        struct cay_error *err)
-{
-    struct run *run = &process->run;
-    struct wire_exec exec = {.options = options,
-                             .mark = run_memory_kills(process->memory_events),
-                             .fds = {-1, -1, -1, -1}};
-    int code = run_open_stdio(run, false, &exec, err);
-
-    if (!code)
-        code = wire_exec(run->socket, run->id, &exec, err);
-    wire_close_fds(exec.fds);
-    return code;
-}
-
-static const char start_op[] = "process.start";
-
-static int check_start(const struct cay_exec_options *given,
-                       struct cay_exec_options *ret_options, struct cay_error *err)
-{
-    int code = cay_take_struct(ret_options, sizeof *ret_options, given, start_op, err);
-    const struct cay_exec_options *options = ret_options;
-
-    if (!code)
-        code = native_check_exec(options, start_op, FLAGS, err);
-    if (code)
-        return code;
-    bool is_background = options->flags & CAY_EXEC_BACKGROUND;
-    if (options->on_output)
-        return cay_fail(err, CAY_E_INVALID, 0, start_op, "on_output",
-                        "a process that is not waited for calls nobody",
-                        "read its output with cay_process_read()");
-    if (options->flags & CAY_EXEC_PIPED && !is_background)
-        return cay_fail(err, CAY_E_INVALID, 0, start_op, "flags",
-                        "a foreground command has pipes as it is",
-                        "CAY_EXEC_PIPED goes with CAY_EXEC_BACKGROUND");
-    if (options->flags & CAY_EXEC_LAST && is_background)
-        return cay_fail(err, CAY_E_INVALID, 0, start_op, "flags",
-                        "nobody would learn of its end, which is that of the sandbox",
-                        "CAY_EXEC_LAST goes without CAY_EXEC_BACKGROUND");
-    return CAY_OK;
-}
-
-static int begin(struct native *native, const struct cay_exec_options *options,
-                 struct process **ret_process, struct cay_error *err)
-{
-    AUTO_PROCESS process = NULL;
-    int code = new_process(native, options->output_limit, start_op, &process, err);
-
-    if (code)
-        return code;
-    process->run.is_background = options->flags & CAY_EXEC_BACKGROUND;
-    process->run.has_tty = options->flags & CAY_EXEC_TTY;
-    process->fails_on_limit = options->flags & CAY_EXEC_FAIL_ON_LIMIT;
-    code = send_request(process, options, err);
-    if (!code)
-        *ret_process = TAKE_PTR(process);
-    return code;
-}
-
-/* Until it has executed. */
-static int see_start(struct process *process, const struct cay_exec_options *options,
-                     struct cay_error *err)
-{
-    struct run *run = &process->run;
-
-    int code = run_wait_start(run, start_op, err);
-    if (!code && run->has_tty)
-        code = type_input(run, options, err);
-    if (!code)
-        code = watch_all(process, start_op, err);
-    if (code)
-        return code;
-    if (run->is_background)
-        run_ask_for_more(run);
-    show_news(process);
-    return CAY_OK;
-}
-
-static int start(void *cookie, const struct cay_exec_options *options, void **ret_process,
-                 struct cay_error *err)
-{
-    struct cay_exec_options known;
-    AUTO_PROCESS process = NULL;
-
-    int code = check_start(options, &known, err);
-    if (!code)
-        code = begin(cookie, &known, &process, err);
-    if (!code)
-        code = see_start(process, &known, err);
-    if (!code)
-        *ret_process = TAKE_PTR(process);
-    return code;
-}
-
-struct first {
-    const struct cay_exec_options *options;
-    struct process *process;
-};
-
-static int send_first(struct native *native, void *cookie, struct cay_error *err)
-{
-    struct first *first = cookie;
-
-    process_free(TAKE_PTR(first->process));
-    return begin(native, first->options, &first->process, err);
-}
-
-int native_run(const struct cay_sandbox_options *options,
-               const struct cay_exec_options *exec, void **ret_native, void **ret_process,
-               struct cay_error *err)
-{
-    struct cay_sandbox_options known;
-    struct cay_exec_options command;
-    struct first first = {.options = &command};
-    AUTO_NATIVE native = native_new();
-
-    if (!native)
-        return cay_fail_memory(err, "sandbox.run");
-    int code = cay_take_struct(&known, sizeof known, options, "sandbox.run", err);
-    if (!code)
-        code = check_start(exec, &command, err);
-    if (!code && known.make_workdir && known.workdir) { /* which is made before */
-        code = native_make(&known, NULL, ret_native, err);
-        return code ? code : start(*ret_native, &command, ret_process, err);
-    }
-    if (!code)
-        code = native_create(&known, NULL, &(struct native_first){send_first, &first},
-                             native, err);
-    AUTO_PROCESS process = first.process;
-    if (code)
-        return code;
-    *ret_native = TAKE_PTR(native);
-    code = see_start(process, &command, err);
-    if (!code)
-        *ret_process = TAKE_PTR(process);
-    return code;
-}
-
-static int attach(void *cookie, const char *which, void **ret_process,
-                  struct cay_error *err)
-{
-    static const char op[] = "process.attach";
-    AUTO_PROCESS process = NULL;
-    size_t len = strlen(which);
-
-    if (len == 0 || len >= TAG_MAX)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, which,
-                        "no background command has this number or tag",
-                        "list the processes to see which there are");
-    int code = new_process(cookie, 0, op, &process, err);
-    if (code)
-        return code;
-    struct run *run = &process->run;
-    run->is_background = true;
-    int error = packet_send(run->socket, MESSAGE_ATTACH, which, len, NULL, 0);
-    code = error ? wire_fail_send(run->socket, op, run->id, -error, err)
-                 : run_wait_start(run, op, err);
-    if (!code)
-        code = watch_all(process, op, err);
-    if (code)
-        return code;
-    run->has_tty = run->begin.flags & EXEC_TTY;
-    run_ask_for_more(run);
-    show_news(process);
-    *ret_process = TAKE_PTR(process);
-    return CAY_OK;
-}
+enum { ROWS = 24, COLUMNS = 80, CATCH_UP = 2 * OUTPUT_KEPT / MESSAGE_MAX + 8 };
 
 static int pid_of(const void *cookie)
 {
@@ -354,7 +52,7 @@ static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
         error = run_take(&process->run, ret_stream, data, room, ret_len, &dropped);
     if (ret_dropped)
         *ret_dropped = dropped;
-    show_news(process);
+    process_show_news(process);
     return error ? cay_fail_errno(err, -error, "process.read", NULL) : CAY_OK;
 }
 
@@ -378,7 +76,7 @@ static int skip(void *cookie, struct cay_error *err)
         run->has_output = false;
         run_ask_for_more(run);
     }
-    show_news(process);
+    process_show_news(process);
     return code;
 }
 
@@ -406,8 +104,8 @@ static int take_all(struct process *process)
         int stream;
         size_t len;
         uint64_t dropped;
-        int error =
-            run_take(&process->run, &stream, process->piece, PIECE, &len, &dropped);
+        int error = run_take(&process->run, &stream, process->piece, PROCESS_PIECE, &len,
+                             &dropped);
         if (error || stream <= 0)
             return error ? error : stream < 0;
         error = take_in(process, stream, len, dropped);
@@ -493,7 +191,7 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
     struct cay_exec_result result = {0};
 
     int over = wait_until(process, timeout_ms);
-    show_news(process);
+    process_show_news(process);
     if (over < 0)
         return cay_fail_errno(err, -over, op, NULL);
     if (over == 0)
@@ -509,7 +207,7 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
     if (run->is_background && !process->fetched)
         (void)packet_send(run->socket, MESSAGE_FORGET, NULL, 0, NULL, 0);
     process->fetched = true;
-    show_news(process);
+    process_show_news(process);
     *ret_result = result;
     return CAY_OK;
 }
@@ -563,7 +261,7 @@ static int write_some(void *cookie, const void *data, size_t len, size_t *ret_wr
         if (put < part)
             break;
     }
-    show_news(process);
+    process_show_news(process);
     if (code && !done)
         return code;
     *ret_written = done;
@@ -580,7 +278,7 @@ static int close_input(void *cookie, struct cay_error *err)
                        MESSAGE_DONE, NULL, 0, err);
     else
         run_set_input(&process->run, NULL, 0);
-    show_news(process);
+    process_show_news(process);
     return code;
 }
 
@@ -596,7 +294,7 @@ static int resize(void *cookie, uint16_t rows, uint16_t columns, struct cay_erro
     if (run->is_background) {
         int code = run_ask(run, op, MESSAGE_RESIZE, &request, sizeof request,
                            MESSAGE_DONE, NULL, 0, err);
-        show_news(process);
+        process_show_news(process);
         return code;
     }
     if (!run->has_tty || ioctl(run->streams[0], TIOCSWINSZ, &size) != 0)
@@ -614,7 +312,7 @@ static int send_signal(void *cookie, int number, struct cay_error *err)
     int code = run_ask(&process->run, "process.signal", MESSAGE_SIGNAL, &value,
                        sizeof value, MESSAGE_DONE, NULL, 0, err);
 
-    show_news(process);
+    process_show_news(process);
     return code;
 }
 
@@ -627,7 +325,7 @@ static int kill_tree(void *cookie, struct cay_error *err)
     process->run.killed = true;
     int code = run_ask(&process->run, "process.kill", MESSAGE_KILL, &answer,
                        sizeof answer, MESSAGE_DONE, NULL, 0, &error);
-    show_news(process);
+    process_show_news(process);
     if (!code || process->run.gone) /* with the sandbox everything in it is gone */
         return CAY_OK;
     if (err)
@@ -637,8 +335,8 @@ static int kill_tree(void *cookie, struct cay_error *err)
 
 const struct cay_process_backend native_processes = {
     .size = sizeof native_processes,
-    .start = start,
-    .attach = attach,
+    .start = process_start,
+    .attach = process_attach,
     .list = process_list,
     .free = process_free,
     .pid = pid_of,

@@ -18,6 +18,19 @@ struct process {
     struct packet packet;
 };
 
+enum { PROCESS_PIECE = 64 << 10 }; /* room for output */
+
+/* The calls of struct cay_process_backend that make a handle, and the one that ends it.
+ */
+int process_start(void *cookie, const struct cay_exec_options *options,
+                  void **ret_process, struct cay_error *err);
+int process_attach(void *cookie, const char *which, void **ret_process,
+                   struct cay_error *err);
+void process_free(void *cookie);
+
+/* The caller is to come back for what no socket or pipe shows it. */
+void process_show_news(struct process *process);
+
 int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
                  struct cay_error *err);
 
