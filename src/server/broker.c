@@ -302,7 +302,7 @@ static void hear_signal(struct broker *broker, struct source *source)
     }
 }
 
-static int open_loop(struct broker *broker, struct cay_error *err)
+int broker_open(struct broker *broker, struct cay_error *err)
 {
     sigset_t set;
 
@@ -335,13 +335,8 @@ static bool mend_front(struct broker *broker, int (*restart)(struct broker *brok
            broker_watch(broker, broker->front, &broker->front_source);
 }
 
-int broker_run(struct broker *broker, int (*restart_front)(struct broker *broker),
-               struct cay_error *err)
+void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker))
 {
-    int code = open_loop(broker, err);
-
-    if (code)
-        return code;
     broker_reconcile(broker);
     broker_expire(broker);
     broker_fill_pool(broker);
@@ -355,5 +350,4 @@ int broker_run(struct broker *broker, int (*restart_front)(struct broker *broker
     }
     while (broker->keepers)
         keeper_drop(broker, broker->keepers);
-    return CAY_OK;
 }

@@ -361,16 +361,19 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     if (!state.options.is_quiet)
         print_exports(&state.options, key);
     explicit_bzero(key, sizeof key);
-    code = broker_run(&server.broker, start_front, err);
+    broker_run(&server.broker, start_front);
     if (state.options.kills_at_exit) {
         const struct registry_filter all = {.states = 1u << RECORD_RUNNING |
                                                       1u << RECORD_PAUSED};
         (void)!registry_visit(state.registry, &all, end_one, NULL, NULL);
     }
     registry_close(state.registry);
-    return code;
+    return CAY_OK;
 }
 
+    code = broker_open(&server.broker, err);
+    if (code)
+        return code;
 int main(int argc, char **argv)
 {
     struct cay_error err = {0};

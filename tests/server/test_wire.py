@@ -336,6 +336,13 @@ def test_a_key_from_a_file(own_server, tmp_path):
     key = "e2b_" + "ab" * 20
     (tmp_path / "key").write_text(key + "\n")
     server = own_server("--api-key-file", str(tmp_path / "key"))
+def test_whoever_has_read_the_exports_can_end_the_server_in_order(own_server):
+    server = own_server()
+    for _ in range(10):
+        assert server.stop() == 0
+        server.start()
+
+
     assert server.api("GET", "/v2/sandboxes", X_API_KEY=key)[0] == 200
 
 
