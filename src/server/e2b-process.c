@@ -385,10 +385,16 @@ static void list_done(struct exchange *exchange)
 
 static void list(struct exchange *exchange)
 {
-    struct list *state = calloc(1, sizeof *state);
+    json_t *root = connect_body(exchange, false);
     AUTO_BUF none = {0};
     struct ask ask;
 
+    if (!root) {
+        refuse_body(exchange);
+        return;
+    }
+    json_decref(root);
+    struct list *state = calloc(1, sizeof *state);
     if (!state)
         return;
     buf_init(&state->text, LIST_TEXT);

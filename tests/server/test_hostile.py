@@ -400,6 +400,13 @@ def test_what_is_not_the_right_json_for_a_call_is_refused(server, shared, body):
         assert isinstance(answer.json["code"], str) or answer.status == 413
 
 
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"{"])
+def test_a_call_that_takes_nothing_still_takes_an_object(server, shared, body):
+    answer = ask(server, sized("POST /process.Process/List", body, *of(
+        shared, "Content-Type: application/json", "Connection: close")))
+    assert (answer.status, answer.json["code"]) == (400, "invalid_argument")
+
+
 ENVELOPES = {
     "none": b"", "half a head": b"\0\0", "compressed": b"\1\0\0\0\2{}", "an end": b"\2\0\0\0\2{}",
     "unknown flags": b"\x80\0\0\0\2{}", "shorter than told": b"\0\0\0\0\x20{}",
