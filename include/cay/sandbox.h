@@ -355,9 +355,10 @@ struct cay_process_info {
     uint32_t uid;    /* inside */
     bool is_command; /* started by exec or start, rather than by another process */
     bool is_background;
-    bool has_ended; /* a background command whose result was not fetched yet */
-    int exit_code;  /* if has_ended */
-    char state;     /* as ps(1) shows it: R, S, D, T, Z */
+    bool has_ended;    /* a background command whose result was not fetched yet */
+    bool has_terminal; /* a command that was started on one */
+    int exit_code;     /* if has_ended */
+    char state;        /* as ps(1) shows it: R, S, D, T, Z */
     char tag[64];
     char command[512];  /* its words, cut */
     int64_t started_ms; /* since 1970 */

@@ -169,7 +169,7 @@ struct list_head {
     int32_t spare;  /* pid of a child that waits for a command, or 0 */
 };
 
-enum list_flag { LIST_BACKGROUND = 1 << 0, LIST_ENDED = 1 << 1 };
+enum list_flag { LIST_BACKGROUND = 1 << 0, LIST_ENDED = 1 << 1, LIST_TERMINAL = 1 << 2 };
 
 struct list_entry {
     uint64_t number; /* in the order they were started */

@@ -161,7 +161,7 @@ enum tell_kind {
     TELL_DONE = 1,    /* the last; the numbers are the answer's, if it has some */
     TELL_FAILED = 2,  /* the last; strings: message, hint */
     TELL_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see record.h */
-    TELL_STARTED = 4, /* numbers: pid */
+    TELL_STARTED = 4, /* numbers: pid, whether it has a terminal */
     TELL_OUTPUT = 5,  /* numbers: stream; the bytes follow */
     TELL_ENDED = 6,   /* the last; numbers: enum end_number; strings: the status */
     TELL_PROCESS =
