@@ -163,8 +163,9 @@ static void begin(struct exchange *exchange)
         return;
     }
     exchange->body.max = exchange->handler->body_max;
-    if (exchange->handler->begin)
-        (void)exchange->handler->begin(exchange);
+    if (exchange->handler->begin && !exchange->handler->begin(exchange) &&
+        !exchange->response)
+        exchange_refuse_and_close(exchange, 500, "out of memory");
 }
 
 /* A piece of the body. */

@@ -506,6 +506,19 @@ def test_a_token_that_is_nearly_right_is_wrong(server, shared):
             assert ask(server, data).status == 401, (line, wrong)
 
 
+@pytest.mark.parametrize("shown", ["Bearer x", "Basic", "Basic !", "Basic " + "A" * 400, "x"])
+def test_an_authorization_that_names_nobody_is_refused(server, shared, shown):
+    more = (f"Authorization: {shown}", "Connection: close")
+    for data in (sized("POST /files?path=x", b"x" * 1000, *of(
+                     shared, "Content-Type: application/octet-stream", *more)),
+                 sized("POST /files", b"--bb\r\n", *of(
+                     shared, "Content-Type: multipart/form-data; boundary=bb", *more)),
+                 request("GET /files?path=/etc/passwd", *of(shared, *more)),
+                 sized("POST /process.Process/List", b"{}", *of(shared, *more)),
+                 sized("POST /filesystem.Filesystem/Stat", b'{"path":"/"}', *of(shared, *more))):
+        assert ask(server, data).status == 401, data
+
+
 WRONG_IDS = ["..", "../x", "../../etc/passwd", ".", "%2e%2e", "%2e%2e%2fx", "%2F", "a%00b", "%",
              "%zz", "A", "a" * 32, "a" * 10_000, quote("١"), "a.b", "a-b", "a_b", "a%20b", "a;b",
              "sb-abcdefghijklmnop", "%27;DROP%20TABLE%20keys", "*", "a%0d%0ab", "-1"]

@@ -357,6 +357,9 @@ def test_a_signed_address_reads_what_it_names_and_nothing_else(create):
         assert answer.status_code == 401, wrong
         assert answer.json()["code"] == 401
     assert httpx.get(url, headers={"X-Access-Token": "wrong"}).status_code == 401
+    for address in (url, url.split("&signature")[0]):  # whose token it is, is the one meant
+        assert httpx.get(address, headers={"X-Access-Token": sandbox._envd_access_token}
+                         ).text == "signed"
     assert httpx.post(url, files={"file": b"x"}).status_code == 401
     assert sandbox.files.read("a & b.txt") == "signed"
 
