@@ -167,6 +167,7 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
     char path[PATH_MAX];
     cay_files *files = NULL;
     struct cay_stat st;
+    AUTO_FD readable = -1;
     int code = begin(keep, question, &files, path, err);
 
     if (!code)
@@ -180,6 +181,9 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
                          : depth > 256 ? 256
                                        : (uint32_t)depth,
                          &listing, err);
+    if (!code && listing.count == 0) /* or may its names not be read? */
+        code =
+            cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &readable, err);
     if (code)
         return code;
     code = tell_listing(question, files, path, &listing, err);
