@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "server/e2b-files.h"
 
 enum {
@@ -42,6 +43,9 @@ struct upload {
     struct MHD_PostProcessor *form; /* or NULL */
     z_stream inflate;
     bool is_gzip, gzip_ended;
+    bool is_late;  /* something was written after its file had been opened */
+    bool is_asked; /* whether the sandbox is still there */
+    char sandbox[SANDBOX_ID_MAX];
     struct buf metadata; /* pairs */
     uint32_t pairs;
     bool is_done; /* the whole body has come */
@@ -125,8 +129,12 @@ static bool write_all(struct exchange *exchange, int fd, const char *data, size_
 static bool write_target(struct exchange *exchange, struct target *target,
                          const char *data, size_t len)
 {
-    if (target->fd >= 0)
+    struct upload *upload = exchange->state;
+
+    if (target->fd >= 0) {
+        upload->is_late = true;
         return write_all(exchange, target->fd, data, len);
+    }
     if (buf_append(&target->held, data, len))
         return true;
     exchange_refuse_and_close(exchange, 500, "out of memory");
@@ -354,6 +362,25 @@ bool front_file_upload_begin(struct exchange *exchange)
     return !exchange->response;
 }
 
+/* A file outlives its sandbox as long as it is open here, so that what was written late
+ * may have been written for nobody. */
+static void finish(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+    AUTO_BUF none = {0};
+    struct ask ask;
+
+    if (!upload->is_late || upload->is_asked) {
+        reply_uploaded(exchange);
+        return;
+    }
+    buf_init(&none, 1);
+    exchange_begin_ask(exchange, OP_HEALTH, &ask);
+    memcpy(ask.sandbox, upload->sandbox, sizeof ask.sandbox);
+    upload->is_asked = true;
+    exchange_ask(exchange, &ask, &none);
+}
+
 /* The body has come; files whose turn has not come yet may still have to be opened. */
 void front_file_upload_finish(struct exchange *exchange)
 {
@@ -375,7 +402,7 @@ void front_file_upload_finish(struct exchange *exchange)
         return;
     open_next(exchange);
     if (!upload->opening && !exchange->response)
-        reply_uploaded(exchange);
+        finish(exchange);
 }
 
 void front_file_told_upload(struct exchange *exchange, struct told *told)
@@ -383,7 +410,11 @@ void front_file_told_upload(struct exchange *exchange, struct told *told)
     struct upload *upload = exchange->state;
     struct target *target = upload->opening;
 
-    if (told->head.kind != TELL_FILE || told->fd < 0) {
+    if (told->head.kind == TELL_DONE && upload->is_asked) {
+        finish(exchange);
+        return;
+    }
+    if (told->head.kind != TELL_FILE || told->fd < 0 || !target) {
         front_file_refuse(exchange, told);
         if (exchange->response && !upload->is_done)
             (void)MHD_add_response_header(exchange->response, "Connection", "close");
@@ -391,7 +422,9 @@ void front_file_told_upload(struct exchange *exchange, struct told *told)
     }
     exchange_hang_up(exchange);
     target->fd = TAKE_FD(told->fd);
-    target->path = strdup(told_next(told, NULL));
+    const char *path = told_next(told, NULL), *id = told_next(told, path);
+    cay_copy_text(upload->sandbox, sizeof upload->sandbox, id ? id : "");
+    target->path = strdup(path);
     upload->opening = NULL;
     if (!target->path) {
         exchange_refuse_and_close(exchange, 500, "out of memory");
@@ -407,7 +440,7 @@ void front_file_told_upload(struct exchange *exchange, struct told *told)
     if (upload->opening || exchange->response)
         return;
     if (upload->is_done)
-        reply_uploaded(exchange);
+        finish(exchange);
     else
         exchange_resume(exchange);
 }

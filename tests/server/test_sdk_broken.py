@@ -99,6 +99,23 @@ def test_a_sandbox_killed_under_an_upload_breaks_it_off(create):
         sandbox.files.write("large", pieces())
 
 
+def test_a_sandbox_killed_under_a_signed_upload_is_said_to_be_gone(create):
+    """No header names the sandbox there."""
+    sandbox = create()
+
+    def form():
+        yield b'--bb\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
+        for number in range(20):
+            yield b"x" * 100_000
+            if number == 10:
+                Sandbox.kill(sandbox.sandbox_id)
+        yield b"\r\n--bb--\r\n"
+
+    answer = httpx.post(sandbox.upload_url("large"), content=form(),
+                        headers={"Content-Type": "multipart/form-data; boundary=bb"})
+    assert (answer.status_code, answer.json()["message"]) == (502, "The sandbox was not found")
+
+
 def test_a_sandbox_paused_under_a_stream_goes_on_where_it_was(create):
     sandbox = create()
     listener = ticking(sandbox)

@@ -416,6 +416,8 @@ WRONG_UPLOADS = {
     "no path": {"content": b"x", "headers": BYTES},
     "no boundary": {"content": b"x", "headers": {"Content-Type": "multipart/form-data"}},
     "no form": {"content": b"--bb\r\nnonsense",
+    assert httpx.post(url, files={"file": content(3 * MIB)}).status_code == 200
+    assert sandbox.files.read("/root/uploaded", format="bytes", user="root") == content(3 * MIB)
                 "headers": {"Content-Type": "multipart/form-data; boundary=bb"}},
     "an unknown encoding": {"content": b"x", "params": {"path": "x"},
                             "headers": {**BYTES, "Content-Encoding": "br"}},
