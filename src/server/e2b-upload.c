@@ -3,7 +3,8 @@
 /* An upload may be one file or, as a form, several, and may be compressed.  A part of a
  * form names its file when it begins, and until the keeper has opened that, what has come
  * of the part is held back: never more than one piece, since the connection waits
- * meanwhile. */
+ * meanwhile.  What is compressed is unpacked a piece at a time for the same reason, and
+ * in between others have their turn. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -18,6 +19,8 @@
 
 enum {
     INFLATE_PIECE = 64 << 10,
+    INFLATE_TURN = 1 << 20, /* so much until others have theirs */
+    FIELDS_MAX = 64 << 10,  /* of a form: what is no file */
     FORM_MEMORY = 16 << 10,
     TARGETS_MAX = 1024,
     METADATA_PAIRS = 64,
@@ -41,8 +44,10 @@ struct upload {
     struct target *current; /* of a form: what the part that is coming goes to */
     size_t count;
     struct MHD_PostProcessor *form; /* or NULL */
+    size_t fields;                  /* bytes of its parts that are no files */
     z_stream inflate;
     bool is_gzip, gzip_ended;
+    size_t eaten;  /* bytes at the front of the next piece that were taken already */
     bool is_late;  /* something was written after its file had been opened */
     bool is_asked; /* whether the sandbox is still there */
     char sandbox[SANDBOX_ID_MAX];
@@ -205,8 +210,14 @@ static enum MHD_Result take_part(void *cls, enum MHD_ValueKind kind, const char 
     (void)encoding;
     if (exchange->response)
         return MHD_NO;
-    if (!key || strcmp(key, "file") != 0)
-        return MHD_YES;
+    if (!key || strcmp(key, "file") != 0) {
+        upload->fields += size;
+        if (upload->fields <= FIELDS_MAX)
+            return MHD_YES;
+        exchange_refuse_and_close(exchange, 413,
+                                  "what is no file in the form is larger than 64 KiB");
+        return MHD_NO;
+    }
     struct target *target = upload->current;
     const char *name = path && *path ? path : filename ? filename : "";
     /* The beginning of a part may be told twice, the first time without any bytes. */
@@ -229,15 +240,45 @@ static void take_plain(struct exchange *exchange, const char *data, size_t len)
         exchange_refuse_and_close(exchange, 400, "the form is malformed");
 }
 
+static bool has_unopened(const struct upload *upload)
+{
+    const struct target *target = upload->targets;
+
+    while (target && target->path)
+        target = target->next;
+    return target;
+}
+
+/* There is more to be had than can be taken now.  If all of the input is in the stream
+ * already, its last byte is shown again to be called. */
+static void take_rest_later(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+
+    upload->eaten = upload->inflate.avail_in == 0;
+    exchange->body_left = upload->inflate.avail_in + upload->eaten;
+    if (!has_unopened(upload)) {
+        exchange_suspend(exchange);
+        exchange_resume(exchange);
+    }
+}
+
+/* Any number of members, one after the other. */
 static void take_gzip(struct exchange *exchange, const char *data, size_t len)
 {
     static unsigned char piece[INFLATE_PIECE];
     struct upload *upload = exchange->state;
     z_stream *stream = &upload->inflate;
+    bool has_more = true;
 
-    stream->next_in = (unsigned char *)(uintptr_t)data;
-    stream->avail_in = (unsigned)len;
-    while (!exchange->response && !upload->gzip_ended) {
+    stream->next_in = (unsigned char *)(uintptr_t)data + upload->eaten;
+    stream->avail_in = (unsigned)(len - upload->eaten);
+    upload->eaten = 0;
+    for (size_t made = 0; has_more && !exchange->response;) {
+        if (upload->gzip_ended && !stream->avail_in)
+            return;
+        if (upload->gzip_ended)
+            (void)inflateReset(stream);
         stream->next_out = piece;
         stream->avail_out = sizeof piece;
         int result = inflate(stream, Z_NO_FLUSH);
@@ -249,10 +290,13 @@ static void take_gzip(struct exchange *exchange, const char *data, size_t len)
         upload->gzip_ended = result == Z_STREAM_END;
         if (got)
             take_plain(exchange, (char *)piece, got);
-        if (got < sizeof piece && !stream->avail_in)
+        made += got;
+        has_more = stream->avail_in || !stream->avail_out;
+        if (has_more && !exchange->response &&
+            (made >= INFLATE_TURN || has_unopened(upload))) {
+            take_rest_later(exchange);
             return;
-        if (result == Z_BUF_ERROR)
-            return;
+        }
     }
 }
 
@@ -260,8 +304,6 @@ bool front_file_upload_feed(struct exchange *exchange, const char *data, size_t 
 {
     struct upload *upload = exchange->state;
 
-    if (!upload)
-        return true;
     if (upload->is_gzip)
         take_gzip(exchange, data, len);
     else
@@ -386,8 +428,6 @@ void front_file_upload_finish(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
 
-    if (!upload)
-        return;
     upload->is_done = true;
     if (upload->is_gzip && !upload->gzip_ended) {
         exchange_refuse(exchange, 400, "the body ends in the middle");

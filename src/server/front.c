@@ -176,6 +176,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t len)
         return;
     if (exchange->handler->feed) {
         (void)exchange->handler->feed(exchange, data, len);
+        exchange->body_bytes -= exchange->body_left;
     } else if (!buf_append(&exchange->body, data, len)) {
         exchange_refuse_and_close(exchange, 413, "the body is too large");
     }
@@ -216,8 +217,9 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
         return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
     }
     if (*upload_len > 0) {
+        exchange->body_left = 0;
         take_body(exchange, upload, *upload_len);
-        *upload_len = 0;
+        *upload_len = exchange->response ? 0 : exchange->body_left;
         return MHD_YES;
     }
     if (!exchange->response && !exchange->is_stream && !exchange->has_body) {

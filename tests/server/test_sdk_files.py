@@ -80,14 +80,54 @@ def test_compressible_content_is_uploaded_packed(shared, size):
     shared.files.remove("packed")
 
 
+def packed(sandbox, body, path="packed", **more):
+    return post(sandbox, content=body, params={"path": path} if path else {}, headers={
+        "Content-Type": "application/octet-stream", "Content-Encoding": "gzip", **more})
+
+
 def test_packed_content_may_have_several_parts(shared):
-    answer = post(shared, content=gzip.compress(b"one ") + gzip.compress(b"two"),
-                  params={"path": "parts"}, headers={
-                      "Content-Type": "application/octet-stream", "Content-Encoding": "gzip"})
-    if answer.status_code == 200:
-        assert shared.files.read("parts") == "one two"
-    else:
-        assert answer.status_code == 400
+    parts = [b"one ", b"", b"two ", b"three" * 100_000]
+    answer = packed(shared, b"".join(map(gzip.compress, parts)))
+    assert answer.status_code == 200, answer.text
+    assert shared.files.read("packed", format="bytes") == b"".join(parts)
+
+
+@pytest.mark.parametrize("size", [0, 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB, 3 * MIB + 1])
+def test_packed_content_of_any_size_is_unpacked_whole(shared, size):
+    """Of zeros, so that much comes of the last bytes that were sent."""
+    for body in (gzip.compress(bytes(size)), gzip.compress(bytes(size)) * 3):
+        for pieces in ([body], [body[:-1], body[-1:]], [body[:9], body[9:]],
+                       [body[at:at + 1] for at in range(min(len(body), 3000))] + [body[3000:]]):
+            assert packed(shared, iter(pieces)).status_code == 200
+            assert shared.files.get_info("packed").size == size * (len(body) // len(
+                gzip.compress(bytes(size))))
+
+
+@pytest.mark.parametrize("tail", [b"x", b"\x1f\x8b", b"\0" * 20, gzip.compress(b"more")[:-1]])
+def test_what_follows_packed_content_is_packed_too(shared, tail):
+    assert packed(shared, gzip.compress(b"content") + tail).status_code == 400
+
+
+def test_a_packed_form_names_its_files_as_any_form_does(shared):
+    data = {f"form/{n}": bytes([n]) * (n * 100_000) for n in range(20)}
+    form = httpx.Request("POST", "http://x", files=[("file", (name, content))
+                                                    for name, content in data.items()])
+    answer = packed(shared, gzip.compress(form.read()), path=None, **{
+        "Content-Type": form.headers["Content-Type"]})
+    assert answer.status_code == 200, answer.text
+    assert [item["path"] for item in answer.json()] == [f"/home/user/{name}" for name in data]
+    for name, content_ in data.items():
+        assert shared.files.read(name, format="bytes") == content_
+
+
+def test_what_is_no_file_in_a_form_may_not_be_large(shared):
+    for size, wanted in ((60_000, 200), (70_000, 413)):
+        form = httpx.Request("POST", "http://x", data={"note": "x" * size},
+                             files=[("file", ("beside", b"content"))])
+        body, kind = form.read(), form.headers["Content-Type"]
+        answers = [post(shared, content=body, headers={"Content-Type": kind}),
+                   packed(shared, gzip.compress(body), path=None, **{"Content-Type": kind})]
+        assert [answer.status_code for answer in answers] == [wanted] * 2, answers[0].text
 
 
 def test_text_is_written_and_read(shared):
@@ -376,6 +416,8 @@ def test_a_signed_address_writes(create):
                                                       ("file", ("two", b"2"))])
     assert answer.status_code == 200, answer.text
     assert (sandbox.files.read("d/one"), sandbox.files.read("two")) == ("1", "2")
+    assert httpx.post(url, files={"file": content(3 * MIB)}).status_code == 200
+    assert sandbox.files.read("/root/uploaded", format="bytes", user="root") == content(3 * MIB)
 
 
 def test_a_signature_can_end(create):
@@ -416,8 +458,6 @@ WRONG_UPLOADS = {
     "no path": {"content": b"x", "headers": BYTES},
     "no boundary": {"content": b"x", "headers": {"Content-Type": "multipart/form-data"}},
     "no form": {"content": b"--bb\r\nnonsense",
-    assert httpx.post(url, files={"file": content(3 * MIB)}).status_code == 200
-    assert sandbox.files.read("/root/uploaded", format="bytes", user="root") == content(3 * MIB)
                 "headers": {"Content-Type": "multipart/form-data; boundary=bb"}},
     "an unknown encoding": {"content": b"x", "params": {"path": "x"},
                             "headers": {**BYTES, "Content-Encoding": "br"}},
