@@ -298,7 +298,7 @@ typedef struct cay_process cay_process;
 
 /* As cay_sandbox_exec(), but returns when it has started; CAY_E_EXEC_FAILED if it cannot
  * be.  `input` is written first; then stdin ends, unless CAY_EXEC_INPUT.  `on_output`
- * must be NULL.  At most 64 background processes run at a time. */
+ * must be NULL.  At most 512 background processes run at a time. */
 CAY_PUBLIC CAY_NODISC int cay_process_start(cay_sandbox *sandbox,
                                             const struct cay_exec_options *options,
                                             cay_process **ret_process,

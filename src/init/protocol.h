@@ -61,10 +61,11 @@ enum {
     MESSAGE_MAX = 64 << 10,
     MESSAGE_FDS_MAX = 4,
     OUTPUT_KEPT = 1 << 20,
-    TAG_MAX = 64,        /* with its NUL */
-    WORDS_MAX = 512,     /* of a command's words, for lists; with its NUL */
-    BACKGROUND_MAX = 64, /* that run at a time, and as many ended ones */
-    ENV_MAX = 128 << 10, /* of the sandbox's own environment */
+    TAG_MAX = 64,         /* with its NUL */
+    WORDS_MAX = 512,      /* of a command's words, for lists; with its NUL */
+    BACKGROUND_MAX = 512, /* that run at a time */
+    RESULTS_MAX = 64,     /* of ended ones */
+    ENV_MAX = 128 << 10,  /* of the sandbox's own environment */
     ENV_COUNT_MAX = 1024
 };
 

@@ -8,7 +8,7 @@
 
 enum { LEAST = 4096 };
 
-static size_t budget = (size_t)4 * BACKGROUND_MAX * OUTPUT_KEPT;
+static size_t budget = (size_t)4 * RESULTS_MAX * OUTPUT_KEPT;
 static size_t taken; /* by all rings */
 
 void ring_set_budget(size_t bytes)

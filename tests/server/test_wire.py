@@ -15,8 +15,9 @@ import urllib.error
 import urllib.request
 
 import pytest
+import raw
 from e2b import Sandbox
-from raw import envelope, talk
+from raw import Stream, envelope, talk
 from serving import CAY, PATIENCE
 
 
@@ -90,6 +91,27 @@ def test_how_a_command_died(server, shared):
         "cmd": "python3", "args": ["-c", "x = bytearray(3 << 30)"]}})
     end = events[-2][1]["event"]["end"]
     assert end["exitCode"] != 0
+
+
+def test_hundreds_of_commands_run_and_are_heard_at_once(server, create):
+    """Each is one process that waits for a lock; all that the sandbox may have, but a few."""
+    count, sandbox = 450, create()
+    sandbox.files.write("/tmp/gate", "")
+    holder = sandbox.commands.run("exec flock -F /tmp/gate sleep 1000", background=True, timeout=0)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.connect()) for _ in range(count)]
+        streams = []
+        for number, client in enumerate(clients):
+            client.sendall(raw.start(sandbox, "/usr/bin/flock", "-sF", "/tmp/gate", "echo",
+                                     str(number)))
+            streams.append(Stream(client).events())
+            assert "start" in next(streams[-1])[1]["event"]
+        assert len(sandbox.commands.list()) == count + 1
+        assert holder.kill() is True
+        for number, events in enumerate(streams):
+            heard = [message.get("event", {}) for _, message in events]
+            assert base64.b64decode(heard[0]["data"]["stdout"]) == b"%d\n" % number
+            assert heard[1]["end"]["exitCode"] == 0
 
 
 def test_input_as_a_stream(server, shared):
@@ -314,6 +336,13 @@ def test_tls(own_server, tmp_path):
     assert reply.status == 204
 
 
+def test_whoever_has_read_the_exports_can_end_the_server_in_order(own_server):
+    server = own_server()
+    for _ in range(10):
+        assert server.stop() == 0
+        server.start()
+
+
 def test_keys_are_managed(server):
     key = server.new_key("team")
     assert server.api("GET", "/v2/sandboxes", X_API_KEY=key) == (200, [])
@@ -336,13 +365,6 @@ def test_a_key_from_a_file(own_server, tmp_path):
     key = "e2b_" + "ab" * 20
     (tmp_path / "key").write_text(key + "\n")
     server = own_server("--api-key-file", str(tmp_path / "key"))
-def test_whoever_has_read_the_exports_can_end_the_server_in_order(own_server):
-    server = own_server()
-    for _ in range(10):
-        assert server.stop() == 0
-        server.start()
-
-
     assert server.api("GET", "/v2/sandboxes", X_API_KEY=key)[0] == 200
 
 
