@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 
@@ -386,21 +385,3 @@ def test_nothing_is_removed_that_was_not_named(server, shared):
                                Content_Type="application/json")
         assert status == 400 and json.loads(reply)["code"] == "invalid_argument"
     assert shared.files.read("kept") == "x"
-
-
-def test_streams_whose_client_leaves_at_once_are_let_go(server, shared):
-    message = envelope({"process": {"cmd": "/bin/sh", "args": ["-c", "echo hi"]}})
-    head = (f"POST /process.Process/Start HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Port: 49983\r\n"
-            f"E2b-Sandbox-Id: {shared.sandbox_id}\r\n"
-            f"X-Access-Token: {shared._envd_access_token}\r\n"
-            f"Content-Type: application/connect+json\r\nContent-Length: {len(message)}\r\n\r\n")
-    held = f"/proc/{server.front()}/fd"
-    before = len(os.listdir(held))
-    for _ in range(50):
-        with socket.create_connection(("127.0.0.1", server.port)) as client:
-            client.sendall(head.encode() + message)
-    end = time.monotonic() + PATIENCE
-    while len(os.listdir(held)) > before + 10 and time.monotonic() < end:
-        time.sleep(0.05)
-    assert len(os.listdir(held)) <= before + 10
-    assert shared.commands.run("echo alive").stdout == "alive\n"
