@@ -248,7 +248,6 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     struct visit *visit = info ? info->socket_context : NULL;
     struct front *front = cls;
 
-    (void)how;
     if (visit) {
         visit->open -= visit->open > 0;
         visit->since_ms = uv_now(&front->loop);
@@ -261,6 +260,12 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     exchange_stop_watching(&exchange->client);
     if (exchange->is_stream)
         front->streams--;
+    /* What was broken off is closed at the next event of its socket, and one that was
+     * reset has none. */
+    if (how == MHD_REQUEST_TERMINATED_WITH_ERROR && !exchange->is_suspended) {
+        exchange_suspend(exchange);
+        exchange_resume(exchange);
+    }
     *request = NULL;
     if (exchange->response && !exchange->is_queued) /* of a stream, it holds us */
         MHD_destroy_response(TAKE_PTR(exchange->response));

@@ -292,6 +292,21 @@ def test_a_stream_that_is_left_leaves_its_command_running(server, shared):
         assert shared.commands.kill(pid) is True
 
 
+def test_streams_that_are_reset_are_let_go(server, shared):
+    """At once, not when an idle connection would be."""
+    before = settled(server)
+    clients = [connect(server) for _ in range(20)]
+    for client in clients:
+        client.sendall(start(shared, "/bin/sleep", "1000"))
+    pids = [next(Stream(client).events())[1]["event"]["start"]["pid"] for client in clients]
+    for client in clients:
+        reset(client)
+    wait_until(lambda: server.held() <= before,
+               lambda: f"{server.held()} descriptors are open, not {before}")
+    for pid in pids:
+        assert shared.commands.kill(pid) is True
+
+
 def test_a_thousand_idle_connections_keep_nobody_out(server, shared):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
