@@ -257,6 +257,8 @@ static void take_rest_later(struct exchange *exchange)
 
     upload->eaten = upload->inflate.avail_in == 0;
     exchange->body_left = upload->inflate.avail_in + upload->eaten;
+    exchange->body_ms =
+        uv_now(&exchange->front->loop); /* the client is not slow, we are */
     if (!has_unopened(upload)) {
         exchange_suspend(exchange);
         exchange_resume(exchange);
