@@ -163,8 +163,9 @@ static void begin(struct exchange *exchange)
         return;
     }
     exchange->body.max = exchange->handler->body_max;
-    if (exchange->handler->begin)
-        (void)exchange->handler->begin(exchange);
+    if (exchange->handler->begin && !exchange->handler->begin(exchange) &&
+        !exchange->response)
+        exchange_refuse_and_close(exchange, 500, "out of memory");
 }
 
 /* A piece of the body. */
@@ -175,6 +176,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t len)
         return;
     if (exchange->handler->feed) {
         (void)exchange->handler->feed(exchange, data, len);
+        exchange->body_bytes -= exchange->body_left;
     } else if (!buf_append(&exchange->body, data, len)) {
         exchange_refuse_and_close(exchange, 413, "the body is too large");
     }
@@ -215,8 +217,9 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
         return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
     }
     if (*upload_len > 0) {
+        exchange->body_left = 0;
         take_body(exchange, upload, *upload_len);
-        *upload_len = 0;
+        *upload_len = exchange->response ? 0 : exchange->body_left;
         return MHD_YES;
     }
     if (!exchange->response && !exchange->is_stream && !exchange->has_body) {
@@ -245,7 +248,6 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     struct visit *visit = info ? info->socket_context : NULL;
     struct front *front = cls;
 
-    (void)how;
     if (visit) {
         visit->open -= visit->open > 0;
         visit->since_ms = uv_now(&front->loop);
@@ -258,6 +260,12 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     exchange_stop_watching(&exchange->client);
     if (exchange->is_stream)
         front->streams--;
+    /* What was broken off is closed at the next event of its socket, and one that was
+     * reset has none. */
+    if (how == MHD_REQUEST_TERMINATED_WITH_ERROR && !exchange->is_suspended) {
+        exchange_suspend(exchange);
+        exchange_resume(exchange);
+    }
     *request = NULL;
     if (exchange->response && !exchange->is_queued) /* of a stream, it holds us */
         MHD_destroy_response(TAKE_PTR(exchange->response));
