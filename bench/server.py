@@ -4,19 +4,22 @@
 
 Each line printed is one figure as a JSON object:
 
-    times   {"part": "server", "op", "ours": [p50, p95, p99] in microseconds, "most_us"?}
-    rates   {"part": "server rates", "op", "clients", "rate": per second, "least"?, "ours": ...}
+    times   {"part": "server", "op", "ours": [p50, p95, p99] in microseconds, "floor"?: the same,
+             "most_us"?}
+    rates   {"part": "server rates", "op", "clients", "rate": per second, "floor": the same,
+             "least"?, "ours": times of one}
     bytes   {"part": "server bytes", "op", "bytes", "rate": MB/s, "floor": MB/s, "floor_is",
              "least"?}
     memory  {"part": "server memory", "op", "bytes": how many, "ours": [KiB for each]}
 
 Commands and small calls are asked for by bench-load, which is C, so that it is the server that
-is measured; what a program sees that uses the E2B SDK for Python is measured with that.
+is measured; what a program sees that uses the E2B SDK for Python is measured with that.  The
+floor of times and rates is bench-bare: a loop that gives the very answers which ours gave, and
+that runs /bin/true on this machine where ours makes a sandbox, or runs it in one.
 """
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -51,9 +54,72 @@ def percentiles(seconds):
     return [round(ordered[max(rank, 1) - 1] * 1e6, 1) for rank in ranks]
 
 
-def timed(op, seconds):
+def timed(op, seconds, floor=None):
     most = {"most_us": TARGETS_MS[op] * 1000} if op in TARGETS_MS else {}
+    if floor:
+        most["floor"] = percentiles(floor)
     say(part="server", op=op, bytes=0, ours=percentiles(seconds), **most)
+
+
+def clock(work, *arguments, **options):
+    began = time.perf_counter()
+    work(*arguments, **options)
+    return time.perf_counter() - began
+
+
+# --- The floor ----------------------------------------------------------------------------
+
+
+def reply_to(server, request):
+    """The bytes of the answer: what comes before that to the last request."""
+    heard = raw.talk(server, request + raw.request("GET /health", "Connection: close"))
+    reply = heard[:heard.rindex(b"HTTP/1.1 204")]
+    assert reply.startswith(b"HTTP/1.1 20"), heard
+    return reply
+
+
+class Bare:
+    """bench-bare with our own answers, as the server that is measured gives them."""
+
+    def __init__(self, server, folder):
+        self.folder, self.words = Path(folder), []
+        key = f"X-API-KEY: {server.key}"
+        created = reply_to(server, raw.sized("POST /v2/sandboxes", b'{"templateID":"base"}', key))
+        made = raw.parse(created).json
+        sandbox = Sandbox.connect(made["sandboxID"], **server.options_of("default"))
+        sandbox.files.write("small", "x" * 1024)
+        self.add("!POST /v2/sandboxes", created)
+        self.add("!POST /sandboxes", created)
+        for prefix, request in requests(sandbox).items():
+            self.add(prefix, reply_to(server, request))
+        kill = raw.request(f"DELETE /sandboxes/{made['sandboxID']}", key)
+        self.add("DELETE /sandboxes/", reply_to(server, kill))
+        self.process = subprocess.Popen([BUILD / "bench" / "bench-bare", *self.words], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.port = int(self.process.stdout.readline())
+        url = f"http://127.0.0.1:{self.port}"
+        self.options = {"api_url": url, "sandbox_url": url, "api_key": server.key}
+
+    def add(self, prefix, reply):
+        path = self.folder / f"reply-{len(self.words) // 2}"
+        path.write_bytes(reply)
+        self.words += [prefix, path]
+
+    def clean(self):
+        self.process.communicate()
+
+
+def requests(sandbox):
+    """What is asked of a sandbox's own service, by how it begins; "!": it runs a program."""
+    octets = raw.of(sandbox, "Content-Type: application/octet-stream")
+    return {
+        "GET /health": raw.request("GET /health"),
+        "POST /filesystem.Filesystem/Stat": raw.sized("POST /filesystem.Filesystem/Stat",
+                                                      b'{"path":"/etc"}', *raw.of(sandbox)),
+        "GET /files": raw.request("GET /files?path=small", *raw.of(sandbox)),
+        "POST /files": raw.sized("POST /files?path=small", b"x" * 1024, *octets),
+        "!POST /process.Process/Start": raw.start(sandbox, "/bin/true"),
+    }
 
 
 # --- Times --------------------------------------------------------------------------------
@@ -79,53 +145,57 @@ def measure_start(folder):
     timed("start to first reply", took)
 
 
-def measure_sdk(name):
-    whole, ready, run = [], [], []
-    for number in range(ROUNDS + 2):
-        began = time.perf_counter()
-        sandbox = Sandbox.create()
-        created = time.perf_counter()
-        sandbox.commands.run("true")
-        done = time.perf_counter()
-        sandbox.kill()
-        if number >= 2:  # the first ones make connections
-            ready.append(created - began)
-            run.append(done - began)
-            whole.append(time.perf_counter() - began)
-    timed(f"{name}: create", ready)
-    timed(f"{name}: create, run true", run)
-    timed(f"{name}: create, run true, kill", whole)
+def live(options):
+    """When a sandbox was there, had run a command, and was gone."""
+    began = time.perf_counter()
+    sandbox = Sandbox.create(**options)
+    created = time.perf_counter()
+    sandbox.commands.run("true")
+    done = time.perf_counter()
+    sandbox.kill()
+    return created - began, done - began, time.perf_counter() - began
 
 
-def measure_sdk_calls(sandbox):
-    for op, call in {"SDK: run true": lambda: sandbox.commands.run("true"),
-                     "SDK: write 1 KiB": lambda: sandbox.files.write("small", "x" * 1024),
-                     "SDK: read 1 KiB": lambda: sandbox.files.read("small")}.items():
-        took = []
-        for _ in range(ROUNDS + 2):
-            began = time.perf_counter()
-            call()
-            took.append(time.perf_counter() - began)
-        timed(op, took[2:])
+def measure_sdk(name, server, bare):
+    ours, floor = [], []
+    for _ in range(ROUNDS + 2):
+        ours.append(live(server.options_of("default")))
+        floor.append(live(bare.options))
+    for at, op in enumerate(("create", "create, run true", "create, run true, kill")):
+        timed(f"{name}: {op}", [one[at] for one in ours[2:]],  # the first ones make connections
+              [one[at] for one in floor[2:]])
 
 
-def measure_http(server):
+def measure_sdk_calls(sandbox, bare):
+    calls = {"SDK: run true": lambda one: one.commands.run("true"),
+             "SDK: write 1 KiB": lambda one: one.files.write("small", "x" * 1024),
+             "SDK: read 1 KiB": lambda one: one.files.read("small")}
+    other = Sandbox.create(**bare.options)
+    for op, call in calls.items():
+        took = [(clock(call, sandbox), clock(call, other)) for _ in range(ROUNDS + 2)][2:]
+        timed(op, [ours for ours, _ in took], [floor for _, floor in took])
+
+
+def create_and_kill(client, replies, key):
+    began = time.perf_counter()
+    client.sendall(raw.sized("POST /v2/sandboxes", b'{"templateID":"base"}', key))
+    answer = replies.next()
+    created = time.perf_counter()
+    assert answer.status == 201
+    client.sendall(raw.request(f"DELETE /sandboxes/{answer.json['sandboxID']}", key))
+    assert replies.next().status == 204
+    return created - began, time.perf_counter() - created
+
+
+def measure_http(server, bare):
     """Without an SDK: create and kill, on one connection that is kept."""
-    key, made, killed = f"X-API-KEY: {server.key}", [], []
-    with raw.connect(server) as client:
-        replies = raw.Answers(client)
-        for _ in range(ROUNDS):
-            began = time.perf_counter()
-            client.sendall(raw.sized("POST /v2/sandboxes", b'{"templateID":"base"}', key))
-            answer = replies.next()
-            created = time.perf_counter()
-            assert answer.status == 201
-            client.sendall(raw.request(f"DELETE /sandboxes/{answer.json['sandboxID']}", key))
-            assert replies.next().status == 204
-            made.append(created - began)
-            killed.append(time.perf_counter() - created)
-    timed("HTTP: create", made)
-    timed("HTTP: kill", killed)
+    key = f"X-API-KEY: {server.key}"
+    with raw.connect(server) as client, raw.connect(bare) as other:
+        replies, others = raw.Answers(client), raw.Answers(other)
+        took = [create_and_kill(client, replies, key) + create_and_kill(other, others, key)
+                for _ in range(ROUNDS)]
+    timed("HTTP: create", [one[0] for one in took], [one[2] for one in took])
+    timed("HTTP: kill", [one[1] for one in took], [one[3] for one in took])
 
 
 # --- Rates --------------------------------------------------------------------------------
@@ -139,22 +209,27 @@ def load(server, request, clients, times):
     return outcome
 
 
-def measure_rates(server, sandbox):
-    calls = {
-        "GET /health": (raw.request("GET /health"), 50_000, 40_000),
-        "Filesystem/Stat": (raw.sized("POST /filesystem.Filesystem/Stat", b'{"path":"/etc"}',
-                                      *raw.of(sandbox)), 10_000, 10_000),
-        "read 1 KiB": (raw.request("GET /files?path=small", *raw.of(sandbox)), None, 10_000),
-        "command /bin/true": (raw.start(sandbox, "/bin/true"), None, 1500),
-    }
-    for op, (request, least, times) in calls.items():
+RATES = {  # what it is called, how many a second there are to be, how often it is asked
+    "GET /health": ("GET /health", 50_000, 40_000),
+    "POST /filesystem.Filesystem/Stat": ("Filesystem/Stat", 10_000, 10_000),
+    "GET /files": ("read 1 KiB", None, 10_000),
+    "!POST /process.Process/Start": ("command /bin/true", None, 1500),
+}
+
+
+def measure_rates(server, bare, sandbox):
+    for prefix, request in requests(sandbox).items():
+        if prefix not in RATES:
+            continue
+        op, least, count = RATES[prefix]
+        count = count // 50 if QUICK else count
         for clients in (1, 8, 64):
-            outcome = load(server, request, clients, times // 50 if QUICK else times)
-            size = outcome["bytes"] / outcome["requests"]
-            alone = size if clients == 1 else alone
-            assert abs(size - alone) < 16, f"{op}: other answers with {clients} clients"
+            floor, outcome = load(bare, request, clients, count), load(server, request, clients,
+                                                                       count)
+            assert abs(outcome["bytes"] - floor["bytes"]) < 16 * count, \
+                f"{op}: other answers with {clients} clients"
             say(part="server rates", op=op, bytes=0, clients=clients, ours=outcome["us"],
-                rate=round(outcome["requests"] / outcome["seconds"]),
+                rate=round(count / outcome["seconds"]), floor=round(count / floor["seconds"]),
                 **({"least": least} if least else {}))
 
 
@@ -164,12 +239,6 @@ def measure_rates(server, sandbox):
 def best(measure, times=3):
     """The shortest of a few, in seconds."""
     return min(measure() for _ in range(times))
-
-
-def clock(work):
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def copy(source, target):
@@ -244,28 +313,29 @@ def measure_memory(server):
 
 
 def main():
-    folder = tempfile.mkdtemp(prefix="cay-bench-")
-    servers = []
-    try:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cay-bench-")))
         measure_start(folder)
-        servers.append(Server(Path(folder) / "plain", "--reserve", "0", "--disk", "1G").start())
-        server = servers[-1]
+
+        def serve(name, *options):
+            server = Server(folder / name, "--reserve", "0", *options).start()
+            stack.callback(server.clean)
+            return server
+
+        server = serve("plain", "--disk", "1G")
+        bare = Bare(server, folder)
+        stack.callback(bare.clean)
+        measure_sdk("SDK", server, bare)
+        measure_http(server, bare)
         os.environ.update(server.exports)
-        measure_sdk("SDK")
-        measure_http(server)
         sandbox = Sandbox.create(timeout=3600)
-        measure_sdk_calls(sandbox)
-        measure_rates(server, sandbox)
+        measure_sdk_calls(sandbox, bare)
+        measure_rates(server, bare, sandbox)
         measure_bytes(server, sandbox)
         measure_memory(server)
-        servers.append(Server(Path(folder) / "pool", "--reserve", "0", "--pool", "8").start())
-        os.environ.update(servers[-1].exports)
-        wait_until(lambda: len(servers[-1].keepers()) >= 8, "there is no reserve")
-        measure_sdk("SDK, 8 in reserve")
-    finally:
-        for server in servers:
-            server.clean()
-        shutil.rmtree(folder)
+        pooled = serve("pool", "--pool", "8")
+        wait_until(lambda: len(pooled.keepers()) >= 8, "there is no reserve")
+        measure_sdk("SDK, 8 in reserve", pooled, bare)
 
 
 if __name__ == "__main__":
