@@ -21,6 +21,8 @@ enum {
     BODY_MS = 10000,
     BODY_BYTES = 4096,  /* at least so many in that time */
     RUNS_AT_A_TIME = 8, /* of the daemon, each a step of what it has to do */
+    LOG_FLUSH = 48 << 10,
+    LOG_MAX = 64 << 10, /* a line more than that, of the longest */
     PARTS = 5
 };
 
@@ -34,19 +36,27 @@ struct visit {
 
 /* --- The log --- */
 
+/* Lines are written together, at the latest before the loop waits. */
+static void flush_log(struct front *front)
+{
+    if (front->log.len)
+        (void)!write(front->options->log, front->log.data, front->log.len);
+    front->log.len = 0;
+}
+
 static void write_log(struct exchange *exchange)
 {
-    const struct front *front = exchange->front;
+    struct front *front = exchange->front;
+    struct buf *log = &front->log;
     uint64_t took = uv_now(&front->loop) - exchange->began_ms;
     struct timespec now;
-    AUTO_BUF line = {0};
+    size_t before = log->len;
     struct json json;
 
     if (front->options->log < 0)
         return;
     clock_gettime(CLOCK_REALTIME, &now);
-    buf_init(&line, 8 << 10);
-    json_to_buf(&json, &line);
+    json_to_buf(&json, log);
     json_put_object(&json);
     json_set_int(&json, "time_ms", (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
     json_set_text(&json, "method", exchange->method);
@@ -59,9 +69,12 @@ static void write_log(struct exchange *exchange)
     json_set_int(&json, "status", exchange->is_queued ? (int64_t)exchange->status : 499);
     json_set_int(&json, "ms", (int64_t)took);
     json_put_end(&json);
-    buf_text(&line, "\n");
-    if (json_finish(&json) && !line.failed)
-        (void)!write(front->options->log, line.data, line.len);
+    if (!json_finish(&json) || !buf_text(log, "\n")) {
+        log->len = before;
+        log->failed = false;
+    }
+    if (log->len > LOG_FLUSH)
+        flush_log(front);
 }
 
 /* --- Requests --- */
@@ -393,14 +406,15 @@ static void before_waiting(uv_prepare_t *prepare)
 
     if (front->has_resumed)
         run_daemon(front);
+    flush_log(front);
 }
 
 /* It says nothing on this socket, so it can only have ended. */
 static void hear_broker(uv_poll_t *poll, int status, int events)
 {
-    (void)poll;
     (void)status;
     (void)events;
+    flush_log(poll->data);
     _exit(0);
 }
 
@@ -440,6 +454,7 @@ _Noreturn void front_run(const struct front_options *options)
     struct cay_error error;
 
     front.options = options;
+    buf_init(&front.log, LOG_MAX);
     if (uv_loop_init(&front.loop) != 0)
         _exit(1);
     front.daemon = start_daemon(&front);

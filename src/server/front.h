@@ -99,6 +99,7 @@ struct front {
     struct visit *visits;
     uint64_t requests, streams, status[6];
     uint64_t connections, refused;
+    struct buf log; /* lines that are still to be written */
     struct told told;
 };
 
