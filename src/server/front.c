@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -269,7 +270,7 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     if (exchange->has_begun)
         write_log(exchange);
     exchange->is_completed = true;
-    exchange_stop_watching(&exchange->client);
+    exchange_forget_client(exchange);
     if (exchange->is_stream)
         front->streams--;
     *request = NULL;
@@ -455,7 +456,8 @@ _Noreturn void front_run(const struct front_options *options)
 
     front.options = options;
     buf_init(&front.log, LOG_MAX);
-    if (uv_loop_init(&front.loop) != 0)
+    front.wakes = epoll_create1(EPOLL_CLOEXEC);
+    if (front.wakes < 0 || uv_loop_init(&front.loop) != 0)
         _exit(1);
     front.daemon = start_daemon(&front);
     if (!front.daemon)
@@ -464,13 +466,15 @@ _Noreturn void front_run(const struct front_options *options)
         MHD_get_daemon_info(front.daemon, MHD_DAEMON_INFO_EPOLL_FD);
     (void)uv_poll_init(&front.loop, &front.daemon_poll, info->epoll_fd);
     (void)uv_poll_init(&front.loop, &front.broker_poll, options->broker);
+    (void)uv_poll_init(&front.loop, &front.wakes_poll, front.wakes);
     (void)uv_timer_init(&front.loop, &front.daemon_timer);
     (void)uv_timer_init(&front.loop, &front.sweep_timer);
     (void)uv_prepare_init(&front.loop, &front.before_waiting);
     front.before_waiting.data = &front;
-    front.daemon_poll.data = front.broker_poll.data = &front;
+    front.daemon_poll.data = front.broker_poll.data = front.wakes_poll.data = &front;
     front.daemon_timer.data = front.sweep_timer.data = &front;
     if (uv_poll_start(&front.daemon_poll, UV_READABLE, hear_daemon) != 0 ||
+        uv_poll_start(&front.wakes_poll, UV_READABLE, exchange_hear) != 0 ||
         uv_poll_start(&front.broker_poll, UV_READABLE | UV_DISCONNECT, hear_broker) !=
             0 ||
         uv_prepare_start(&front.before_waiting, before_waiting) != 0 ||
