@@ -399,7 +399,8 @@ static void hear_client(struct exchange *exchange, unsigned events)
 void exchange_stream(struct exchange *exchange, const char *content_type,
                      uint64_t keepalive_ms, void (*keepalive)(struct exchange *exchange))
 {
-    enum { BLOCK = 32 << 10, OUT_MAX = 512 << 10 };
+    /* Blocks are for clients of HTTP 1.0; to others goes what fits their connection. */
+    enum { BLOCK = 4 << 10, OUT_MAX = 512 << 10 };
     struct MHD_Response *response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, BLOCK, read_stream, exchange, end_stream);
 
