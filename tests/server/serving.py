@@ -15,6 +15,8 @@ import urllib.request
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 CAY = os.environ.get("CAY_BIN", str(ROOT / "build" / "cay"))
 PATIENCE = int(os.environ.get("CAY_PATIENCE", 60))  # seconds: for a slow machine, not for waiting
@@ -27,6 +29,13 @@ def wait_until(condition, what):
         assert time.monotonic() < deadline, what() if callable(what) else what
         time.sleep(0.01)
     return value
+
+
+def unavailable(reason):
+    """Skips, or fails where nothing may be skipped."""
+    if os.environ.get("CAY_MUST_WORK") == "1":
+        pytest.fail(f"would be skipped, but CAY_MUST_WORK=1: {reason}")
+    pytest.skip(reason)
 
 
 def runtime():

@@ -3,7 +3,7 @@
 
 import time
 
-from conftest import PATIENCE
+from serving import PATIENCE
 
 # Answers GET /N with N headers of a kilobyte each.
 SERVER = r"""
