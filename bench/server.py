@@ -282,7 +282,9 @@ def measure_bytes(server, sandbox):
 
 
 def measure_memory(server):
-    sandboxes = [Sandbox.create() for _ in range(2 if QUICK else 8)]
+    """Of one that has done nothing yet: what others have freed would be used again."""
+    options = server.options_of("default")
+    sandboxes = [Sandbox.create(**options) for _ in range(2 if QUICK else 8)]
     for sandbox in sandboxes:
         sandbox.commands.run("true")
 
@@ -332,7 +334,7 @@ def main():
         measure_sdk_calls(sandbox, bare)
         measure_rates(server, bare, sandbox)
         measure_bytes(server, sandbox)
-        measure_memory(server)
+        measure_memory(serve("memory"))
         pooled = serve("pool", "--pool", "8")
         wait_until(lambda: len(pooled.keepers()) >= 8, "there is no reserve")
         measure_sdk("SDK, 8 in reserve", pooled, bare)
