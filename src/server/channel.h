@@ -166,8 +166,7 @@ enum tell_kind {
     TELL_ENDED = 6,   /* the last; numbers: enum end_number; strings: the status */
     TELL_PROCESS =
         7, /* numbers: pid, arguments, environment; strings: tag, cwd, argv, env */
-    TELL_ENTRY = 8,   /* numbers: enum entry_number; strings: see entry.h; the last unless
-                         it is one of a listing */
+    TELL_ENTRY = 8,   /* numbers: enum entry_number; strings: see entry.h */
     TELL_CHANGE = 9,  /* numbers: enum change; strings: name; an entry may follow it */
     TELL_FILE = 10,   /* the last; a descriptor; numbers: size, mtime; strings: path */
     TELL_SOCKET = 11, /* the last; a descriptor */

@@ -22,11 +22,14 @@ enum {
     SWEEP_MS = 1000,
     HEADERS_MS = 10000, /* for a connection's first headers to come */
     BODY_MS = 10000,
-    BODY_BYTES = 4096,  /* at least so many in that time */
+    BODY_BYTES = 4096, /* at least so many in that time */
+    PARTS = 5
+};
+
+enum {
     RUNS_AT_A_TIME = 8, /* of the daemon, each a step of what it has to do */
     LOG_FLUSH = 48 << 10,
-    LOG_MAX = 64 << 10, /* a line more than that, of the longest */
-    PARTS = 5
+    LOG_MAX = 64 << 10 /* more than that and the longest line */
 };
 
 /* A connection, and since when it has been sending headers. */
@@ -457,13 +460,13 @@ _Noreturn void front_run(const struct front_options *options)
     struct cay_error error;
 
     front.options = options;
-    buf_init(&front.log, LOG_MAX);
-    front.wakes = epoll_create1(EPOLL_CLOEXEC);
-    if (front.wakes < 0 || uv_loop_init(&front.loop) != 0)
+    if (uv_loop_init(&front.loop) != 0)
         _exit(1);
     front.daemon = start_daemon(&front);
-    if (!front.daemon)
+    front.wakes = epoll_create1(EPOLL_CLOEXEC);
+    if (!front.daemon || front.wakes < 0)
         _exit(1);
+    buf_init(&front.log, LOG_MAX);
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(front.daemon, MHD_DAEMON_INFO_EPOLL_FD);
     (void)uv_poll_init(&front.loop, &front.daemon_poll, info->epoll_fd);

@@ -24,6 +24,7 @@ static int begin(struct keep *keep, const struct question *question,
     return entry_path(keep, question->head.user, question->strings[0], path, err);
 }
 
+/* One that is alone needs no end after it. */
 static int tell_entry(struct question *question, cay_files *files, const char *path,
                       struct cay_error *err)
 {
