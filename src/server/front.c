@@ -16,8 +16,9 @@
 enum {
     CONNECTIONS_MAX = 4096,
     /* Headers, and what is being sent.  All of it is cleared after each request, so that
-     * more would cost small requests more than it saves large ones. */
-    CONNECTION_MEMORY = 32 << 10,
+     * more would cost small requests more than it saves large ones; up to 32 KiB it would
+     * lie on the heap, which does not shrink when many have left. */
+    CONNECTION_MEMORY = 36 << 10,
     IDLE_S = 75,
     SWEEP_MS = 1000,
     HEADERS_MS = 10000, /* for a connection's first headers to come */
