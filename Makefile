@@ -24,7 +24,7 @@ build: deps ## build/cay, build/libcay.so, build/libcay.a, build/libcay.pc
 deps: ## install the Debian packages the build needs
 	@tools/install-packages build
 
-bench: ## measure files and sandboxes against plain system calls and the peers
+bench: ## measure files, sandboxes and the server against plain system calls and the peers
 	@tools/install-packages build test bench
 	@bench/run
 

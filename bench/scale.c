@@ -135,7 +135,7 @@ static double available(void)
     char line[128];
     double kib = 0;
 
-    while (file && !kib && fgets(line, sizeof line, file))
+    while (file && kib == 0 && fgets(line, sizeof line, file))
         if (strncmp(line, "MemAvailable:", 13) == 0)
             kib = strtod(line + 13, NULL);
     if (file)

@@ -125,17 +125,18 @@ static void finish(struct exchange *exchange)
     exchange_reply_json(exchange, 200, &reply->text);
 }
 
-/* An entry and then the end, or nothing but the end. */
+/* An entry, or nothing but that it was done. */
 static void told_entry(struct exchange *exchange, struct told *told)
 {
-    struct reply *reply = exchange->state ? exchange->state : reply_new(exchange);
+    struct reply *reply = reply_new(exchange);
 
     if (told->head.kind == TELL_FAILED) {
         connect_refuse_told(exchange, told);
-    } else if (told->head.kind == TELL_ENTRY && reply) {
-        json_put_key(&reply->json, "entry");
-        entry_put(&reply->json, told);
     } else if (reply) {
+        if (told->head.kind == TELL_ENTRY) {
+            json_put_key(&reply->json, "entry");
+            entry_put(&reply->json, told);
+        }
         finish(exchange);
     }
 }

@@ -11,6 +11,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "server/base64.h"
 
 enum { KEEPALIVE_S = 90, LIST_TEXT = 16 << 20, SERVICE_MAX = 64 };
 
@@ -119,8 +120,7 @@ static void put_data(struct exchange *exchange, const struct told *told)
                : told->head.numbers[0] == 2 ? "stderr"
                                             : "stdout");
     if (buf_reserve(out, len)) {
-        base64_encode_raw(out->data + out->len, told->head.len,
-                          (const uint8_t *)told->payload);
+        base64_encode(out->data + out->len, told->payload, told->head.len);
         out->len += len;
     }
     buf_text(out, "\"}}}");

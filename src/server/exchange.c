@@ -9,12 +9,15 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/front.h"
+
+enum { WAKES = 64 };
 
 const char *exchange_header(const struct exchange *exchange, const char *name)
 {
@@ -73,9 +76,41 @@ uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events, uv_poll
     return watch;
 }
 
+static bool wait_for(struct exchange *exchange, int fd, unsigned events,
+                     struct wake *wake,
+                     void (*ready)(struct exchange *exchange, unsigned events))
+{
+    struct epoll_event event = {.events = events | EPOLLET, .data.ptr = wake};
+
+    *wake = (struct wake){exchange, ready};
+    return epoll_ctl(exchange->front->wakes, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* None of these frees an exchange; so none that is still to come is gone. */
+void exchange_hear(uv_poll_t *poll, int status, int events)
+{
+    const struct front *front = poll->data;
+    struct epoll_event ready[WAKES];
+
+    (void)status;
+    (void)events;
+    int count = epoll_wait(front->wakes, ready, WAKES, 0);
+    for (int i = 0; i < count; i++) {
+        const struct wake *wake = ready[i].data.ptr;
+        wake->ready(wake->exchange, ready[i].events);
+    }
+}
+
+void exchange_forget_client(struct exchange *exchange)
+{
+    if (exchange->has_client)
+        (void)epoll_ctl(exchange->front->wakes, EPOLL_CTL_DEL, exchange->socket, NULL);
+    exchange->has_client = false;
+}
+
+/* A channel that is closed is not waited for any more. */
 void exchange_hang_up(struct exchange *exchange)
 {
-    exchange_stop_watching(&exchange->answers);
     if (exchange->channel >= 0)
         (void)close(exchange->channel);
     exchange->channel = -1;
@@ -86,7 +121,7 @@ void exchange_free(struct exchange *exchange)
     if (--exchange->references > 0)
         return;
     exchange_hang_up(exchange);
-    exchange_stop_watching(&exchange->client);
+    exchange_forget_client(exchange);
     if (exchange->state_done)
         exchange->state_done(exchange);
     if (exchange->response)
@@ -241,15 +276,12 @@ static void note_loss(struct exchange *exchange)
         exchange_refuse(exchange, 502, "The sandbox was not found");
 }
 
-static void hear_answers(uv_poll_t *watch, int status, int events)
+static void hear_answers(struct exchange *exchange, unsigned events)
 {
-    struct exchange *exchange = watch->data;
     struct told *told = &exchange->front->told;
 
-    (void)status;
     (void)events;
     if (exchange->is_stream) { /* it is read when the client can take it */
-        (void)uv_poll_stop(watch);
         exchange_resume(exchange);
         return;
     }
@@ -283,9 +315,8 @@ void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *
     int error = ask_send(exchange->front->options->broker, ask, strings, ends[1]);
     (void)close(ends[1]);
     exchange->channel = ends[0];
-    if (!error)
-        exchange->answers = exchange_watch(exchange, ends[0], UV_READABLE, hear_answers);
-    if (!error && exchange->answers) {
+    if (!error &&
+        wait_for(exchange, ends[0], EPOLLIN, &exchange->answers, hear_answers)) {
         exchange_suspend(exchange);
         return;
     }
@@ -336,7 +367,6 @@ static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room
                                     : MHD_CONTENT_READER_END_OF_STREAM;
         int got = tell_receive(exchange->channel, told);
         if (got == -EAGAIN) {
-            (void)uv_poll_start(exchange->answers, UV_READABLE, hear_answers);
             exchange_suspend(exchange);
             return 0;
         }
@@ -358,20 +388,19 @@ static void end_stream(void *cls)
 
 /* Somebody who has closed, or half-closed, his side of a stream that only we write to
  * does not wait for more. */
-static void hear_client(uv_poll_t *watch, int status, int events)
+static void hear_client(struct exchange *exchange, unsigned events)
 {
-    struct exchange *exchange = watch->data;
-
-    if (status == 0 && !(events & UV_DISCONNECT))
+    if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
         return;
-    exchange_stop_watching(&exchange->client);
+    exchange_forget_client(exchange);
     exchange_end(exchange, true);
 }
 
 void exchange_stream(struct exchange *exchange, const char *content_type,
                      uint64_t keepalive_ms, void (*keepalive)(struct exchange *exchange))
 {
-    enum { BLOCK = 32 << 10, OUT_MAX = 512 << 10 };
+    /* Blocks are for clients of HTTP 1.0; to others goes what fits their connection. */
+    enum { BLOCK = 4 << 10, OUT_MAX = 512 << 10 };
     struct MHD_Response *response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, BLOCK, read_stream, exchange, end_stream);
 
@@ -384,10 +413,8 @@ void exchange_stream(struct exchange *exchange, const char *content_type,
     exchange->keepalive = keepalive;
     exchange->heard_ms = uv_now(&exchange->front->loop);
     exchange->out.max = OUT_MAX;
-    exchange->client =
-        exchange_watch(exchange, exchange->socket, UV_DISCONNECT, hear_client);
-    if (exchange->answers)
-        (void)uv_poll_stop(exchange->answers);
+    exchange->has_client =
+        wait_for(exchange, exchange->socket, EPOLLRDHUP, &exchange->client, hear_client);
     (void)MHD_add_response_header(response, "Content-Type", content_type);
     exchange_reply(exchange, 200, response);
 }

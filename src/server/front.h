@@ -46,6 +46,14 @@ struct route {
     char part[PART_MAX]; /* what stands for {id} in the path */
 };
 
+/* A descriptor that an exchange waits for, many times a second: in a set of our own,
+ * since a uv_poll_t takes seven system calls from its start to its end, and this one or
+ * two. */
+struct wake {
+    struct exchange *exchange;
+    void (*ready)(struct exchange *exchange, unsigned events);
+};
+
 /* One request and its reply. */
 struct exchange {
     struct exchange *next, **link; /* of all */
@@ -64,7 +72,7 @@ struct exchange {
     unsigned references; /* MHD's request, and its response if it is a stream */
 
     int channel;
-    uv_poll_t *answers; /* of the channel */
+    struct wake answers; /* of the channel */
 
     struct MHD_Response *response; /* to be queued */
     unsigned status;
@@ -75,7 +83,8 @@ struct exchange {
     bool is_over, is_cut; /* no more comes; and it is to be seen that it was cut */
     uint64_t heard_ms, keepalive_ms;
     void (*keepalive)(struct exchange *exchange);
-    uv_poll_t *client; /* tells when the client has left */
+    struct wake client; /* tells when the client has left */
+    bool has_client;    /* it is waited for */
 
     void *state; /* the handler's */
     void (*state_done)(struct exchange *exchange);
@@ -92,7 +101,8 @@ struct front {
     const struct front_options *options;
     struct MHD_Daemon *daemon;
     uv_loop_t loop;
-    uv_poll_t daemon_poll, broker_poll;
+    int wakes; /* an epoll set of struct wake, by edges */
+    uv_poll_t daemon_poll, broker_poll, wakes_poll;
     uv_timer_t daemon_timer, sweep_timer;
     uv_prepare_t before_waiting;
     bool has_resumed; /* connections that the daemon does not hear of by itself */
@@ -100,6 +110,7 @@ struct front {
     struct visit *visits;
     uint64_t requests, streams, status[6];
     uint64_t connections, refused;
+    struct buf log; /* lines that are still to be written */
     struct told told;
 };
 
@@ -144,6 +155,9 @@ void exchange_resume(struct exchange *exchange);
 void exchange_suspend(struct exchange *exchange);
 
 void exchange_free(struct exchange *exchange);
+void exchange_forget_client(struct exchange *exchange);
+/* Some of front->wakes are ready. */
+void exchange_hear(uv_poll_t *poll, int status, int events);
 void exchange_stop_watching(uv_poll_t **watch);
 uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events,
                           uv_poll_cb ready);

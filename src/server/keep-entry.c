@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/keep.h"
 
-enum { NAMES_MAX = 1 << 20, METADATA_TOTAL = 4096 };
+enum { NAMES_MAX = 1 << 20, METADATA_TOTAL = 4096, ETC_MS = 1000, SETTLED_MS = 100 };
 
 static const char prefix[] = "user.e2b.";
 
@@ -92,16 +95,78 @@ static char *read_text(cay_files *files, const char *path)
     return page.text;
 }
 
-void names_read(cay_files *files, struct names *ret_names)
+/* A file as it was read, and what it looked like just before. */
+struct kept {
+    const char *name, *path;
+    char *text;
+    struct stat st;
+};
+
+/* Reading them takes longer than all else that is to be said of a file, and they hardly
+ * ever change: they are looked at instead, in a directory that is itself looked for anew
+ * every second. */
+static struct {
+    int etc;
+    int64_t since_ms;
+    struct kept users, groups;
+} kept = {.etc = -1,
+          .users = {.name = "passwd", .path = "/etc/passwd"},
+          .groups = {.name = "group", .path = "/etc/group"}};
+
+void names_forget(void)
 {
-    ret_names->users = read_text(files, "/etc/passwd");
-    ret_names->groups = read_text(files, "/etc/group");
+    if (kept.etc >= 0)
+        (void)close(kept.etc);
+    kept.etc = -1;
 }
 
-void names_done(struct names *names)
+static bool is_same(const struct stat *a, const struct stat *b)
 {
-    cay_free(names->users);
-    cay_free(names->groups);
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
+           a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
+
+/* The clock of files stands still for some milliseconds: one that has just changed may
+ * change again and look the same. */
+static bool is_settled(const struct stat *st)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return (now.tv_sec - st->st_ctim.tv_sec) * 1000 +
+               (now.tv_nsec - st->st_ctim.tv_nsec) / 1000000 >
+           SETTLED_MS;
+}
+
+static const char *read_kept(cay_files *files, struct kept *file)
+{
+    struct stat st;
+    bool is_there = kept.etc >= 0 &&
+                    fstatat(kept.etc, file->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                    S_ISREG(st.st_mode) && is_settled(&st);
+
+    if (is_there && file->text && is_same(&st, &file->st))
+        return file->text;
+    cay_free(file->text);
+    file->text = read_text(files, file->path);
+    file->st = is_there ? st : (struct stat){0};
+    return file->text;
+}
+
+void names_read(cay_files *files, struct names *ret_names)
+{
+    int64_t now_ms = keep_now_ms();
+
+    if (now_ms - kept.since_ms > ETC_MS || kept.etc < 0) {
+        names_forget();
+        if (cay_files_descriptor(files, "/etc", CAY_DESCRIPTOR_DIRECTORY, &kept.etc,
+                                 NULL) != CAY_OK)
+            kept.etc = -1;
+        kept.since_ms = now_ms;
+    }
+    ret_names->users = read_kept(files, &kept.users);
+    ret_names->groups = read_kept(files, &kept.groups);
 }
 
 /* "name:x:number:..." */

@@ -14,13 +14,6 @@
 
 enum { COPY_PIECE = 1 << 20, WAIT_MS = 60000 };
 
-static void auto_names(struct names *names)
-{
-    names_done(names);
-}
-
-#define AUTO_NAMES __attribute__((cleanup(auto_names))) struct names
-
 /* The file tools of the asking user, and the first path as it is meant. */
 static int begin(struct keep *keep, const struct question *question,
                  cay_files **ret_files, char path[PATH_MAX], struct cay_error *err)
@@ -31,16 +24,14 @@ static int begin(struct keep *keep, const struct question *question,
     return entry_path(keep, question->head.user, question->strings[0], path, err);
 }
 
+/* One that is alone needs no end after it. */
 static int tell_entry(struct question *question, cay_files *files, const char *path,
                       struct cay_error *err)
 {
-    AUTO_NAMES names = {0};
+    struct names names;
 
     names_read(files, &names);
-    int code = entry_tell(files, &names, path, path, question->channel, err);
-    if (!code)
-        (void)tell_done(question->channel);
-    return code;
+    return entry_tell(files, &names, path, path, question->channel, err);
 }
 
 int keep_stat(struct keep *keep, struct question *question, struct cay_error *err)
@@ -136,7 +127,7 @@ static int tell_listing(struct question *question, cay_files *files, const char 
                         const struct cay_listing *listing, struct cay_error *err)
 {
     struct cay_location location = {.size = sizeof location};
-    AUTO_NAMES names = {0};
+    struct names names;
     char shown[2 * PATH_MAX];
     int code = cay_files_locate(files, path, CAY_ACCESS_READ, &location, err);
 

@@ -167,7 +167,7 @@ static void drop_event(struct watch *watch)
 static void add_entry(struct keep *keep, const struct watch *watch,
                       const struct event *event, struct tell *tell, struct buf *strings)
 {
-    struct names names = {0};
+    struct names names;
     char path[PATH_MAX];
     size_t before = strings->len;
     cay_files *files = keep_files(keep, watch->user, NULL);
@@ -181,7 +181,6 @@ static void add_entry(struct keep *keep, const struct watch *watch,
     if (entry_describe(files, &names, path, path, tell->numbers + CHANGE_ENTRY, strings,
                        &tell->count, NULL) != CAY_OK)
         strings->len = before;
-    names_done(&names);
 }
 
 static int tell_event(struct keep *keep, int channel, const struct watch *watch,

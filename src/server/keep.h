@@ -91,12 +91,13 @@ keep_answer keep_watch_dir, keep_watcher_new, keep_watcher_events, keep_watcher_
 int entry_path(struct keep *keep, const char *user, const char *path,
                char ret_path[PATH_MAX], struct cay_error *err);
 
-/* Names of users and groups inside, as of now. */
+/* Names of users and groups inside, as of now; good until they are read again. */
 struct names {
-    char *users, *groups;
+    const char *users, *groups;
 };
 void names_read(cay_files *files, struct names *ret_names);
-void names_done(struct names *names);
+/* Nothing of the sandbox is held open for them any more. */
+void names_forget(void);
 
 /* What is at `path`, as `shown`: the numbers of enum entry_number and the strings; how
  * many of them is added to *count. */

@@ -63,6 +63,8 @@ static void sweep(struct keep *keep, bool all)
 {
     struct task **link = &keep->tasks;
 
+    if (all)
+        names_forget();
     while (*link) {
         struct task *task = *link;
         if (!task->is_over && !all) {

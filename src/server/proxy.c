@@ -22,7 +22,7 @@
 #include "server/relay.h"
 
 enum {
-    HEAD_MAX = 64 << 10,
+    HEAD_MAX = 16 << 10,   /* it goes into what a connection has, beside the request */
     WAITING_MAX = 1 << 20, /* of a body that the sandbox does not take */
     PIECE = 32 << 10,
     HEADERS_MAX = 100
