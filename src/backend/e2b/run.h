@@ -45,7 +45,8 @@ struct e2b_run {
     struct buf raw; /* what came and was not read yet, from raw_at on */
     size_t raw_at;
     char marker[64]; /* "CAY_COMMAND=..." in the environment of its tree; "": unknown */
-    bool has_tty, is_attached, has_user;
+    char user[64];   /* whose it is, by name or number; "": the default user's */
+    bool has_tty, is_attached;
     bool is_helper;   /* something of ours */
     bool is_kept;     /* its output goes to files */
     bool opens_later; /* nobody waits for the server to take it */
