@@ -225,6 +225,25 @@ WITH_PEER(of_much_output_the_last_is_kept)
                "0"); /* fetched: gone */
 }
 
+/* The script that makes the files may be slower than who attaches. */
+WITH_PEER(who_attaches_before_there_are_files_misses_nothing)
+{
+    void *box = make_box(NULL);
+    char pid[16], text[256] = "";
+
+    AUTO_HANDLE process = start(box, CAY_EXEC_BACKGROUND, "echo one; sleep 86400");
+    snprintf(pid, sizeof pid, "%d", calls()->pid(process));
+    tell_peer(
+        "{\"rule\": {\"on\": \"POST /filesystem.Filesystem/Stat\", \"status\": 404, "
+        "\"body\": \"{\\\"code\\\":\\\"not_found\\\"}\"}}");
+    AUTO_HANDLE again = NULL;
+    ASSERT_OK(calls()->attach(box, pid, &again, &err));
+    ASSERT_INT(count_requests("POST /filesystem.Filesystem/Stat"), 1);
+    hear(again, "one\n", text, sizeof text);
+    ASSERT_STR(text, "one\n");
+    ASSERT_OK(calls()->kill(again, &err));
+}
+
 WITH_PEER(output_in_the_background_is_heard_while_it_comes)
 {
     void *box = make_box(NULL);

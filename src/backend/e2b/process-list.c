@@ -59,34 +59,47 @@ static int compare(const void *left, const void *right)
     return (a->pid > b->pid) - (a->pid < b->pid);
 }
 
-int e2b_process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
-                     struct cay_error *err)
+/* The JSON array; it is in *ret_reply. */
+static int ask(struct e2b *e2b, json_t **ret_reply, const json_t **ret_list,
+               struct cay_error *err)
 {
     static const char op[] = "process.list";
-    struct e2b *e2b = cookie;
     const struct e2b_call call = {.op = op,
                                   .subject = e2b->id,
                                   .method = "process.Process/List",
                                   .repeatable = true,
                                   .fallback = CAY_E_UNAVAILABLE,
                                   .reply_max = REPLY_MAX};
-    AUTO_JSON reply = NULL;
     AUTO_BUF body;
 
     buf_init(&body, 16);
     buf_text(&body, "{}");
-    e2b_keep_alive(e2b, UINT64_MAX);
-    int code = e2b_call(e2b, &call, &body, &reply, err);
+    int code = e2b_call(e2b, &call, &body, ret_reply, err);
     if (code)
         return code;
-    const json_t *list = json_object_get(reply, "processes");
-    size_t count = json_array_size(list);
-    if ((list && !json_is_array(list)) || count > PROCESSES_MAX)
+    *ret_list = json_object_get(*ret_reply, "processes");
+    if ((*ret_list && !json_is_array(*ret_list)) ||
+        json_array_size(*ret_list) > PROCESSES_MAX)
         return e2b_reply_malformed(op, e2b->id, "the processes are not a list", err);
+    return CAY_OK;
+}
+
+int e2b_process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err)
+{
+    static const char op[] = "process.list";
+    struct e2b *e2b = cookie;
+    AUTO_JSON reply = NULL;
+    const json_t *list = NULL;
+
+    e2b_keep_alive(e2b, UINT64_MAX);
+    int code = ask(e2b, &reply, &list, err);
+    if (code)
+        return code;
+    size_t found = 0, count = json_array_size(list);
     AUTO_FREE struct cay_process_info *infos = calloc(count + 1, sizeof *infos);
     if (!infos)
         return cay_fail_memory(err, op);
-    size_t found = 0;
     for (size_t i = 0; i < count; i++)
         if (!is_helper(json_array_get(list, i)) &&
             !read_info(json_array_get(list, i), &infos[found++]))
@@ -95,4 +108,20 @@ int e2b_process_list(void *cookie, struct cay_process_info **ret_infos, size_t *
     *ret_infos = TAKE_PTR(infos);
     *ret_count = found;
     return CAY_OK;
+}
+
+bool e2b_process_will_keep(struct e2b *e2b, int pid)
+{
+    AUTO_JSON reply = NULL;
+    const json_t *list = NULL;
+
+    if (ask(e2b, &reply, &list, NULL))
+        return false;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *process = json_array_get(list, i);
+        if (e2b_value_int(process, "pid", NULL) == pid)
+            return e2b_start_may_keep(
+                json_object_get(json_object_get(process, "config"), "args"));
+    }
+    return false;
 }

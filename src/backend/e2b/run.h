@@ -157,4 +157,10 @@ int e2b_start_check(const struct cay_exec_options *options, const char *op,
 /* How many of a process's arguments are not its own words but what we put before them. */
 size_t e2b_start_wrapping(const json_t *args);
 
+/* Whether output goes to files, for all that its arguments tell. */
+bool e2b_start_may_keep(const json_t *args);
+
+/* The same of one that runs, though there may be no files yet. */
+bool e2b_process_will_keep(struct e2b *e2b, int pid);
+
 #endif

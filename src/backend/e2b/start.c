@@ -152,6 +152,13 @@ size_t e2b_start_wrapping(const json_t *args)
     return script && strcmp(script, keep) == 0 ? 3 : 0;
 }
 
+bool e2b_start_may_keep(const json_t *args)
+{
+    const char *script = json_string_value(json_array_get(args, 1));
+
+    return script && (strcmp(script, keep) == 0 || strcmp(script, decode) == 0);
+}
+
 /* --- Surroundings --- */
 
 /* Whether a later one has the same name: an object has each name once. */
