@@ -13,34 +13,38 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
-def start(cay, home):
-    """The server, and what it says is to be exported."""
-    server = subprocess.Popen(
-        [cay, "serve", "--listen", "127.0.0.1:0", "--on-exit", "kill"],
-        env={**os.environ, "CAY_HOME": home}, stdout=subprocess.PIPE, text=True)
-    exports = {}
-    while len(exports) < 3:
-        line = server.stdout.readline()
-        match = re.fullmatch(r"export (\w+)=(\S+)\n", line)
-        if not match:
-            raise SystemExit(f"serve.py: the server says {line!r}")
-        exports[match[1]] = match[2]
-    return server, exports
-
-
-def main():
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+@contextmanager
+def serving(cay: str) -> Iterator[dict[str, str]]:
+    """A server, and what it says is to be exported; it must end well."""
     with tempfile.TemporaryDirectory(prefix="cay-serve-") as home:
-        server, exports = start(sys.argv[1], home)
+        server = subprocess.Popen(
+            [cay, "serve", "--listen", "127.0.0.1:0", "--on-exit", "kill"],
+            env={**os.environ, "CAY_HOME": home}, stdout=subprocess.PIPE, text=True)
+        assert server.stdout is not None
         try:
-            status = subprocess.run(sys.argv[2:], env={**os.environ, **exports},
-                                    check=False).returncode
+            exports = {}
+            while len(exports) < 3:
+                line = server.stdout.readline()
+                match = re.fullmatch(r"export (\w+)=(\S+)\n", line)
+                assert match, f"the server says {line!r}"
+                exports[match[1]] = match[2]
+            yield exports
         finally:
             server.send_signal(signal.SIGTERM)
-            ended = server.wait()
-        return status or ended
+            status = server.wait()
+            server.stdout.close()
+        assert status == 0, f"the server ends with {status}"
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with serving(sys.argv[1]) as exports:
+        return subprocess.run(sys.argv[2:], env={**os.environ, **exports},
+                              check=False).returncode
 
 
 if __name__ == "__main__":
