@@ -126,6 +126,10 @@ struct cay_backend {
                        void **ret_cookie, struct cay_error *err);
 
     int (*dial)(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err);
+
+    /* For so long after create_marked was called, find_marked may not find yet what its
+     * dead maker has asked for elsewhere.  0: what it does not find is not there. */
+    uint64_t late_ms;
 };
 
 /* The table and what it points to must live as long as the process; the library works

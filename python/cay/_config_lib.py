@@ -15,6 +15,7 @@ from ctypes import (
     c_int,
     c_int64,
     c_size_t,
+    c_uint64,
     c_void_p,
 )
 
@@ -87,6 +88,7 @@ class Backend(Structure):
         ("create_marked", c_void_p),
         ("find_marked", c_void_p),
         ("dial", c_void_p),
+        ("late_ms", c_uint64),
     ]
 
 
@@ -108,6 +110,7 @@ config_item = _bind(
     _HANDLE,
     _TEXT,
     c_size_t,
+    c_uint64,
     POINTER(c_char_p),
     POINTER(c_char_p),
 )
