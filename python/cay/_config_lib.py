@@ -110,7 +110,6 @@ config_item = _bind(
     _HANDLE,
     _TEXT,
     c_size_t,
-    c_uint64,
     POINTER(c_char_p),
     POINTER(c_char_p),
 )

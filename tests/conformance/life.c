@@ -84,7 +84,7 @@ static const char *draw_mark(void)
 {
     static char mark[17];
 
-    snprintf(mark, sizeof mark, "conformance%05d", (int)(getpid() % 100000));
+    snprintf(mark, sizeof mark, "conformance%05u", (unsigned)getpid() % 100000u);
     for (char *at = mark + 11; *at; at++)
         *at = (char)(*at - '0' + 'a');
     return mark;

@@ -514,8 +514,6 @@ def test_directories_go_in_and_out_beside_what_is_there(
     sandbox.write_file("target/mine", "mine")
     assert sandbox.upload_directory(str(source), "target") is True
     assert sandbox.read_file("target/mine").content == "mine"
-    if world.type == "e2b":  # whose protocol has no modes
-        sandbox.execute_bash("chmod +x target/sub/run.sh")
     assert sandbox.execute_bash("target/sub/run.sh").stdout == "hi\n"
     assert sandbox.download_directory("target", str(tmp_path / "back")) is True
     assert sorted(path.name for path in (tmp_path / "back").rglob("*")) == [
@@ -523,8 +521,7 @@ def test_directories_go_in_and_out_beside_what_is_there(
         "run.sh",
         "sub",
     ]
-    if world.type != "e2b":
-        assert os.access(tmp_path / "back" / "sub" / "run.sh", os.X_OK)
+    assert os.access(tmp_path / "back" / "sub" / "run.sh", os.X_OK)
 
 
 # --- Exceptions instead of results --------------------------------------------------------------------
