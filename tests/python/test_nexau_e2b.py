@@ -231,6 +231,20 @@ def test_what_the_service_refuses_is_told_as_what_it_is(service: str) -> None:
     assert gone.status == SandboxStatus.ERROR and "ended" in str(gone.error)
 
 
+def test_a_domain_with_plain_http_is_enough(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("E2B_API_URL", "E2B_SANDBOX_URL"):
+        monkeypatch.delenv(name)
+    config = {"domain": f"localhost:{service.rsplit(':', 1)[1]}", "force_http": True}
+    manager = E2BSandboxManager(api_key=worlds.KEY)
+    sandbox = manager.start(None, "u", "s", config)
+    assert sandbox.execute_bash("echo hi").stdout == "hi\n"
+    assert sandbox.write_file("f", "x").status == SandboxStatus.SUCCESS
+    assert sandbox.read_file("f").content == "x"
+    assert manager.stop() is True
+
+
 def test_the_usual_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (E2BSandboxManager().template, E2BSandboxManager().timeout) == ("base", 300)
     monkeypatch.setenv("E2B_TEMPLATE", "mine")

@@ -45,6 +45,10 @@ int e2b_start_check(const struct cay_exec_options *options, const char *op,
     if (!options->argv || !options->argv[0])
         return cay_fail(err, CAY_E_INVALID, 0, op, "argv", "there is no command",
                         "give at least the name of a program");
+    if (options->flags & CAY_EXEC_PIPED)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags",
+                        "the output of an E2B sandbox's commands waits for nobody",
+                        "leave CAY_EXEC_PIPED out; in the background output is kept");
     if (options->flags & ~flags)
         return cay_fail(err, CAY_E_INVALID, 0, op, "flags",
                         "a flag is not for this call, or unknown",
