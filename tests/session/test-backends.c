@@ -122,10 +122,10 @@ TEST(a_creation_that_fails_leaves_no_session)
 TEST(what_may_still_come_is_looked_for_again)
 {
     AUTO(cay_store) store = open_store();
-    AUTO(cay_config) config = toy_config("");
     const struct timespec moment = {.tv_nsec = 5000000};
     size_t count = 9;
 
+    cay_config_free(toy_config("")); /* which registers them */
     ASSERT_OK(ledger_begin(store, "ann", "a", "abcdefgh234567xy", "{type: late}", &err));
     ASSERT_OK(
         ledger_begin(store, "ann", "b", "bbcdefgh234567xy", "{type: prompt}", &err));
