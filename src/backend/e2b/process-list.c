@@ -13,19 +13,16 @@ enum { PROCESSES_MAX = 65536, REPLY_MAX = 64 << 20 };
 /* Its words, as many as there is room for. */
 static void put_command(const json_t *config, struct cay_process_info *info)
 {
-    const char *word = e2b_value_text(config, "cmd", NULL);
-    const json_t *words = json_object_get(config, "args");
-    size_t skip = e2b_start_wrapping(words), at = 0;
+    size_t at = 0;
 
-    if (skip)
-        word = json_string_value(json_array_get(words, skip++));
-    for (size_t i = skip; at + 1 < sizeof info->command; i++) {
-        cay_copy_text(info->command + at, sizeof info->command - at, word ? word : "");
-        at += strlen(info->command + at);
-        if (i >= json_array_size(words) || at + 1 >= sizeof info->command)
+    for (size_t i = 0; at + 1 < sizeof info->command; i++) {
+        AUTO_FREE char *word = e2b_start_word(config, i);
+        if (!word)
             return;
-        info->command[at++] = ' ';
-        word = json_string_value(json_array_get(words, i));
+        if (i)
+            info->command[at++] = ' ';
+        cay_copy_text(info->command + at, sizeof info->command - at, word);
+        at += strlen(info->command + at);
     }
 }
 
@@ -35,7 +32,7 @@ static bool is_helper(const json_t *process)
     const json_t *words = json_object_get(json_object_get(process, "config"), "args");
     const char *name = json_string_value(json_array_get(words, 2));
 
-    return name && strcmp(name, E2B_HELPER) == 0 && !e2b_start_wrapping(words);
+    return name && strcmp(name, E2B_HELPER) == 0 && !e2b_start_may_keep(words);
 }
 
 static bool read_info(const json_t *process, struct cay_process_info *ret_info)
