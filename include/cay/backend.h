@@ -130,6 +130,10 @@ struct cay_backend {
     /* Whether create would refuse the configuration, as far as that can be known without
      * making or reaching anything. */
     int (*check)(void *data, const cay_config *config, struct cay_error *err);
+
+    /* For so long after create_marked was called, find_marked may not find yet what its
+     * dead maker has asked for elsewhere.  0: what it does not find is not there. */
+    uint64_t late_ms;
 };
 
 /* The table and what it points to must live as long as the process; the library works

@@ -542,6 +542,7 @@ struct cay_tar_result {
     uint64_t entries; /* files, directories and links that went through */
     uint64_t bytes;   /* of file content */
     uint64_t skipped; /* special files and links that lead out */
+    uint64_t files;   /* of the entries, the regular files */
 };
 
 /* Writes the directory `path` to `fd` as a pax tar stream. */

@@ -15,6 +15,7 @@ from ctypes import (
     c_int,
     c_int64,
     c_size_t,
+    c_uint64,
     c_void_p,
 )
 
@@ -88,6 +89,7 @@ class Backend(Structure):
         ("find_marked", c_void_p),
         ("dial", c_void_p),
         ("check", c_void_p),
+        ("late_ms", c_uint64),
     ]
 
 

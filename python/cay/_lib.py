@@ -340,7 +340,12 @@ class TarOptions(Structure):
 
 
 class TarResult(Structure):
-    _fields_ = [("entries", c_uint64), ("bytes", c_uint64), ("skipped", c_uint64)]
+    _fields_ = [
+        ("entries", c_uint64),
+        ("bytes", c_uint64),
+        ("skipped", c_uint64),
+        ("files", c_uint64),
+    ]
 
 
 # --- Functions --------------------------------------------------------------------------

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/modes.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -71,7 +73,7 @@ static int upload_archive(struct place *place, const char *local, const char *pa
             place->backend->import_tar(place->cookie, place->user, path, spool, &in, err);
     if (!code)
         *ret_transfer = (struct cay_transfer){
-            .files = in.entries, .bytes = in.bytes, .skipped = out.skipped + in.skipped};
+            .files = out.files, .bytes = in.bytes, .skipped = out.skipped + in.skipped};
     return code;
 }
 
@@ -95,7 +97,7 @@ static int download_archive(struct place *place, const char *path, const char *l
     cay_files_free(host);
     if (!code)
         *ret_transfer = (struct cay_transfer){
-            .files = in.entries, .bytes = in.bytes, .skipped = out.skipped + in.skipped};
+            .files = in.files, .bytes = in.bytes, .skipped = out.skipped + in.skipped};
     return code;
 }
 
@@ -134,15 +136,31 @@ static int open_source(const struct journey *journey, const char *path, int *ret
     return code;
 }
 
-static int carry_file(const struct journey *journey, const char *path,
+/* The copy gets the mode and time that are to be taken over; one without any rights tells
+ * that the modes are not known. */
+static bool dress(int fd, const struct cay_stat *stat)
+{
+    const struct timespec times[2] = {
+        {.tv_nsec = UTIME_OMIT},
+        {stat->mtime_ns / 1000000000, stat->mtime_ns % 1000000000}};
+
+    return (stat->mode & 0777) && fchmod(fd, stat->mode & 0777) == 0 &&
+           (stat->mtime_ns <= 0 || futimens(fd, times) == 0);
+}
+
+static int carry_file(const struct journey *journey, const struct cay_entry *entry,
                       const char *destination, struct cay_error *err)
 {
+    unsigned flags = 0;
     uint64_t bytes = 0;
     AUTO_FD fd = -1;
 
-    int code = open_source(journey, path, &fd, err);
+    int code = open_source(journey, entry->path, &fd, err);
+    if (!code && !journey->local && dress(fd, &entry->stat))
+        flags = CAY_WRITE_KEEP;
     if (!code)
-        code = journey->to->ops->write_from(journey->to, destination, fd, 0, &bytes, err);
+        code = journey->to->ops->write_from(journey->to, destination, fd, flags, &bytes,
+                                            err);
     if (!code) {
         journey->transfer->files++;
         journey->transfer->bytes += bytes;
@@ -150,18 +168,36 @@ static int carry_file(const struct journey *journey, const char *path,
     return code;
 }
 
+/* One that is there already stays as it is. */
+static int carry_directory(const struct journey *journey, const struct cay_entry *entry,
+                           const char *destination, bool *ret_is_new,
+                           struct cay_error *err)
+{
+    struct place *to = journey->to;
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_EXIST_OK,
+                                             .mode = (entry->stat.mode & 0777) | 0700};
+    struct cay_stat stat;
+
+    if (to->files)
+        return cay_files_mkdir(to->files, destination, &options, err);
+    *ret_is_new = to->ops->stat(to, destination, false, &stat, NULL) == CAY_E_NOT_FOUND;
+    return to->ops->mkdir(to, destination, CAY_NAME_EXIST_OK, err);
+}
+
 /* There is no way to make a link, so what a link leads to stays behind. */
 static int carry(const struct journey *journey, const struct cay_entry *entry,
-                 struct cay_error *err)
+                 bool *ret_is_new, struct cay_error *err)
 {
     AUTO_FREE char *destination = place_join(journey->destination, entry->path);
 
     if (!destination)
         return cay_fail_memory(err, "directory.copy");
+    *ret_is_new = entry->stat.type == CAY_TYPE_FILE;
     if (entry->stat.type == CAY_TYPE_FILE)
-        return carry_file(journey, entry->path, destination, err);
+        return carry_file(journey, entry, destination, err);
     if (entry->stat.type == CAY_TYPE_DIRECTORY)
-        return journey->to->ops->mkdir(journey->to, destination, CAY_NAME_EXIST_OK, err);
+        return carry_directory(journey, entry, destination, ret_is_new, err);
     journey->transfer->skipped++;
     return CAY_OK;
 }
@@ -175,8 +211,13 @@ static int travel(const struct journey *journey, struct cay_error *err)
     if (!code)
         code = journey->to->ops->mkdir(journey->to, journey->destination,
                                        CAY_NAME_EXIST_OK, err);
+    AUTO_FREE bool *is_new = calloc(listing.count + 1, sizeof *is_new);
+    if (!code && !is_new)
+        code = cay_fail_memory(err, "directory.copy");
     for (size_t i = 0; !code && i < listing.count; i++)
-        code = carry(journey, &listing.entries[i], err);
+        code = carry(journey, &listing.entries[i], &is_new[i], err);
+    if (!code && journey->to->backend)
+        code = modes_set_all(journey->to, journey->destination, &listing, is_new, err);
     cay_listing_done(&listing);
     return code;
 }

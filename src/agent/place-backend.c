@@ -12,10 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/host-tree.h"
 #include "agent/identity.h"
+#include "agent/modes.h"
 #include "agent/place.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -140,6 +142,18 @@ static int read_to(struct place *place, const char *path, int fd,
     return code ? code : place->backend->read(place->cookie, place->user, path, fd, err);
 }
 
+static int keep_mode(struct place *place, const char *path, int fd, struct cay_error *err)
+{
+    struct cay_stat now = {0};
+    struct stat st;
+
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+        get_stat(place, path, false, &now, NULL) != CAY_OK ||
+        (now.mode & 0777) == (st.st_mode & 0777))
+        return CAY_OK;
+    return modes_set(place, path, st.st_mode, err);
+}
+
 static int write_from(struct place *place, const char *path, int fd, unsigned flags,
                       uint64_t *ret_bytes, struct cay_error *err)
 {
@@ -147,6 +161,8 @@ static int write_from(struct place *place, const char *path, int fd, unsigned fl
 
     int code = place->backend->write(place->cookie, place->user, path, fd,
                                      flags & ~(unsigned)CAY_WRITE_KEEP, err);
+    if (!code && flags & CAY_WRITE_KEEP)
+        code = keep_mode(place, path, fd, err);
     if (code || !ret_bytes)
         return code;
     off_t at = lseek(fd, 0, SEEK_CUR);

@@ -29,6 +29,7 @@ struct export
     int write_error; /* errno of what went wrong with it */
     char *piece;
     const char *label; /* of the current entry */
+    uint64_t file_count;
 };
 
 /* --- The stream ----------------------------------------------------------------------
@@ -179,6 +180,7 @@ static int put_entry(void *cookie, const struct tree_entry *from, struct cay_err
     mode_t mode = from->target->st.st_mode;
 
     export->label = from->target->path;
+    export->file_count += S_ISREG(mode);
     return S_ISREG(mode)   ? put_file(export, from, err)
            : S_ISLNK(mode) ? put_link(export, from, err)
                            : put_header(export, from, NULL, err);
@@ -205,7 +207,8 @@ static int export_to(cay_files *files, const struct target *start, int fd,
                   export.write_error))
         code = fail_stream(&export, err);
     export_done(&export);
-    *ret_result = (struct cay_tar_result){tree.entries, tree.bytes, tree.skipped};
+    *ret_result = (struct cay_tar_result){tree.entries, tree.bytes, tree.skipped,
+                                          export.file_count};
     return code;
 }
 

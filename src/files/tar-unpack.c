@@ -206,6 +206,7 @@ static int end_file(struct unpack *unpack, const struct tar_item *item,
     if (error)
         return fail_at(unpack, -error, err);
     unpack->result.entries++;
+    unpack->result.files++;
     unpack->result.bytes += item->size;
     return CAY_OK;
 }
@@ -305,6 +306,7 @@ static int add_hard_link(struct unpack *unpack, const struct tar_item *item,
     if (error)
         return fail_at(unpack, -error, err);
     unpack->result.entries++;
+    unpack->result.files++;
     return CAY_OK;
 }
 

@@ -196,11 +196,15 @@ bool control_signal(struct peer *peer, const struct packet *packet)
     if (number < 1 || number > SIGRTMAX)
         return fail(peer, CAY_E_INVALID, 0, "process.signal", NULL,
                     "there is no such signal", "signals are 1 to 64");
+    bool asks_to_end = number == SIGTERM || number == SIGKILL;
+    /* Of one like a pipe only the first process may have ended. */
+    bool is_awaited = process->ended && !process->finished && process->flags & EXEC_PIPED;
     /* Nobody else has this number until we have waited for it. */
-    if (process->ended || kill(process->pid, number) != 0)
+    if (!(is_awaited && asks_to_end) &&
+        (process->ended || kill(process->pid, number) != 0))
         return fail(peer, CAY_E_NOT_FOUND, ESRCH, "process.signal", NULL,
                     "the command has ended", "wait for it to get its result");
-    process->asked_to_end |= number == SIGTERM || number == SIGKILL;
+    process->asked_to_end |= asks_to_end;
     return done(peer);
 }
 

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "session/query.h"
 
-enum { LISTING_MAX = 64 << 20 };
+enum { LISTING_MAX = 64 << 20, FIELDS = 5 };
 
 void ledger_draw_mark(char ret_mark[MARK_MAX])
 {
@@ -154,17 +154,18 @@ int ledger_set_state(cay_store *store, const char *user_id, const char *session_
 static int collect(cay_store *store, const char *user_id, const char *session_id,
                    struct buf *ret_texts, size_t *ret_count, struct cay_error *err)
 {
-    AUTO_QUERY query =
-        query_new(store, "session.begun",
-                  user_id ? "SELECT mark, user_id, session_id, config FROM starts"
-                            " WHERE user_id = ? AND session_id = ?"
-                          : "SELECT mark, user_id, session_id, config FROM starts");
+    AUTO_QUERY query = query_new(
+        store, "session.begun",
+        user_id ? "SELECT mark, user_id, session_id, config, begun_ms FROM starts"
+                  " WHERE user_id = ? AND session_id = ?"
+                : "SELECT mark, user_id, session_id, config, begun_ms"
+                  " FROM starts");
 
     if (user_id) {
         query_text(&query, user_id);
         query_text(&query, session_id);
     }
-    return query_collect(&query, 4, LISTING_MAX, ret_texts, ret_count, err);
+    return query_collect(&query, FIELDS, LISTING_MAX, ret_texts, ret_count, err);
 }
 
 int ledger_visit(cay_store *store, const char *user_id, const char *session_id,
@@ -177,12 +178,13 @@ int ledger_visit(cay_store *store, const char *user_id, const char *session_id,
     const char *at = texts.data;
 
     for (size_t i = 0; !code && i < count; i++) {
-        const char *fields[4];
-        for (size_t k = 0; k < 4; k++) {
+        const char *fields[FIELDS];
+        for (size_t k = 0; k < FIELDS; k++) {
             fields[k] = at;
             at += strlen(at) + 1;
         }
-        const struct begun begun = {fields[0], fields[1], fields[2], fields[3]};
+        const struct begun begun = {fields[0], fields[1], fields[2], fields[3],
+                                    strtoll(fields[4], NULL, 10)};
         visit(&begun, cookie);
     }
     return code;

@@ -35,6 +35,7 @@ int ledger_set_state(cay_store *store, const char *user_id, const char *session_
  * `user_id` is NULL. */
 struct begun {
     const char *mark, *user_id, *session_id, *config;
+    int64_t begun_ms;
 };
 int ledger_visit(cay_store *store, const char *user_id, const char *session_id,
                  void (*visit)(const struct begun *begun, void *cookie), void *cookie,

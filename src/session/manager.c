@@ -398,8 +398,7 @@ static int stop_locked(cay_manager *manager, struct cay_error *err)
 
     if (code)
         return code;
-    if (manager->store)
-        manager_sweep(manager->store, manager->user_id, manager->session_id);
+    manager_sweep(manager);
     code = find(manager, "manager.stop", &own);
     if (code == CAY_E_NOT_FOUND && stored && *stored->sandbox_id)
         return CAY_OK;

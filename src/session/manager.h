@@ -84,6 +84,6 @@ int manager_finish_start(cay_manager *manager, const struct away_outcome *outcom
                          struct cay_error *err);
 
 /* With the lock held: removes what starts of this session that crashed have left. */
-void manager_sweep(cay_store *store, const char *user_id, const char *session_id);
+void manager_sweep(const cay_manager *manager);
 
 #endif

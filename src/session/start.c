@@ -65,8 +65,7 @@ static int plan(struct start *start, struct cay_error *err)
         code = manager_configure(manager, start->stored, err);
     if (code)
         return code;
-    if (manager->store)
-        manager_sweep(manager->store, manager->user_id, manager->session_id);
+    manager_sweep(manager);
     const char *configured = cay_config_text(manager->config, "sandbox_id");
     start->is_configured = configured && *configured;
     if (start->is_configured)
@@ -146,8 +145,8 @@ static int make(struct start *start, cay_sandbox **ret_sandbox, struct cay_error
         return code;
     code = sandbox_create_marked(manager->config, start->mark[0] ? start->mark : NULL,
                                  ret_sandbox, err);
-    if (code && manager->store)
-        manager_sweep(manager->store, manager->user_id, manager->session_id);
+    if (code)
+        manager_sweep(manager);
     return code;
 }
 
@@ -253,7 +252,7 @@ int manager_send_start(cay_manager *manager, cay_session_lock *lock,
     code = away_start(op, start_away, &start, &manager->away, err);
     if (code) {
         if (start.mark[0])
-            manager_sweep(manager->store, manager->user_id, manager->session_id);
+            manager_sweep(manager);
         cay_session_lock_free(lock);
         return code;
     }
@@ -278,8 +277,7 @@ int manager_finish_start(cay_manager *manager, const struct away_outcome *outcom
     struct cay_error own;
 
     if (outcome->error.code) {
-        if (manager->store)
-            manager_sweep(manager->store, manager->user_id, manager->session_id);
+        manager_sweep(manager);
         return manager_tell(&outcome->error, err);
     }
     if (was_swept(manager))

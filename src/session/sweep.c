@@ -14,43 +14,64 @@ static void auto_cay_config(cay_config **config)
     cay_config_free(*config);
 }
 
-/* Whether nothing is left of it.  One whose backend cannot tell is left alone, once and
- * for all; one that cannot be reached now is tried again next time. */
-static bool remove_marked(const struct begun *begun)
+/* Whether one that is not there will not be there later. */
+static bool is_too_late(const struct begun *begun, const cay_config *config)
 {
-    AUTO(cay_config) config = NULL;
-    cay_sandbox *sandbox = NULL;
+    const struct cay_backend *backend = cay_backend_find(cay_config_type(config));
+    int64_t age = store_now_ms() - begun->begun_ms;
 
-    int code = cay_config_parse(begun->config, strlen(begun->config), begun->session_id,
-                                NULL, &config, NULL);
-    if (code)
-        return false;
-    code = sandbox_find_marked(config, begun->mark, &sandbox, NULL);
-    if (code)
-        return code == CAY_E_NOT_FOUND || code == CAY_E_UNSUPPORTED;
-    code = cay_sandbox_remove(sandbox, NULL);
-    cay_sandbox_free(sandbox);
-    return code == CAY_OK;
+    return !backend || !backend->late_ms || age < 0 || (uint64_t)age >= backend->late_ms;
 }
 
 struct sweep {
     cay_store *store;
     size_t count;
+    const cay_config *config; /* what this text was made of, and a key beside; or NULL */
+    char *json;
 };
+
+/* Whether nothing is left of it.  One whose backend cannot tell is left alone, once and
+ * for all; one that cannot be reached now is tried again next time. */
+static bool remove_marked(const struct sweep *sweep, const struct begun *begun)
+{
+    const cay_config *config = sweep->config;
+    AUTO(cay_config) restored = NULL;
+    cay_sandbox *sandbox = NULL;
+
+    if (!sweep->json || strcmp(sweep->json, begun->config) != 0) {
+        if (cay_config_restore(begun->config, &restored, NULL) != CAY_OK)
+            return false;
+        config = restored;
+    }
+    int code = sandbox_find_marked(config, begun->mark, &sandbox, NULL);
+    if (code)
+        return code == CAY_E_UNSUPPORTED ||
+               (code == CAY_E_NOT_FOUND && is_too_late(begun, config));
+    code = cay_sandbox_remove(sandbox, NULL);
+    cay_sandbox_free(sandbox);
+    return code == CAY_OK;
+}
 
 static void sweep_one(const struct begun *begun, void *cookie)
 {
     struct sweep *sweep = cookie;
 
-    if (remove_marked(begun) && ledger_abandon(sweep->store, begun->mark, NULL) == CAY_OK)
+    if (remove_marked(sweep, begun) &&
+        ledger_abandon(sweep->store, begun->mark, NULL) == CAY_OK)
         sweep->count++;
 }
 
-void manager_sweep(cay_store *store, const char *user_id, const char *session_id)
+void manager_sweep(const cay_manager *manager)
 {
-    struct sweep sweep = {.store = store};
+    struct sweep sweep = {.store = manager->store, .config = manager->config};
 
-    (void)ledger_visit(store, user_id, session_id, sweep_one, &sweep, NULL);
+    if (!manager->store)
+        return;
+    if (manager->config && cay_config_json(manager->config, &sweep.json, NULL) != CAY_OK)
+        sweep.json = NULL;
+    (void)ledger_visit(manager->store, manager->user_id, manager->session_id, sweep_one,
+                       &sweep, NULL);
+    cay_free(sweep.json);
 }
 
 /* Unless it is under way at this moment. */

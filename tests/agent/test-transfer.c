@@ -8,11 +8,6 @@
 
 static struct cay_transfer transfer;
 
-static bool is_far(cay_sandbox *sandbox)
-{
-    return !cay_sandbox_backend(sandbox)->open_files;
-}
-
 static void put_odd_names(void)
 {
     for (size_t i = 0; i < ODD_NAMES; i++) {
@@ -29,6 +24,14 @@ static bool is_there(const char *name)
     return lstat(scratch_path(name), &st) == 0;
 }
 
+static unsigned mode_of(const char *name)
+{
+    struct stat st;
+
+    ASSERT_INT(lstat(scratch_path(name), &st), 0);
+    return st.st_mode & 07777;
+}
+
 BOTH(a_file_goes_in_and_comes_out)
 {
     put_file("from", "hello");
@@ -38,9 +41,7 @@ BOTH(a_file_goes_in_and_comes_out)
     ASSERT_INT(transfer.files, 1);
     ASSERT_INT(transfer.bytes, 5);
     expect_inside(sandbox, "new dir/it's", "hello");
-    if (!is_far(sandbox)) {
-        ASSERT_STR(says(sandbox, "stat -c %a:%U \"new dir/it's\""), "755:user");
-    }
+    ASSERT_STR(says(sandbox, "stat -c %a:%U \"new dir/it's\""), "755:user");
     ASSERT_OK(cay_download_file(sandbox, NULL, "new dir/it's", scratch_path("to/a/b"),
                                 &transfer, &err));
     ASSERT_INT(transfer.files, 1);
@@ -128,6 +129,9 @@ static void directory_round(cay_sandbox *sandbox, bool with_links)
 {
     put_odd_names();
     put_file("from/sub/deep/a", "deep");
+    ASSERT_INT(chmod(scratch_path("from/sub/deep/a"), 04640), 0);
+    ASSERT_INT(chmod(scratch_path("from/sub"), 0700), 0); /* is there already */
+    ASSERT_INT(mkdir(scratch_path("from/new"), 0750), 0);
     ASSERT_INT(mkdir(scratch_path("from/empty"), 0755), 0);
     ASSERT_INT(symlink("sub/deep", scratch_path("from/link")), 0);
     ASSERT_INT(symlink("/etc/passwd", scratch_path("from/absolute")), 0);
@@ -137,7 +141,9 @@ static void directory_round(cay_sandbox *sandbox, bool with_links)
     put_inside(sandbox, "to/sub/deep/a", "old");
     ASSERT_OK(
         cay_upload_directory(sandbox, NULL, scratch_path("from"), "to", &transfer, &err));
-    ASSERT(transfer.files >= ODD_NAMES + 1);
+    ASSERT_INT(transfer.files, ODD_NAMES + 1);
+    ASSERT_STR(says(sandbox, "stat -c %a to/sub/deep/a to/new to/sub; umask"),
+               "640\n750\n755\n0022");
     ASSERT_INT(transfer.skipped, with_links ? 3 : 4);
     expect_inside(sandbox, "to/there", "stays");
     expect_inside(sandbox, "to/sub/deep/a", "deep");
@@ -151,7 +157,9 @@ static void directory_round(cay_sandbox *sandbox, bool with_links)
     ASSERT_STR(says(sandbox, "stat -c %F:%U to/empty"), "directory:user");
     ASSERT_OK(cay_download_directory(sandbox, NULL, "to", scratch_path("new/back"),
                                      &transfer, &err));
-    ASSERT(transfer.files >= ODD_NAMES + 2);
+    ASSERT_INT(transfer.files, ODD_NAMES + 2);
+    ASSERT_INT(mode_of("new/back/sub/deep/a"), 0640);
+    ASSERT_INT(mode_of("new/back/new"), 0750);
     ASSERT_INT(transfer.skipped, 0);
     for (size_t i = 0; i < ODD_NAMES; i++) {
         char name[64];

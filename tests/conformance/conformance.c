@@ -60,6 +60,11 @@ static cay_sandbox *hold(cay_sandbox *sandbox)
     harness_fail(__FILE__, __LINE__, "a case has at most %d handles", HANDLES_MAX);
 }
 
+void note_made(const char *id)
+{
+    ids[id_count++] = strdup(id);
+}
+
 cay_sandbox *make(void)
 {
     cay_sandbox *sandbox = NULL;
@@ -68,7 +73,7 @@ cay_sandbox *make(void)
     memset(&err, 0, sizeof err);
     int code = cay_backend_create(config, &sandbox, &err);
     if (!code) { /* whatever comes, it is removed */
-        ids[id_count++] = strdup(cay_sandbox_id(sandbox));
+        note_made(cay_sandbox_id(sandbox));
         (void)hold(sandbox);
     }
     harness_code(__FILE__, __LINE__, "cay_backend_create()", code, CAY_OK, &err);

@@ -28,6 +28,9 @@ cay_sandbox *make(void);
 cay_sandbox *reach(const char *id);
 int try_to_reach(const char *id);
 
+/* Sees to it that one that was not made by make() is removed at the end of the case. */
+void note_made(const char *id);
+
 /* Frees a handle early; the sandbox lives on, and is removed at the end of the case. */
 void let_go(cay_sandbox *sandbox);
 

@@ -330,6 +330,7 @@ CASE(directories_go_in_and_come_out_with_every_name)
                  awkward[i]);
         ASSERT_STR(get_file(path), awkward[i]);
     }
+    ASSERT_INT(access(scratch_path("back/tree/one/two words"), X_OK), 0);
 }
 
 /* What comes out of a sandbox is not to be trusted. */

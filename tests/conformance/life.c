@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Making sandboxes, finding them again, and their end. */
+#include <unistd.h>
+
 #include "conformance.h"
 
 static enum cay_state state_of(cay_sandbox *sandbox)
@@ -76,6 +78,43 @@ CASE(inspect_tells_the_id_and_the_state)
 }
 
 /* --- Its end --- */
+
+/* 16 letters; the number of the process tells runs apart. */
+static const char *draw_mark(void)
+{
+    static char mark[17];
+
+    snprintf(mark, sizeof mark, "conformance%05u", (unsigned)getpid() % 100000u);
+    for (char *at = mark + 11; *at; at++)
+        *at = (char)(*at - '0' + 'a');
+    return mark;
+}
+
+CASE(one_whose_id_nobody_heard_is_found_by_its_mark)
+{
+    const struct cay_backend *table = backend();
+    const char *mark = draw_mark();
+    void *made = NULL, *found = NULL;
+    char id[256];
+
+    if (!table->create_marked)
+        report_unsupported("marks");
+    ASSERT_CODE(table->find_marked(table->data, configuration(), mark, &found, &err),
+                CAY_E_NOT_FOUND);
+    ASSERT_OK(table->create_marked(table->data, configuration(), mark, &made, &err));
+    snprintf(id, sizeof id, "%s", table->id(made));
+    note_made(id);
+    table->free(made);
+    ASSERT_OK(table->find_marked(table->data, configuration(), mark, &found, &err));
+    int same = strcmp(table->id(found), id);
+    table->free(found);
+    ASSERT_INT(same, 0);
+    ASSERT_OK(cay_sandbox_remove(reach(id), &err));
+    ASSERT_CODE(table->find_marked(table->data, configuration(), mark, &found, &err),
+                CAY_E_NOT_FOUND);
+    ASSERT_CODE(table->find_marked(table->data, configuration(), "no-mark", &found, &err),
+                CAY_E_INVALID);
+}
 
 CASE(nothing_is_left_of_one_that_was_removed)
 {

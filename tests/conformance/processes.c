@@ -280,6 +280,37 @@ CASE(a_background_process_outlives_its_handle_and_is_found_by_pid_and_tag)
     ASSERT_INT(count_marked(sandbox, mark), 0);
 }
 
+/* More than anybody keeps, of which nothing is lost. */
+CASE(output_can_wait_for_who_reads_it)
+{
+    enum { LEN = 5000000 };
+    cay_sandbox *sandbox = make();
+    AUTO(cay_process) process = NULL;
+    struct pollfd waiting = {.events = POLLIN};
+    uint64_t dropped = 0, all_dropped = 0;
+    size_t len, heard = 0;
+    char data[65536];
+    int stream = 0;
+
+    need_processes(sandbox);
+    MAY_LACK("piped", true,
+             try_to_start(
+                 sandbox, "exec head -c 5000000 /dev/zero",
+                 (struct cay_exec_options){.flags = CAY_EXEC_BACKGROUND | CAY_EXEC_PIPED},
+                 &process));
+    waiting.fd = cay_process_fd(process);
+    rest_ms(20); /* it is far ahead if nothing holds it */
+    while (stream >= 0) {
+        ASSERT(poll(&waiting, 1, PATIENCE_MS) > 0);
+        ASSERT_OK(
+            cay_process_read(process, &stream, data, sizeof data, &len, &dropped, &err));
+        heard += stream > 0 ? len : 0;
+        all_dropped += stream > 0 ? dropped : 0;
+    }
+    ASSERT_INT(heard, LEN);
+    ASSERT_INT(all_dropped, 0);
+}
+
 CASE(nobody_is_attached_to_what_is_not_there)
 {
     cay_sandbox *sandbox = make();

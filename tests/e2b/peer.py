@@ -64,7 +64,8 @@ class Peer:
             ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/home"],
             check=False, capture_output=True).returncode == 0
         self.lock = threading.Lock()
-        self.settings = {"version": "0.6.13", "old": False, "refreshes": True, "reply": {}}
+        self.settings = {"version": "0.6.13", "old": False, "refreshes": True, "reply": {},
+                         "page": 100, "filters": True}
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.peer = self
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -161,7 +162,10 @@ class Handler(BaseHTTPRequestHandler):
             while self.rfile.readline().strip():
                 pass
         else:
-            data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            length = int(self.headers.get("Content-Length") or 0)
+            data = self.rfile.read(length)
+            if len(data) < length:  # who asked has died
+                raise Cut
         self.cached = bytes(data)
         return self.cached
 
@@ -282,8 +286,8 @@ class Handler(BaseHTTPRequestHandler):
             path = path[3:]
             if peer.settings["old"]:
                 return self.fail(404, "no matching operation was found")
-        if path == "/sandboxes" and self.command == "POST":
-            return self.create(is_new)
+        if path == "/sandboxes":
+            return self.create(is_new) if self.command == "POST" else self.list(is_new)
         match = re.fullmatch(r"/sandboxes/([\w-]+)(?:/(\w+))?", path)
         box = match and peer.find(match[1])
         if not box:
@@ -301,6 +305,20 @@ class Handler(BaseHTTPRequestHandler):
         with peer.lock:
             peer.boxes[box.id] = box
         return self.answer(201, box.reply())
+
+    def list(self, is_new):
+        """Pages of settings["page"]; what a query filters by is escaped three times over."""
+        peer = self.server.peer
+        states = self.query.get("state", "running,paused") if is_new else "running"
+        wanted = {urllib.parse.unquote(key): urllib.parse.unquote(value) for key, value
+                  in urllib.parse.parse_qsl(self.query.get("metadata", ""))}
+        found = [box.detail() for box in list(peer.boxes.values())
+                 if box.state in states.split(",") and (
+                     not peer.settings["filters"] or
+                     wanted.items() <= (box.body.get("metadata") or {}).items())]
+        first, size = int(self.query.get("nextToken") or 0), peer.settings["page"]
+        more = {"X_Next_Token": str(first + size)} if first + size < len(found) else {}
+        return self.answer(200, found[first:first + size], **more)
 
     def get_box(self, box):
         self.answer(200, box.detail())

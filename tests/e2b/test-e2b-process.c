@@ -225,6 +225,54 @@ WITH_PEER(of_much_output_the_last_is_kept)
                "0"); /* fetched: gone */
 }
 
+WITH_PEER(a_list_shows_words_as_they_were_given)
+{
+    static const char *const commands[][6] = {
+        {"sh", "-c", "sleep 86400", "text", NULL},
+        {"sh", "-c", "sleep 86400", "\\0101 \xff", "\xc3\xa9", NULL}};
+    static const char *const shown[] = {"sh -c sleep 86400 text",
+                                        "sh -c sleep 86400 \\0101 \xff \xc3\xa9"};
+    static const unsigned flags[] = {0, CAY_EXEC_BACKGROUND};
+    void *box = make_box(NULL);
+
+    for (size_t i = 0; i < 4; i++) {
+        const struct cay_exec_options options = {.size = sizeof options,
+                                                 .argv = commands[i / 2],
+                                                 .flags = flags[i % 2],
+                                                 .tag = "it"};
+        struct cay_process_info *infos = NULL;
+        size_t count = 0;
+        AUTO_HANDLE process = NULL;
+        ASSERT_OK(calls()->start(box, &options, &process, &err));
+        ASSERT_OK(calls()->list(box, &infos, &count, &err));
+        ASSERT_INT(count, 1);
+        ASSERT_STR(infos[0].tag, "it");
+        ASSERT_STR(infos[0].command, shown[i / 2]);
+        free(infos);
+        ASSERT_OK(calls()->kill(process, &err));
+        wait_for(process);
+    }
+}
+
+/* The script that makes the files may be slower than who attaches. */
+WITH_PEER(who_attaches_before_there_are_files_misses_nothing)
+{
+    void *box = make_box(NULL);
+    char pid[16], text[256] = "";
+
+    AUTO_HANDLE process = start(box, CAY_EXEC_BACKGROUND, "echo one; sleep 86400");
+    snprintf(pid, sizeof pid, "%d", calls()->pid(process));
+    tell_peer(
+        "{\"rule\": {\"on\": \"POST /filesystem.Filesystem/Stat\", \"status\": 404, "
+        "\"body\": \"{\\\"code\\\":\\\"not_found\\\"}\"}}");
+    AUTO_HANDLE again = NULL;
+    ASSERT_OK(calls()->attach(box, pid, &again, &err));
+    ASSERT_INT(count_requests("POST /filesystem.Filesystem/Stat"), 1);
+    hear(again, "one\n", text, sizeof text);
+    ASSERT_STR(text, "one\n");
+    ASSERT_OK(calls()->kill(again, &err));
+}
+
 WITH_PEER(output_in_the_background_is_heard_while_it_comes)
 {
     void *box = make_box(NULL);

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import worlds
+from conftest import unavailable
 
 from cay.sandbox import (
     AgentConfig,
@@ -20,6 +24,7 @@ from cay.sandbox import (
     InMemoryDatabaseEngine,
     SandboxError,
     SandboxNotFoundError,
+    SandboxStatus,
     SessionManager,
     parse_sandbox_config,
 )
@@ -29,9 +34,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with worlds.peer() as url:
+@pytest.fixture(params=["peer", "serve"])
+def service(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The address of the peer, or of a server of our own; worlds.KEY is its key."""
+    if request.param == "serve" and os.geteuid() != 0:
+        unavailable("the tests of sandboxes are run by root")
+    with worlds.peer() if request.param == "peer" else worlds.cay_serve() as url:
+        monkeypatch.setattr(worlds, "KEY", os.environ["CAY_TEST_KEY"])
         monkeypatch.setenv("E2B_API_URL", url)
         monkeypatch.setenv("E2B_SANDBOX_URL", url)
         monkeypatch.delenv("E2B_API_KEY", raising=False)
@@ -175,6 +186,62 @@ def test_what_is_said_reaches_the_service(service: str) -> None:
     assert sandbox.execute_bash("echo $A").stdout == "b\n"
     assert sandbox.envs == {"A": "b"} and str(sandbox.work_dir) == "/home/user/w"
     assert sandbox.config["metadata"] == {"who": "manager"}
+    assert manager.stop() is True
+
+
+def ask(url: str, method: str = "GET", body: dict[str, Any] | None = None) -> Any:
+    request = urllib.request.Request(
+        url,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"X-API-KEY": worlds.KEY, "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as reply:
+        text = reply.read()
+    return json.loads(text) if text else None
+
+
+def test_use_prolongs_a_life_and_never_shortens_it(service: str) -> None:
+    manager = E2BSandboxManager(api_key=worlds.KEY, timeout=600)
+    sandbox = manager.start(None, "u", "s", {"keepalive_interval": 1})
+    address = f"{service}/sandboxes/{sandbox.sandbox_id}"
+
+    def end_after_use() -> str:
+        time.sleep(1.1)  # for it to be due
+        assert sandbox.execute_bash("true").exit_code == 0
+        return str(ask(address)["endAt"])
+
+    first = str(ask(address)["endAt"])
+    assert end_after_use() > first
+    ask(f"{address}/timeout", "POST", {"timeout": 1800})  # the user's own
+    longer = str(ask(address)["endAt"])
+    assert end_after_use() == longer
+    assert manager.stop() is True
+
+
+def test_what_the_service_refuses_is_told_as_what_it_is(service: str) -> None:
+    with pytest.raises(SandboxError, match="template"):
+        E2BSandboxManager(api_key=worlds.KEY, template="no-such-template").start(
+            None, "u", "s", {}
+        )
+    manager = E2BSandboxManager(api_key=worlds.KEY)
+    sandbox = manager.start(None, "u", "s", {})
+    ask(f"{service}/sandboxes/{sandbox.sandbox_id}", "DELETE")
+    gone = sandbox.execute_bash("true")
+    assert gone.status == SandboxStatus.ERROR and "ended" in str(gone.error)
+
+
+def test_a_domain_with_plain_http_is_enough(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("E2B_API_URL", "E2B_SANDBOX_URL"):
+        monkeypatch.delenv(name)
+    config = {"domain": f"localhost:{service.rsplit(':', 1)[1]}", "force_http": True}
+    manager = E2BSandboxManager(api_key=worlds.KEY)
+    sandbox = manager.start(None, "u", "s", config)
+    assert sandbox.execute_bash("echo hi").stdout == "hi\n"
+    assert sandbox.write_file("f", "x").status == SandboxStatus.SUCCESS
+    assert sandbox.read_file("f").content == "x"
     assert manager.stop() is True
 
 

@@ -30,11 +30,14 @@ from cay.sandbox import (
 )
 
 sys.path.insert(0, str(CHECKOUT / "docs" / "examples" / "backend-python"))
+sys.path.insert(0, str(CHECKOUT / "tests" / "e2b"))
 
 from folder import FolderSandboxManager  # noqa: E402
+from serve import serving  # noqa: E402
 
 PEER = CHECKOUT / "tests" / "e2b" / "peer.py"
 KEY = "e2b_5ec2e7"  # that the peer wants
+CAY = os.environ.get("CAY_BIN", str(CHECKOUT / "build" / "cay"))
 
 
 @dataclass
@@ -68,7 +71,7 @@ class World:
 
     @property
     def can_pause(self) -> bool:
-        return self.name in ("native", "e2b")
+        return self.type in ("native", "e2b")
 
     def clean(self) -> None:
         for manager in self.started:
@@ -90,11 +93,11 @@ def make_world(name: str, tmp_path: Path) -> World:
     if name == "custom":
         config = {"type": "pyfolder", "work_dir": str(tmp_path)}
         return World(name, "pyfolder", FolderSandboxManager, config, sessions)
-    if name == "e2b":
-        config = {"type": name, "api_key": "${env.CAY_TEST_KEY}", "timeout": 600}
-        return World(name, name, E2BSandboxManager, config, sessions)
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and name != "e2b":
         unavailable("the tests of sandboxes are run by root")
+    if name in ("e2b", "serve"):
+        config = {"type": "e2b", "api_key": "${env.CAY_TEST_KEY}", "timeout": 600}
+        return World(name, "e2b", E2BSandboxManager, config, sessions)
     if name == "native":
         return World(name, name, NativeSandboxManager, {"type": name}, sessions)
     (tmp_path / "work").mkdir()
@@ -105,7 +108,7 @@ def make_world(name: str, tmp_path: Path) -> World:
 
 @contextmanager
 def peer() -> Iterator[str]:
-    """The address of a server that speaks E2B's protocol."""
+    """The address of a server of the tests that speaks E2B's protocol."""
     process = subprocess.Popen(
         [sys.executable, PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -120,11 +123,22 @@ def peer() -> Iterator[str]:
         process.stdout.close()
 
 
+@contextmanager
+def cay_serve() -> Iterator[str]:
+    """The address of a server of our own."""
+    with serving(CAY) as exports:
+        os.environ["CAY_TEST_KEY"] = exports["E2B_API_KEY"]
+        try:
+            yield exports["E2B_API_URL"]
+        finally:
+            del os.environ["CAY_TEST_KEY"]
+
+
 def world_of(name: str, tmp_path: Path) -> Iterator[World]:
     """For fixtures: at the end nothing is left."""
     world = make_world(name, tmp_path)
-    if name == "e2b":
-        with peer() as url:
+    if world.type == "e2b":
+        with peer() if name == "e2b" else cay_serve() as url:
             world.config.update(api_url=url, sandbox_url=url)
             yield world
             world.clean()
@@ -148,7 +162,8 @@ def world_of(name: str, tmp_path: Path) -> Iterator[World]:
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 4  # an event loop's
 
 
-BUILT_IN = ["native", "local", *(["e2b"] if PEER.exists() else [])]
+# "serve" is the e2b backend against our own server.
+BUILT_IN = ["native", "local", "serve", *(["e2b"] if PEER.exists() else [])]
 ALL = [*BUILT_IN, "custom"]
 
 

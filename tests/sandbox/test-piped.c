@@ -112,6 +112,21 @@ TEST(it_ends_at_once_when_it_was_told_to)
     ASSERT_INT(result.signal, SIGTERM);
 }
 
+TEST(it_can_be_told_to_end_when_only_its_children_live)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_process) process = start_piped(sandbox, 0, "sleep 1000 & exit 3");
+
+    for (int i = 0; i < 2000 && cay_process_signal(process, SIGWINCH, &err) == CAY_OK;
+         i++)
+        rest_ms(5);
+    ASSERT_CODE(cay_process_signal(process, SIGWINCH, &err), CAY_E_NOT_FOUND);
+    ASSERT_OK(cay_process_signal(process, SIGTERM, &err));
+    wait_for(process);
+    ASSERT_INT(result.exit_code, 3);
+    ASSERT_CODE(cay_process_signal(process, SIGTERM, &err), CAY_E_NOT_FOUND);
+}
+
 TEST(its_time_is_over_even_if_only_its_children_live)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -4,8 +4,23 @@
 #include "session/ledger.h"
 #include "toys.h"
 
-/* The same without a pause. */
-static struct cay_backend restless_backend;
+/* The same without a pause; and with marks, of which it says how late they may come. */
+static struct cay_backend restless_backend, prompt_backend, late_backend;
+
+static int toy_create_marked(void *data, const cay_config *config, const char *mark,
+                             void **ret_cookie, struct cay_error *error)
+{
+    (void)mark;
+    return toy_create(data, config, ret_cookie, error);
+}
+
+/* It remembers no marks. */
+static int toy_find_marked(void *data, const cay_config *config, const char *mark,
+                           void **ret_cookie, struct cay_error *error)
+{
+    (void)data, (void)config, (void)mark, (void)ret_cookie;
+    return toy_fail(CAY_E_NOT_FOUND, error);
+}
 
 static cay_config *toy_config(const char *more)
 {
@@ -18,6 +33,16 @@ static cay_config *toy_config(const char *more)
         restless_backend.pause = NULL;
         ASSERT_OK(cay_backend_register(&toy_backend, &err));
         ASSERT_OK(cay_backend_register(&restless_backend, &err));
+        prompt_backend = toy_backend;
+        prompt_backend.name = "prompt";
+        prompt_backend.create_marked = toy_create_marked;
+        prompt_backend.find_marked = toy_find_marked;
+        prompt_backend.late_ms = 1;
+        ASSERT_OK(cay_backend_register(&prompt_backend, &err));
+        late_backend = prompt_backend;
+        late_backend.name = "late";
+        late_backend.late_ms = 3600000;
+        ASSERT_OK(cay_backend_register(&late_backend, &err));
         is_registered = true;
     }
     toys_reset();
@@ -92,6 +117,25 @@ TEST(a_creation_that_fails_leaves_no_session)
     toy.create = 0;
     ASSERT_OK(cay_manager_start(manager, &err));
     ASSERT_OK(cay_manager_stop(manager, &err));
+}
+
+TEST(what_may_still_come_is_looked_for_again)
+{
+    AUTO(cay_store) store = open_store();
+    const struct timespec moment = {.tv_nsec = 5000000};
+    size_t count = 9;
+
+    cay_config_free(toy_config("")); /* which registers them */
+    ASSERT_OK(ledger_begin(store, "ann", "a", "abcdefgh234567xy", "{type: late}", &err));
+    ASSERT_OK(
+        ledger_begin(store, "ann", "b", "bbcdefgh234567xy", "{type: prompt}", &err));
+    nanosleep(&moment, NULL);
+    ASSERT_OK(cay_store_collect(store, &count, &err));
+    ASSERT_INT(count, 1);
+    ASSERT_INT(ledger_has(store, "abcdefgh234567xy", &err), 1);
+    ASSERT_INT(ledger_has(store, "bbcdefgh234567xy", &err), 0);
+    ASSERT_OK(cay_store_collect(store, &count, &err));
+    ASSERT_INT(count, 0);
 }
 
 TEST(what_cannot_be_paused_goes_on)

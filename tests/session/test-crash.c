@@ -7,10 +7,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/ptrace.h>
 
 #include "session/manager.h"
 #include "sessions.h"
+#include "steps.h"
 
 enum { PATIENCE_MS = 60000, STEPS_MAX = 100000 };
 
@@ -153,8 +153,7 @@ static void be_victim(const struct deed *deed, int pipe)
     cay_store *store = NULL;
     cay_manager *manager = NULL;
 
-    ASSERT_INT(ptrace(PTRACE_TRACEME, 0, NULL, NULL), 0);
-    ASSERT_INT(raise(SIGSTOP), 0);
+    be_stepped();
     store = open_store();
     manager = manage(store, "s", config_of(deed->config));
     ASSERT_OK(deed->run(manager, &err));
@@ -162,34 +161,6 @@ static void be_victim(const struct deed *deed, int pipe)
     cay_manager_free(manager);
     cay_store_free(store);
     _exit(0);
-}
-
-/* Lets it make `steps` system calls; true if it came to its end before. */
-static bool run_for(pid_t pid, unsigned steps)
-{
-    int status, signal = 0;
-
-    ASSERT_INT(waitpid(pid, &status, 0), pid);
-    ASSERT(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
-    ASSERT_INT(ptrace(PTRACE_SETOPTIONS, pid, NULL,
-                      (void *)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)),
-               0);
-    for (unsigned stops = 0; stops < 2 * steps;) {
-        ASSERT_INT(ptrace(PTRACE_SYSCALL, pid, NULL, (void *)(intptr_t)signal), 0);
-        ASSERT_INT(waitpid(pid, &status, 0), pid);
-        if (WIFEXITED(status)) {
-            ASSERT_INT(WEXITSTATUS(status), 0);
-            return true;
-        }
-        ASSERT(WIFSTOPPED(status));
-        bool is_call = WSTOPSIG(status) == (SIGTRAP | 0x80);
-        signal = is_call ? 0 : WSTOPSIG(status);
-        stops += is_call;
-    }
-    ASSERT_INT(kill(pid, SIGKILL), 0);
-    ASSERT_INT(waitpid(pid, &status, 0), pid);
-    ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    return false;
 }
 
 static unsigned now_at; /* the step of the current try */
@@ -225,19 +196,15 @@ static bool kill_after(const struct deed *deed, unsigned steps)
     return is_over;
 }
 
-/* Every call is a point to die at.  That takes minutes: each run takes every fifth, from
- * another one on, and CAY_CRASH_STEP=1 takes all. */
 static void survive(const struct deed *deed)
 {
-    const char *given = getenv("CAY_CRASH_STEP");
-    unsigned step = given ? (unsigned)strtoul(given, NULL, 10) : 5, tries = 0;
-    unsigned steps = step ? (unsigned)getpid() % step : 0;
+    unsigned step = step_width(), tries = 0, steps = (unsigned)getpid() % step;
 
     need_own_world();
     harness_at_end(say_where);
     ASSERT_INT(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
     do {
-        steps += step ? step : 1;
+        steps += step;
         tries++;
         now_at = steps;
         ASSERT(steps < STEPS_MAX);

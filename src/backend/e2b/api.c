@@ -12,7 +12,16 @@
 #include "base/error.h"
 #include "json/json.h"
 
-enum { BODY_MAX = 4 << 20, KEEP_ALIVE_MS = 5000 };
+enum {
+    BODY_MAX = 4 << 20,
+    PATH_MAX_LEN = 1024,
+    LIST_MAX = 16 << 20,
+    PAGES_MAX = 1000,
+    KEEP_ALIVE_MS = 5000
+};
+
+/* In the metadata: by this a sandbox is found whose maker never heard its id. */
+static const char mark_key[] = "cay-mark";
 
 /* --- Asking --- */
 
@@ -21,6 +30,7 @@ struct question {
     bool repeatable;
     const struct buf *body; /* NULL: none */
     uint64_t until_ms;      /* 0: E2B_ANSWER_MS from now */
+    size_t reply_max;       /* 0: E2B_REPLY_MAX */
 };
 
 /* `path` is below the service's address. */
@@ -30,6 +40,7 @@ static int ask(struct e2b *e2b, const struct question *question, const char *pat
     e2b_request_init(request, question->op, question->method, &e2b->settings.api);
     buf_text(&request->path, path);
     request->repeatable = question->repeatable;
+    request->reply_max = question->reply_max;
     e2b_request_header(request, "X-API-KEY", e2b->settings.key);
     e2b_request_header(request, "User-Agent", "cay/" CAY_VERSION);
     if (question->body) {
@@ -48,7 +59,7 @@ static int ask_either(struct e2b *e2b, const struct question *question,
                       struct e2b_request *request, struct cay_error *err)
 {
     struct question old = *question;
-    char newer[256];
+    char newer[PATH_MAX_LEN];
 
     snprintf(newer, sizeof newer, "/v2%s", path);
     int code = ask(e2b, question, newer, request, err);
@@ -167,16 +178,13 @@ static int adopt(struct e2b *e2b, const struct e2b_request *request,
 
 /* --- Making one --- */
 
-static void put_map(struct json *json, const char *name, const cay_config *config,
-                    const char *field)
+static void put_map(struct json *json, const cay_config *config, const char *field)
 {
     const char *key, *value;
 
-    json_put_key(json, name);
     json_put_object(json);
     for (size_t i = 0; cay_config_item(config, field, i, &key, &value); i++)
         json_set_text(json, key, value);
-    json_put_end(json);
 }
 
 /* What happens to it when its time is over. */
@@ -189,7 +197,7 @@ static bool pauses(const cay_config *config)
 }
 
 static bool write_new(struct buf *body, const struct e2b *e2b, const cay_config *config,
-                      bool is_old)
+                      const char *mark, bool is_old)
 {
     struct json json;
 
@@ -199,23 +207,30 @@ static bool write_new(struct buf *body, const struct e2b *e2b, const cay_config 
     json_set_text(&json, "templateID", cay_config_text(config, "template"));
     json_set_uint(&json, "timeout", e2b->settings.timeout_s);
     json_set_bool(&json, "autoPause", pauses(config));
-    put_map(&json, "metadata", config, "metadata");
-    put_map(&json, "envVars", config, "envs");
+    json_put_key(&json, "metadata");
+    put_map(&json, config, "metadata");
+    if (mark)
+        json_set_text(&json, mark_key, mark);
+    json_put_end(&json);
+    json_put_key(&json, "envVars");
+    put_map(&json, config, "envs");
+    json_put_end(&json);
     if (is_old) /* later ones always are */
         json_set_bool(&json, "secure", true);
     json_put_end(&json);
     return json_finish(&json);
 }
 
-int e2b_api_create(struct e2b *e2b, const cay_config *config, struct cay_error *err)
+int e2b_api_create(struct e2b *e2b, const cay_config *config, const char *mark,
+                   struct cay_error *err)
 {
     static const char op[] = "sandbox.create";
     AUTO_BUF body, old_body;
     E2B_REQUEST request = {0};
     struct question question = {.op = op, .method = "POST", .body = &body};
 
-    bool fine = write_new(&body, e2b, config, false);
-    fine = write_new(&old_body, e2b, config, true) && fine;
+    bool fine = write_new(&body, e2b, config, mark, false);
+    fine = write_new(&old_body, e2b, config, mark, true) && fine;
     if (!fine)
         return cay_fail(err, CAY_E_INVALID, 0, op, "metadata",
                         "the metadata and variables are too much, or not text",
@@ -225,6 +240,72 @@ int e2b_api_create(struct e2b *e2b, const cay_config *config, struct cay_error *
         code = e2b_reply_check(e2b, &request, cay_config_text(config, "template"),
                                CAY_E_UNAVAILABLE, err);
     return code ? code : adopt(e2b, &request, err);
+}
+
+/* --- Finding one --- */
+
+/* A query, escaped three times over; a mark and its key need that for "=" only. */
+static void write_list(struct buf *path, const char *mark, const char *page)
+{
+    path->len = 0;
+    buf_format(path, "/sandboxes?metadata=%s%%3D%s&state=running,paused", mark_key, mark);
+    if (*page)
+        buf_text(path, "&nextToken=");
+    for (; *page; page++)
+        buf_format(path, isalnum((unsigned char)*page) ? "%c" : "%%%02X",
+                   (unsigned char)*page);
+}
+
+/* True if it is in this part of the list; servers that do not filter are no harm. */
+static bool take_listed(struct e2b *e2b, const json_t *list, const char *mark,
+                        bool *ret_is_paused)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *id = e2b_value_text(one, "sandboxID", NULL);
+        const char *state = e2b_value_text(one, "state", NULL);
+        const char *its_mark =
+            e2b_value_text(json_object_get(one, "metadata"), mark_key, NULL);
+        if (!its_mark || strcmp(its_mark, mark) != 0 || !id ||
+            check_id(id, "sandbox.find", CAY_E_PROTOCOL, NULL))
+            continue;
+        cay_copy_text(e2b->id, sizeof e2b->id, id);
+        *ret_is_paused = state && strcmp(state, "paused") == 0;
+        return true;
+    }
+    return false;
+}
+
+int e2b_api_find(struct e2b *e2b, const char *op, const char *mark, bool *ret_is_paused,
+                 struct cay_error *err)
+{
+    const struct question question = {
+        .op = op, .method = "GET", .repeatable = true, .reply_max = LIST_MAX};
+    char page[sizeof((struct e2b_request *)0)->next_page] = "";
+    AUTO_BUF path;
+
+    buf_init(&path, PATH_MAX_LEN - 4);
+    for (int i = 0; i < PAGES_MAX && (i == 0 || *page); i++) {
+        E2B_REQUEST request = {0};
+        write_list(&path, mark, page);
+        if (path.failed)
+            return cay_fail_memory(err, op);
+        int code = ask_either(e2b, &question, NULL, path.data, &request, err);
+        if (!code)
+            code = e2b_reply_check(e2b, &request, mark, CAY_E_UNAVAILABLE, err);
+        if (code)
+            return code;
+        AUTO_JSON list = json_loadb(request.reply.data ? request.reply.data : "",
+                                    request.reply.len, 0, NULL);
+        if (!json_is_array(list))
+            return e2b_reply_malformed(op, request.origin->host,
+                                       "the sandboxes are not a list", err);
+        if (take_listed(e2b, list, mark, ret_is_paused))
+            return CAY_OK;
+        memcpy(page, request.next_page, sizeof page);
+    }
+    return cay_fail(err, *page ? CAY_E_LIMIT : CAY_E_NOT_FOUND, 0, op, mark,
+                    "no sandbox has this mark", "it was never made, or has ended");
 }
 
 /* --- The one that there is --- */

@@ -25,6 +25,7 @@ static void count_line(const char *line, struct cay_tar_result *result)
     if (!is_file && *line != 'l' && *line != 'h')
         return;
     result->entries++;
+    result->files += *line != 'l';
     for (int field = 0; field < 2; field++) {
         line += strcspn(line, " \n");
         line += strspn(line, " ");

@@ -95,15 +95,26 @@ static int open_handle(const cay_config *config, const char *op, struct e2b **re
 
 /* --- Making and reaching one --- */
 
-static int create(void *data, const cay_config *config, void **ret_cookie,
-                  struct cay_error *err)
+static int check_mark(const char *mark, struct cay_error *err)
+{
+    if (strlen(mark) == 16 &&
+        strspn(mark, "abcdefghijklmnopqrstuvwxyz234567") == strlen(mark))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, "sandbox.mark", mark, "this is no mark",
+                    "a mark has 16 letters a to z and digits 2 to 7");
+}
+
+static int create_marked(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err)
 {
     AUTO_E2B e2b = NULL;
+    int code = mark ? check_mark(mark, err) : CAY_OK;
 
     (void)data;
-    int code = open_handle(config, "sandbox.create", &e2b, err);
     if (!code)
-        code = e2b_api_create(e2b, config, err);
+        code = open_handle(config, "sandbox.create", &e2b, err);
+    if (!code)
+        code = e2b_api_create(e2b, config, mark, err);
     if (code) {
         if (e2b && *e2b->id) /* it was made, but cannot be used */
             (void)e2b_api_kill(e2b, NULL);
@@ -117,6 +128,33 @@ static int create(void *data, const cay_config *config, void **ret_cookie,
     }
     *ret_cookie = TAKE_PTR(e2b);
     return CAY_OK;
+}
+
+static int create(void *data, const cay_config *config, void **ret_cookie,
+                  struct cay_error *err)
+{
+    return create_marked(data, config, NULL, ret_cookie, err);
+}
+
+/* To reach one that is paused would be to resume it. */
+static int find_marked(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err)
+{
+    static const char op[] = "sandbox.find";
+    AUTO_E2B e2b = NULL;
+    bool is_paused = false;
+    int code = check_mark(mark, err);
+
+    (void)data;
+    if (!code)
+        code = open_handle(config, op, &e2b, err);
+    if (!code)
+        code = e2b_api_find(e2b, op, mark, &is_paused, err);
+    if (!code && !is_paused)
+        code = e2b_api_connect(e2b, op, err);
+    if (!code)
+        *ret_cookie = TAKE_PTR(e2b);
+    return code;
 }
 
 static int connect_to(void *data, const cay_config *config, const char *id,
@@ -246,4 +284,7 @@ const struct cay_backend backend_e2b = {
     .exec = e2b_exec,
     .files = &e2b_files,
     .processes = &e2b_processes,
+    .create_marked = create_marked,
+    .find_marked = find_marked,
+    .late_ms = 2 * E2B_ANSWER_MS,
 };

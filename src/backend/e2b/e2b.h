@@ -109,7 +109,13 @@ void e2b_reply_words(const struct e2b *e2b, const char *text, char *ret_words,
 
 /* --- The service --- */
 
-int e2b_api_create(struct e2b *e2b, const cay_config *config, struct cay_error *err);
+/* `mark` is kept with the sandbox; NULL: none. */
+int e2b_api_create(struct e2b *e2b, const cay_config *config, const char *mark,
+                   struct cay_error *err);
+
+/* The one with that mark becomes the handle's: its id, and nothing else. */
+int e2b_api_find(struct e2b *e2b, const char *op, const char *mark, bool *ret_is_paused,
+                 struct cay_error *err);
 int e2b_api_connect(struct e2b *e2b, const char *op, struct cay_error *err);
 int e2b_api_detail(struct e2b *e2b, const char *op, json_t **ret_detail,
                    int64_t *ret_now_s, struct cay_error *err);

@@ -154,6 +154,7 @@ static void begin_reply(struct e2b_request *request)
 
     libcurl.curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
     request->status = (int)status;
+    request->next_page[0] = '\0';
     request->has_head = request->has_frame = false;
     buf_done(&request->reply);
     buf_init(&request->reply, !is_success(request) ? E2B_REFUSAL_MAX
@@ -175,6 +176,8 @@ static void note_header(struct e2b_request *request, const char *line)
     } else if (header_value(line, "Content-Length") ||
                header_value(line, "Transfer-Encoding")) {
         request->has_frame = true;
+    } else if ((value = header_value(line, "X-Next-Token"))) {
+        cay_copy_text(request->next_page, sizeof request->next_page, value);
     } else if ((value = header_value(line, "Date"))) {
         request->date_s = libcurl.curl_getdate(value, NULL);
     }

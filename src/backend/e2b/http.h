@@ -77,6 +77,7 @@ struct e2b_request {
     int64_t retry_after_s; /* -1: not said */
     int should_retry;      /* what the server says: 1, 0, or -1 */
     int64_t date_s;        /* the server's clock; 0: not said */
+    char next_page[128];   /* of a list: what to ask for the rest with; "": none */
     bool is_too_large, is_refused;
     uint64_t moved_ms; /* when anything last did */
 

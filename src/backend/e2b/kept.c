@@ -27,7 +27,7 @@ void e2b_kept_init(struct e2b_kept *kept, int pid)
     *kept = (struct e2b_kept){.is_there = true, .pid = pid, .pause_ms = PAUSE_MIN_MS};
 }
 
-void e2b_kept_find(struct e2b *e2b, struct e2b_kept *kept, int pid)
+static void look(struct e2b *e2b, struct e2b_kept *kept, int pid)
 {
     char path[128];
 
@@ -41,6 +41,19 @@ void e2b_kept_find(struct e2b *e2b, struct e2b_kept *kept, int pid)
             kept->at[stream - 1] = kept->skipped[stream - 1] =
                 entry.stat.bytes - E2B_KEPT_MAX;
     }
+}
+
+/* One that has just started makes them in a moment, or is over by now and has made them.
+ */
+void e2b_kept_find(struct e2b *e2b, struct e2b_kept *kept, int pid)
+{
+    look(e2b, kept, pid);
+    if (kept->is_there)
+        return;
+    if (e2b_process_will_keep(e2b, pid))
+        e2b_kept_init(kept, pid);
+    else
+        look(e2b, kept, pid);
 }
 
 /* Some servers send the whole file whatever they are asked for. */

@@ -13,19 +13,16 @@ enum { PROCESSES_MAX = 65536, REPLY_MAX = 64 << 20 };
 /* Its words, as many as there is room for. */
 static void put_command(const json_t *config, struct cay_process_info *info)
 {
-    const char *word = e2b_value_text(config, "cmd", NULL);
-    const json_t *words = json_object_get(config, "args");
-    size_t skip = e2b_start_wrapping(words), at = 0;
+    size_t at = 0;
 
-    if (skip)
-        word = json_string_value(json_array_get(words, skip++));
-    for (size_t i = skip; at + 1 < sizeof info->command; i++) {
-        cay_copy_text(info->command + at, sizeof info->command - at, word ? word : "");
-        at += strlen(info->command + at);
-        if (i >= json_array_size(words) || at + 1 >= sizeof info->command)
+    for (size_t i = 0; at + 1 < sizeof info->command; i++) {
+        AUTO_FREE char *word = e2b_start_word(config, i);
+        if (!word)
             return;
-        info->command[at++] = ' ';
-        word = json_string_value(json_array_get(words, i));
+        if (i)
+            info->command[at++] = ' ';
+        cay_copy_text(info->command + at, sizeof info->command - at, word);
+        at += strlen(info->command + at);
     }
 }
 
@@ -35,7 +32,7 @@ static bool is_helper(const json_t *process)
     const json_t *words = json_object_get(json_object_get(process, "config"), "args");
     const char *name = json_string_value(json_array_get(words, 2));
 
-    return name && strcmp(name, E2B_HELPER) == 0 && !e2b_start_wrapping(words);
+    return name && strcmp(name, E2B_HELPER) == 0 && !e2b_start_may_keep(words);
 }
 
 static bool read_info(const json_t *process, struct cay_process_info *ret_info)
@@ -59,34 +56,47 @@ static int compare(const void *left, const void *right)
     return (a->pid > b->pid) - (a->pid < b->pid);
 }
 
-int e2b_process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
-                     struct cay_error *err)
+/* The JSON array; it is in *ret_reply. */
+static int ask(struct e2b *e2b, json_t **ret_reply, const json_t **ret_list,
+               struct cay_error *err)
 {
     static const char op[] = "process.list";
-    struct e2b *e2b = cookie;
     const struct e2b_call call = {.op = op,
                                   .subject = e2b->id,
                                   .method = "process.Process/List",
                                   .repeatable = true,
                                   .fallback = CAY_E_UNAVAILABLE,
                                   .reply_max = REPLY_MAX};
-    AUTO_JSON reply = NULL;
     AUTO_BUF body;
 
     buf_init(&body, 16);
     buf_text(&body, "{}");
-    e2b_keep_alive(e2b, UINT64_MAX);
-    int code = e2b_call(e2b, &call, &body, &reply, err);
+    int code = e2b_call(e2b, &call, &body, ret_reply, err);
     if (code)
         return code;
-    const json_t *list = json_object_get(reply, "processes");
-    size_t count = json_array_size(list);
-    if ((list && !json_is_array(list)) || count > PROCESSES_MAX)
+    *ret_list = json_object_get(*ret_reply, "processes");
+    if ((*ret_list && !json_is_array(*ret_list)) ||
+        json_array_size(*ret_list) > PROCESSES_MAX)
         return e2b_reply_malformed(op, e2b->id, "the processes are not a list", err);
+    return CAY_OK;
+}
+
+int e2b_process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err)
+{
+    static const char op[] = "process.list";
+    struct e2b *e2b = cookie;
+    AUTO_JSON reply = NULL;
+    const json_t *list = NULL;
+
+    e2b_keep_alive(e2b, UINT64_MAX);
+    int code = ask(e2b, &reply, &list, err);
+    if (code)
+        return code;
+    size_t found = 0, count = json_array_size(list);
     AUTO_FREE struct cay_process_info *infos = calloc(count + 1, sizeof *infos);
     if (!infos)
         return cay_fail_memory(err, op);
-    size_t found = 0;
     for (size_t i = 0; i < count; i++)
         if (!is_helper(json_array_get(list, i)) &&
             !read_info(json_array_get(list, i), &infos[found++]))
@@ -95,4 +105,20 @@ int e2b_process_list(void *cookie, struct cay_process_info **ret_infos, size_t *
     *ret_infos = TAKE_PTR(infos);
     *ret_count = found;
     return CAY_OK;
+}
+
+bool e2b_process_will_keep(struct e2b *e2b, int pid)
+{
+    AUTO_JSON reply = NULL;
+    const json_t *list = NULL;
+
+    if (ask(e2b, &reply, &list, NULL))
+        return false;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *process = json_array_get(list, i);
+        if (e2b_value_int(process, "pid", NULL) == pid)
+            return e2b_start_may_keep(
+                json_object_get(json_object_get(process, "config"), "args"));
+    }
+    return false;
 }

@@ -148,7 +148,7 @@ int e2b_run_start(struct e2b_run *run, const struct cay_exec_options *options,
 {
     run->has_tty = options->flags & CAY_EXEC_TTY;
     run->is_kept = options->flags & CAY_EXEC_BACKGROUND && !run->has_tty;
-    run->has_user = options->user;
+    cay_copy_text(run->user, sizeof run->user, options->user ? options->user : "");
     set_input(run, options);
     if (options->timeout_ms && options->timeout_ms < INT64_MAX)
         run->deadline_ms = e2b_now_ms() + options->timeout_ms;
@@ -261,7 +261,7 @@ static void fail_start(struct e2b_run *run, const struct e2b_refusal *refusal)
                      "check the program's name and the directory it starts in");
             return;
         }
-    if (run->has_user && strcmp(refusal->code, "unauthenticated") == 0)
+    if (*run->user && strcmp(refusal->code, "unauthenticated") == 0)
         cay_fail(&run->failure, CAY_E_NOT_FOUND, 0, "exec.user", id,
                  "the sandbox does not know this user", "root is known everywhere");
     else if (strcmp(refusal->code, "unavailable") == 0)

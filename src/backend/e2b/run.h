@@ -45,7 +45,8 @@ struct e2b_run {
     struct buf raw; /* what came and was not read yet, from raw_at on */
     size_t raw_at;
     char marker[64]; /* "CAY_COMMAND=..." in the environment of its tree; "": unknown */
-    bool has_tty, is_attached, has_user;
+    char user[64];   /* whose it is, by name or number; "": the default user's */
+    bool has_tty, is_attached;
     bool is_helper;   /* something of ours */
     bool is_kept;     /* its output goes to files */
     bool opens_later; /* nobody waits for the server to take it */
@@ -153,7 +154,14 @@ int e2b_start_write(const struct e2b_run *run, const struct cay_exec_options *op
 int e2b_start_check(const struct cay_exec_options *options, const char *op,
                     unsigned flags, struct cay_error *err);
 
-/* How many of a process's arguments are not its own words but what we put before them. */
-size_t e2b_start_wrapping(const json_t *args);
+/* One of the words that a process was started with, without what we put before them; NULL
+ * after the last.  free() it. */
+char *e2b_start_word(const json_t *config, size_t index);
+
+/* Whether output goes to files, for all that its arguments tell. */
+bool e2b_start_may_keep(const json_t *args);
+
+/* The same of one that runs, though there may be no files yet. */
+bool e2b_process_will_keep(struct e2b *e2b, int pid);
 
 #endif

@@ -16,19 +16,23 @@ enum { WATCH_AFTER_MS = 500 };
 
 /* The daemon ends only the first process of a command.  The others are found by a
  * variable in their environment, of which each command has its own; over and over,
- * for what forks may be a step ahead. */
+ * for what forks may be a step ahead.  It ends as the last grep did. */
 static const char end_tree[] =
     "i=0\n"
     "while [ $i -lt 200 ]; do\n"
-    "  found=$(grep -lsF -- \"$1\" /proc/[0-9]*/environ)\n"
-    "  [ \"$found\" ] || exit 0\n"
+    "  found=$(grep -lsF -- \"$1\" /proc/[0-9]*/environ); seen=$?\n"
+    "  [ \"$found\" ] || exit $seen\n"
     "  for one in $found; do one=${one#/proc/}; kill -9 \"${one%/environ}\"; done\n"
     "  i=$((i + 1))\n"
     "done\n"
-    "exit 1\n";
+    "exit 3\n";
 
+enum { GREP_COULD_NOT_READ = 2 };
+
+/* Or whose process it is, if that cannot be read. */
 static const char find_marker[] =
-    "tr '\\0' '\\n' <\"/proc/$1/environ\" | grep '^CAY_COMMAND='\n";
+    "tr '\\0' '\\n' <\"/proc/$1/environ\" | grep '^CAY_COMMAND=' || "
+    "stat -c %u \"/proc/$1\"\n";
 
 /* One that has ended, but was not collected, is a zombie. */
 static const char await_end[] = "while read -r line <\"/proc/$1/stat\"; do\n"
@@ -282,32 +286,52 @@ int e2b_run_signal(struct e2b_run *run, int signal, struct cay_error *err)
     return code;
 }
 
-/* That of one that somebody else has started. */
-static void learn_marker(struct e2b_run *run)
+/* That of one that somebody else has started, as this user sees it; or else its owner. */
+static void look_for_marker(struct e2b_run *run, const char *user)
 {
     char pid[16];
-    const struct e2b_script script = {
-        .text = find_marker, .words = {pid}, .user = "root"};
+    const struct e2b_script script = {.text = find_marker, .words = {pid}, .user = user};
     int exit_code;
     AUTO_BUF out = {0};
 
-    if (*run->marker || !run->pid)
-        return;
     snprintf(pid, sizeof pid, "%d", run->pid);
     buf_init(&out, sizeof run->marker - 1);
-    if (run_script(run->e2b, &script, "process.kill", &out, &exit_code, NULL) == CAY_OK &&
-        exit_code == 0 && out.len > 0 && !out.failed) {
+    if (run_script(run->e2b, &script, "process.kill", &out, &exit_code, NULL) != CAY_OK ||
+        exit_code != 0 || out.len == 0 || out.failed)
+        return;
+    out.data[strcspn(out.data, "\n")] = '\0';
+    if (strncmp(out.data, "CAY_COMMAND=", 12) == 0)
         cay_copy_text(run->marker, sizeof run->marker, out.data);
-        run->marker[strcspn(run->marker, "\n")] = '\0';
-    }
+    else if (!out.data[strspn(out.data, "0123456789")])
+        cay_copy_text(run->user, sizeof run->user, out.data);
+}
+
+static void learn_marker(struct e2b_run *run)
+{
+    if (*run->marker || !run->pid)
+        return;
+    look_for_marker(run, "root");
+    if (!*run->marker && *run->user)
+        look_for_marker(run, run->user);
+}
+
+/* Where root is not all-powerful, only its owner sees a process's environment. */
+static void kill_tree(const struct e2b_run *run)
+{
+    struct e2b_script script = {.text = end_tree, .words = {run->marker}, .user = "root"};
+    int exit_code = 0;
+
+    if (e2b_script_run(run->e2b, &script, "process.kill", &exit_code, NULL) != CAY_OK ||
+        exit_code != GREP_COULD_NOT_READ)
+        return;
+    script.user = *run->user ? run->user : NULL;
+    (void)e2b_script_run(run->e2b, &script, "process.kill", &exit_code, NULL);
 }
 
 int e2b_run_kill(struct e2b_run *run, struct cay_error *err)
 {
-    const struct e2b_script script = {
-        .text = end_tree, .words = {run->marker}, .user = "root"};
     struct cay_error error;
-    int exit_code, code = CAY_OK;
+    int code = CAY_OK;
 
     run->is_killed = true;
     if (!run->has_end)
@@ -315,7 +339,7 @@ int e2b_run_kill(struct e2b_run *run, struct cay_error *err)
     if (run->pid && !run->has_end)
         code = signal_by_daemon(run, SIGKILL, &error);
     if (*run->marker)
-        (void)e2b_script_run(run->e2b, &script, "process.kill", &exit_code, NULL);
+        kill_tree(run);
     if (!code || code == CAY_E_NOT_FOUND) /* it has ended meanwhile */
         return CAY_OK;
     if (err)

@@ -45,6 +45,10 @@ int e2b_start_check(const struct cay_exec_options *options, const char *op,
     if (!options->argv || !options->argv[0])
         return cay_fail(err, CAY_E_INVALID, 0, op, "argv", "there is no command",
                         "give at least the name of a program");
+    if (options->flags & CAY_EXEC_PIPED)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags",
+                        "the output of an E2B sandbox's commands waits for nobody",
+                        "leave CAY_EXEC_PIPED out; in the background output is kept");
     if (options->flags & ~flags)
         return cay_fail(err, CAY_E_INVALID, 0, op, "flags",
                         "a flag is not for this call, or unknown",
@@ -145,11 +149,52 @@ static void put_words(struct json *json, const struct e2b_run *run,
     json_put_end(json);
 }
 
-size_t e2b_start_wrapping(const json_t *args)
+/* What put_octal() has written, or the word itself; free() it. */
+static char *read_octal(const char *text, bool is_octal)
+{
+    char *word = strdup(text), *to = word;
+
+    for (const char *at = word; is_octal && to && *at; to++) {
+        bool is_escape = at[0] == '\\' && strspn(at + 1, "01234567") >= 4;
+        char digits[4] = {0};
+        if (is_escape)
+            memcpy(digits, at + 2, 3);
+        *to = is_escape ? (char)strtol(digits, NULL, 8) : *at;
+        at += is_escape ? 5 : 1;
+    }
+    if (is_octal && to)
+        *to = '\0';
+    return word;
+}
+
+static bool is_script(const json_t *args, size_t at, const char *script, bool is_octal)
+{
+    const char *text = json_string_value(json_array_get(args, at));
+    AUTO_FREE char *word = text ? read_octal(text, is_octal) : NULL;
+
+    return word && strcmp(word, script) == 0;
+}
+
+/* Two scripts may be around it, each with its shell, "-c" and a name. */
+char *e2b_start_word(const json_t *config, size_t index)
+{
+    const json_t *args = json_object_get(config, "args");
+    bool is_octal = is_script(args, 1, decode, false);
+    size_t skip = is_octal ? 4 : 0;
+
+    if (is_script(args, skip + 1, keep, is_octal))
+        skip += 4;
+    index += skip;
+    const char *word = index ? json_string_value(json_array_get(args, index - 1))
+                             : json_string_value(json_object_get(config, "cmd"));
+    return word ? read_octal(word, is_octal) : NULL;
+}
+
+bool e2b_start_may_keep(const json_t *args)
 {
     const char *script = json_string_value(json_array_get(args, 1));
 
-    return script && strcmp(script, keep) == 0 ? 3 : 0;
+    return script && (strcmp(script, keep) == 0 || strcmp(script, decode) == 0);
 }
 
 /* --- Surroundings --- */

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Sessions whose sandboxes are elsewhere: whatever dies when, none is left there that
+ * nobody knows. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "../session/steps.h"
+#include "../session/stores.h"
+#include "peer.h"
+
+enum { PATIENCE_MS = 60000, STEPS_MAX = 100000 };
+
+static const char mark[] = "abcdefgh234567xy";
+
+static inline void auto_cay_manager(cay_manager **manager)
+{
+    cay_manager_free(*manager);
+}
+
+static void rest_ms(long ms)
+{
+    const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+
+    nanosleep(&pause, NULL);
+}
+
+/* The sandboxes that the peer has, in that state. */
+static int count_boxes(const char *state)
+{
+    char wanted[64];
+    int count = 0;
+
+    snprintf(wanted, sizeof wanted, "\"state\": \"%s", state);
+    for (const char *at = tell_peer("{\"boxes\": null}"); (at = strstr(at, wanted)); at++)
+        count++;
+    return count;
+}
+
+static cay_manager *manage(cay_store *store, const cay_config *config)
+{
+    const struct cay_manager_options options = {.size = sizeof options,
+                                                .store = store,
+                                                .user_id = "ann",
+                                                .session_id = "s",
+                                                .config = config};
+    cay_manager *manager = NULL;
+
+    ASSERT_OK(cay_manager_new(&options, &manager, &err));
+    return manager;
+}
+
+static cay_sandbox *sandbox_of(cay_manager *manager)
+{
+    cay_sandbox *sandbox = NULL;
+
+    ASSERT_OK(cay_manager_sandbox(manager, &sandbox, &err));
+    return sandbox;
+}
+
+/* What crashed starts have asked for may come to be a moment later. */
+static void collect_until(cay_store *store, int count)
+{
+    size_t collected;
+
+    for (int i = 0; i < PATIENCE_MS / 20 && count_boxes("") != count; i++) {
+        ASSERT_OK(cay_store_collect(store, &collected, &err));
+        rest_ms(20);
+    }
+    ASSERT_INT(count_boxes(""), count);
+}
+
+/* --- Marks --- */
+
+WITH_PEER(a_sandbox_is_found_by_its_mark)
+{
+    const cay_config *config = configure(NULL);
+    void *made = NULL, *found = NULL, *box = make_box(NULL);
+
+    ASSERT_CODE(backend_e2b.find_marked(NULL, config, mark, &found, &err),
+                CAY_E_NOT_FOUND);
+    ASSERT_OK(backend_e2b.create_marked(NULL, config, mark, &made, &err));
+    ASSERT_OK(backend_e2b.find_marked(NULL, config, mark, &found, &err));
+    ASSERT_STR(backend_e2b.id(found), backend_e2b.id(made));
+    ASSERT_STR(told(found, "echo here"), "here");
+    ASSERT(strcmp(backend_e2b.id(found), backend_e2b.id(box)) != 0);
+    backend_e2b.free(found);
+    ASSERT_OK(backend_e2b.kill(made, &err));
+    ASSERT_CODE(backend_e2b.find_marked(NULL, config, mark, &found, &err),
+                CAY_E_NOT_FOUND);
+    backend_e2b.free(made);
+}
+
+WITH_PEER(a_paused_one_is_found_and_stays_paused)
+{
+    const cay_config *config = configure(NULL);
+    void *made = NULL, *found = NULL;
+
+    ASSERT_OK(backend_e2b.create_marked(NULL, config, mark, &made, &err));
+    ASSERT_OK(backend_e2b.pause(made, &err));
+    ASSERT_OK(backend_e2b.find_marked(NULL, config, mark, &found, &err));
+    ASSERT_INT(count_boxes("paused"), 1);
+    ASSERT_OK(backend_e2b.resume(found, &err));
+    ASSERT_STR(told(found, "echo here"), "here");
+    ASSERT_OK(backend_e2b.kill(found, &err));
+    ASSERT_INT(count_boxes(""), 0);
+    backend_e2b.free(found);
+    backend_e2b.free(made);
+}
+
+WITH_PEER(it_is_found_on_any_page_even_of_a_server_that_does_not_filter)
+{
+    const cay_config *config = configure("metadata: {who: me}\n");
+    void *made = NULL, *found = NULL;
+
+    (void)make_box(NULL);
+    (void)make_box(NULL);
+    ASSERT_OK(backend_e2b.create_marked(NULL, config, mark, &made, &err));
+    (void)tell_peer("{\"set\": {\"page\": 1, \"filters\": false}}");
+    (void)count_requests(".");
+    ASSERT_OK(backend_e2b.find_marked(NULL, config, mark, &found, &err));
+    ASSERT_INT(count_requests("GET /v2/sandboxes"), 3);
+    ASSERT_STR(backend_e2b.id(found), backend_e2b.id(made));
+    ASSERT_HAS(tell_peer("{\"boxes\": null}"), "\"who\": \"me\"");
+    backend_e2b.free(found);
+    (void)tell_peer("{\"set\": {\"old\": true}}");
+    ASSERT_OK(backend_e2b.find_marked(NULL, config, mark, &found, &err));
+    ASSERT_STR(backend_e2b.id(found), backend_e2b.id(made));
+    backend_e2b.free(found);
+    backend_e2b.free(made);
+}
+
+WITH_PEER(what_is_no_mark_or_no_list_is_refused)
+{
+    const cay_config *config = configure("max_retries: 0\n");
+    void *box = NULL;
+
+    ASSERT_CODE(backend_e2b.create_marked(NULL, config, "../../etc", &box, &err),
+                CAY_E_INVALID);
+    ASSERT_CODE(backend_e2b.find_marked(NULL, config, "ABCDEFGH234567XY", &box, &err),
+                CAY_E_INVALID);
+    (void)tell_peer("{\"rule\": {\"on\": \"GET /v2/sandboxes\", \"status\": 200, "
+                    "\"body\": \"{}\"}}");
+    ASSERT_CODE(backend_e2b.find_marked(NULL, config, mark, &box, &err), CAY_E_PROTOCOL);
+    (void)tell_peer("{\"rule\": {\"on\": \"GET /v2/sandboxes\", \"status\": 503}}");
+    ASSERT_CODE(backend_e2b.find_marked(NULL, config, mark, &box, &err),
+                CAY_E_UNAVAILABLE);
+}
+
+/* --- Answers that are lost --- */
+
+WITH_PEER(what_was_made_but_not_heard_of_is_removed)
+{
+    AUTO(cay_store) store = open_store();
+    AUTO(cay_manager) manager = manage(store, configure(NULL));
+
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"lose\": true}}");
+    ASSERT_CODE(cay_manager_start(manager, &err), CAY_E_PROTOCOL);
+    ASSERT_INT(count_boxes(""), 0);
+    ASSERT_OK(cay_manager_start(manager, &err));
+    ASSERT_INT(count_boxes("running"), 1);
+    ASSERT_OK(cay_manager_stop(manager, &err));
+    ASSERT_INT(count_boxes(""), 0);
+}
+
+static void start_and_die(void *cookie)
+{
+    cay_manager *manager = manage(open_store(), *(const cay_config **)cookie);
+
+    (void)!cay_manager_start(manager, &err);
+}
+
+/* The one who asked is dead, and the next one starts, before it is made. */
+WITH_PEER(what_is_made_late_is_removed_later)
+{
+    const cay_config *config = configure("max_retries: 0\n");
+
+    (void)setenv("E2B_API_KEY", "e2b_5ec2e7", 1); /* who collects has no other */
+    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"delay\": 2}}");
+    (void)scratch_path(""); /* is the child's, too */
+    pid_t pid = in_child(start_and_die, &config);
+    while (count_requests("POST /v2/sandboxes") == 0)
+        rest_ms(5);
+    ASSERT_INT(kill(pid, SIGKILL), 0);
+    ASSERT(WIFSIGNALED(end_of(pid)));
+    AUTO(cay_store) store = open_store();
+    AUTO(cay_manager) manager = manage(store, config);
+    ASSERT_OK(cay_manager_start(manager, &err));
+    for (int i = 0; i < PATIENCE_MS / 20 && count_boxes("") != 2; i++)
+        rest_ms(20);
+    ASSERT_INT(count_boxes(""), 2);
+    collect_until(store, 1);
+    ASSERT_STR(get_session(store, "ann", "s")->sandbox_id,
+               cay_sandbox_id(sandbox_of(manager)));
+    ASSERT_OK(cay_manager_stop(manager, &err));
+    ASSERT_INT(count_boxes(""), 0);
+    (void)unsetenv("E2B_API_KEY");
+}
+
+/* --- Deaths at every point --- */
+
+struct deed {
+    bool begins; /* without a sandbox; else with a running or a paused one */
+    bool from_pause;
+    int (*run)(cay_manager *manager, struct cay_error *error);
+    const char *then; /* the state of an acknowledged one's sandbox; NULL: it has none */
+};
+
+static void be_victim(const struct deed *deed, const cay_config *config, int pipe)
+{
+    be_stepped();
+    cay_manager *manager = manage(open_store(), config);
+    ASSERT_OK(deed->run(manager, &err));
+    ASSERT_INT(write(pipe, "", 1), 1);
+    _exit(0);
+}
+
+static void prepare(const struct deed *deed, const cay_config *config,
+                    char before[CAY_ID_MAX])
+{
+    AUTO(cay_store) store = open_store();
+    AUTO(cay_manager) manager = manage(store, config);
+
+    before[0] = '\0';
+    if (deed->begins)
+        return;
+    snprintf(before, CAY_ID_MAX, "%s", cay_sandbox_id(sandbox_of(manager)));
+    if (deed->from_pause)
+        ASSERT_OK(cay_manager_pause(manager, &err));
+}
+
+/* Of starts that were killed too early it remembers that they may still come. */
+static void forget_all(void)
+{
+    static const char *const names[] = {"sessions.db", "sessions.db-wal",
+                                        "sessions.db-shm"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        ASSERT(unlink(scratch_path(names[i])) == 0 || errno == ENOENT);
+}
+
+/* The next program gets the session's sandbox, and in the end there is none. */
+static void go_on(const struct deed *deed, const cay_config *config, const char *before)
+{
+    AUTO(cay_store) store = open_store();
+    AUTO(cay_manager) manager = manage(store, config);
+    const char *id = cay_sandbox_id(sandbox_of(manager));
+
+    if (*before && deed->then)
+        ASSERT_STR(id, before);
+    ASSERT_STR(get_session(store, "ann", "s")->sandbox_id, id);
+    collect_until(store, 1);
+    ASSERT_INT(count_boxes("running"), 1);
+    ASSERT_OK(cay_manager_stop(manager, &err));
+    collect_until(store, 0);
+}
+
+/* True if the deed was done before it could be killed. */
+static bool kill_after(const struct deed *deed, const cay_config *config, unsigned steps)
+{
+    char before[CAY_ID_MAX], told_so;
+    int ends[2];
+
+    prepare(deed, config, before);
+    ASSERT_INT(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0)
+        be_victim(deed, config, ends[1]);
+    bool is_over = run_for(pid, steps);
+    if (read(ends[0], &told_so, 1) == 1)
+        ASSERT_INT(count_boxes(deed->then ? deed->then : ""), deed->then ? 1 : 0);
+    else
+        ASSERT(!is_over);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    go_on(deed, config, before);
+    forget_all();
+    return is_over;
+}
+
+static void survive(const struct deed *deed)
+{
+    const cay_config *config = configure(NULL);
+    unsigned step = step_width(), tries = 0, steps = (unsigned)getpid() % step;
+
+    (void)setenv("E2B_API_KEY", "e2b_5ec2e7", 1);
+    do {
+        steps += step;
+        tries++;
+        ASSERT(steps < STEPS_MAX);
+    } while (!kill_after(deed, config, steps));
+    (void)unsetenv("E2B_API_KEY");
+    printf("# killed %u times, up to its system call %u\n", tries - 1, steps);
+}
+
+WITH_PEER(a_start_can_be_killed_at_any_point)
+{
+    const struct deed deed = {
+        .begins = true, .run = cay_manager_start, .then = "running"};
+
+    survive(&deed);
+}
+
+WITH_PEER(a_pause_can_be_killed_at_any_point)
+{
+    const struct deed deed = {.run = cay_manager_pause, .then = "paused"};
+
+    survive(&deed);
+}
+
+WITH_PEER(a_resume_can_be_killed_at_any_point)
+{
+    const struct deed deed = {
+        .from_pause = true, .run = cay_manager_start, .then = "running"};
+
+    survive(&deed);
+}
+
+WITH_PEER(a_stop_can_be_killed_at_any_point)
+{
+    const struct deed deed = {.run = cay_manager_stop};
+
+    survive(&deed);
+}
