@@ -34,6 +34,7 @@ enum statement {
     FIND,
     NEWEST,
     OLDEST,
+    COUNT,
     FORGET,
     STATEMENTS
 };
@@ -43,7 +44,7 @@ enum statement {
     "metadata"
 #define WANTED                                                                           \
     "WHERE (?1 IS NULL OR tenant = ?1) AND (?2 >> state) & 1 AND (?3 IS NULL OR "        \
-    "template = ?3) "
+    "template = ?3) AND (?6 = 0 OR started_ms > ?6) "
 
 static const char *const texts[STATEMENTS] = {
     [ADD_KEY] = "INSERT INTO keys (hash, tenant, shown, created_ms) VALUES (?, ?, ?, ?)",
@@ -59,6 +60,7 @@ static const char *const texts[STATEMENTS] = {
                "ORDER BY started_ms DESC, id DESC",
     [OLDEST] = "SELECT " COLUMNS " FROM sandboxes " WANTED
                "AND (?4 = 0 OR (started_ms, id) > (?4, ?5)) ORDER BY started_ms, id",
+    [COUNT] = "SELECT count(*) FROM sandboxes WHERE state = 1 AND tenant = ?",
     [FORGET] = "DELETE FROM sandboxes WHERE state = 3 AND end_ms < ?",
 };
 
@@ -148,7 +150,7 @@ int registry_open(const char *path, struct registry **ret_registry, struct cay_e
                                  NULL) != SQLITE_OK)
         code = fail(registry, "open", err);
     if (!code) {
-        sqlite3_busy_timeout(registry->db, BUSY_MS);
+        registry_set_patience(registry, true);
         code = migrate(registry, err);
     }
     if (!code)
@@ -168,6 +170,11 @@ void registry_close(struct registry *registry)
         sqlite3_finalize(registry->statements[i]);
     sqlite3_close(registry->db);
     free(registry);
+}
+
+void registry_set_patience(struct registry *registry, bool waits)
+{
+    sqlite3_busy_timeout(registry->db, waits ? BUSY_MS : 0);
 }
 
 /* --- Statements --- */
@@ -347,6 +354,7 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
         put_text(statement, 3, filter->template_name);
     sqlite3_bind_int64(statement, 4, filter->after_ms);
     put_text(statement, 5, filter->after_id ? filter->after_id : "");
+    sqlite3_bind_int64(statement, 6, filter->started_after_ms);
     while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
         read_row(statement, &row);
         if (!visit(&row, cookie)) {
@@ -355,6 +363,22 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
         }
     }
     int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "sandboxes", err);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return code;
+}
+
+int registry_count_running(struct registry *registry, const char *tenant,
+                           int64_t *ret_count, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[COUNT];
+    int code = CAY_OK;
+
+    put_text(statement, 1, tenant);
+    if (sqlite3_step(statement) == SQLITE_ROW)
+        *ret_count = sqlite3_column_int64(statement, 0);
+    else
+        code = fail(registry, "sandboxes", err);
     sqlite3_reset(statement);
     sqlite3_clear_bindings(statement);
     return code;
