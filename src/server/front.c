@@ -19,7 +19,8 @@ enum {
     SWEEP_MS = 1000,
     HEADERS_MS = 10000, /* for a connection's first headers to come */
     BODY_MS = 10000,
-    BODY_BYTES = 4096, /* at least so many in that time */
+    BODY_BYTES = 4096,    /* at least so many in that time */
+    UNREAD_MAX = 1 << 20, /* of a body, after its refusal was sent */
     PARTS = 5
 };
 
@@ -55,7 +56,9 @@ static void write_log(struct exchange *exchange)
         json_set_text(&json, "sandbox", exchange->route.sandbox);
     if (exchange->route.plane == PLANE_PORT)
         json_set_int(&json, "port", exchange->route.port);
-    json_set_int(&json, "status", exchange->is_queued ? (int64_t)exchange->status : 499);
+    json_set_int(&json, "status",
+                 exchange->is_queued || exchange->is_refused ? (int64_t)exchange->status
+                                                             : 499);
     json_set_int(&json, "ms", (int64_t)took);
     json_put_end(&json);
     buf_text(&line, "\n");
@@ -139,6 +142,17 @@ static bool has_body(const struct exchange *exchange)
            (len && strcmp(len, "0") != 0);
 }
 
+static const char too_large[] = "the body is too large";
+
+/* As it says itself, before any of it has come. */
+static bool is_too_long(const struct exchange *exchange)
+{
+    const char *len = exchange_header(exchange, "Content-Length");
+
+    return len && !exchange->handler->feed &&
+           strtoull(len, NULL, 10) > exchange->handler->body_max;
+}
+
 /* The headers are here. */
 static void begin(struct exchange *exchange)
 {
@@ -163,21 +177,27 @@ static void begin(struct exchange *exchange)
         return;
     }
     exchange->body.max = exchange->handler->body_max;
-    if (exchange->handler->begin)
+    if (is_too_long(exchange))
+        exchange_refuse_and_close(exchange, 413, too_large);
+    else if (exchange->handler->begin)
         (void)exchange->handler->begin(exchange);
 }
 
-/* A piece of the body. */
-static void take_body(struct exchange *exchange, const char *data, size_t len)
+/* A piece of the body.  False if the connection is to be closed. */
+static bool take_body(struct exchange *exchange, const char *data, size_t len)
 {
     exchange->body_bytes += len;
+    if (exchange->is_refused)
+        return (exchange->unread += len) < UNREAD_MAX;
     if (exchange->response) /* it is refused; the rest is of no interest */
-        return;
+        return true;
     if (exchange->handler->feed) {
         (void)exchange->handler->feed(exchange, data, len);
     } else if (!buf_append(&exchange->body, data, len)) {
-        exchange_refuse_and_close(exchange, 413, "the body is too large");
+        buf_done(&exchange->body);
+        return exchange_refuse_now(exchange, 413, too_large);
     }
+    return true;
 }
 
 static enum MHD_Result queue(struct exchange *exchange)
@@ -215,10 +235,12 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
         return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
     }
     if (*upload_len > 0) {
-        take_body(exchange, upload, *upload_len);
+        bool goes_on = take_body(exchange, upload, *upload_len);
         *upload_len = 0;
-        return MHD_YES;
+        return goes_on ? MHD_YES : MHD_NO;
     }
+    if (exchange->is_refused)
+        return MHD_NO;
     if (!exchange->response && !exchange->is_stream && !exchange->has_body) {
         exchange->has_body = true;
         exchange->handler->act(exchange);
