@@ -2,6 +2,7 @@
 #include "server/front.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -456,6 +457,7 @@ _Noreturn void front_run(const struct front_options *options)
     struct cay_error error;
 
     front.options = options;
+    json_object_seed(0); /* of random bytes, which it could not read later */
     if (uv_loop_init(&front.loop) != 0)
         _exit(1);
     front.daemon = start_daemon(&front);
