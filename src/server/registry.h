@@ -11,10 +11,14 @@
  * processes may use it at a time; each has a handle of its own. */
 struct registry;
 
-/* `path` is made if it is not there, 0600. */
+/* `path` is made if it is not there, 0600; ":memory:" is nowhere else.  It may be the
+ * database of sessions, too. */
 int registry_open(const char *path, struct registry **ret_registry,
                   struct cay_error *err);
 void registry_close(struct registry *registry); /* NULL is fine */
+
+/* It had no records of a server before it was opened. */
+bool registry_is_new(const struct registry *registry);
 
 /* Whether to wait for other processes that are writing; true at first. */
 void registry_set_patience(struct registry *registry, bool waits);
