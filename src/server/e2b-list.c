@@ -7,7 +7,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/e2b-sandboxes.h"
-#include "server/query.h"
+#include "server/filter.h"
 
 enum { LIST_TEXT = 16 << 20, PAGE_MAX = 100 };
 
@@ -106,7 +106,7 @@ static const char *parse_list(struct exchange *exchange, struct ask *ask,
     char id[SANDBOX_ID_MAX];
 
     ask->flags =
-        is_plain ? LIST_RUNNING : query_states(exchange_query(exchange, "state"));
+        is_plain ? LIST_RUNNING : filter_states(exchange_query(exchange, "state"));
     if (!ask->flags)
         return "state is running, paused, or both with a comma";
     if (order && strcmp(order, "asc") == 0)
@@ -114,17 +114,17 @@ static const char *parse_list(struct exchange *exchange, struct ask *ask,
     else if (order && strcmp(order, "desc") != 0)
         return "order is asc or desc";
     ask->numbers[LIST_LIMIT] = PAGE_MAX;
-    if (limit && !query_number(limit, 1, PAGE_MAX, &ask->numbers[LIST_LIMIT]))
+    if (limit && !filter_number(limit, 1, PAGE_MAX, &ask->numbers[LIST_LIMIT]))
         return "limit is 1 to 100";
-    if (after && *after && !query_time(after, &ask->numbers[LIST_STARTED_AFTER_MS]))
+    if (after && *after && !filter_time(after, &ask->numbers[LIST_STARTED_AFTER_MS]))
         return "startedAfter is a time like 2026-01-31T12:00:00Z";
-    if (!query_page(exchange_query(exchange, "nextToken"), &ask->numbers[LIST_AFTER_MS],
-                    id))
+    if (!filter_page(exchange_query(exchange, "nextToken"), &ask->numbers[LIST_AFTER_MS],
+                     id))
         return "nextToken is none of ours";
     strings_add(strings, wanted ? wanted : "");
     strings_add(strings, id);
     ask->numbers[LIST_METADATA] =
-        query_metadata(exchange_query(exchange, "metadata"), strings);
+        filter_metadata(exchange_query(exchange, "metadata"), strings);
     ask->count = 2 + 2 * (uint32_t)ask->numbers[LIST_METADATA];
     return ask->numbers[LIST_METADATA] > 128 ? "there is too much metadata" : NULL;
 }

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "server/e2b-sandboxes.h"
 #include "server/fields.h"
-#include "server/query.h"
+#include "server/filter.h"
 
 enum { SMALL = 64 << 10, SAMPLE_S = 5 };
 
@@ -270,8 +270,8 @@ static const char *parse_period(struct exchange *exchange, bool *ret_is_in)
     const char *end = exchange_query(exchange, "end");
     int64_t from = 0, to = INT64_MAX, now = time(NULL);
 
-    if ((start && !query_number(start, 0, INT64_MAX, &from)) ||
-        (end && !query_number(end, 0, INT64_MAX, &to)) || from > to)
+    if ((start && !filter_number(start, 0, INT64_MAX, &from)) ||
+        (end && !filter_number(end, 0, INT64_MAX, &to)) || from > to)
         return "start and end are seconds since 1970, in that order";
     *ret_is_in = from <= now && to >= now - SAMPLE_S;
     return NULL;

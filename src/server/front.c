@@ -451,35 +451,38 @@ static struct MHD_Daemon *start_daemon(struct front *front)
         MHD_OPTION_ARRAY, options->tls_cert ? tls : &tls[2], MHD_OPTION_END);
 }
 
+bool front_open(struct front *front, const struct front_options *options)
+{
+    front->options = options;
+    json_object_seed(0); /* of random bytes, which it could not read later */
+    if (uv_loop_init(&front->loop) != 0)
+        return false;
+    front->daemon = start_daemon(front);
+    if (!front->daemon)
+        return false;
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(front->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    (void)uv_poll_init(&front->loop, &front->daemon_poll, info->epoll_fd);
+    (void)uv_poll_init(&front->loop, &front->broker_poll, options->broker);
+    (void)uv_timer_init(&front->loop, &front->daemon_timer);
+    (void)uv_timer_init(&front->loop, &front->sweep_timer);
+    (void)uv_prepare_init(&front->loop, &front->before_waiting);
+    front->before_waiting.data = front;
+    front->daemon_poll.data = front->broker_poll.data = front;
+    front->daemon_timer.data = front->sweep_timer.data = front;
+    return uv_poll_start(&front->daemon_poll, UV_READABLE, hear_daemon) == 0 &&
+           uv_poll_start(&front->broker_poll, UV_READABLE | UV_DISCONNECT, hear_broker) ==
+               0 &&
+           uv_prepare_start(&front->before_waiting, before_waiting) == 0 &&
+           uv_timer_start(&front->sweep_timer, sweep, SWEEP_MS, SWEEP_MS) == 0;
+}
+
 _Noreturn void front_run(const struct front_options *options)
 {
     static struct front front;
     struct cay_error error;
 
-    front.options = options;
-    json_object_seed(0); /* of random bytes, which it could not read later */
-    if (uv_loop_init(&front.loop) != 0)
-        _exit(1);
-    front.daemon = start_daemon(&front);
-    if (!front.daemon)
-        _exit(1);
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(front.daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    (void)uv_poll_init(&front.loop, &front.daemon_poll, info->epoll_fd);
-    (void)uv_poll_init(&front.loop, &front.broker_poll, options->broker);
-    (void)uv_timer_init(&front.loop, &front.daemon_timer);
-    (void)uv_timer_init(&front.loop, &front.sweep_timer);
-    (void)uv_prepare_init(&front.loop, &front.before_waiting);
-    front.before_waiting.data = &front;
-    front.daemon_poll.data = front.broker_poll.data = &front;
-    front.daemon_timer.data = front.sweep_timer.data = &front;
-    if (uv_poll_start(&front.daemon_poll, UV_READABLE, hear_daemon) != 0 ||
-        uv_poll_start(&front.broker_poll, UV_READABLE | UV_DISCONNECT, hear_broker) !=
-            0 ||
-        uv_prepare_start(&front.before_waiting, before_waiting) != 0 ||
-        uv_timer_start(&front.sweep_timer, sweep, SWEEP_MS, SWEEP_MS) != 0)
-        _exit(1);
-    if (confine(&error) != CAY_OK)
+    if (!front_open(&front, options) || confine(&error) != CAY_OK)
         _exit(1);
     (void)uv_run(&front.loop, UV_RUN_DEFAULT);
     _exit(1);

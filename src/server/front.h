@@ -104,6 +104,9 @@ struct front {
     struct told told;
 };
 
+/* All that it needs before it is confined; its loop is to be run then. */
+bool front_open(struct front *front, const struct front_options *options);
+
 /* Serves until the broker is gone; then, or if it cannot begin, ends the process. */
 _Noreturn void front_run(const struct front_options *options);
 

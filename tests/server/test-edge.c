@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "../unit/harness.h"
+#include "server/filter.h"
 #include "server/front.h"
-#include "server/query.h"
 #include "server/secrets.h"
 
 /* --- Names --- */
@@ -97,7 +97,7 @@ TEST(times_are_read_as_they_are_written)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t ms = -1;
-        ASSERT_INT(query_time(cases[i].text, &ms), cases[i].ms >= 0);
+        ASSERT_INT(filter_time(cases[i].text, &ms), cases[i].ms >= 0);
         ASSERT_INT(ms, cases[i].ms);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/query.h"
+#include "server/filter.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 
-uint32_t query_states(const char *text)
+uint32_t filter_states(const char *text)
 {
     uint32_t states = 0;
 
@@ -29,7 +29,7 @@ uint32_t query_states(const char *text)
     return states;
 }
 
-bool query_number(const char *text, int64_t least, int64_t most, int64_t *ret_number)
+bool filter_number(const char *text, int64_t least, int64_t most, int64_t *ret_number)
 {
     size_t len = strspn(text, "0123456789");
 
@@ -39,7 +39,7 @@ bool query_number(const char *text, int64_t least, int64_t most, int64_t *ret_nu
     return *ret_number >= least && *ret_number <= most;
 }
 
-bool query_page(const char *text, int64_t *ret_ms, char ret_id[SANDBOX_ID_MAX])
+bool filter_page(const char *text, int64_t *ret_ms, char ret_id[SANDBOX_ID_MAX])
 {
     char number[20];
 
@@ -54,7 +54,7 @@ bool query_page(const char *text, int64_t *ret_ms, char ret_id[SANDBOX_ID_MAX])
     memcpy(number, text, len);
     number[len] = '\0';
     cay_copy_text(ret_id, SANDBOX_ID_MAX, text + len + 1);
-    return query_number(number, 1, INT64_MAX, ret_ms);
+    return filter_number(number, 1, INT64_MAX, ret_ms);
 }
 
 /* --- Times --- */
@@ -104,7 +104,7 @@ static const char *take_zone(const char *text, int *ret_minutes)
     return hours < 24 && minutes < 60 ? text : NULL;
 }
 
-bool query_time(const char *text, int64_t *ret_ms)
+bool filter_time(const char *text, int64_t *ret_ms)
 {
     struct tm tm = {0}, real;
     int ms, zone;
@@ -150,7 +150,7 @@ static void unescape(char *text, bool plus)
     *to = '\0';
 }
 
-int64_t query_metadata(const char *text, struct buf *strings)
+int64_t filter_metadata(const char *text, struct buf *strings)
 {
     int64_t count = 0;
     AUTO_FREE char *copy = text ? strdup(text) : NULL;
