@@ -27,6 +27,8 @@ struct broker {
     pid_t front_pid;
     int front_status;    /* of the last that ended */
     int64_t next_end_ms; /* the timer goes off then */
+    /* Tells who runs the server; NULL: nobody. */
+    void (*complain)(const char *about, const struct cay_error *error);
     bool is_over;
     unsigned starting_spares;
     struct asked asked; /* the one that is being judged */

@@ -406,6 +406,7 @@ const struct handler sandbox_handlers[] = {
     ON("POST", "/sandboxes", create, told_created, .body_max = BODY_JSON),
     ON("GET", "/v2/sandboxes", sandbox_list, sandbox_told_list),
     ON("GET", "/sandboxes", sandbox_list, sandbox_told_list, .flags = SANDBOX_PLAIN_LIST),
+    ON("GET", "/sandboxes/metrics", check_key, told_lacks),
     ON("GET", "/sandboxes/{id}", info, told_info),
     ON("DELETE", "/sandboxes/{id}", end_it, told_done),
     ON("POST", "/v2/sandboxes/{id}/connect", connect_to, told_connected,
@@ -427,6 +428,10 @@ const struct handler sandbox_handlers[] = {
     ON("POST", "/v3/templates", check_key, told_lacks, .body_max = SMALL),
     ON("GET", "/volumes", check_key, told_lacks),
     ON("POST", "/volumes", check_key, told_lacks, .body_max = SMALL),
+    ON("GET", "/volumes/{id}", check_key, told_lacks),
+    ON("DELETE", "/volumes/{id}", check_key, told_lacks),
     ON("GET", "/secrets", check_key, told_lacks),
+    ON("POST", "/secrets", check_key, told_lacks, .body_max = SMALL),
+    ON("DELETE", "/secrets/{id}", check_key, told_lacks),
     {0},
 };

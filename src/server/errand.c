@@ -167,7 +167,8 @@ static int status_of(int code)
                                        : 500;
 }
 
-static void note_failure(struct errand *errand, const struct told *told)
+static void note_failure(const struct broker *broker, struct errand *errand,
+                         const struct told *told)
 {
     struct cay_error error;
     const char *message = told_next(told, NULL);
@@ -179,8 +180,8 @@ static void note_failure(struct errand *errand, const struct told *told)
              hint ? hint : "try again");
     /* What is wrong with this machine is for those to read who run it. */
     if (errand->op == OP_CREATE && status_of(code) >= 500) {
-        fprintf(stderr, "cay: no sandbox could be made: %s (%s)\n", error.message,
-                error.hint);
+        if (broker->complain)
+            broker->complain("no sandbox could be made", &error);
         cay_fail(&error, code, 0, "server", NULL, "the sandbox could not be made",
                  "the server's standard error says why");
     }
@@ -262,7 +263,7 @@ static void hear_keeper(struct broker *broker, struct source *source)
         return;
     }
     if (told.head.kind == TELL_FAILED)
-        note_failure(errand, &told);
+        note_failure(broker, errand, &told);
     else if (errand->done && errand->done(broker, errand, &told, &error))
         errand_fail(errand, status_of(error.code), &error);
     errand_free(broker, errand);

@@ -324,6 +324,11 @@ static int open_log(const struct serve_options *options, int *ret_fd,
     return *ret_fd < 0 ? cay_fail_errno(err, errno, "serve.log", path) : CAY_OK;
 }
 
+static void complain(const char *about, const struct cay_error *error)
+{
+    fprintf(stderr, "cay: %s: %s (%s)\n", about, error->message, error->hint);
+}
+
 static int prepare(struct state *state, char *domain, size_t domain_room,
                    struct cay_error *err)
 {
@@ -354,6 +359,7 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     server.broker.options = options;
     server.broker.registry = state->registry;
     server.broker.domain = domain;
+    server.broker.complain = complain;
     return CAY_OK;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Records as they are: what could not be written yet counts before what was. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,8 +40,8 @@ static void keep_unwritten(struct broker *broker, const struct record_row *row,
     struct unwritten **link = find_unwritten(broker, row->id);
 
     if (!*link) {
-        fprintf(stderr, "cay: sandbox %s: %s (%s); trying again\n", row->id,
-                error->message, error->hint);
+        if (broker->complain)
+            broker->complain(row->id, error);
         *link = calloc(1, sizeof **link);
     }
     if (*link) {

@@ -17,13 +17,16 @@ static void check_bytes(const struct buf *body, size_t from, size_t len)
 
 static void check_part(const struct reply *reply)
 {
-    const char *text = strstr(reply->head, "\r\nContent-Range: bytes ");
-    unsigned from, to, all;
-    char more;
+    static const char name[] = "\r\nContent-Range: bytes ";
+    const char *text = strstr(reply->head, name);
+    char *end;
 
-    CHECK(text && sscanf(text, "\r\nContent-Range: bytes %u-%u/%u%c", &from, &to, &all,
-                         &more) >= 3);
-    CHECK(from <= to && to < TALK_FILE && all == TALK_FILE);
+    CHECK(text);
+    size_t from = strtoul(text + sizeof name - 1, &end, 10);
+    CHECK(*end == '-');
+    size_t to = strtoul(end + 1, &end, 10);
+    CHECK(*end == '/' && strtoul(end + 1, NULL, 10) == TALK_FILE);
+    CHECK(from <= to && to < TALK_FILE);
     check_bytes(&reply->body, from, to - from + 1);
 }
 

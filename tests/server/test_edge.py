@@ -7,8 +7,11 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
+import subprocess
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,7 +19,7 @@ from urllib.parse import quote
 
 import pytest
 
-from conftest import PATIENCE
+from conftest import CAY, PATIENCE
 
 HEAD = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
@@ -504,3 +507,36 @@ def test_a_sandbox_that_ends_unasked_is_noticed(own_server):
 
     assert end(kills=False) == "ended by itself"
     assert end(kills=True) == "ran out of memory"
+
+
+# --- The system starts it ---
+
+
+def test_a_socket_from_systemd_is_served(server, tmp_path):
+    """As systemd does it: the socket is descriptor 3, and two variables say so."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with subprocess.Popen(
+                ["bash", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" serve --listen 127.0.0.1:1'
+                 f" 3<&{listener.fileno()}", CAY], pass_fds=[listener.fileno()],
+                env={**os.environ, "CAY_HOME": str(tmp_path / "home")}, stdout=subprocess.PIPE,
+                text=True) as process:
+            try:
+                assert f"=http://127.0.0.1:{port}\n" in process.stdout.readline()
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=PATIENCE) as reply:
+                    assert reply.status == 204
+            finally:
+                process.terminate()
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize("ask", [
+    ("GET", "/sandboxes/metrics?sandbox_ids=a"), ("GET", "/snapshots"), ("GET", "/templates"),
+    ("POST", "/v3/templates"), ("DELETE", "/templates/x"), ("GET", "/volumes"), ("POST", "/volumes"),
+    ("GET", "/volumes/x"), ("DELETE", "/volumes/x"), ("GET", "/secrets"), ("POST", "/secrets"),
+    ("DELETE", "/secrets/x"), ("PUT", "/sandboxes/x/network"), ("POST", "/sandboxes/x/fork"),
+    ("POST", "/sandboxes/x/snapshots")])
+def test_what_there_is_not_yet_is_said(server, ask):
+    status, body = server.api(*ask, {} if ask[0] in ("POST", "PUT") else None)
+    assert (status, body["code"]) == (501, 501)
+    assert server.api(*ask, {} if ask[0] in ("POST", "PUT") else None, X_API_KEY="no")[0] == 401
