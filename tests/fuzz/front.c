@@ -407,7 +407,7 @@ const char *reply_parse(const char *data, size_t len, struct reply *ret_reply)
 
     *ret_reply = (struct reply){0};
     buf_init(&ret_reply->body, HEARD_MAX);
-    if (len == 0)
+    if (!data || len == 0)
         return NULL;
     const char *body = memmem(data, len, "\r\n\r\n", 4);
     CHECK(body && strncmp(data, "HTTP/1.1 ", 9) == 0);

@@ -118,7 +118,7 @@ static bool compare_hastily(const char *given, const char *wanted)
 
 static _Noreturn void compare_all(bool (*compare)(const char *given, const char *wanted))
 {
-    const char *const given[] = {right, right, wrong_first, wrong_last, right};
+    const char *const given[] = {right, wrong_first, wrong_last, right};
     volatile bool result = false;
 
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
@@ -145,9 +145,9 @@ static long count_steps(pid_t child)
     return steps;
 }
 
-/* For the right one, one that is wrong at its beginning, and one at its end. */
+/* For one that is wrong at its beginning, and one at its end. */
 static bool count_comparisons(bool (*compare)(const char *given, const char *wanted),
-                              long steps[3])
+                              long steps[2])
 {
     pid_t child = fork();
     int status = 0;
@@ -159,7 +159,7 @@ static bool count_comparisons(bool (*compare)(const char *given, const char *wan
     if (WIFEXITED(status))
         return false;
     (void)count_steps(child); /* this one binds what is called */
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         steps[i] = count_steps(child);
     ASSERT_INT(kill(child, SIGKILL), 0);
     ASSERT_INT(waitpid(child, &status, 0), child);
@@ -169,7 +169,7 @@ static bool count_comparisons(bool (*compare)(const char *given, const char *wan
 TEST(a_wrong_secret_takes_as_many_steps_wherever_it_is_wrong)
 {
     struct secrets secrets = {0};
-    long steps[3];
+    long steps[2];
 
     secrets_token(&secrets, TOKEN_ENVD, "abc", 1, right);
     memcpy(wrong_first, right, TOKEN_MAX);
@@ -181,10 +181,9 @@ TEST(a_wrong_secret_takes_as_many_steps_wherever_it_is_wrong)
     ASSERT(!secrets_are_equal(wrong_last, right));
     if (!count_comparisons(compare_hastily, steps))
         SKIP("a process cannot be traced here");
-    ASSERT(steps[1] < steps[2]); /* one that stops early is seen to */
+    ASSERT(steps[0] < steps[1]); /* one that stops early is seen to */
     ASSERT(count_comparisons(secrets_are_equal, steps));
     ASSERT_INT(steps[0], steps[1]);
-    ASSERT_INT(steps[1], steps[2]);
 }
 
 /* --- A front where nobody is root --- */
