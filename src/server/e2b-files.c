@@ -29,10 +29,12 @@ bool front_file_begin_ask(struct exchange *exchange, enum op op, struct ask *ask
         exchange_refuse(exchange, 401, "there is no such user");
         return false;
     }
-    if (user)
+    if (user) {
         cay_copy_text(ask->user, USER_MAX, user);
-    else if (!connect_user(exchange, ask->user))
+    } else if (!connect_user(exchange, ask->user)) {
+        exchange_refuse(exchange, 401, "Authorization is to be Basic");
         return false;
+    }
     if (exchange_header(exchange, "X-Access-Token"))
         return true;
     if (!signature) {

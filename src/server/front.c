@@ -245,6 +245,9 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
     if (!exchange->response && !exchange->is_stream && !exchange->has_body) {
         exchange->has_body = true;
         exchange->handler->act(exchange);
+        /* One that nobody answers would be asked about again and again. */
+        if (!exchange->response && !exchange->is_suspended && !exchange->is_stream)
+            exchange_refuse(exchange, 500, "the request could not be answered");
     }
     if (exchange->response && !exchange->is_queued)
         return queue(exchange);

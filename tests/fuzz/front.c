@@ -286,9 +286,10 @@ static void sweep_now(void)
 static void leave(int client)
 {
     (void)shutdown(client, SHUT_WR);
-    for (int i = 0; i < IDLE_ROUNDS; i++)
-        if (go_round(client))
-            i = 0;
+    for (int idle = 0, rounds = 0; idle < IDLE_ROUNDS; rounds++) {
+        idle = go_round(client) ? 0 : idle + 1;
+        CHECK(rounds < ROUNDS_MAX);
+    }
     (void)close(client);
     for (int i = 0; world.front.connections > 0 || world.front.exchanges; i++) {
         CHECK(i < ROUNDS_MAX);

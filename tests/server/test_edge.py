@@ -540,3 +540,13 @@ def test_what_there_is_not_yet_is_said(server, ask):
     status, body = server.api(*ask, {} if ask[0] in ("POST", "PUT") else None)
     assert (status, body["code"]) == (501, 501)
     assert server.api(*ask, {} if ask[0] in ("POST", "PUT") else None, X_API_KEY="no")[0] == 401
+
+
+def test_a_user_who_cannot_be_read_is_refused_at_once(server):
+    """Nobody answered, and the front went round and round."""
+    sandbox = create(server)
+    for value in ("Bearer x", "Basic", "Basic =", "Basic " + "A" * 300):
+        heard = talk(server, request("GET /files?path=/etc/hostname", *of(sandbox),
+                                     f"Authorization: {value}"))
+        assert status_of(heard) in (400, 401), (value, heard)
+    server.api("DELETE", f"/sandboxes/{sandbox['sandboxID']}")
