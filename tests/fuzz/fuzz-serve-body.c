@@ -174,7 +174,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(one == other);
     if (one < 400) { /* else what came before the fault may have been taken, or not */
         CHECK(first.files == second.files && first.file.len == second.file.len);
-        CHECK(memcmp(first.asked, second.asked, sizeof first.asked) == 0);
+        CHECK(requests[which].kind != JSON ||
+              memcmp(first.asked, second.asked, sizeof first.asked) == 0);
     }
     talk_done(&first);
     talk_done(&second);

@@ -19,8 +19,9 @@ from urllib.parse import quote
 
 import pytest
 
-from conftest import CAY, PATIENCE
-
+ROOT = Path(__file__).resolve().parents[2]
+CAY = os.environ.get("CAY_BIN", str(ROOT / "build" / "cay"))
+PATIENCE = 60  # seconds: for a machine that is very slow, not for waiting
 HEAD = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 

@@ -10,10 +10,13 @@ import sqlite3
 import subprocess
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
-from conftest import CAY, PATIENCE
+ROOT = Path(__file__).resolve().parents[2]
+CAY = os.environ.get("CAY_BIN", str(ROOT / "build" / "cay"))
+PATIENCE = 60  # seconds: for a machine that is very slow, not for waiting
 
 
 class Serving:
