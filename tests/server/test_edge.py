@@ -116,11 +116,12 @@ def test_a_dead_sandbox_says_why_to_those_who_had_it(server):
     for sandbox, reason in ((killed, "was killed"), (expired, "reached its end of life")):
         name = sandbox["sandboxID"]
         assert server.api("GET", f"/sandboxes/{name}")[1]["message"] == f'sandbox "{name}" {reason}'
-        told = body_of(talk(server, request("POST /process.Process/List", *of(sandbox))))
+        told = body_of(talk(server, request("POST /process.Process/List", *of(sandbox),
+                                            "Content-Length: 2", body=b"{}")))
         assert told == {"sandboxId": name, "message": "The sandbox was not found",
                         "reason": reason, "code": 502}
         stranger = body_of(talk(server, request("POST /process.Process/List", *of(
-            {**sandbox, "envdAccessToken": "0" * 64}))))
+            {**sandbox, "envdAccessToken": "0" * 64}), "Content-Length: 2", body=b"{}")))
         assert "reason" not in stranger and stranger["code"] == 502
 
 
