@@ -299,7 +299,7 @@ typedef struct cay_process cay_process;
 
 /* As cay_sandbox_exec(), but returns when it has started; CAY_E_EXEC_FAILED if it cannot
  * be.  `input` is written first; then stdin ends, unless CAY_EXEC_INPUT.  `on_output`
- * must be NULL.  At most 64 background processes run at a time. */
+ * must be NULL.  At most 512 background processes run at a time. */
 CAY_PUBLIC CAY_NODISC int cay_process_start(cay_sandbox *sandbox,
                                             const struct cay_exec_options *options,
                                             cay_process **ret_process,
@@ -356,9 +356,10 @@ struct cay_process_info {
     uint32_t uid;    /* inside */
     bool is_command; /* started by exec or start, rather than by another process */
     bool is_background;
-    bool has_ended; /* a background command whose result was not fetched yet */
-    int exit_code;  /* if has_ended */
-    char state;     /* as ps(1) shows it: R, S, D, T, Z */
+    bool has_ended;    /* a background command whose result was not fetched yet */
+    bool has_terminal; /* a command that was started on one */
+    int exit_code;     /* if has_ended */
+    char state;        /* as ps(1) shows it: R, S, D, T, Z */
     char tag[64];
     char command[512];  /* its words, cut */
     int64_t started_ms; /* since 1970 */

@@ -249,7 +249,8 @@ static void describe(const struct process *process, struct list_entry *entry)
         .pid = process->pid,
         .uid = process->uid,
         .flags = (process->flags & EXEC_BACKGROUND ? (unsigned)LIST_BACKGROUND : 0) |
-                 (process->finished ? (unsigned)LIST_ENDED : 0),
+                 (process->finished ? (unsigned)LIST_ENDED : 0) |
+                 (process->flags & EXEC_TTY ? (unsigned)LIST_TERMINAL : 0),
         .status = process->end.status,
         .cause = process->end.cause,
         .started_ms = process->started_ms,

@@ -41,19 +41,22 @@ static size_t room_for_more(struct output *output)
     const struct process *process = output->process;
     size_t stream = (size_t)(output - process->outputs);
     uint64_t behind = 0;
+    bool is_read = false;
 
-    if (!(process->flags & EXEC_PIPED))
-        return PIECE;
     for (const struct peer *peer = process->peers; peer; peer = peer->next) {
         uint64_t at = peer->at[stream];
         if (at < output->ring.begin)
             at = output->ring.begin;
         if (peer->reads && output->ring.end - at > behind)
             behind = output->ring.end - at;
+        is_read |= peer->reads;
     }
-    if (behind == 0)
+    if (!(process->flags & EXEC_PIPED) || !is_read ||
+        (behind == 0 && ring_is_affordable(&output->ring, PIECE)))
         return PIECE;
     (void)make_room(&output->ring, PIECE);
+    if (output->ring.room == 0) /* not even a page: better lost than stuck */
+        return PIECE;
     if (behind >= output->ring.room)
         return 0;
     uint64_t room = output->ring.room - behind;

@@ -447,7 +447,7 @@ static void forget_oldest(void)
             if (!oldest || process->finished_number < oldest->finished_number)
                 oldest = process;
         }
-    if (count > BACKGROUND_MAX)
+    if (count > RESULTS_MAX)
         oldest->fetched = true;
 }
 

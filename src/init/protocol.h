@@ -61,10 +61,11 @@ enum {
     MESSAGE_MAX = 64 << 10,
     MESSAGE_FDS_MAX = 4,
     OUTPUT_KEPT = 1 << 20,
-    TAG_MAX = 64,        /* with its NUL */
-    WORDS_MAX = 512,     /* of a command's words, for lists; with its NUL */
-    BACKGROUND_MAX = 64, /* that run at a time, and as many ended ones */
-    ENV_MAX = 128 << 10, /* of the sandbox's own environment */
+    TAG_MAX = 64,         /* with its NUL */
+    WORDS_MAX = 512,      /* of a command's words, for lists; with its NUL */
+    BACKGROUND_MAX = 512, /* that run at a time */
+    RESULTS_MAX = 64,     /* of ended ones */
+    ENV_MAX = 128 << 10,  /* of the sandbox's own environment */
     ENV_COUNT_MAX = 1024
 };
 
@@ -169,7 +170,7 @@ struct list_head {
     int32_t spare;  /* pid of a child that waits for a command, or 0 */
 };
 
-enum list_flag { LIST_BACKGROUND = 1 << 0, LIST_ENDED = 1 << 1 };
+enum list_flag { LIST_BACKGROUND = 1 << 0, LIST_ENDED = 1 << 1, LIST_TERMINAL = 1 << 2 };
 
 struct list_entry {
     uint64_t number; /* in the order they were started */

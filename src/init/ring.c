@@ -8,7 +8,7 @@
 
 enum { LEAST = 4096 };
 
-static size_t budget = (size_t)4 * BACKGROUND_MAX * OUTPUT_KEPT;
+static size_t budget = (size_t)4 * RESULTS_MAX * OUTPUT_KEPT;
 static size_t taken; /* by all rings */
 
 void ring_set_budget(size_t bytes)
@@ -39,17 +39,40 @@ size_t ring_copy(const struct ring *ring, uint64_t at, char *data, size_t room)
     return len;
 }
 
-bool ring_reserve(struct ring *ring, size_t len)
+static size_t room_for(const struct ring *ring, size_t len)
 {
     uint64_t want = ring->end - ring->begin + len;
     size_t room = ring->room ? ring->room : LEAST;
 
     while (room < want && room < OUTPUT_KEPT)
         room *= 2;
+    return room;
+}
+
+static bool is_affordable(const struct ring *ring, size_t room)
+{
+    return room == ring->room || room == LEAST ||
+           (taken <= budget && room - ring->room <= budget - taken);
+}
+
+bool ring_is_affordable(const struct ring *ring, size_t len)
+{
+    return is_affordable(ring, room_for(ring, len));
+}
+
+bool ring_reserve(struct ring *ring, size_t len)
+{
+    size_t room = room_for(ring, len);
+    bool is_enough = is_affordable(ring, room);
+
+    if (!is_enough && !ring->room)
+        room = LEAST;
+    else if (!is_enough)
+        return false;
     if (room == ring->room)
         return true;
     struct ring larger = {.room = room, .begin = ring->begin, .end = ring->end};
-    if (room - ring->room > budget - taken || !(larger.data = malloc(room)))
+    if (!(larger.data = malloc(room)))
         return false;
     for (uint64_t at = ring->begin; at < ring->end;) {
         size_t start = (size_t)at & (ring->room - 1);
@@ -61,7 +84,7 @@ bool ring_reserve(struct ring *ring, size_t len)
     taken += room - ring->room;
     free(ring->data);
     *ring = larger;
-    return true;
+    return is_enough;
 }
 
 void ring_add(struct ring *ring, const char *data, size_t len)

@@ -8,7 +8,7 @@
 
 /* The last bytes of a stream, by their position in it: the byte at `begin` is the oldest
  * that is kept, and `end` is how many there were in all.  It takes memory as bytes come,
- * and all rings together take no more than the budget. */
+ * and all rings together take no more than the budget, but for the first page of each. */
 struct ring {
     char *data;
     size_t room; /* 0 or a power of two */
@@ -16,6 +16,9 @@ struct ring {
 };
 
 void ring_set_budget(size_t bytes);
+
+/* Whether ring_reserve() of so many would be within the budget. */
+bool ring_is_affordable(const struct ring *ring, size_t len);
 
 /* Makes room for `len` more bytes without losing any, as far as OUTPUT_KEPT allows.
  * False if the budget or memory does not: then the oldest go earlier. */

@@ -105,9 +105,18 @@ static void refuse_token(struct asked *asked)
 struct search {
     struct broker *broker;
     struct asked *asked;
-    const char *path;
+    const char *path; /* NULL: it is no signature, but a token */
     struct record_row *found;
 };
+
+static bool has_token(struct broker *broker, const struct asked *asked,
+                      enum token_kind kind, const struct record_row *row)
+{
+    char token[TOKEN_MAX];
+
+    secrets_token(&broker->secrets, kind, row->id, row->token_version, token);
+    return secrets_are_equal(asked->head.credential, token);
+}
 
 static bool is_signed_by(struct broker *broker, const struct asked *asked,
                          const char *path, const struct record_row *row)
@@ -125,13 +134,15 @@ static bool compare(const struct record_row *row, void *cookie)
 {
     struct search *search = cookie;
 
-    if (!is_signed_by(search->broker, search->asked, search->path, row))
+    if (!(search->path ? is_signed_by(search->broker, search->asked, search->path, row)
+                       : has_token(search->broker, search->asked, TOKEN_ENVD, row)))
         return true;
     memcpy(search->found->id, row->id, sizeof row->id);
     return false;
 }
 
-/* With no sandbox named, the one whose token made the signature is meant. */
+/* With no sandbox named, the one whose token made the signature is meant; or is shown,
+ * which counts before any signature. */
 static bool find_signer(struct broker *broker, struct asked *asked, const char *path,
                         struct record_row *row)
 {
@@ -172,15 +183,6 @@ static bool may_touch_file(struct broker *broker, struct asked *asked,
 
 /* --- The data plane --- */
 
-static bool has_token(struct broker *broker, const struct asked *asked,
-                      enum token_kind kind, const struct record_row *row)
-{
-    char token[TOKEN_MAX];
-
-    secrets_token(&broker->secrets, kind, row->id, row->token_version, token);
-    return secrets_are_equal(asked->head.credential, token);
-}
-
 /* Whether what the client has shown is enough; if not, it was told. */
 static bool may_pass(struct broker *broker, struct asked *asked, struct record_row *row)
 {
@@ -205,14 +207,18 @@ static bool may_pass(struct broker *broker, struct asked *asked, struct record_r
 
 static void judge_data(struct broker *broker, struct asked *asked)
 {
-    bool by_signature = asked->head.flags & FILE_SIGNED &&
-                        ask_credential((enum op)asked->head.op) == CREDENTIAL_FILE;
+    bool is_file = ask_credential((enum op)asked->head.op) == CREDENTIAL_FILE;
     AUTO_RECORD row = {0};
 
     record_init(&row);
-    if (!*asked->head.sandbox && by_signature) {
+    if (!*asked->head.sandbox && is_file && asked->head.flags & FILE_SIGNED) {
         if (!may_touch_file(broker, asked, &row))
             return;
+    } else if (!*asked->head.sandbox && is_file) {
+        if (!find_signer(broker, asked, NULL, &row)) {
+            refuse_token(asked);
+            return;
+        }
     }
     if (!record_is_id(asked->head.sandbox) ||
         broker_find(broker, asked->head.sandbox, &row, NULL) != CAY_OK) {
@@ -321,7 +327,7 @@ static void hear_signal(struct broker *broker, struct source *source)
     }
 }
 
-static int open_loop(struct broker *broker, struct cay_error *err)
+int broker_open(struct broker *broker, struct cay_error *err)
 {
     sigset_t set;
 
@@ -358,13 +364,8 @@ static bool mend_front(struct broker *broker, int (*restart)(struct broker *brok
            broker_watch(broker, broker->front, &broker->front_source);
 }
 
-int broker_run(struct broker *broker, int (*restart_front)(struct broker *broker),
-               struct cay_error *err)
+void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker))
 {
-    int code = open_loop(broker, err);
-
-    if (code)
-        return code;
     broker_reconcile(broker);
     broker_expire(broker);
     broker_fill_pool(broker);
@@ -379,5 +380,4 @@ int broker_run(struct broker *broker, int (*restart_front)(struct broker *broker
     while (broker->keepers)
         keeper_drop(broker, broker->keepers);
     broker_write_again(broker);
-    return CAY_OK;
 }

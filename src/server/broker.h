@@ -34,11 +34,13 @@ struct broker {
     struct asked asked; /* the one that is being judged */
 };
 
+/* From here on SIGTERM and SIGINT end it in order, as soon as it runs. */
+int broker_open(struct broker *broker, struct cay_error *err);
+
 /* Answers asks from `front` until it is told to stop by SIGTERM or SIGINT, or `front` is
  * closed.  `restart_front` is called when the process at its other end dies, and gives a
  * new socket; NULL: then it is over. */
-int broker_run(struct broker *broker, int (*restart_front)(struct broker *broker),
-               struct cay_error *err);
+void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker));
 
 bool broker_watch(struct broker *broker, int fd, struct source *source);
 void broker_forget(struct broker *broker, int fd);

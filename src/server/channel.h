@@ -163,14 +163,14 @@ enum tell_kind {
     TELL_DONE = 1,    /* the last; the numbers are the answer's, if it has some */
     TELL_FAILED = 2,  /* the last; strings: message, hint */
     TELL_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see record.h */
-    TELL_STARTED = 4, /* numbers: pid */
+    TELL_STARTED = 4, /* numbers: pid, whether it has a terminal */
     TELL_OUTPUT = 5,  /* numbers: stream; the bytes follow */
     TELL_ENDED = 6,   /* the last; numbers: enum end_number; strings: the status */
     TELL_PROCESS =
         7, /* numbers: pid, arguments, environment; strings: tag, cwd, argv, env */
-    TELL_ENTRY = 8,   /* numbers: enum entry_number; strings: see entry.h */
-    TELL_CHANGE = 9,  /* numbers: enum change; strings: name; an entry may follow it */
-    TELL_FILE = 10,   /* the last; a descriptor; numbers: size, mtime; strings: path */
+    TELL_ENTRY = 8,  /* numbers: enum entry_number; strings: see entry.h */
+    TELL_CHANGE = 9, /* numbers: enum change; strings: name; an entry may follow it */
+    TELL_FILE = 10,  /* the last; a descriptor; numbers: size, mtime; strings: path, id */
     TELL_SOCKET = 11, /* the last; a descriptor */
     TELL_TEXT = 12    /* strings */
 };

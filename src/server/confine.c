@@ -150,13 +150,8 @@ static int drop_user(struct cay_error *err)
 int confine(struct cay_error *err)
 {
     const struct rlimit none = {0, 0};
-    struct rlimit files;
-
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files);
-    }
     int code = drop_user(err);
+
     if (code)
         return code;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||

@@ -91,8 +91,10 @@ static void put_keepalive(struct exchange *exchange)
     close_event(exchange, &json, begin);
 }
 
+/* From here on the exchange's state tells whether there is a terminal. */
 static void put_start(struct exchange *exchange, const struct told *told)
 {
+    static char yes;
     struct json json;
     size_t begin = open_event(exchange, &json);
 
@@ -101,6 +103,7 @@ static void put_start(struct exchange *exchange, const struct told *told)
     json_set_int(&json, "pid", told->head.numbers[0]);
     json_put_end(&json);
     close_event(exchange, &json, begin);
+    exchange->state = told->head.numbers[1] ? &yes : NULL;
 }
 
 /* Written as text rather than through the writer: it is most of what a server does. */
@@ -211,7 +214,6 @@ void process_reply_stream(struct exchange *exchange, const char *code,
 static bool fill_start(struct exchange *exchange, struct fields *fields, struct ask *ask,
                        struct buf *strings)
 {
-    static char yes;
     struct fields process = field_object(fields, "process");
     struct fields pty = field_object(fields, "pty");
     struct fields size = field_object(&pty, "size");
@@ -227,12 +229,10 @@ static bool fill_start(struct exchange *exchange, struct fields *fields, struct 
     ask->numbers[START_ROWS] = field_int(&size, "rows", 0, UINT16_MAX, 0);
     ask->numbers[START_TIMEOUT_MS] = header_number(exchange, "Connect-Timeout-Ms", 0);
     ask->count = 2 + (uint32_t)(ask->numbers[START_ARGS] + ask->numbers[START_ENV]);
-    if (pty.object) {
+    if (pty.object)
         ask->flags |= START_PTY;
-        exchange->state = &yes;
-    } else if (field_bool(fields, "stdin", true)) {
+    else if (field_bool(fields, "stdin", true))
         ask->flags |= START_INPUT;
-    }
     return command && *command &&
            !(fields->wrong || process.wrong || pty.wrong || size.wrong) &&
            ask->count <= 65536;
@@ -385,10 +385,16 @@ static void list_done(struct exchange *exchange)
 
 static void list(struct exchange *exchange)
 {
-    struct list *state = calloc(1, sizeof *state);
+    json_t *root = connect_body(exchange, false);
     AUTO_BUF none = {0};
     struct ask ask;
 
+    if (!root) {
+        refuse_body(exchange);
+        return;
+    }
+    json_decref(root);
+    struct list *state = calloc(1, sizeof *state);
     if (!state)
         return;
     buf_init(&state->text, LIST_TEXT);

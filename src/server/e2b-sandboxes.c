@@ -71,10 +71,11 @@ static void ask_simply(struct exchange *exchange, enum op op, int64_t number)
     exchange_ask(exchange, &ask, &none);
 }
 
-/* The body as JSON; if it is none the client is told, and NULL is returned. */
+/* The body as JSON, which may be left out; if it is none the client is told, and NULL is
+ * returned. */
 static json_t *take_body(struct exchange *exchange)
 {
-    json_t *root = connect_body(exchange, false);
+    json_t *root = exchange->body.len ? connect_body(exchange, false) : json_object();
 
     if (!root)
         exchange_refuse(exchange, 400, "the body is not the JSON object it should be");

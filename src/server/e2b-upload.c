@@ -3,7 +3,8 @@
 /* An upload may be one file or, as a form, several, and may be compressed.  A part of a
  * form names its file when it begins, and until the keeper has opened that, what has come
  * of the part is held back: never more than one piece, since the connection waits
- * meanwhile. */
+ * meanwhile.  What is compressed is unpacked a piece at a time for the same reason, and
+ * in between others have their turn. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,10 +14,13 @@
 #include <zlib.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "server/e2b-files.h"
 
 enum {
     INFLATE_PIECE = 64 << 10,
+    INFLATE_TURN = 1 << 20, /* so much until others have theirs */
+    FIELDS_MAX = 64 << 10,  /* of a form: what is no file */
     FORM_MEMORY = 16 << 10,
     TARGETS_MAX = 1024,
     METADATA_PAIRS = 64,
@@ -40,8 +44,13 @@ struct upload {
     struct target *current; /* of a form: what the part that is coming goes to */
     size_t count;
     struct MHD_PostProcessor *form; /* or NULL */
+    size_t fields;                  /* bytes of its parts that are no files */
     z_stream inflate;
     bool is_gzip, gzip_ended;
+    size_t eaten;  /* bytes at the front of the next piece that were taken already */
+    bool is_late;  /* something was written after its file had been opened */
+    bool is_asked; /* whether the sandbox is still there */
+    char sandbox[SANDBOX_ID_MAX];
     struct buf metadata; /* pairs */
     uint32_t pairs;
     bool is_done; /* the whole body has come */
@@ -125,8 +134,12 @@ static bool write_all(struct exchange *exchange, int fd, const char *data, size_
 static bool write_target(struct exchange *exchange, struct target *target,
                          const char *data, size_t len)
 {
-    if (target->fd >= 0)
+    struct upload *upload = exchange->state;
+
+    if (target->fd >= 0) {
+        upload->is_late = true;
         return write_all(exchange, target->fd, data, len);
+    }
     if (buf_append(&target->held, data, len))
         return true;
     exchange_refuse_and_close(exchange, 500, "out of memory");
@@ -197,8 +210,14 @@ static enum MHD_Result take_part(void *cls, enum MHD_ValueKind kind, const char 
     (void)encoding;
     if (exchange->response)
         return MHD_NO;
-    if (!key || strcmp(key, "file") != 0)
-        return MHD_YES;
+    if (!key || strcmp(key, "file") != 0) {
+        upload->fields += size;
+        if (upload->fields <= FIELDS_MAX)
+            return MHD_YES;
+        exchange_refuse_and_close(exchange, 413,
+                                  "what is no file in the form is larger than 64 KiB");
+        return MHD_NO;
+    }
     struct target *target = upload->current;
     const char *name = path && *path ? path : filename ? filename : "";
     /* The beginning of a part may be told twice, the first time without any bytes. */
@@ -221,15 +240,47 @@ static void take_plain(struct exchange *exchange, const char *data, size_t len)
         exchange_refuse_and_close(exchange, 400, "the form is malformed");
 }
 
+static bool has_unopened(const struct upload *upload)
+{
+    const struct target *target = upload->targets;
+
+    while (target && target->path)
+        target = target->next;
+    return target;
+}
+
+/* There is more to be had than can be taken now.  If all of the input is in the stream
+ * already, its last byte is shown again to be called. */
+static void take_rest_later(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+
+    upload->eaten = upload->inflate.avail_in == 0;
+    exchange->body_left = upload->inflate.avail_in + upload->eaten;
+    exchange->body_ms =
+        uv_now(&exchange->front->loop); /* the client is not slow, we are */
+    if (!has_unopened(upload)) {
+        exchange_suspend(exchange);
+        exchange_resume(exchange);
+    }
+}
+
+/* Any number of members, one after the other. */
 static void take_gzip(struct exchange *exchange, const char *data, size_t len)
 {
     static unsigned char piece[INFLATE_PIECE];
     struct upload *upload = exchange->state;
     z_stream *stream = &upload->inflate;
+    bool has_more = true;
 
-    stream->next_in = (unsigned char *)(uintptr_t)data;
-    stream->avail_in = (unsigned)len;
-    while (!exchange->response && !upload->gzip_ended) {
+    stream->next_in = (unsigned char *)(uintptr_t)data + upload->eaten;
+    stream->avail_in = (unsigned)(len - upload->eaten);
+    upload->eaten = 0;
+    for (size_t made = 0; has_more && !exchange->response;) {
+        if (upload->gzip_ended && !stream->avail_in)
+            return;
+        if (upload->gzip_ended)
+            (void)inflateReset(stream);
         stream->next_out = piece;
         stream->avail_out = sizeof piece;
         int result = inflate(stream, Z_NO_FLUSH);
@@ -241,10 +292,13 @@ static void take_gzip(struct exchange *exchange, const char *data, size_t len)
         upload->gzip_ended = result == Z_STREAM_END;
         if (got)
             take_plain(exchange, (char *)piece, got);
-        if (got < sizeof piece && !stream->avail_in)
+        made += got;
+        has_more = stream->avail_in || !stream->avail_out;
+        if (has_more && !exchange->response &&
+            (made >= INFLATE_TURN || has_unopened(upload))) {
+            take_rest_later(exchange);
             return;
-        if (result == Z_BUF_ERROR)
-            return;
+        }
     }
 }
 
@@ -252,8 +306,6 @@ bool front_file_upload_feed(struct exchange *exchange, const char *data, size_t 
 {
     struct upload *upload = exchange->state;
 
-    if (!upload)
-        return true;
     if (upload->is_gzip)
         take_gzip(exchange, data, len);
     else
@@ -354,13 +406,30 @@ bool front_file_upload_begin(struct exchange *exchange)
     return !exchange->response;
 }
 
+/* A file outlives its sandbox as long as it is open here, so that what was written late
+ * may have been written for nobody. */
+static void finish(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+    AUTO_BUF none = {0};
+    struct ask ask;
+
+    if (!upload->is_late || upload->is_asked) {
+        reply_uploaded(exchange);
+        return;
+    }
+    buf_init(&none, 1);
+    exchange_begin_ask(exchange, OP_HEALTH, &ask);
+    memcpy(ask.sandbox, upload->sandbox, sizeof ask.sandbox);
+    upload->is_asked = true;
+    exchange_ask(exchange, &ask, &none);
+}
+
 /* The body has come; files whose turn has not come yet may still have to be opened. */
 void front_file_upload_finish(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
 
-    if (!upload)
-        return;
     upload->is_done = true;
     if (upload->is_gzip && !upload->gzip_ended) {
         exchange_refuse(exchange, 400, "the body ends in the middle");
@@ -375,7 +444,7 @@ void front_file_upload_finish(struct exchange *exchange)
         return;
     open_next(exchange);
     if (!upload->opening && !exchange->response)
-        reply_uploaded(exchange);
+        finish(exchange);
 }
 
 void front_file_told_upload(struct exchange *exchange, struct told *told)
@@ -383,7 +452,11 @@ void front_file_told_upload(struct exchange *exchange, struct told *told)
     struct upload *upload = exchange->state;
     struct target *target = upload->opening;
 
-    if (told->head.kind != TELL_FILE || told->fd < 0) {
+    if (told->head.kind == TELL_DONE && upload->is_asked) {
+        finish(exchange);
+        return;
+    }
+    if (told->head.kind != TELL_FILE || told->fd < 0 || !target) {
         front_file_refuse(exchange, told);
         if (exchange->response && !upload->is_done)
             (void)MHD_add_response_header(exchange->response, "Connection", "close");
@@ -391,7 +464,9 @@ void front_file_told_upload(struct exchange *exchange, struct told *told)
     }
     exchange_hang_up(exchange);
     target->fd = TAKE_FD(told->fd);
-    target->path = strdup(told_next(told, NULL));
+    const char *path = told_next(told, NULL), *id = told_next(told, path);
+    cay_copy_text(upload->sandbox, sizeof upload->sandbox, id ? id : "");
+    target->path = strdup(path);
     upload->opening = NULL;
     if (!target->path) {
         exchange_refuse_and_close(exchange, 500, "out of memory");
@@ -407,7 +482,7 @@ void front_file_told_upload(struct exchange *exchange, struct told *told)
     if (upload->opening || exchange->response)
         return;
     if (upload->is_done)
-        reply_uploaded(exchange);
+        finish(exchange);
     else
         exchange_resume(exchange);
 }

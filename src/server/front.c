@@ -180,8 +180,9 @@ static void begin(struct exchange *exchange)
     exchange->body.max = exchange->handler->body_max;
     if (is_too_long(exchange))
         exchange_refuse_and_close(exchange, 413, too_large);
-    else if (exchange->handler->begin)
-        (void)exchange->handler->begin(exchange);
+    else if (exchange->handler->begin && !exchange->handler->begin(exchange) &&
+             !exchange->response)
+        exchange_refuse_and_close(exchange, 500, "out of memory");
 }
 
 /* A piece of the body.  False if the connection is to be closed. */
@@ -194,6 +195,7 @@ static bool take_body(struct exchange *exchange, const char *data, size_t len)
         return true;
     if (exchange->handler->feed) {
         (void)exchange->handler->feed(exchange, data, len);
+        exchange->body_bytes -= exchange->body_left;
     } else if (!buf_append(&exchange->body, data, len)) {
         buf_done(&exchange->body);
         return exchange_refuse_now(exchange, 413, too_large);
@@ -236,8 +238,9 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
         return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
     }
     if (*upload_len > 0) {
+        exchange->body_left = 0;
         bool goes_on = take_body(exchange, upload, *upload_len);
-        *upload_len = 0;
+        *upload_len = exchange->response ? 0 : exchange->body_left;
         return goes_on ? MHD_YES : MHD_NO;
     }
     if (exchange->is_refused)
@@ -271,7 +274,6 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     struct visit *visit = info ? info->socket_context : NULL;
     struct front *front = cls;
 
-    (void)how;
     if (visit) {
         visit->open -= visit->open > 0;
         visit->since_ms = uv_now(&front->loop);
@@ -284,6 +286,12 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     exchange_stop_watching(&exchange->client);
     if (exchange->is_stream)
         front->streams--;
+    /* What was broken off is closed at the next event of its socket, and one that was
+     * reset has none. */
+    if (how == MHD_REQUEST_TERMINATED_WITH_ERROR && !exchange->is_suspended) {
+        exchange_suspend(exchange);
+        exchange_resume(exchange);
+    }
     *request = NULL;
     if (exchange->response && !exchange->is_queued) /* of a stream, it holds us */
         MHD_destroy_response(TAKE_PTR(exchange->response));

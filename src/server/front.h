@@ -58,6 +58,7 @@ struct exchange {
     int socket; /* of the client */
     uint64_t began_ms, body_ms;
     uint64_t body_bytes, body_seen; /* now, and when it was looked at last */
+    size_t body_left; /* of a piece: what handler->feed() wants to see again */
     struct buf body;
     bool has_begun, has_body, is_suspended, is_stream, is_queued, is_completed;
     bool is_refused;     /* its reply was sent though the body goes on */

@@ -12,7 +12,7 @@
 
 enum {
     RETAINED_MS = 30000, /* an end can be heard of for so long */
-    STARTED_MAX = 256,
+    STARTED_MAX = 1024,  /* more than run at a time */
     INPUT_MAX = 6 << 20
 };
 

@@ -167,6 +167,7 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
     char path[PATH_MAX];
     cay_files *files = NULL;
     struct cay_stat st;
+    AUTO_FD readable = -1;
     int code = begin(keep, question, &files, path, err);
 
     if (!code)
@@ -180,6 +181,9 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
                          : depth > 256 ? 256
                                        : (uint32_t)depth,
                          &listing, err);
+    if (!code && listing.count == 0) /* or may its names not be read? */
+        code =
+            cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &readable, err);
     if (code)
         return code;
     code = tell_listing(question, files, path, &listing, err);
@@ -191,10 +195,10 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
 
 /* --- Whole files --- */
 
-static int send_file(struct question *question, int fd, const char *path,
-                     struct cay_error *err)
+static int send_file(struct keep *keep, struct question *question, int fd,
+                     const char *path, struct cay_error *err)
 {
-    struct tell tell = {.kind = TELL_FILE, .count = 1};
+    struct tell tell = {.kind = TELL_FILE, .count = 2};
     struct stat st;
     AUTO_BUF strings = {0};
 
@@ -202,8 +206,9 @@ static int send_file(struct question *question, int fd, const char *path,
         return cay_fail_errno(err, errno, "files.open", path);
     tell.numbers[0] = st.st_size;
     tell.numbers[1] = st.st_mtim.tv_sec;
-    buf_init(&strings, PATH_MAX + 1);
+    buf_init(&strings, PATH_MAX + CAY_ID_MAX);
     strings_add(&strings, path);
+    strings_add(&strings, cay_sandbox_id(keep->sandbox) + strlen("sb-"));
     (void)tell_send(question->channel, &tell, &strings, fd);
     return CAY_OK;
 }
@@ -217,7 +222,7 @@ int keep_read_file(struct keep *keep, struct question *question, struct cay_erro
 
     if (!code)
         code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_READ, &fd, err);
-    return code ? code : send_file(question, fd, path, err);
+    return code ? code : send_file(keep, question, fd, path, err);
 }
 
 /* Replaces what was attached before. */
@@ -262,7 +267,7 @@ int keep_write_file(struct keep *keep, struct question *question, struct cay_err
         code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_WRITE, &fd, err);
     if (!code)
         code = set_metadata(fd, question->strings, pairs, err);
-    return code ? code : send_file(question, fd, path, err);
+    return code ? code : send_file(keep, question, fd, path, err);
 }
 
 static int append(int to, int from)

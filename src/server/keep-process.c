@@ -213,10 +213,11 @@ static void hear_client(struct keep *keep, struct keep_source *source, unsigned 
 /* The client is told of the start, and from then on of all that comes.  Takes the
  * process and the channel. */
 static int stream_new(struct keep *keep, struct question *question, cay_process *process,
-                      struct cay_error *err)
+                      bool has_pty, struct cay_error *err)
 {
     struct stream *stream = calloc(1, sizeof *stream);
-    struct tell tell = {.kind = TELL_STARTED, .numbers = {cay_process_pid(process)}};
+    struct tell tell = {.kind = TELL_STARTED,
+                        .numbers = {cay_process_pid(process), has_pty}};
 
     if (!stream) {
         cay_process_free(process);
@@ -303,7 +304,22 @@ int keep_start(struct keep *keep, struct question *question, struct cay_error *e
     if (code)
         return code;
     started_add(keep, question, cay_process_pid(process));
-    return stream_new(keep, question, process, err);
+    return stream_new(keep, question, process, head->flags & START_PTY, err);
+}
+
+/* One that an earlier keeper has started is known to the sandbox only. */
+static int has_terminal(struct keep *keep, int pid, bool *ret_has, struct cay_error *err)
+{
+    struct cay_process_info *infos = NULL;
+    size_t count = 0;
+    int code = cay_process_list(keep->sandbox, &infos, &count, err);
+
+    *ret_has = false;
+    for (size_t i = 0; i < count; i++)
+        if (infos[i].pid == pid && infos[i].is_background)
+            *ret_has = infos[i].has_terminal;
+    cay_free(infos);
+    return code;
 }
 
 /* Only what comes from now on, as a live listener would get it. */
@@ -315,7 +331,8 @@ int keep_attach(struct keep *keep, struct question *question, struct cay_error *
     started_tidy(keep);
     struct started *started = *started_find(keep, which);
     if (started && started->ended_ms) {
-        struct tell tell = {.kind = TELL_STARTED, .numbers = {started->pid}};
+        struct tell tell = {.kind = TELL_STARTED,
+                            .numbers = {started->pid, started->has_pty}};
         (void)tell_send(question->channel, &tell, NULL, -1);
         (void)tell_end(question->channel, &started->end, started->status);
         return CAY_OK;
@@ -323,11 +340,14 @@ int keep_attach(struct keep *keep, struct question *question, struct cay_error *
     int code = cay_process_attach(keep->sandbox, which, &process, err);
     if (!code)
         code = cay_process_skip(process, err);
+    bool has_pty = started && started->has_pty;
+    if (!code && !started)
+        code = has_terminal(keep, cay_process_pid(process), &has_pty, err);
     if (code) {
         cay_process_free(process);
         return code;
     }
-    return stream_new(keep, question, process, err);
+    return stream_new(keep, question, process, has_pty, err);
 }
 
 cay_process *started_handle(struct keep *keep, int pid)

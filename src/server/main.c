@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -376,6 +377,17 @@ static bool end_one(const struct record_row *row, void *cookie)
     return true;
 }
 
+/* A stream takes a descriptor or two in each of the processes. */
+static void raise_files(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+}
+
 static int cmd_serve(char *const *argv, struct cay_error *err)
 {
     struct state state = {0};
@@ -392,9 +404,13 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         code = api_key_default(state.registry, state.options.home, key, err);
     if (code)
         return code;
+    raise_files();
     server.broker.front = start_front(&server.broker);
     if (server.broker.front < 0)
         return cay_fail_errno(err, errno, "serve.start", "front");
+    code = broker_open(&server.broker, err);
+    if (code)
+        return code;
     if (!state.options.is_quiet) {
         print_exports(&state.options, key);
         if (state.options.internet == CAY_NETWORK_NONE)
@@ -402,14 +418,14 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
                   stderr);
     }
     explicit_bzero(key, sizeof key);
-    code = broker_run(&server.broker, start_front, err);
+    broker_run(&server.broker, start_front);
     if (state.options.kills_at_exit) {
         const struct registry_filter all = {.states = 1u << RECORD_RUNNING |
                                                       1u << RECORD_PAUSED};
         (void)!registry_visit(state.registry, &all, end_one, NULL, NULL);
     }
     registry_close(state.registry);
-    return code;
+    return CAY_OK;
 }
 
 int main(int argc, char **argv)

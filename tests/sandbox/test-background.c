@@ -240,14 +240,14 @@ TEST(so_many_run_and_no_more)
 {
     const struct cay_sandbox_options roomy = {.size = sizeof roomy, .pids = 1000};
     AUTO(cay_sandbox) sandbox = make_sandbox(&roomy);
-    enum { MOST = 64 };
+    enum { MOST = 512 };
     cay_process *process[MOST], *one_more = NULL;
 
     for (int i = 0; i < MOST; i++)
         process[i] = start(sandbox, CAY_EXEC_BACKGROUND, "exec sleep 1000");
     const struct cay_exec_options options = {.flags = CAY_EXEC_BACKGROUND};
     ASSERT_CODE(start_script(sandbox, "true", options, &one_more), CAY_E_LIMIT);
-    ASSERT_HAS(err.hint, "64");
+    ASSERT_HAS(err.hint, "512");
     run(sandbox, "echo others do");
     ASSERT_STR(result.out, "others do\n");
     ASSERT_OK(cay_process_kill(process[7], &err));

@@ -31,6 +31,28 @@ TEST(a_command_waits_for_a_slow_reader_and_nothing_is_lost)
     ASSERT_INT(heard.dropped[0], 0);
 }
 
+TEST(readers_who_hold_all_the_memory_for_output_make_nobody_lose_any)
+{
+    enum { COUNT = 12, LEN = 3000000 };
+    const struct cay_sandbox_options small = {.size = sizeof small,
+                                              .memory_bytes = 32 << 20};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&small);
+    cay_process *processes[COUNT];
+
+    for (int i = 0; i < COUNT; i++) {
+        processes[i] = start_piped(sandbox, 0, "exec head -c 3000000 /dev/zero");
+        ASSERT(poll_process(processes[i], PATIENCE_MS));
+    }
+    rest_ms(50); /* for the rings to fill; nothing depends on whether they do */
+    for (int i = COUNT; i-- > 0;) {
+        struct heard heard = {0};
+        hear_all(processes[i], &heard);
+        ASSERT_INT(heard.len[0], LEN);
+        ASSERT_INT(heard.dropped[0], 0);
+        cay_process_free(processes[i]);
+    }
+}
+
 TEST(not_even_the_first_bytes_are_lost)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -49,6 +49,24 @@ TEST(a_command_has_a_terminal_of_its_own)
     cay_exec_done(&result);
 }
 
+TEST(a_list_tells_which_commands_have_a_terminal)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_process) plain = start(sandbox, CAY_EXEC_BACKGROUND, "exec sleep 1000");
+    AUTO(cay_process)
+    terminal = start_terminal(sandbox, CAY_EXEC_BACKGROUND, "exec sleep 1000");
+    struct cay_process_info *infos = NULL;
+    size_t count = 0;
+
+    ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
+    ASSERT_INT(count, 2);
+    for (size_t i = 0; i < count; i++)
+        ASSERT_INT(infos[i].has_terminal, infos[i].pid == cay_process_pid(terminal));
+    cay_free(infos);
+    ASSERT_OK(cay_process_kill(plain, &err));
+    ASSERT_OK(cay_process_kill(terminal, &err));
+}
+
 TEST(a_program_that_closes_its_terminal_is_not_hung_up)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

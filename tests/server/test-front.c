@@ -180,8 +180,9 @@ static _Noreturn void be_broker(int socket, const char *directory)
     broker.front = socket;
     if (registry_open(path, &broker.registry, &error) != CAY_OK ||
         secrets_open(directory, &broker.secrets, &error) != CAY_OK ||
-        broker_run(&broker, NULL, &error) != CAY_OK)
+        broker_open(&broker, &error) != CAY_OK)
         _exit(1);
+    broker_run(&broker, NULL);
     registry_close(broker.registry);
     _exit(0);
 }

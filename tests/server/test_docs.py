@@ -7,8 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from conftest import PATIENCE, ROOT
+from serving import PATIENCE, ROOT
 
 
 def test_the_curl_examples_work(server, tmp_path):

@@ -395,6 +395,7 @@ static void describe(const struct list_entry *entry, struct cay_process_info *in
     info->is_command = true;
     info->parent = 0;
     info->is_background = entry->flags & LIST_BACKGROUND;
+    info->has_terminal = entry->flags & LIST_TERMINAL;
     info->started_ms = entry->started_ms;
     cay_copy_text(info->tag, sizeof info->tag, entry->tag);
 }

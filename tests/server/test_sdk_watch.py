@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The E2B SDK for Python, unmodified: what happens in directories is told."""
+
+import itertools
+
+import pytest
+from e2b import (
+    FileNotFoundException,
+    FilesystemEventType,
+    InvalidArgumentException,
+    SandboxException,
+)
+from serving import wait_until
+
+CREATE, WRITE, REMOVE, RENAME, CHMOD = (
+    FilesystemEventType.CREATE, FilesystemEventType.WRITE, FilesystemEventType.REMOVE,
+    FilesystemEventType.RENAME, FilesystemEventType.CHMOD)
+numbers = itertools.count()
+
+
+class Watch:
+    """A directory of its own, watched."""
+
+    def __init__(self, sandbox, **options):
+        self.sandbox, self.folder = sandbox, f"/home/user/watched{next(numbers)}"
+        sandbox.files.make_dir(self.folder)
+        sandbox.commands.run(f"cd {self.folder} && echo 1 > old && mkdir below")
+        self.handle = sandbox.files.watch_dir(self.folder, **options)
+        self.events = []
+
+    def run(self, command):
+        self.sandbox.commands.run(command, cwd=self.folder)
+
+    def told(self):
+        self.events += self.handle.get_new_events()
+        return {(event.type, event.name) for event in self.events}
+
+    def wait_for(self, *expected):
+        wait_until(lambda: set(expected) <= self.told(),
+                   lambda: f"{set(expected) - self.told()} is not in {self.told()}")
+        return [event for event in self.events if (event.type, event.name) in expected]
+
+
+@pytest.mark.parametrize("command, expected", [
+    ("touch new", [(CREATE, "new")]),
+    ("echo 2 >> old", [(WRITE, "old")]),
+    ("chmod 700 old", [(CHMOD, "old")]),
+    ("rm old", [(REMOVE, "old")]),
+    ("mv old other", [(RENAME, "old"), (CREATE, "other")]),
+    ("mkdir deeper", [(CREATE, "deeper")]),
+    ("ln -s /etc link", [(CREATE, "link")]),
+    ("touch 'with space' 'ü😀' \"it's\"", [(CREATE, "with space"), (CREATE, "ü😀"),
+                                         (CREATE, "it's")]),
+])
+def test_a_change_is_told(shared, command, expected):
+    watch = Watch(shared)
+    watch.run(command)
+    watch.wait_for(*expected)
+    watch.handle.stop()
+
+
+def test_only_the_directory_itself_is_watched_unless_told_otherwise(shared):
+    watch = Watch(shared)
+    watch.run("touch below/hidden; touch seen")
+    watch.wait_for((CREATE, "seen"))
+    assert all("hidden" not in name for _, name in watch.told())
+
+
+def test_directories_below_are_watched_if_asked_also_new_ones(shared):
+    watch = Watch(shared, recursive=True)
+    watch.run("touch below/inner")
+    watch.wait_for((CREATE, "below/inner"))
+    watch.run("mkdir below/new")
+    watch.wait_for((CREATE, "below/new"))
+    watch.run("echo 1 > below/new/file; mkdir -p below/new/a/b")
+    watch.wait_for((CREATE, "below/new/file"), (WRITE, "below/new/file"))
+
+    def sees_depth():
+        watch.run("touch below/new/a/b/c; rm below/new/a/b/c")
+        return (CREATE, "below/new/a/b/c") in watch.told()
+
+    wait_until(sees_depth, "what is made quickly below is not watched")
+
+
+def test_what_changed_is_described_if_asked(shared):
+    watch = Watch(shared, include_entry=True)
+    watch.run("printf 12345 > new; chmod 640 new")
+    for event in watch.wait_for((CHMOD, "new")):
+        assert event.entry.size == 5
+        assert event.entry.mode == 0o640
+        assert event.entry.path == f"{watch.folder}/new"
+    watch.run("rm old")
+    for event in watch.wait_for((REMOVE, "old")):
+        assert event.entry is None
+
+
+def test_what_cannot_be_watched_is_refused(shared):
+    with pytest.raises(FileNotFoundException):
+        shared.files.watch_dir("/home/user/nowhere")
+    shared.files.write("/home/user/file", "x")
+    with pytest.raises(InvalidArgumentException):
+        shared.files.watch_dir("/home/user/file")
+
+
+def test_a_watch_that_is_stopped_tells_no_more(shared):
+    watch = Watch(shared)
+    watch.handle.stop()
+    with pytest.raises(SandboxException):
+        watch.handle.get_new_events()
+
+
+def test_a_flood_of_changes_does_not_break_a_watch(shared):
+    watch = Watch(shared)
+    watch.run("i=0; while [ $i -lt 3000 ]; do : > f$i; i=$((i+1)); done")
+    watch.wait_for((CREATE, "f2999"))
+    created = [event.name for event in watch.events if event.type == CREATE]
+    assert created == [f"f{number}" for number in range(3000)]
