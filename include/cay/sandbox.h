@@ -152,7 +152,8 @@ struct cay_sandbox_info {
     unsigned layers;
     struct cay_enforced enforced[CAY_LAYERS_MAX];
     size_t enforced_count;
-    char type[32]; /* its backend: "native", "local" */
+    char type[32];         /* its backend: "native", "local" */
+    uint64_t memory_kills; /* processes that the kernel has killed for the memory limit */
 };
 
 CAY_PUBLIC CAY_NODISC int cay_sandbox_inspect(cay_sandbox *sandbox,

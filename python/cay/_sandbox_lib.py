@@ -134,6 +134,7 @@ class SandboxInfo(Structure):
         ("enforced", Enforced * LAYERS_MAX),
         ("enforced_count", c_size_t),
         ("type", c_char * 32),
+        ("memory_kills", c_uint64),
     ]
 
 

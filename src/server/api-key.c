@@ -9,7 +9,9 @@
 #include "base/error.h"
 #include "server/secrets.h"
 
-enum { API_KEY_BYTES = 20 };
+enum { API_KEY_BYTES = 20, DEFAULT_LEN = 4 + 2 * API_KEY_BYTES };
+
+static const char default_name[] = "serve.api-key";
 
 int api_key_new(struct registry *registry, const char *tenant, char ret_key[API_KEY_MAX],
                 struct cay_error *err)
@@ -57,28 +59,47 @@ int api_key_tenant(struct registry *registry, const char *key,
     return registry_find_key(registry, digest, ret_tenant, err);
 }
 
+/* 1 if it was read, 0 if there is none. */
+static int read_default(const char *directory, char ret_key[API_KEY_MAX],
+                        struct cay_error *err)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/%s", directory, default_name);
+    memset(ret_key, 0, API_KEY_MAX);
+    return secrets_read_private(path, default_name, ret_key, DEFAULT_LEN, err);
+}
+
+int api_key_adopt(struct registry *registry, const char *directory, struct cay_error *err)
+{
+    char key[API_KEY_MAX];
+    int got = read_default(directory, key, err);
+
+    if (got == 1)
+        got = api_key_add(registry, "default", key, err);
+    explicit_bzero(key, sizeof key);
+    return got;
+}
+
 int api_key_default(struct registry *registry, const char *directory,
                     char ret_key[API_KEY_MAX], struct cay_error *err)
 {
-    static const char name[] = "serve.api-key";
-    enum { LEN = 4 + 2 * API_KEY_BYTES };
     char path[PATH_MAX], tenant[TENANT_MAX];
 
-    snprintf(path, sizeof path, "%s/%s", directory, name);
+    snprintf(path, sizeof path, "%s/%s", directory, default_name);
     for (int i = 0; i < 2; i++) {
-        memset(ret_key, 0, API_KEY_MAX);
-        int got = secrets_read_private(path, name, ret_key, LEN, err);
+        int got = read_default(directory, ret_key, err);
         if (got < 0)
             return got;
         if (got == 1)
             return api_key_tenant(registry, ret_key, tenant, err) == CAY_E_NOT_FOUND
-                       ? cay_fail(err, CAY_E_NOT_FOUND, 0, "secrets.key", name,
+                       ? cay_fail(err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
                                   "the default API key was removed",
                                   "remove this file in $CAY_HOME, and a new one is made")
                        : CAY_OK;
         int code = api_key_new(registry, "default", ret_key, err);
         if (!code)
-            code = secrets_write_private(path, name, ret_key, LEN, err);
+            code = secrets_write_private(path, default_name, ret_key, DEFAULT_LEN, err);
         if (code)
             return code;
     }

@@ -18,6 +18,10 @@ int api_key_add(struct registry *registry, const char *tenant, const char *key,
 int api_key_tenant(struct registry *registry, const char *key,
                    char ret_tenant[TENANT_MAX], struct cay_error *err);
 
+/* Makes the default key, if there is one, known to a store that is new. */
+int api_key_adopt(struct registry *registry, const char *directory,
+                  struct cay_error *err);
+
 /* The one that was made at the first start; `cay env` shows it. */
 int api_key_default(struct registry *registry, const char *directory,
                     char ret_key[API_KEY_MAX], struct cay_error *err);

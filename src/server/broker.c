@@ -19,6 +19,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "server/errand.h"
 
 enum { EVENTS = 64, ASKS_AT_A_TIME = 32 };
 
@@ -85,6 +86,12 @@ static void refuse_unknown(struct asked *asked)
 {
     broker_refuse(asked, 502, CAY_E_NOT_FOUND, "The sandbox was not found",
                   "it has ended or never was; list the sandboxes to see which there are");
+}
+
+/* Who has its token is told why. */
+static void refuse_gone(struct asked *asked, const char *fate)
+{
+    broker_refuse(asked, 502, CAY_E_KILLED, "The sandbox was not found", fate);
 }
 
 static void refuse_token(struct asked *asked)
@@ -214,9 +221,16 @@ static void judge_data(struct broker *broker, struct asked *asked)
         }
     }
     if (!record_is_id(asked->head.sandbox) ||
-        registry_find(broker->registry, asked->head.sandbox, &row, NULL) != CAY_OK ||
-        row.state == RECORD_GONE) {
+        broker_find(broker, asked->head.sandbox, &row, NULL) != CAY_OK) {
         refuse_unknown(asked);
+        return;
+    }
+    const char *fate = broker_fate(broker, &row);
+    if (fate) {
+        if (has_token(broker, asked, TOKEN_ENVD, &row))
+            refuse_gone(asked, fate);
+        else
+            refuse_unknown(asked);
         return;
     }
     if (!may_pass(broker, asked, &row))
@@ -285,13 +299,18 @@ static void reap(struct broker *broker)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        const char *id = keeper_reaped(broker, pid);
+        bool was_spare = false;
+        const char *id = keeper_reaped(broker, pid, &was_spare);
         if (pid == broker->front_pid) {
             broker->front_pid = 0;
             broker->front_status = status;
         }
-        if (id && *id && WIFEXITED(status) && WEXITSTATUS(status) == KEEPER_SANDBOX_GONE)
-            broker_gone(broker, id);
+        int end = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+        if (id && *id && (end == KEEPER_SANDBOX_GONE || end == KEEPER_OUT_OF_MEMORY))
+            broker_gone(broker, id, end == KEEPER_OUT_OF_MEMORY);
+        errand_keeper_ended(broker, pid);
+        if (was_spare)
+            broker_note_end(broker, broker_now_ms() + POOL_AGAIN_MS);
     }
 }
 
@@ -335,7 +354,11 @@ static bool mend_front(struct broker *broker, int (*restart)(struct broker *brok
 {
     if (broker->front >= 0)
         return true;
-    reap(broker); /* to know how it ended */
+    if (broker->front_pid > 0) { /* one that has let go of us is not to stay */
+        (void)kill(broker->front_pid, SIGKILL);
+        (void)waitpid(broker->front_pid, &broker->front_status, 0);
+        broker->front_pid = 0;
+    }
     broker->front = restart && !broker->is_over ? restart(broker) : -1;
     return broker->front >= 0 &&
            broker_watch(broker, broker->front, &broker->front_source);
@@ -356,4 +379,5 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
     }
     while (broker->keepers)
         keeper_drop(broker, broker->keepers);
+    broker_write_again(broker);
 }

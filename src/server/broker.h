@@ -20,12 +20,15 @@ struct broker {
     const char *domain;
     struct keeper *keepers;
     struct errand *errands;
+    struct unwritten *unwritten; /* records that the disk did not take: records.c */
     int epoll, timer, signals;
     int front; /* where asks come from */
     struct source front_source, timer_source, signal_source;
     pid_t front_pid;
     int front_status;    /* of the last that ended */
     int64_t next_end_ms; /* the timer goes off then */
+    /* Tells who runs the server; NULL: nobody. */
+    void (*complain)(const char *about, const struct cay_error *error);
     bool is_over;
     unsigned starting_spares;
     struct asked asked; /* the one that is being judged */
@@ -46,6 +49,22 @@ int64_t broker_now_ms(void);
 /* The clock of a sandbox was set. */
 void broker_note_end(struct broker *broker, int64_t end_ms);
 
+/* --- Records: records.c --- */
+
+/* A record as it is, whether written or not.  CAY_E_NOT_FOUND: there never was one. */
+int broker_find(struct broker *broker, const char *id, struct record_row *ret_row,
+                struct cay_error *err);
+/* The same for one that was just read. */
+void broker_current(struct broker *broker, struct record_row *row);
+
+/* "was killed", ...: why the sandbox is gone, or will be in a moment; NULL: it is not. */
+const char *broker_fate(const struct broker *broker, const struct record_row *row);
+
+/* What has happened to a sandbox is so, whether it can be written or not; if not it is
+ * remembered, and tried again. */
+void broker_write(struct broker *broker, const struct record_row *row);
+void broker_write_again(struct broker *broker);
+
 /* --- The control plane: control.c --- */
 
 /* Answers an ask whose key is `tenant`'s. */
@@ -58,7 +77,7 @@ void broker_expire(struct broker *broker);
 void broker_reconcile(struct broker *broker);
 
 /* The sandbox of a keeper has ended by itself. */
-void broker_gone(struct broker *broker, const char *id);
+void broker_gone(struct broker *broker, const char *id, bool had_memory_kills);
 
 /* Wakes a paused sandbox, and then hands the ask on. */
 void control_wake(struct broker *broker, struct asked *asked,
@@ -77,6 +96,8 @@ void control_set_clock(struct broker *broker, struct record_row *row, int64_t se
 
 /* --- Making sandboxes: create.c --- */
 
+enum { POOL_AGAIN_MS = 1000 }; /* before a pool that could not be filled is again */
+
 void broker_create(struct broker *broker, struct asked *asked, const char *tenant);
 
 /* Keeps as many sandboxes ready as was asked for. */
@@ -91,7 +112,6 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
 /* Hands an ask to the keeper of a sandbox, and closes it here. */
 void broker_hand_on(struct broker *broker, struct asked *asked, const char *id);
 
-/* "was killed", "reached its end of life", ...; for one that is not there. */
 void broker_refuse(struct asked *asked, int status, int code, const char *message,
                    const char *hint);
 

@@ -103,7 +103,8 @@ enum {
 
     LIST_LIMIT = 0,
     LIST_METADATA = 1,
-    LIST_AFTER_MS = 2,
+    LIST_AFTER_MS = 2,         /* the last of the page before */
+    LIST_STARTED_AFTER_MS = 3, /* a filter; 0: any */
 
     START_ARGS = 0,
     START_ENV = 1,
@@ -129,6 +130,7 @@ enum ask_flag {
     CREATE_PRIVATE_TRAFFIC = 1 << 2, /* ports only with the token for traffic */
     CREATE_LONG = 1 << 3,            /* version 2: another default timeout */
     CREATE_INTERNET = 1 << 4,
+    CREATE_INTERNET_SAID = 1 << 5, /* by the client, not by the default of its SDK */
 
     LIST_RUNNING = 1 << 0,
     LIST_PAUSED = 1 << 1,
@@ -141,7 +143,7 @@ enum ask_flag {
     WATCH_ENTRIES = 1 << 1,
 
     FILE_SIGNED = 1 << 0, /* the credential is a signature */
-    ASK_FLAGS = (1 << 5) - 1
+    ASK_FLAGS = (1 << 6) - 1
 };
 
 struct ask {

@@ -103,11 +103,6 @@ static int add_rules(scmp_filter_ctx filter)
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1,
                                  SCMP_A0_32(SCMP_CMP_EQ, AF_UNIX));
-    /* fstat(2), as the C library makes it where there is nothing else. */
-    if (!error)
-        error = seccomp_rule_add(
-            filter, SCMP_ACT_ALLOW, SCMP_SYS(newfstatat), 1,
-            SCMP_A3_32(SCMP_CMP_MASKED_EQ, AT_EMPTY_PATH, AT_EMPTY_PATH));
     return error;
 }
 

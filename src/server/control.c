@@ -48,11 +48,6 @@ void control_set_clock(struct broker *broker, struct record_row *row, int64_t se
 
 /* --- The outcome of errands --- */
 
-static void update(struct broker *broker, const struct record_row *row)
-{
-    (void)registry_update(broker->registry, row, NULL);
-}
-
 static int killed(struct broker *broker, struct errand *errand, const struct told *told,
                   struct cay_error *err)
 {
@@ -60,7 +55,7 @@ static int killed(struct broker *broker, struct errand *errand, const struct tol
     (void)err;
     errand->row.state = RECORD_GONE;
     errand->row.end_ms = broker_now_ms();
-    update(broker, &errand->row);
+    broker_write(broker, &errand->row);
     if (errand->client >= 0)
         (void)tell_done(errand->client);
     (void)registry_forget(broker->registry, broker_now_ms() - REMEMBERED_MS, NULL);
@@ -73,7 +68,7 @@ static int paused(struct broker *broker, struct errand *errand, const struct tol
     (void)told;
     (void)err;
     errand->row.state = RECORD_PAUSED;
-    update(broker, &errand->row);
+    broker_write(broker, &errand->row);
     if (errand->client >= 0)
         (void)tell_done(errand->client);
     return CAY_OK;
@@ -86,7 +81,7 @@ static int resumed(struct broker *broker, struct errand *errand, const struct to
     (void)err;
     errand->row.state = RECORD_RUNNING;
     control_set_clock(broker, &errand->row, errand->timeout_s);
-    update(broker, &errand->row);
+    broker_write(broker, &errand->row);
     if (errand->client >= 0)
         (void)broker_tell_sandbox(broker, errand->client, &errand->row, true);
     if (errand->held)
@@ -100,16 +95,15 @@ static bool find(struct broker *broker, struct asked *asked, const char *tenant,
                  struct record_row *row)
 {
     char message[160];
-    bool known =
-        record_is_id(asked->head.sandbox) &&
-        registry_find(broker->registry, asked->head.sandbox, row, NULL) == CAY_OK &&
-        strcmp(row->tenant, tenant) == 0;
+    bool known = record_is_id(asked->head.sandbox) &&
+                 broker_find(broker, asked->head.sandbox, row, NULL) == CAY_OK &&
+                 strcmp(row->tenant, tenant) == 0;
+    const char *fate = known ? broker_fate(broker, row) : "does not exist";
 
-    if (known && row->state != RECORD_GONE)
+    if (!fate)
         return true;
     snprintf(message, sizeof message, "sandbox \"%.31s\" %s",
-             record_is_id(asked->head.sandbox) ? asked->head.sandbox : "",
-             known ? row->reason : "does not exist");
+             record_is_id(asked->head.sandbox) ? asked->head.sandbox : "", fate);
     broker_refuse(asked, 404, CAY_E_NOT_FOUND, message,
                   "list the sandboxes to see which there are");
     return false;
@@ -137,7 +131,7 @@ void control_start(struct broker *broker, enum op op, struct record_row *row,
 static void set_timeout(struct broker *broker, struct record_row *row, int64_t seconds)
 {
     control_set_clock(broker, row, seconds);
-    update(broker, row);
+    broker_write(broker, row);
     control_start(broker, OP_TIMEOUT, row, NULL, "", seconds);
 }
 

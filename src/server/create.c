@@ -57,10 +57,7 @@ static void take_metadata(const char **strings, int64_t pairs, struct buf *metad
 static struct keeper *take_spare(struct broker *broker, const char *template_name,
                                  int64_t env_count, uint32_t flags)
 {
-    bool has_internet =
-        flags & CREATE_INTERNET && broker->options->internet != CAY_NETWORK_NONE;
-
-    if (env_count || !is_default_template(template_name) || has_internet)
+    if (env_count || !is_default_template(template_name) || flags & CREATE_INTERNET)
         return NULL;
     for (struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
         if (keeper->is_spare) {
@@ -71,8 +68,8 @@ static struct keeper *take_spare(struct broker *broker, const char *template_nam
 }
 
 /* The record is complete but for its id and times, which the keeper knows. */
-static void send_create(struct broker *broker, struct errand *errand,
-                        const char *const *env, int64_t env_count)
+static void send_to(struct broker *broker, struct errand *errand, struct keeper *keeper,
+                    const char *const *env, int64_t env_count)
 {
     const char *name = errand->row.template_name;
     AUTO_BUF strings = {0};
@@ -88,8 +85,23 @@ static void send_create(struct broker *broker, struct errand *errand,
     for (int64_t i = 0; i < env_count; i++)
         strings_add(&strings, env[i]);
     ask.strings_len = (uint32_t)strings.len;
-    struct keeper *keeper = take_spare(broker, name, env_count, errand->row.flags);
-    errand_go(broker, errand, keeper ? keeper : keeper_start(broker, ""), &ask, &strings);
+    errand_go(broker, errand, keeper, &ask, &strings);
+}
+
+/* The sandbox that was ready has just ended. */
+static void send_anew(struct broker *broker, struct errand *errand)
+{
+    send_to(broker, errand, keeper_start(broker, ""), NULL, 0);
+}
+
+static void send_create(struct broker *broker, struct errand *errand,
+                        const char *const *env, int64_t env_count)
+{
+    struct keeper *spare =
+        take_spare(broker, errand->row.template_name, env_count, errand->row.flags);
+
+    errand->again = spare ? send_anew : NULL;
+    send_to(broker, errand, spare ? spare : keeper_start(broker, ""), env, env_count);
     broker_fill_pool(broker);
 }
 
@@ -106,6 +118,13 @@ static bool may_create(struct broker *broker, struct asked *asked, const char **
     if (strlen(strings[0]) >= TEMPLATE_MAX || !has_template(strings[0])) {
         broker_refuse(asked, 404, CAY_E_NOT_FOUND, "template not found",
                       "base is always there; cay template ls lists the others");
+        return false;
+    }
+    if (asked->head.flags & CREATE_INTERNET_SAID &&
+        broker->options->internet == CAY_NETWORK_NONE) {
+        broker_refuse(asked, 501, CAY_E_UNSUPPORTED,
+                      "sandboxes of this server have no internet access",
+                      "start it with --internet host, or do not ask for it");
         return false;
     }
     if (available_memory() < broker->options->reserve_bytes) {
@@ -175,7 +194,9 @@ void broker_create(struct broker *broker, struct asked *asked, const char *tenan
     cay_copy_text(errand->row.tenant, TENANT_MAX, tenant);
     cay_copy_text(errand->row.template_name, TEMPLATE_MAX, strings[0]);
     errand->row.state = RECORD_RUNNING;
-    errand->row.flags = head.flags;
+    errand->row.flags = head.flags & ~(uint32_t)CREATE_INTERNET_SAID;
+    if (broker->options->internet == CAY_NETWORK_NONE)
+        errand->row.flags &= ~(uint32_t)CREATE_INTERNET;
     errand->row.token_version = 1;
     errand->timeout_s = head.numbers[CREATE_TIMEOUT];
     if (errand->timeout_s < 0)
@@ -200,14 +221,18 @@ void broker_fill_pool(struct broker *broker)
     for (const struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
         ready += keeper->is_spare;
     for (; ready < broker->options->pool; ready++) {
-        struct errand *errand = errand_new(broker, OP_CREATE, NULL, NULL);
+        struct errand *errand = available_memory() < broker->options->reserve_bytes
+                                    ? NULL
+                                    : errand_new(broker, OP_CREATE, NULL, NULL);
         AUTO_BUF strings = {0};
         struct ask ask = {.version = CHANNEL_VERSION,
                           .op = OP_CREATE,
                           .count = 1,
                           .numbers = {[CREATE_TIMEOUT] = -1}};
-        if (!errand || available_memory() < broker->options->reserve_bytes)
+        if (!errand) {
+            broker_note_end(broker, broker_now_ms() + POOL_AGAIN_MS);
             return;
+        }
         errand->is_spare = true;
         errand->done = created;
         broker->starting_spares++;

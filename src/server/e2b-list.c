@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/e2b-sandboxes.h"
+#include "server/filter.h"
 
 enum { LIST_TEXT = 16 << 20, PAGE_MAX = 100 };
 
@@ -95,113 +95,36 @@ static void list_done(struct exchange *exchange)
     free(list);
 }
 
-/* "%41" and "+", in place. */
-static void unescape(char *text, bool plus)
-{
-    char *to = text;
-
-    for (const char *at = text; *at; at++) {
-        char digits[3] = {at[1], at[1] ? at[2] : '\0', '\0'};
-        if (*at == '%' && isxdigit((unsigned char)digits[0]) &&
-            isxdigit((unsigned char)digits[1])) {
-            *to++ = (char)strtoul(digits, NULL, 16);
-            at += 2;
-        } else {
-            *to++ = plus && *at == '+' ? ' ' : *at;
-        }
-    }
-    *to = '\0';
-}
-
-/* What the query has left of it is a query of its own, each part of which was escaped
- * once more. */
-static int64_t add_metadata(const char *query, struct buf *strings)
-{
-    int64_t count = 0;
-    AUTO_FREE char *copy = query ? strdup(query) : NULL;
-
-    for (char *at = copy; at && *at;) {
-        size_t len = strcspn(at, "&");
-        char *next = at[len] ? at + len + 1 : at + len;
-        at[len] = '\0';
-        char *value = strchr(at, '=');
-        if (value)
-            *value++ = '\0';
-        char none[1] = "";
-        char *const parts[] = {at, value ? value : none};
-        for (int i = 0; i < 2; i++) {
-            unescape(parts[i], true);
-            unescape(parts[i], false);
-            strings_add(strings, parts[i]);
-        }
-        count++;
-        at = next;
-    }
-    return count;
-}
-
-/* "running,paused"; 0 if it is something else. */
-static uint32_t parse_states(const char *text)
-{
-    uint32_t states = 0;
-
-    if (!text || !*text)
-        return LIST_RUNNING | LIST_PAUSED;
-    while (*text) {
-        size_t len = strcspn(text, ",");
-        if (len == 7 && strncmp(text, "running", 7) == 0)
-            states |= LIST_RUNNING;
-        else if (len == 6 && strncmp(text, "paused", 6) == 0)
-            states |= LIST_PAUSED;
-        else
-            return 0;
-        text += len + (text[len] == ',');
-    }
-    return states;
-}
-
-/* "1699999999999-abc": where the last page ended. */
-static bool parse_token(const char *token, struct ask *ask, char id[SANDBOX_ID_MAX])
-{
-    char *end;
-
-    id[0] = '\0';
-    if (!token || !*token)
-        return true;
-    ask->numbers[LIST_AFTER_MS] = strtoll(token, &end, 10);
-    if (end == token || *end != '-' || strlen(end + 1) >= SANDBOX_ID_MAX)
-        return false;
-    cay_copy_text(id, SANDBOX_ID_MAX, end + 1);
-    return true;
-}
-
 static const char *parse_list(struct exchange *exchange, struct ask *ask,
                               struct buf *strings)
 {
     bool is_plain = exchange->handler->flags & SANDBOX_PLAIN_LIST;
-    const char *limit = exchange_query(exchange, "limit");
+    const char *limit = is_plain ? NULL : exchange_query(exchange, "limit");
     const char *order = exchange_query(exchange, "order");
     const char *wanted = exchange_query(exchange, "template");
-    char id[SANDBOX_ID_MAX], *end = NULL;
+    const char *after = exchange_query(exchange, "startedAfter");
+    char id[SANDBOX_ID_MAX];
 
     ask->flags =
-        is_plain ? LIST_RUNNING : parse_states(exchange_query(exchange, "state"));
+        is_plain ? LIST_RUNNING : filter_states(exchange_query(exchange, "state"));
     if (!ask->flags)
         return "state is running, paused, or both with a comma";
     if (order && strcmp(order, "asc") == 0)
         ask->flags |= LIST_OLDEST_FIRST;
     else if (order && strcmp(order, "desc") != 0)
         return "order is asc or desc";
-    ask->numbers[LIST_LIMIT] = limit && !is_plain ? strtoll(limit, &end, 10) : PAGE_MAX;
-    if (limit && !is_plain &&
-        (*end || ask->numbers[LIST_LIMIT] < 1 || ask->numbers[LIST_LIMIT] > PAGE_MAX))
+    ask->numbers[LIST_LIMIT] = PAGE_MAX;
+    if (limit && !filter_number(limit, 1, PAGE_MAX, &ask->numbers[LIST_LIMIT]))
         return "limit is 1 to 100";
-    if (!parse_token(exchange_query(exchange, "nextToken"), ask, id))
+    if (after && *after && !filter_time(after, &ask->numbers[LIST_STARTED_AFTER_MS]))
+        return "startedAfter is a time like 2026-01-31T12:00:00Z";
+    if (!filter_page(exchange_query(exchange, "nextToken"), &ask->numbers[LIST_AFTER_MS],
+                     id))
         return "nextToken is none of ours";
     strings_add(strings, wanted ? wanted : "");
     strings_add(strings, id);
     ask->numbers[LIST_METADATA] =
-        add_metadata(exchange_query(exchange, "metadata"), strings);
+        filter_metadata(exchange_query(exchange, "metadata"), strings);
     ask->count = 2 + 2 * (uint32_t)ask->numbers[LIST_METADATA];
     return ask->numbers[LIST_METADATA] > 128 ? "there is too much metadata" : NULL;
 }
@@ -231,7 +154,7 @@ void sandbox_list(struct exchange *exchange)
 void sandbox_told_list(struct exchange *exchange, struct told *told)
 {
     struct list *state = exchange->state;
-    char token[64];
+    char token[64], total[24];
 
     if (told->head.kind == TELL_FAILED) {
         exchange_refuse_told(exchange, told);
@@ -247,7 +170,10 @@ void sandbox_told_list(struct exchange *exchange, struct told *told)
         exchange_reply_json(exchange, 200, &state->text);
         snprintf(token, sizeof token, "%lld-%s", (long long)state->last_ms,
                  state->last_id);
+        snprintf(total, sizeof total, "%lld", (long long)told->head.numbers[1]);
         if (exchange->response && told->head.numbers[0])
             (void)MHD_add_response_header(exchange->response, "X-Next-Token", token);
+        if (exchange->response)
+            (void)MHD_add_response_header(exchange->response, "X-Total-Running", total);
     }
 }

@@ -11,8 +11,9 @@
 #include "base/error.h"
 #include "server/e2b-sandboxes.h"
 #include "server/fields.h"
+#include "server/filter.h"
 
-enum { SMALL = 64 << 10 };
+enum { SMALL = 64 << 10, SAMPLE_S = 5 };
 
 /* --- Writing --- */
 
@@ -96,7 +97,8 @@ static const char *cannot(struct fields *fields)
 {
     struct fields network = field_object(fields, "network");
     const json_t *volumes = field_get(fields, "volumeMounts");
-    static const char *const unknown[] = {"allowOut", "denyOut", "rules", "egressProxy"};
+    static const char *const unknown[] = {"allowOut", "denyOut", "rules", "egressProxy",
+                                          "httpsPorts"};
 
     if (json_array_size(volumes) > 0)
         return "volumes are not supported by this server";
@@ -107,8 +109,10 @@ static const char *cannot(struct fields *fields)
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         const json_t *value = field_get(&network, unknown[i]);
         if (json_array_size(value) > 0 || json_object_size(value) > 0)
-            return "rules for outgoing traffic are not supported by this server";
+            return "rules for traffic are not supported by this server";
     }
+    if (field_text(&network, "maskRequestHost"))
+        return "another Host for requests is not supported by this server";
     if (field_bool(fields, "autoPause", false) &&
         !field_bool(fields, "autoPauseMemory", true))
         return "pausing without memory is not supported by this server";
@@ -127,8 +131,11 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
         flags |= CREATE_AUTO_RESUME;
     if (!field_bool(&network, "allowPublicTraffic", true))
         flags |= CREATE_PRIVATE_TRAFFIC;
+    /* Old SDKs say so whether their user did or not, and only they use version 1. */
     if (field_bool(fields, "allowInternetAccess", true))
         flags |= CREATE_INTERNET;
+    if (flags & CREATE_LONG && field_bool(fields, "allowInternetAccess", false))
+        flags |= CREATE_INTERNET_SAID;
     fields->wrong |= resume.wrong || network.wrong;
     return flags;
 }
@@ -184,14 +191,14 @@ static void told_created(struct exchange *exchange, struct told *told)
 /* --- One sandbox --- */
 
 static void act_on_timeout(struct exchange *exchange, enum op op, const char *name,
-                           int64_t unless_given)
+                           int64_t most)
 {
     json_t *root = take_body(exchange);
     struct fields fields = {.object = root};
 
     if (!root)
         return;
-    int64_t seconds = field_int(&fields, name, 0, INT32_MAX, unless_given);
+    int64_t seconds = field_int(&fields, name, 0, most, -1);
     bool cold = !field_bool(&fields, "memory", true);
     if (fields.wrong)
         exchange_refuse(exchange, 400, "a field has a type or value that it cannot have");
@@ -205,7 +212,7 @@ static void act_on_timeout(struct exchange *exchange, enum op op, const char *na
 
 static void connect_to(struct exchange *exchange)
 {
-    act_on_timeout(exchange, OP_CONNECT, "timeout", -1);
+    act_on_timeout(exchange, OP_CONNECT, "timeout", INT32_MAX);
 }
 
 static void told_connected(struct exchange *exchange, struct told *told)
@@ -218,22 +225,22 @@ static void told_connected(struct exchange *exchange, struct told *told)
 
 static void resume(struct exchange *exchange)
 {
-    act_on_timeout(exchange, OP_RESUME, "timeout", -1);
+    act_on_timeout(exchange, OP_RESUME, "timeout", INT32_MAX);
 }
 
 static void set_timeout(struct exchange *exchange)
 {
-    act_on_timeout(exchange, OP_TIMEOUT, "timeout", -1);
+    act_on_timeout(exchange, OP_TIMEOUT, "timeout", INT32_MAX);
 }
 
 static void refresh(struct exchange *exchange)
 {
-    act_on_timeout(exchange, OP_REFRESH, "duration", -1);
+    act_on_timeout(exchange, OP_REFRESH, "duration", 3600);
 }
 
 static void pause_it(struct exchange *exchange)
 {
-    act_on_timeout(exchange, OP_PAUSE, "timeout", -1);
+    act_on_timeout(exchange, OP_PAUSE, "timeout", INT32_MAX);
 }
 
 static void end_it(struct exchange *exchange)
@@ -256,9 +263,30 @@ static void told_info(struct exchange *exchange, struct told *told)
 
 /* --- Metrics and logs --- */
 
+/* There is one sample, which stands for the last seconds: whether any of these is asked
+ * for. */
+static const char *parse_period(struct exchange *exchange, bool *ret_is_in)
+{
+    const char *start = exchange_query(exchange, "start");
+    const char *end = exchange_query(exchange, "end");
+    int64_t from = 0, to = INT64_MAX, now = time(NULL);
+
+    if ((start && !filter_number(start, 0, INT64_MAX, &from)) ||
+        (end && !filter_number(end, 0, INT64_MAX, &to)) || from > to)
+        return "start and end are seconds since 1970, in that order";
+    *ret_is_in = from <= now && to >= now - SAMPLE_S;
+    return NULL;
+}
+
 static void usage(struct exchange *exchange)
 {
-    ask_simply(exchange, OP_USAGE, 0);
+    bool is_in;
+    const char *wrong = parse_period(exchange, &is_in);
+
+    if (wrong)
+        exchange_refuse(exchange, 400, wrong);
+    else
+        ask_simply(exchange, OP_USAGE, 0);
 }
 
 static void told_usage(struct exchange *exchange, struct told *told)
@@ -267,6 +295,7 @@ static void told_usage(struct exchange *exchange, struct told *told)
     struct timespec now;
     AUTO_BUF out = {0};
     struct json json;
+    bool is_in;
 
     if (told->head.kind == TELL_FAILED) {
         exchange_refuse_told(exchange, told);
@@ -276,6 +305,11 @@ static void told_usage(struct exchange *exchange, struct told *told)
     buf_init(&out, SMALL);
     json_to_buf(&json, &out);
     json_put_array(&json);
+    if (parse_period(exchange, &is_in) || !is_in) {
+        json_put_end(&json);
+        exchange_reply_json(exchange, 200, &out);
+        return;
+    }
     json_put_object(&json);
     sandbox_set_time(&json, "timestamp",
                      (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
@@ -373,6 +407,7 @@ const struct handler sandbox_handlers[] = {
     ON("POST", "/sandboxes", create, told_created, .body_max = BODY_JSON),
     ON("GET", "/v2/sandboxes", sandbox_list, sandbox_told_list),
     ON("GET", "/sandboxes", sandbox_list, sandbox_told_list, .flags = SANDBOX_PLAIN_LIST),
+    ON("GET", "/sandboxes/metrics", check_key, told_lacks),
     ON("GET", "/sandboxes/{id}", info, told_info),
     ON("DELETE", "/sandboxes/{id}", end_it, told_done),
     ON("POST", "/v2/sandboxes/{id}/connect", connect_to, told_connected,
@@ -394,6 +429,10 @@ const struct handler sandbox_handlers[] = {
     ON("POST", "/v3/templates", check_key, told_lacks, .body_max = SMALL),
     ON("GET", "/volumes", check_key, told_lacks),
     ON("POST", "/volumes", check_key, told_lacks, .body_max = SMALL),
+    ON("GET", "/volumes/{id}", check_key, told_lacks),
+    ON("DELETE", "/volumes/{id}", check_key, told_lacks),
     ON("GET", "/secrets", check_key, told_lacks),
+    ON("POST", "/secrets", check_key, told_lacks, .body_max = SMALL),
+    ON("DELETE", "/secrets/{id}", check_key, told_lacks),
     {0},
 };

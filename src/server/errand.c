@@ -2,6 +2,7 @@
 #include "server/errand.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -18,6 +19,10 @@ void errand_free(struct broker *broker, struct errand *errand)
         link = &(*link)->next;
     if (*link)
         *link = errand->next;
+    if (errand->is_spare) {
+        broker->starting_spares--;
+        broker_note_end(broker, broker_now_ms() + POOL_AGAIN_MS); /* should it fail */
+    }
     const int fds[] = {errand->channel, errand->client};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
@@ -66,25 +71,50 @@ struct errand *errand_new(struct broker *broker, enum op op, const struct record
     return errand;
 }
 
-void errand_go(struct broker *broker, struct errand *errand, struct keeper *keeper,
-               const struct ask *ask, const struct buf *strings)
+/* 0, or a negative errno. */
+static int send_to(struct broker *broker, struct errand *errand,
+                   const struct keeper *keeper, const struct ask *ask,
+                   const struct buf *strings)
 {
-    struct cay_error error = {0};
-    int ends[2] = {-1, -1};
+    int ends[2];
 
-    if (keeper && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
-                             ends) == 0) {
-        errand->channel = ends[0];
-        errand->keeper = keeper->pid;
-        int failed = ask_send(keeper->socket, ask, strings, ends[1]);
-        (void)close(ends[1]);
-        if (!failed && broker_watch(broker, ends[0], &errand->source))
-            return;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return -errno;
+    int error = ask_send(keeper->socket, ask, strings, ends[1]);
+    (void)close(ends[1]);
+    if (!error && !broker_watch(broker, ends[0], &errand->source))
+        error = -EMFILE;
+    if (error) {
+        (void)close(ends[0]);
+        return error;
     }
+    errand->channel = ends[0];
+    errand->keeper = keeper->pid;
+    return 0;
+}
+
+static void give_up(struct broker *broker, struct errand *errand)
+{
+    struct cay_error error;
+
     cay_fail(&error, CAY_E_BUSY, 0, "server", NULL, "the server has too much to do",
              "try again in a moment");
     errand_fail(errand, 503, &error);
     errand_free(broker, errand);
+}
+
+void errand_go(struct broker *broker, struct errand *errand, struct keeper *keeper,
+               const struct ask *ask, const struct buf *strings)
+{
+    int error = keeper ? send_to(broker, errand, keeper, ask, strings) : -EAGAIN;
+
+    if (error == -EPIPE) { /* one that was ready, and has died since */
+        keeper_drop(broker, keeper);
+        keeper = keeper_start(broker, "");
+        error = keeper ? send_to(broker, errand, keeper, ask, strings) : -EAGAIN;
+    }
+    if (error)
+        give_up(broker, errand);
 }
 
 void errand_go_simply(struct broker *broker, struct errand *errand, int64_t number)
@@ -93,9 +123,17 @@ void errand_go_simply(struct broker *broker, struct errand *errand, int64_t numb
                       .op = (uint32_t)errand->op,
                       .numbers = {[TIMEOUT_SECONDS] = number}};
     AUTO_BUF none = {0};
+    int error = -EPIPE;
 
     buf_init(&none, 1);
-    errand_go(broker, errand, keeper_of(broker, errand->row.id), &ask, &none);
+    for (int i = 0; i < 2 && error == -EPIPE; i++) {
+        struct keeper *keeper = keeper_of(broker, errand->row.id);
+        error = keeper ? send_to(broker, errand, keeper, &ask, &none) : -EAGAIN;
+        if (keeper && error == -EPIPE)
+            keeper_drop(broker, keeper); /* a new one will find out what is wrong */
+    }
+    if (error)
+        give_up(broker, errand);
 }
 
 bool errand_is_under_way(const struct broker *broker, const char *id)
@@ -107,6 +145,17 @@ bool errand_is_under_way(const struct broker *broker, const char *id)
     return errand != NULL;
 }
 
+const struct errand *errand_of(const struct broker *broker, enum op op, const char *id)
+{
+    const struct errand *errand = broker->errands;
+
+    while (errand && (errand->op != op || strcmp(errand->row.id, id) != 0))
+        errand = errand->next;
+    return errand;
+}
+
+/* --- What became of them --- */
+
 static int status_of(int code)
 {
     return code == CAY_E_NOT_FOUND     ? 404
@@ -114,25 +163,85 @@ static int status_of(int code)
            : code == CAY_E_INVALID     ? 400
            : code == CAY_E_LIMIT       ? 429
            : code == CAY_E_UNSUPPORTED ? 501
+           : code == CAY_E_UNAVAILABLE ? 503
                                        : 500;
 }
 
-static void note_failure(struct broker *broker, struct errand *errand,
+static void note_failure(const struct broker *broker, struct errand *errand,
                          const struct told *told)
 {
     struct cay_error error;
-    const char *message = told ? told_next(told, NULL) : NULL;
+    const char *message = told_next(told, NULL);
     const char *hint = message ? told_next(told, message) : NULL;
-    int code = told ? told->head.code : CAY_E_KILLED;
+    int code = told->head.code < 0 ? told->head.code : CAY_E_INTERNAL;
 
-    if (errand->op == OP_KILL && (!told || code == CAY_E_NOT_FOUND)) {
-        (void)!errand->done(broker, errand, told, &error); /* it was gone already */
+    cay_fail(&error, code, 0, "server", NULL,
+             message ? message : "the sandbox does not answer", "%s",
+             hint ? hint : "try again");
+    /* What is wrong with this machine is for those to read who run it. */
+    if (errand->op == OP_CREATE && status_of(code) >= 500) {
+        if (broker->complain)
+            broker->complain("no sandbox could be made", &error);
+        cay_fail(&error, code, 0, "server", NULL, "the sandbox could not be made",
+                 "the server's standard error says why");
+    }
+    errand_fail(errand, status_of(code), &error);
+}
+
+static void try_again(struct broker *broker, struct errand *errand)
+{
+    void (*again)(struct broker * broker, struct errand * errand) = errand->again;
+
+    (void)close(errand->channel);
+    errand->channel = -1;
+    errand->is_orphan = errand->is_lost = false;
+    errand->again = NULL;
+    again(broker, errand);
+}
+
+/* Either the sandbox has ended meanwhile, and then its record says so, or its keeper was
+ * killed. */
+static void finish_orphan(struct broker *broker, struct errand *errand)
+{
+    char message[160];
+    struct cay_error error;
+    AUTO_RECORD row = {0};
+    const char *fate = NULL;
+
+    if (errand->again) {
+        try_again(broker, errand);
         return;
     }
-    cay_fail(&error, code < 0 ? code : CAY_E_INTERNAL, 0, "server", NULL,
-             message ? message : "the sandbox's keeper has died", "%s",
-             hint ? hint : "try again");
+    record_init(&row);
+    if (errand->op == OP_KILL)
+        errand->op = OP_NONE; /* this one is no reason any more */
+    if (*errand->row.id && broker_find(broker, errand->row.id, &row, NULL) == CAY_OK)
+        fate = broker_fate(broker, &row);
+    snprintf(message, sizeof message, "sandbox \"%s\" %s", errand->row.id,
+             fate ? fate : "does not answer");
+    if (fate)
+        cay_fail(&error, CAY_E_NOT_FOUND, 0, "server", NULL, message,
+                 "list the sandboxes to see which there are");
+    else
+        cay_fail(&error, CAY_E_UNAVAILABLE, 0, "server", NULL,
+                 *errand->row.id ? message : "the sandbox could not be made",
+                 "try again in a moment");
     errand_fail(errand, status_of(error.code), &error);
+    errand_free(broker, errand);
+}
+
+void errand_keeper_ended(struct broker *broker, pid_t keeper)
+{
+    struct errand *next;
+
+    for (struct errand *errand = broker->errands; errand; errand = next) {
+        next = errand->next;
+        if (errand->keeper != keeper)
+            continue;
+        errand->is_lost = true;
+        if (errand->is_orphan)
+            finish_orphan(broker, errand);
+    }
 }
 
 static void hear_keeper(struct broker *broker, struct source *source)
@@ -145,12 +254,16 @@ static void hear_keeper(struct broker *broker, struct source *source)
     if (got == -EAGAIN)
         return;
     broker_forget(broker, errand->channel);
-    if (errand->is_spare)
-        broker->starting_spares--;
     if (got == 1 && told.fd >= 0)
         (void)close(told.fd);
-    if (got != 1 || told.head.kind == TELL_FAILED)
-        note_failure(broker, errand, got == 1 ? &told : NULL);
+    if (got != 1) { /* why is known when the keeper was reaped */
+        errand->is_orphan = true;
+        if (errand->is_lost)
+            finish_orphan(broker, errand);
+        return;
+    }
+    if (told.head.kind == TELL_FAILED)
+        note_failure(broker, errand, &told);
     else if (errand->done && errand->done(broker, errand, &told, &error))
         errand_fail(errand, status_of(error.code), &error);
     errand_free(broker, errand);

@@ -13,10 +13,14 @@ struct errand {
     int channel; /* to the keeper */
     int client;  /* of who waits, or -1 */
     bool is_spare;
+    bool is_orphan; /* its channel was closed without an answer */
+    bool is_lost;   /* its keeper has ended */
     int64_t timeout_s;
     pid_t keeper;
     struct record_row row;
     struct asked *held; /* to be handed on when it is done */
+    /* What to do, once, if the keeper ends without an answer; NULL: nothing. */
+    void (*again)(struct broker *broker, struct errand *errand);
     /* It was done; a failure of this is told to who waits. */
     int (*done)(struct broker *broker, struct errand *errand, const struct told *told,
                 struct cay_error *err);
@@ -31,14 +35,20 @@ void errand_free(struct broker *broker, struct errand *errand);
 /* Tells who waits. */
 void errand_fail(struct errand *errand, int status, const struct cay_error *error);
 
-/* Sends the keeper on its way; on failure who waits is told. */
+/* Sends the keeper, or a new one if it has died, to make a sandbox; on failure who waits
+ * is told. */
 void errand_go(struct broker *broker, struct errand *errand, struct keeper *keeper,
                const struct ask *ask, const struct buf *strings);
 
-/* The same for one that needs nothing but a number, to the keeper of its sandbox. */
+/* The same for what needs nothing but a number, to the keeper of its sandbox. */
 void errand_go_simply(struct broker *broker, struct errand *errand, int64_t number);
 
 /* Whether one that changes this sandbox's state is under way. */
 bool errand_is_under_way(const struct broker *broker, const char *id);
+/* The one of that kind that is; NULL: none. */
+const struct errand *errand_of(const struct broker *broker, enum op op, const char *id);
+
+/* A keeper has ended: those who waited for it are told what became of the sandbox. */
+void errand_keeper_ended(struct broker *broker, pid_t keeper);
 
 #endif

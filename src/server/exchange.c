@@ -176,22 +176,39 @@ void exchange_reply_empty(struct exchange *exchange, unsigned status)
                    MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
 }
 
-void exchange_refuse(struct exchange *exchange, unsigned status, const char *message)
+/* `reason`: why a sandbox is not there any more, or NULL. */
+static bool put_refusal(const struct exchange *exchange, unsigned status,
+                        const char *message, const char *reason, struct buf *text)
 {
-    AUTO_BUF text = {0};
     struct json json;
 
-    buf_init(&text, 16 << 10);
-    json_to_buf(&json, &text);
+    json_to_buf(&json, text);
     json_put_object(&json);
     if (status == 502 && *exchange->route.sandbox)
         json_set_text(&json, "sandboxId", exchange->route.sandbox);
     json_set_text(&json, "message", message);
+    if (reason)
+        json_set_text(&json, "reason", reason);
     json_set_int(&json, "code", status);
     json_put_end(&json);
+    return json_finish(&json) && !text->failed;
+}
+
+static void refuse(struct exchange *exchange, unsigned status, const char *message,
+                   const char *reason)
+{
+    AUTO_BUF text = {0};
+
+    buf_init(&text, 16 << 10);
+    (void)put_refusal(exchange, status, message, reason, &text);
     exchange_reply_json(exchange, status, &text);
     if (exchange->response && (status == 429 || status == 503))
         (void)MHD_add_response_header(exchange->response, "Retry-After", "1");
+}
+
+void exchange_refuse(struct exchange *exchange, unsigned status, const char *message)
+{
+    refuse(exchange, status, message, NULL);
 }
 
 void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
@@ -200,6 +217,29 @@ void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
     exchange_refuse(exchange, status, message);
     if (exchange->response)
         (void)MHD_add_response_header(exchange->response, "Connection", "close");
+}
+
+bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char *message)
+{
+    AUTO_BUF text = {0}, reply = {0};
+
+    buf_init(&text, 4096);
+    buf_init(&reply, 8192);
+    exchange->is_refused = true;
+    exchange->status = status;
+    exchange->front->status[status / 100]++;
+    if (exchange->front->options
+            ->tls_cert || /* what is sent there is not ours to write */
+        !put_refusal(exchange, status, message, NULL, &text))
+        return false;
+    buf_format(&reply,
+               "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
+               "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+               status, MHD_get_reason_phrase_for(status), text.len, text.data);
+    return !reply.failed &&
+           send(exchange->socket, reply.data, reply.len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+               (ssize_t)reply.len &&
+           shutdown(exchange->socket, SHUT_WR) == 0;
 }
 
 static unsigned status_of(const struct told *told)
@@ -230,11 +270,11 @@ static unsigned status_of(const struct told *told)
 void exchange_refuse_told(struct exchange *exchange, const struct told *told)
 {
     const char *message = told_next(told, NULL);
+    const char *hint = message ? told_next(told, message) : NULL;
     int status = told->head.status;
 
-    exchange_refuse(exchange,
-                    status >= 400 && status < 600 ? (unsigned)status : status_of(told),
-                    message ? message : "failed");
+    refuse(exchange, status >= 400 && status < 600 ? (unsigned)status : status_of(told),
+           message ? message : "failed", told->head.code == CAY_E_KILLED ? hint : NULL);
 }
 
 /* --- Asking --- */
@@ -272,6 +312,8 @@ static void note_loss(struct exchange *exchange)
     exchange_hang_up(exchange);
     if (exchange->is_stream)
         exchange_end(exchange, true);
+    else if (exchange->route.plane == PLANE_CONTROL)
+        exchange_refuse(exchange, 404, "the sandbox has ended");
     else
         exchange_refuse(exchange, 502, "The sandbox was not found");
 }

@@ -3,6 +3,7 @@
 /* Sandboxes whose time is over, and those that have ended without us. */
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/error.h"
 #include "server/errand.h"
 
@@ -17,19 +18,20 @@ struct due {
 
 enum { DUE_AT_A_TIME = 64 };
 
-static bool is_due(const struct record_row *row, void *cookie)
+static bool is_due(const struct record_row *written, void *cookie)
 {
     struct due *due = cookie;
+    struct record_row row = *written;
 
-    if (row->end_ms > due->now_ms) {
-        if (!due->next_ms || row->end_ms < due->next_ms)
-            due->next_ms = row->end_ms;
+    row.metadata = (struct buf){0};
+    broker_current(due->broker, &row);
+    if (row.state != RECORD_RUNNING)
         return true;
-    }
-    if (due->count < DUE_AT_A_TIME) {
-        struct record_row *copy = &due->rows[due->count++];
-        *copy = *row;
-        copy->metadata = (struct buf){0};
+    if (row.end_ms > due->now_ms) {
+        if (!due->next_ms || row.end_ms < due->next_ms)
+            due->next_ms = row.end_ms;
+    } else if (due->count < DUE_AT_A_TIME) {
+        due->rows[due->count++] = row;
     } else {
         due->next_ms = due->now_ms + 1;
     }
@@ -43,6 +45,8 @@ void broker_expire(struct broker *broker)
                                            .oldest_first = true};
     struct due due = {broker, broker_now_ms(), 0, rows, 0};
 
+    broker_write_again(broker);
+    broker_fill_pool(broker);
     if (registry_visit(broker->registry, &filter, is_due, &due, NULL) != CAY_OK)
         due.next_ms = due.now_ms + 1000;
     for (size_t i = 0; i < due.count; i++) {
@@ -55,59 +59,84 @@ void broker_expire(struct broker *broker)
         broker_note_end(broker, due.next_ms);
 }
 
-void broker_gone(struct broker *broker, const char *id)
+void broker_gone(struct broker *broker, const char *id, bool had_memory_kills)
 {
     AUTO_RECORD row = {0};
 
     record_init(&row);
-    if (registry_find(broker->registry, id, &row, NULL) != CAY_OK ||
-        row.state == RECORD_GONE)
+    if (broker_find(broker, id, &row, NULL) != CAY_OK || row.state == RECORD_GONE)
         return;
     row.state = RECORD_GONE;
     cay_copy_text(row.reason, sizeof row.reason,
                   row.end_ms <= broker_now_ms() + 1000 ? "reached its end of life"
+                  : had_memory_kills                   ? "ran out of memory"
                                                        : "ended by itself");
     row.end_ms = broker_now_ms();
-    (void)registry_update(broker->registry, &row, NULL);
+    broker_write(broker, &row);
 }
 
 /* --- After a restart --- */
 
-struct alive {
-    struct broker *broker;
-    const struct cay_sandbox_info *infos;
-    size_t count;
-    char (*gone)[SANDBOX_ID_MAX];
-    size_t gone_count, gone_room;
+/* A record that says something else than the system does. */
+struct wrong {
+    char id[SANDBOX_ID_MAX];
+    enum record_state state; /* what is true */
+    bool had_memory_kills;
 };
 
-static bool note_if_gone(const struct record_row *row, void *cookie)
+struct alive {
+    const struct cay_sandbox_info *infos;
+    size_t count;
+    struct wrong *wrong;
+    size_t wrong_count, wrong_room;
+};
+
+static bool note_if_wrong(const struct record_row *row, void *cookie)
 {
     struct alive *alive = cookie;
+    struct wrong wrong = {.state = RECORD_GONE};
 
     for (size_t i = 0; i < alive->count; i++)
-        if (strcmp(alive->infos[i].id + 3, row->id) == 0 &&
-            alive->infos[i].state != CAY_STATE_STOPPED)
-            return true;
-    if (alive->gone_count < alive->gone_room)
-        memcpy(alive->gone[alive->gone_count++], row->id, sizeof row->id);
+        if (strcmp(alive->infos[i].id + 3, row->id) == 0) {
+            enum cay_state state = alive->infos[i].state;
+            wrong.state = state == CAY_STATE_RUNNING  ? RECORD_RUNNING
+                          : state == CAY_STATE_PAUSED ? RECORD_PAUSED
+                                                      : RECORD_GONE;
+            wrong.had_memory_kills = alive->infos[i].memory_kills > 0;
+        }
+    if (wrong.state != row->state && alive->wrong_count < alive->wrong_room) {
+        memcpy(wrong.id, row->id, sizeof row->id);
+        alive->wrong[alive->wrong_count++] = wrong;
+    }
     return true;
+}
+
+static void correct(struct broker *broker, const struct wrong *wrong)
+{
+    AUTO_RECORD row = {0};
+
+    record_init(&row);
+    if (wrong->state == RECORD_GONE) {
+        broker_gone(broker, wrong->id, wrong->had_memory_kills);
+    } else if (broker_find(broker, wrong->id, &row, NULL) == CAY_OK) {
+        row.state = wrong->state;
+        broker_write(broker, &row);
+    }
 }
 
 void broker_reconcile(struct broker *broker)
 {
-    static char gone[1024][SANDBOX_ID_MAX];
+    static struct wrong wrong[1024]; /* more are found out when they are asked for */
     const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
                                                      1u << RECORD_PAUSED};
     struct cay_sandbox_info *infos = NULL;
-    struct alive alive = {
-        .broker = broker, .gone = gone, .gone_room = sizeof gone / sizeof *gone};
+    struct alive alive = {.wrong = wrong, .wrong_room = sizeof wrong / sizeof *wrong};
 
     if (cay_sandbox_list(&infos, &alive.count, NULL) != CAY_OK)
         return;
     alive.infos = infos;
-    if (registry_visit(broker->registry, &filter, note_if_gone, &alive, NULL) == CAY_OK)
-        for (size_t i = 0; i < alive.gone_count; i++)
-            broker_gone(broker, gone[i]);
+    if (registry_visit(broker->registry, &filter, note_if_wrong, &alive, NULL) == CAY_OK)
+        for (size_t i = 0; i < alive.wrong_count; i++)
+            correct(broker, &wrong[i]);
     cay_free(infos);
 }

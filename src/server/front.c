@@ -2,6 +2,7 @@
 #include "server/front.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ enum {
     SWEEP_MS = 1000,
     HEADERS_MS = 10000, /* for a connection's first headers to come */
     BODY_MS = 10000,
-    BODY_BYTES = 4096, /* at least so many in that time */
+    BODY_BYTES = 4096,    /* at least so many in that time */
+    UNREAD_MAX = 1 << 20, /* of a body, after its refusal was sent */
     PARTS = 5
 };
 
@@ -73,7 +75,9 @@ static void write_log(struct exchange *exchange)
         json_set_text(&json, "sandbox", exchange->route.sandbox);
     if (exchange->route.plane == PLANE_PORT)
         json_set_int(&json, "port", exchange->route.port);
-    json_set_int(&json, "status", exchange->is_queued ? (int64_t)exchange->status : 499);
+    json_set_int(&json, "status",
+                 exchange->is_queued || exchange->is_refused ? (int64_t)exchange->status
+                                                             : 499);
     json_set_int(&json, "ms", (int64_t)took);
     json_put_end(&json);
     if (!json_finish(&json) || !buf_text(log, "\n")) {
@@ -160,6 +164,17 @@ static bool has_body(const struct exchange *exchange)
            (len && strcmp(len, "0") != 0);
 }
 
+static const char too_large[] = "the body is too large";
+
+/* As it says itself, before any of it has come. */
+static bool is_too_long(const struct exchange *exchange)
+{
+    const char *len = exchange_header(exchange, "Content-Length");
+
+    return len && !exchange->handler->feed &&
+           strtoull(len, NULL, 10) > exchange->handler->body_max;
+}
+
 /* The headers are here. */
 static void begin(struct exchange *exchange)
 {
@@ -184,23 +199,29 @@ static void begin(struct exchange *exchange)
         return;
     }
     exchange->body.max = exchange->handler->body_max;
-    if (exchange->handler->begin && !exchange->handler->begin(exchange) &&
-        !exchange->response)
+    if (is_too_long(exchange))
+        exchange_refuse_and_close(exchange, 413, too_large);
+    else if (exchange->handler->begin && !exchange->handler->begin(exchange) &&
+             !exchange->response)
         exchange_refuse_and_close(exchange, 500, "out of memory");
 }
 
-/* A piece of the body. */
-static void take_body(struct exchange *exchange, const char *data, size_t len)
+/* A piece of the body.  False if the connection is to be closed. */
+static bool take_body(struct exchange *exchange, const char *data, size_t len)
 {
     exchange->body_bytes += len;
+    if (exchange->is_refused)
+        return (exchange->unread += len) < UNREAD_MAX;
     if (exchange->response) /* it is refused; the rest is of no interest */
-        return;
+        return true;
     if (exchange->handler->feed) {
         (void)exchange->handler->feed(exchange, data, len);
         exchange->body_bytes -= exchange->body_left;
     } else if (!buf_append(&exchange->body, data, len)) {
-        exchange_refuse_and_close(exchange, 413, "the body is too large");
+        buf_done(&exchange->body);
+        return exchange_refuse_now(exchange, 413, too_large);
     }
+    return true;
 }
 
 static enum MHD_Result queue(struct exchange *exchange)
@@ -239,13 +260,18 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
     }
     if (*upload_len > 0) {
         exchange->body_left = 0;
-        take_body(exchange, upload, *upload_len);
+        bool goes_on = take_body(exchange, upload, *upload_len);
         *upload_len = exchange->response ? 0 : exchange->body_left;
-        return MHD_YES;
+        return goes_on ? MHD_YES : MHD_NO;
     }
+    if (exchange->is_refused)
+        return MHD_NO;
     if (!exchange->response && !exchange->is_stream && !exchange->has_body) {
         exchange->has_body = true;
         exchange->handler->act(exchange);
+        /* One that nobody answers would be asked about again and again. */
+        if (!exchange->response && !exchange->is_suspended && !exchange->is_stream)
+            exchange_refuse(exchange, 500, "the request could not be answered");
     }
     if (exchange->response && !exchange->is_queued)
         return queue(exchange);
@@ -463,38 +489,42 @@ static struct MHD_Daemon *start_daemon(struct front *front)
         MHD_OPTION_ARRAY, options->tls_cert ? tls : &tls[2], MHD_OPTION_END);
 }
 
+bool front_open(struct front *front, const struct front_options *options)
+{
+    front->options = options;
+    json_object_seed(0); /* of random bytes, which it could not read later */
+    if (uv_loop_init(&front->loop) != 0)
+        return false;
+    front->daemon = start_daemon(front);
+    front->wakes = epoll_create1(EPOLL_CLOEXEC);
+    if (!front->daemon || front->wakes < 0)
+        return false;
+    buf_init(&front->log, LOG_MAX);
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(front->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    (void)uv_poll_init(&front->loop, &front->daemon_poll, info->epoll_fd);
+    (void)uv_poll_init(&front->loop, &front->broker_poll, options->broker);
+    (void)uv_poll_init(&front->loop, &front->wakes_poll, front->wakes);
+    (void)uv_timer_init(&front->loop, &front->daemon_timer);
+    (void)uv_timer_init(&front->loop, &front->sweep_timer);
+    (void)uv_prepare_init(&front->loop, &front->before_waiting);
+    front->before_waiting.data = front;
+    front->daemon_poll.data = front->broker_poll.data = front->wakes_poll.data = front;
+    front->daemon_timer.data = front->sweep_timer.data = front;
+    return uv_poll_start(&front->daemon_poll, UV_READABLE, hear_daemon) == 0 &&
+           uv_poll_start(&front->wakes_poll, UV_READABLE, exchange_hear) == 0 &&
+           uv_poll_start(&front->broker_poll, UV_READABLE | UV_DISCONNECT, hear_broker) ==
+               0 &&
+           uv_prepare_start(&front->before_waiting, before_waiting) == 0 &&
+           uv_timer_start(&front->sweep_timer, sweep, SWEEP_MS, SWEEP_MS) == 0;
+}
+
 _Noreturn void front_run(const struct front_options *options)
 {
     static struct front front;
     struct cay_error error;
 
-    front.options = options;
-    if (uv_loop_init(&front.loop) != 0)
-        _exit(1);
-    front.daemon = start_daemon(&front);
-    front.wakes = epoll_create1(EPOLL_CLOEXEC);
-    if (!front.daemon || front.wakes < 0)
-        _exit(1);
-    buf_init(&front.log, LOG_MAX);
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(front.daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    (void)uv_poll_init(&front.loop, &front.daemon_poll, info->epoll_fd);
-    (void)uv_poll_init(&front.loop, &front.broker_poll, options->broker);
-    (void)uv_poll_init(&front.loop, &front.wakes_poll, front.wakes);
-    (void)uv_timer_init(&front.loop, &front.daemon_timer);
-    (void)uv_timer_init(&front.loop, &front.sweep_timer);
-    (void)uv_prepare_init(&front.loop, &front.before_waiting);
-    front.before_waiting.data = &front;
-    front.daemon_poll.data = front.broker_poll.data = front.wakes_poll.data = &front;
-    front.daemon_timer.data = front.sweep_timer.data = &front;
-    if (uv_poll_start(&front.daemon_poll, UV_READABLE, hear_daemon) != 0 ||
-        uv_poll_start(&front.wakes_poll, UV_READABLE, exchange_hear) != 0 ||
-        uv_poll_start(&front.broker_poll, UV_READABLE | UV_DISCONNECT, hear_broker) !=
-            0 ||
-        uv_prepare_start(&front.before_waiting, before_waiting) != 0 ||
-        uv_timer_start(&front.sweep_timer, sweep, SWEEP_MS, SWEEP_MS) != 0)
-        _exit(1);
-    if (confine(&error) != CAY_OK)
+    if (!front_open(&front, options) || confine(&error) != CAY_OK)
         _exit(1);
     (void)uv_run(&front.loop, UV_RUN_DEFAULT);
     _exit(1);

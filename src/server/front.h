@@ -69,6 +69,8 @@ struct exchange {
     size_t body_left; /* of a piece: what handler->feed() wants to see again */
     struct buf body;
     bool has_begun, has_body, is_suspended, is_stream, is_queued, is_completed;
+    bool is_refused;     /* its reply was sent though the body goes on */
+    size_t unread;       /* of the body since then */
     unsigned references; /* MHD's request, and its response if it is a stream */
 
     int channel;
@@ -114,6 +116,9 @@ struct front {
     struct told told;
 };
 
+/* All that it needs before it is confined; its loop is to be run then. */
+bool front_open(struct front *front, const struct front_options *options);
+
 /* Serves until the broker is gone; then, or if it cannot begin, ends the process. */
 _Noreturn void front_run(const struct front_options *options);
 
@@ -140,6 +145,9 @@ void exchange_reply_empty(struct exchange *exchange, unsigned status);
 void exchange_refuse(struct exchange *exchange, unsigned status, const char *message);
 void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
                                const char *message);
+/* The same while the body comes, when libmicrohttpd takes no reply.  False if it cannot
+ * be sent; then there is nothing left but to close. */
+bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char *message);
 /* What the broker or a keeper refused. */
 void exchange_refuse_told(struct exchange *exchange, const struct told *told);
 
@@ -166,6 +174,16 @@ uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events,
 
 /* What is wrong with how the request is framed, or NULL; with the status to refuse it. */
 const char *route_check(struct exchange *exchange, unsigned *ret_status);
+
+enum host_kind {
+    HOST_FOREIGN,   /* nobody here has that name */
+    HOST_MALFORMED, /* it is below ours, but is no sandbox's */
+    HOST_SERVER,
+    HOST_SANDBOX /* then the route has its id and port */
+};
+
+/* What a Host names, where ours is `domain`, perhaps with a port. */
+enum host_kind route_host(const char *text, const char *domain, struct route *route);
 
 /* Which sandbox is meant, if one is. */
 const char *route_find(struct exchange *exchange, unsigned *ret_status);

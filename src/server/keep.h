@@ -36,6 +36,8 @@ struct keep {
     const struct serve_options *options;
     cay_sandbox *sandbox;
     bool is_spare;
+    int life; /* readable when the sandbox has ended; 0: not watched yet */
+    struct keep_source life_source;
     struct task *tasks;
     struct started *started;   /* keep-process.c */
     struct watching *watching; /* keep-watch.c */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +22,8 @@ enum {
     PAUSE_TRIES = 50,
     WAIT_MS = 10000
 };
+
+static struct keep kept; /* all that this process is about */
 
 static const char no_user[] = "exec.user"; /* the step that fails for such */
 
@@ -88,9 +91,16 @@ int keep_wait(int channel, struct cay_error *err)
                     "nobody reads the answer", "read it");
 }
 
+/* What is left of it goes with us: its cgroup, its ids, its disk. */
 _Noreturn void keep_end(void)
 {
-    _exit(KEEPER_SANDBOX_GONE);
+    struct cay_sandbox_info info = {0};
+
+    if (kept.sandbox) {
+        (void)!cay_sandbox_inspect(kept.sandbox, &info, NULL);
+        (void)!cay_sandbox_remove(kept.sandbox, NULL);
+    }
+    _exit(info.memory_kills ? KEEPER_OUT_OF_MEMORY : KEEPER_SANDBOX_GONE);
 }
 
 bool keep_is_gone(struct keep *keep, int code)
@@ -132,6 +142,45 @@ static void forget_files(struct keep *keep)
 }
 
 /* --- The sandbox's life --- */
+
+static void hear_end(struct keep *keep, struct keep_source *source, unsigned events)
+{
+    (void)keep;
+    (void)source;
+    (void)events;
+    keep_end();
+}
+
+/* That it ends is noticed, whether anybody asks or not. */
+static void watch_life(struct keep *keep)
+{
+    struct cay_sandbox_info info;
+
+    if (keep->life || !keep->sandbox ||
+        cay_sandbox_inspect(keep->sandbox, &info, NULL) != CAY_OK || !info.init_pid)
+        return;
+    keep->life_source.ready = hear_end;
+    keep->life = (int)syscall(SYS_pidfd_open, info.init_pid, 0);
+    if (keep->life > 0 && !keep_watch(keep, keep->life, EPOLLIN, &keep->life_source))
+        (void)close(keep->life);
+}
+
+static bool has_ended(const struct keep *keep)
+{
+    struct pollfd life = {.fd = keep->life, .events = POLLIN};
+
+    return keep->life > 0 && poll(&life, 1, 0) == 1;
+}
+
+/* What is left of the sandbox is removed; there may be another. */
+static void forget(struct keep *keep)
+{
+    if (keep->life > 0)
+        (void)close(keep->life);
+    keep->life = 0;
+    (void)!cay_sandbox_remove(keep->sandbox, NULL);
+    cay_sandbox_free(TAKE_PTR(keep->sandbox));
+}
 
 static int make(struct keep *keep, const struct question *question, struct cay_error *err)
 {
@@ -179,11 +228,17 @@ static int create(struct keep *keep, struct question *question, struct cay_error
     struct tell tell = {.kind = TELL_SANDBOX, .count = 1};
     AUTO_BUF strings = {0};
     int64_t seconds = question->head.numbers[CREATE_TIMEOUT];
-    int code = keep->sandbox ? CAY_OK : make(keep, question, err);
+    int code = CAY_OK;
 
-    if (!code && seconds >= 0) {
-        keep->is_spare = false;
-        code = set_ttl(keep, &question->head, seconds, err);
+    /* One that was ready may have ended while it waited. */
+    if (keep->sandbox &&
+        (has_ended(keep) || set_ttl(keep, &question->head, seconds, NULL) != CAY_OK))
+        forget(keep);
+    keep->is_spare = false;
+    if (!keep->sandbox) {
+        code = make(keep, question, err);
+        if (!code && seconds >= 0)
+            code = set_ttl(keep, &question->head, seconds, err);
     }
     if (code)
         return code;
@@ -198,7 +253,9 @@ static int end_it(struct keep *keep, struct question *question, struct cay_error
 {
     sweep(keep, true);
     int code = cay_sandbox_remove(keep->sandbox, err);
-    if (code && code != CAY_E_NOT_FOUND)
+    if (code == CAY_E_NOT_FOUND)
+        keep_end(); /* somebody was faster */
+    if (code)
         return code;
     (void)tell_done(question->channel);
     _exit(0);
@@ -451,6 +508,7 @@ static void loop(struct keep *keep)
         else
             hear(keep);
     }
+    watch_life(keep);
     tick(keep);
     renew(keep);
     sweep(keep, false);
@@ -458,16 +516,15 @@ static void loop(struct keep *keep)
 
 _Noreturn void keeper_run(int socket, const char *id, const struct serve_options *options)
 {
-    static struct keep keep;
     char full[CAY_ID_MAX] = "sb-";
 
-    keep = (struct keep){.socket = socket, .options = options};
-    keep.epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (keep.epoll < 0 || !keep_watch(&keep, socket, EPOLLIN, NULL))
+    kept = (struct keep){.socket = socket, .options = options};
+    kept.epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (kept.epoll < 0 || !keep_watch(&kept, socket, EPOLLIN, NULL))
         _exit(1);
     cay_copy_text(full + 3, sizeof full - 3, id);
-    if (*id && cay_sandbox_open(full, &keep.sandbox, NULL) != CAY_OK)
+    if (*id && cay_sandbox_open(full, &kept.sandbox, NULL) != CAY_OK)
         keep_end();
     for (;;)
-        loop(&keep);
+        loop(&kept);
 }

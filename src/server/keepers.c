@@ -81,13 +81,14 @@ void keeper_drop(struct broker *broker, struct keeper *keeper)
     free(keeper);
 }
 
-const char *keeper_reaped(struct broker *broker, pid_t pid)
+const char *keeper_reaped(struct broker *broker, pid_t pid, bool *ret_was_spare)
 {
     static char id[SANDBOX_ID_MAX];
 
     for (struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
         if (keeper->pid == pid) {
             memcpy(id, keeper->id, sizeof id);
+            *ret_was_spare = keeper->is_spare;
             keeper_drop(broker, keeper);
             return id;
         }

@@ -18,7 +18,8 @@ struct keeper {
 };
 
 enum {
-    KEEPER_SANDBOX_GONE = 3 /* exit status: the sandbox has ended by itself */
+    KEEPER_SANDBOX_GONE = 3, /* exit status: the sandbox has ended by itself */
+    KEEPER_OUT_OF_MEMORY = 4 /* and the kernel had killed in it for its memory */
 };
 
 struct broker;
@@ -33,7 +34,7 @@ struct keeper *keeper_of(struct broker *broker, const char *id);
 void keeper_drop(struct broker *broker, struct keeper *keeper);
 
 /* Its process has ended; the sandbox it looked after, or NULL. */
-const char *keeper_reaped(struct broker *broker, pid_t pid);
+const char *keeper_reaped(struct broker *broker, pid_t pid, bool *ret_was_spare);
 
 /* What a keeper does all its life (keeper.c). */
 _Noreturn void keeper_run(int socket, const char *id,

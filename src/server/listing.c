@@ -54,6 +54,7 @@ struct listing {
     struct asked *asked;
     const char **wanted; /* metadata: key, value, ... */
     int64_t pairs, left;
+    unsigned states;
     bool failed, more;
 };
 
@@ -72,10 +73,14 @@ static bool has_metadata(const struct record_row *row, const char *key, const ch
     return false;
 }
 
-static bool list_one(const struct record_row *row, void *cookie)
+static bool list_one(const struct record_row *written, void *cookie)
 {
     struct listing *listing = cookie;
+    struct record_row now = *written, *row = &now;
 
+    broker_current(listing->broker, row);
+    if (broker_fate(listing->broker, row) || !(listing->states >> row->state & 1))
+        return true;
     for (int64_t i = 0; i < listing->pairs; i++)
         if (!has_metadata(row, listing->wanted[2 * i], listing->wanted[2 * i + 1]))
             return true;
@@ -107,6 +112,7 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
     struct registry_filter filter = {
         .tenant = tenant,
         .template_name = *strings[0] ? strings[0] : NULL,
+        .started_after_ms = head->numbers[LIST_STARTED_AFTER_MS],
         .oldest_first = head->flags & LIST_OLDEST_FIRST,
         .after_ms = head->numbers[LIST_AFTER_MS],
         .after_id = strings[1],
@@ -119,8 +125,11 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
                               .asked = asked,
                               .wanted = strings + 2,
                               .pairs = head->numbers[LIST_METADATA],
+                              .states = filter.states,
                               .left = head->numbers[LIST_LIMIT]};
     int code = registry_visit(broker->registry, &filter, list_one, &listing, &error);
+    if (!code)
+        code = registry_count_running(broker->registry, tenant, &last.numbers[1], &error);
     if (!code && !listing.failed) {
         last.numbers[0] = listing.more;
         (void)tell_send(asked->channel, &last, NULL, -1);

@@ -32,6 +32,8 @@ static const char help[] =
     "  --domain NAME          sandboxes are at PORT-ID.NAME (localhost:PORT)\n"
     "  --tls-cert FILE        speak TLS with this certificate (PEM)\n"
     "  --tls-key FILE         and its key\n"
+    "  --store WHERE          records and keys: PATH, sqlite:PATH or memory:\n"
+    "                         ($CAY_HOME/serve.db)\n"
     "  --api-key-file FILE    a key that is valid besides those of `cay key`\n"
     "  --pool N               keep N sandboxes ready (0)\n"
     "  --memory SIZE          of each sandbox (1G)\n"
@@ -61,13 +63,16 @@ struct state {
 
 static int open_state(struct state *state, struct cay_error *err)
 {
-    char path[PATH_MAX + 16];
+    char path[PATH_MAX];
     int code = options_home(&state->options, err);
 
-    if (code)
-        return code;
-    snprintf(path, sizeof path, "%s/serve.db", state->options.home);
-    return registry_open(path, &state->registry, err);
+    if (!code)
+        code = options_store(&state->options, path, err);
+    if (!code)
+        code = registry_open(path, &state->registry, err);
+    if (!code && registry_is_new(state->registry))
+        code = api_key_adopt(state->registry, state->options.home, err);
+    return code;
 }
 
 static void print_exports(const struct serve_options *options, const char *key)
@@ -111,8 +116,8 @@ static int cmd_env(char *const *argv, struct cay_error *err)
     int code = options_parse(argv, &state.options, err);
 
     if (code == 1) {
-        fputs("Usage: eval \"$(cay env [--listen ADDR:PORT] [--tls-cert FILE "
-              "--tls-key FILE])\"\n"
+        fputs("Usage: eval \"$(cay env [--listen ADDR:PORT] [--store WHERE] "
+              "[--tls-cert FILE --tls-key FILE])\"\n"
               "Print what to export to use the E2B SDKs with `cay serve`.\n",
               stdout);
         return CAY_OK;
@@ -168,14 +173,40 @@ static int remove_key(struct registry *registry, const char *text, struct cay_er
     return registry_remove_key(registry, number, err);
 }
 
+/* "--store WHERE" or "--store=WHERE", before the command. */
+static int take_store(char *const **argv, struct serve_options *options,
+                      struct cay_error *err)
+{
+    const char *first = **argv ? **argv : "";
+    size_t count = strcmp(first, "--store") == 0        ? 2
+                   : strncmp(first, "--store=", 8) == 0 ? 1
+                                                        : 0;
+    char *own[3] = {NULL};
+
+    for (size_t i = 0; i < count && (*argv)[i]; i++)
+        own[i] = (*argv)[i];
+    int code = options_parse(own, options, err);
+    if (code)
+        return code;
+    if (options->store && strstr(options->store, "memory:"))
+        return cay_fail(err, CAY_E_INVALID, 0, "key", "--store",
+                        "keys in memory are the server's own",
+                        "give --api-key-file to it");
+    *argv += count;
+    return CAY_OK;
+}
+
 static int cmd_key(char *const *argv, struct cay_error *err)
 {
-    static const char usage[] = "Usage: cay key new [TENANT] | ls | rm NUMBER\n"
+    static const char usage[] = "Usage: cay key [--store WHERE] new [TENANT] | ls | "
+                                "rm NUMBER\n"
                                 "Keys of one tenant see the same sandboxes, keys of "
                                 "others do not.\n";
     struct state state = {0};
-    int code;
+    int code = take_store(&argv, &state.options, err);
 
+    if (code)
+        return code;
     if (!argv[0] || strcmp(argv[0], "--help") == 0) {
         fputs(usage, stdout);
         return CAY_OK;
@@ -294,6 +325,11 @@ static int open_log(const struct serve_options *options, int *ret_fd,
     return *ret_fd < 0 ? cay_fail_errno(err, errno, "serve.log", path) : CAY_OK;
 }
 
+static void complain(const char *about, const struct cay_error *error)
+{
+    fprintf(stderr, "cay: %s: %s (%s)\n", about, error->message, error->hint);
+}
+
 static int prepare(struct state *state, char *domain, size_t domain_room,
                    struct cay_error *err)
 {
@@ -324,6 +360,7 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     server.broker.options = options;
     server.broker.registry = state->registry;
     server.broker.domain = domain;
+    server.broker.complain = complain;
     return CAY_OK;
 }
 
@@ -374,8 +411,12 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     code = broker_open(&server.broker, err);
     if (code)
         return code;
-    if (!state.options.is_quiet)
+    if (!state.options.is_quiet) {
         print_exports(&state.options, key);
+        if (state.options.internet == CAY_NETWORK_NONE)
+            fputs("cay: sandboxes have no internet access; --internet host gives it\n",
+                  stderr);
+    }
     explicit_bzero(key, sizeof key);
     broker_run(&server.broker, start_front);
     if (state.options.kills_at_exit) {

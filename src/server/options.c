@@ -58,6 +58,58 @@ int options_home(struct serve_options *options, struct cay_error *err)
     return CAY_OK;
 }
 
+static bool is_in_memory(const char *store)
+{
+    return store && (strcmp(store, ":memory:") == 0 || strcmp(store, "memory:") == 0 ||
+                     strcmp(store, "sqlite::memory:") == 0);
+}
+
+/* Nobody else may put files beside the database. */
+static int check_directory(const char *path, struct cay_error *err)
+{
+    char parent[PATH_MAX] = ".";
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+
+    if (slash)
+        snprintf(parent, sizeof parent, "%.*s", (int)(slash - path + 1), path);
+    if (stat(parent, &st) != 0)
+        return cay_fail_errno(err, errno, op, "--store");
+    if (st.st_uid != geteuid() || st.st_mode & 022)
+        return cay_fail(err, CAY_E_DENIED, 0, op, "--store",
+                        "others could change what is in its directory",
+                        "name a file in a directory that is yours alone");
+    return CAY_OK;
+}
+
+/* "/path", "sqlite:/path", "sqlite:///path" */
+int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
+                  struct cay_error *err)
+{
+    const char *path = options->store;
+
+    if (!path) {
+        snprintf(ret_path, PATH_MAX, "%.*s/serve.db", PATH_MAX - 16, options->home);
+        return CAY_OK;
+    }
+    if (is_in_memory(path)) {
+        snprintf(ret_path, PATH_MAX, ":memory:");
+        return CAY_OK;
+    }
+    if (strncmp(path, "sqlite:", 7) == 0)
+        path += strncmp(path, "sqlite:///", 10) == 0 ? 9 : 7;
+    else if (strstr(path, "://"))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "--store",
+                        "records are kept by SQLite only",
+                        "give a path, sqlite:PATH, or memory:");
+    if (!*path || strlen(path) >= PATH_MAX || strncmp(path, "//", 2) == 0 ||
+        path[strlen(path) - 1] == '/')
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--store", "this is no path of a file",
+                        "give a path, sqlite:PATH, or memory:");
+    snprintf(ret_path, PATH_MAX, "%s", path);
+    return check_directory(ret_path, err);
+}
+
 /* --- Values --- */
 
 static int fail_value(const char *name, const char *hint, struct cay_error *err)
@@ -175,6 +227,9 @@ static int set(struct serve_options *options, const char *name, const char *valu
         options->internet = second ? CAY_NETWORK_HOST : CAY_NETWORK_NONE;
     } else if (strcmp(name, "--on-exit") == 0) {
         code = set_word(name, value, "leave", "kill", &options->kills_at_exit, err);
+        options->leaves_at_exit = !options->kills_at_exit;
+    } else if (strcmp(name, "--store") == 0) {
+        options->store = value;
     } else {
         code = cay_fail(err, CAY_E_INVALID, 0, op, name, "unknown option",
                         "cay serve --help lists them");
@@ -211,6 +266,11 @@ static int check(struct serve_options *options, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--tls-cert",
                         "a certificate and its key go together",
                         "give --tls-cert and --tls-key");
+    if (is_in_memory(options->store) && options->leaves_at_exit)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--on-exit",
+                        "nobody would know of the sandboxes that are left",
+                        "give a --store that is a file, or --on-exit kill");
+    options->kills_at_exit |= is_in_memory(options->store);
     return check_disk(options, err);
 }
 

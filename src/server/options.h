@@ -24,12 +24,18 @@ struct serve_options {
     uint32_t max_timeout_s;
     bool kills_at_exit;
     bool is_quiet;
+    bool leaves_at_exit;    /* said so */
+    const char *store;      /* as given; NULL: in the home */
     const char *access_log; /* NULL: none; "-": standard error */
     char home[PATH_MAX];    /* $CAY_HOME and its like */
 };
 
 /* Makes the directory for state, 0700. */
 int options_home(struct serve_options *options, struct cay_error *err);
+
+/* Where the records are: a path, or ":memory:". */
+int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
+                  struct cay_error *err);
 
 /* `argv` begins after the command's name.  1 if help was asked for. */
 int options_parse(char *const *argv, struct serve_options *ret_options,

@@ -35,8 +35,7 @@ enum sandbox_number {
     SANDBOX_CPUS,
     SANDBOX_MEMORY_MB,
     SANDBOX_DISK_MB,
-    SANDBOX_RESUMED, /* CONNECT: it was paused before */
-    SANDBOX_TOTAL    /* LIST: running ones */
+    SANDBOX_RESUMED /* CONNECT: it was paused before */
 };
 
 static inline void record_init(struct record_row *row)

@@ -12,7 +12,16 @@
 #include "base/auto.h"
 #include "base/error.h"
 
-enum { BUSY_MS = 5000, SCHEMA = 1 };
+enum {
+    BUSY_MS = 5000,
+    SCHEMA = 1,
+    APPLICATION = 0x43617953 /* "CayS": sessions (src/session) may lie in the same file */
+};
+
+/* The version of the whole file is the sessions', so ours is in a table. */
+static const char marks[] = "CREATE TABLE server (version INTEGER NOT NULL) STRICT;"
+                            "INSERT INTO server VALUES (1);"
+                            "PRAGMA application_id = 1130461523;";
 
 static const char schema[] =
     "CREATE TABLE keys (number INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE,"
@@ -21,8 +30,7 @@ static const char schema[] =
     "  template TEXT NOT NULL, state INTEGER NOT NULL, started_ms INTEGER NOT NULL,"
     "  end_ms INTEGER NOT NULL, flags INTEGER NOT NULL, token_version INTEGER NOT NULL,"
     "  reason TEXT NOT NULL, metadata BLOB NOT NULL) STRICT, WITHOUT ROWID;"
-    "CREATE INDEX sandboxes_by_start ON sandboxes (state, started_ms, id);"
-    "PRAGMA user_version = 1;";
+    "CREATE INDEX sandboxes_by_start ON sandboxes (state, started_ms, id);";
 
 enum statement {
     ADD_KEY,
@@ -34,6 +42,7 @@ enum statement {
     FIND,
     NEWEST,
     OLDEST,
+    COUNT,
     FORGET,
     STATEMENTS
 };
@@ -43,7 +52,7 @@ enum statement {
     "metadata"
 #define WANTED                                                                           \
     "WHERE (?1 IS NULL OR tenant = ?1) AND (?2 >> state) & 1 AND (?3 IS NULL OR "        \
-    "template = ?3) "
+    "template = ?3) AND (?6 = 0 OR started_ms > ?6) "
 
 static const char *const texts[STATEMENTS] = {
     [ADD_KEY] = "INSERT INTO keys (hash, tenant, shown, created_ms) VALUES (?, ?, ?, ?)",
@@ -59,11 +68,13 @@ static const char *const texts[STATEMENTS] = {
                "ORDER BY started_ms DESC, id DESC",
     [OLDEST] = "SELECT " COLUMNS " FROM sandboxes " WANTED
                "AND (?4 = 0 OR (started_ms, id) > (?4, ?5)) ORDER BY started_ms, id",
+    [COUNT] = "SELECT count(*) FROM sandboxes WHERE state = 1 AND tenant = ?",
     [FORGET] = "DELETE FROM sandboxes WHERE state = 3 AND end_ms < ?",
 };
 
 struct registry {
     sqlite3 *db;
+    bool is_new;
     sqlite3_stmt *statements[STATEMENTS];
 };
 
@@ -76,7 +87,7 @@ static int fail(struct registry *registry, const char *what, struct cay_error *e
                         "the disk with the server's records is full", "make room on it");
     return cay_fail(err, code == SQLITE_BUSY ? CAY_E_BUSY : CAY_E_IO, 0, "registry", what,
                     "the server's records cannot be read or written",
-                    "see that $CAY_HOME is a directory of a healthy disk (sqlite %d)",
+                    "see that it lies on a healthy local disk (sqlite %d)",
                     sqlite3_extended_errcode(registry->db));
 }
 
@@ -87,34 +98,80 @@ static bool run(struct registry *registry, const char *text)
     return sqlite3_exec(registry->db, text, NULL, NULL, NULL) == SQLITE_OK;
 }
 
-static int version_of(struct registry *registry)
+/* The one number that a statement gives; 0 if it gives none. */
+static int number_of(struct registry *registry, const char *text)
 {
     sqlite3_stmt *statement = NULL;
-    int version = -1;
+    int number = 0;
 
-    if (sqlite3_prepare_v2(registry->db, "PRAGMA user_version", -1, &statement, NULL) ==
-            SQLITE_OK &&
+    if (sqlite3_prepare_v2(registry->db, text, -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW)
-        version = sqlite3_column_int(statement, 0);
+        number = sqlite3_column_int(statement, 0);
     sqlite3_finalize(statement);
-    return version;
+    return number;
+}
+
+static int fail_foreign(const char *message, const char *hint, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, "registry.open", "store", message, "%s",
+                    hint);
+}
+
+/* What there is, of what we know. */
+struct found {
+    int application, version, tables, ours;
+};
+
+/* Nothing is changed in what is not ours to touch. */
+static int recognise(struct registry *registry, struct found *found,
+                     struct cay_error *err)
+{
+    *found = (struct found){
+        .application = number_of(registry, "PRAGMA application_id"),
+        .version = number_of(registry, "SELECT version FROM server"),
+        .tables = number_of(registry, "SELECT count(*) FROM sqlite_schema"),
+        .ours = number_of(registry, "SELECT count(*) FROM sqlite_schema WHERE type = "
+                                    "'table' AND name IN ('keys', 'sandboxes')")};
+    if (found->version && found->version != SCHEMA)
+        return fail_foreign("another version of Cay has made these records",
+                            "use that version, or another --store", err);
+    if (found->application != APPLICATION && (found->application || found->tables) &&
+        found->ours != 2)
+        return fail_foreign("this is the database of another program",
+                            "name a file that is not there yet", err);
+    return CAY_OK;
+}
+
+/* Makes what is not there. */
+static int bring_up(struct registry *registry, struct cay_error *err)
+{
+    struct found found;
+    int code = recognise(registry, &found, err);
+
+    if (code || found.version)
+        return code;
+    registry->is_new = found.ours == 0;
+    if ((registry->is_new && !run(registry, schema)) || !run(registry, marks) ||
+        (!found.application && !run(registry, "PRAGMA user_version = 0")))
+        return fail(registry, "open", err);
+    return CAY_OK;
 }
 
 /* Two processes may be the first at the same time. */
 static int migrate(struct registry *registry, struct cay_error *err)
 {
+    struct found found;
+    int code = recognise(registry, &found, err);
+
+    if (code)
+        return code;
     if (!run(registry, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                        "BEGIN IMMEDIATE"))
         return fail(registry, "open", err);
-    int version = version_of(registry);
-    bool fine = version == SCHEMA || (version == 0 && run(registry, schema));
-    if (!run(registry, fine ? "COMMIT" : "ROLLBACK") || (!fine && version == 0))
-        return fail(registry, "open", err);
-    if (fine)
-        return CAY_OK;
-    return cay_fail(err, CAY_E_UNSUPPORTED, 0, "registry.open", "serve.db",
-                    "another version of Cay has made these records",
-                    "use that version, or another $CAY_HOME");
+    code = bring_up(registry, err);
+    if (!run(registry, code ? "ROLLBACK" : "COMMIT") && !code)
+        code = fail(registry, "open", err);
+    return code;
 }
 
 static int prepare(struct registry *registry, struct cay_error *err)
@@ -130,9 +187,16 @@ static int prepare(struct registry *registry, struct cay_error *err)
  * descriptor of a file gives up all locks that this process has on it. */
 static int make_file(const char *path, struct cay_error *err)
 {
-    AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat st;
+    AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 
-    return fd < 0 ? cay_fail_errno(err, errno, "registry.open", "serve.db") : CAY_OK;
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, "registry.open", "store");
+    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077)
+        return cay_fail(err, CAY_E_DENIED, 0, "registry.open", "store",
+                        "others could read or change these records",
+                        "make the file yours alone: chmod 0600");
+    return CAY_OK;
 }
 
 int registry_open(const char *path, struct registry **ret_registry, struct cay_error *err)
@@ -141,14 +205,14 @@ int registry_open(const char *path, struct registry **ret_registry, struct cay_e
 
     if (!registry)
         return cay_fail_memory(err, "registry.open");
-    int code = make_file(path, err);
+    int code = strcmp(path, ":memory:") == 0 ? CAY_OK : make_file(path, err);
     if (!code && sqlite3_open_v2(path, &registry->db,
                                  SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
                                      SQLITE_OPEN_EXRESCODE,
                                  NULL) != SQLITE_OK)
         code = fail(registry, "open", err);
     if (!code) {
-        sqlite3_busy_timeout(registry->db, BUSY_MS);
+        registry_set_patience(registry, true);
         code = migrate(registry, err);
     }
     if (!code)
@@ -168,6 +232,16 @@ void registry_close(struct registry *registry)
         sqlite3_finalize(registry->statements[i]);
     sqlite3_close(registry->db);
     free(registry);
+}
+
+bool registry_is_new(const struct registry *registry)
+{
+    return registry->is_new;
+}
+
+void registry_set_patience(struct registry *registry, bool waits)
+{
+    sqlite3_busy_timeout(registry->db, waits ? BUSY_MS : 0);
 }
 
 /* --- Statements --- */
@@ -347,6 +421,7 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
         put_text(statement, 3, filter->template_name);
     sqlite3_bind_int64(statement, 4, filter->after_ms);
     put_text(statement, 5, filter->after_id ? filter->after_id : "");
+    sqlite3_bind_int64(statement, 6, filter->started_after_ms);
     while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
         read_row(statement, &row);
         if (!visit(&row, cookie)) {
@@ -355,6 +430,22 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
         }
     }
     int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "sandboxes", err);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return code;
+}
+
+int registry_count_running(struct registry *registry, const char *tenant,
+                           int64_t *ret_count, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[COUNT];
+    int code = CAY_OK;
+
+    put_text(statement, 1, tenant);
+    if (sqlite3_step(statement) == SQLITE_ROW)
+        *ret_count = sqlite3_column_int64(statement, 0);
+    else
+        code = fail(registry, "sandboxes", err);
     sqlite3_reset(statement);
     sqlite3_clear_bindings(statement);
     return code;

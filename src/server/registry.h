@@ -11,10 +11,17 @@
  * processes may use it at a time; each has a handle of its own. */
 struct registry;
 
-/* `path` is made if it is not there, 0600. */
+/* `path` is made if it is not there, 0600; ":memory:" is nowhere else.  It may be the
+ * database of sessions, too. */
 int registry_open(const char *path, struct registry **ret_registry,
                   struct cay_error *err);
 void registry_close(struct registry *registry); /* NULL is fine */
+
+/* It had no records of a server before it was opened. */
+bool registry_is_new(const struct registry *registry);
+
+/* Whether to wait for other processes that are writing; true at first. */
+void registry_set_patience(struct registry *registry, bool waits);
 
 /* --- Keys --- */
 
@@ -52,6 +59,7 @@ struct registry_filter {
     const char *tenant; /* NULL: everybody's */
     unsigned states;    /* bits: 1 << enum record_state */
     const char *template_name;
+    int64_t started_after_ms; /* 0: any time */
     bool oldest_first;
     int64_t after_ms; /* the last of the page before; 0: from the start */
     const char *after_id;
@@ -61,6 +69,10 @@ struct registry_filter {
 int registry_visit(struct registry *registry, const struct registry_filter *filter,
                    bool (*visit)(const struct record_row *row, void *cookie),
                    void *cookie, struct cay_error *err);
+
+/* How many of a tenant's run. */
+int registry_count_running(struct registry *registry, const char *tenant,
+                           int64_t *ret_count, struct cay_error *err);
 
 /* Those that are gone are remembered for a day, to tell why. */
 int registry_forget(struct registry *registry, int64_t before_ms, struct cay_error *err);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/error.h"
 #include "server/front.h"
+#include "server/record.h"
 
 enum { HEADERS_MAX = 100 };
 
@@ -15,7 +15,7 @@ enum { HEADERS_MAX = 100 };
  */
 
 struct count {
-    unsigned all, lengths, encodings, hosts;
+    unsigned all, lengths, encodings, hosts, ids;
     const char *wrong;
 };
 
@@ -49,21 +49,30 @@ static enum MHD_Result look_at(void *cls, enum MHD_ValueKind kind, const char *k
         count->wrong = "Transfer-Encoding is to be chunked";
     else if (strcasecmp(key, "Host") == 0 && ++count->hosts > 1)
         count->wrong = "there are two Hosts";
+    else if (strcasecmp(key, "E2b-Sandbox-Id") == 0 && ++count->ids > 1)
+        count->wrong = "there are two E2b-Sandbox-Ids";
     return MHD_YES;
 }
 
 /* --- Names of this server --- */
 
-/* Without the port; "[::1]" loses its brackets. */
-static void host_of(const char *text, char *host, size_t room)
+/* The name without its port, in lower case; "[::1]" loses its brackets.  False if it is
+ * none. */
+static bool name_of(const char *text, char *name, size_t room)
 {
-    size_t len = strcspn(text, ":");
+    bool bracketed = *text == '[';
+    size_t len = strcspn(text += bracketed, bracketed ? "]" : ":");
+    const char *rest = text + len;
 
-    if (*text == '[') {
-        text++;
-        len = strcspn(text, "]");
-    }
-    snprintf(host, room, "%.*s", (int)(len < room ? len : room - 1), text);
+    if (bracketed && *rest++ != ']')
+        return false;
+    if (len == 0 || len >= room ||
+        (*rest && (*rest != ':' || !is_digits(rest + 1) || strlen(rest + 1) > 5)))
+        return false;
+    for (size_t i = 0; i < len; i++)
+        name[i] = (char)tolower((unsigned char)text[i]);
+    name[len] = '\0';
+    return true;
 }
 
 static bool is_address(const char *host)
@@ -74,29 +83,55 @@ static bool is_address(const char *host)
            inet_pton(AF_INET6, host, &address) == 1;
 }
 
-static bool ends_with(const char *text, const char *end)
+/* "49983-abc123" */
+static bool parse_label(const char *label, struct route *route)
 {
-    size_t len = strlen(text), end_len = strlen(end);
+    size_t digits = strspn(label, "0123456789");
+    unsigned long port = strtoul(label, NULL, 10);
 
-    return end_len > 0 && len >= end_len && strcasecmp(text + len - end_len, end) == 0 &&
-           (len == end_len || text[len - end_len - 1] == '.');
+    if (digits == 0 || digits > 5 || *label == '0' || port > UINT16_MAX ||
+        label[digits] != '-' || !record_is_id(label + digits + 1))
+        return false;
+    route->port = (uint16_t)port;
+    cay_copy_text(route->sandbox, SANDBOX_ID_MAX, label + digits + 1);
+    return true;
 }
 
-/* A page of somebody else's that has its name point to us is not to reach us. */
-static bool is_ours(const struct front *front, const char *text)
+/* What stands before the name of the server. */
+static enum host_kind label_kind(char *name, size_t len, struct route *route)
 {
-    char host[256], domain[256];
-
-    host_of(text, host, sizeof host);
-    host_of(front->options->domain, domain, sizeof domain);
-    return is_address(host) || ends_with(host, "localhost") || ends_with(host, domain);
+    name[len] = '\0';
+    if (strcmp(name, "api") == 0 || strcmp(name, "sandbox") == 0)
+        return HOST_SERVER; /* as the SDKs have it where only a domain is set */
+    return parse_label(name, route) ? HOST_SANDBOX : HOST_MALFORMED;
 }
 
-static bool origin_is_ours(const struct front *front, const char *origin)
+enum host_kind route_host(const char *text, const char *domain, struct route *route)
 {
-    const char *host = strstr(origin, "://");
+    char name[256], own[256];
 
-    return host && is_ours(front, host + 3);
+    if (!name_of(text, name, sizeof name))
+        return HOST_FOREIGN;
+    if (!name_of(domain, own, sizeof own))
+        own[0] = '\0';
+    const char *const servers[] = {own, "localhost"};
+    if (is_address(name) || strcmp(name, own) == 0 || strcmp(name, servers[1]) == 0)
+        return HOST_SERVER;
+    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++) {
+        size_t len = strlen(name), end = strlen(servers[i]);
+        if (end > 0 && len > end && name[len - end - 1] == '.' &&
+            strcmp(name + len - end, servers[i]) == 0)
+            return label_kind(name, len - end - 1, route);
+    }
+    return HOST_FOREIGN;
+}
+
+/* A page that was not had from here itself is somebody else's, also one of a sandbox. */
+static bool origin_is_ours(const char *origin, const char *host)
+{
+    const char *from = strstr(origin, "://");
+
+    return from && strcasecmp(from + 3, host) == 0;
 }
 
 const char *route_check(struct exchange *exchange, unsigned *ret_status)
@@ -115,34 +150,10 @@ const char *route_check(struct exchange *exchange, unsigned *ret_status)
         *ret_status = 431;
         return "there are too many headers";
     }
-    if (!host)
-        return "there is no Host";
-    if (!is_ours(exchange->front, host)) {
-        *ret_status = 421;
-        return "this server has no such name";
-    }
-    return NULL;
+    return host ? NULL : "there is no Host";
 }
 
 /* --- Which sandbox --- */
-
-/* "49983-abc123.domain" */
-static bool parse_label(const char *host, struct route *route)
-{
-    char *end;
-    unsigned long port = isdigit((unsigned char)*host) ? strtoul(host, &end, 10) : 0;
-
-    if (port == 0 || port > UINT16_MAX || *end != '-')
-        return false;
-    const char *id = end + 1;
-    size_t len = strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789");
-    if (len == 0 || len >= SANDBOX_ID_MAX || id[len] != '.')
-        return false;
-    route->port = (uint16_t)port;
-    memcpy(route->sandbox, id, len);
-    route->sandbox[len] = '\0';
-    return true;
-}
 
 static const char *parse_headers(const char *id, const char *port, struct route *route)
 {
@@ -164,21 +175,24 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
     const char *host = exchange_header(exchange, "Host");
     const char *origin = exchange_header(exchange, "Origin");
 
-    *ret_status = 400;
     *route = (struct route){.plane = PLANE_CONTROL};
-    if (parse_label(host, route)) {
-        route->plane = route->port == ENVD_PORT ? PLANE_ENVD : PLANE_PORT;
-    } else if (id) {
+    enum host_kind kind = route_host(host, exchange->front->options->domain, route);
+    *ret_status = kind == HOST_FOREIGN ? 421 : 400;
+    if (kind == HOST_FOREIGN)
+        return "this server has no such name";
+    if (kind == HOST_MALFORMED)
+        return "names of sandboxes are PORT-ID";
+    if (kind == HOST_SERVER && id) {
         const char *wrong =
             parse_headers(id, exchange_header(exchange, "E2b-Sandbox-Port"), route);
         if (wrong)
             return wrong;
-        route->plane = route->port == ENVD_PORT ? PLANE_ENVD : PLANE_PORT;
-    } else if (strcmp(exchange->url, "/files") == 0) {
-        route->plane = PLANE_ENVD; /* the signature tells which */
     }
-    if (origin && route->plane != PLANE_PORT && strcmp(origin, "null") != 0 &&
-        !origin_is_ours(exchange->front, origin)) {
+    if (route->port)
+        route->plane = route->port == ENVD_PORT ? PLANE_ENVD : PLANE_PORT;
+    else if (strcmp(exchange->url, "/files") == 0)
+        route->plane = PLANE_ENVD; /* the signature tells which */
+    if (origin && route->plane != PLANE_PORT && !origin_is_ours(origin, host)) {
         *ret_status = 403;
         return "pages of other origins may not use this server";
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/native/inspect.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,12 +155,23 @@ static void measure(struct native *native, struct cay_sandbox_info *info)
         info->ttl_left_ms = state.ttl_left_ms ? state.ttl_left_ms : 1;
 }
 
+/* The cgroup of one that has ended stays until that is removed. */
+static uint64_t count_memory_kills(const struct record *record)
+{
+    AUTO_FD fd = *record->groups.memory_events
+                     ? open(record->groups.memory_events, O_RDONLY | O_CLOEXEC)
+                     : -1;
+
+    return run_memory_kills(fd);
+}
+
 static void look(struct native *native, struct cay_sandbox_info *ret_info)
 {
     const struct record *record = &native->record;
 
     memset(ret_info, 0, sizeof *ret_info);
     copy_facts(record, ret_info);
+    ret_info->memory_kills = count_memory_kills(record);
     if (!runtime_is_alive(record)) {
         ret_info->state = CAY_STATE_STOPPED;
         return;

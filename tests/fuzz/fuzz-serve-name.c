@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any text may stand where a host, a path or a query is: what is made of it is what it
+ * says, and the server itself is meant only by its own names. */
+#include <ctype.h>
+#include <strings.h>
+
+#include "base/auto.h"
+#include "front.h"
+#include "server/filter.h"
+#include "server/record.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_host(const char *text)
+{
+    static const char *const domains[] = {"localhost:3000", "box.example", "x.localhost"};
+
+    for (size_t i = 0; i < sizeof domains / sizeof *domains; i++) {
+        struct route route = {0};
+        char label[64];
+        enum host_kind kind = route_host(text, domains[i], &route);
+        CHECK((kind == HOST_SANDBOX) == (route.port != 0));
+        CHECK((kind == HOST_SANDBOX) == (*route.sandbox != '\0'));
+        if (kind != HOST_SANDBOX)
+            continue;
+        CHECK(record_is_id(route.sandbox));
+        int len = snprintf(label, sizeof label, "%u-%s.", route.port, route.sandbox);
+        CHECK(strncasecmp(text, label, (size_t)len) == 0);
+    }
+}
+
+static void check_path(const char *text)
+{
+    char part[PART_MAX], again[PART_MAX + 32];
+
+    if (!route_matches("/sandboxes/{id}/timeout", text, part))
+        return;
+    CHECK(*part && !strchr(part, '/'));
+    snprintf(again, sizeof again, "/sandboxes/%s/timeout", part);
+    CHECK(strcmp(again, text) == 0);
+}
+
+static void check_time(const char *text)
+{
+    int64_t ms = 0, same = 0;
+    char again[64], day[32];
+    struct tm tm;
+
+    if (!filter_time(text, &ms))
+        return;
+    time_t seconds = (time_t)(ms / 1000 - (ms % 1000 < 0));
+    CHECK(gmtime_r(&seconds, &tm));
+    if (tm.tm_year + 1900 < 0 || tm.tm_year + 1900 > 9999)
+        return; /* the zone has taken it out of what can be written */
+    snprintf(day, sizeof day, "%04d-%02d-%02dT%02d:%02d:%02d", tm.tm_year + 1900,
+             tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    snprintf(again, sizeof again, "%s.%03dZ", day,
+             (int)(ms % 1000 + (ms % 1000 < 0 ? 1000 : 0)));
+    CHECK(filter_time(again, &same) && same == ms);
+}
+
+static void check_query(const char *text)
+{
+    AUTO_BUF strings = {0};
+    char id[SANDBOX_ID_MAX], again[64];
+    int64_t number = 0, ms;
+    size_t count = 0;
+
+    uint32_t states = filter_states(text);
+    CHECK((states & ~(uint32_t)(LIST_RUNNING | LIST_PAUSED)) == 0);
+    if (filter_number(text, 1, 100, &number))
+        CHECK(number >= 1 && number <= 100 && strtoll(text, NULL, 10) == number);
+    if (filter_page(text, &ms, id) && *text) {
+        const char *digits = text + strspn(text, "0");
+        snprintf(again, sizeof again, "%lld-%s", (long long)ms, id);
+        CHECK(ms > 0 && strcmp(again, digits) == 0);
+    }
+    buf_init(&strings, 1 << 20);
+    int64_t pairs = filter_metadata(text, &strings);
+    for (size_t i = 0; i < strings.len; i++)
+        count += strings.data[i] == '\0';
+    CHECK(!strings.failed && (int64_t)count == 2 * pairs);
+}
+
+/* The same text where the server reads it. */
+static void check_request(const char *text)
+{
+    AUTO_BUF request = {0};
+    struct talk heard;
+    struct reply reply;
+    struct route route = {0};
+
+    buf_init(&request, 64 << 10);
+    buf_format(&request,
+               "GET /v2/sandboxes?%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
+               text, text);
+    if (request.failed)
+        return;
+    talk(request.data, request.len, NULL, 0, &heard);
+    const char *end = reply_parse(heard.reply.data, heard.reply.len, &reply);
+    CHECK(end == heard.reply.data + heard.reply.len);
+    CHECK(reply.status != 500);
+    if (heard.asked[OP_LIST])
+        CHECK(route_host(text, "localhost:3000", &route) == HOST_SERVER);
+    reply_done(&reply);
+    talk_done(&heard);
+    request.len = 0;
+    buf_format(&request,
+               "GET /v2/sandboxes?%s HTTP/1.1\r\nHost: localhost\r\nConnection: "
+               "close\r\n\r\n",
+               text);
+    talk(request.data, request.len, NULL, 0, &heard);
+    end = reply_parse(heard.reply.data, heard.reply.len, &reply);
+    CHECK(end == heard.reply.data + heard.reply.len);
+    CHECK(reply.status == 200 || reply.status == 400);
+    CHECK((reply.status == 200) == (heard.asked[OP_LIST] == 1));
+    reply_done(&reply);
+    talk_done(&heard);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char text[2048];
+    size_t len = size < sizeof text ? size : sizeof text - 1;
+
+    memcpy(text, data, len);
+    text[len] = '\0';
+    check_host(text);
+    check_path(text);
+    check_time(text);
+    check_query(text);
+    for (char *at = text; *at; at++) /* what would end the line is another test's */
+        if ((unsigned char)*at <= ' ' || *at == 0x7f)
+            *at = '_';
+    if (*text)
+        check_request(text);
+    return 0;
+}
