@@ -326,20 +326,13 @@ static void told_usage(struct exchange *exchange, struct told *told)
     exchange_reply_json(exchange, 200, &out);
 }
 
-/* What is written inside goes to who reads it; nothing is kept here. */
 static void told_logs(struct exchange *exchange, struct told *told)
 {
-    static const char none[] = "{\"logs\":[],\"logEntries\":[]}";
-
-    if (told->head.kind == TELL_FAILED) {
+    if (told->head.kind == TELL_FAILED)
         exchange_refuse_told(exchange, told);
-        return;
-    }
-    struct MHD_Response *response = MHD_create_response_from_buffer(
-        sizeof none - 1, (void *)(uintptr_t)none, MHD_RESPMEM_PERSISTENT);
-    if (response)
-        (void)MHD_add_response_header(response, "Content-Type", "application/json");
-    exchange_reply(exchange, 200, response);
+    else
+        exchange_refuse(exchange, 501,
+                        "this server keeps no logs: output goes to who reads it");
 }
 
 /* --- The server itself --- */

@@ -182,7 +182,10 @@ def test_old_routes(server):
     assert server.api("POST", f"/sandboxes/{name}/pause", {})[0] == 204
     assert server.api("POST", f"/sandboxes/{name}/pause", {})[0] == 409
     assert server.api("POST", f"/sandboxes/{name}/resume", {"timeout": 60})[0] == 201
-    assert server.api("GET", f"/v2/sandboxes/{name}/logs")[1]["logs"] == []
+    for version in ("", "/v2"):
+        status, answer = server.api("GET", f"{version}/sandboxes/{name}/logs")
+        assert (status, answer["code"]) == (501, 501)
+        assert "keeps no logs" in answer["message"]
     assert server.api("POST", f"/sandboxes/{name}/timeout", {"timeout": 10 ** 8})[0] == 400
     for method, path in (("PUT", "network"), ("POST", "snapshots"), ("POST", "fork")):
         assert server.api(method, f"/sandboxes/{name}/{path}", {})[0] == 501
