@@ -47,6 +47,23 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
     context = None
 
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.open, self.counting = 0, threading.Condition()
+
+    def process_request(self, request, client_address):
+        with self.counting:
+            self.open += 1
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request, client_address):
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self.counting:
+                self.open -= 1
+                self.counting.notify_all()
+
     def finish_request(self, request, client_address):
         if self.context:
             request = self.context.wrap_socket(request, server_side=True)
@@ -551,6 +568,8 @@ class Control:
        {"set": {...}}                Peer.settings
        {"log": REGEX}                the requests so far that match, and forgets them
        {"boxes": null}               what there is
+       {"settle": null}              waits until all that was asked so far is done, and
+                                     those who asked are gone
        {"pids": null}                how many processes run in all of them
        {"apart": null}               whether commands have a /home and /tmp of their own
        {"tls": FOLDER}               from now on by TLS as "localhost"; its authority goes
@@ -577,6 +596,15 @@ class Control:
                  if re.match(value, f"{entry['method']} {entry['path']}")]
         self.peer.log.clear()
         return found
+
+    def settle(self, _):
+        server = self.peer.server
+        with socket.create_connection(server.server_address) as last:  # they come in turn
+            last.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            while last.recv(4096):
+                pass
+        with server.counting:
+            return server.counting.wait_for(lambda: server.open == 0, 20)
 
     def pids(self, _):
         return sum(len(box.pids()) for box in self.peer.boxes.values())

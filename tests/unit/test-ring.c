@@ -74,14 +74,16 @@ TEST(all_rings_together_stay_within_the_budget)
     ring_empty(&second);
 }
 
-TEST(without_memory_everything_is_counted)
+TEST(beyond_the_budget_each_has_a_page)
 {
     struct ring ring = {0};
 
     ring_set_budget(0);
-    add(&ring, 1000);
-    ASSERT_INT(ring.begin, 1000);
-    ASSERT_INT(ring.end, 1000);
+    ASSERT(ring_is_affordable(&ring, 4096) && !ring_is_affordable(&ring, 4097));
+    ASSERT(!ring_reserve(&ring, 10000));
+    add(&ring, 10000);
+    ASSERT_INT(ring.begin, 10000 - 4096);
+    ASSERT_INT(ring.end, 10000);
     check(&ring);
     ring_empty(&ring);
 }
