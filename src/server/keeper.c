@@ -161,8 +161,10 @@ static void watch_life(struct keep *keep)
         return;
     keep->life_source.ready = hear_end;
     keep->life = (int)syscall(SYS_pidfd_open, info.init_pid, 0);
-    if (keep->life > 0 && !keep_watch(keep, keep->life, EPOLLIN, &keep->life_source))
+    if (keep->life > 0 && !keep_watch(keep, keep->life, EPOLLIN, &keep->life_source)) {
         (void)close(keep->life);
+        keep->life = -1;
+    }
 }
 
 static bool has_ended(const struct keep *keep)

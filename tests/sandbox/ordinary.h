@@ -6,9 +6,11 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -190,6 +192,26 @@ static inline void as_ordinary(const struct ordinary *user, void (*act)(void))
     if (status != 0)
         harness_fail(__FILE__, __LINE__, "as %s it failed, see above: status 0x%x",
                      user->name, (unsigned)status);
+}
+
+/* Runs `act` as the user where a mount of ours hides something of the host's. */
+static inline void in_own_mounts(const char *hidden, const struct ordinary *user,
+                                 void (*act)(void))
+{
+    int status;
+
+    fflush(stdout);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        ASSERT(unshare(CLONE_NEWNS) == 0);
+        ASSERT(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+        ASSERT(mount("/dev/null", hidden, NULL, MS_BIND, NULL) == 0);
+        as_ordinary(user, act);
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
 }
 
 #endif

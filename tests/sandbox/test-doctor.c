@@ -137,26 +137,6 @@ static void expect_no_newuidmap(void)
     done();
 }
 
-/* Runs `act` as the user where a mount of ours hides something of the host's. */
-static void in_own_mounts(const char *hidden, const struct ordinary *user,
-                          void (*act)(void))
-{
-    int status;
-
-    fflush(stdout);
-    pid_t pid = fork();
-    ASSERT(pid >= 0);
-    if (pid == 0) {
-        ASSERT(unshare(CLONE_NEWNS) == 0);
-        ASSERT(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
-        ASSERT(mount("/dev/null", hidden, NULL, MS_BIND, NULL) == 0);
-        as_ordinary(user, act);
-        _exit(0);
-    }
-    ASSERT_INT(waitpid(pid, &status, 0), pid);
-    ASSERT_INT(status, 0);
-}
-
 TEST(a_host_without_newuidmap_is_told_what_to_install)
 {
     in_own_mounts("/usr/bin/newuidmap", ordinary_user(true), expect_no_newuidmap);

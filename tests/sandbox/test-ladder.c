@@ -287,6 +287,32 @@ TEST(a_host_without_user_namespaces_gives_the_rung_landlock)
     as_ordinary(ordinary_user(false), fall_to_landlock);
 }
 
+/* PID 1 finds out when it is about to begin; the command goes to the next one. */
+static void fall_with_a_command(void)
+{
+    static const char *const argv[] = {"echo", "it runs", NULL};
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .ephemeral = true};
+    const struct cay_exec_options exec = {.size = sizeof exec, .argv = argv};
+    cay_sandbox *sandbox = NULL;
+    cay_process *process = NULL;
+
+    ASSERT_OK(cay_sandbox_run(&options, &exec, &sandbox, &process, &err));
+    look(sandbox);
+    ASSERT_INT(info.rung, CAY_RUNG_LANDLOCK);
+    ASSERT_OK(cay_process_wait(process, UINT64_MAX, &result, &err));
+    ASSERT_STR(result.out, "it runs\n");
+    cay_exec_done(&result);
+    cay_process_free(process);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_sandbox_free(sandbox);
+}
+
+TEST(a_first_command_falls_with_its_sandbox)
+{
+    in_own_mounts("/proc/cmdline", ordinary_user(false), fall_with_a_command);
+}
+
 static void require_layers(void)
 {
     struct cay_sandbox_options demand = {.size = sizeof demand, .ephemeral = true};

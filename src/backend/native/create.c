@@ -320,18 +320,20 @@ static int raise_it(const struct making *making, struct launch *launch,
                     struct native *native, struct cay_error *err)
 {
     const struct native_first *first = making->first;
+    struct cay_error own;
     int code = furnish(making, launch, err);
 
     if (!code && making->record->groups.unified[0])
         code = note_init(making, launch, err);
     bool is_connected = !code && native_get_ready(native, NULL) == CAY_OK;
-    if (first && is_connected)
-        code = first->send(native, first->cookie, err);
+    int sent = first && is_connected ? first->send(native, first->cookie, &own) : CAY_OK;
     if (!code)
-        code = launch_wait(launch, err);
+        code = launch_wait(launch, err); /* why it is gone tells more than that it is */
     if (first && !is_connected && !code)
         code = first->send(native, first->cookie, err);
-    return code;
+    if (!code && sent && err)
+        *err = own;
+    return code ? code : sent;
 }
 
 /* For those who look at it later. */
