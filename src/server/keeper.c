@@ -448,8 +448,11 @@ static void hear(struct keep *keep)
 
     if (got == -EAGAIN)
         return;
-    if (got != 1)
-        _exit(0); /* the server has ended; the sandbox goes on without us */
+    if (got != 1) { /* the server has ended; a sandbox of somebody's goes on without us */
+        if (keep->is_spare)
+            (void)!cay_sandbox_remove(keep->sandbox, NULL);
+        _exit(0);
+    }
     AUTO_FREE const char **strings = ask_strings(&keep->asked, &room);
     struct question question = {keep->asked.head, keep->asked.channel, strings};
     keep->asked.channel = -1;

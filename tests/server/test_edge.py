@@ -455,6 +455,19 @@ def is_alive(pid):
     return False
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_reserve_goes_with_the_server_and_leaves_no_trace(own_server, number):
+    def recorded():
+        return {path.name for path in Path("/run/cay").glob("sb-*")}
+
+    others = recorded()
+    server = own_server("--pool", "2")
+    wait_until(lambda: len(recorded() - others) == 2)
+    spares = recorded() - others
+    server.stop(number)
+    wait_until(lambda: not spares & recorded())
+
+
 def test_a_reserve_is_filled_again_when_its_sandboxes_end(own_server):
     server = own_server("--pool", "2")
 
