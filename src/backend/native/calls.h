@@ -4,16 +4,17 @@
 
 #include <stddef.h>
 
-/* The system calls that programs inside may make, by name. */
-extern const char *const calls_allowed[];
+/* The system calls that programs inside may make: their numbers, negative for those that
+ * this architecture never had. */
+extern const int calls_allowed[];
 extern const size_t calls_allowed_count;
 
 /* Known, and refused: EPERM, since a fall-back would not help. */
-extern const char *const calls_refused[];
+extern const int calls_refused[];
 extern const size_t calls_refused_count;
 
 /* Refused too where there are no namespaces. */
-extern const char *const calls_refused_alone[];
+extern const int calls_refused_alone[];
 extern const size_t calls_refused_alone_count;
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The architecture, and then a binary search among the numbers, at whose leaves stand
- * actions and rules on arguments.  libseccomp knows which number a name has on which
- * architecture.  The program is written here, because its own takes one comparison for
- * each argument where a deny list of values needs several, and is ten times as long: the
- * kernel works on it for every sandbox, and compiling it took longer than everything
+ * actions and rules on arguments.  libseccomp's headers know which number a name has on
+ * which architecture.  The program is written here, because its own takes one comparison
+ * for each argument where a deny list of values needs several, and is ten times as long:
+ * the kernel works on it for every sandbox, and compiling it took longer than everything
  * else. */
 #include "backend/native/filter.h"
 
@@ -15,7 +15,6 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
-#include <seccomp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -234,18 +233,12 @@ enum { HAS_X32 = 0 };
 static const uint32_t own_architecture = AUDIT_ARCH_AARCH64;
 #endif
 
-static int mark(const char *const *names, size_t count, uint32_t action,
-                uint32_t actions[NUMBERS], const char **ret_name)
+static void mark(const int *numbers, size_t count, uint32_t action,
+                 uint32_t actions[NUMBERS])
 {
-    for (size_t i = 0; i < count; i++) {
-        int number = seccomp_syscall_resolve_name(names[i]);
-        *ret_name = names[i];
-        if (number == __NR_SCMP_ERROR || number >= NUMBERS)
-            return -ENOENT;
-        if (number >= 0) /* else this architecture never had it */
-            actions[number] = action;
-    }
-    return 0;
+    for (size_t i = 0; i < count; i++)
+        if (numbers[i] >= 0 && numbers[i] < NUMBERS)
+            actions[numbers[i]] = action;
 }
 
 /* Not an action of the kernel's: see checks[] from here on. */
@@ -308,22 +301,17 @@ static void check_architecture(struct program *program)
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
 }
 
-static int find_actions(enum filter_kind kind, uint32_t actions[NUMBERS],
-                        const char **ret_name)
+static void find_actions(enum filter_kind kind, uint32_t actions[NUMBERS])
 {
     for (size_t i = 0; i < NUMBERS; i++)
         actions[i] = SECCOMP_RET_ERRNO | ENOSYS;
-    int error =
-        mark(calls_allowed, calls_allowed_count, SECCOMP_RET_ALLOW, actions, ret_name);
-    if (!error)
-        error = mark(calls_refused, calls_refused_count, SECCOMP_RET_ERRNO | EPERM,
-                     actions, ret_name);
-    if (!error && kind >= FILTER_ALONE)
-        error = mark(calls_refused_alone, calls_refused_alone_count,
-                     SECCOMP_RET_ERRNO | EPERM, actions, ret_name);
+    mark(calls_allowed, calls_allowed_count, SECCOMP_RET_ALLOW, actions);
+    mark(calls_refused, calls_refused_count, SECCOMP_RET_ERRNO | EPERM, actions);
+    if (kind >= FILTER_ALONE)
+        mark(calls_refused_alone, calls_refused_alone_count, SECCOMP_RET_ERRNO | EPERM,
+             actions);
     for (uint32_t i = 0; i < CHECKS; i++)
         actions[checks[i].number] = CHECKED + i;
-    return error;
 }
 
 static int compile(enum filter_kind kind, struct program *program, uint32_t *ret_calls,
@@ -331,16 +319,13 @@ static int compile(enum filter_kind kind, struct program *program, uint32_t *ret
 {
     uint32_t actions[NUMBERS];
     struct run runs[RUNS_MAX];
-    const char *name = "seccomp";
 
-    int error = find_actions(kind, actions, &name);
+    find_actions(kind, actions);
     size_t count = find_runs(actions, runs);
     check_architecture(program);
-    if (!error && (count == RUNS_MAX || !search_runs(program, runs, count, kind) ||
-                   program->len == PLAN_FILTER_MAX))
-        error = -E2BIG;
-    if (error)
-        return cay_fail(err, CAY_E_INTERNAL, -error, "sandbox.filter", name,
+    if (count == RUNS_MAX || !search_runs(program, runs, count, kind) ||
+        program->len == PLAN_FILTER_MAX)
+        return cay_fail(err, CAY_E_INTERNAL, 0, "sandbox.filter", "seccomp",
                         "the list of system calls cannot be made into a filter",
                         "report this with the version of libseccomp");
     *ret_calls = 0;

@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -71,7 +73,7 @@ struct hierarchies {
     bool mounted[HIERARCHIES], joined[HIERARCHIES];
 };
 
-static void note_mount(struct hierarchies *all, const char *line)
+static void note_mount(struct hierarchies *all, char *line)
 {
     const char *rest = strstr(line, " - ");
     char type[64], options[1024];
@@ -106,24 +108,50 @@ static void note_own(struct hierarchies *all, char *line)
         }
 }
 
+/* Where nearly every machine has it: the kernel takes long to list all mounts. */
+static void note_usual(struct hierarchies *all, size_t which)
+{
+    static const char top[] = "/sys/fs/cgroup";
+    char *path = all->where[which].mount;
+    long type = which == CGROUP2 ? CGROUP2_SUPER_MAGIC : CGROUP_SUPER_MAGIC;
+    struct statfs fs;
+
+    if (which == CGROUP2 && statfs(top, &fs) == 0 && fs.f_type == type)
+        snprintf(path, GROUPS_PATH, "%s", top);
+    else
+        snprintf(path, GROUPS_PATH, "%s/%s", top,
+                 which == CGROUP2 ? "unified" : controllers[which].controller);
+    all->mounted[which] = statfs(path, &fs) == 0 && fs.f_type == type;
+}
+
+/* False if they could not be read to the end. */
+static bool each_line(const char *path, void (*note)(struct hierarchies *all, char *line),
+                      struct hierarchies *all)
+{
+    char line[4096];
+    FILE *file = fopen(path, "re");
+
+    while (file && fgets(line, sizeof line, file))
+        note(all, line);
+    bool is_whole = file && !ferror(file);
+    if (file)
+        fclose(file);
+    return is_whole;
+}
+
 /* False if there may be more than were found. */
 static bool find_hierarchies(struct hierarchies *all)
 {
-    char line[4096];
+    bool all_usual = true;
 
     *all = (struct hierarchies){0};
-    FILE *mounts = fopen("/proc/self/mountinfo", "re");
-    while (mounts && fgets(line, sizeof line, mounts))
-        note_mount(all, line);
-    FILE *own = fopen("/proc/self/cgroup", "re");
-    while (own && fgets(line, sizeof line, own))
-        note_own(all, line);
-    bool is_whole = mounts && own && !ferror(mounts) && !ferror(own);
-    if (mounts)
-        fclose(mounts);
-    if (own)
-        fclose(own);
-    return is_whole;
+    bool is_whole = each_line("/proc/self/cgroup", note_own, all);
+    for (size_t i = 0; i < HIERARCHIES; i++)
+        if (all->joined[i]) {
+            note_usual(all, i);
+            all_usual &= all->mounted[i];
+        }
+    return is_whole && (all_usual || each_line("/proc/self/mountinfo", note_mount, all));
 }
 
 /* Where things are mounted does not change under us, and a process that is moved makes
