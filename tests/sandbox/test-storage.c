@@ -134,17 +134,41 @@ TEST(a_sandbox_starts_with_the_options_it_was_made_with)
 {
     use_own_home();
     put_file("shared/file", "host\n");
-    const char *const env[] = {"OWN=value", NULL};
-    const struct cay_bind bind = {scratch_path("shared"), "/src", true};
+    put_file("other/file", "other\n");
+    char shared[PATH_MAX];
+    snprintf(shared, sizeof shared, "%s", scratch_path("shared"));
+    const char *const env[] = {"OWN=value", "BYTES=\xff\n=\xc3\xa4", "EMPTY=", NULL};
+    const struct cay_bind binds[] = {{shared, "/src", true},
+                                     {scratch_path("other"), "/other", false}};
     struct cay_sandbox_options options = {
-        .env = env, .binds = &bind, .bind_count = 1, .pids = 77};
+        .env = env, .binds = binds, .bind_count = 2, .pids = 77};
     AUTO(cay_sandbox) sandbox = make_on_disk(&options);
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
     ASSERT_OK(cay_sandbox_start(sandbox, &err));
-    run(sandbox, "echo $OWN; cat /src/file; touch /src/new && echo made");
-    ASSERT_STR(result.out, "value\nhost\nmade\n");
+    run(sandbox, "echo $OWN; cat /src/file; touch /src/new && echo made; "
+                 "cat /other/file; touch /other/new || echo not; echo \"$BYTES$EMPTY\"");
+    ASSERT_STR(result.out, "value\nhost\nmade\nother\nnot\n\xff\n=\xc3\xa4\n");
     ASSERT_OK(cay_sandbox_remove(sandbox, &err));
     ASSERT_STR(get_file("shared/new"), "");
+}
+
+TEST(options_that_are_none_are_told_as_damaged)
+{
+    static const char *const texts[] = {"", "version=1", "{}", "version=2"};
+    struct cay_sandbox_options options = {0};
+    char name[128];
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    snprintf(name, sizeof name, "home/sandboxes/%s/options", cay_sandbox_id(sandbox));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        put_file(name, texts[i]);
+        ASSERT_CODE(cay_sandbox_start(sandbox, &err), CAY_E_IO);
+        ASSERT_HAS(err.message, "damaged");
+    }
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    ASSERT_INT(count_stored(), 0);
 }
 
 TEST(a_limit_that_nothing_keeps_is_refused)

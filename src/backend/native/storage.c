@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +23,6 @@
 static const char op[] = "sandbox.storage";
 
 enum { OPTIONS_MAX = 4 << 20 };
-
-static inline void auto_json_t(json_t **json)
-{
-    json_decref(*json);
-}
 
 static int open_sandboxes(bool make, struct cay_error *err)
 {
@@ -141,41 +135,19 @@ int storage_remove(const char *id, struct cay_error *err)
 /* --- The options --- */
 
 /* Where it is, whatever the caller called it: the next start may be from elsewhere. */
-static json_t *pack_bind(const struct bind *bind)
+static bool save_bind(struct buf *file, const struct bind *bind)
 {
     char link[64], path[PATH_MAX];
 
     snprintf(link, sizeof link, "/proc/self/fd/%d", bind->fd);
     ssize_t len = readlink(link, path, sizeof path - 1);
     if (len <= 0)
-        return NULL;
+        return false;
     path[len] = '\0';
-    return json_pack("{s:s, s:s, s:b}", "source", path, "target", bind->target,
-                     "writable", bind->writable);
-}
-
-static json_t *pack_binds(const struct binds *binds)
-{
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < binds->count; i++)
-        if (json_array_append_new(list, pack_bind(&binds->list[i])) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
-}
-
-static json_t *pack_env(const char *const *env)
-{
-    json_t *list = json_array();
-
-    for (; env && *env; env++)
-        if (json_array_append_new(list, json_string(*env)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
+    facts_add(file, "source", path);
+    facts_add(file, "target", bind->target);
+    facts_add_number(file, "writable", bind->writable);
+    return true;
 }
 
 static int64_t now_ms(void)
@@ -189,108 +161,116 @@ static int64_t now_ms(void)
 int storage_save(const struct storage *storage, const struct cay_sandbox_options *options,
                  const struct binds *binds, struct cay_error *err)
 {
-    AUTO(json_t)
-    json = json_pack(
-        "{s:i, s:I, s:s?, s:I, s:i, s:i, s:i, s:s?, s:i, s:b, s:I, s:s?, s:s?, s:i, s:o, "
-        "s:o}",
-        "version", 1, "created_ms", (json_int_t)now_ms(), "template",
-        options->template_name, "memory_bytes", (json_int_t)options->memory_bytes, "pids",
-        (int)options->pids, "cpu_percent", (int)options->cpu_percent, "network",
-        (int)options->network, "hostname", options->hostname, "require",
-        (int)options->require, "ephemeral", options->ephemeral, "ttl_ms",
-        (json_int_t)options->ttl_ms, "user", options->user, "workdir", options->workdir,
-        "rung", (int)options->rung, "binds", pack_binds(binds), "env",
-        pack_env(options->env));
-    AUTO_FREE char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
+    struct buf file;
+    int code = CAY_OK;
 
-    if (!text)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "options",
-                        "the sandbox's options cannot be saved: some are not UTF-8",
-                        "use UTF-8 text for paths and the environment of a sandbox that "
-                        "is to persist");
-    return state_write(storage->dir, "options", text, strlen(text), err);
+    facts_begin(&file, OPTIONS_MAX);
+    facts_add_number(&file, "created_ms", (uint64_t)now_ms());
+    facts_add(&file, "template", options->template_name);
+    facts_add_number(&file, "memory_bytes", options->memory_bytes);
+    facts_add_number(&file, "pids", options->pids);
+    facts_add_number(&file, "cpu_percent", options->cpu_percent);
+    facts_add_number(&file, "network", options->network);
+    facts_add(&file, "hostname", options->hostname);
+    facts_add_number(&file, "require", options->require);
+    facts_add_number(&file, "ephemeral", options->ephemeral);
+    facts_add_number(&file, "ttl_ms", options->ttl_ms);
+    facts_add(&file, "user", options->user);
+    facts_add(&file, "workdir", options->workdir);
+    facts_add_number(&file, "rung", options->rung);
+    for (const char *const *env = options->env; env && *env; env++)
+        facts_add(&file, "env", *env);
+    for (size_t i = 0; !code && i < binds->count; i++)
+        if (!save_bind(&file, &binds->list[i]))
+            code = cay_fail_errno(err, errno, op, binds->list[i].source);
+    if (!code && file.failed)
+        code = cay_fail(err, CAY_E_LIMIT, 0, op, "options",
+                        "the sandbox's options are too long to be saved",
+                        "give a sandbox that is to persist less than %d MiB of them",
+                        OPTIONS_MAX >> 20);
+    if (!code)
+        code = state_write(storage->dir, "options", file.data, file.len, err);
+    buf_done(&file);
+    return code;
 }
 
-static const char *text_of(const json_t *json, const char *key)
+static bool take_binds(struct storage_saved *saved)
 {
-    return json_string_value(json_object_get(json, key));
-}
-
-static uint64_t number_of(const json_t *json, const char *key)
-{
-    return (uint64_t)json_integer_value(json_object_get(json, key));
-}
-
-static bool take_lists(const json_t *json, struct storage_saved *saved)
-{
-    const json_t *binds = json_object_get(json, "binds");
-    const json_t *env = json_object_get(json, "env");
-    size_t count = json_array_size(binds);
+    const struct facts *facts = &saved->facts;
+    const char *source = NULL, *target = NULL, *writable = NULL;
+    size_t count = facts_count(facts, "source");
 
     saved->binds = calloc(count + 1, sizeof *saved->binds);
-    saved->env = calloc(json_array_size(env) + 1, sizeof *saved->env);
-    if (!saved->binds || !saved->env)
+    if (!saved->binds)
         return false;
     for (size_t i = 0; i < count; i++) {
-        const json_t *bind = json_array_get(binds, i);
-        saved->binds[i] = (struct cay_bind){
-            .source = text_of(bind, "source"),
-            .target = text_of(bind, "target"),
-            .writable = json_is_true(json_object_get(bind, "writable"))};
-    }
-    size_t kept = 0;
-    for (size_t i = 0; i < json_array_size(env); i++) {
-        const char *text = json_string_value(json_array_get(env, i));
-        if (text)
-            saved->env[kept++] = text;
+        source = facts_next(facts, "source", source);
+        target = facts_next(facts, "target", target);
+        writable = facts_next(facts, "writable", writable);
+        if (!target || !writable)
+            break;
+        saved->binds[saved->options.bind_count++] =
+            (struct cay_bind){source, target, *writable == '1'};
     }
     saved->options.binds = saved->binds;
-    saved->options.bind_count = count;
-    saved->options.env = saved->env;
     return true;
 }
 
-static void take_options(const json_t *json, struct storage_saved *saved)
+static bool take_env(struct storage_saved *saved)
 {
-    saved->created_ms = (int64_t)number_of(json, "created_ms");
+    size_t count = facts_count(&saved->facts, "env");
+    const char *last = NULL;
+
+    saved->env = calloc(count + 1, sizeof *saved->env);
+    for (size_t i = 0; saved->env && i < count; i++)
+        saved->env[i] = last = facts_next(&saved->facts, "env", last);
+    saved->options.env = saved->env;
+    return saved->env;
+}
+
+static void take_options(struct storage_saved *saved)
+{
+    const struct facts *facts = &saved->facts;
+
+    saved->created_ms = (int64_t)facts_number(facts, "created_ms");
     saved->options = (struct cay_sandbox_options){
         .size = sizeof saved->options,
-        .template_name = text_of(json, "template"),
-        .memory_bytes = number_of(json, "memory_bytes"),
-        .pids = (uint32_t)number_of(json, "pids"),
-        .cpu_percent = (uint32_t)number_of(json, "cpu_percent"),
-        .network = (enum cay_network)number_of(json, "network"),
-        .hostname = text_of(json, "hostname"),
-        .require = (unsigned)number_of(json, "require"),
-        .ephemeral = json_is_true(json_object_get(json, "ephemeral")),
-        .ttl_ms = number_of(json, "ttl_ms"),
-        .user = text_of(json, "user"),
-        .workdir = text_of(json, "workdir"),
+        .template_name = facts_text(facts, "template"),
+        .memory_bytes = facts_number(facts, "memory_bytes"),
+        .pids = (uint32_t)facts_number(facts, "pids"),
+        .cpu_percent = (uint32_t)facts_number(facts, "cpu_percent"),
+        .network = (enum cay_network)facts_number(facts, "network"),
+        .hostname = facts_text(facts, "hostname"),
+        .require = (unsigned)facts_number(facts, "require"),
+        .ephemeral = facts_number(facts, "ephemeral"),
+        .ttl_ms = facts_number(facts, "ttl_ms"),
+        .user = facts_text(facts, "user"),
+        .workdir = facts_text(facts, "workdir"),
         .storage = CAY_STORAGE_DISK,
-        .rung = (enum cay_rung)number_of(json, "rung"),
+        .rung = (enum cay_rung)facts_number(facts, "rung"),
     };
 }
 
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err)
 {
-    size_t len = 0;
+    struct facts *facts = &ret_saved->facts;
     AUTO_FD sandboxes = open_sandboxes(false, err);
 
     *ret_saved = (struct storage_saved){0};
     if (sandboxes < 0)
         return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
     AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
-    AUTO_FREE char *text = dir < 0 ? NULL : state_read(dir, "options", OPTIONS_MAX, &len);
-    if (!text)
+    facts->data = dir < 0 ? NULL : state_read(dir, "options", OPTIONS_MAX, &facts->len);
+    if (!facts->data)
         return fail_unknown(id, err);
-    ret_saved->json = json_loadb(text, len, 0, NULL);
-    if (!json_is_object((json_t *)ret_saved->json)) {
+    if (!facts_are_sound(facts)) {
         storage_saved_done(ret_saved);
-        return cay_fail(err, CAY_E_IO, 0, op, id, "the sandbox's options are damaged",
+        return cay_fail(err, CAY_E_IO, 0, op, id,
+                        "the sandbox's options are damaged, or of another version of cay",
                         "remove the sandbox and make a new one");
     }
-    take_options(ret_saved->json, ret_saved);
-    if (take_lists(ret_saved->json, ret_saved))
+    take_options(ret_saved);
+    if (take_binds(ret_saved) && take_env(ret_saved))
         return CAY_OK;
     storage_saved_done(ret_saved);
     return cay_fail_memory(err, op);
@@ -300,7 +280,7 @@ void storage_saved_done(struct storage_saved *saved)
 {
     free(saved->binds);
     free(saved->env);
-    json_decref(saved->json);
+    free(saved->facts.data);
     *saved = (struct storage_saved){0};
 }
 

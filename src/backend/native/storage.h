@@ -3,6 +3,7 @@
 #define NATIVE_STORAGE_H
 
 #include "backend/native/binds.h"
+#include "backend/native/facts.h"
 #include "cay/sandbox.h"
 
 /* What a sandbox has on disk, in STATE/sandboxes/ID/: "disk" with what was written inside
@@ -33,7 +34,7 @@ struct storage_saved {
     int64_t created_ms;                 /* since 1970 */
     struct cay_bind *binds;
     const char **env;
-    void *json;
+    struct facts facts; /* what the options point into */
 };
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err);
 void storage_saved_done(struct storage_saved *saved);

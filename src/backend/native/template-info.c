@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/native/facts.h"
 #include "backend/native/state.h"
 #include "backend/native/template.h"
 #include "base/auto.h"
@@ -21,46 +21,42 @@ void template_info_done(struct template_info *info)
     *info = (struct template_info){0};
 }
 
-static json_t *make_env(char *const *env)
-{
-    json_t *list = json_array();
-
-    for (; env && *env; env++)
-        if (json_array_append_new(list, json_string(*env)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
-}
-
 int template_info_save(int dir, const struct template_info *info, struct cay_error *err)
 {
     const struct cay_template_info *shown = &info->shown;
-    json_t *root = json_pack("{s:i, s:s, s:s, s:I, s:I, s:s, s:s, s:o}", "version", 1,
-                             "source", shown->source, "from", shown->from, "created_ms",
-                             (json_int_t)shown->created_ms, "bytes",
-                             (json_int_t)shown->bytes, "user", shown->user, "workdir",
-                             shown->workdir, "env", make_env(info->env));
-    AUTO_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    struct buf file;
 
-    json_decref(root);
-    if (!text)
-        return cay_fail(err, CAY_E_INVALID, 0, op, shown->from,
-                        "what the template says about itself is not UTF-8",
-                        "use a source whose path and settings are UTF-8 text");
-    return state_write(dir, "info", text, strlen(text), err);
+    facts_begin(&file, INFO_MAX);
+    facts_add(&file, "source", shown->source);
+    facts_add(&file, "from", shown->from);
+    facts_add_number(&file, "created_ms", (uint64_t)shown->created_ms);
+    facts_add_number(&file, "bytes", shown->bytes);
+    facts_add(&file, "user", shown->user);
+    facts_add(&file, "workdir", shown->workdir);
+    for (char **env = info->env; env && *env; env++)
+        facts_add(&file, "env", *env);
+    int code = file.failed
+                   ? cay_fail(err, CAY_E_LIMIT, 0, op, shown->from,
+                              "what the template says about itself is too much",
+                              "use a source with a smaller environment")
+                   : state_write(dir, "info", file.data, file.len, err);
+    buf_done(&file);
+    return code;
 }
 
-static void copy_member(json_t *root, const char *key, char *field, size_t room)
+static void copy_fact(const struct facts *facts, const char *key, char *field,
+                      size_t room)
 {
-    const char *text = json_string_value(json_object_get(root, key));
+    const char *text = facts_text(facts, key);
 
     cay_copy_text(field, room, text ? text : "");
 }
 
-static int take_env(json_t *list, struct template_info *info, struct cay_error *err)
+static int take_env(const struct facts *facts, struct template_info *info,
+                    struct cay_error *err)
 {
-    size_t count = json_array_size(list);
+    size_t count = facts_count(facts, "env");
+    const char *last = NULL;
 
     if (count > ENV_MAX)
         count = ENV_MAX;
@@ -68,8 +64,8 @@ static int take_env(json_t *list, struct template_info *info, struct cay_error *
     if (!info->env)
         return cay_fail_memory(err, op);
     for (size_t i = 0; i < count; i++) {
-        const char *text = json_string_value(json_array_get(list, i));
-        info->env[i] = strdup(text ? text : "");
+        last = facts_next(facts, "env", last);
+        info->env[i] = strdup(last);
         if (!info->env[i])
             return cay_fail_memory(err, op);
     }
@@ -78,25 +74,23 @@ static int take_env(json_t *list, struct template_info *info, struct cay_error *
 
 int template_info_load(int dir, struct template_info *ret_info, struct cay_error *err)
 {
-    size_t len = 0;
-    AUTO_FREE char *text = state_read(dir, "info", INFO_MAX, &len);
-    json_t *root = text ? json_loadb(text, len, 0, NULL) : NULL;
+    struct facts facts = {0};
+    AUTO_FREE char *data = state_read(dir, "info", INFO_MAX, &facts.len);
     struct cay_template_info *shown = &ret_info->shown;
 
     *ret_info = (struct template_info){0};
-    if (!json_is_object(root)) {
-        json_decref(root);
-        return cay_fail(err, CAY_E_IO, text ? 0 : errno, op, "info",
-                        "the template is damaged", "remove it and make it again");
-    }
-    copy_member(root, "source", shown->source, sizeof shown->source);
-    copy_member(root, "from", shown->from, sizeof shown->from);
-    copy_member(root, "user", shown->user, sizeof shown->user);
-    copy_member(root, "workdir", shown->workdir, sizeof shown->workdir);
-    shown->created_ms = json_integer_value(json_object_get(root, "created_ms"));
-    shown->bytes = (uint64_t)json_integer_value(json_object_get(root, "bytes"));
-    int code = take_env(json_object_get(root, "env"), ret_info, err);
-    json_decref(root);
+    facts.data = data;
+    if (!data || !facts_are_sound(&facts))
+        return cay_fail(err, CAY_E_IO, data ? 0 : errno, op, "info",
+                        "the template is damaged, or of another version of cay",
+                        "remove it and make it again");
+    copy_fact(&facts, "source", shown->source, sizeof shown->source);
+    copy_fact(&facts, "from", shown->from, sizeof shown->from);
+    copy_fact(&facts, "user", shown->user, sizeof shown->user);
+    copy_fact(&facts, "workdir", shown->workdir, sizeof shown->workdir);
+    shown->created_ms = (int64_t)facts_number(&facts, "created_ms");
+    shown->bytes = facts_number(&facts, "bytes");
+    int code = take_env(&facts, ret_info, err);
     if (code)
         template_info_done(ret_info);
     return code;
