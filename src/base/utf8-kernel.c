@@ -42,7 +42,7 @@ enum {
         TAIL | OVER_LONG_3 | TOO_LARGE, TAIL | SURROGATE | TOO_LARGE,                    \
         TAIL | SURROGATE | TOO_LARGE, FOUR(TOO_SHORT)
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(__GLIBC__)
 #include <immintrin.h>
 #include <sys/platform/x86.h>
 

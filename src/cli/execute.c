@@ -103,7 +103,7 @@ int execute_not_started(const struct execute *execute, int exec_errno)
 
     fputs("cay: ", stderr);
     show_name(stderr, execute->plan.exec.argv[0]);
-    fprintf(stderr, ": %s (", strerrordesc_np(exec_errno));
+    fprintf(stderr, ": %s (", cay_errno_words(exec_errno));
     show_name(stderr, hint_program(&hint, exec_errno, room));
     fputs(")\n", stderr);
     return status_of(exec_errno);

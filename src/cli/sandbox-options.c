@@ -30,6 +30,22 @@ static bool parse_layers(const char *text, void *field)
     return true;
 }
 
+#define SIGNAL(name)                                                                     \
+    {                                                                                    \
+        #name, SIG##name                                                                 \
+    }
+static const struct {
+    const char *name;
+    int number;
+} signals[] = {
+    SIGNAL(HUP),  SIGNAL(INT),    SIGNAL(QUIT), SIGNAL(ILL),  SIGNAL(TRAP), SIGNAL(ABRT),
+    SIGNAL(BUS),  SIGNAL(FPE),    SIGNAL(KILL), SIGNAL(USR1), SIGNAL(SEGV), SIGNAL(USR2),
+    SIGNAL(PIPE), SIGNAL(ALRM),   SIGNAL(TERM), SIGNAL(CHLD), SIGNAL(CONT), SIGNAL(STOP),
+    SIGNAL(TSTP), SIGNAL(TTIN),   SIGNAL(TTOU), SIGNAL(URG),  SIGNAL(XCPU), SIGNAL(XFSZ),
+    SIGNAL(PROF), SIGNAL(VTALRM), SIGNAL(POLL), SIGNAL(PWR),  SIGNAL(SYS),  SIGNAL(WINCH),
+    SIGNAL(STKFLT),
+};
+
 /* "TERM", "SIGTERM" or "15". */
 static bool parse_signal(const char *text, void *field)
 {
@@ -41,13 +57,11 @@ static bool parse_signal(const char *text, void *field)
     }
     if (strncmp(text, "SIG", 3) == 0)
         text += 3;
-    for (int i = 1; i < 32; i++) {
-        const char *name = sigabbrev_np(i);
-        if (name && strcmp(name, text) == 0) {
-            *(int *)field = i;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (strcmp(signals[i].name, text) == 0) {
+            *(int *)field = signals[i].number;
             return true;
         }
-    }
     return false;
 }
 

@@ -59,7 +59,7 @@ static int open_root(cay_files *files, size_t index, unsigned flags,
                              "create the directory, or correct the path", err);
         int error = make_host_directory(mount->host);
         if (error)
-            return fail_root(mount, CAY_E_UNAVAILABLE, -error, strerrordesc_np(-error),
+            return fail_root(mount, CAY_E_UNAVAILABLE, -error, cay_errno_words(-error),
                              "the root does not exist and could not be created", err);
         fd = open(mount->host, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
@@ -67,7 +67,7 @@ static int open_root(cay_files *files, size_t index, unsigned flags,
         int error = errno;
         return fail_root(
             mount, error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY : CAY_E_UNAVAILABLE, error,
-            strerrordesc_np(error), "name a directory that can be opened", err);
+            cay_errno_words(error), "name a directory that can be opened", err);
     }
     files->roots[index] = fd;
 

@@ -62,7 +62,7 @@ static int fail_stream(const struct export *export, struct cay_error *err)
 {
     if (export->write_error)
         return cay_fail(err, CAY_E_IO, export->write_error, OP, export->start->path,
-                        strerrordesc_np(export->write_error),
+                        cay_errno_words(export->write_error),
                         "keep the reading end of the stream open until it ends");
     if (libarchive.archive_errno(export->archive) == ENOMEM)
         return cay_fail_memory(err, OP);

@@ -19,6 +19,7 @@
 #include "backend/native/doctor.h"
 #include "backend/native/runtime.h"
 #include "base/auto.h"
+#include "base/error.h"
 
 static void check_kernel(struct doctor *doctor)
 {
@@ -85,7 +86,7 @@ static void check_landlock(struct doctor *doctor)
     if (abi <= 0)
         doctor_say(doctor, CAY_FINDING_WEAKER, "landlock",
                    "add \"landlock\" to the kernel's parameter lsm=", "not to be had: %s",
-                   strerrordesc_np(abi < 0 ? errno : EOPNOTSUPP));
+                   cay_errno_words(abi < 0 ? errno : EOPNOTSUPP));
     else
         doctor_say(doctor, abi >= 6 ? CAY_FINDING_OK : CAY_FINDING_WEAKER, "landlock",
                    "use Linux 6.12 or newer", "ABI %ld: %s", abi,

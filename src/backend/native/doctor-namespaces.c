@@ -18,6 +18,7 @@
 #include "backend/native/idmap.h"
 #include "backend/native/trial.h"
 #include "base/auto.h"
+#include "base/error.h"
 
 #ifndef MOUNT_ATTR_IDMAP
 #define MOUNT_ATTR_IDMAP 0x00100000
@@ -140,7 +141,7 @@ static void explain_namespaces(struct doctor *doctor, struct trial_outcome outco
                    outcome.step == TRIAL_CLONE ? "making one"
                    : outcome.step == TRIAL_MAP ? "mapping a user id"
                                                : "mounting in one",
-                   outcome.error ? strerrordesc_np(outcome.error)
+                   outcome.error ? cay_errno_words(outcome.error)
                                  : "the process was killed");
 }
 

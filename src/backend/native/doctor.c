@@ -41,7 +41,7 @@ void doctor_tell(struct doctor *doctor, const char *facility, int error,
         doctor_say(doctor, CAY_FINDING_OK, facility, "", "%s", fine);
     else
         doctor_say(doctor, otherwise, facility, fix, "%s: %s", not_fine,
-                   strerrordesc_np(error));
+                   cay_errno_words(error));
 }
 
 long doctor_number(const char *path)

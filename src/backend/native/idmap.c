@@ -147,7 +147,10 @@ static int start_program(const char *name, pid_t pid, const struct idmap_line *l
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
     posix_spawn_file_actions_adddup2(&actions, 0, 1);
     posix_spawn_file_actions_adddup2(&actions, 0, 2);
+#ifdef __GLIBC__
+    /* Others than this library may have files open; the command has not. */
     posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+#endif
     int error = posix_spawn(ret_child, program, &actions, NULL, argv, env);
     if (error)
         *ret_child = 0;

@@ -52,8 +52,11 @@ static int pick(const struct dirent *entry)
 
 static int read_names(int store, struct dirent ***ret_names)
 {
+    char path[32];
+
     *ret_names = NULL;
-    int count = scandirat(store, ".", ret_names, pick, alphasort);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", store);
+    int count = scandir(path, ret_names, pick, alphasort);
     return count < 0 ? 0 : count;
 }
 
