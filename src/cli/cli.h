@@ -2,6 +2,9 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+/* What every program of the command does first. */
+void cli_begin(void);
+
 /* `argv` is what follows the command's name, and ends with NULL.  Returns the exit
  * status. */
 int cmd_config(char *const *argv);

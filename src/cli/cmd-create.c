@@ -25,7 +25,7 @@ int cmd_create(struct sandbox_call *call, struct cay_error *err)
 {
     struct sandbox_plan plan;
     cay_sandbox *sandbox = NULL;
-    int code = sandbox_plan(&call->options, NULL, &plan, err);
+    int code = sandbox_plan(&call->options, call->configured, NULL, &plan, err);
 
     if (!code && plan.sandbox.ephemeral)
         code = cay_fail(err, CAY_E_INVALID, 0, "cli.create", call->options.config,

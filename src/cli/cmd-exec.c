@@ -35,11 +35,12 @@ static int start_detached(struct execute *execute, struct cay_error *err)
 static int exec_in(struct execute *execute, const char *const *argv,
                    struct cay_error *err)
 {
-    int status = sandbox_plan(&execute->call->options, argv, &execute->plan, err);
+    const struct sandbox_call *call = execute->call;
+    int status = sandbox_plan(&call->options, call->configured, argv, &execute->plan, err);
 
     if (status)
         return status;
-    if (execute->call->options.detach) {
+    if (call->options.detach) {
         status = start_detached(execute, err);
     } else {
         signals_catch();

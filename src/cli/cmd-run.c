@@ -10,7 +10,7 @@ int cmd_run(struct sandbox_call *call, struct cay_error *err)
     struct sandbox_plan *plan = &execute.plan;
     const char *const *argv = call->line.arguments;
 
-    int status = sandbox_plan(&call->options, argv, plan, err);
+    int status = sandbox_plan(&call->options, call->configured, argv, plan, err);
     if (status)
         return status;
     plan->sandbox.ephemeral = true;

@@ -9,30 +9,6 @@
 /* What a shell expects of a program that runs another one and fails itself. */
 enum { STATUS_OURS = 125 };
 
-static const struct {
-    int (*run)(struct sandbox_call *call, struct cay_error *err);
-    const char *manual;
-} commands[] = {
-    [SANDBOX_RUN] = {cmd_run, "cay-run"},
-    [SANDBOX_CREATE] = {cmd_create, "cay-create"},
-    [SANDBOX_EXEC] = {cmd_exec, "cay-exec"},
-    [SANDBOX_SHELL] = {cmd_shell, "cay-exec"},
-    [SANDBOX_LS] = {cmd_ls, "cay-ls"},
-    [SANDBOX_INSPECT] = {cmd_inspect, "cay-ls"},
-    [SANDBOX_PS] = {cmd_ps, "cay-ps"},
-    [SANDBOX_LOGS] = {cmd_logs, "cay-ps"},
-    [SANDBOX_CP] = {cmd_cp, "cay-cp"},
-    [SANDBOX_CAT] = {cmd_cat, "cay-cp"},
-    [SANDBOX_PUT] = {cmd_put, "cay-cp"},
-    [SANDBOX_PAUSE] = {cmd_pause, "cay-kill"},
-    [SANDBOX_RESUME] = {cmd_resume, "cay-kill"},
-    [SANDBOX_START] = {cmd_start, "cay-kill"},
-    [SANDBOX_KILL] = {cmd_kill, "cay-kill"},
-    [SANDBOX_RM] = {cmd_rm, "cay-kill"},
-    [SANDBOX_GC] = {cmd_gc, "cay-kill"},
-    [SANDBOX_DOCTOR] = {cmd_doctor, "cay-doctor"},
-};
-
 static int show_help(struct sandbox_call *call, size_t command, struct cay_error *err)
 {
     FILE *file = call->output.file;
@@ -44,7 +20,7 @@ static int show_help(struct sandbox_call *call, size_t command, struct cay_error
                 "126 and 127: it could not be run or found.  "
               : "\n",
           file);
-    fprintf(file, "Manual: %s(1).\n", commands[command].manual);
+    fprintf(file, "Manual: %s(1).\n", sandbox_program.commands[command].manual);
     return output_finish(&call->output, err);
 }
 
@@ -55,13 +31,15 @@ static int run_line(struct sandbox_call *call, size_t command, struct cay_error 
     if (call->options.help)
         return show_help(call, command, err);
     int code = options_check(&sandbox_grammar, &call->line, err);
+    if (!code && call->options.config)
+        code = sandbox_program.configure(call, err);
     if (code)
         return code;
     /* After others that could not clean up; if that fails it is not our business.  A run
      * does it while its command starts. */
     if (command != SANDBOX_RUN && command != SANDBOX_GC && command != SANDBOX_DOCTOR)
         (void)!cay_sandbox_collect(&collected, NULL);
-    int status = commands[command].run(call, err);
+    int status = sandbox_program.commands[command].run(call, err);
     if (status < 0)
         return status;
     code = output_finish(&call->output, err);
@@ -92,6 +70,8 @@ int cmd_sandbox(char *const *argv)
         status = run_line(&call, command, &err);
     }
     options_done(&call.line);
+    if (call.config)
+        sandbox_program.release(&call);
     output_close(&call.output);
     if (status >= 0)
         return status;

@@ -10,7 +10,20 @@ struct sandbox_call {
     struct sandbox_options options;
     struct command_line line;
     struct output output;
+    cay_config *config; /* of --config, or NULL, and what it says */
+    struct cay_sandbox_options *configured;
 };
+
+/* What a program can do of it. */
+struct sandbox_program {
+    struct {
+        int (*run)(struct sandbox_call *call, struct cay_error *err);
+        const char *manual;
+    } commands[SANDBOX_COMMANDS];
+    int (*configure)(struct sandbox_call *call, struct cay_error *err);
+    void (*release)(struct sandbox_call *call); /* what that took */
+};
+extern const struct sandbox_program sandbox_program;
 
 /* Each returns a negative code with `err` filled in, or else the exit status. */
 int cmd_run(struct sandbox_call *call, struct cay_error *err);

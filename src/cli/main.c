@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -140,26 +137,9 @@ static int cmd_help(char *const *argv)
     return run_command(words);
 }
 
-/* With a standard descriptor closed, the next file opened would take its number and get
- * what was meant for the user.  These make such reads and writes fail instead. */
-static void open_standard_fds(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0)
-            /* allow: cloexec it is to be inherited like any standard descriptor */
-            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-}
-
 int main(int argc, char **argv)
 {
-    /* Like any filter: when nobody reads on, end without a word, whatever we inherited.
-     */
-    struct sigaction quiet_end = {.sa_handler = SIG_DFL};
-
-    open_standard_fds();
-    sigaction(SIGPIPE, &quiet_end, NULL);
-    setvbuf(stderr, NULL, _IOLBF, 4096);
-
+    cli_begin();
     if (argc < 2) {
         struct cay_error err;
         cay_fail(&err, CAY_E_INVALID, 0, "cli.main", "cay", "a command is missing",

@@ -55,13 +55,13 @@ struct sandbox_plan {
     const char **env;
     char *template_name;
     char terminal[64]; /* "TERM=..." */
-    cay_config *config;
-    struct cay_sandbox_options *configured;
 };
 
-/* Options over what --config says.  Checks what no table can: that -v names something
- * that is there, that -t has a terminal.  `argv` is the command's, or NULL. */
-int sandbox_plan(const struct sandbox_options *options, const char *const *argv,
+/* Options over what --config says, which may be NULL and has to stay.  Checks what no table
+ * can: that -v names something that is there, that -t has a terminal.  `argv` is the
+ * command's, or NULL. */
+int sandbox_plan(const struct sandbox_options *options,
+                 const struct cay_sandbox_options *configured, const char *const *argv,
                  struct sandbox_plan *ret_plan, struct cay_error *err);
 void sandbox_plan_done(struct sandbox_plan *plan);
 

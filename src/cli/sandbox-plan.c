@@ -126,31 +126,6 @@ static int plan_binds(const struct option_list *list, struct sandbox_plan *plan,
     return code;
 }
 
-/* --- --config --- */
-
-static int plan_config(const char *file, struct sandbox_plan *plan, struct cay_error *err)
-{
-    int code = cay_config_load(file, &plan->config, err);
-
-    if (code)
-        return code;
-    const char *type = cay_config_type(plan->config);
-    if (strcmp(type, "native") != 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, file,
-                        "this command makes sandboxes of type native only",
-                        "its type is %s: cay session start --config %s starts it", type,
-                        file);
-    if (cay_config_has(plan->config, "sandbox_id"))
-        return cay_fail(err, CAY_E_INVALID, 0, op, file,
-                        "it has a sandbox_id, and this command makes a new sandbox",
-                        "cay exec %s -- COMMAND uses that one",
-                        cay_config_text(plan->config, "sandbox_id"));
-    code = cay_sandbox_options_new(plan->config, &plan->configured, err);
-    if (!code)
-        plan->sandbox = *plan->configured;
-    return code;
-}
-
 /* --- The rest --- */
 
 /* A name stays one; what has a slash, or is a dot, is a directory of this machine. */
@@ -242,15 +217,16 @@ static void fill_exec(const struct sandbox_options *options, const char *const *
         (void)terminal_size(&exec->rows, &exec->columns);
 }
 
-int sandbox_plan(const struct sandbox_options *options, const char *const *argv,
+int sandbox_plan(const struct sandbox_options *options,
+                 const struct cay_sandbox_options *configured, const char *const *argv,
                  struct sandbox_plan *ret_plan, struct cay_error *err)
 {
     struct sandbox_plan *plan = ret_plan;
 
     *plan = (struct sandbox_plan){.env = NULL};
+    if (configured)
+        plan->sandbox = *configured;
     int code = check_together(options, err);
-    if (!code && options->config)
-        code = plan_config(options->config, plan, err);
     if (!code)
         code = plan_env(&options->env, plan, err);
     if (!code)
@@ -279,7 +255,5 @@ void sandbox_plan_done(struct sandbox_plan *plan)
     free(plan->binds);
     free(plan->env);
     free(plan->template_name);
-    cay_sandbox_options_free(plan->configured);
-    cay_config_free(plan->config);
     *plan = (struct sandbox_plan){.env = NULL};
 }

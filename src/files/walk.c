@@ -207,7 +207,7 @@ static int fill(struct walk *walk, struct frame *frame)
     if (lseek(frame->fd, 0, SEEK_SET) != 0)
         return -errno;
     for (;;) {
-        ssize_t len = getdents64(frame->fd, walk->buffer, sizeof walk->buffer);
+        ssize_t len = getdents64(frame->fd, (void *)walk->buffer, sizeof walk->buffer);
         if (len < 0)
             return -errno;
         if (len == 0)

@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import time
@@ -30,6 +31,16 @@ paths:
   small: {root: small, mode: rw, write_approval: false, max_file_bytes: 10, suffixes: [.txt]}
 """
 NAMES = ("docs", "notes", "asked", "secret", "small")
+PARTS = ("cay", "cay-full")  # the second is not there where the command is one program
+
+
+def copy_command(folder):
+    """The command for somebody who may not reach this one; its parts lie beside it."""
+    for part in PARTS:
+        program = Path(CAY).with_name(part)
+        if program.exists():
+            shutil.copy(program, folder / part)
+    return folder / "cay"
 
 
 @dataclass

@@ -3,14 +3,13 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import CAY, PATIENCE, World
+from conftest import PATIENCE, World, copy_command
 
 
 def as_nobody(base):
@@ -109,7 +108,7 @@ def test_what_the_system_refuses_is_denied():
         base = Path(name)
         world = World(base)
         os.chmod(world.put("docs/locked", "x"), 0)
-        command = shutil.copy(CAY, base / "cay")
+        command = copy_command(base)
         done = subprocess.run([command, *world.argv(["read", "docs/locked"])[1:]], cwd=base,
                               capture_output=True, timeout=PATIENCE, check=False,
                               **as_nobody(base))

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import CAY, PATIENCE
+from conftest import PATIENCE, copy_command
 from sandboxes import Done
 
 UID = 54321  # nobody's, and without a range in /etc/subuid
@@ -23,8 +23,8 @@ def fixture_cay():
     folder = Path(tempfile.mkdtemp())
     try:
         (folder / "run").mkdir()
-        shutil.copy(CAY, folder / "cay")
-        for path in (folder, folder / "run", folder / "cay"):
+        copy_command(folder)
+        for path in (folder, *folder.iterdir()):
             os.chown(path, UID, UID)
         os.chmod(folder / "run", 0o700)
 

@@ -16,8 +16,6 @@ static const char op[] = "sandbox.create";
 
 #define TTL_MAX_S 1e12
 
-enum { MAKE_MS = 10000 };
-
 static const char *const networks[] = {"none", "host", NULL};
 static const char *const storages[] = {"memory", "disk", NULL};
 static const char *const rungs[] = {"best", "root", "range", "single", "landlock", NULL};
@@ -278,52 +276,6 @@ int native_check_as(void *data, const cay_config *config, struct cay_error *err)
     return code ? code : foresee(options, err);
 }
 
-/* --- The working directory --- */
-
-/* Nothing of a template is trusted: its programs may be missing, or never end. */
-static int make_as_root(void *cookie, const struct cay_sandbox_options *options,
-                        struct cay_error *err)
-{
-    static const char script[] = "mkdir -p -- \"$1\" && chown -- \"$2\" \"$1\"";
-    const char *const argv[] = {"/bin/sh",        "-c",          script, "sh",
-                                options->workdir, options->user, NULL};
-    const struct cay_exec_options exec = {.size = sizeof exec,
-                                          .argv = argv,
-                                          .user = "root",
-                                          .cwd = "/",
-                                          .timeout_ms = MAKE_MS};
-    struct cay_exec_result result = {0};
-
-    int code = native_exec(cookie, &exec, &result, err);
-    bool made = !code && result.cause == CAY_CAUSE_EXITED && result.exit_code == 0;
-    cay_exec_done(&result);
-    if (made || (code && code != CAY_E_EXEC_FAILED && code != CAY_E_UNSUPPORTED))
-        return code;
-    return cay_fail(err, CAY_E_INVALID, 0, op, options->workdir,
-                    "the working directory is not there and cannot be made",
-                    "choose one below /home/user or /tmp");
-}
-
-/* As the user if it may, so that all of a new path is the user's. */
-int native_make_workdir(void *cookie, const struct cay_sandbox_options *options,
-                        struct cay_error *err)
-{
-    const struct cay_name_options name = {.size = sizeof name,
-                                          .flags = CAY_NAME_EXIST_OK};
-    struct cay_error why;
-    cay_files *files = NULL;
-
-    int code = native_files(cookie, NULL, &files, &why);
-    if (!code)
-        code = cay_files_mkdir(files, options->workdir, &name, &why);
-    cay_files_free(files);
-    if (code == CAY_E_DENIED || code == CAY_E_READ_ONLY)
-        return make_as_root(cookie, options, err);
-    if (code && err)
-        *err = why;
-    return code;
-}
-
 static int create(const cay_config *config, const char *id, void **ret_cookie,
                   struct cay_error *err)
 {
@@ -356,7 +308,7 @@ int native_create_marked(void *data, const cay_config *config, const char *mark,
 static int let_run(void *cookie, struct cay_error *err)
 {
     enum cay_state state;
-    int code = backend_native.state(cookie, &state, err);
+    int code = native_state_of(cookie, &state, err);
 
     if (!code && state == CAY_STATE_STOPPED)
         return native_start_again(cookie, err);

@@ -70,7 +70,7 @@ int native_make(const struct cay_sandbox_options *options, const char *id,
     if (known.make_workdir && known.workdir)
         code = native_make_workdir(native, &known, err);
     if (code)
-        (void)backend_native.remove(native, NULL);
+        (void)native_remove_it(native, NULL);
     else
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -256,7 +256,7 @@ int native_kill(void *cookie, struct cay_error *err)
     return CAY_OK;
 }
 
-static int remove_it(void *cookie, struct cay_error *err)
+int native_remove_it(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
     int code = native_kill(cookie, err);
@@ -350,42 +350,6 @@ int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
     collect_one(id, &ended);
     return native_open(id, is_local, ret_cookie, err);
 }
-
-static int find_marked(void *data, const cay_config *config, const char *mark,
-                       void **ret_cookie, struct cay_error *err)
-{
-    (void)data;
-    (void)config;
-    return native_open_marked(mark, false, ret_cookie, err);
-}
-
-const struct cay_backend backend_native = {
-    .size = sizeof backend_native,
-    .name = "native",
-    .about = "a sandbox of this machine's kernel: namespaces, cgroups, seccomp, landlock",
-    .fields = native_fields,
-    .field_count = NATIVE_FIELDS,
-    .create = native_create_as,
-    .connect = native_connect_as,
-    .free = native_free,
-    .id = native_id,
-    .layers = native_layers,
-    .state = native_state_of,
-    .inspect = inspect_one,
-    .open_files = native_files,
-    .exec = native_exec,
-    .pause = native_pause,
-    .resume = native_resume,
-    .set_ttl = native_set_ttl,
-    .kill = native_kill,
-    .start = native_start_again,
-    .remove = remove_it,
-    .processes = &native_processes,
-    .create_marked = native_create_marked,
-    .find_marked = find_marked,
-    .dial = native_dial_port,
-    .check = native_check_as,
-};
 
 /* --- What only native sandboxes have --- */
 

@@ -92,6 +92,7 @@ const char *native_id(const void *cookie);
 unsigned native_layers(const void *cookie);
 int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err);
 int native_kill(void *cookie, struct cay_error *err);
+int native_remove_it(void *cookie, struct cay_error *err);
 
 /* CAY_E_BUSY if it is one on disk that is stopped; else the record is that of the one
  * that runs, whoever started it. */

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/helper.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { NAME_LEN_MAX = 64 };
+
+/* Where a tree that was moved after it was installed has them. */
+static const char *const places[] = {"", "../libexec/cay/"};
+
+int helper_become(const char *name, char *const *argv, struct cay_error *err)
+{
+    char own[PATH_MAX], path[PATH_MAX + NAME_LEN_MAX];
+    ssize_t len = readlink("/proc/self/exe", own, sizeof own - 1);
+
+    own[len > 0 ? len : 0] = '\0';
+    const char *slash = strrchr(own, '/');
+    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%.*s%s%s", (int)(slash + 1 - own), own, places[i],
+                 name);
+        (void)execv(path, argv);
+    }
+    snprintf(path, sizeof path, "%s/%s", CAY_LIBEXEC, name);
+    (void)execv(path, argv);
+    return cay_fail(err, errno == ENOENT ? CAY_E_UNAVAILABLE : CAY_E_EXEC_FAILED, errno,
+                    "cli.helper", name, "a part of cay is not installed",
+                    "install it beside cay, or in " CAY_LIBEXEC);
+}

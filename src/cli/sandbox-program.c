@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* All the commands about sandboxes, and what --config gives them. */
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/cmd-sandbox.h"
+
+static const char op[] = "cli.options";
+
+static int configure(struct sandbox_call *call, struct cay_error *err)
+{
+    const char *file = call->options.config;
+    int code = cay_config_load(file, &call->config, err);
+
+    if (code)
+        return code;
+    const char *type = cay_config_type(call->config);
+    if (strcmp(type, "native") != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, file,
+                        "this command makes sandboxes of type native only",
+                        "its type is %s: cay session start --config %s starts it", type,
+                        file);
+    if (cay_config_has(call->config, "sandbox_id"))
+        return cay_fail(err, CAY_E_INVALID, 0, op, file,
+                        "it has a sandbox_id, and this command makes a new sandbox",
+                        "cay exec %s -- COMMAND uses that one",
+                        cay_config_text(call->config, "sandbox_id"));
+    return cay_sandbox_options_new(call->config, &call->configured, err);
+}
+
+static void release(struct sandbox_call *call)
+{
+    cay_sandbox_options_free(call->configured);
+    cay_config_free(call->config);
+}
+
+const struct sandbox_program sandbox_program = {
+    .commands =
+        {
+            [SANDBOX_RUN] = {cmd_run, "cay-run"},
+            [SANDBOX_CREATE] = {cmd_create, "cay-create"},
+            [SANDBOX_EXEC] = {cmd_exec, "cay-exec"},
+            [SANDBOX_SHELL] = {cmd_shell, "cay-exec"},
+            [SANDBOX_LS] = {cmd_ls, "cay-ls"},
+            [SANDBOX_INSPECT] = {cmd_inspect, "cay-ls"},
+            [SANDBOX_PS] = {cmd_ps, "cay-ps"},
+            [SANDBOX_LOGS] = {cmd_logs, "cay-ps"},
+            [SANDBOX_CP] = {cmd_cp, "cay-cp"},
+            [SANDBOX_CAT] = {cmd_cat, "cay-cp"},
+            [SANDBOX_PUT] = {cmd_put, "cay-cp"},
+            [SANDBOX_PAUSE] = {cmd_pause, "cay-kill"},
+            [SANDBOX_RESUME] = {cmd_resume, "cay-kill"},
+            [SANDBOX_START] = {cmd_start, "cay-kill"},
+            [SANDBOX_KILL] = {cmd_kill, "cay-kill"},
+            [SANDBOX_RM] = {cmd_rm, "cay-kill"},
+            [SANDBOX_GC] = {cmd_gc, "cay-kill"},
+            [SANDBOX_DOCTOR] = {cmd_doctor, "cay-doctor"},
+        },
+    .configure = configure,
+    .release = release,
+};

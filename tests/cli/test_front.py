@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cay` as two programs: the small one runs, for all else it becomes the whole one."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import CAY, PATIENCE
+
+WHOLE = Path(CAY).with_name("cay-full")
+UNAVAILABLE = 13
+
+pytestmark = pytest.mark.skipif(not WHOLE.exists(), reason="here the command is one program")
+
+
+def call(program, *words, stdin=b"", **more):
+    return subprocess.run([program, *words], input=stdin, capture_output=True,
+                          timeout=PATIENCE, check=False, **more)
+
+
+@pytest.fixture(name="alone")
+def fixture_alone(tmp_path):
+    return Path(shutil.copy(CAY, tmp_path / "cay"))
+
+
+def test_a_run_needs_nothing_but_the_small_program(alone):
+    done = call(alone, "run", "-i", "--", "sh", "-c", "cat; exit 7", stdin=b"text")
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"text", b"")
+
+
+@pytest.mark.parametrize("words", [
+    [], ["--version"], ["ls"], ["run"], ["run", "--help"], ["run", "--config", "x", "--", "true"],
+    ["run", "--no-such", "--", "true"], ["no-such"],
+])
+def test_for_all_else_the_missing_one_is_told(alone, words):
+    done = call(alone, *words)
+    assert (done.returncode, done.stdout) == (UNAVAILABLE, b"")
+    assert done.stderr.startswith(b"cay: unavailable: cay-full: a part of cay is not installed (")
+
+
+def test_a_tree_may_be_moved_after_it_was_installed(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "libexec/cay").mkdir(parents=True)
+    shutil.copy(CAY, tmp_path / "bin/cay")
+    shutil.copy(WHOLE, tmp_path / "libexec/cay/cay-full")
+    assert call(tmp_path / "bin/cay", "--version").stdout.startswith(b"cay ")
+
+
+def test_a_name_in_the_path_or_a_link_does(tmp_path):
+    (tmp_path / "other").symlink_to(CAY)
+    done = call("other", "--version", env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert done.stdout.startswith(b"cay ")
+
+
+@pytest.mark.parametrize("words", [
+    ["--", "sh", "-c", "echo out; echo err >&2; exit 3"],
+    ["--", "sh", "-c", "kill -9 $$"],
+    ["--", "no-such-program"],
+    ["--", "/etc"],
+    ["--", "sh", "/no/such/script"],
+    ["-e", "A=b", "-w", "/tmp", "-u", "root", "--", "sh", "-c", "echo $A; pwd; id -u"],
+    ["-m", "32M", "--disk", "16M", "--", "sh", "-c", "head -c 100M /dev/zero | tail"],
+    ["--timeout", "300ms", "--", "sleep", "1000"],
+    ["--network", "host", "--", "true"],
+    ["-v", "/no/such:/src", "--", "true"],
+    ["-v", "/etc/passwd:/srv/file:ro", "--", "sh", "-c", "wc -l < /srv/file; echo > /srv/file"],
+    ["-u", "nobody-there", "--", "true"],
+    ["-w", "/no/such", "--", "true"],
+    ["--template", "no-such", "--", "true"],
+    ["--require", "disk", "--storage", "disk", "--", "true"],
+    ["-t", "--", "true"],
+    ["-m", "lots", "--", "true"],
+    ["-o", "json", "--no-such"],
+    ["-o", "json", "-u", "nobody-there", "--", "true"],
+    ["a", "-e", "b"],
+], ids=" ".join)
+def test_both_do_the_same(words):
+    mine, whole = call(CAY, "run", *words), call(WHOLE, "run", *words)
+    assert mine.returncode == whole.returncode
+    assert (mine.stdout, mine.stderr) == (whole.stdout, whole.stderr)
+
+
+def test_both_tell_the_same_as_json():
+    def told(program):
+        done = call(program, "run", "-o", "json", "--", "sh", "-c", "printf '\\377x'; echo e >&2")
+        value = json.loads(done.stdout)
+        for key in ("wall_us", "user_us", "system_us", "peak_memory"):
+            assert value.pop(key) >= 0
+        return value
+
+    assert told(CAY) == told(WHOLE)
+
+
+def test_what_was_open_is_not_given_on(tmp_path):
+    with open(tmp_path / "secret", "w", encoding="ascii") as file:
+        os.set_inheritable(file.fileno(), True)
+        done = call(CAY, "run", "--", "ls", "/proc/self/fd", pass_fds=[file.fileno()])
+    assert done.stdout.split() == [b"0", b"1", b"2", b"3"]  # the last is of ls
+
+
+def test_it_needs_no_library_and_its_addresses_are_drawn():
+    header = subprocess.run(["readelf", "-hlW", CAY], capture_output=True, text=True,
+                            timeout=PATIENCE, check=True).stdout
+    assert re.search(r"Type:\s+DYN", header)
+    assert "INTERP" not in header
+    assert re.search(r"GNU_STACK.* RW ", header)
+    assert "GNU_RELRO" in header
