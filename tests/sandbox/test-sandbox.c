@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "ledger.h"
@@ -21,6 +22,29 @@ TEST(a_command_runs_as_user_in_its_home_and_its_streams_are_separate)
     ASSERT_STR(result.error, "to-stderr\n");
     ASSERT_INT(result.cause, CAY_CAUSE_EXITED);
     ASSERT_INT(result.exit_code, 7);
+    cay_exec_done(&result);
+}
+
+TEST(the_umask_of_the_maker_is_not_seen_inside)
+{
+    static const mode_t masks[] = {0, 022, 027, 077, 0777};
+    static const char look[] =
+        "umask; stat -c '%n %a %U %G' / /etc /etc/services /etc/passwd /tmp /home/user "
+        "/root /dev /dev/null /dev/shm /run /var/tmp";
+    AUTO_FREE char *usual = NULL;
+    mode_t before = umask(0);
+
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        umask(masks[i]);
+        AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+        run(sandbox, look);
+        ASSERT_INT(result.exit_code, 0);
+        if (!usual)
+            usual = strdup(result.out);
+        ASSERT_STR(result.out, usual);
+    }
+    umask(before);
+    ASSERT_HAS(usual, "0022\n/ 755 root root\n");
     cay_exec_done(&result);
 }
 

@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -14,6 +17,8 @@
 #include "sys/io.h"
 
 static const char op[] = "sandbox.plan";
+
+enum { HOST_FILE_MAX = 256 << 10 };
 
 void blueprint_init(struct blueprint *ret_blueprint)
 {
@@ -89,6 +94,38 @@ void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode
                     const char *text)
 {
     blueprint_bytes(blueprint, path, mode, text, strlen(text));
+}
+
+int blueprint_open_host(const char *path, size_t *ret_len)
+{
+    char name[128];
+    struct stat st;
+
+    snprintf(name, sizeof name, "/%s", path);
+    AUTO_FD fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+        st.st_size > HOST_FILE_MAX || !(st.st_mode & 0004))
+        return -1;
+    *ret_len = (size_t)st.st_size;
+    return TAKE_FD(fd);
+}
+
+/* The library copies it from file to file; cay-init will not see the host's. */
+void blueprint_copy(struct blueprint *blueprint, const char *path, unsigned mode)
+{
+    size_t len;
+
+    if (blueprint->head.prepared) {
+        struct plan_step *step = add(blueprint, PLAN_FILE, path);
+        step->mode = mode;
+        step->flags = PLAN_OF_HOST;
+        return;
+    }
+    AUTO_FD fd = blueprint_open_host(path, &len);
+    AUTO_FREE char *data = fd < 0 ? NULL : malloc(len + 1);
+    ssize_t got = data ? io_pread(fd, data, len, 0) : -1;
+    if (got >= 0)
+        blueprint_bytes(blueprint, path, mode, data, (size_t)got);
 }
 
 void blueprint_link(struct blueprint *blueprint, const char *path, const char *target)

@@ -36,6 +36,8 @@ void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode
                     const char *text);
 void blueprint_bytes(struct blueprint *blueprint, const char *path, unsigned mode,
                      const void *data, size_t len);
+/* What the host has there, "etc/services", if everybody may read it. */
+void blueprint_copy(struct blueprint *blueprint, const char *path, unsigned mode);
 void blueprint_link(struct blueprint *blueprint, const char *path, const char *target);
 void blueprint_node(struct blueprint *blueprint, const char *path, unsigned mode,
                     uint64_t device);
@@ -52,6 +54,9 @@ void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char
  * most ENV_COUNT_MAX of ENV_MAX bytes together. */
 int blueprint_env(struct blueprint *blueprint, const char *const *env,
                   struct cay_error *err);
+
+/* Such a file of the host's, for reading: a descriptor, or -1. */
+int blueprint_open_host(const char *path, size_t *ret_len);
 
 const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset);
 

@@ -390,7 +390,9 @@ int groups_begin(const struct groups *groups, int *ret_leaf, struct cay_error *e
     if (!groups->unified[0])
         return CAY_OK;
     snprintf(init, sizeof init, "%s/init", groups->unified);
-    if (mkdir(groups->unified, 0755) != 0 || mkdir(init, 0755) != 0)
+    /* PID 1 has to pass through the first, whatever the caller's umask is. */
+    if (mkdir(groups->unified, 0755) != 0 || chmod(groups->unified, 0755) != 0 ||
+        mkdir(init, 0755) != 0)
         return fail("cgroup2", -errno, err);
     *ret_leaf = open(init, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return *ret_leaf < 0 ? fail("cgroup2", -errno, err) : CAY_OK;

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "backend/native/blueprint.h"
 #include "base/auto.h"
-#include "sys/io.h"
 
-enum { USER = 1000, FILE_MAX = 256 << 10 };
+enum { USER = 1000 };
 
 static const struct {
     const char *path;
@@ -93,60 +87,6 @@ static void add_usr(struct blueprint *blueprint)
     }
 }
 
-/* Files of the host as they were when last looked at, which is not at every sandbox. */
-struct copy {
-    char *data;
-    size_t len;
-    struct timespec modified, looked;
-    ino_t inode;
-};
-
-enum { LOOK_AGAIN_S = 1 };
-
-static void read_host(const char *path, struct copy *copy)
-{
-    struct stat st;
-    AUTO_FD fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-
-    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX ||
-        !(st.st_mode & 0004)) {
-        free(copy->data);
-        copy->data = NULL;
-        return;
-    }
-    if (copy->data && copy->inode == st.st_ino && copy->len == (size_t)st.st_size &&
-        memcmp(&copy->modified, &st.st_mtim, sizeof st.st_mtim) == 0)
-        return;
-    free(copy->data);
-    copy->data = malloc((size_t)st.st_size + 1);
-    ssize_t len = copy->data ? io_pread(fd, copy->data, (size_t)st.st_size, 0) : 0;
-    copy->len = len > 0 ? (size_t)len : 0;
-    copy->modified = st.st_mtim;
-    copy->inode = st.st_ino;
-}
-
-static void copy_files(struct blueprint *blueprint)
-{
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static struct copy copies[sizeof copied / sizeof *copied];
-    struct timespec now;
-    char host[128];
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    pthread_mutex_lock(&mutex);
-    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++) {
-        struct copy *copy = &copies[i];
-        if (!copy->looked.tv_sec || now.tv_sec - copy->looked.tv_sec > LOOK_AGAIN_S) {
-            snprintf(host, sizeof host, "/%s", copied[i]);
-            read_host(host, copy);
-            copy->looked = now;
-        }
-        if (copy->data)
-            blueprint_bytes(blueprint, copied[i], 0644, copy->data, copy->len);
-    }
-    pthread_mutex_unlock(&mutex);
-}
-
 static void add_etc(struct blueprint *blueprint, const char *hostname)
 {
     char hosts[256], name[128];
@@ -157,7 +97,8 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
         if (stat(name, &st) == 0 && S_ISDIR(st.st_mode))
             blueprint_bind(blueprint, shown[i], name, 0);
     }
-    copy_files(blueprint);
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
+        blueprint_copy(blueprint, copied[i], 0644);
     snprintf(hosts, sizeof hosts, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
     snprintf(name, sizeof name, "%s\n", hostname);
     blueprint_file(blueprint, "etc/passwd", 0644, passwd);
