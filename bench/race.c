@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <spawn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -11,7 +12,7 @@
 
 #include "contest.h"
 
-enum { WARM_UP = 5 };
+enum { WARM_UP = 5, ENTRANTS_MAX = 16 };
 
 double race_now_us(void)
 {
@@ -59,23 +60,42 @@ static void print(const char *part, const struct entrant *entrant, const double 
     fflush(stdout);
 }
 
+/* What one leaves the kernel to do is done while the next runs; it should not always be
+ * the same next one. */
+static void shuffle(unsigned *order, unsigned count)
+{
+    static uint32_t state = 1;
+
+    for (unsigned i = count; i > 1; i--) {
+        state = state * 1664525 + 1013904223;
+        unsigned other = (state >> 16) % i, last = order[i - 1];
+        order[i - 1] = order[other];
+        order[other] = last;
+    }
+}
+
 void race(const char *part, const struct entrant *entrants, unsigned count,
           unsigned rounds)
 {
     double **took = calloc(count, sizeof *took);
+    unsigned order[ENTRANTS_MAX];
 
-    for (unsigned i = 0; took && i < count; i++)
-        if (!(took[i] = calloc(rounds, sizeof **took)))
+    for (unsigned i = 0; took && i < count; i++) {
+        order[i] = i;
+        if (count > ENTRANTS_MAX || !(took[i] = calloc(rounds, sizeof **took)))
             contest_die("rounds");
-    for (unsigned round = 0; took && round < rounds + WARM_UP; round++)
+    }
+    for (unsigned round = 0; took && round < rounds + WARM_UP; round++) {
+        shuffle(order, count);
         for (unsigned turn = 0; turn < count; turn++) {
-            unsigned i = (turn + round) % count;
+            unsigned i = order[turn];
             double us = entrants[i].run(entrants[i].cookie);
             if (us < 0)
                 contest_die(entrants[i].op);
             if (round >= WARM_UP)
                 took[i][round - WARM_UP] = us;
         }
+    }
     for (unsigned i = 0; i < count; i++)
         qsort(took[i], rounds, sizeof **took, compare);
     for (unsigned i = 0; i < count; i++)

@@ -6,6 +6,7 @@
  * libraries which come for the other C library, and can load more. */
 #include <linux/close_range.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -40,6 +41,8 @@ int main(int argc, char **argv)
     (void)argc;
     if (argv[0] && is_plain_run(argv + 1)) {
         cli_begin();
+        /* All that is made is given the mode it is to have. */
+        (void)umask(0);
         /* What else we were given is not for the programs we start. */
         (void)syscall(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC);
         return cmd_sandbox(argv + 1);

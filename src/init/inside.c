@@ -102,8 +102,12 @@ static size_t receive_go(struct plan_go *ret_go, int fds[PLAN_GO_FDS_MAX])
 /* Where they are expected, and out of the way of the others. */
 static void place(int fds[], size_t count, const struct plan_go *go)
 {
-    size_t placed = 2 + go->cgroup;
+    size_t placed = 2 + go->cgroup, right = 0;
 
+    while (right < placed && fds[right] == PLAN_FD + (int)right)
+        right++;
+    if (right == placed)
+        return;
     for (size_t i = 0; i < count; i++) {
         int high = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_FREE_FD + PLAN_GO_FDS_MAX);
         if (high < 0)
@@ -443,8 +447,10 @@ _Noreturn void inside_begin(enum inside_kind kind)
 
     bool outside = kind == INSIDE_NOTHING || kind == INSIDE_HOST;
 
-    if (!outside)
+    if (!outside) {
         enter_namespaces(kind == INSIDE_NETWORK);
+        lock_commands();
+    }
     wait_for_go(&site);
     const struct plan *plan = site.plan;
     if (plan->no_namespaces != outside || plan->unconfined != (kind == INSIDE_HOST))

@@ -52,7 +52,7 @@ uint64_t lock_capabilities(void)
     return kept;
 }
 
-static void drop_capabilities(void)
+void lock_commands(void)
 {
     for (int i = 0;; i++) {
         if (is_kept(i) || prctl(PR_CAPBSET_DROP, i) == 0)
@@ -61,6 +61,10 @@ static void drop_capabilities(void)
             break;
         report_failure(errno, "init.capabilities", "bounding set");
     }
+}
+
+static void drop_capabilities(void)
+{
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
         report_failure(errno, "init.capabilities", "ambient");
 

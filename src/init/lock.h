@@ -9,6 +9,9 @@
 /* What root inside may have, as bits: nothing here, or for it, needs more. */
 uint64_t lock_capabilities(void);
 
+/* Takes from commands to come what they may never have.  We keep it for now. */
+void lock_commands(void);
+
 /* Gives up what nothing inside may have, and installs landlock and seccomp. */
 void lock_the_door(const struct plan *plan);
 

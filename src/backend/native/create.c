@@ -69,6 +69,7 @@ struct making {
     struct idmap map;
     uint32_t owner; /* of cay-init, outside */
     struct record *record;
+    struct launch launch;
 };
 
 /* --- The plan --- */
@@ -373,12 +374,11 @@ static enum inside_kind kind_of(const struct record *record)
     return record->network == CAY_NETWORK_NONE ? INSIDE_NETWORK : INSIDE_FILES;
 }
 
-static int build(const struct making *making, struct native *native,
-                 struct cay_error *err)
+static int build(struct making *making, struct native *native, struct cay_error *err)
 {
     const struct groups_limits limits = foresee_limits(&making->options);
     struct record *record = making->record;
-    struct launch launch;
+    struct launch *launch = &making->launch;
     AUTO_FD leaf = -1;
     enum inside_kind kind = kind_of(record);
     int code = CAY_OK;
@@ -396,13 +396,13 @@ static int build(const struct making *making, struct native *native,
     if (!code) /* without a namespace it gives up root by itself */
         code = launch_begin(
             leaf, kind, record->has_range && kind != INSIDE_NOTHING ? making->owner : 0,
-            &launch, err);
+            launch, err);
     if (code)
         return code;
-    AUTO_FD status = launch.status;
-    code = raise_it(making, &launch, native, err);
-    launch_done(&launch, code == CAY_OK);
-    native->pidfd = launch.pidfd;
+    AUTO_FD status = launch->status;
+    code = raise_it(making, launch, native, err);
+    launch_done(launch, code == CAY_OK);
+    native->pidfd = launch->pidfd;
     if (!code && making->options.ephemeral)
         native->leash = TAKE_FD(status);
     return code;
@@ -457,13 +457,18 @@ static int build_locked(struct making *making, struct native *native,
 static int create_on(struct making *making, struct native *native, struct cay_error *err)
 {
     making->record = &native->record;
+    making->launch = (struct launch){0};
     int code = rung_check(making->rung, &making->options, err);
+    if (!code && making->rung == CAY_RUNG_ROOT &&
+        making->options.network == CAY_NETWORK_NONE)
+        launch_network(&making->launch);
     if (!code)
         code =
             runtime_reserve(making->id, idmap_is_root() && making->rung != CAY_RUNG_NONE,
                             making->record, err);
     if (!code)
         code = build_locked(making, native, err);
+    launch_cancel(&making->launch);
     if (code)
         native_let_go(native);
     return code;

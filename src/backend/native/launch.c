@@ -4,7 +4,9 @@
  * share our memory until they execute or end, and touch nothing of it but their `struct
  * birth`; not even errno, so their system calls are raw ones.  There are two, so that a
  * sandbox is never a child of the program that made it: the first clones the second,
- * which becomes cay-init, and ends.  The second runs beside us.  It executes before its
+ * which becomes cay-init, and ends.  Where we are root the first begins before there is
+ * anything to start in, and makes the sandbox's network, which takes longest.  The second
+ * runs beside us.  It executes before its
  * user ids are mapped, as nobody, and would lose its capabilities by that; making them
  * ambient takes them across. */
 #include "backend/native/launch.h"
@@ -12,14 +14,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
+#include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -48,8 +54,14 @@ enum {
     HIGH_FD = 16
 };
 
-/* The second clone reads it until it executes: nothing here may change before. */
+enum order { ORDER_NONE, ORDER_AWAITED, ORDER_GO, ORDER_STOP };
+
+/* The second clone reads it until it executes: nothing here may change before.  Where the
+ * first makes a network, the rest is filled in meanwhile, before the order. */
 struct birth {
+    bool makes_network;
+    pid_t maker;
+    _Atomic(uint32_t) order;
     int status, program, leaf;
     enum inside_kind kind;
     uid_t owner;          /* of the user namespace; 0: us */
@@ -188,9 +200,57 @@ IN_CLONE static long become_owner(uid_t owner)
     return error;
 }
 
-IN_CLONE static void bear_init(void *cookie)
+/* It is the host's, not the sandbox's: root inside has no say in it.  So that it can
+ * listen where it likes all the same, no port there asks for a privilege. */
+IN_CLONE static long make_network(void)
 {
-    struct birth *birth = cookie;
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    long error = raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0, 0);
+
+    if (error)
+        return error;
+    long fd = raw_call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0, 0, 0);
+    if (fd < 0)
+        return fd;
+    error = raw_call(SYS_ioctl, fd, SIOCSIFFLAGS, (long)&request, 0, 0);
+    (void)raw_call(SYS_close, fd, 0, 0, 0, 0);
+    if (error)
+        return error;
+    fd = raw_call(SYS_openat, AT_FDCWD,
+                  (long)"/proc/sys/net/ipv4/ip_unprivileged_port_start",
+                  O_WRONLY | O_CLOEXEC, 0, 0);
+    if (fd < 0)
+        return fd;
+    long put = raw_call(SYS_write, fd, (long)"0", 1, 0, 0);
+    (void)raw_call(SYS_close, fd, 0, 0, 0, 0);
+    return put < 0 ? put : 0;
+}
+
+/* Nobody may be left to give one. */
+IN_CLONE static bool await_order(struct birth *birth)
+{
+    uint32_t none = ORDER_NONE;
+
+    if (atomic_compare_exchange_strong(&birth->order, &none, ORDER_AWAITED))
+        while (atomic_load(&birth->order) == ORDER_AWAITED)
+            (void)raw_call(SYS_futex, (long)&birth->order, FUTEX_WAIT_PRIVATE,
+                           ORDER_AWAITED, 0, 0);
+    return atomic_load(&birth->order) == ORDER_GO;
+}
+
+IN_CLONE static bool is_to_go_on(struct birth *birth)
+{
+    if (!birth->makes_network)
+        return true;
+    if (raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ||
+        raw_call(SYS_getppid, 0, 0, 0, 0, 0) != birth->maker)
+        return false;
+    birth->pid = make_network();
+    return await_order(birth) && birth->pid == 0;
+}
+
+IN_CLONE static void clone_init(struct birth *birth)
+{
     const __u64 namespaces =
         birth->kind >= INSIDE_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
     const struct clone_args args = {
@@ -206,6 +266,12 @@ IN_CLONE static void bear_init(void *cookie)
     birth->pid = become_owner(birth->owner);
     if (birth->pid == 0)
         birth->pid = clone_run(&args, become_init, birth);
+}
+
+IN_CLONE static void bear_init(void *cookie)
+{
+    if (is_to_go_on(cookie))
+        clone_init(cookie);
     for (;;)
         (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
 }
@@ -232,6 +298,12 @@ static int give_birth(struct birth *birth)
     return first < 0 ? (int)first : 0;
 }
 
+static void give_order(struct birth *birth, enum order order)
+{
+    if (atomic_exchange(&birth->order, order) == ORDER_AWAITED)
+        (void)syscall(SYS_futex, &birth->order, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
 /* Copies out of the way of the numbers they are to have in the new process. */
 static int begin(struct birth *birth, int status, int program)
 {
@@ -239,7 +311,10 @@ static int begin(struct birth *birth, int status, int program)
     birth->program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
     if (birth->status < 0 || birth->program < 0)
         return -errno;
-    return give_birth(birth);
+    if (!birth->makes_network)
+        return give_birth(birth);
+    give_order(birth, ORDER_GO);
+    return 0;
 }
 
 static void free_birth(struct birth *birth)
@@ -258,7 +333,53 @@ static int fail_start(int error, struct cay_error *err)
                     "cay doctor tells what this machine lacks");
 }
 
-int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *ret_launch,
+static struct birth *new_birth(void)
+{
+    struct birth *birth = malloc(sizeof *birth);
+
+    if (!birth)
+        return NULL;
+    birth->status = birth->program = birth->pidfd = -1;
+    birth->pid = birth->error = 0;
+    birth->makes_network = false;
+    birth->maker = getpid();
+    atomic_init(&birth->order, ORDER_NONE);
+    return birth;
+}
+
+static void wait_for_first(const struct birth *birth)
+{
+    /* Not one that the program's own wait(2) could see. */
+    while (waitpid(birth->first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
+        continue;
+}
+
+void launch_network(struct launch *launch)
+{
+    struct birth *birth = new_birth();
+
+    if (!birth)
+        return;
+    birth->makes_network = true;
+    if (give_birth(birth) == 0)
+        launch->birth = birth;
+    else
+        free_birth(birth);
+}
+
+void launch_cancel(struct launch *launch)
+{
+    struct birth *birth = launch->birth;
+
+    if (!birth)
+        return;
+    give_order(birth, ORDER_STOP);
+    wait_for_first(birth);
+    free_birth(birth);
+    launch->birth = NULL;
+}
+
+int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *launch,
                  struct cay_error *err)
 {
     int program = open_program(err);
@@ -266,14 +387,12 @@ int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *re
 
     if (program < 0)
         return program;
-    struct birth *birth = malloc(sizeof *birth);
+    struct birth *birth = launch->birth ? launch->birth : new_birth();
     if (!birth)
         return cay_fail_memory(err, op);
-    birth->status = birth->program = birth->pidfd = -1;
     birth->leaf = leaf;
-    birth->kind = kind;
+    birth->kind = birth->makes_network ? INSIDE_FILES : kind;
     birth->owner = owner;
-    birth->pid = birth->error = 0;
     int error =
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;
     if (!error) {
@@ -283,10 +402,11 @@ int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *re
             (void)close(ends[0]);
     }
     if (error) {
-        free_birth(birth);
+        if (!launch->birth)
+            free_birth(birth);
         return fail_start(-error, err);
     }
-    *ret_launch = (struct launch){.birth = birth, .status = ends[0], .pidfd = -1};
+    *launch = (struct launch){.birth = birth, .status = ends[0], .pidfd = -1};
     return CAY_OK;
 }
 
@@ -294,9 +414,7 @@ int launch_meet(struct launch *launch, struct cay_error *err)
 {
     struct birth *birth = launch->birth;
 
-    /* Not one that the program's own wait(2) could see. */
-    while (waitpid(birth->first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
-        continue;
+    wait_for_first(birth);
     launch->met = true;
     if (birth->pid <= 0)
         return fail_start((int)-birth->pid, err);

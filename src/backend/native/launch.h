@@ -12,7 +12,7 @@
 
 /* A cay-init on its way. */
 struct launch {
-    struct birth *birth;
+    struct birth *birth; /* NULL: nothing has begun */
     int status; /* socket: orders to it, reports from it; the caller's to close */
     int pidfd;  /* the caller's too; -1 until launch_meet() */
     pid_t pid;
@@ -21,11 +21,17 @@ struct launch {
     struct idmap_helpers helpers;
 };
 
+/* Begins to make a network for it, where we are root.  It is to become a cay-init by
+ * launch_begin(), or to be given up by launch_cancel(), which is also for a launch that
+ * never began: {0}. */
+void launch_network(struct launch *launch);
+void launch_cancel(struct launch *launch);
+
 /* Starts cay-init in the cgroup `leaf` (-1: ours), as PID 1 of a new user and PID
  * namespace if there are to be any, and returns while it makes its other namespaces; it
  * then waits for launch_go().  It is not our child.  `owner` is whose the user namespace
  * is (0: ours). */
-int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *ret_launch,
+int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *launch,
                  struct cay_error *err);
 
 /* Learns which process it is. */
