@@ -18,7 +18,7 @@
 
 static const char op[] = "sandbox.plan";
 
-enum { HOST_FILE_MAX = 256 << 10 };
+enum { HOST_FILE_MAX = 256 << 10, USUAL_BYTES = 6 << 10 };
 
 void blueprint_init(struct blueprint *ret_blueprint)
 {
@@ -31,6 +31,7 @@ void blueprint_init(struct blueprint *ret_blueprint)
     ret_blueprint->keeps_root = false;
     ret_blueprint->overlay = (struct overlay){.lower = -1, .disk = -1};
     buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
+    (void)buf_reserve(&ret_blueprint->bytes, USUAL_BYTES);
     buf_append(&ret_blueprint->bytes, "", 1); /* offset 0 is "" */
 }
 
@@ -290,6 +291,8 @@ int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *e
 
     buf_init(&steps, PLAN_STEPS_MAX * sizeof(struct plan_step));
     buf_init(&bytes, PLAN_BYTES_MAX);
+    (void)buf_reserve(&steps, blueprint->step_count * sizeof(struct plan_step));
+    (void)buf_reserve(&bytes, USUAL_BYTES);
     copy_steps(blueprint, &head, &steps, &bytes);
     head.env = (uint32_t)bytes.len;
     for (const char *const *env = blueprint->env; env && *env; env++)

@@ -444,7 +444,7 @@ static void remove_patiently(const char *path)
     }
 }
 
-static void remove_below(const char *path)
+static void remove_below(const char *path, void (*remove)(const char *path))
 {
     char child[GROUPS_PATH + 300];
     DIR *directory = opendir(path);
@@ -452,27 +452,55 @@ static void remove_below(const char *path)
     for (struct dirent *entry; directory && (entry = readdir(directory));)
         if (entry->d_type == DT_DIR && entry->d_name[0] != '.') {
             snprintf(child, sizeof child, "%s/%s", path, entry->d_name);
-            remove_patiently(child);
+            remove(child);
         }
     if (directory)
         closedir(directory);
 }
 
-static void remove_unified(const char *path)
+static void remove_if_empty(const char *path)
+{
+    (void)!rmdir(path);
+}
+
+static void name_below(char out[GROUPS_PATH + 16], const struct groups *groups,
+                       const char *name)
+{
+    snprintf(out, GROUPS_PATH + 16, "%s/%s", groups->unified, name);
+}
+
+void groups_clear(const struct groups *groups)
 {
     char work[GROUPS_PATH + 16];
 
-    (void)put(path, "cgroup.kill", "1");
-    snprintf(work, sizeof work, "%s/work", path);
-    remove_below(work);
-    remove_below(path);
-    remove_patiently(path);
+    if (!groups->unified[0])
+        return;
+    name_below(work, groups, "work");
+    remove_below(work, remove_if_empty);
+    remove_if_empty(work);
+}
+
+static void remove_unified(const struct groups *groups)
+{
+    char work[GROUPS_PATH + 16], init[GROUPS_PATH + 16];
+
+    name_below(work, groups, "work");
+    name_below(init, groups, "init");
+    remove_if_empty(work);
+    remove_if_empty(init);
+    if (rmdir(groups->unified) == 0 || errno == ENOENT)
+        return;
+    /* Somebody is left. */
+    (void)put(groups->unified, "cgroup.kill", "1");
+    remove_below(work, remove_patiently);
+    remove_below(groups->unified, remove_patiently);
+    remove_patiently(groups->unified);
 }
 
 void groups_remove(const struct groups *groups)
 {
     if (groups->unified[0])
-        remove_unified(groups->unified);
+        remove_unified(groups);
     for (size_t i = 0; i < GROUPS_V1; i++)
         if (groups->v1[i][0])
             remove_patiently(groups->v1[i]);

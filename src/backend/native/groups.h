@@ -43,6 +43,9 @@ int groups_limit(struct groups *groups, const struct groups_limits *limits,
 int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
                       struct cay_error *err);
 
+/* Removes those of commands that have ended. */
+void groups_clear(const struct groups *groups);
+
 /* Kills whatever is in them and removes them; they may be gone already. */
 void groups_remove(const struct groups *groups);
 

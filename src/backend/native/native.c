@@ -185,6 +185,7 @@ static void end_init(const struct record *record, int pidfd)
             return;
     }
     (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    groups_clear(&record->groups); /* while it dies */
     (void)poll(&ended, 1, KILL_MS);
 }
 

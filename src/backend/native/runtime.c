@@ -145,7 +145,8 @@ static bool are_assigned(void)
         known.assigned = false;
         for (size_t i = 0; i < 2; i++) {
             known.changed[i] = st[i].st_mtim;
-            known.assigned |= subids_overlap(files[i], FIRST_RANGE << 16, RANGES << 16);
+            known.assigned |= st[i].st_size && subids_overlap(files[i], FIRST_RANGE << 16,
+                                                              RANGES << 16);
         }
         known.read = true;
     }
