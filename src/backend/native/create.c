@@ -33,6 +33,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/protocol.h"
+#include "sys/fsid.h"
 
 static const char op[] = "sandbox.create";
 
@@ -220,6 +221,17 @@ static void close_all(const int *fds, size_t count)
             (void)close(fds[i]);
 }
 
+/* Of the first command, while PID 1 is busy with its root.  It makes the next ones, and
+ * this one if we are late. */
+static void make_first_leaf(const struct making *making, const struct gifts *gifts)
+{
+    if (gifts->cgroup < 0 || !making->record->has_range)
+        return;
+    fsid_take(making->owner);
+    (void)!mkdirat(gifts->cgroup, "work/e0", 0755);
+    fsid_take(0);
+}
+
 static int hand_over(const struct launch *launch, const struct gifts *gifts,
                      const int *mounts, size_t mount_count, struct cay_error *err)
 {
@@ -308,6 +320,8 @@ static int furnish(const struct making *making, struct launch *launch,
         code = note_init(making, launch, err);
     if (!code)
         code = hand_over(launch, &gifts, mounts, count, err);
+    if (!code)
+        make_first_leaf(making, &gifts);
     close_all(mounts, count);
     close_all((const int[]){gifts.plan, gifts.listen, gifts.cgroup}, 3);
     close_all(gifts.tasks, GROUPS_V1);

@@ -5,10 +5,8 @@
  * identity, which a thread has of its own, so nothing need be chowned one by one. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
@@ -16,6 +14,7 @@
 #include "base/error.h"
 #include "init/build.h"
 #include "sys/copy.h"
+#include "sys/fsid.h"
 #include "sys/shift.h"
 
 static const char op[] = "sandbox.mounts";
@@ -33,17 +32,10 @@ struct site {
     uint32_t identity;
 };
 
-/* For the calling thread only, which is what the C library's functions would not do. */
 static void take_identity(struct site *site, uint32_t id)
 {
-    if (site->identity == id)
-        return;
-    /* The whole process would be undumpable by this, for good. */
-    int dumpable = prctl(PR_GET_DUMPABLE);
-    (void)syscall(SYS_setfsgid, id);
-    (void)syscall(SYS_setfsuid, id);
-    if (dumpable == 1)
-        (void)prctl(PR_SET_DUMPABLE, 1);
+    if (site->identity != id)
+        fsid_take(id);
     site->identity = id;
 }
 
