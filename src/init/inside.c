@@ -307,6 +307,19 @@ static void make_in_place(const struct site *site, const struct plan_step *step,
         report_failure(-error, "init.root", path);
 }
 
+/* One for all of them. */
+static void mask_directory(const char *path)
+{
+    static const char *first;
+
+    if (first && mount(first, path, NULL, MS_BIND, NULL) != 0)
+        report_failure(errno, "init.mask", path);
+    if (!first)
+        make_mount("tmpfs", path, MS_RDONLY | MS_NODEV | MS_NOEXEC, "size=0,mode=555");
+    if (!first)
+        first = path;
+}
+
 /* Hidden by a mount over it: /dev/null over a file, an empty read-only tmpfs over a
  * directory.  What this kernel does not have needs no hiding. */
 static void mask(const char *path)
@@ -319,7 +332,7 @@ static void mask(const char *path)
     if (st.st_uid == OVERFLOW_ID && !(st.st_mode & 0007))
         return;
     if (S_ISDIR(st.st_mode))
-        make_mount("tmpfs", path, MS_RDONLY | MS_NODEV | MS_NOEXEC, "size=0,mode=555");
+        mask_directory(path);
     else if (mount("dev/null", path, NULL, MS_BIND, NULL) != 0)
         report_failure(errno, "init.mask", path);
 }

@@ -21,7 +21,7 @@ void leaf_prepare(bool has_cgroup)
 
 static void name_of(unsigned number, char name[16])
 {
-    snprintf(name, 16, "work/e%u", number);
+    snprintf(name, 16, "e%u", number);
 }
 
 int leaf_open(unsigned number, struct leaf *ret_leaf)

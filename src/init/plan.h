@@ -13,7 +13,7 @@ enum {
     STATUS_FD = 3, /* SOCK_SEQPACKET: orders from the library, reports to it */
     PLAN_FD = 4,
     LISTEN_FD = 5, /* the control socket, listening */
-    CGROUP_FD = 6, /* O_PATH of the sandbox's cgroup2 directory, if there is one */
+    CGROUP_FD = 6, /* O_PATH of the cgroup2 directory for commands, if there is one */
     FIRST_FREE_FD = 7
 };
 

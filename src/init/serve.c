@@ -263,7 +263,7 @@ static void welcome(struct source *source)
 _Noreturn void serve_end(void)
 {
     if (no_namespaces && has_cgroup) {
-        AUTO_FD fd = openat(CGROUP_FD, "work/cgroup.kill", O_WRONLY | O_CLOEXEC);
+        AUTO_FD fd = openat(CGROUP_FD, "cgroup.kill", O_WRONLY | O_CLOEXEC);
         (void)!write(fd, "1", 1);
     } else if (no_namespaces) {
         hold_end_all();

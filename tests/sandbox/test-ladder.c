@@ -89,7 +89,7 @@ TEST(commands_run_on_the_rung_landlock)
     run_program("test-sandbox", CAY_RUNG_LANDLOCK,
                 "a_command_runs_as_user_* a_program_that_cannot_* a_command_ends_with_* "
                 "the_memory_limit_* the_limit_on_processes_* the_disk_* users_* "
-                "the_working_directory_* the_environment_*");
+                "the_working_directory_* the_environment_* the_umask_*");
     run_program("test-process", CAY_RUNG_LANDLOCK,
                 "the_end_is_the_first_* the_memory_limit_* what_cannot_*");
     run_program("test-background", CAY_RUNG_LANDLOCK,

@@ -173,24 +173,25 @@ struct gifts {
 /* PID 1 makes a leaf below "work" for each command and clones into it.  For that the
  * kernel wants it to own cgroup.procs there and in the common ancestor, and it must own
  * "work" to make directories in it: these and no more, so that the limits stay the
- * host's.  PID 1 is not in "work" itself, which is what a pause freezes.  An ordinary
- * user owns them already, and nothing inside can reach them. */
-static int open_groups(const struct making *making, struct gifts *gifts,
+ * host's.  PID 1 is not in "work" itself, which is what a pause freezes, but above.  An
+ * ordinary user owns them already, and nothing inside can reach them. */
+static int open_groups(const struct making *making, int group, struct gifts *gifts,
                        struct cay_error *err)
 {
     static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs"};
     const struct record *record = making->record;
 
-    if (!record->groups.unified[0])
+    if (group < 0)
         return groups_open_tasks(&record->groups, gifts->tasks, err);
-    gifts->cgroup = open(record->groups.unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (gifts->cgroup < 0 || mkdirat(gifts->cgroup, "work", 0755) != 0)
+    if (mkdirat(group, "work", 0755) != 0)
         return cay_fail_errno(err, errno, op, "cgroup");
     for (size_t i = 0; record->has_range && i < sizeof given / sizeof *given; i++)
-        if (fchownat(gifts->cgroup, given[i], making->owner, making->owner,
+        if (fchownat(group, given[i], making->owner, making->owner,
                      AT_SYMLINK_NOFOLLOW) != 0)
             return cay_fail_errno(err, errno, op, "cgroup");
-    return groups_open_tasks(&record->groups, gifts->tasks, err);
+    gifts->cgroup = openat(group, "work", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return gifts->cgroup < 0 ? cay_fail_errno(err, errno, op, "cgroup")
+                             : groups_open_tasks(&record->groups, gifts->tasks, err);
 }
 
 static int open_plan(const struct making *making, struct blueprint *blueprint,
@@ -228,7 +229,7 @@ static void make_first_leaf(const struct making *making, const struct gifts *gif
     if (gifts->cgroup < 0 || !making->record->has_range)
         return;
     fsid_take(making->owner);
-    (void)!mkdirat(gifts->cgroup, "work/e0", 0755);
+    (void)!mkdirat(gifts->cgroup, "e0", 0755);
     fsid_take(0);
 }
 
@@ -296,7 +297,7 @@ static int note_init(const struct making *making, const struct launch *launch,
 
 /* All that happens while cay-init makes its namespaces.  From the order to go on it may
  * outlive us; unless a cgroup has it, it must be on record by then. */
-static int furnish(const struct making *making, struct launch *launch,
+static int furnish(const struct making *making, int group, struct launch *launch,
                    struct cay_error *err)
 {
     struct gifts gifts = {-1, -1, -1, {-1, -1, -1}};
@@ -311,7 +312,7 @@ static int furnish(const struct making *making, struct launch *launch,
     if (!code)
         code = set_limits(making, err);
     if (!code)
-        code = open_groups(making, &gifts, err);
+        code = open_groups(making, group, &gifts, err);
     if (!code)
         code = open_plan(making, &blueprint, &gifts, err);
     if (!code)
@@ -331,12 +332,12 @@ static int furnish(const struct making *making, struct launch *launch,
 
 /* It lives, but only if nothing of this fails.  Its socket can be called before it
  * answers, so that is done while it gets ready. */
-static int raise_it(const struct making *making, struct launch *launch,
+static int raise_it(const struct making *making, int group, struct launch *launch,
                     struct native *native, struct cay_error *err)
 {
     const struct native_first *first = making->first;
     struct cay_error own;
-    int code = furnish(making, launch, err);
+    int code = furnish(making, group, launch, err);
 
     if (!code && making->record->groups.unified[0])
         code = note_init(making, launch, err);
@@ -393,7 +394,7 @@ static int build(struct making *making, struct native *native, struct cay_error 
     const struct groups_limits limits = foresee_limits(&making->options);
     struct record *record = making->record;
     struct launch *launch = &making->launch;
-    AUTO_FD leaf = -1;
+    AUTO_FD group = -1;
     enum inside_kind kind = kind_of(record);
     int code = CAY_OK;
 
@@ -406,15 +407,15 @@ static int build(struct making *making, struct native *native, struct cay_error 
     if (!code && making->rung == CAY_RUNG_LANDLOCK)
         code = home_make(record, making->owner, err);
     if (!code)
-        code = groups_begin(&record->groups, &leaf, err);
+        code = groups_begin(&record->groups, &group, err);
     if (!code) /* without a namespace it gives up root by itself */
         code = launch_begin(
-            leaf, kind, record->has_range && kind != INSIDE_NOTHING ? making->owner : 0,
+            group, kind, record->has_range && kind != INSIDE_NOTHING ? making->owner : 0,
             launch, err);
     if (code)
         return code;
     AUTO_FD status = launch->status;
-    code = raise_it(making, launch, native, err);
+    code = raise_it(making, group, launch, native, err);
     launch_done(launch, code == CAY_OK);
     native->pidfd = launch->pidfd;
     if (!code && making->options.ephemeral)

@@ -382,20 +382,14 @@ unsigned groups_promise(const struct groups *groups)
     return layers;
 }
 
-int groups_begin(const struct groups *groups, int *ret_leaf, struct cay_error *err)
+int groups_begin(const struct groups *groups, int *ret_group, struct cay_error *err)
 {
-    char init[GROUPS_PATH + 8];
-
-    *ret_leaf = -1;
+    *ret_group = -1;
     if (!groups->unified[0])
         return CAY_OK;
-    snprintf(init, sizeof init, "%s/init", groups->unified);
-    /* PID 1 has to pass through the first, whatever the caller's umask is. */
-    if (mkdir(groups->unified, 0755) != 0 || chmod(groups->unified, 0755) != 0 ||
-        mkdir(init, 0755) != 0)
-        return fail("cgroup2", -errno, err);
-    *ret_leaf = open(init, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return *ret_leaf < 0 ? fail("cgroup2", -errno, err) : CAY_OK;
+    if (mkdir(groups->unified, 0755) == 0)
+        *ret_group = open(groups->unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *ret_group < 0 ? fail("cgroup2", -errno, err) : CAY_OK;
 }
 
 int groups_limit(struct groups *groups, const struct groups_limits *limits,
@@ -463,10 +457,9 @@ static void remove_if_empty(const char *path)
     (void)!rmdir(path);
 }
 
-static void name_below(char out[GROUPS_PATH + 16], const struct groups *groups,
-                       const char *name)
+static void name_work(char out[GROUPS_PATH + 16], const struct groups *groups)
 {
-    snprintf(out, GROUPS_PATH + 16, "%s/%s", groups->unified, name);
+    snprintf(out, GROUPS_PATH + 16, "%s/work", groups->unified);
 }
 
 void groups_clear(const struct groups *groups)
@@ -475,19 +468,17 @@ void groups_clear(const struct groups *groups)
 
     if (!groups->unified[0])
         return;
-    name_below(work, groups, "work");
+    name_work(work, groups);
     remove_below(work, remove_if_empty);
     remove_if_empty(work);
 }
 
 static void remove_unified(const struct groups *groups)
 {
-    char work[GROUPS_PATH + 16], init[GROUPS_PATH + 16];
+    char work[GROUPS_PATH + 16];
 
-    name_below(work, groups, "work");
-    name_below(init, groups, "init");
+    name_work(work, groups);
     remove_if_empty(work);
-    remove_if_empty(init);
     if (rmdir(groups->unified) == 0 || errno == ENOENT)
         return;
     /* Somebody is left. */

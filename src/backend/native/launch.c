@@ -62,7 +62,7 @@ struct birth {
     bool makes_network;
     pid_t maker;
     _Atomic(uint32_t) order;
-    int status, program, leaf;
+    int status, program, group;
     enum inside_kind kind;
     uid_t owner;          /* of the user namespace; 0: us */
     cpu_set_t processors; /* those we may use */
@@ -255,11 +255,11 @@ IN_CLONE static void clone_init(struct birth *birth)
         birth->kind >= INSIDE_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
     const struct clone_args args = {
         .flags = (__u64)(CLONE_VM | CLONE_PIDFD) | CLONE_CLEAR_SIGHAND | namespaces |
-                 (birth->leaf >= 0 ? CLONE_INTO_CGROUP : 0),
+                 (birth->group >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (__u64)(uintptr_t)&birth->pidfd,
         .stack = (__u64)(uintptr_t)birth->stacks[1],
         .stack_size = STACK_SIZE,
-        .cgroup = birth->leaf >= 0 ? (__u64)birth->leaf : 0,
+        .cgroup = birth->group >= 0 ? (__u64)birth->group : 0,
     };
 
     stay_here();
@@ -379,7 +379,7 @@ void launch_cancel(struct launch *launch)
     launch->birth = NULL;
 }
 
-int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *launch,
+int launch_begin(int group, enum inside_kind kind, uid_t owner, struct launch *launch,
                  struct cay_error *err)
 {
     int program = open_program(err);
@@ -390,7 +390,7 @@ int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *la
     struct birth *birth = launch->birth ? launch->birth : new_birth();
     if (!birth)
         return cay_fail_memory(err, op);
-    birth->leaf = leaf;
+    birth->group = group;
     birth->kind = birth->makes_network ? INSIDE_FILES : kind;
     birth->owner = owner;
     int error =

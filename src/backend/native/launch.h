@@ -27,11 +27,11 @@ struct launch {
 void launch_network(struct launch *launch);
 void launch_cancel(struct launch *launch);
 
-/* Starts cay-init in the cgroup `leaf` (-1: ours), as PID 1 of a new user and PID
+/* Starts cay-init in the cgroup `group` (-1: ours), as PID 1 of a new user and PID
  * namespace if there are to be any, and returns while it makes its other namespaces; it
  * then waits for launch_go().  It is not our child.  `owner` is whose the user namespace
  * is (0: ours). */
-int launch_begin(int leaf, enum inside_kind kind, uid_t owner, struct launch *launch,
+int launch_begin(int group, enum inside_kind kind, uid_t owner, struct launch *launch,
                  struct cay_error *err);
 
 /* Learns which process it is. */
