@@ -48,6 +48,19 @@ int build_tree(const struct plan_step *step, unsigned uid, unsigned gid)
     return fd < 0 ? -errno : fd;
 }
 
+int build_part(int tree, const char *path, unsigned flags)
+{
+    struct mount_attr attributes = {.attr_clr = MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+                                    .attr_set = attributes_of(flags | PLAN_WITH_WRITING)};
+    AUTO_FD fd =
+        (int)syscall(SYS_open_tree, tree, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+
+    if (fd < 0 || syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &attributes,
+                          sizeof attributes) != 0)
+        return -errno;
+    return TAKE_FD(fd);
+}
+
 static int make_file(const struct plan_step *step, const char *path, const char *data,
                      int tree)
 {

@@ -11,6 +11,10 @@
 /* A tmpfs with at most `inodes` files; its top belongs to uid and gid. */
 int build_tree(const struct plan_step *step, unsigned uid, unsigned gid);
 
+/* Another mount of the part of `tree` that is at `path`; -EINVAL where the kernel cannot,
+ * as `tree` is mounted nowhere yet. */
+int build_part(int tree, const char *path, unsigned flags);
+
 /* Makes a DIRECTORY, FILE, LINK or NODE below `tree`, owned by whoever calls. */
 int build_entry(const struct plan_step *step, const char *path, const char *data,
                 int tree);

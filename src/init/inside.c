@@ -307,21 +307,24 @@ static void make_in_place(const struct site *site, const struct plan_step *step,
         report_failure(-error, "init.root", path);
 }
 
-/* One for all of them. */
+/* An empty directory that will have no name; one for all of them.  A file system for it
+ * would cost every cgroup of the machine some memory. */
+static const char nothing[] = "dev/.nothing";
+
 static void mask_directory(const char *path)
 {
-    static const char *first;
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+                                                MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
 
-    if (first && mount(first, path, NULL, MS_BIND, NULL) != 0)
+    if ((mkdir(nothing, 0555) != 0 && errno != EEXIST) ||
+        mount(nothing, path, NULL, MS_BIND, NULL) != 0 ||
+        syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attributes, sizeof attributes) !=
+            0)
         report_failure(errno, "init.mask", path);
-    if (!first)
-        make_mount("tmpfs", path, MS_RDONLY | MS_NODEV | MS_NOEXEC, "size=0,mode=555");
-    if (!first)
-        first = path;
 }
 
-/* Hidden by a mount over it: /dev/null over a file, an empty read-only tmpfs over a
- * directory.  What this kernel does not have needs no hiding. */
+/* Hidden by a mount over it: /dev/null over a file, an empty directory over another.
+ * What this kernel does not have needs no hiding. */
 static void mask(const char *path)
 {
     struct stat st;
@@ -445,6 +448,7 @@ static void build_root(struct site *site)
         take_binds(site);
     for (uint32_t i = 0; i < plan->step_count; i++)
         take_step(site, &plan_steps(plan)[i]);
+    (void)!rmdir(nothing);
     if (site->tree >= 0)
         (void)close(site->tree);
     umask(022);

@@ -25,7 +25,8 @@ struct site {
     uint32_t id_base;
     int *fds;
     size_t count;
-    int tree; /* one of fds, or -1 */
+    int tree;   /* one of fds, or -1 */
+    int memory; /* the root, if it is in memory */
     bool devices;
     bool knows_umask;
     unsigned umask;
@@ -66,12 +67,27 @@ static bool fills_root(const struct site *site)
     return site->blueprint->overlay.lower < 0 && !site->blueprint->keeps_root;
 }
 
+/* A part of the root's file system where that is in memory: what is on it counts for the
+ * same limit, and one file system less is one less for every cgroup of the machine to keep
+ * a place for.  Before Linux 6.15 it is one of its own. */
+static int make_tree(const struct site *site, const struct plan_step *step)
+{
+    const char *path = blueprint_text(site->blueprint, step->path);
+
+    if (site->memory >= 0) {
+        int fd = build_part(site->memory, path, step->flags);
+        if (fd != -EINVAL)
+            return fd;
+    }
+    return build_tree(step, site->id_base + step->uid, site->id_base + step->gid);
+}
+
 static int make_mount(const struct site *site, const struct plan_step *step)
 {
     if (step->kind == PLAN_ROOT)
         return make_root(site);
     if (step->kind == PLAN_TREE)
-        return build_tree(step, site->id_base + step->uid, site->id_base + step->gid);
+        return make_tree(site, step);
     if (step->number)
         return bind_mount(&site->blueprint->binds->list[step->number - 1], site->id_base);
     return build_bind(blueprint_text(site->blueprint, step->data), step->flags);
@@ -86,6 +102,8 @@ static int add_mount(struct site *site, const struct plan_step *step)
     if (fd < 0)
         return fd;
     site->fds[site->count++] = fd;
+    if (step->kind == PLAN_TREE && !*blueprint_text(site->blueprint, step->path))
+        site->memory = fd;
     if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && fills_root(site))) {
         site->tree = fd;
         site->devices = step->flags & PLAN_WITH_DEVICES;
@@ -192,7 +210,8 @@ int prepare_mounts(const struct blueprint *blueprint, pid_t init, uint32_t id_ba
                         .init = init,
                         .id_base = id_base,
                         .fds = ret_fds,
-                        .tree = -1};
+                        .tree = -1,
+                        .memory = -1};
     int code = CAY_OK;
 
     for (uint32_t i = 0; !code && i < blueprint->step_count; i++) {
