@@ -36,7 +36,8 @@ static int exec_in(struct execute *execute, const char *const *argv,
                    struct cay_error *err)
 {
     const struct sandbox_call *call = execute->call;
-    int status = sandbox_plan(&call->options, call->configured, argv, &execute->plan, err);
+    int status =
+        sandbox_plan(&call->options, call->configured, argv, &execute->plan, err);
 
     if (status)
         return status;

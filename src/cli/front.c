@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* `cay` where there is musl: a small program that is loaded in a fifth of the time which
- * the whole one takes, and does what time matters for, `cay run`.  For everything else, and
- * for what is no proper `cay run`, it becomes the whole one, cay-full.  That is linked to
- * libraries which come for the other C library, and can load more. */
+ * the whole one takes, and does what time matters for, `cay run`.  For everything else,
+ * and for what is no proper `cay run`, it becomes the whole one, cay-full.  That is
+ * linked to libraries which come for the other C library, and can load more. */
 #include <linux/close_range.h>
 #include <string.h>
 #include <sys/stat.h>

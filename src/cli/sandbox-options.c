@@ -32,17 +32,18 @@ static bool parse_layers(const char *text, void *field)
 
 #define SIGNAL(name)                                                                     \
     {                                                                                    \
-        #name, SIG##name                                                                 \
+#name, SIG##name                                                                 \
     }
 static const struct {
     const char *name;
     int number;
 } signals[] = {
-    SIGNAL(HUP),  SIGNAL(INT),    SIGNAL(QUIT), SIGNAL(ILL),  SIGNAL(TRAP), SIGNAL(ABRT),
-    SIGNAL(BUS),  SIGNAL(FPE),    SIGNAL(KILL), SIGNAL(USR1), SIGNAL(SEGV), SIGNAL(USR2),
-    SIGNAL(PIPE), SIGNAL(ALRM),   SIGNAL(TERM), SIGNAL(CHLD), SIGNAL(CONT), SIGNAL(STOP),
-    SIGNAL(TSTP), SIGNAL(TTIN),   SIGNAL(TTOU), SIGNAL(URG),  SIGNAL(XCPU), SIGNAL(XFSZ),
-    SIGNAL(PROF), SIGNAL(VTALRM), SIGNAL(POLL), SIGNAL(PWR),  SIGNAL(SYS),  SIGNAL(WINCH),
+    SIGNAL(HUP),    SIGNAL(INT),  SIGNAL(QUIT), SIGNAL(ILL),  SIGNAL(TRAP),
+    SIGNAL(ABRT),   SIGNAL(BUS),  SIGNAL(FPE),  SIGNAL(KILL), SIGNAL(USR1),
+    SIGNAL(SEGV),   SIGNAL(USR2), SIGNAL(PIPE), SIGNAL(ALRM), SIGNAL(TERM),
+    SIGNAL(CHLD),   SIGNAL(CONT), SIGNAL(STOP), SIGNAL(TSTP), SIGNAL(TTIN),
+    SIGNAL(TTOU),   SIGNAL(URG),  SIGNAL(XCPU), SIGNAL(XFSZ), SIGNAL(PROF),
+    SIGNAL(VTALRM), SIGNAL(POLL), SIGNAL(PWR),  SIGNAL(SYS),  SIGNAL(WINCH),
     SIGNAL(STKFLT),
 };
 

@@ -57,9 +57,9 @@ struct sandbox_plan {
     char terminal[64]; /* "TERM=..." */
 };
 
-/* Options over what --config says, which may be NULL and has to stay.  Checks what no table
- * can: that -v names something that is there, that -t has a terminal.  `argv` is the
- * command's, or NULL. */
+/* Options over what --config says, which may be NULL and has to stay.  Checks what no
+ * table can: that -v names something that is there, that -t has a terminal.  `argv` is
+ * the command's, or NULL. */
 int sandbox_plan(const struct sandbox_options *options,
                  const struct cay_sandbox_options *configured, const char *const *argv,
                  struct sandbox_plan *ret_plan, struct cay_error *err);

@@ -112,7 +112,8 @@ static const char *next_name(struct level *level, int *ret_error)
     *ret_error = 0;
     for (;;) {
         if (level->at == level->len) {
-            ssize_t len = getdents64(level->fd, (void *)level->buffer, sizeof level->buffer);
+            ssize_t len =
+                getdents64(level->fd, (void *)level->buffer, sizeof level->buffer);
             if (len <= 0) {
                 *ret_error = len < 0 ? -errno : 0;
                 return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/backend.h"
 #include "backend/native/inspect.h"
 #include "backend/native/native.h"
-#include "sandbox/backend.h"
 
 static int find_marked(void *data, const cay_config *config, const char *mark,
                        void **ret_cookie, struct cay_error *err)

@@ -31,8 +31,8 @@ int groups_name(const char *id, const struct groups_limits *limits,
 /* The limits that groups_limit() will set, if asked to: CAY_LAYER_MEMORY, _PIDS, _CPU. */
 unsigned groups_promise(const struct groups *groups);
 
-/* Makes the cgroup2 one, of which *ret_group is an O_PATH descriptor (-1 if there is none);
- * then the rest, with the limits. */
+/* Makes the cgroup2 one, of which *ret_group is an O_PATH descriptor (-1 if there is
+ * none); then the rest, with the limits. */
 int groups_begin(const struct groups *groups, int *ret_group, struct cay_error *err);
 int groups_limit(struct groups *groups, const struct groups_limits *limits,
                  struct cay_error *err);

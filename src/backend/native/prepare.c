@@ -68,8 +68,8 @@ static bool fills_root(const struct site *site)
 }
 
 /* A part of the root's file system where that is in memory: what is on it counts for the
- * same limit, and one file system less is one less for every cgroup of the machine to keep
- * a place for.  Before Linux 6.15 it is one of its own. */
+ * same limit, and one file system less is one less for every cgroup of the machine to
+ * keep a place for.  Before Linux 6.15 it is one of its own. */
 static int make_tree(const struct site *site, const struct plan_step *step)
 {
     const char *path = blueprint_text(site->blueprint, step->path);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,6 +41,28 @@ static bool is_own(const char *path, mode_t forbidden)
            !(st.st_mode & forbidden);
 }
 
+static const char roots[] = "/run/cay";
+
+static bool is_in_memory(const char *path)
+{
+    struct statfs fs;
+
+    return statfs(path, &fs) == 0 &&
+           (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+}
+
+/* Of root there is one.  Where /run is on a disk, as in many containers, it is a link to
+ * a directory in memory: a sandbox takes a fifth longer on a disk. */
+static void directory_of_root(char ret_path[PATH_MAX])
+{
+    ssize_t len = readlink(roots, ret_path, PATH_MAX - 96);
+
+    if (len > 0 && ret_path[0] == '/')
+        ret_path[len] = '\0';
+    else
+        snprintf(ret_path, PATH_MAX, "%s", roots);
+}
+
 /* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so.  Root of a user
  * namespace is an ordinary user to the host's /run. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
@@ -50,7 +74,7 @@ int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
     (void)err;
     snprintf(usual, sizeof usual, "/run/user/%u", uid);
     if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0))
-        snprintf(ret_path, PATH_MAX, "/run/cay");
+        directory_of_root(ret_path);
     else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 &&
              is_own(given, 0022))
         snprintf(ret_path, PATH_MAX, "%.4000s/cay", given);
@@ -86,20 +110,60 @@ int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
                                             : cay_fail_errno(err, errno, op, parent);
 }
 
+static void draw_letters(char letters[16])
+{
+    static const char all[] = "abcdefghijklmnopqrstuvwxyz234567";
+    unsigned char random[16];
+
+    (void)!getrandom(random, sizeof random, 0);
+    for (int i = 0; i < 16; i++)
+        letters[i] = all[random[i] % 32];
+}
+
+/* Only root can rename what is root's there.  The name is drawn, so that nobody else has
+ * it already. */
+static bool make_in_memory(void)
+{
+    char path[64], letters[16];
+    struct stat st;
+
+    if (is_in_memory("/run") || !is_in_memory("/dev/shm") ||
+        lstat("/dev/shm", &st) != 0 || st.st_uid != 0 ||
+        (st.st_mode & 0022 && !(st.st_mode & S_ISVTX)))
+        return false;
+    draw_letters(letters);
+    snprintf(path, sizeof path, "/dev/shm/cay-%.16s", letters);
+    if (mkdir(path, 0700) != 0)
+        return false;
+    if (symlink(path, roots) == 0)
+        return true;
+    (void)rmdir(path);
+    return errno == EEXIST;
+}
+
+/* A link that leads nowhere is from before the machine was started again. */
+static bool make_top(const char *top)
+{
+    if (strcmp(top, roots) == 0 && make_in_memory())
+        return true;
+    return mkdir(top, 0700) == 0 || errno == EEXIST;
+}
+
 /* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
 static int open_runtime(const char *below, struct cay_error *err)
 {
     char top[PATH_MAX], path[PATH_MAX + 32];
-    int code = runtime_directory(top, err);
 
-    if (code)
-        return code;
-    snprintf(path, sizeof path, "%s/%s", top, below);
     for (int tries = 0;; tries++) {
+        int code = runtime_directory(top, err);
+        if (code)
+            return code;
+        snprintf(path, sizeof path, "%s/%s", top, below);
         int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0 && errno == ENOENT && tries == 0 &&
-            (mkdir(top, 0700) == 0 || errno == EEXIST) &&
-            (!*below || mkdir(path, 0700) == 0 || errno == EEXIST))
+        if (fd < 0 && errno == ENOENT && tries == 0 && make_top(top))
+            continue;
+        if (fd < 0 && errno == ENOENT && tries < 2 && *below &&
+            (mkdir(path, 0700) == 0 || errno == EEXIST))
             continue;
         if (fd < 0)
             return cay_fail_errno(err, errno, op, path);
@@ -113,13 +177,8 @@ static int open_runtime(const char *below, struct cay_error *err)
 
 static void draw_id(char id[CAY_ID_MAX])
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
-    unsigned char random[16];
-
-    (void)!getrandom(random, sizeof random, 0);
     memcpy(id, "sb-", 3);
-    for (int i = 0; i < 16; i++)
-        id[3 + i] = letters[random[i] % 32];
+    draw_letters(id + 3);
     id[19] = '\0';
 }
 
@@ -145,8 +204,8 @@ static bool are_assigned(void)
         known.assigned = false;
         for (size_t i = 0; i < 2; i++) {
             known.changed[i] = st[i].st_mtim;
-            known.assigned |= st[i].st_size && subids_overlap(files[i], FIRST_RANGE << 16,
-                                                              RANGES << 16);
+            known.assigned |= st[i].st_size &&
+                              subids_overlap(files[i], FIRST_RANGE << 16, RANGES << 16);
         }
         known.read = true;
     }

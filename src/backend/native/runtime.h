@@ -36,7 +36,8 @@ struct record {
 
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 2 };
 
-/* "/run/cay"; for others than root below $XDG_RUNTIME_DIR, or one in /tmp. */
+/* "/run/cay", or what it is a link to; for others than root below $XDG_RUNTIME_DIR, or
+ * one in /tmp. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
 
 /* Whether it is nobody else's, or could be made. */

@@ -35,11 +35,10 @@ int template_info_save(int dir, const struct template_info *info, struct cay_err
     facts_add(&file, "workdir", shown->workdir);
     for (char **env = info->env; env && *env; env++)
         facts_add(&file, "env", *env);
-    int code = file.failed
-                   ? cay_fail(err, CAY_E_LIMIT, 0, op, shown->from,
-                              "what the template says about itself is too much",
-                              "use a source with a smaller environment")
-                   : state_write(dir, "info", file.data, file.len, err);
+    int code = file.failed ? cay_fail(err, CAY_E_LIMIT, 0, op, shown->from,
+                                      "what the template says about itself is too much",
+                                      "use a source with a smaller environment")
+                           : state_write(dir, "info", file.data, file.len, err);
     buf_done(&file);
     return code;
 }
