@@ -52,7 +52,6 @@ enum plan_flag {
     PLAN_WITH_DEVICES = 1 << 1, /* device nodes work there, but nothing is executed */
     PLAN_ON_DIRECTORY = 1 << 2, /* a bind's path need not exist: it is made, */
     PLAN_ON_FILE = 1 << 3,      /* and may lead through links that stay inside */
-    PLAN_OF_HOST = 1 << 4,      /* a file's content is that of the host's (the library) */
 };
 
 struct plan_step {

@@ -51,7 +51,7 @@ def test_they_are_in_memory_where_run_is_on_a_disk(disk):
         "$CAY" exec "$id" -- echo there
         "$CAY" ls -q | grep -c "$id"
         "$CAY" rm "$id"
-        ls /run/cay/ | tr '\\n' ' '; ls -A /run/cay/ranges | wc -l
+        ls /run/cay/ | grep -v etc- | tr '\\n' ' '; ls -A /run/cay/ranges | wc -l
         "$CAY" doctor | grep -c 'on a disk' || true
     """).splitlines()
     assert told[0] == "hi"
@@ -107,3 +107,62 @@ def test_many_that_come_first_agree_on_one(disk):
 def test_one_that_is_there_already_is_kept(disk):
     (Path(disk) / "cay").mkdir(mode=0o700)
     assert inside(disk, '"$CAY" run -- echo hi; stat -c %F /run/cay') == "hi\ndirectory\n"
+
+
+def test_files_of_the_host_are_there_once_for_all_sandboxes(disk):
+    told = inside(disk, """
+        one=$("$CAY" create); two=$("$CAY" create)
+        for id in "$one" "$two"; do "$CAY" exec "$id" -- stat -L -c '%i %a %U' /etc/services; done
+        "$CAY" exec -u root "$one" -- sh -c 'echo x >> /etc/services' 2>&1 || echo kept
+        "$CAY" exec -u root "$one" -- sh -c 'echo x > /etc/.host/new' 2>&1 || echo kept
+        "$CAY" exec -u root "$one" -- sed -i s/./X/ /etc/services
+        for id in "$one" "$two"; do "$CAY" exec "$id" -- head -c 1 /etc/services; done; echo
+        "$CAY" exec -u root "$two" -- sh -c 'echo more >> /etc/nsswitch.conf && tail -1 /etc/nsswitch.conf'
+        "$CAY" rm --all
+        ls -d /run/cay/etc-* | wc -l
+    """).splitlines()
+    assert told[0] == told[1] and told[0].endswith(" 644 nobody")
+    assert [line for line in told[2:] if "cannot create" not in line] == [
+        "kept", "kept", "X#", "more", "1"]
+
+
+def test_a_file_that_changes_on_the_host_is_new_for_new_sandboxes_only(disk):
+    told = inside(disk, """
+        old=$("$CAY" create)
+        echo 'changed 1' > "$DISK/other"
+        mount --bind "$DISK/other" /etc/protocols
+        new=$("$CAY" create)
+        "$CAY" exec "$old" -- grep -c changed /etc/protocols || true
+        "$CAY" exec "$new" -- grep -c changed /etc/protocols
+        umount /etc/protocols
+        mkdir /run/cay/etc-0123456789abcdef.1.2 && touch /run/cay/etc-0123456789abcdef.1.2/x
+        for dir in /run/cay/etc-*; do touch -d '1 hour ago' "$dir"; done
+        "$CAY" gc
+        ls -d /run/cay/etc-* | wc -l
+        "$CAY" exec "$new" -- cat /etc/protocols
+        "$CAY" rm --all > /dev/null
+        "$CAY" gc
+        ls -d /run/cay/etc-* | wc -l
+        "$CAY" run -- sh -c 'test -s /etc/protocols && echo fine'
+    """).splitlines()
+    assert [line for line in told if "clean" not in line] == ["0", "1", "2", "changed 1", "1", "fine"]
+
+
+def test_what_only_root_may_read_is_not_shown(disk):
+    told = inside(disk, """
+        echo secret > "$DISK/other"; chmod 600 "$DISK/other"
+        mount --bind "$DISK/other" /etc/protocols
+        "$CAY" run -u root -- sh -c 'ls /etc/protocols /etc/.host/protocols 2>&1'  || true
+        grep -rc secret /run/cay/etc-* | grep -v :0 || echo none
+    """)
+    assert told.count("No such file or directory") == 2 and told.endswith("none\n")
+
+
+def test_many_that_come_first_all_see_whole_files(disk):
+    told = inside(disk, """
+        size=$(stat -L -c %s /etc/services)
+        for i in 1 2 3 4 5 6 7 8; do "$CAY" run -- stat -L -c %s /etc/services & done
+        wait
+        echo "$size"; ls -d /run/cay/etc-* | wc -l
+    """).split()
+    assert told == [told[0]] * 9 + ["1"]

@@ -4,13 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/native/shared.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/protocol.h"
@@ -18,7 +17,7 @@
 
 static const char op[] = "sandbox.plan";
 
-enum { HOST_FILE_MAX = 256 << 10, USUAL_BYTES = 6 << 10 };
+enum { USUAL_BYTES = 6 << 10 };
 
 void blueprint_init(struct blueprint *ret_blueprint)
 {
@@ -97,67 +96,13 @@ void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode
     blueprint_bytes(blueprint, path, mode, text, strlen(text));
 }
 
-int blueprint_open_host(const char *path, size_t *ret_len)
-{
-    char name[128];
-    struct stat st;
-
-    snprintf(name, sizeof name, "/%s", path);
-    AUTO_FD fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
-        st.st_size > HOST_FILE_MAX || !(st.st_mode & 0004))
-        return -1;
-    *ret_len = (size_t)st.st_size;
-    return TAKE_FD(fd);
-}
-
-/* What lies in /usr, which is seen inside, is linked to as it is outside. */
-static bool link_as_host(struct blueprint *blueprint, const char *path)
-{
-    char source[128], target[128];
-
-    snprintf(source, sizeof source, "/%s", path);
-    ssize_t len = readlink(source, target, sizeof target - 1);
-    if (len <= 0)
-        return false;
-    target[len] = '\0';
-    if (strncmp(target, "/usr/", 5) != 0 && strncmp(target, "../usr/", 7) != 0)
-        return false;
-    blueprint_link(blueprint, path, target);
-    return true;
-}
-
-/* What takes more than a page is shown as it is, as long as nobody inside owns it. */
-static bool show_large(struct blueprint *blueprint, const char *path, unsigned mode)
-{
-    char source[128];
-    struct stat st;
-
-    snprintf(source, sizeof source, "/%s", path);
-    if (stat(source, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size <= 4096 ||
-        st.st_uid != 0 || !(st.st_mode & 0004))
-        return false;
-    blueprint_file(blueprint, path, mode, "");
-    blueprint_bind(blueprint, path, source, 0);
-    return true;
-}
-
-/* The library copies it from file to file; cay-init will not see the host's. */
 void blueprint_copy(struct blueprint *blueprint, const char *path, unsigned mode)
 {
     size_t len;
-
-    if (blueprint->head.prepared) {
-        if (link_as_host(blueprint, path) || show_large(blueprint, path, mode))
-            return;
-        struct plan_step *step = add(blueprint, PLAN_FILE, path);
-        step->mode = mode;
-        step->flags = PLAN_OF_HOST;
-        return;
-    }
-    AUTO_FD fd = blueprint_open_host(path, &len);
+    AUTO_FD fd = shared_open_host(path, &len);
     AUTO_FREE char *data = fd < 0 ? NULL : malloc(len + 1);
     ssize_t got = data ? io_pread(fd, data, len, 0) : -1;
+
     if (got >= 0)
         blueprint_bytes(blueprint, path, mode, data, (size_t)got);
 }

@@ -55,14 +55,14 @@ void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char
 int blueprint_env(struct blueprint *blueprint, const char *const *env,
                   struct cay_error *err);
 
-/* Such a file of the host's, for reading: a descriptor, or -1. */
-int blueprint_open_host(const char *path, size_t *ret_len);
-
 const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset);
 
 /* The template "host": this machine's programs, read-only, and a fresh everything else
  * of at most `disk_bytes`, or on the overlay's disk if it has one. */
 void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes);
+
+/* Removes what it does not need any more of what sandboxes share. */
+void blueprint_host_sweep(void);
 
 /* What landlock lets a sandbox without a root of its own read of this machine's, and
  * which devices it may use. */

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "backend/native/blueprint.h"
 #include "backend/native/home.h"
 #include "backend/native/inspect.h"
 #include "backend/native/storage.h"
@@ -227,6 +228,7 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
     *ret_count += storage_sweep() + template_sweep();
+    blueprint_host_sweep();
     if (!code)
         runtime_note_visit();
     return code;

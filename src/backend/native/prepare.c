@@ -5,7 +5,6 @@
  * identity, which a thread has of its own, so nothing need be chowned one by one. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +12,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/build.h"
-#include "sys/copy.h"
 #include "sys/fsid.h"
 #include "sys/shift.h"
 
@@ -123,25 +121,6 @@ static int give(struct site *site, const struct plan_step *step, const char *pat
                : -errno;
 }
 
-/* 1: the host has no such file. */
-static int copy_of_host(const struct site *site, const struct plan_step *step,
-                        const char *path)
-{
-    size_t len;
-    uint64_t copied;
-    AUTO_FD from = blueprint_open_host(path, &len);
-
-    if (from < 0)
-        return 1;
-    AUTO_FD to = openat(site->tree, path,
-                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, step->mode);
-    if (to < 0)
-        return -errno;
-    /* At once, for one that does not change. */
-    ssize_t sent = sendfile(to, from, NULL, len);
-    return sent == (ssize_t)len ? 0 : copy_bytes(from, to, len, &copied);
-}
-
 static int add_entry(struct site *site, const struct plan_step *step)
 {
     const char *path = blueprint_text(site->blueprint, step->path);
@@ -151,10 +130,7 @@ static int add_entry(struct site *site, const struct plan_step *step)
         return 0;
     /* Only host root can make device nodes. */
     take_identity(site, site->devices ? 0 : site->id_base);
-    int error = step->flags & PLAN_OF_HOST ? copy_of_host(site, step, path)
-                                           : build_entry(step, path, data, site->tree);
-    if (error > 0)
-        return 0;
+    int error = build_entry(step, path, data, site->tree);
     if (!error && step->kind != PLAN_LINK && step->mode & site->umask &&
         fchmodat(site->tree, path, step->mode, 0) != 0)
         error = -errno;

@@ -5,6 +5,7 @@
 #include <sys/sysmacros.h>
 
 #include "backend/native/blueprint.h"
+#include "backend/native/shared.h"
 #include "base/auto.h"
 
 enum { USER = 1000 };
@@ -49,12 +50,19 @@ static const char *const shown[] = {"etc/alternatives", "etc/ssl", "etc/pam.d",
                                     "etc/ld.so.conf.d", "etc/security"};
 
 /* Single files of it; what is not there is left out. */
-static const char *const copied[] = {
-    "etc/ld.so.cache",    "etc/ld.so.conf",   "etc/os-release",      "etc/login.defs",
-    "etc/debian_version", "etc/adduser.conf", "etc/deluser.conf",    "etc/nsswitch.conf",
-    "etc/services",       "etc/protocols",    "etc/default/useradd", "etc/bash.bashrc",
-    "etc/inputrc",        "etc/timezone",
-};
+static const struct shared_file single[] = {
+    {.path = "etc/ld.so.cache"},    {.path = "etc/ld.so.conf"},
+    {.path = "etc/os-release"},     {.path = "etc/login.defs"},
+    {.path = "etc/debian_version"}, {.path = "etc/adduser.conf"},
+    {.path = "etc/deluser.conf"},   {.path = "etc/services"},
+    {.path = "etc/protocols"},      {.path = "etc/inputrc"},
+    {.path = "etc/default/useradd"}};
+
+/* And those that somebody inside may want to write to. */
+static const char *const copied[] = {"etc/nsswitch.conf", "etc/bash.bashrc",
+                                     "etc/timezone"};
+
+enum { SINGLE = sizeof single / sizeof *single };
 
 static const char passwd[] =
     "root:x:0:0:root:/root:/bin/bash\n"
@@ -87,6 +95,46 @@ static void add_usr(struct blueprint *blueprint)
     }
 }
 
+/* As links to one directory, so that each can be replaced. */
+static void link_single(struct blueprint *blueprint, const struct shared_file *files,
+                        const char *directory)
+{
+    char target[64];
+
+    blueprint_directory(blueprint, "etc/.host", 0755, 0);
+    blueprint_bind(blueprint, "etc/.host", directory, 0);
+    for (size_t i = 0; i < SINGLE; i++) {
+        const char *path = files[i].path, *name = strrchr(path, '/') + 1;
+        snprintf(target, sizeof target, "%s.host/%s",
+                 name - path > (int)sizeof "etc" ? "../" : "", name);
+        if (files[i].is_there)
+            blueprint_link(blueprint, path, target);
+    }
+}
+
+static void add_single(struct blueprint *blueprint)
+{
+    struct shared_file files[SINGLE];
+    char directory[PATH_MAX];
+
+    memcpy(files, single, sizeof files);
+    if (blueprint->head.prepared && shared_open(files, SINGLE, directory))
+        link_single(blueprint, files, directory);
+    else
+        for (size_t i = 0; i < SINGLE; i++)
+            blueprint_copy(blueprint, files[i].path, 0644);
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
+        blueprint_copy(blueprint, copied[i], 0644);
+}
+
+void blueprint_host_sweep(void)
+{
+    struct shared_file files[SINGLE];
+
+    memcpy(files, single, sizeof files);
+    shared_sweep(files, SINGLE);
+}
+
 static void add_etc(struct blueprint *blueprint, const char *hostname)
 {
     char hosts[256], name[128];
@@ -97,8 +145,7 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
         if (stat(name, &st) == 0 && S_ISDIR(st.st_mode))
             blueprint_bind(blueprint, shown[i], name, 0);
     }
-    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
-        blueprint_copy(blueprint, copied[i], 0644);
+    add_single(blueprint);
     snprintf(hosts, sizeof hosts, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
     snprintf(name, sizeof name, "%s\n", hostname);
     blueprint_file(blueprint, "etc/passwd", 0644, passwd);

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/native/shared.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backend/native/runtime.h"
+#include "base/auto.h"
+#include "sys/copy.h"
+
+enum { FILE_LEN_MAX = 256 << 10, MAKE_S = 60 };
+
+static const char prefix[] = "etc-";
+
+static bool is_fit(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && st->st_size <= FILE_LEN_MAX && st->st_mode & 0004;
+}
+
+int shared_open_host(const char *path, size_t *ret_len)
+{
+    char name[128];
+    struct stat st;
+
+    snprintf(name, sizeof name, "/%s", path);
+    AUTO_FD fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0 || !is_fit(&st))
+        return -1;
+    *ret_len = (size_t)st.st_size;
+    return TAKE_FD(fd);
+}
+
+/* FNV-1a, which is the same in every process. */
+static uint64_t mix(uint64_t hash, const void *data, size_t len)
+{
+    const unsigned char *bytes = data;
+
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001B3);
+    return hash;
+}
+
+static uint64_t version_of(struct shared_file *files, size_t count)
+{
+    uint64_t hash = UINT64_C(0xCBF29CE484222325);
+    char name[128];
+
+    for (size_t i = 0; i < count; i++) {
+        struct stat st = {0};
+        snprintf(name, sizeof name, "/%s", files[i].path);
+        files[i].is_there = stat(name, &st) == 0 && is_fit(&st);
+        const uint64_t facts[] = {files[i].is_there,
+                                  st.st_dev,
+                                  st.st_ino,
+                                  (uint64_t)st.st_size,
+                                  (uint64_t)st.st_mtim.tv_sec,
+                                  (uint64_t)st.st_mtim.tv_nsec};
+        hash = mix(hash, files[i].path, strlen(files[i].path) + 1);
+        hash = mix(hash, facts, sizeof facts);
+    }
+    return hash;
+}
+
+static const char *last_part(const char *path)
+{
+    return strrchr(path, '/') + 1;
+}
+
+/* One that has gone meanwhile makes this another version than it is called. */
+static bool copy_file(int dir, const char *path)
+{
+    uint64_t copied;
+    size_t len;
+    AUTO_FD from = shared_open_host(path, &len);
+    AUTO_FD to = from < 0 ? -1
+                          : openat(dir, last_part(path),
+                                   O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+    return to >= 0 && fchmod(to, 0644) == 0 && copy_bytes(from, to, len, &copied) == 0;
+}
+
+static void remove_directory(const char *path)
+{
+    DIR *list = opendir(path);
+
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (entry->d_name[0] != '.')
+            (void)unlinkat(dirfd(list), entry->d_name, 0);
+    if (list)
+        closedir(list);
+    (void)rmdir(path);
+}
+
+static bool fill(const char *path, const struct shared_file *files, size_t count)
+{
+    AUTO_FD dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (dir < 0 || fchmod(dir, 0755) != 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (files[i].is_there && !copy_file(dir, files[i].path))
+            return false;
+    return true;
+}
+
+/* Under another name first, so that whoever finds it finds all of it. */
+static bool make(const char *path, const struct shared_file *files, size_t count)
+{
+    char draft[PATH_MAX + 32];
+
+    snprintf(draft, sizeof draft, "%s.%d.%lx", path, (int)getpid(),
+             (unsigned long)(uintptr_t)draft);
+    if (mkdir(draft, 0700) != 0)
+        return false;
+    if (fill(draft, files, count) && rename(draft, path) == 0)
+        return true;
+    remove_directory(draft);
+    return access(path, F_OK) == 0; /* somebody else was faster */
+}
+
+static bool name_directory(struct shared_file *files, size_t count, char top[PATH_MAX],
+                           char ret_path[PATH_MAX])
+{
+    if (runtime_directory(top, NULL) != CAY_OK)
+        return false;
+    snprintf(ret_path, PATH_MAX, "%.4000s/%s%016llx", top, prefix,
+             (unsigned long long)version_of(files, count));
+    return true;
+}
+
+bool shared_open(struct shared_file *files, size_t count, char ret_path[PATH_MAX])
+{
+    char top[PATH_MAX];
+
+    return name_directory(files, count, top, ret_path) &&
+           (access(ret_path, F_OK) == 0 || make(ret_path, files, count));
+}
+
+static bool is_old(const char *path)
+{
+    struct stat st;
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return lstat(path, &st) == 0 && now.tv_sec - st.st_mtim.tv_sec > MAKE_S;
+}
+
+/* The version of now may be about to be used. */
+void shared_sweep(struct shared_file *files, size_t count)
+{
+    char top[PATH_MAX], current[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
+    bool is_used = false;
+
+    if (!name_directory(files, count, top, current))
+        return;
+    DIR *list = opendir(top);
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        is_used |= runtime_is_id(entry->d_name);
+    if (list)
+        rewinddir(list);
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        bool is_draft = strchr(entry->d_name, '.') != NULL;
+        if (strncmp(entry->d_name, prefix, sizeof prefix - 1) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", top, entry->d_name);
+        if ((is_draft || !is_used) && strcmp(path, current) != 0 && is_old(path))
+            remove_directory(path);
+    }
+    if (list)
+        closedir(list);
+}
