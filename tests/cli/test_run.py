@@ -226,3 +226,36 @@ def test_a_signal_that_was_ignored_stays_ignored(boxes):
     assert running.stdout.readline() == b"on\n"
     running.send_signal(signal.SIGHUP)
     assert running.wait(60) == 0 and running.stdout.read() == b"end\n"
+
+
+LISTEN = """
+import fcntl, socket, struct
+server = socket.create_server(("127.0.0.1", 80))
+print(socket.create_connection(("127.0.0.1", 80)).getpeername()[1])
+flags = struct.pack("16sH14x", b"lo", 0)
+try:
+    fcntl.ioctl(server, 0x8914, flags)  # SIOCSIFFLAGS: down
+except PermissionError:
+    print("kept")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's sandbox has a network of its own")
+def test_its_network_is_only_a_loopback_at_any_port_and_nobody_inside_can_change_it(run):
+    for user in ("user", "root"):
+        done = run("-u", user, "--", "python3", "-c", LISTEN)
+        assert (done.out, done.err) == (b"80\nkept\n", b"")
+        listed = run("-u", user, "--", "cat", "/proc/net/dev").text.splitlines()[2:]
+        assert [line.split(":")[0].strip() for line in listed] == ["lo"]
+        status = run("-u", user, "--", "sh", "-c",
+                     "echo 1 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
+        assert status.status != 0
+
+
+def test_two_do_not_share_a_loopback(boxes):
+    one, two = boxes.create(), boxes.create()
+    boxes.ok("exec", "-d", one, "--", "python3", "-c",
+             "import socket, time; s = socket.create_server(('127.0.0.1', 8080)); time.sleep(1000)")
+    ask = ("python3", "-c", "import socket; socket.create_connection(('127.0.0.1', 8080))")
+    wait_until(lambda: boxes.cay("exec", one, "--", *ask).status == 0, "it listens")
+    assert b"ConnectionRefusedError" in boxes.cay("exec", two, "--", *ask).err

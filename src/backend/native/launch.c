@@ -59,7 +59,7 @@ enum order { ORDER_NONE, ORDER_AWAITED, ORDER_GO, ORDER_STOP };
 /* The second clone reads it until it executes: nothing here may change before.  Where the
  * first makes a network, the rest is filled in meanwhile, before the order. */
 struct birth {
-    bool makes_network;
+    bool makes_network, has_network;
     pid_t maker;
     _Atomic(uint32_t) order;
     int status, program, group;
@@ -141,7 +141,8 @@ IN_CLONE static long place_descriptors(const struct birth *birth)
 IN_CLONE static void become_init(void *cookie)
 {
     struct birth *birth = cookie;
-    char name[] = "cay-init", kind[] = {(char)('0' + birth->kind), '\0'};
+    enum inside_kind what = birth->has_network ? INSIDE_FILES : birth->kind;
+    char name[] = "cay-init", kind[] = {(char)('0' + what), '\0'};
     char *argv[] = {name, kind, NULL}, *env[] = {NULL};
 
     if (birth->kind != INSIDE_HOST)
@@ -201,29 +202,29 @@ IN_CLONE static long become_owner(uid_t owner)
 }
 
 /* It is the host's, not the sandbox's: root inside has no say in it.  So that it can
- * listen where it likes all the same, no port there asks for a privilege. */
-IN_CLONE static long make_network(void)
+ * listen where it likes all the same, no port there asks for a privilege.  Where this is
+ * not possible, as in a container with a /proc/sys that is read-only, PID 1 makes one. */
+IN_CLONE static bool make_network(void)
 {
     struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
-    long error = raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0, 0);
 
-    if (error)
-        return error;
+    if (raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0, 0) != 0)
+        return false;
     long fd = raw_call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0, 0, 0);
     if (fd < 0)
-        return fd;
-    error = raw_call(SYS_ioctl, fd, SIOCSIFFLAGS, (long)&request, 0, 0);
+        return false;
+    long error = raw_call(SYS_ioctl, fd, SIOCSIFFLAGS, (long)&request, 0, 0);
     (void)raw_call(SYS_close, fd, 0, 0, 0, 0);
     if (error)
-        return error;
+        return false;
     fd = raw_call(SYS_openat, AT_FDCWD,
                   (long)"/proc/sys/net/ipv4/ip_unprivileged_port_start",
                   O_WRONLY | O_CLOEXEC, 0, 0);
     if (fd < 0)
-        return fd;
+        return false;
     long put = raw_call(SYS_write, fd, (long)"0", 1, 0, 0);
     (void)raw_call(SYS_close, fd, 0, 0, 0, 0);
-    return put < 0 ? put : 0;
+    return put == 1;
 }
 
 /* Nobody may be left to give one. */
@@ -245,8 +246,8 @@ IN_CLONE static bool is_to_go_on(struct birth *birth)
     if (raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ||
         raw_call(SYS_getppid, 0, 0, 0, 0, 0) != birth->maker)
         return false;
-    birth->pid = make_network();
-    return await_order(birth) && birth->pid == 0;
+    birth->has_network = make_network();
+    return await_order(birth);
 }
 
 IN_CLONE static void clone_init(struct birth *birth)
@@ -341,7 +342,7 @@ static struct birth *new_birth(void)
         return NULL;
     birth->status = birth->program = birth->pidfd = -1;
     birth->pid = birth->error = 0;
-    birth->makes_network = false;
+    birth->makes_network = birth->has_network = false;
     birth->maker = getpid();
     atomic_init(&birth->order, ORDER_NONE);
     return birth;
@@ -391,7 +392,7 @@ int launch_begin(int group, enum inside_kind kind, uid_t owner, struct launch *l
     if (!birth)
         return cay_fail_memory(err, op);
     birth->group = group;
-    birth->kind = birth->makes_network ? INSIDE_FILES : kind;
+    birth->kind = kind;
     birth->owner = owner;
     int error =
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;
