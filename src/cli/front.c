@@ -5,8 +5,8 @@
  * and for what is no proper `cay run`, it becomes the whole one, cay-full.  That is
  * linked to libraries which come for the other C library, and can load more. */
 #include <linux/close_range.h>
+#include <pwd.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +17,13 @@
 const struct sandbox_program sandbox_program = {
     .commands = {[SANDBOX_RUN] = {cmd_run, "cay-run"}},
 };
+
+/* Names may come from more than /etc/passwd, which this C library does not know; they are
+ * needed to find the ids that /etc/subuid gives somebody. */
+static bool knows_us(void)
+{
+    return geteuid() == 0 || getpwuid(getuid());
+}
 
 /* Whether it is one that nothing but running it remains of. */
 static bool is_plain_run(char *const *argv)
@@ -39,10 +46,8 @@ int main(int argc, char **argv)
     struct cay_error err;
 
     (void)argc;
-    if (argv[0] && is_plain_run(argv + 1)) {
+    if (argv[0] && is_plain_run(argv + 1) && knows_us()) {
         cli_begin();
-        /* All that is made is given the mode it is to have. */
-        (void)umask(0);
         /* What else we were given is not for the programs we start. */
         (void)syscall(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC);
         return cmd_sandbox(argv + 1);

@@ -59,28 +59,73 @@ def test_they_are_in_memory_where_run_is_on_a_disk(disk):
     assert told[2:] == ["700 0 directory", "tmpfs", "there", "1", "ranges 0", "0"]
 
 
-def test_the_link_outlives_what_it_leads_to(disk):
+def test_a_link_that_leads_to_nothing_is_made_anew(disk):
     told = inside(disk, """
         "$CAY" run -- true
         before=$(readlink /run/cay)
         rm -r "$before"
+        "$CAY" ls -q | wc -l
+        "$CAY" exec sb-aaaaaaaaaaaaaaaa true 2>&1 | grep -c 'no such sandbox'
         "$CAY" run -- echo again
-        test "$before" = "$(readlink /run/cay)" && stat -c %a "$before"
+        after=$(readlink /run/cay)
+        test "$before" != "$after" && test ! -e "$before" && stat -c %a "$after"
     """)
-    assert told == "again\n700\n"
+    assert told == "0\n1\nagain\n700\n"
 
 
-def test_a_directory_of_somebody_else_is_not_used(disk):
+def test_who_has_its_name_after_a_restart_has_nothing(disk):
+    """What the link says everybody can read, and make in a /dev/shm that is new."""
     told = inside(disk, """
         "$CAY" run -- true
         place=$(readlink /run/cay)
         rm -r "$place"
-        mkdir "$place"
-        chown 12345 "$place"
-        "$CAY" run -- true 2>&1 || echo "$?"
+        mkdir -p "$place/sb-aaaaaaaaaaaaaaaa" "$place/ranges" "$DISK/victim"
+        touch "$DISK/victim/file"
+        ln -s "$DISK/victim" "$place/etc-0.1"
+        touch -h -d '1 hour ago' "$place/etc-0.1"; touch -d '1 hour ago' "$DISK/victim"
+        chmod 777 "$place"; chown -R 12345 "$place"
+        before=$(find "$place" "$DISK/victim" -ls)
+        "$CAY" ls -q | wc -l
+        "$CAY" gc
+        "$CAY" run -- echo fine
+        "$CAY" gc
+        test "$before" = "$(find "$place" "$DISK/victim" -ls)" && echo untouched
+        test "$place" != "$(readlink /run/cay)" && stat -c '%a %u' "$(readlink /run/cay)"
     """)
-    assert "the runtime directory is not this user's own" in told
-    assert told.endswith("125\n")
+    nothing = "cleaned up after 0 sandboxes\n"
+    assert told == f"0\n{nothing}fine\n{nothing}untouched\n700 0\n"
+
+
+def test_an_ordinary_users_place_that_is_somebody_elses_is_not_touched(disk):
+    told = inside(disk, """
+        mount -t tmpfs -o mode=1777 none /tmp
+        cp "$CAY" /tmp/cay; cp "$CAY-full" /tmp/cay-full 2>/dev/null || true
+        mkdir -p /tmp/cay-12345/sb-aaaaaaaaaaaaaaaa /tmp/home
+        touch /tmp/home/file
+        ln -s /tmp/home /tmp/cay-12345/etc-0.1
+        touch -h -d '1 hour ago' /tmp/cay-12345/etc-0.1; touch -d '1 hour ago' /tmp/home
+        chown -R 54321 /tmp/cay-12345; chmod 777 /tmp/cay-12345; chown -R 12345 /tmp/home
+        before=$(find /tmp/cay-12345 /tmp/home/file -ls)
+        for words in gc ls 'run -- true'; do
+            env -u XDG_RUNTIME_DIR HOME=/tmp/home setpriv --reuid=12345 --regid=12345 \\
+                --clear-groups /tmp/cay $words 2>&1 | grep -c "not this user's own"
+        done
+        test "$before" = "$(find /tmp/cay-12345 /tmp/home/file -ls)" && echo untouched
+    """)
+    assert told == "1\n1\n1\nuntouched\n"
+
+
+def test_it_is_never_shown_inside(disk):
+    for when in ("", '"$CAY" run -- true'):
+        told = inside(disk, f"""
+            rm -f /run/cay
+            {when}
+            for dir in /dev/shm /dev "$(readlink /run/cay || echo /dev/shm)"; do
+                "$CAY" run -v "$dir:/shm" -- sh -c 'ls /shm/cay-*' 2>&1 || echo "$?"
+            done
+        """).splitlines()
+        assert [line for line in told if not line.startswith("cay: ")] == ["125"] * 3
+        assert sum("would be seen inside" in line for line in told) >= 2
 
 
 def test_where_run_is_in_memory_or_shm_is_not_safe_it_is_a_directory(disk):
@@ -97,11 +142,16 @@ def test_where_run_is_in_memory_or_shm_is_not_safe_it_is_a_directory(disk):
 
 def test_many_that_come_first_agree_on_one(disk):
     told = inside(disk, """
+        mkdir /dev/shm/cay-aaaaaaaaaaaaaaaa
+        for i in 1 2 3 4 5 6 7 8; do "$CAY" run -- echo ok & done
+        wait
+        ls -d /dev/shm/cay-* | wc -l
+        rm -r /dev/shm/cay-*
         for i in 1 2 3 4 5 6 7 8; do "$CAY" run -- echo ok & done
         wait
         ls -d /dev/shm/cay-* | wc -l
     """).split()
-    assert told == ["ok"] * 8 + ["1"]
+    assert told == (["ok"] * 8 + ["1"]) * 2
 
 
 def test_one_that_is_there_already_is_kept(disk):

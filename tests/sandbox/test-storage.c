@@ -152,6 +152,24 @@ TEST(a_sandbox_starts_with_the_options_it_was_made_with)
     ASSERT_STR(get_file("shared/new"), "");
 }
 
+TEST(one_whose_root_was_moved_about_starts_again)
+{
+    struct cay_sandbox_options options = {0};
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    run_as(sandbox, "root",
+           "mkdir /new && cp -a /etc/passwd /etc/group /etc/shadow /new && mv /etc /old "
+           "&& mv /new /etc",
+           20000);
+    ASSERT_STR(result.error, "");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    run(sandbox, "id -un; test -d /etc/ssl && test -d /etc/.host && echo shown");
+    ASSERT_STR(result.out, "user\nshown\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+}
+
 TEST(options_that_are_none_are_told_as_damaged)
 {
     static const char *const texts[] = {"", "version=1", "{}", "version=2"};
@@ -167,7 +185,11 @@ TEST(options_that_are_none_are_told_as_damaged)
         ASSERT_CODE(cay_sandbox_start(sandbox, &err), CAY_E_IO);
         ASSERT_HAS(err.message, "damaged");
     }
-    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    cay_sandbox *again = NULL;
+    ASSERT_OK(cay_sandbox_open(cay_sandbox_id(sandbox), &again, &err));
+    ASSERT_CODE(cay_sandbox_start(again, &err), CAY_E_IO);
+    ASSERT_OK(cay_sandbox_remove(again, &err));
+    cay_sandbox_free(again);
     ASSERT_INT(count_stored(), 0);
 }
 

@@ -200,7 +200,7 @@ static int put(const char *directory, const char *file, const char *value)
     char path[GROUPS_PATH + 64];
 
     snprintf(path, sizeof path, "%s/%s", directory, file);
-    AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     return fd >= 0 && write(fd, value, strlen(value)) == (ssize_t)strlen(value) ? 0
                                                                                 : -errno;
 }

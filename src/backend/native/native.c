@@ -81,8 +81,10 @@ static int find(const char *id, struct record *ret_record, struct cay_error *err
 {
     struct storage_saved saved;
 
-    if (runtime_load(id, ret_record, NULL) != CAY_E_NOT_FOUND ||
-        storage_load(id, &saved, NULL) != CAY_OK)
+    if (runtime_load(id, ret_record, NULL) != CAY_E_NOT_FOUND)
+        return runtime_load(id, ret_record, err);
+    int code = storage_load(id, &saved, NULL);
+    if (code && code != CAY_E_IO) /* what is damaged can be removed */
         return runtime_load(id, ret_record, err);
     storage_saved_done(&saved);
     *ret_record = (struct record){.storage = CAY_STORAGE_DISK};

@@ -32,6 +32,9 @@ enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
 /* How long a maker may take from its directory to its record. */
 enum { FORGET_S = 5 };
 
+/* Others may make it, or remove a link, at the same time. */
+enum { PLACE_TRIES = 10 };
+
 /* A directory that nobody else can put things into. */
 static bool is_own(const char *path, mode_t forbidden)
 {
@@ -43,67 +46,88 @@ static bool is_own(const char *path, mode_t forbidden)
 
 static const char roots[] = "/run/cay";
 
-static bool is_in_memory(const char *path)
-{
-    struct statfs fs;
+/* What is where the directory is to be.  It is the gate to every sandbox, so nothing is
+ * read from it, nor written to it, unless it is ours alone. */
+enum place {
+    PLACE_OWN,
+    PLACE_EMPTY,
+    PLACE_STALE, /* a link that leads to nothing of ours */
+    PLACE_FOREIGN,
+};
 
-    return statfs(path, &fs) == 0 &&
-           (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+static enum place look_at(const char *path)
+{
+    if (is_own(path, 0077))
+        return PLACE_OWN;
+    return access(path, F_OK) != 0 && errno == ENOENT ? PLACE_EMPTY : PLACE_FOREIGN;
 }
 
 /* Of root there is one.  Where /run is on a disk, as in many containers, it is a link to
- * a directory in memory: a sandbox takes a fifth longer on a disk. */
-static void directory_of_root(char ret_path[PATH_MAX])
+ * a directory in memory: a sandbox takes a fifth longer on a disk.  Everybody can read
+ * where it leads to, and /dev/shm may be a new one by now, so what is there need not be
+ * ours; then another is made. */
+static enum place find_roots(char ret_path[PATH_MAX])
 {
     ssize_t len = readlink(roots, ret_path, PATH_MAX - 96);
+    bool is_link = len > 0;
 
-    if (len > 0 && ret_path[0] == '/')
+    if (is_link) {
         ret_path[len] = '\0';
-    else
-        snprintf(ret_path, PATH_MAX, "%s", roots);
+        if (ret_path[0] == '/' && is_own(ret_path, 0077))
+            return PLACE_OWN;
+    }
+    snprintf(ret_path, PATH_MAX, "%s", roots);
+    return is_link ? PLACE_STALE : look_at(roots);
 }
 
 /* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so.  Root of a user
  * namespace is an ordinary user to the host's /run. */
-int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
+static enum place find_place(char ret_path[PATH_MAX])
 {
     const char *given = getenv("XDG_RUNTIME_DIR");
     unsigned uid = geteuid();
     char usual[32];
 
-    (void)err;
     snprintf(usual, sizeof usual, "/run/user/%u", uid);
     if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0))
-        directory_of_root(ret_path);
-    else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 &&
-             is_own(given, 0022))
+        return find_roots(ret_path);
+    if (given && *given == '/' && strlen(given) < PATH_MAX - 96 && is_own(given, 0022))
         snprintf(ret_path, PATH_MAX, "%.4000s/cay", given);
     else if (is_own(usual, 0022))
         snprintf(ret_path, PATH_MAX, "%s/cay", usual);
     else
         snprintf(ret_path, PATH_MAX, "/tmp/cay-%u", uid);
-    return CAY_OK;
+    return look_at(ret_path);
 }
 
-/* The directory is the gate to every sandbox, so it must be ours alone. */
-static int check_own(const char *path, struct cay_error *err)
+static int fail_foreign(const char *path, struct cay_error *err)
 {
-    if (is_own(path, 0077))
-        return CAY_OK;
     return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, path,
                     "the runtime directory is not this user's own",
                     "remove it, or set its owner to this user and its mode to 0700");
 }
 
+int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
+{
+    enum place place = find_place(ret_path);
+
+    if (place == PLACE_FOREIGN)
+        return fail_foreign(ret_path, err);
+    if (place == PLACE_STALE)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, ret_path, "there is no such sandbox",
+                        "it may have ended; make a new one");
+    return CAY_OK;
+}
+
 int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
 {
     char parent[PATH_MAX];
-    int code = runtime_directory(ret_path, err);
+    enum place place = find_place(ret_path);
 
-    if (code)
-        return code;
-    if (access(ret_path, F_OK) == 0)
-        return check_own(ret_path, err);
+    if (place == PLACE_FOREIGN)
+        return fail_foreign(ret_path, err);
+    if (place == PLACE_OWN)
+        return CAY_OK;
     snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(ret_path, '/') - ret_path),
              ret_path);
     return access(parent, W_OK | X_OK) == 0 ? CAY_OK
@@ -120,19 +144,45 @@ static void draw_letters(char letters[16])
         letters[i] = all[random[i] % 32];
 }
 
-/* Only root can rename what is root's there.  The name is drawn, so that nobody else has
- * it already. */
+static const char memory[] = "/dev/shm";
+
+static bool is_in_memory(const char *path)
+{
+    struct statfs fs;
+
+    return statfs(path, &fs) == 0 &&
+           (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+}
+
+/* Only root can rename or remove what is root's there. */
+static bool is_memory_fit(void)
+{
+    struct stat st;
+
+    return !is_in_memory("/run") && is_in_memory(memory) && lstat(memory, &st) == 0 &&
+           st.st_uid == 0 && (!(st.st_mode & 0022) || st.st_mode & S_ISVTX);
+}
+
+/* Those of makers that died before there was a link; one with something in it stays. */
+static void sweep_memory(void)
+{
+    DIR *list = opendir(memory);
+
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (strncmp(entry->d_name, "cay-", 4) == 0 && strlen(entry->d_name) == 20)
+            (void)unlinkat(dirfd(list), entry->d_name, AT_REMOVEDIR);
+    if (list)
+        closedir(list);
+}
+
+/* The name is drawn, so that nobody else has it already. */
 static bool make_in_memory(void)
 {
     char path[64], letters[16];
-    struct stat st;
 
-    if (is_in_memory("/run") || !is_in_memory("/dev/shm") ||
-        lstat("/dev/shm", &st) != 0 || st.st_uid != 0 ||
-        (st.st_mode & 0022 && !(st.st_mode & S_ISVTX)))
-        return false;
+    sweep_memory();
     draw_letters(letters);
-    snprintf(path, sizeof path, "/dev/shm/cay-%.16s", letters);
+    snprintf(path, sizeof path, "%s/cay-%.16s", memory, letters);
     if (mkdir(path, 0700) != 0)
         return false;
     if (symlink(path, roots) == 0)
@@ -141,12 +191,23 @@ static bool make_in_memory(void)
     return errno == EEXIST;
 }
 
-/* A link that leads nowhere is from before the machine was started again. */
-static bool make_top(const char *top)
+/* One at a time: who comes second must not remove the link of who came first. */
+static void remove_stale(void)
 {
-    if (strcmp(top, roots) == 0 && make_in_memory())
+    char path[PATH_MAX];
+    AUTO_FD lock = open("/run/cay.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    if (lock >= 0 && flock(lock, LOCK_EX) == 0 && find_roots(path) == PLACE_STALE)
+        (void)unlink(roots);
+}
+
+static bool make_place(enum place place, const char *path)
+{
+    if (place == PLACE_STALE)
+        remove_stale();
+    if (strcmp(path, roots) == 0 && is_memory_fit() && make_in_memory())
         return true;
-    return mkdir(top, 0700) == 0 || errno == EEXIST;
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
 /* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
@@ -155,24 +216,28 @@ static int open_runtime(const char *below, struct cay_error *err)
     char top[PATH_MAX], path[PATH_MAX + 32];
 
     for (int tries = 0;; tries++) {
-        int code = runtime_directory(top, err);
-        if (code)
-            return code;
-        snprintf(path, sizeof path, "%s/%s", top, below);
-        int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0 && errno == ENOENT && tries == 0 && make_top(top))
+        enum place place = find_place(top);
+        if (place == PLACE_FOREIGN)
+            return fail_foreign(top, err);
+        if (place != PLACE_OWN && tries < PLACE_TRIES && make_place(place, top))
             continue;
-        if (fd < 0 && errno == ENOENT && tries < 2 && *below &&
-            (mkdir(path, 0700) == 0 || errno == EEXIST))
-            continue;
-        if (fd < 0)
-            return cay_fail_errno(err, errno, op, path);
-        code = check_own(top, err);
-        if (!code)
+        snprintf(path, sizeof path, "%s%s%s", top, *below ? "/" : "", below);
+        int fd = place == PLACE_OWN
+                     ? open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                     : -1;
+        if (fd >= 0)
             return fd;
-        (void)close(fd);
-        return code;
+        if (errno != ENOENT || !*below || tries >= PLACE_TRIES ||
+            (mkdir(path, 0700) != 0 && errno != EEXIST))
+            return cay_fail_errno(err, errno, op, path);
     }
+}
+
+int runtime_make(struct cay_error *err)
+{
+    AUTO_FD fd = open_runtime("", err);
+
+    return fd < 0 ? fd : CAY_OK;
 }
 
 static void draw_id(char id[CAY_ID_MAX])
@@ -458,6 +523,8 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     int code = runtime_directory(path, err);
     DIR *directory = code ? NULL : opendir(path);
 
+    if (code == CAY_E_NOT_FOUND)
+        return CAY_OK;
     for (struct dirent *entry; directory && (entry = readdir(directory));)
         if (runtime_is_id(entry->d_name))
             visit(entry->d_name, cookie);

@@ -37,8 +37,12 @@ struct record {
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 2 };
 
 /* "/run/cay", or what it is a link to; for others than root below $XDG_RUNTIME_DIR, or
- * one in /tmp. */
+ * one in /tmp.  It need not be there.  CAY_E_UNAVAILABLE: it is not ours alone;
+ * CAY_E_NOT_FOUND: it is a link to what is no more. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
+
+/* Makes it if it is not there. */
+int runtime_make(struct cay_error *err);
 
 /* Whether it is nobody else's, or could be made. */
 int runtime_check(char ret_path[PATH_MAX], struct cay_error *err);

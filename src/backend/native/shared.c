@@ -88,8 +88,14 @@ static bool copy_file(int dir, const char *path)
 
 static void remove_directory(const char *path)
 {
-    DIR *list = opendir(path);
+    struct stat st;
+    AUTO_FD dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
+    if (dir < 0 || fstat(dir, &st) != 0 || st.st_uid != geteuid())
+        return;
+    DIR *list = fdopendir(dir);
+    if (list)
+        (void)TAKE_FD(dir);
     for (struct dirent *entry; list && (entry = readdir(list));)
         if (entry->d_name[0] != '.')
             (void)unlinkat(dirfd(list), entry->d_name, 0);

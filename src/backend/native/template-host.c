@@ -74,13 +74,20 @@ static const char group[] =
     "shadow:x:42:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n";
 static const char shadow[] = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n";
 
+/* A root that was kept may lack what root inside has moved. */
+static void show(struct blueprint *blueprint, const char *path, const char *source)
+{
+    blueprint_bind(blueprint, path, source,
+                   blueprint->keeps_root ? PLAN_ON_DIRECTORY : 0u);
+}
+
 static void add_usr(struct blueprint *blueprint)
 {
     static const char *const names[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
     char path[64], target[64];
     struct stat st;
 
-    blueprint_bind(blueprint, "usr", "/usr", 0);
+    show(blueprint, "usr", "/usr");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, "/%s", names[i]);
         if (lstat(path, &st) != 0)
@@ -90,7 +97,7 @@ static void add_usr(struct blueprint *blueprint)
             blueprint_link(blueprint, names[i], target);
         } else {
             blueprint_directory(blueprint, names[i], 0755, 0);
-            blueprint_bind(blueprint, names[i], path, 0);
+            show(blueprint, names[i], path);
         }
     }
 }
@@ -102,7 +109,7 @@ static void link_single(struct blueprint *blueprint, const struct shared_file *f
     char target[64];
 
     blueprint_directory(blueprint, "etc/.host", 0755, 0);
-    blueprint_bind(blueprint, "etc/.host", directory, 0);
+    show(blueprint, "etc/.host", directory);
     for (size_t i = 0; i < SINGLE; i++) {
         const char *path = files[i].path, *name = strrchr(path, '/') + 1;
         snprintf(target, sizeof target, "%s.host/%s",
@@ -143,7 +150,7 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
         snprintf(name, sizeof name, "/%s", shown[i]);
         if (stat(name, &st) == 0 && S_ISDIR(st.st_mode))
-            blueprint_bind(blueprint, shown[i], name, 0);
+            show(blueprint, shown[i], name);
     }
     add_single(blueprint);
     snprintf(hosts, sizeof hosts, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
