@@ -1,18 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/fsid.h"
 
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static struct {
+    pthread_mutex_t mutex;
+    unsigned holders;
+    bool was_dumpable; /* when the first of them came */
+} held = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+bool fsid_begin(void)
+{
+    pthread_mutex_lock(&held.mutex);
+    if (held.holders++ == 0)
+        held.was_dumpable = prctl(PR_GET_DUMPABLE) == 1;
+    bool was_dumpable = held.was_dumpable;
+    pthread_mutex_unlock(&held.mutex);
+    return was_dumpable;
+}
+
+static void restore(void)
+{
+    if (held.was_dumpable)
+        (void)prctl(PR_SET_DUMPABLE, 1);
+}
+
+void fsid_end(void)
+{
+    pthread_mutex_lock(&held.mutex);
+    held.holders--;
+    restore();
+    pthread_mutex_unlock(&held.mutex);
+}
+
 /* For one thread only, which is what the C library's functions would not do. */
 void fsid_take(uint32_t id)
 {
-    /* The whole process would be undumpable by this, for good. */
-    int dumpable = prctl(PR_GET_DUMPABLE);
-
     (void)syscall(SYS_setfsgid, id);
     (void)syscall(SYS_setfsuid, id);
-    if (dumpable == 1)
-        (void)prctl(PR_SET_DUMPABLE, 1);
+    restore();
 }

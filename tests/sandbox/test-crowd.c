@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -54,6 +55,42 @@ TEST(two_hundred_commands_over_twenty_handles_at_a_time)
         ASSERT_INT(pthread_join(threads[i], &right), 0);
         ASSERT_INT((intptr_t)right, 10);
     }
+}
+
+static void *make_ten(void *cookie)
+{
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .ephemeral = true};
+    struct cay_error error;
+    intptr_t right = 0;
+
+    (void)cookie;
+    for (int i = 0; i < 10; i++) {
+        cay_sandbox *sandbox = NULL;
+        right += cay_sandbox_create(&options, &sandbox, &error) == CAY_OK &&
+                 cay_sandbox_kill(sandbox, &error) == CAY_OK;
+        cay_sandbox_free(sandbox);
+    }
+    return (void *)right;
+}
+
+/* What makes files for other users takes that away for a moment. */
+TEST(makers_at_a_time_leave_the_program_as_dumpable_as_it_was)
+{
+    for (int dumpable = 1; dumpable >= 0; dumpable--) {
+        pthread_t threads[4];
+        void *right;
+
+        ASSERT_INT(prctl(PR_SET_DUMPABLE, dumpable), 0);
+        for (int i = 0; i < 4; i++)
+            ASSERT_INT(pthread_create(&threads[i], NULL, make_ten, NULL), 0);
+        for (int i = 0; i < 4; i++) {
+            ASSERT_INT(pthread_join(threads[i], &right), 0);
+            ASSERT_INT((intptr_t)right, 10);
+        }
+        ASSERT_INT(prctl(PR_GET_DUMPABLE), dumpable);
+    }
+    ASSERT_INT(prctl(PR_SET_DUMPABLE, 1), 0);
 }
 
 /* A leaf is a cgroup of one command; the last ones are kept for the next commands. */

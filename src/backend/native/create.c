@@ -472,7 +472,7 @@ static int build_locked(struct making *making, struct native *native,
 static int create_on(struct making *making, struct native *native, struct cay_error *err)
 {
     making->record = &native->record;
-    making->launch = (struct launch){0};
+    making->launch = (struct launch){.is_dumpable = fsid_begin()};
     int code = rung_check(making->rung, &making->options, err);
     if (!code && making->rung == CAY_RUNG_ROOT &&
         making->options.network == CAY_NETWORK_NONE)
@@ -484,6 +484,7 @@ static int create_on(struct making *making, struct native *native, struct cay_er
     if (!code)
         code = build_locked(making, native, err);
     launch_cancel(&making->launch);
+    fsid_end();
     if (code)
         native_let_go(native);
     return code;

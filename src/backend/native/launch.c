@@ -60,6 +60,7 @@ enum order { ORDER_NONE, ORDER_AWAITED, ORDER_GO, ORDER_STOP };
  * first makes a network, the rest is filled in meanwhile, before the order. */
 struct birth {
     bool makes_network, has_network;
+    bool is_dumpable; /* our memory, and is to stay so */
     pid_t maker;
     _Atomic(uint32_t) order;
     int status, program, group;
@@ -179,14 +180,13 @@ IN_CLONE static void stay_here(void)
  * counts for the owner of their namespace.  With one owner for all, one sandbox could use
  * up what all others have, and what the host's root has.  Our memory must not become
  * undumpable by this, and the capabilities are needed for the cgroup. */
-IN_CLONE static long become_owner(uid_t owner)
+IN_CLONE static long become_owner(uid_t owner, bool is_dumpable)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0}};
 
     if (!owner)
         return 0;
-    long dumpable = raw_call(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
     long error = raw_call(SYS_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
     if (!error)
         error = raw_call(SYS_setresuid, owner, owner, owner, 0, 0);
@@ -196,7 +196,7 @@ IN_CLONE static long become_owner(uid_t owner)
         data[i].effective = data[i].permitted;
     if (!error)
         error = raw_call(SYS_capset, (long)&header, (long)data, 0, 0, 0);
-    if (dumpable == 1)
+    if (is_dumpable)
         (void)raw_call(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
     return error;
 }
@@ -264,7 +264,7 @@ IN_CLONE static void clone_init(struct birth *birth)
     };
 
     stay_here();
-    birth->pid = become_owner(birth->owner);
+    birth->pid = become_owner(birth->owner, birth->is_dumpable);
     if (birth->pid == 0)
         birth->pid = clone_run(&args, become_init, birth);
 }
@@ -334,7 +334,7 @@ static int fail_start(int error, struct cay_error *err)
                     "cay doctor tells what this machine lacks");
 }
 
-static struct birth *new_birth(void)
+static struct birth *new_birth(bool is_dumpable)
 {
     struct birth *birth = malloc(sizeof *birth);
 
@@ -343,6 +343,7 @@ static struct birth *new_birth(void)
     birth->status = birth->program = birth->pidfd = -1;
     birth->pid = birth->error = 0;
     birth->makes_network = birth->has_network = false;
+    birth->is_dumpable = is_dumpable;
     birth->maker = getpid();
     atomic_init(&birth->order, ORDER_NONE);
     return birth;
@@ -357,7 +358,7 @@ static void wait_for_first(const struct birth *birth)
 
 void launch_network(struct launch *launch)
 {
-    struct birth *birth = new_birth();
+    struct birth *birth = new_birth(launch->is_dumpable);
 
     if (!birth)
         return;
@@ -388,7 +389,7 @@ int launch_begin(int group, enum inside_kind kind, uid_t owner, struct launch *l
 
     if (program < 0)
         return program;
-    struct birth *birth = launch->birth ? launch->birth : new_birth();
+    struct birth *birth = launch->birth ? launch->birth : new_birth(launch->is_dumpable);
     if (!birth)
         return cay_fail_memory(err, op);
     birth->group = group;

@@ -12,6 +12,7 @@
 
 /* A cay-init on its way. */
 struct launch {
+    bool is_dumpable;    /* the caller's to say, before anything: see sys/fsid.h */
     struct birth *birth; /* NULL: nothing has begun */
     int status; /* socket: orders to it, reports from it; the caller's to close */
     int pidfd;  /* the caller's too; -1 until launch_meet() */
