@@ -274,6 +274,9 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc)
     if (packet->head.len != sizeof after)
         return false;
     memcpy(&after, packet->payload, sizeof after);
+    /* Who lists looks into /proc next: one that were made meanwhile would be nobody's. */
+    if (spare_is_wanted() && !process_is_paused)
+        process_make_spare();
     page.head.count = 0;
     page.head.spare = spare_pid();
     for (const struct process *process = process_first();
