@@ -3,6 +3,7 @@
 #define TESTS_ORDINARY_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
@@ -128,6 +129,19 @@ static inline void ordinary_give_range(const struct ordinary *user)
     ASSERT_INT(ordinary_tool(argv), 0);
 }
 
+/* One of that name is of a program that was killed and had our number. */
+static inline void ordinary_make_directory(char *path)
+{
+    char word[] = "rm", flags[] = "-rf";
+    char *const argv[] = {word, flags, path, NULL};
+
+    if (mkdir(path, 0700) == 0)
+        return;
+    ASSERT_INT(errno, EEXIST);
+    ASSERT_INT(ordinary_spawn(argv), 0);
+    ASSERT_INT(mkdir(path, 0700), 0);
+}
+
 static inline const struct ordinary *ordinary_user(bool with_range)
 {
     struct ordinary *user = &ordinary_users[with_range];
@@ -153,7 +167,7 @@ static inline const struct ordinary *ordinary_user(bool with_range)
     user->uid = entry->pw_uid;
     user->gid = entry->pw_gid;
     snprintf(user->runtime, sizeof user->runtime, "/tmp/%s-run", name);
-    ASSERT(mkdir(user->runtime, 0700) == 0);
+    ordinary_make_directory(user->runtime);
     ASSERT(chown(user->runtime, user->uid, user->gid) == 0);
     if (with_range)
         ordinary_give_range(user);
