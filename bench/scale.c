@@ -126,7 +126,7 @@ void scale_files(bool quick)
 
 /* --- Many at a time --- */
 
-enum { MOST = 1000, EXECS = 100, SETTLE_S = 2 };
+enum { MOST = 1000, EXECS = 100, MEASURED = 100, SETTLE_S = 2 };
 
 /* Bytes that a new program could still have. */
 static double available(void)
@@ -156,20 +156,26 @@ static void run_true(cay_sandbox *sandbox)
     cay_exec_done(&result);
 }
 
+/* The kernel frees what is gone when it has nothing else to do. */
+static void settle(unsigned count)
+{
+    if (count >= MEASURED)
+        sleep(SETTLE_S);
+}
+
 static void live(cay_sandbox **sandboxes, unsigned count)
 {
     const struct cay_sandbox_options options = {.size = sizeof options,
                                                 .ephemeral = true};
     struct cay_error err;
 
-    /* The kernel frees what the last ones had when it has nothing else to do. */
-    if (count >= 100)
-        sleep(SETTLE_S);
+    settle(count);
     double before = available(), start = race_now_us();
 
     for (unsigned i = 0; i < count; i++)
         sandbox_ok(cay_sandbox_create(&options, &sandboxes[i], &err), &err);
     double created = race_now_us();
+    settle(count);
     double used = before - available();
     srand(1);
     double execs = race_now_us();
@@ -186,7 +192,7 @@ static void live(cay_sandbox **sandboxes, unsigned count)
     race_print("sandboxes at a time", "exec, at random", count, (ran - execs) / EXECS, 0);
     race_print("sandboxes at a time", "destroy, each", count, (destroyed - ran) / count,
                0);
-    if (count >= 100)
+    if (count >= MEASURED)
         race_print("memory of idle sandboxes", "KiB each", count, used / count / 1024,
                    450);
 }
