@@ -222,11 +222,11 @@ static void close_all(const int *fds, size_t count)
             (void)close(fds[i]);
 }
 
-/* Of the first command, while PID 1 is busy with its root.  It makes the next ones, and
- * this one if we are late. */
+/* Of a command that comes at once, while PID 1 is busy with its root.  It makes all
+ * others, and this one if we are late. */
 static void make_first_leaf(const struct making *making, const struct gifts *gifts)
 {
-    if (gifts->cgroup < 0 || !making->record->has_range)
+    if (!making->first || gifts->cgroup < 0 || !making->record->has_range)
         return;
     fsid_take(making->owner);
     (void)!mkdirat(gifts->cgroup, "e0", 0755);
