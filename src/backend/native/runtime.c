@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,7 +12,6 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,9 +30,6 @@ enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
 /* How long a maker may take from its directory to its record. */
 enum { FORGET_S = 5 };
 
-/* Others may make it, or remove a link, at the same time. */
-enum { PLACE_TRIES = 10 };
-
 /* A directory that nobody else can put things into. */
 static bool is_own(const char *path, mode_t forbidden)
 {
@@ -44,40 +39,20 @@ static bool is_own(const char *path, mode_t forbidden)
            !(st.st_mode & forbidden);
 }
 
-static const char roots[] = "/run/cay";
-
 /* What is where the directory is to be.  It is the gate to every sandbox, so nothing is
- * read from it, nor written to it, unless it is ours alone. */
-enum place {
-    PLACE_OWN,
-    PLACE_EMPTY,
-    PLACE_STALE, /* a link that leads to nothing of ours */
-    PLACE_FOREIGN,
-};
+ * read from it, nor written to it, unless it is ours alone; what is not there may be
+ * somebody else's by the time it is opened. */
+enum place { PLACE_OWN, PLACE_EMPTY, PLACE_FOREIGN };
 
 static enum place look_at(const char *path)
 {
-    if (is_own(path, 0077))
-        return PLACE_OWN;
-    return access(path, F_OK) != 0 && errno == ENOENT ? PLACE_EMPTY : PLACE_FOREIGN;
-}
+    struct stat st;
 
-/* Of root there is one.  Where /run is on a disk, as in many containers, it is a link to
- * a directory in memory: a sandbox takes a fifth longer on a disk.  Everybody can read
- * where it leads to, and /dev/shm may be a new one by now, so what is there need not be
- * ours; then another is made. */
-static enum place find_roots(char ret_path[PATH_MAX])
-{
-    ssize_t len = readlink(roots, ret_path, PATH_MAX - 96);
-    bool is_link = len > 0;
-
-    if (is_link) {
-        ret_path[len] = '\0';
-        if (ret_path[0] == '/' && is_own(ret_path, 0077))
-            return PLACE_OWN;
-    }
-    snprintf(ret_path, PATH_MAX, "%s", roots);
-    return is_link ? PLACE_STALE : look_at(roots);
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? PLACE_EMPTY : PLACE_FOREIGN;
+    return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 0077)
+               ? PLACE_OWN
+               : PLACE_FOREIGN;
 }
 
 /* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so.  Root of a user
@@ -90,8 +65,9 @@ static enum place find_place(char ret_path[PATH_MAX])
 
     snprintf(usual, sizeof usual, "/run/user/%u", uid);
     if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0))
-        return find_roots(ret_path);
-    if (given && *given == '/' && strlen(given) < PATH_MAX - 96 && is_own(given, 0022))
+        snprintf(ret_path, PATH_MAX, "/run/cay");
+    else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 &&
+             is_own(given, 0022))
         snprintf(ret_path, PATH_MAX, "%.4000s/cay", given);
     else if (is_own(usual, 0022))
         snprintf(ret_path, PATH_MAX, "%s/cay", usual);
@@ -113,10 +89,10 @@ int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
 
     if (place == PLACE_FOREIGN)
         return fail_foreign(ret_path, err);
-    if (place == PLACE_STALE)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, ret_path, "there is no such sandbox",
-                        "it may have ended; make a new one");
-    return CAY_OK;
+    return place == PLACE_OWN
+               ? CAY_OK
+               : cay_fail(err, CAY_E_NOT_FOUND, 0, op, NULL, "there is no such sandbox",
+                          "it may have ended; make a new one");
 }
 
 int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
@@ -134,100 +110,24 @@ int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
                                             : cay_fail_errno(err, errno, op, parent);
 }
 
-static void draw_letters(char letters[16])
-{
-    static const char all[] = "abcdefghijklmnopqrstuvwxyz234567";
-    unsigned char random[16];
-
-    (void)!getrandom(random, sizeof random, 0);
-    for (int i = 0; i < 16; i++)
-        letters[i] = all[random[i] % 32];
-}
-
-static const char memory[] = "/dev/shm";
-
-static bool is_in_memory(const char *path)
-{
-    struct statfs fs;
-
-    return statfs(path, &fs) == 0 &&
-           (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
-}
-
-/* Only root can rename or remove what is root's there. */
-static bool is_memory_fit(void)
-{
-    struct stat st;
-
-    return !is_in_memory("/run") && is_in_memory(memory) && lstat(memory, &st) == 0 &&
-           st.st_uid == 0 && (!(st.st_mode & 0022) || st.st_mode & S_ISVTX);
-}
-
-/* Those of makers that died before there was a link; one with something in it stays. */
-static void sweep_memory(void)
-{
-    DIR *list = opendir(memory);
-
-    for (struct dirent *entry; list && (entry = readdir(list));)
-        if (strncmp(entry->d_name, "cay-", 4) == 0 && strlen(entry->d_name) == 20)
-            (void)unlinkat(dirfd(list), entry->d_name, AT_REMOVEDIR);
-    if (list)
-        closedir(list);
-}
-
-/* The name is drawn, so that nobody else has it already. */
-static bool make_in_memory(void)
-{
-    char path[64], letters[16];
-
-    sweep_memory();
-    draw_letters(letters);
-    snprintf(path, sizeof path, "%s/cay-%.16s", memory, letters);
-    if (mkdir(path, 0700) != 0)
-        return false;
-    if (symlink(path, roots) == 0)
-        return true;
-    (void)rmdir(path);
-    return errno == EEXIST;
-}
-
-/* One at a time: who comes second must not remove the link of who came first. */
-static void remove_stale(void)
-{
-    char path[PATH_MAX];
-    AUTO_FD lock = open("/run/cay.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-
-    if (lock >= 0 && flock(lock, LOCK_EX) == 0 && find_roots(path) == PLACE_STALE)
-        (void)unlink(roots);
-}
-
-static bool make_place(enum place place, const char *path)
-{
-    if (place == PLACE_STALE)
-        remove_stale();
-    if (strcmp(path, roots) == 0 && is_memory_fit() && make_in_memory())
-        return true;
-    return mkdir(path, 0700) == 0 || errno == EEXIST;
-}
-
 /* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
 static int open_runtime(const char *below, struct cay_error *err)
 {
     char top[PATH_MAX], path[PATH_MAX + 32];
+    enum place place = find_place(top);
 
+    if (place == PLACE_EMPTY && (mkdir(top, 0700) == 0 || errno == EEXIST))
+        place = look_at(top);
+    if (place == PLACE_FOREIGN)
+        return fail_foreign(top, err);
+    if (place == PLACE_EMPTY)
+        return cay_fail_errno(err, errno, op, top);
+    snprintf(path, sizeof path, "%s%s%s", top, *below ? "/" : "", below);
     for (int tries = 0;; tries++) {
-        enum place place = find_place(top);
-        if (place == PLACE_FOREIGN)
-            return fail_foreign(top, err);
-        if (place != PLACE_OWN && tries < PLACE_TRIES && make_place(place, top))
-            continue;
-        snprintf(path, sizeof path, "%s%s%s", top, *below ? "/" : "", below);
-        int fd = place == PLACE_OWN
-                     ? open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-                     : -1;
+        int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0)
             return fd;
-        if (errno != ENOENT || !*below || tries >= PLACE_TRIES ||
+        if (errno != ENOENT || tries > 0 || !*below ||
             (mkdir(path, 0700) != 0 && errno != EEXIST))
             return cay_fail_errno(err, errno, op, path);
     }
@@ -242,8 +142,13 @@ int runtime_make(struct cay_error *err)
 
 static void draw_id(char id[CAY_ID_MAX])
 {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
+    unsigned char random[16];
+
+    (void)!getrandom(random, sizeof random, 0);
     memcpy(id, "sb-", 3);
-    draw_letters(id + 3);
+    for (int i = 0; i < 16; i++)
+        id[3 + i] = letters[random[i] % 32];
     id[19] = '\0';
 }
 

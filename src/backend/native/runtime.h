@@ -36,9 +36,8 @@ struct record {
 
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 2 };
 
-/* "/run/cay", or what it is a link to; for others than root below $XDG_RUNTIME_DIR, or
- * one in /tmp.  It need not be there.  CAY_E_UNAVAILABLE: it is not ours alone;
- * CAY_E_NOT_FOUND: it is a link to what is no more. */
+/* "/run/cay"; for others than root below $XDG_RUNTIME_DIR, or one in /tmp.
+ * CAY_E_NOT_FOUND: it is not there; CAY_E_UNAVAILABLE: it is not ours alone. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
 
 /* Makes it if it is not there. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,26 +16,34 @@
 #include "base/auto.h"
 #include "sys/copy.h"
 
-enum { FILE_LEN_MAX = 256 << 10, MAKE_S = 60 };
+/* There is one of each, but a plan may have to hold them for one sandbox. */
+enum { SHARED_LEN_MAX = 16 << 20, COPIED_LEN_MAX = 256 << 10 };
+
+enum { MAKE_S = 60, TRIES = 3 };
 
 static const char prefix[] = "etc-";
 
-static bool is_fit(const struct stat *st)
+static bool is_fit(const struct stat *st, off_t most)
 {
-    return S_ISREG(st->st_mode) && st->st_size <= FILE_LEN_MAX && st->st_mode & 0004;
+    return S_ISREG(st->st_mode) && st->st_size <= most && st->st_mode & 0004;
 }
 
-int shared_open_host(const char *path, size_t *ret_len)
+static int open_host(const char *path, off_t most, size_t *ret_len)
 {
     char name[128];
     struct stat st;
 
     snprintf(name, sizeof name, "/%s", path);
     AUTO_FD fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0 || !is_fit(&st))
+    if (fd < 0 || fstat(fd, &st) != 0 || !is_fit(&st, most))
         return -1;
     *ret_len = (size_t)st.st_size;
     return TAKE_FD(fd);
+}
+
+int shared_open_host(const char *path, size_t *ret_len)
+{
+    return open_host(path, COPIED_LEN_MAX, ret_len);
 }
 
 /* FNV-1a, which is the same in every process. */
@@ -55,13 +64,15 @@ static uint64_t version_of(struct shared_file *files, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct stat st = {0};
         snprintf(name, sizeof name, "/%s", files[i].path);
-        files[i].is_there = stat(name, &st) == 0 && is_fit(&st);
+        files[i].is_there = stat(name, &st) == 0 && is_fit(&st, SHARED_LEN_MAX);
         const uint64_t facts[] = {files[i].is_there,
                                   st.st_dev,
                                   st.st_ino,
                                   (uint64_t)st.st_size,
                                   (uint64_t)st.st_mtim.tv_sec,
-                                  (uint64_t)st.st_mtim.tv_nsec};
+                                  (uint64_t)st.st_mtim.tv_nsec,
+                                  (uint64_t)st.st_ctim.tv_sec,
+                                  (uint64_t)st.st_ctim.tv_nsec};
         hash = mix(hash, files[i].path, strlen(files[i].path) + 1);
         hash = mix(hash, facts, sizeof facts);
     }
@@ -73,17 +84,17 @@ static const char *last_part(const char *path)
     return strrchr(path, '/') + 1;
 }
 
-/* One that has gone meanwhile makes this another version than it is called. */
 static bool copy_file(int dir, const char *path)
 {
     uint64_t copied;
     size_t len;
-    AUTO_FD from = shared_open_host(path, &len);
+    AUTO_FD from = open_host(path, SHARED_LEN_MAX, &len);
     AUTO_FD to = from < 0 ? -1
                           : openat(dir, last_part(path),
                                    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 
-    return to >= 0 && fchmod(to, 0644) == 0 && copy_bytes(from, to, len, &copied) == 0;
+    return to >= 0 && fchmod(to, 0644) == 0 && copy_bytes(from, to, len, &copied) == 0 &&
+           copied == len && fsync(to) == 0;
 }
 
 static void remove_directory(const char *path)
@@ -116,21 +127,7 @@ static bool fill(const char *path, const struct shared_file *files, size_t count
     return true;
 }
 
-/* Under another name first, so that whoever finds it finds all of it. */
-static bool make(const char *path, const struct shared_file *files, size_t count)
-{
-    char draft[PATH_MAX + 32];
-
-    snprintf(draft, sizeof draft, "%s.%d.%lx", path, (int)getpid(),
-             (unsigned long)(uintptr_t)draft);
-    if (mkdir(draft, 0700) != 0)
-        return false;
-    if (fill(draft, files, count) && rename(draft, path) == 0)
-        return true;
-    remove_directory(draft);
-    return access(path, F_OK) == 0; /* somebody else was faster */
-}
-
+/* Where it is, and its version as a name. */
 static bool name_directory(struct shared_file *files, size_t count, char top[PATH_MAX],
                            char ret_path[PATH_MAX])
 {
@@ -141,12 +138,33 @@ static bool name_directory(struct shared_file *files, size_t count, char top[PAT
     return true;
 }
 
+/* Under another name first, so that whoever finds it finds all of it, and only if nothing
+ * has changed meanwhile. */
+static bool make(const char *path, struct shared_file *files, size_t count)
+{
+    char draft[PATH_MAX + 32], top[PATH_MAX], now[PATH_MAX];
+
+    snprintf(draft, sizeof draft, "%s.%ld", path, syscall(SYS_gettid));
+    if (mkdir(draft, 0700) != 0)
+        return false;
+    if (fill(draft, files, count) && name_directory(files, count, top, now) &&
+        strcmp(path, now) == 0 && rename(draft, path) == 0)
+        return true;
+    remove_directory(draft);
+    return access(path, F_OK) == 0; /* somebody else was faster */
+}
+
 bool shared_open(struct shared_file *files, size_t count, char ret_path[PATH_MAX])
 {
     char top[PATH_MAX];
 
-    return name_directory(files, count, top, ret_path) &&
-           (access(ret_path, F_OK) == 0 || make(ret_path, files, count));
+    for (int tries = 0; tries < TRIES; tries++) {
+        if (!name_directory(files, count, top, ret_path))
+            return false;
+        if (access(ret_path, F_OK) == 0 || make(ret_path, files, count))
+            return true;
+    }
+    return false;
 }
 
 static bool is_old(const char *path)

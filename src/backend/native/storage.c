@@ -261,9 +261,9 @@ int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_err
         return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
     AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     facts->data = dir < 0 ? NULL : state_read(dir, "options", OPTIONS_MAX, &facts->len);
-    if (!facts->data)
+    if (!facts->data && (dir < 0 || errno == ENOENT))
         return fail_unknown(id, err);
-    if (!facts_are_sound(facts)) {
+    if (!facts->data || !facts_are_sound(facts)) {
         storage_saved_done(ret_saved);
         return cay_fail(err, CAY_E_IO, 0, op, id,
                         "the sandbox's options are damaged, or of another version of cay",
