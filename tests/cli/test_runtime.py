@@ -31,8 +31,8 @@ def inside(disk, script):
 
 def test_an_ordinary_users_place_that_is_somebody_elses_is_not_touched(disk):
     told = inside(disk, """
+        cp "$CAY" /run/command; cp "$CAY-full" /run/cay-full 2>/dev/null || true
         mount -t tmpfs -o mode=1777 none /tmp
-        cp "$CAY" /tmp/cay; cp "$CAY-full" /tmp/cay-full 2>/dev/null || true
         mkdir -p /tmp/cay-12345/sb-aaaaaaaaaaaaaaaa /tmp/home
         touch /tmp/home/file
         ln -s /tmp/home /tmp/cay-12345/etc-0.1
@@ -41,7 +41,7 @@ def test_an_ordinary_users_place_that_is_somebody_elses_is_not_touched(disk):
         before=$(find /tmp/cay-12345 /tmp/home/file -ls)
         for words in gc ls 'run -- true'; do
             env -u XDG_RUNTIME_DIR HOME=/tmp/home setpriv --reuid=12345 --regid=12345 \\
-                --clear-groups /tmp/cay $words 2>&1 | grep -c "not this user's own"
+                --clear-groups /run/command $words 2>&1 | grep -c "not this user's own"
         done
         test "$before" = "$(find /tmp/cay-12345 /tmp/home/file -ls)" && echo untouched
     """)

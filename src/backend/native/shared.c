@@ -62,17 +62,19 @@ static uint64_t version_of(struct shared_file *files, size_t count)
     char name[128];
 
     for (size_t i = 0; i < count; i++) {
-        struct stat st = {0};
+        uint64_t facts[7] = {0};
+        struct stat st;
         snprintf(name, sizeof name, "/%s", files[i].path);
         files[i].is_there = stat(name, &st) == 0 && is_fit(&st, SHARED_LEN_MAX);
-        const uint64_t facts[] = {files[i].is_there,
-                                  st.st_dev,
-                                  st.st_ino,
-                                  (uint64_t)st.st_size,
-                                  (uint64_t)st.st_mtim.tv_sec,
-                                  (uint64_t)st.st_mtim.tv_nsec,
-                                  (uint64_t)st.st_ctim.tv_sec,
-                                  (uint64_t)st.st_ctim.tv_nsec};
+        if (files[i].is_there) {
+            facts[0] = st.st_dev;
+            facts[1] = st.st_ino;
+            facts[2] = (uint64_t)st.st_size;
+            facts[3] = (uint64_t)st.st_mtim.tv_sec;
+            facts[4] = (uint64_t)st.st_mtim.tv_nsec;
+            facts[5] = (uint64_t)st.st_ctim.tv_sec;
+            facts[6] = (uint64_t)st.st_ctim.tv_nsec;
+        }
         hash = mix(hash, files[i].path, strlen(files[i].path) + 1);
         hash = mix(hash, facts, sizeof facts);
     }
