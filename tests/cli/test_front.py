@@ -51,6 +51,19 @@ def test_a_tree_may_be_moved_after_it_was_installed(tmp_path):
     assert call(tmp_path / "bin/cay", "--version").stdout.startswith(b"cay ")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_part_that_is_somebody_elses_is_none(alone):
+    other = alone.with_name("cay-full")
+    other.write_text("#!/bin/sh\necho taken\n", encoding="ascii")
+    other.chmod(0o755)
+    assert call(alone, "--version").stdout == b"taken\n"  # as it is ours
+    os.chown(other, 12345, 12345)
+    assert call(alone, "--version").returncode == UNAVAILABLE
+    other.unlink()
+    other.symlink_to(WHOLE)
+    assert call(alone, "--version").returncode == UNAVAILABLE
+
+
 def test_a_name_in_the_path_or_a_link_does(tmp_path):
     (tmp_path / "other").symlink_to(CAY)
     done = call("other", "--version", env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"})

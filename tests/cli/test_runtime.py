@@ -147,3 +147,21 @@ def test_it_is_never_shown_inside(disk):
         """)
         assert "sb-" not in told and "ranges" not in told
         assert told.count("would be seen inside") >= 1 or told.count("Permission denied") >= 1
+
+
+def test_cgroups_are_found_also_where_nobody_has_them(disk):
+    told = inside(disk, """
+        usual=$(awk '$3 == "cgroup2" {print $2; exit}' /proc/mounts)
+        test -n "$usual" || { echo none; exit 0; }
+        mkdir "$DISK/groups"
+        mount --bind "$usual" "$DISK/groups"
+        umount -l "$usual"
+        id=$("$CAY" create)
+        "$CAY" inspect -o json "$id" | grep -o '"cgroup"' | head -1
+        find "$DISK/groups" -maxdepth 3 -name "cay-$id" | wc -l
+        "$CAY" rm "$id" > /dev/null
+        find "$DISK/groups" -maxdepth 3 -name "cay-$id" | wc -l
+    """)
+    if told == "none\n":
+        pytest.skip("this machine has no cgroup2")
+    assert told == '"cgroup"\n1\n0\n'

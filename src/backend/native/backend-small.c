@@ -2,7 +2,6 @@
 
 /* The table of the small program that runs one command (see cli/front.c).  It has what
  * that needs, and nothing that reads configurations. */
-#include "backend/native/inspect.h"
 #include "backend/native/native.h"
 #include "sandbox/backend.h"
 

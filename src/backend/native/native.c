@@ -14,7 +14,6 @@
 
 #include "backend/native/blueprint.h"
 #include "backend/native/home.h"
-#include "backend/native/inspect.h"
 #include "backend/native/storage.h"
 #include "backend/native/template.h"
 #include "base/auto.h"
