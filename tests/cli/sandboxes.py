@@ -43,7 +43,7 @@ def runtime():
 
 def traces(sandbox_id):
     """What is left on this machine of a sandbox: records, user ids, cgroups, mounts."""
-    found = [str(path) for path in [runtime() / sandbox_id] if path.exists()]
+    found = [str(path) for path in runtime().glob(f"{sandbox_id}*")]
     for path in runtime().glob("ranges/*"):
         try:
             if os.readlink(path) == sandbox_id:

@@ -215,19 +215,19 @@ size_t host_outside_cgroup(const struct host_mark *mark)
     return count_processes(mark, is_outside);
 }
 
-/* Directories at most `depth` deep whose name has the text. */
-static size_t count_directories(int parent, const char *name, const char *text, int depth)
+/* What has the text in its name, at most `depth` deep. */
+static size_t count_names(int parent, const char *name, const char *text, int depth)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
     size_t count = 0;
 
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
-        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+        if (entry->d_name[0] == '.')
             continue;
         count += strstr(entry->d_name, text) != NULL;
-        if (depth > 0)
-            count += count_directories(fd, entry->d_name, text, depth - 1);
+        if (depth > 0 && entry->d_type == DT_DIR)
+            count += count_names(fd, entry->d_name, text, depth - 1);
     }
     if (directory)
         closedir(directory);
@@ -252,9 +252,9 @@ static size_t count_records(const struct host_mark *mark)
     char path[512], owner[64];
     const char *own = getenv("XDG_RUNTIME_DIR");
     const char *runtime = geteuid() == 0 ? "/run" : own ? own : "/nowhere";
-    size_t count = count_directories(AT_FDCWD, runtime, mark->id, 1);
+    size_t count = count_names(AT_FDCWD, runtime, mark->id, 1);
 
-    count += count_directories(AT_FDCWD, "/tmp", mark->id, 0); /* homes without a root */
+    count += count_names(AT_FDCWD, "/tmp", mark->id, 0); /* homes without a root */
     snprintf(path, sizeof path, "%s/cay/ranges/%lx", runtime, mark->first >> 16);
     ssize_t len = readlink(path, owner, sizeof owner);
     count +=
@@ -267,7 +267,7 @@ void host_ledger_nothing_left(const struct host_mark *mark)
     for (int tries = 0; host_processes(mark) > 0 && tries < 250; tries++)
         wait_a_little();
     ASSERT_INT(host_processes(mark), 0);
-    ASSERT_INT(count_directories(AT_FDCWD, "/sys/fs/cgroup", mark->id, 12), 0);
+    ASSERT_INT(count_names(AT_FDCWD, "/sys/fs/cgroup", mark->id, 12), 0);
     ASSERT_INT(count_mounts(mark->id), 0);
     ASSERT_INT(count_mounts("host/canary"), 0);
     ASSERT_INT(count_records(mark), 0);

@@ -158,7 +158,7 @@ static int dial(const cay_sandbox *sandbox)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-    snprintf(address.sun_path, sizeof address.sun_path, "/run/cay/%s/control",
+    snprintf(address.sun_path, sizeof address.sun_path, "/run/cay/%s.control",
              cay_sandbox_id(sandbox));
     ASSERT(fd >= 0);
     ASSERT_INT(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);

@@ -405,7 +405,7 @@ TEST(a_record_that_is_not_sound_is_not_believed)
     cay_sandbox *again = NULL;
     uint32_t version = 0;
 
-    snprintf(path, sizeof path, "%s/%s/record", runtime_path(), cay_sandbox_id(sandbox));
+    snprintf(path, sizeof path, "%s/%s", runtime_path(), cay_sandbox_id(sandbox));
     int fd = open(path, O_RDWR | O_CLOEXEC);
     ASSERT(fd >= 0);
     ASSERT(pread(fd, &version, sizeof version, 0) == sizeof version);

@@ -441,7 +441,7 @@ TEST(a_killed_sandbox_leaves_nothing_behind)
     snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
     snprintf(range, sizeof range, "%x", info.id_base >> 16);
     run(sandbox, "sleep 1000 & setsid sleep 1000 & exit 0");
-    ASSERT_INT(count_names(runtime_path(), id), 1);
+    ASSERT_INT(count_names(runtime_path(), id), 2); /* record and socket */
     if (geteuid() == 0)
         ASSERT_INT(count_names("/run/cay/ranges", range), 1);
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
@@ -475,7 +475,7 @@ TEST(an_ephemeral_sandbox_ends_with_its_leash)
     }
     ASSERT_INT(code, CAY_E_NOT_FOUND);
     size_t count = 0;
-    ASSERT_INT(count_names(runtime_path(), id), 1);
+    ASSERT_INT(count_names(runtime_path(), id), 2); /* record and socket */
     ASSERT_OK(cay_sandbox_collect(&count, &err));
     ASSERT(count >= 1);
     ASSERT_INT(count_names(runtime_path(), id), 0);

@@ -331,51 +331,59 @@ TEST(a_maker_that_dies_at_any_moment_leaves_what_can_be_collected)
     ASSERT_INT(count_stored(), 0);
 }
 
+static void make_empty_file(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    ASSERT(fd >= 0);
+    (void)close(fd);
+}
+
 TEST(a_maker_that_died_before_its_record_is_forgotten_after_a_while)
 {
-    static const char directory[] = "/run/cay/sb-testaaaaaaaaaaaa";
+    static const char file[] = "/run/cay/sb-testaaaaaaaaaaaa";
     static const char range[] = "/run/cay/ranges/test";
     struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
     size_t count;
 
     need_root();
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    ASSERT(mkdir(directory, 0700) == 0);
-    ASSERT(symlink(directory + 9, range) == 0);
+    make_empty_file(file);
+    ASSERT(symlink(file + 9, range) == 0);
     ASSERT_OK(cay_sandbox_collect(&count, &err));
-    ASSERT(access(directory, F_OK) == 0);
-    ASSERT(utimensat(AT_FDCWD, directory, old, 0) == 0);
+    ASSERT(access(file, F_OK) == 0);
+    ASSERT(utimensat(AT_FDCWD, file, old, 0) == 0);
     ASSERT_OK(cay_sandbox_collect(&count, &err));
     struct stat st;
-    ASSERT(access(directory, F_OK) != 0 && lstat(range, &st) != 0);
+    ASSERT(access(file, F_OK) != 0 && lstat(range, &st) != 0);
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
 }
 
 TEST(tidying_looks_once_in_a_second_and_not_for_every_start)
 {
-    static const char directory[] = "/run/cay/sb-testaaaaaaaaaaab";
+    static const char file[] = "/run/cay/sb-testaaaaaaaaaaab";
     struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_nsec = UTIME_OMIT}};
     struct timespec ahead[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
     struct timespec mtime[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
 
     need_root();
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    ASSERT(mkdir(directory, 0700) == 0);
-    ASSERT(utimensat(AT_FDCWD, directory, mtime, 0) == 0);
+    make_empty_file(file);
+    ASSERT(utimensat(AT_FDCWD, file, mtime, 0) == 0);
     clock_gettime(CLOCK_REALTIME, &ahead[0]);
     ASSERT(utimensat(AT_FDCWD, "/run/cay", ahead, 0) == 0);
     cay_sandbox_tidy();
-    if (access(directory, F_OK) != 0) { /* a second went by just now */
+    if (access(file, F_OK) != 0) { /* a second went by just now */
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
         ASSERT(now.tv_sec > ahead[0].tv_sec);
-        ASSERT(mkdir(directory, 0700) == 0);
-        ASSERT(utimensat(AT_FDCWD, directory, mtime, 0) == 0);
+        make_empty_file(file);
+        ASSERT(utimensat(AT_FDCWD, file, mtime, 0) == 0);
     }
     ASSERT(utimensat(AT_FDCWD, "/run/cay", old, 0) == 0);
     cay_sandbox_tidy();
-    ASSERT(access(directory, F_OK) != 0);
+    ASSERT(access(file, F_OK) != 0);
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
 }

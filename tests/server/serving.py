@@ -47,10 +47,10 @@ def runtime():
 def traces(sandbox_id):
     """What is left on this machine of a sandbox, as clients name it."""
     name = f"sb-{sandbox_id}"
-    found = [str(path) for path in [runtime() / name] if path.exists()]
+    found = [str(path) for path in runtime().glob(f"{name}*")]
     for path in runtime().glob("ranges/*"):
         try:
-            if path.read_text() == name:
+            if os.readlink(path) == name:
                 found.append(str(path))
         except OSError:
             pass

@@ -423,7 +423,7 @@ static int build(struct making *making, struct native *native, struct cay_error 
     return code;
 }
 
-/* Who collects looks at every directory there is, for a moment. */
+/* Who collects looks at every record there is, for a moment. */
 static int lock_new(const char *id)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
@@ -448,7 +448,7 @@ static int build_locked(struct making *making, struct native *native,
     int code = CAY_OK;
     if (lock < 0)
         code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,
-                        "somebody else holds the new sandbox's directory", "try again");
+                        "somebody else holds the new sandbox's record", "try again");
     if (!code)
         code = rung_identify(making->rung, record, &making->map, &making->owner, err);
     if (!code && is_new_disk)

@@ -27,7 +27,7 @@ static const char op[] = "sandbox.runtime";
  */
 enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
 
-/* How long a maker may take from its directory to its record. */
+/* How long a maker may take from its file to what is in it. */
 enum { FORGET_S = 5 };
 
 /* A directory that nobody else can put things into. */
@@ -242,14 +242,16 @@ static void release_range(const struct record *record)
         (void)release_if_of(ranges, name, record->id);
 }
 
-static int record_path(const char *id, const char *name, char path[PATH_MAX],
+static const char no_suffix[] = "", control_suffix[] = ".control";
+
+static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
                        struct cay_error *err)
 {
     char directory[PATH_MAX];
     int code = runtime_directory(directory, err);
 
     if (!code)
-        snprintf(path, PATH_MAX, "%.4000s/%.32s/%s", directory, id, name);
+        snprintf(path, PATH_MAX, "%.4000s/%.32s%s", directory, id, suffix);
     return code;
 }
 
@@ -257,10 +259,9 @@ static int record_path(const char *id, const char *name, char path[PATH_MAX],
 static bool forget(const char *id)
 {
     char path[PATH_MAX];
-    AUTO_FD dir = open_runtime("", NULL);
     AUTO_FD ranges = open_runtime("ranges", NULL);
 
-    if (dir < 0 || ranges < 0)
+    if (ranges < 0)
         return false;
     int own = openat(ranges, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = own < 0 ? NULL : fdopendir(own);
@@ -268,9 +269,9 @@ static bool forget(const char *id)
         (void)release_if_of(ranges, entry->d_name, id);
     if (list)
         closedir(list);
-    if (record_path(id, "record", path, NULL) == CAY_OK)
+    if (record_path(id, control_suffix, path, NULL) == CAY_OK)
         (void)unlink(path);
-    return unlinkat(dir, id, AT_REMOVEDIR) == 0;
+    return record_path(id, no_suffix, path, NULL) == CAY_OK && unlink(path) == 0;
 }
 
 bool runtime_forget(const char *id)
@@ -280,13 +281,12 @@ bool runtime_forget(const char *id)
     char path[PATH_MAX];
 
     clock_gettime(CLOCK_REALTIME, &now);
-    return record_path(id, "", path, NULL) == CAY_OK && stat(path, &st) == 0 &&
+    return record_path(id, no_suffix, path, NULL) == CAY_OK && stat(path, &st) == 0 &&
            now.tv_sec - st.st_mtim.tv_sec >= FORGET_S && forget(id);
 }
 
 /* Who brings one back holds its disk, and who makes one for a session the session: if
- * there is a directory of that id and no record, they who made it, or were removing it,
- * have died. */
+ * there is a file of that id and nothing in it, they who made it have died. */
 static bool reclaim(const char *id)
 {
     struct record record;
@@ -295,7 +295,15 @@ static bool reclaim(const char *id)
     return lock >= 0 && runtime_load(id, &record, NULL) == CAY_E_NOT_FOUND && forget(id);
 }
 
-/* The directory comes first: what is left without one cannot be found again. */
+static int make_file(int dir, const char *id)
+{
+    AUTO_FD fd =
+        openat(dir, id, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    return fd < 0 ? errno : 0;
+}
+
+/* The file comes first: what is left without one cannot be found again. */
 int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
                     struct cay_error *err)
 {
@@ -309,9 +317,9 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
     AUTO_FD dir = open_runtime("", err);
     if (dir < 0)
         return dir;
-    int error = mkdirat(dir, ret_record->id, 0700) == 0 ? 0 : errno;
+    int error = make_file(dir, ret_record->id);
     if (error == EEXIST && id && reclaim(id))
-        error = mkdirat(dir, id, 0700) == 0 ? 0 : errno;
+        error = make_file(dir, id);
     if (error)
         return error == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
                                           "somebody else has started this sandbox",
@@ -319,20 +327,20 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
                                : cay_fail_errno(err, error, op, ret_record->id);
     int code = with_range ? reserve_range(ret_record, err) : CAY_OK;
     if (code)
-        (void)unlinkat(dir, ret_record->id, AT_REMOVEDIR);
+        (void)unlinkat(dir, ret_record->id, 0);
     return code;
 }
 
 int runtime_save(const struct record *record, struct cay_error *err)
 {
     char path[PATH_MAX];
-    int code = record_path(record->id, "record", path, err);
+    int code = record_path(record->id, no_suffix, path, err);
 
     if (code)
         return code;
     /* In place: it is smaller than a page, always of the same size, and whoever reads it
      * while it is made finds the lock taken. */
-    AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     int error = fd < 0 ? -errno : io_write(fd, record, sizeof *record);
     return error ? cay_fail_errno(err, -error, op, record->id) : CAY_OK;
 }
@@ -378,7 +386,7 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     if (!runtime_is_id(id))
         return cay_fail(err, CAY_E_INVALID, 0, op, id, "this is not the id of a sandbox",
                         "ids look like sb-abcdefgh234567xy");
-    int code = record_path(id, "record", path, err);
+    int code = record_path(id, no_suffix, path, err);
     if (code)
         return code;
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -389,35 +397,30 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     if (len != sizeof *ret_record || !is_sound(ret_record, id))
         return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
                         "the sandbox's record is damaged, or of another version of cay",
-                        "remove its directory once its processes are gone");
+                        "remove it once its processes are gone");
     return CAY_OK;
 }
 
-/* The range first: once the directory is gone nobody would know whose it was. */
+/* The range first: once the record is gone nobody would know whose it was. */
 void runtime_release(const struct record *record)
 {
-    static const char *const names[] = {"control", "record"};
-    char path[PATH_MAX], directory[PATH_MAX];
+    const char *const suffixes[] = {control_suffix, no_suffix};
+    char path[PATH_MAX];
 
-    if (runtime_directory(directory, NULL) != CAY_OK)
-        return;
     if (record->has_range)
         release_range(record);
-    for (size_t i = 0; i < 2; i++) {
-        (void)record_path(record->id, names[i], path, NULL);
-        (void)unlink(path);
-    }
-    snprintf(path, sizeof path, "%.4000s/%.32s", directory, record->id);
-    (void)rmdir(path);
+    for (size_t i = 0; i < 2; i++)
+        if (record_path(record->id, suffixes[i], path, NULL) == CAY_OK)
+            (void)unlink(path);
 }
 
 int runtime_lock(const char *id)
 {
     char path[PATH_MAX];
 
-    if (record_path(id, "", path, NULL) != CAY_OK)
+    if (record_path(id, no_suffix, path, NULL) != CAY_OK)
         return -1;
-    AUTO_FD fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 ? TAKE_FD(fd) : -1;
 }
 
@@ -464,7 +467,7 @@ bool runtime_was_visited(int64_t within_ms)
 int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
                    struct cay_error *err)
 {
-    return record_path(record->id, "control", ret_path, err);
+    return record_path(record->id, control_suffix, ret_path, err);
 }
 
 uint64_t runtime_start_time(pid_t pid)

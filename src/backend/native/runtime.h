@@ -10,10 +10,11 @@
 #include "backend/native/groups.h"
 #include "cay/sandbox.h"
 
-/* What is known about a sandbox while it lives, in a directory of its own below the
- * runtime directory, 0700: the control socket and one record.  The record is written
- * before anything else exists and removed last, so that after a crash somebody can
- * finish. */
+/* What is known about a sandbox while it lives, in the runtime directory, 0700: one
+ * record by its id, and the control socket beside it.  The record is written before
+ * anything else exists and removed last, so that after a crash somebody can finish.  They
+ * have no directory of their own: on a disk those take a block each, and freeing it can
+ * mean waiting for the disk. */
 struct record {
     uint32_t version, size; /* RECORD_VERSION, and of this struct */
     char id[CAY_ID_MAX];
@@ -34,7 +35,7 @@ struct record {
     struct groups groups;
 };
 
-enum { RUNTIME_IDS = 65536, RECORD_VERSION = 2 };
+enum { RUNTIME_IDS = 65536, RECORD_VERSION = 3 };
 
 /* "/run/cay"; for others than root below $XDG_RUNTIME_DIR, or one in /tmp.
  * CAY_E_NOT_FOUND: it is not there; CAY_E_UNAVAILABLE: it is not ours alone. */
@@ -49,8 +50,8 @@ int runtime_check(char ret_path[PATH_MAX], struct cay_error *err);
 bool runtime_is_id(const char *text);
 
 /* Draws an id unless there is one, reserves a range of user ids that no other sandbox on
- * this machine has, if it is to have one, and makes the directory.  CAY_E_BUSY: that id
- * has one already. */
+ * this machine has, if it is to have one, and makes its file.  CAY_E_BUSY: that id has
+ * one already. */
 int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
                     struct cay_error *err);
 int runtime_save(const struct record *record, struct cay_error *err);
@@ -74,7 +75,7 @@ bool runtime_was_visited(int64_t within_ms);
 int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err);
 
-/* "RUNTIME/ID/control" */
+/* "RUNTIME/ID.control" */
 int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
                    struct cay_error *err);
 
