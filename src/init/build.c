@@ -16,13 +16,26 @@
 
 enum { BYTES_PER_INODE = 4096, SPARE_INODES = 1024 };
 
+static bool set_text(int context, const char *name, const char *text)
+{
+    return syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, name, text, 0) == 0;
+}
+
 static bool set_number(int context, const char *name, uint64_t value)
 {
     char text[32];
 
     snprintf(text, sizeof text, strcmp(name, "mode") == 0 ? "%llo" : "%llu",
              (unsigned long long)value);
-    return syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, name, text, 0) == 0;
+    return set_text(context, name, text);
+}
+
+static int finish(int context, unsigned attributes)
+{
+    if (syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) != 0)
+        return -errno;
+    int fd = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC, attributes);
+    return fd < 0 ? -errno : fd;
 }
 
 static uint64_t attributes_of(unsigned flags)
@@ -40,12 +53,31 @@ int build_tree(const struct plan_step *step, unsigned uid, unsigned gid)
         !set_number(context, "nr_inodes",
                     step->number / BYTES_PER_INODE + SPARE_INODES) ||
         !set_number(context, "mode", step->mode) || !set_number(context, "uid", uid) ||
-        !set_number(context, "gid", gid) ||
-        syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) != 0)
+        !set_number(context, "gid", gid))
         return -errno;
-    int fd = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC,
-                          (unsigned)attributes_of(step->flags | PLAN_WITH_WRITING));
-    return fd < 0 ? -errno : fd;
+    return finish(context, (unsigned)attributes_of(step->flags | PLAN_WITH_WRITING));
+}
+
+int build_proc(void)
+{
+    AUTO_FD context = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
+
+    return context < 0 ? -errno
+                       : finish(context,
+                                MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+}
+
+/* All sandboxes together have some three thousand. */
+int build_terminals(int gid)
+{
+    AUTO_FD context = (int)syscall(SYS_fsopen, "devpts", FSOPEN_CLOEXEC);
+
+    if (context < 0 || !set_text(context, "source", "devpts") ||
+        !set_text(context, "ptmxmode", "0666") || !set_text(context, "mode", "620") ||
+        !set_text(context, "max", "256") ||
+        (gid >= 0 && !set_number(context, "gid", (uint64_t)gid)))
+        return -errno;
+    return finish(context, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 }
 
 int build_part(int tree, const char *path, unsigned flags)

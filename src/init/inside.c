@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The order matters.  The network comes first: it takes longest to make, and the library
- * is busy with the file systems meanwhile.  Then mounts, /proc while the host's is still
- * visible (the kernel wants to see that nothing of it is hidden); then the old root goes;
- * then nested user namespaces are switched off, before /proc/sys turns read-only; then
- * privilege is given up for whatever is executed later; landlock and seccomp last, since
- * they forbid most of the above. */
+ * is busy with the file systems meanwhile.  So is it while we make /proc, where the
+ * host's is still visible (the kernel wants to see that nothing of it is hidden), and
+ * switch nested user namespaces off, before /proc/sys turns read-only.  Then its mounts
+ * and ours become the root, and the old root goes; then privilege is given up for
+ * whatever is executed later; landlock and seccomp last, since they forbid most of the
+ * above. */
 #include "init/inside.h"
 
 #include <errno.h>
@@ -29,6 +30,7 @@
 #include "base/auto.h"
 #include "init/build.h"
 #include "init/lock.h"
+#include "init/mask.h"
 #include "init/place.h"
 #include "init/report.h"
 #include "init/serve.h"
@@ -36,8 +38,8 @@
 /* Where the new root is put together: any directory that every host has. */
 #define WORK "/tmp"
 
-/* Who owns what belongs to somebody that has no number inside. */
-enum { OVERFLOW_ID = 65534 };
+/* The group of terminals, as everywhere. */
+enum { TERMINALS_GID = 5 };
 
 /* File systems made so far: those the library handed over, and how far we are. */
 struct site {
@@ -45,6 +47,8 @@ struct site {
     int mounts[PLAN_MOUNTS_MAX];
     size_t count, used;
     int tree; /* the last TREE, if we build it ourselves */
+    int proc, terminals;
+    bool needless[PLAN_STEPS_MAX]; /* steps that need not be taken */
 };
 
 static const char *text_of(const struct plan *plan, uint32_t offset)
@@ -74,23 +78,23 @@ static const struct plan *map_plan(void)
 }
 
 /* The number of descriptors.  The library gone means no sandbox. */
-static size_t receive_go(struct plan_go *ret_go, int fds[PLAN_GO_FDS_MAX])
+static size_t receive(void *ret_order, size_t len, int fds[PLAN_MOUNTS_MAX])
 {
-    struct iovec part = {ret_go, sizeof *ret_go};
+    struct iovec part = {ret_order, len};
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(PLAN_GO_FDS_MAX * sizeof(int))];
+        char room[CMSG_SPACE(PLAN_MOUNTS_MAX * sizeof(int))];
     } control;
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.room,
                              .msg_controllen = sizeof control.room};
 
-    if (recvmsg(STATUS_FD, &message, MSG_CMSG_CLOEXEC) != sizeof *ret_go)
+    if (recvmsg(STATUS_FD, &message, MSG_CMSG_CLOEXEC) != (ssize_t)len)
         _exit(1);
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     if (!header)
-        _exit(1);
+        return 0;
     if (message.msg_flags & MSG_CTRUNC || header->cmsg_level != SOL_SOCKET ||
         header->cmsg_type != SCM_RIGHTS)
         report_failure(EPROTO, "init.go", "descriptors");
@@ -100,16 +104,16 @@ static size_t receive_go(struct plan_go *ret_go, int fds[PLAN_GO_FDS_MAX])
 }
 
 /* Where they are expected, and out of the way of the others. */
-static void place(int fds[], size_t count, const struct plan_go *go)
+static void place(int fds[], size_t count, const struct plan_begin *begin)
 {
-    size_t placed = 2 + go->cgroup, right = 0;
+    size_t placed = 2 + begin->cgroup, right = 0;
 
     while (right < placed && fds[right] == PLAN_FD + (int)right)
         right++;
     if (right == placed)
         return;
     for (size_t i = 0; i < count; i++) {
-        int high = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_FREE_FD + PLAN_GO_FDS_MAX);
+        int high = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_FREE_FD + PLAN_BEGIN_FDS_MAX);
         if (high < 0)
             report_failure(errno, "init.go", "descriptors");
         (void)close(fds[i]);
@@ -132,20 +136,27 @@ static void join_groups(const int *tasks, size_t count)
     }
 }
 
+static const struct plan *wait_to_begin(void)
+{
+    int fds[PLAN_MOUNTS_MAX];
+    struct plan_begin begin;
+    size_t count = receive(&begin, sizeof begin, fds);
+
+    if (begin.version != PLAN_VERSION || begin.cgroup > 1 ||
+        begin.tasks > PLAN_TASKS_MAX || count != 2 + begin.cgroup + begin.tasks)
+        report_failure(EPROTO, "init.go", "version");
+    place(fds, count, &begin);
+    join_groups(fds + 2 + begin.cgroup, begin.tasks);
+    return map_plan();
+}
+
 static void wait_for_go(struct site *site)
 {
-    int fds[PLAN_GO_FDS_MAX];
     struct plan_go go;
-    size_t count = receive_go(&go, fds);
 
-    if (go.version != PLAN_VERSION || go.cgroup > 1 || go.tasks > PLAN_TASKS_MAX ||
-        go.mounts > PLAN_MOUNTS_MAX || count != 2 + go.cgroup + go.tasks + go.mounts)
+    site->count = receive(&go, sizeof go, site->mounts);
+    if (go.version != PLAN_VERSION || site->count != go.mounts)
         report_failure(EPROTO, "init.go", "version");
-    place(fds, count, &go);
-    join_groups(fds + 2 + go.cgroup, go.tasks);
-    site->count = go.mounts;
-    memcpy(site->mounts, fds + 2 + go.cgroup + go.tasks, go.mounts * sizeof(int));
-    site->plan = map_plan();
 }
 
 /* An ordinary user's groups stay with it where it has no others to give: outside they are
@@ -166,20 +177,6 @@ static void raise_loopback(void)
 
     if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) != 0)
         report_failure(errno, "init.network", "lo");
-}
-
-/* On what is there by that name and no link: the root may be somebody else's work. */
-static void make_mount(const char *type, const char *path, unsigned long flags,
-                       const char *options)
-{
-    char place[32];
-    AUTO_FD target = place_open(path);
-
-    if (target < 0)
-        report_failure(-target, "init.mount", path);
-    snprintf(place, sizeof place, "/proc/self/fd/%d", target);
-    if (mount(type, place, type, MS_NOSUID | flags, options) != 0)
-        report_failure(errno, "init.mount", path);
 }
 
 /* The root is mounted where nobody else looks, and becomes "." */
@@ -307,57 +304,40 @@ static void make_in_place(const struct site *site, const struct plan_step *step,
         report_failure(-error, "init.root", path);
 }
 
-/* An empty directory that will have no name; one for all of them.  A file system for it
- * would cost every cgroup of the machine some memory. */
-static const char nothing[] = "dev/.nothing";
-
-static void mask_directory(const char *path)
+static void forbid_nesting(int proc)
 {
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
-                                                MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
-
-    if ((mkdir(nothing, 0555) != 0 && errno != EEXIST) ||
-        mount(nothing, path, NULL, MS_BIND, NULL) != 0 ||
-        syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attributes, sizeof attributes) !=
-            0)
-        report_failure(errno, "init.mask", path);
-}
-
-/* Hidden by a mount over it: /dev/null over a file, an empty directory over another.
- * What this kernel does not have needs no hiding. */
-static void mask(const char *path)
-{
-    struct stat st;
-
-    if (lstat(path, &st) != 0)
-        return;
-    /* Of nobody's inside, and not for others: the kernel hides it already. */
-    if (st.st_uid == OVERFLOW_ID && !(st.st_mode & 0007))
-        return;
-    if (S_ISDIR(st.st_mode))
-        mask_directory(path);
-    else if (mount("dev/null", path, NULL, MS_BIND, NULL) != 0)
-        report_failure(errno, "init.mask", path);
-}
-
-static void make_read_only(const char *path)
-{
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY};
-
-    if (access(path, F_OK) != 0)
-        return;
-    if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) != 0 ||
-        syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &attributes,
-                sizeof attributes) != 0)
-        report_failure(errno, "init.mask", path);
-}
-
-static void forbid_nesting(void)
-{
-    AUTO_FD fd = open("proc/sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
+    AUTO_FD fd = openat(proc, "sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
 
     if (fd < 0 || write(fd, "0", 1) != 1)
         report_failure(errno, "init.nesting", "max_user_namespaces");
+}
+
+/* What needs nothing of the library's, while that is still at work. */
+static void make_ready(struct site *site)
+{
+    const struct plan *plan = site->plan;
+
+    if (sethostname(plan->hostname, strnlen(plan->hostname, 64)) != 0)
+        report_failure(errno, "init.hostname", plan->hostname);
+    site->proc = build_proc();
+    if (site->proc < 0)
+        report_failure(-site->proc, "init.mount", "proc");
+    forbid_nesting(site->proc);
+    site->terminals = build_terminals(plan->one_user ? -1 : TERMINALS_GID);
+    if (site->terminals < 0)
+        report_failure(-site->terminals, "init.mount", "dev/pts");
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        const struct plan_step *step = &plan_steps(plan)[i];
+        if (step->kind == PLAN_MASK)
+            site->needless[i] = mask_is_needless(text_of(plan, step->path));
+    }
+}
+
+/* On what is there by that name and no link: the root may be somebody else's work. */
+static void attach_ready(int *fd, const char *path)
+{
+    attach(*fd, path, 0);
+    (void)close(TAKE_FD(*fd));
 }
 
 static void take_step(struct site *site, const struct plan_step *step)
@@ -381,21 +361,16 @@ static void take_step(struct site *site, const struct plan_step *step)
         make_entry(site, step, path);
         return;
     case PLAN_PROC:
-        make_mount("proc", path, MS_NODEV | MS_NOEXEC, NULL);
-        forbid_nesting();
+        attach_ready(&site->proc, path);
         return;
     case PLAN_DEVPTS:
-        /* All sandboxes together have some three thousand terminals. */
-        make_mount("devpts", path, MS_NOEXEC,
-                   site->plan->one_user
-                       ? "newinstance,ptmxmode=0666,mode=620,max=256"
-                       : "newinstance,ptmxmode=0666,mode=620,gid=5,max=256");
+        attach_ready(&site->terminals, path);
         return;
     case PLAN_MASK:
         mask(path);
         return;
     case PLAN_READ_ONLY:
-        make_read_only(path);
+        mask_make_read_only(path);
         return;
     case PLAN_WRITABLE:
     case PLAN_READABLE:
@@ -441,14 +416,13 @@ static void build_root(struct site *site)
 {
     const struct plan *plan = site->plan;
 
-    if (sethostname(plan->hostname, strnlen(plan->hostname, 64)) != 0)
-        report_failure(errno, "init.hostname", plan->hostname);
     umask(0);
     if (!plan->prepared)
         take_binds(site);
     for (uint32_t i = 0; i < plan->step_count; i++)
-        take_step(site, &plan_steps(plan)[i]);
-    (void)!rmdir(nothing);
+        if (!site->needless[i])
+            take_step(site, &plan_steps(plan)[i]);
+    mask_done();
     if (site->tree >= 0)
         (void)close(site->tree);
     umask(022);
@@ -460,20 +434,21 @@ static void build_root(struct site *site)
 
 _Noreturn void inside_begin(enum inside_kind kind)
 {
-    struct site site = {.tree = -1};
-
+    struct site site = {.tree = -1, .proc = -1, .terminals = -1};
     bool outside = kind == INSIDE_NOTHING || kind == INSIDE_HOST;
 
     if (!outside) {
         enter_namespaces(kind == INSIDE_NETWORK);
         lock_commands();
     }
-    wait_for_go(&site);
-    const struct plan *plan = site.plan;
+    const struct plan *plan = site.plan = wait_to_begin();
     if (plan->no_namespaces != outside || plan->unconfined != (kind == INSIDE_HOST))
         report_failure(EINVAL, "init.plan", "namespaces");
     if (!plan->unconfined)
         take_identity(plan);
+    if (!outside)
+        make_ready(&site);
+    wait_for_go(&site);
     if (outside)
         stay_outside(plan);
     else

@@ -8,7 +8,8 @@
  * worked out beforehand by the library: flat, without pointers, in a sealed memfd.
  * cay-init carries it out and decides nothing. */
 
-/* Descriptors of cay-init.  It is started with the first and gets the others by `go`. */
+/* Descriptors of cay-init.  It is started with the first and gets the others by `begin`.
+ */
 enum {
     STATUS_FD = 3, /* SOCK_SEQPACKET: orders from the library, reports to it */
     PLAN_FD = 4,
@@ -17,12 +18,19 @@ enum {
     FIRST_FREE_FD = 7
 };
 
-/* The one order: everything is prepared.  With it come, in this order, the plan, the
- * control socket, the cgroup, files to write "0" to (cgroup v1) and mounts. */
-struct plan_go {
+/* The first order: its users are mapped, its limits are set.  With it come, in this
+ * order, the plan, the control socket, the cgroup, and files to write "0" to (cgroup v1).
+ * It may make ready what needs nothing else. */
+struct plan_begin {
     uint32_t version; /* PLAN_VERSION */
     uint32_t cgroup;  /* 0 or 1 */
-    uint32_t tasks, mounts;
+    uint32_t tasks;
+};
+
+/* The second, and last: everything is prepared.  With it come the mounts. */
+struct plan_go {
+    uint32_t version; /* PLAN_VERSION */
+    uint32_t mounts;
 };
 
 /* Steps are taken in order.  A TREE starts a new file system; the directories, files,
@@ -65,12 +73,12 @@ struct plan_step {
 };
 
 enum {
-    PLAN_VERSION = 3,
+    PLAN_VERSION = 4,
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
     PLAN_MOUNTS_MAX = 128, /* TREE and BIND steps together */
     PLAN_TASKS_MAX = 4,
-    PLAN_GO_FDS_MAX = 3 + PLAN_TASKS_MAX + PLAN_MOUNTS_MAX,
+    PLAN_BEGIN_FDS_MAX = 3 + PLAN_TASKS_MAX,
     PLAN_BYTES_MAX = 1 << 20
 };
 

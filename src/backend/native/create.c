@@ -6,11 +6,12 @@
  *   we                                   cay-init
  *   record, uid range, cgroup2
  *   clone3, execve                  ->   namespaces, loopback
- *   uid and gid maps, limits
- *   plan (memfd), control socket
+ *   limits, plan (memfd), control socket
+ *   uid and gid maps
+ *   begin, with the plan            ->   identity, /proc, terminals
  *   tmpfs, /dev, binds by descriptor
- *   go, with the descriptors        ->   root, /proc, masks, privileges, landlock,
- * seccomp record                          <-   ready
+ *   go, with the mounts             ->   root, masks, privileges, landlock, seccomp
+ *   record                          <-   ready
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -233,21 +234,28 @@ static void make_first_leaf(const struct making *making, const struct gifts *gif
     fsid_take(0);
 }
 
-static int hand_over(const struct launch *launch, const struct gifts *gifts,
-                     const int *mounts, size_t mount_count, struct cay_error *err)
+static int hand_over_plan(const struct launch *launch, const struct gifts *gifts,
+                          struct cay_error *err)
 {
-    int fds[PLAN_GO_FDS_MAX] = {gifts->plan, gifts->listen};
-    struct plan_go go = {.version = PLAN_VERSION, .mounts = (uint32_t)mount_count};
+    int fds[PLAN_BEGIN_FDS_MAX] = {gifts->plan, gifts->listen};
+    struct plan_begin begin = {.version = PLAN_VERSION};
     size_t count = 2;
 
     if (gifts->cgroup >= 0) {
         fds[count++] = gifts->cgroup;
-        go.cgroup = 1;
+        begin.cgroup = 1;
     }
-    for (size_t i = 0; i < GROUPS_V1 && gifts->tasks[i] >= 0; i++, go.tasks++)
+    for (size_t i = 0; i < GROUPS_V1 && gifts->tasks[i] >= 0; i++, begin.tasks++)
         fds[count++] = gifts->tasks[i];
-    memcpy(fds + count, mounts, mount_count * sizeof *mounts);
-    return launch_go(launch, &go, fds, count + mount_count, err);
+    return launch_order(launch, &begin, sizeof begin, fds, count, err);
+}
+
+static int hand_over_mounts(const struct launch *launch, const int *mounts, size_t count,
+                            struct cay_error *err)
+{
+    const struct plan_go go = {PLAN_VERSION, (uint32_t)count};
+
+    return launch_order(launch, &go, sizeof go, mounts, count, err);
 }
 
 /* --- Step by step --- */
@@ -266,25 +274,33 @@ static int set_limits(const struct making *making, struct cay_error *err)
                        err);
 }
 
-static int meet(const struct making *making, struct launch *launch, struct cay_error *err)
+/* It can get ready once its users are mapped, which they can be once it is there. */
+static int let_begin(const struct making *making, const struct gifts *gifts,
+                     struct launch *launch, struct cay_error *err)
 {
     int code = launch->met ? CAY_OK : launch_meet(launch, err);
 
-    return code || !making->map.count ? code : launch_map(launch, &making->map, err);
+    if (!code && making->map.count)
+        code = launch_map(launch, &making->map, err);
+    return code ? code : hand_over_plan(launch, gifts, err);
 }
 
-/* Roots that show other owners than they have need the sandbox's own map for it. */
+/* While it gets ready, if it is there already: its network may take longer than all that
+ * we do.  Roots that show other owners than they have need the sandbox's own map for it,
+ * and so wait for it. */
 static int furnish_mounts(const struct making *making, const struct blueprint *blueprint,
-                          struct launch *launch, int mounts[PLAN_MOUNTS_MAX],
-                          size_t *ret_count, struct cay_error *err)
+                          const struct gifts *gifts, struct launch *launch,
+                          int mounts[PLAN_MOUNTS_MAX], size_t *ret_count,
+                          struct cay_error *err)
 {
-    bool first = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0;
-    int code = first ? meet(making, launch, err) : CAY_OK;
+    bool first = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0 ||
+                 launch_is_there(launch);
+    int code = first ? let_begin(making, gifts, launch, err) : CAY_OK;
 
     if (!code && blueprint->head.prepared)
         code = prepare_mounts(blueprint, launch->pid, making->record->id_base, mounts,
                               ret_count, err);
-    return code || first ? code : meet(making, launch, err);
+    return code || first ? code : let_begin(making, gifts, launch, err);
 }
 
 static int note_init(const struct making *making, const struct launch *launch,
@@ -316,11 +332,11 @@ static int furnish(const struct making *making, int group, struct launch *launch
     if (!code)
         code = open_plan(making, &blueprint, &gifts, err);
     if (!code)
-        code = furnish_mounts(making, &blueprint, launch, mounts, &count, err);
+        code = furnish_mounts(making, &blueprint, &gifts, launch, mounts, &count, err);
     if (!code && !making->record->groups.unified[0])
         code = note_init(making, launch, err);
     if (!code)
-        code = hand_over(launch, &gifts, mounts, count, err);
+        code = hand_over_mounts(launch, mounts, count, err);
     if (!code)
         make_first_leaf(making, &gifts);
     close_all(mounts, count);

@@ -412,6 +412,15 @@ int launch_begin(int group, enum inside_kind kind, uid_t owner, struct launch *l
     return CAY_OK;
 }
 
+bool launch_is_there(const struct launch *launch)
+{
+    siginfo_t ended = {0};
+
+    return launch->met || (waitid(P_PID, (id_t)launch->birth->first, &ended,
+                                  WEXITED | WNOHANG | WNOWAIT | (int)__WCLONE) == 0 &&
+                           ended.si_pid != 0);
+}
+
 int launch_meet(struct launch *launch, struct cay_error *err)
 {
     struct birth *birth = launch->birth;
@@ -475,26 +484,27 @@ static int fail_dead(const struct launch *launch, struct cay_error *err)
                     "the kernel's log may say why");
 }
 
-int launch_go(const struct launch *launch, const struct plan_go *go, const int *fds,
-              size_t count, struct cay_error *err)
+int launch_order(const struct launch *launch, const void *order, size_t len,
+                 const int *fds, size_t count, struct cay_error *err)
 {
-    struct iovec part = {(void *)(uintptr_t)go, sizeof *go};
+    struct iovec part = {(void *)(uintptr_t)order, len};
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(PLAN_GO_FDS_MAX * sizeof(int))];
+        char room[CMSG_SPACE(PLAN_MOUNTS_MAX * sizeof(int))];
     } control;
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.room,
-                             .msg_controllen = CMSG_SPACE(count * sizeof *fds)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 
-    memset(&control, 0, message.msg_controllen);
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(count * sizeof *fds);
-    memcpy(CMSG_DATA(header), fds, count * sizeof *fds);
-    if (sendmsg(launch->status, &message, MSG_NOSIGNAL) == sizeof *go)
+    if (count > 0) {
+        message.msg_control = control.room;
+        message.msg_controllen = CMSG_SPACE(count * sizeof *fds);
+        memset(&control, 0, message.msg_controllen);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(count * sizeof *fds);
+        memcpy(CMSG_DATA(header), fds, count * sizeof *fds);
+    }
+    if (sendmsg(launch->status, &message, MSG_NOSIGNAL) == (ssize_t)len)
         return CAY_OK;
     /* It may have said why it is gone. */
     int code = launch_wait(launch, err);

@@ -30,10 +30,13 @@ void launch_cancel(struct launch *launch);
 
 /* Starts cay-init in the cgroup `group` (-1: ours), as PID 1 of a new user and PID
  * namespace if there are to be any, and returns while it makes its other namespaces; it
- * then waits for launch_go().  It is not our child.  `owner` is whose the user namespace
+ * then waits for orders.  It is not our child.  `owner` is whose the user namespace
  * is (0: ours). */
 int launch_begin(int group, enum inside_kind kind, uid_t owner, struct launch *launch,
                  struct cay_error *err);
+
+/* Whether it can be met without waiting for it. */
+bool launch_is_there(const struct launch *launch);
 
 /* Learns which process it is. */
 int launch_meet(struct launch *launch, struct cay_error *err);
@@ -43,9 +46,9 @@ int launch_meet(struct launch *launch, struct cay_error *err);
 void launch_map_early(struct launch *launch, const struct idmap *map);
 int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err);
 
-/* Gives the order; the descriptors are those plan.h lists. */
-int launch_go(const struct launch *launch, const struct plan_go *go, const int *fds,
-              size_t count, struct cay_error *err);
+/* Gives one of the two orders of plan.h; the descriptors are those it lists. */
+int launch_order(const struct launch *launch, const void *order, size_t len,
+                 const int *fds, size_t count, struct cay_error *err);
 
 /* Waits until it is ready, or says why it cannot be. */
 int launch_wait(const struct launch *launch, struct cay_error *err);
