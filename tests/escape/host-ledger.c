@@ -192,6 +192,20 @@ size_t host_commands(const struct host_mark *mark)
     return count_processes(mark, is_command);
 }
 
+/* Of one that ends, the kernel tells no cgroup v1 any more. */
+static bool is_ending(long pid)
+{
+    enum { PF_EXITING = 4 };
+    char path[64], text[1024];
+    unsigned flags = 0;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    const char *rest =
+        read_text(AT_FDCWD, path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    return !rest || sscanf(rest, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 ||
+           flags & PF_EXITING;
+}
+
 /* In the hierarchy that kills, and in that which counts processes if it is another. */
 static bool is_outside(long pid, const char *id)
 {
@@ -205,7 +219,7 @@ static bool is_outside(long pid, const char *id)
         const char *line = strstr(text, ours[i]);
         const char *end = line ? strchr(line, '\n') : NULL;
         if (end && !memmem(line, (size_t)(end - line), id, strlen(id)))
-            return true;
+            return !is_ending(pid);
     }
     return false;
 }
