@@ -107,6 +107,17 @@ static int open_program(struct cay_error *err)
 
 /* --- In the clones --- */
 
+/* What PID 1 needs in its user namespace, and what root there may have, which is never
+ * more than PID 1 has (no_new_privs).  SYS_RESOURCE is for max_user_namespaces.  All of
+ * them are in the first 32. */
+enum {
+    KEPT = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH |
+           1u << CAP_FOWNER | 1u << CAP_FSETID | 1u << CAP_KILL | 1u << CAP_SETGID |
+           1u << CAP_SETUID | 1u << CAP_SETPCAP | 1u << CAP_NET_BIND_SERVICE |
+           1u << CAP_NET_ADMIN | 1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE |
+           1u << CAP_AUDIT_WRITE
+};
+
 IN_CLONE static void keep_capabilities(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -114,11 +125,10 @@ IN_CLONE static void keep_capabilities(void)
 
     if (raw_call(SYS_capget, (long)&header, (long)data, 0, 0, 0) != 0)
         return;
-    data[0].inheritable = data[0].permitted;
-    data[1].inheritable = data[1].permitted;
+    data[0].inheritable = data[0].permitted & KEPT;
     (void)raw_call(SYS_capset, (long)&header, (long)data, 0, 0, 0);
-    for (int i = 0; i < 64; i++)
-        if (data[i / 32].permitted & 1u << i % 32)
+    for (int i = 0; i < 32; i++)
+        if (data[0].inheritable & 1u << i)
             (void)raw_call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0);
 }
 
