@@ -259,32 +259,84 @@ static size_t find_runs(const uint32_t actions[NUMBERS], struct run runs[RUNS_MA
     return count;
 }
 
-static void decide(struct program *program, const struct run *run, enum filter_kind kind)
+static bool is_checked(const struct run *run)
 {
-    bool checked = run->action >= CHECKED && run->action < CHECKED + CHECKS;
-
-    if (checked)
-        checks[run->action - CHECKED].check(program, kind);
-    emit(program, BPF_RET | BPF_K, 0, 0, checked ? SECCOMP_RET_ALLOW : run->action);
+    return run->action >= CHECKED && run->action < CHECKED + CHECKS;
 }
 
-/* A binary search: the lower half follows its comparison, the upper half comes after.
- * False if that is further away than a jump can go. */
-static bool search_runs(struct program *program, const struct run *runs, size_t count,
-                        enum filter_kind kind)
+/* Jumps to actions, which follow the whole search, once each. */
+struct jump {
+    uint32_t at, action;
+    bool is_upper;
+};
+
+struct search {
+    struct program *program;
+    enum filter_kind kind;
+    struct jump jumps[2 * RUNS_MAX];
+    size_t jump_count;
+    bool fits; /* nothing is further away than a jump can go */
+};
+
+static void aim(struct search *search, uint32_t at, bool is_upper, uint32_t target)
 {
+    struct plan_filter *code = &search->program->code[at];
+    uint32_t distance = target - at - 1;
+
+    *(is_upper ? &code->jt : &code->jf) = (uint8_t)distance;
+    search->fits &= distance <= UINT8_MAX;
+}
+
+static void search_runs(struct search *search, const struct run *runs, size_t count);
+
+/* One half of what was compared at `at`. */
+static void search_half(struct search *search, uint32_t at, bool is_upper,
+                        const struct run *runs, size_t count)
+{
+    if (count == 1 && !is_checked(runs)) {
+        search->jumps[search->jump_count++] = (struct jump){at, runs->action, is_upper};
+        return;
+    }
+    aim(search, at, is_upper, search->program->len);
+    search_runs(search, runs, count);
+}
+
+/* A binary search: the lower half follows its comparison, the upper half comes after. */
+static void search_runs(struct search *search, const struct run *runs, size_t count)
+{
+    struct program *program = search->program;
+
     if (count == 1) {
-        decide(program, runs, kind);
-        return true;
+        if (is_checked(runs))
+            checks[runs->action - CHECKED].check(program, search->kind);
+        emit(program, BPF_RET | BPF_K, 0, 0,
+             is_checked(runs) ? SECCOMP_RET_ALLOW : runs->action);
+        return;
     }
     size_t lower = count / 2;
     uint32_t at = program->len;
     emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 0, runs[lower].first);
-    bool fits = search_runs(program, runs, lower, kind);
-    uint32_t distance = program->len - at - 1;
-    program->code[at].jt = (uint8_t)distance;
-    return fits && distance <= UINT8_MAX &&
-           search_runs(program, runs + lower, count - lower, kind);
+    search_half(search, at, false, runs, lower);
+    search_half(search, at, true, runs + lower, count - lower);
+}
+
+static void add_actions(struct search *search)
+{
+    struct program *program = search->program;
+
+    for (size_t i = 0; i < search->jump_count; i++) {
+        const struct jump *jump = &search->jumps[i];
+        size_t same = 0;
+        while (search->jumps[same].action != jump->action)
+            same++;
+        if (same == i) {
+            for (size_t j = i; j < search->jump_count; j++)
+                if (search->jumps[j].action == jump->action)
+                    aim(search, search->jumps[j].at, search->jumps[j].is_upper,
+                        program->len);
+            emit(program, BPF_RET | BPF_K, 0, 0, jump->action);
+        }
+    }
 }
 
 static void check_architecture(struct program *program)
@@ -319,12 +371,14 @@ static int compile(enum filter_kind kind, struct program *program, uint32_t *ret
 {
     uint32_t actions[NUMBERS];
     struct run runs[RUNS_MAX];
+    struct search search = {.program = program, .kind = kind, .fits = true};
 
     find_actions(kind, actions);
     size_t count = find_runs(actions, runs);
     check_architecture(program);
-    if (count == RUNS_MAX || !search_runs(program, runs, count, kind) ||
-        program->len == PLAN_FILTER_MAX)
+    search_runs(&search, runs, count);
+    add_actions(&search);
+    if (count == RUNS_MAX || !search.fits || program->len == PLAN_FILTER_MAX)
         return cay_fail(err, CAY_E_INTERNAL, 0, "sandbox.filter", "seccomp",
                         "the list of system calls cannot be made into a filter",
                         "report this with the version of libseccomp");
