@@ -99,12 +99,21 @@ void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode
 void blueprint_copy(struct blueprint *blueprint, const char *path, unsigned mode)
 {
     size_t len;
+    struct buf *bytes = &blueprint->bytes;
     AUTO_FD fd = shared_open_host(path, &len);
-    AUTO_FREE char *data = fd < 0 ? NULL : malloc(len + 1);
-    ssize_t got = data ? io_pread(fd, data, len, 0) : -1;
+    uint32_t at = (uint32_t)bytes->len;
 
-    if (got >= 0)
-        blueprint_bytes(blueprint, path, mode, data, (size_t)got);
+    if (fd < 0 || !buf_reserve(bytes, len))
+        return;
+    ssize_t got = io_pread(fd, bytes->data + at, len, 0);
+    if (got < 0)
+        return;
+    bytes->len += (size_t)got;
+    (void)!buf_append(bytes, "", 1);
+    struct plan_step *step = add(blueprint, PLAN_FILE, path);
+    step->mode = mode;
+    step->data = at;
+    step->data_len = (uint32_t)got;
 }
 
 void blueprint_link(struct blueprint *blueprint, const char *path, const char *target)

@@ -21,10 +21,10 @@ struct site {
     const struct blueprint *blueprint;
     pid_t init;
     uint32_t id_base;
-    int *fds;
-    size_t count;
-    int tree;   /* one of fds, or -1 */
-    int memory; /* the root, if it is in memory */
+    int *fds;     /* in the order of the steps */
+    size_t count; /* of those steps looked at so far */
+    int tree;     /* one of fds, or -1 */
+    int memory;   /* the root, if it is in memory */
     bool devices;
     bool knows_umask;
     unsigned umask;
@@ -93,13 +93,11 @@ static int make_mount(const struct site *site, const struct plan_step *step)
 
 static int add_mount(struct site *site, const struct plan_step *step)
 {
-    if (site->count == PLAN_MOUNTS_MAX)
-        return -E2BIG;
     take_identity(site, 0);
     int fd = make_mount(site, step);
     if (fd < 0)
         return fd;
-    site->fds[site->count++] = fd;
+    site->fds[site->count - 1] = fd;
     if (step->kind == PLAN_TREE && !*blueprint_text(site->blueprint, step->path))
         site->memory = fd;
     if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && fills_root(site))) {
@@ -179,6 +177,27 @@ static int fail(const struct blueprint *blueprint, const struct plan_step *step,
     return cay_fail_errno(err, -error, op, subject);
 }
 
+/* Binds, or all else: what is made is made as somebody else than what is shown, and to
+ * change back and forth takes time. */
+static int take_steps(struct site *site, bool binds, struct cay_error *err)
+{
+    const struct blueprint *blueprint = site->blueprint;
+
+    site->count = 0;
+    for (uint32_t i = 0; i < blueprint->step_count; i++) {
+        const struct plan_step *step = &blueprint->steps[i];
+        bool is_bind = step->kind == PLAN_BIND;
+        int error = 0;
+        if (is_bind || step->kind == PLAN_TREE || step->kind == PLAN_ROOT)
+            error = site->count++ == PLAN_MOUNTS_MAX ? -E2BIG : 0;
+        if (!error && is_bind == binds)
+            error = take_step(site, step);
+        if (error)
+            return fail(blueprint, step, error, err);
+    }
+    return CAY_OK;
+}
+
 int prepare_mounts(const struct blueprint *blueprint, pid_t init, uint32_t id_base,
                    int ret_fds[PLAN_MOUNTS_MAX], size_t *ret_count, struct cay_error *err)
 {
@@ -188,14 +207,15 @@ int prepare_mounts(const struct blueprint *blueprint, pid_t init, uint32_t id_ba
                         .fds = ret_fds,
                         .tree = -1,
                         .memory = -1};
-    int code = CAY_OK;
 
-    for (uint32_t i = 0; !code && i < blueprint->step_count; i++) {
-        int error = take_step(&site, &blueprint->steps[i]);
-        if (error)
-            code = fail(blueprint, &blueprint->steps[i], error, err);
-    }
+    *ret_count = 0;
+    while (*ret_count < PLAN_MOUNTS_MAX)
+        ret_fds[(*ret_count)++] = -1;
+    int code = take_steps(&site, false, err);
+    if (!code)
+        code = take_steps(&site, true, err);
     take_identity(&site, 0);
-    *ret_count = site.count;
+    if (!code)
+        *ret_count = site.count;
     return code;
 }
