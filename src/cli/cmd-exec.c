@@ -58,7 +58,7 @@ int cmd_exec(struct sandbox_call *call, struct cay_error *err)
 
     if (!status)
         status = exec_in(&execute, call->line.arguments + 1, err);
-    cay_sandbox_free(execute.sandbox);
+    execute_done(&execute);
     if (execute.signal)
         signals_die(execute.signal);
     return status;
@@ -89,7 +89,7 @@ int cmd_shell(struct sandbox_call *call, struct cay_error *err)
         argv[0] = choose_shell(&execute);
         status = exec_in(&execute, argv, err);
     }
-    cay_sandbox_free(execute.sandbox);
+    execute_done(&execute);
     if (execute.signal)
         signals_die(execute.signal);
     return status;

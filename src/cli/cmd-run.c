@@ -19,7 +19,7 @@ int cmd_run(struct sandbox_call *call, struct cay_error *err)
     status = execute_wait(&execute, err);
     if (execute.sandbox)
         (void)!cay_sandbox_remove(execute.sandbox, NULL);
-    cay_sandbox_free(execute.sandbox);
+    execute_done(&execute);
     sandbox_plan_done(plan);
     if (execute.signal)
         signals_die(execute.signal);

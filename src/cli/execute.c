@@ -209,17 +209,17 @@ static int stream_process(struct execute *execute, cay_process *process,
 
 int execute_wait(struct execute *execute, struct cay_error *err)
 {
-    cay_process *process = NULL;
     struct sandbox_plan *plan = &execute->plan;
-    int code = execute->is_fresh
-                   ? cay_sandbox_run(&plan->sandbox, &plan->exec, &execute->sandbox,
-                                     &process, err)
-                   : cay_process_start(execute->sandbox, &plan->exec, &process, err);
+    int code =
+        execute->is_fresh
+            ? cay_sandbox_run(&plan->sandbox, &plan->exec, &execute->sandbox,
+                              &execute->process, err)
+            : cay_process_start(execute->sandbox, &plan->exec, &execute->process, err);
 
     if (execute->is_fresh) /* while the command runs: see cmd-sandbox.c */
         cay_sandbox_tidy();
     if (!code)
-        code = stream_process(execute, process, err);
+        code = stream_process(execute, execute->process, err);
     else if (code == CAY_E_EXEC_FAILED)
         code = tell(execute,
                     &(struct cay_exec_result){
@@ -228,6 +228,11 @@ int execute_wait(struct execute *execute, struct cay_error *err)
                         .exit_code = status_of(err->sys_errno),
                     },
                     err);
-    cay_process_free(process);
     return code;
+}
+
+void execute_done(struct execute *execute)
+{
+    cay_process_free(execute->process);
+    cay_sandbox_free(execute->sandbox);
 }

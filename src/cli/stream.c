@@ -24,6 +24,9 @@ enum {
     LONGEST_US = 2000
 };
 
+/* There is one stream in this program, and it goes as far as this does. */
+static char input[PIECE], output[PIECE];
+
 static int64_t now_ms(void)
 {
     struct timespec now;
@@ -117,8 +120,8 @@ static int take_output(struct stream *stream, bool *ret_any, struct cay_error *e
         int which = 0;
         size_t len = 0;
         uint64_t dropped = 0;
-        int code = cay_process_read(stream->process, &which, stream->output, PIECE, &len,
-                                    &dropped, err);
+        int code =
+            cay_process_read(stream->process, &which, output, PIECE, &len, &dropped, err);
         if (code)
             return code;
         if (dropped && !stream->kept)
@@ -129,8 +132,8 @@ static int take_output(struct stream *stream, bool *ret_any, struct cay_error *e
             break;
         *ret_any = true;
         if (!stream->kept)
-            pass_output(stream, which, stream->output, len);
-        else if (!tail_add(&stream->kept[which - 1], stream->output, len))
+            pass_output(stream, which, output, len);
+        else if (!tail_add(&stream->kept[which - 1], output, len))
             return cay_fail_memory(err, "cli.stream");
         if (stream->kept)
             stream->kept[which - 1].dropped += dropped;
@@ -149,7 +152,7 @@ static void end_input(struct stream *stream)
 
 static int read_input(struct stream *stream, struct cay_error *err)
 {
-    ssize_t got = read(STDIN_FILENO, stream->input, PIECE);
+    ssize_t got = read(STDIN_FILENO, input, PIECE);
 
     if (got < 0 && (errno == EINTR || errno == EAGAIN))
         return CAY_OK;
@@ -173,7 +176,7 @@ static void pass_input(struct stream *stream)
 
     if (stream->input_at == stream->input_len)
         return;
-    int code = cay_process_write(stream->process, stream->input + stream->input_at,
+    int code = cay_process_write(stream->process, input + stream->input_at,
                                  stream->input_len - stream->input_at, &put, &why);
     stream->input_at += put;
     stream->input_moves = put ? 0 : stream->input_moves + 1;
@@ -241,14 +244,8 @@ static int show_kept(struct stream *stream, struct cay_error *err)
 
 int stream_run(struct stream *stream, struct cay_error *err)
 {
-    AUTO_FREE char *input = malloc(PIECE);
-    AUTO_FREE char *output = malloc(PIECE);
     int code = CAY_OK;
 
-    if (!input || !output)
-        return cay_fail_memory(err, "cli.stream");
-    stream->input = input;
-    stream->output = output;
     if (stream->is_raw)
         terminal_make_raw();
     if (stream->only_kept)

@@ -18,7 +18,6 @@ struct stream {
     int signal;        /* that ended us, afterwards: see signals_die() */
 
     /* The rest is for stream_run(). */
-    char *input, *output;
     size_t input_at, input_len, input_moves;
     bool input_ended, ended, is_dying;
     int64_t kill_at_ms;

@@ -312,7 +312,8 @@ static void forbid_nesting(int proc)
         report_failure(errno, "init.nesting", "max_user_namespaces");
 }
 
-/* What needs nothing of the library's, while that is still at work. */
+/* What needs nothing but the plan and mapped users, while the library is still at work.
+ */
 static void make_ready(struct site *site)
 {
     const struct plan *plan = site->plan;

@@ -24,13 +24,14 @@ static bool is_nobodys(const struct stat *st)
  * remember it there, for every sandbox. */
 bool mask_is_needless(const char *path)
 {
+    static dev_t device;
     char place[64];
     struct stat st, top;
 
-    if ((size_t)snprintf(place, sizeof place, "/%s", path) >= sizeof place)
-        return false;
-    return lstat("/proc", &top) == 0 && lstat(place, &st) == 0 &&
-           st.st_dev == top.st_dev && is_nobodys(&st);
+    if (!device && lstat("/proc", &top) == 0)
+        device = top.st_dev;
+    return (size_t)snprintf(place, sizeof place, "/%s", path) < sizeof place &&
+           lstat(place, &st) == 0 && st.st_dev == device && is_nobodys(&st);
 }
 
 /* An empty directory that will have no name; one for all of them.  A file system for it
