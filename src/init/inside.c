@@ -138,7 +138,7 @@ static void join_groups(const int *tasks, size_t count)
 
 static const struct plan *wait_to_begin(void)
 {
-    int fds[PLAN_MOUNTS_MAX];
+    int fds[PLAN_MOUNTS_MAX] = {0};
     struct plan_begin begin;
     size_t count = receive(&begin, sizeof begin, fds);
 
