@@ -229,6 +229,56 @@ TEST(one_whose_time_is_over_is_stopped)
     ASSERT_OK(cay_sandbox_remove(sandbox, &err));
 }
 
+/* Whoever ends it must not take away what belongs to the one that was started since. */
+TEST(one_that_is_killed_and_started_at_once_is_never_lost)
+{
+    struct cay_sandbox_options options = {0};
+    char id[CAY_ID_MAX];
+
+    use_own_home();
+    cay_sandbox *sandbox = make_on_disk(&options);
+    snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
+    for (int i = 0; i < 60; i++) {
+        cay_sandbox *other = NULL;
+        ASSERT_OK(cay_sandbox_open(id, &other, &err));
+        pid_t killer = fork();
+        if (killer == 0)
+            _exit(cay_sandbox_kill(other, NULL) != CAY_OK);
+        const struct timespec moment = {.tv_nsec = 37000 * (i % 40)};
+        nanosleep(&moment, NULL);
+        ASSERT_OK(cay_sandbox_start(sandbox, &err));
+        int status;
+        ASSERT(waitpid(killer, &status, 0) == killer && status == 0);
+        cay_sandbox_free(other);
+        ASSERT_OK(cay_sandbox_start(sandbox, &err));
+        run(sandbox, "echo alive");
+        ASSERT_STR(result.out, "alive\n");
+    }
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    cay_sandbox_free(sandbox);
+    ASSERT_INT(count_names(runtime_path(), id), 0);
+    ASSERT_INT(count_names("/sys/fs/cgroup/unified", id), 0);
+}
+
+TEST(a_socket_without_a_record_is_in_nobodys_way)
+{
+    struct cay_sandbox_options options = {0};
+    char path[PATH_MAX];
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    snprintf(path, sizeof path, "%s/%s.control", runtime_path(), cay_sandbox_id(sandbox));
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0);
+    (void)close(fd);
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    run(sandbox, "echo alive");
+    ASSERT_STR(result.out, "alive\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    ASSERT(access(path, F_OK) != 0);
+}
+
 TEST(a_sandbox_in_memory_cannot_be_started_again)
 {
     need_root();

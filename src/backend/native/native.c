@@ -207,21 +207,36 @@ void native_remove(const struct record *record, int pidfd)
     runtime_release(record);
 }
 
-static void collect_one(const char *id, void *cookie)
+/* With its lock held. */
+static size_t collect(const char *id)
 {
     struct record record;
+    int code = runtime_load(id, &record, NULL);
+
+    if (code == CAY_E_NOT_FOUND)
+        return runtime_forget(id);
+    if (code || runtime_is_alive(&record))
+        return 0;
+    native_remove(&record, -1);
+    return 1;
+}
+
+static void collect_one(const char *id, void *cookie)
+{
     size_t *count = cookie;
     AUTO_FD lock = runtime_lock(id);
 
-    if (lock < 0)
-        return;
-    int code = runtime_load(id, &record, NULL);
-    if (code == CAY_E_NOT_FOUND)
-        *count += runtime_forget(id);
-    if (code || runtime_is_alive(&record))
-        return;
-    native_remove(&record, -1);
-    ++*count;
+    if (lock >= 0)
+        *count += collect(id);
+}
+
+/* It may have ended by itself, or somebody else may be about to end it. */
+static void collect_this_one(const char *id)
+{
+    AUTO_FD lock = runtime_wait_lock(id);
+
+    if (lock >= 0)
+        (void)collect(id);
 }
 
 int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
@@ -243,16 +258,33 @@ void cay_sandbox_tidy(void)
         (void)!cay_sandbox_collect(&count, NULL);
 }
 
+/* What is there by its id may be the next one already, if somebody else was faster. */
+static int end_this_one(const struct native *native, struct cay_error *err)
+{
+    const struct record *own = &native->record;
+    struct record now;
+    AUTO_FD lock = runtime_wait_lock(own->id);
+
+    if (lock < 0 && errno == EWOULDBLOCK)
+        return cay_fail(err, CAY_E_BUSY, 0, "sandbox.kill", own->id,
+                        "somebody else is removing this sandbox", "try again");
+    if (lock >= 0 && runtime_load(own->id, &now, NULL) == CAY_OK &&
+        now.init == own->init && now.init_start == own->init_start)
+        native_remove(own, native->pidfd);
+    return CAY_OK;
+}
+
 int native_kill(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
-    size_t ended = 0;
+    int code = CAY_OK;
 
-    (void)err;
     if (native_check(native, NULL) == CAY_OK)
-        native_remove(&native->record, native->pidfd);
+        code = end_this_one(native, err);
     else
-        collect_one(native->record.id, &ended); /* it may have ended by itself */
+        collect_this_one(native->record.id);
+    if (code)
+        return code;
     if (native->record.storage == CAY_STORAGE_DISK) {
         native_let_go(native);
         native->record.init = 0;
@@ -282,14 +314,13 @@ static bool answers(struct native *native)
     native->socket = -1;
     if (native_state(native, &state, NULL) == CAY_OK)
         return true;
-    native_remove(&native->record, native->pidfd);
+    (void)!end_this_one(native, NULL);
     return false;
 }
 
 int native_start_again(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
-    size_t ended = 0;
     char id[CAY_ID_MAX];
 
     if (native->record.storage != CAY_STORAGE_DISK)
@@ -299,7 +330,7 @@ int native_start_again(void *cookie, struct cay_error *err)
     if (answers(native))
         return CAY_OK;
     memcpy(id, native->record.id, sizeof id);
-    collect_one(id, &ended); /* it may have ended by itself */
+    collect_this_one(id);
     native_let_go(native);
     int code = native_start(id, native, err);
     if (code) {

@@ -27,8 +27,9 @@ static const char op[] = "sandbox.runtime";
  */
 enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
 
-/* How long a maker may take from its file to what is in it. */
-enum { FORGET_S = 5 };
+/* How long a maker may take from its file to what is in it, and how many milliseconds
+ * somebody waits for the lock. */
+enum { FORGET_S = 5, LOCK_TRIES = 1000 };
 
 /* A directory that nobody else can put things into. */
 static bool is_own(const char *path, mode_t forbidden)
@@ -295,12 +296,17 @@ static bool reclaim(const char *id)
     return lock >= 0 && runtime_load(id, &record, NULL) == CAY_E_NOT_FOUND && forget(id);
 }
 
+/* A socket without a record is nobody's; somebody may have removed the record by hand. */
 static int make_file(int dir, const char *id)
 {
+    char control[CAY_ID_MAX + sizeof control_suffix];
     AUTO_FD fd =
         openat(dir, id, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
-    return fd < 0 ? errno : 0;
+    if (fd < 0)
+        return errno;
+    snprintf(control, sizeof control, "%s%s", id, control_suffix);
+    return unlinkat(dir, control, 0) == 0 || errno == ENOENT ? 0 : errno;
 }
 
 /* The file comes first: what is left without one cannot be found again. */
@@ -397,7 +403,8 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     if (len != sizeof *ret_record || !is_sound(ret_record, id))
         return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
                         "the sandbox's record is damaged, or of another version of cay",
-                        "remove it once its processes are gone");
+                        "once its processes are gone, remove what has its name in the "
+                        "runtime directory");
     return CAY_OK;
 }
 
@@ -417,11 +424,31 @@ void runtime_release(const struct record *record)
 int runtime_lock(const char *id)
 {
     char path[PATH_MAX];
+    struct stat st;
 
     if (record_path(id, no_suffix, path, NULL) != CAY_OK)
         return -1;
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 ? TAKE_FD(fd) : -1;
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return -1;
+    /* It may have been removed since, and the one there now may be another. */
+    if (fstat(fd, &st) != 0 || st.st_nlink == 0) {
+        errno = EWOULDBLOCK;
+        return -1;
+    }
+    return TAKE_FD(fd);
+}
+
+int runtime_wait_lock(const char *id)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    int fd = runtime_lock(id);
+
+    for (int tries = 0; fd < 0 && errno == EWOULDBLOCK && tries < LOCK_TRIES; tries++) {
+        nanosleep(&moment, NULL);
+        fd = runtime_lock(id);
+    }
+    return fd;
 }
 
 int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,

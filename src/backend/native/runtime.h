@@ -67,6 +67,9 @@ bool runtime_forget(const char *id);
  */
 int runtime_lock(const char *id);
 
+/* The same, but waits a little: who collects looks at every record there is. */
+int runtime_wait_lock(const char *id);
+
 /* When somebody last looked at all of them is kept as the directory's access time. */
 void runtime_note_visit(void);
 bool runtime_was_visited(int64_t within_ms);
