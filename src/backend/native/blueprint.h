@@ -83,10 +83,10 @@ char *blueprint_resolver(size_t *ret_len);
 /* The finished plan in a sealed memfd; the caller owns the descriptor. */
 int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *err);
 
-/* Makes the mounts of its TREE, ROOT and BIND steps, in order, for a sandbox with that
- * init whose root is `id_base` outside; the caller owns the descriptors.  Needs the
- * host's privilege. */
-int prepare_mounts(const struct blueprint *blueprint, pid_t init, uint32_t id_base,
+/* Makes the mounts of its TREE, ROOT and BIND steps, in order, for a sandbox whose
+ * root is `id_base` outside; `users` is its user namespace, if its own root is an
+ * overlay. The caller owns the descriptors.  Needs the host's privilege. */
+int prepare_mounts(const struct blueprint *blueprint, int users, uint32_t id_base,
                    int ret_fds[PLAN_MOUNTS_MAX], size_t *ret_count,
                    struct cay_error *err);
 

@@ -35,10 +35,11 @@
 #include "base/error.h"
 #include "init/protocol.h"
 #include "sys/fsid.h"
+#include "sys/shift.h"
 
 static const char op[] = "sandbox.create";
 
-enum { MAX_FILES = 65536, LOCK_TRIES = 1000 };
+enum { MAX_FILES = 65536 };
 
 static int open_control(const struct record *record, struct cay_error *err)
 {
@@ -274,14 +275,27 @@ static int set_limits(const struct making *making, struct cay_error *err)
                        err);
 }
 
+/* If it is gone, why it is tells more. */
+static int fail_users(const struct launch *launch, int error, struct cay_error *err)
+{
+    int code = error == ENOENT || error == ESRCH ? launch_wait(launch, err) : CAY_OK;
+
+    return code ? code : cay_fail_errno(err, error, op, "user namespace");
+}
+
 /* It can get ready once its users are mapped, which they can be once it is there. */
 static int let_begin(const struct making *making, const struct gifts *gifts,
-                     struct launch *launch, struct cay_error *err)
+                     struct launch *launch, int *ret_users, struct cay_error *err)
 {
     int code = launch->met ? CAY_OK : launch_meet(launch, err);
 
     if (!code && making->map.count)
         code = launch_map(launch, &making->map, err);
+    /* Before it is told to begin, and could fail and be gone. */
+    if (!code && ret_users)
+        *ret_users = shift_of_process(launch->pid);
+    if (!code && ret_users && *ret_users < 0)
+        code = fail_users(launch, -*ret_users, err);
     return code ? code : hand_over_plan(launch, gifts, err);
 }
 
@@ -293,14 +307,16 @@ static int furnish_mounts(const struct making *making, const struct blueprint *b
                           int mounts[PLAN_MOUNTS_MAX], size_t *ret_count,
                           struct cay_error *err)
 {
-    bool first = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0 ||
-                 launch_is_there(launch);
-    int code = first ? let_begin(making, gifts, launch, err) : CAY_OK;
+    AUTO_FD users = -1;
+    bool shifts = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0;
+    bool first = shifts || launch_is_there(launch);
+    int code =
+        first ? let_begin(making, gifts, launch, shifts ? &users : NULL, err) : CAY_OK;
 
     if (!code && blueprint->head.prepared)
-        code = prepare_mounts(blueprint, launch->pid, making->record->id_base, mounts,
+        code = prepare_mounts(blueprint, users, making->record->id_base, mounts,
                               ret_count, err);
-    return code || first ? code : let_begin(making, gifts, launch, err);
+    return code || first ? code : let_begin(making, gifts, launch, NULL, err);
 }
 
 static int note_init(const struct making *making, const struct launch *launch,
@@ -439,19 +455,6 @@ static int build(struct making *making, struct native *native, struct cay_error 
     return code;
 }
 
-/* Who collects looks at every record there is, for a moment. */
-static int lock_new(const char *id)
-{
-    const struct timespec moment = {.tv_nsec = 1000000};
-    int fd = runtime_lock(id);
-
-    for (int tries = 0; fd < 0 && errno == EWOULDBLOCK && tries < LOCK_TRIES; tries++) {
-        nanosleep(&moment, NULL);
-        fd = runtime_lock(id);
-    }
-    return fd;
-}
-
 static int build_locked(struct making *making, struct native *native,
                         struct cay_error *err)
 {
@@ -460,7 +463,7 @@ static int build_locked(struct making *making, struct native *native,
     bool is_new_disk = making->options.storage == CAY_STORAGE_DISK && !making->start;
 
     /* Until it lives, or is gone again, so that nobody collects what is being made. */
-    AUTO_FD lock = lock_new(record->id);
+    AUTO_FD lock = runtime_wait_lock(record->id);
     int code = CAY_OK;
     if (lock < 0)
         code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,

@@ -524,17 +524,19 @@ int launch_order(const struct launch *launch, const void *order, size_t len,
 int launch_wait(const struct launch *launch, struct cay_error *err)
 {
     struct cay_error report;
-    struct pollfd waiting = {.fd = launch->status, .events = POLLIN};
+    /* We have its end of the socket too, so that tells nothing of its death. */
+    struct pollfd waiting[] = {{.fd = launch->status, .events = POLLIN},
+                               {.fd = launch->pidfd, .events = POLLIN}};
     int ready;
 
     do
-        ready = poll(&waiting, 1, START_MS);
+        ready = poll(waiting, 2, START_MS);
     while (ready < 0 && errno == EINTR);
     if (ready <= 0)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, "cay-init",
                         "the sandbox does not start",
                         "the machine may be overloaded; try again");
-    if (recv(launch->status, &report, sizeof report, 0) != sizeof report)
+    if (recv(launch->status, &report, sizeof report, MSG_DONTWAIT) != sizeof report)
         return fail_dead(launch, err);
     if (report.code == CAY_OK)
         return CAY_OK;

@@ -13,13 +13,12 @@
 #include "base/error.h"
 #include "init/build.h"
 #include "sys/fsid.h"
-#include "sys/shift.h"
 
 static const char op[] = "sandbox.mounts";
 
 struct site {
     const struct blueprint *blueprint;
-    pid_t init;
+    int users; /* the sandbox's user namespace, if its root needs it */
     uint32_t id_base;
     int *fds;     /* in the order of the steps */
     size_t count; /* of those steps looked at so far */
@@ -54,9 +53,7 @@ static int learn_umask(struct site *site)
 
 static int make_root(const struct site *site)
 {
-    AUTO_FD map = shift_of_process(site->init);
-
-    return map < 0 ? map : overlay_mount(&site->blueprint->overlay, map, site->id_base);
+    return overlay_mount(&site->blueprint->overlay, site->users, site->id_base);
 }
 
 /* What has a template below it is not filled, nor what was filled before. */
@@ -198,11 +195,11 @@ static int take_steps(struct site *site, bool binds, struct cay_error *err)
     return CAY_OK;
 }
 
-int prepare_mounts(const struct blueprint *blueprint, pid_t init, uint32_t id_base,
+int prepare_mounts(const struct blueprint *blueprint, int users, uint32_t id_base,
                    int ret_fds[PLAN_MOUNTS_MAX], size_t *ret_count, struct cay_error *err)
 {
     struct site site = {.blueprint = blueprint,
-                        .init = init,
+                        .users = users,
                         .id_base = id_base,
                         .fds = ret_fds,
                         .tree = -1,
