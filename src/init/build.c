@@ -62,9 +62,9 @@ int build_proc(void)
 {
     AUTO_FD context = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
 
-    return context < 0 ? -errno
-                       : finish(context,
-                                MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    if (context < 0 || !set_text(context, "source", "proc"))
+        return -errno;
+    return finish(context, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 }
 
 /* All sandboxes together have some three thousand. */

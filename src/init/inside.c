@@ -330,7 +330,7 @@ static void make_ready(struct site *site)
     for (uint32_t i = 0; i < plan->step_count; i++) {
         const struct plan_step *step = &plan_steps(plan)[i];
         if (step->kind == PLAN_MASK)
-            site->needless[i] = mask_is_needless(text_of(plan, step->path));
+            site->needless[i] = mask_is_needless(site->proc, text_of(plan, step->path));
     }
 }
 

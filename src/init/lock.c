@@ -23,8 +23,8 @@ _Static_assert(sizeof(struct plan_filter) == sizeof(struct sock_filter),
                "the same thing");
 
 /* What root inside may have, within its own user namespace: enough for apt, dpkg, pip,
- * useradd and su.  PID 1 keeps more, but never executes anything itself, and whatever it
- * starts is held to these by its bounding set. */
+ * useradd and su.  Whatever PID 1 starts is held to these by its bounding set; it keeps
+ * no more itself once the door is locked. */
 static bool is_kept(int capability)
 {
     switch (capability) {
@@ -72,9 +72,14 @@ static void drop_capabilities(void)
     struct __user_cap_data_struct data[2];
     if (syscall(SYS_capget, &header, data) != 0)
         report_failure(errno, "init.capabilities", "capget");
-    data[0].inheritable = data[1].inheritable = 0;
+    uint64_t kept = lock_capabilities();
+    for (size_t i = 0; i < 2; i++) {
+        data[i].permitted &= (uint32_t)(kept >> 32 * i);
+        data[i].effective &= data[i].permitted;
+        data[i].inheritable = 0;
+    }
     if (syscall(SYS_capset, &header, data) != 0)
-        report_failure(errno, "init.capabilities", "inheritable");
+        report_failure(errno, "init.capabilities", "capset");
 }
 
 static void drop_all_capabilities(void)

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
-#include <stdio.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,18 +20,17 @@ static bool is_nobodys(const struct stat *st)
     return st->st_uid == OVERFLOW_ID && !(st->st_mode & 0007);
 }
 
-/* Modes are the same in every /proc.  To look for it in the new one would make the kernel
- * remember it there, for every sandbox. */
-bool mask_is_needless(const char *path)
+/* Not in the host's /proc, though that would be quicker: another part of it may be
+ * mounted there, and a mode that was changed elsewhere is not seen. */
+bool mask_is_needless(int proc, const char *path)
 {
-    static dev_t device;
-    char place[64];
-    struct stat st, top;
+    const char *name = strrchr(path, '/');
+    struct stat st;
 
-    if (!device && lstat("/proc", &top) == 0)
-        device = top.st_dev;
-    return (size_t)snprintf(place, sizeof place, "/%s", path) < sizeof place &&
-           lstat(place, &st) == 0 && st.st_dev == device && is_nobodys(&st);
+    if (!name)
+        return false;
+    return fstatat(proc, name + 1, &st, AT_SYMLINK_NOFOLLOW) == 0 ? is_nobodys(&st)
+                                                                  : errno == ENOENT;
 }
 
 /* An empty directory that will have no name; one for all of them.  A file system for it

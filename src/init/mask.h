@@ -7,12 +7,12 @@
 /* What of /proc is not for those inside.  Paths are "proc/NAME"; failures are reported.
  */
 
-/* Whether the kernel itself keeps it from everybody inside, to judge by the host's /proc.
- * To be asked while that is still to be seen. */
-bool mask_is_needless(const char *path);
+/* Whether the kernel does not have it, or keeps it from everybody inside.  `proc` is the
+ * new one, mounted or not. */
+bool mask_is_needless(int proc, const char *path);
 
 /* Hides it in the new root, which is ".", by a mount over it: /dev/null over a file, an
- * empty directory over another.  What this kernel does not have needs no hiding. */
+ * empty directory over another.  What needs no hiding is left as it is. */
 void mask(const char *path);
 void mask_make_read_only(const char *path);
 

@@ -197,13 +197,13 @@ static bool is_ending(long pid)
 {
     enum { PF_EXITING = 4 };
     char path[64], text[1024];
-    unsigned flags = 0;
 
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    const char *rest =
+    const char *at =
         read_text(AT_FDCWD, path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
-    return !rest || sscanf(rest, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 ||
-           flags & PF_EXITING;
+    for (int field = 2; at && field < 9; field++)
+        at = strchr(at + 1, ' ');
+    return !at || strtoul(at, NULL, 10) & PF_EXITING;
 }
 
 /* In the hierarchy that kills, and in that which counts processes if it is another. */
