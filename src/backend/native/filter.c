@@ -283,8 +283,9 @@ static void aim(struct search *search, uint32_t at, bool is_upper, uint32_t targ
     struct plan_filter *code = &search->program->code[at];
     uint32_t distance = target - at - 1;
 
-    *(is_upper ? &code->jt : &code->jf) = (uint8_t)distance;
-    search->fits &= distance <= UINT8_MAX;
+    search->fits &= distance <= UINT8_MAX && at < search->program->len;
+    if (search->fits)
+        *(is_upper ? &code->jt : &code->jf) = (uint8_t)distance;
 }
 
 static void search_runs(struct search *search, const struct run *runs, size_t count);
