@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include "ledger.h"
 #include "ordinary.h"
@@ -186,6 +187,12 @@ TEST(user_namespaces_switched_off_name_the_switch)
 {
     const struct ordinary nobody = {.name = "4242", .uid = 4242, .gid = 4242};
 
+    static const char runtime[] =
+        "/tmp/cay-0"; /* of who is root there, and nobody here */
+    struct stat st;
+
     need_root();
     as_ordinary(&nobody, expect_no_namespaces);
+    if (lstat(runtime, &st) == 0 && st.st_uid == nobody.uid)
+        ASSERT(rmdir(runtime) == 0);
 }
