@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "ledger.h"
 #include "ordinary.h"
@@ -195,4 +199,37 @@ TEST(user_namespaces_switched_off_name_the_switch)
     as_ordinary(&nobody, expect_no_namespaces);
     if (lstat(runtime, &st) == 0 && st.st_uid == nobody.uid)
         ASSERT(rmdir(runtime) == 0);
+}
+
+/* As a program's own filter, or a container's, may do. */
+static void forbid_execveat(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execveat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+    ASSERT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    ASSERT(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void fail_to_execute(void)
+{
+    const struct cay_sandbox_options best = {.size = sizeof best, .ephemeral = true};
+    cay_sandbox *sandbox = NULL;
+
+    forbid_execveat();
+    ASSERT_CODE(cay_sandbox_create(&best, &sandbox, &err), CAY_E_UNAVAILABLE);
+    ASSERT_INT(err.sys_errno, EACCES);
+    ASSERT_HAS(err.message, "cannot be executed");
+    ASSERT_INT(count_names(runtime_path(), "sb-"), 0);
+}
+
+/* At once, and not because nothing was heard of it. */
+TEST(that_pid_1_cannot_be_executed_is_told)
+{
+    as_ordinary(ordinary_user(false), fail_to_execute);
 }

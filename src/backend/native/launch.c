@@ -49,6 +49,7 @@ extern const uint64_t cay_init_size;
 enum {
     START_MS = 10000,
     KILL_MS = 10000,
+    GONE_MS = 10, /* between what a dying process refuses and its end */
     STACK_SIZE = 16 << 10,
     PROGRAM_FD = STATUS_FD + 1,
     HIGH_FD = 16
@@ -459,6 +460,14 @@ void launch_map_early(struct launch *launch, const struct idmap *map)
     launch->mapping = true;
 }
 
+/* If it is, why it is tells more than what cannot be done with it. */
+static bool is_gone(const struct launch *launch)
+{
+    struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
+
+    return poll(&ended, 1, GONE_MS) == 1;
+}
+
 int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
@@ -474,6 +483,8 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
     }
     if (!error)
         return CAY_OK;
+    if (is_gone(launch))
+        return launch_wait(launch, err);
     return cay_fail(err, CAY_E_UNAVAILABLE, -error, "sandbox.map",
                     map->by_helper ? "newuidmap" : "uid_map",
                     "the sandbox's user ids cannot be mapped",
