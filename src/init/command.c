@@ -120,12 +120,12 @@ static int shed(const struct user *user)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0}};
-    uint64_t kept = user->uid == 0 ? lock_capabilities() : 0;
+    uint32_t kept = user->uid == 0 ? LOCK_ROOT : 0;
     long error = raw_call(SYS_capget, address(&header), address(data), 0, 0, 0);
 
     if (error >= 0) {
-        data[0].effective = data[0].permitted &= (uint32_t)kept;
-        data[1].effective = data[1].permitted &= (uint32_t)(kept >> 32);
+        data[0].effective = data[0].permitted &= kept;
+        data[1].effective = data[1].permitted = 0;
         data[0].inheritable = data[1].inheritable = 0;
         error = raw_call(SYS_capset, address(&header), address(data), 0, 0, 0);
     }

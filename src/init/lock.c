@@ -22,34 +22,9 @@
 _Static_assert(sizeof(struct plan_filter) == sizeof(struct sock_filter),
                "the same thing");
 
-/* What root inside may have, within its own user namespace: enough for apt, dpkg, pip,
- * useradd and su.  Whatever PID 1 starts is held to these by its bounding set; it keeps
- * no more itself once the door is locked. */
 static bool is_kept(int capability)
 {
-    switch (capability) {
-    case CAP_CHOWN:
-    case CAP_DAC_OVERRIDE:
-    case CAP_FOWNER:
-    case CAP_FSETID:
-    case CAP_KILL:
-    case CAP_SETGID:
-    case CAP_SETUID:
-    case CAP_NET_BIND_SERVICE:
-    case CAP_AUDIT_WRITE: /* su and passwd give up without it; outside it means nothing */
-        return true;
-    default:
-        return false;
-    }
-}
-
-uint64_t lock_capabilities(void)
-{
-    uint64_t kept = 0;
-
-    for (int i = 0; i < 64; i++)
-        kept |= (uint64_t)is_kept(i) << i;
-    return kept;
+    return capability < 32 && LOCK_ROOT & 1u << capability;
 }
 
 void lock_commands(void)
@@ -72,12 +47,10 @@ static void drop_capabilities(void)
     struct __user_cap_data_struct data[2];
     if (syscall(SYS_capget, &header, data) != 0)
         report_failure(errno, "init.capabilities", "capget");
-    uint64_t kept = lock_capabilities();
-    for (size_t i = 0; i < 2; i++) {
-        data[i].permitted &= (uint32_t)(kept >> 32 * i);
-        data[i].effective &= data[i].permitted;
-        data[i].inheritable = 0;
-    }
+    data[0].permitted &= LOCK_ROOT | LOCK_OWN;
+    data[0].effective &= data[0].permitted;
+    data[1].permitted = data[1].effective = 0;
+    data[0].inheritable = data[1].inheritable = 0;
     if (syscall(SYS_capset, &header, data) != 0)
         report_failure(errno, "init.capabilities", "capset");
 }

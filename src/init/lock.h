@@ -2,12 +2,25 @@
 #ifndef INIT_LOCK_H
 #define INIT_LOCK_H
 
+#include <linux/capability.h>
 #include <sys/resource.h>
 
 #include "init/plan.h"
 
-/* What root inside may have, as bits: nothing here, or for it, needs more. */
-uint64_t lock_capabilities(void);
+/* Capabilities as bits, all of them among the first 32. */
+enum {
+    /* What root inside may have, within its own user namespace: enough for apt, dpkg,
+     * pip, useradd and su.  Whatever PID 1 starts is held to these by its bounding set,
+     * and once the door is locked it has them itself.  Without AUDIT_WRITE su and passwd
+     * give up; outside it means nothing. */
+    LOCK_ROOT = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_FOWNER |
+                1u << CAP_FSETID | 1u << CAP_KILL | 1u << CAP_SETGID | 1u << CAP_SETUID |
+                1u << CAP_NET_BIND_SERVICE | 1u << CAP_AUDIT_WRITE,
+    /* And one more that means nothing in a user namespace.  Who has no less may look into
+     * another process of the same user: so root inside is kept from PID 1 even where
+     * fs.suid_dumpable is 1, which makes PID 1 dumpable again. */
+    LOCK_OWN = 1u << CAP_SYS_PACCT
+};
 
 /* Takes from commands to come what they may never have.  We keep it for now. */
 void lock_commands(void);

@@ -53,8 +53,8 @@ void mask(const char *path)
 {
     struct stat st;
 
-    if (lstat(path, &st) != 0 || is_nobodys(&st))
-        return;
+    if (lstat(path, &st) != 0)
+        report_failure(errno, "init.mask", path);
     if (S_ISDIR(st.st_mode))
         mask_directory(path);
     else if (mount("dev/null", path, NULL, MS_BIND, NULL) != 0)
@@ -65,8 +65,6 @@ void mask_make_read_only(const char *path)
 {
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY};
 
-    if (access(path, F_OK) != 0)
-        return;
     if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) != 0 ||
         syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &attributes,
                 sizeof attributes) != 0)

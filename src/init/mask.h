@@ -12,7 +12,7 @@
 bool mask_is_needless(int proc, const char *path);
 
 /* Hides it in the new root, which is ".", by a mount over it: /dev/null over a file, an
- * empty directory over another.  What needs no hiding is left as it is. */
+ * empty directory over another. */
 void mask(const char *path);
 void mask_make_read_only(const char *path);
 

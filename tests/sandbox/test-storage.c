@@ -260,6 +260,35 @@ TEST(one_that_is_killed_and_started_at_once_is_never_lost)
     ASSERT_INT(count_names("/sys/fs/cgroup/unified", id), 0);
 }
 
+/* By who has it open, whatever became of its record. */
+TEST(one_whose_record_is_damaged_or_gone_can_be_ended)
+{
+    const char *const argv[] = {"true", NULL};
+    const struct cay_exec_options options = {.size = sizeof options, .argv = argv};
+    char path[PATH_MAX], record[4096];
+    size_t count;
+    ssize_t len = 0;
+
+    for (int gone = 0; gone < 2; gone++) {
+        cay_sandbox *sandbox = make_sandbox(NULL);
+        snprintf(path, sizeof path, "%s/%s", runtime_path(), cay_sandbox_id(sandbox));
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        len = fd < 0 ? -1 : read(fd, record, sizeof record);
+        ASSERT(len > 0);
+        ASSERT(gone ? unlink(path) == 0 : pwrite(fd, "????", 4, 0) == 4);
+        (void)close(fd);
+        ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+        ASSERT_CODE(cay_sandbox_exec(sandbox, &options, &result, &err), CAY_E_NOT_FOUND);
+        cay_sandbox_free(sandbox);
+        ASSERT(access(path, F_OK) != 0);
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0 && write(fd, record, (size_t)len) == len);
+    (void)close(fd);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT(access(path, F_OK) != 0);
+}
+
 TEST(a_socket_without_a_record_is_in_nobodys_way)
 {
     struct cay_sandbox_options options = {0};

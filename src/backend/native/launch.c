@@ -36,6 +36,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/lock.h"
 #include "sys/clone.h"
 #include "sys/io.h"
 #include "sys/raw.h"
@@ -108,15 +109,11 @@ static int open_program(struct cay_error *err)
 
 /* --- In the clones --- */
 
-/* What PID 1 needs in its user namespace, and what root there may have, which is never
- * more than PID 1 has (no_new_privs).  SYS_RESOURCE is for max_user_namespaces.  All of
- * them are in the first 32. */
+/* What PID 1 keeps, and what it needs until then.  SYS_RESOURCE is for
+ * max_user_namespaces. */
 enum {
-    KEPT = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH |
-           1u << CAP_FOWNER | 1u << CAP_FSETID | 1u << CAP_KILL | 1u << CAP_SETGID |
-           1u << CAP_SETUID | 1u << CAP_SETPCAP | 1u << CAP_NET_BIND_SERVICE |
-           1u << CAP_NET_ADMIN | 1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE |
-           1u << CAP_AUDIT_WRITE
+    KEPT = LOCK_ROOT | LOCK_OWN | 1u << CAP_SETPCAP | 1u << CAP_NET_ADMIN |
+           1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE
 };
 
 IN_CLONE static void keep_capabilities(void)

@@ -268,9 +268,13 @@ static int end_this_one(const struct native *native, struct cay_error *err)
     if (lock < 0 && errno == EWOULDBLOCK)
         return cay_fail(err, CAY_E_BUSY, 0, "sandbox.kill", own->id,
                         "somebody else is removing this sandbox", "try again");
-    if (lock >= 0 && runtime_load(own->id, &now, NULL) == CAY_OK &&
-        now.init == own->init && now.init_start == own->init_start)
+    int code = lock < 0 ? CAY_E_NOT_FOUND : runtime_load(own->id, &now, NULL);
+    bool is_another =
+        !code && (now.init != own->init || now.init_start != own->init_start);
+    if (code != CAY_E_NOT_FOUND && !is_another)
         native_remove(own, native->pidfd);
+    else if (native->pidfd >= 0)
+        end_init(own, native->pidfd); /* nothing else of it is ours by now */
     return CAY_OK;
 }
 
