@@ -187,7 +187,7 @@ static int execute(const struct birth *birth)
     for (const char *at = birth->search; *name;) {
         char path[PATH_MAX];
         size_t part = strcspn(at, ":");
-        if (part + len + 2 <= sizeof path) {
+        if (part + len + sizeof "./" <= sizeof path) {
             memcpy(path, at, part);
             memcpy(path + part, part ? "/" : "./", part ? 1 : 2);
             memcpy(path + part + (part ? 1 : 2), name, len + 1);

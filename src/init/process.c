@@ -255,6 +255,15 @@ static int give_birth(struct process *process, struct birth *birth)
     return process->pid < 0 ? process->pid : 0;
 }
 
+static int fail_birth(int error, const char *name, struct cay_error *err)
+{
+    if (error == -EAGAIN)
+        return cay_fail(err, CAY_E_LIMIT, EAGAIN, "exec.clone", name,
+                        "the sandbox has as many processes as it may have",
+                        "end some, or make a sandbox with a higher limit");
+    return cay_fail_errno(err, -error, "exec.start", name);
+}
+
 static int begin(struct process *process, struct birth *birth, struct cay_error *err)
 {
     struct request *request = &birth->request;
@@ -269,13 +278,7 @@ static int begin(struct process *process, struct birth *birth, struct cay_error 
     int error = open_stdio(process, request);
     if (!error)
         error = give_birth(process, birth);
-    if (!error)
-        return CAY_OK;
-    if (error == -EAGAIN)
-        return cay_fail(err, CAY_E_LIMIT, EAGAIN, "exec.clone", request->argv[0],
-                        "the sandbox has as many processes as it may have",
-                        "end some, or make a sandbox with a higher limit");
-    return cay_fail_errno(err, -error, "exec.start", request->argv[0]);
+    return error ? fail_birth(error, request->argv[0], err) : CAY_OK;
 }
 
 /* Once it has executed, its request and stack are of no more use. */
@@ -381,6 +384,8 @@ static void fail_start(struct process *process)
         cay_fail(&error, CAY_E_BUSY, 0, "exec.start", process->birth->request.argv[0],
                  "something inside keeps the command from starting",
                  "see that nothing there stops new processes, and try again");
+    else if (process->pid < 0)
+        fail_birth(process->pid, process->birth->request.argv[0], &error);
     else
         birth_error(process->birth, &error);
     while (process->peers) {

@@ -164,11 +164,13 @@ static bool may_touch_file(struct broker *broker, struct asked *asked,
     AUTO_FREE char *room = NULL;
     AUTO_FREE const char **strings = ask_strings(asked, &room);
 
-    if (!strings)
+    if (!strings) {
+        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
         return false;
+    }
     const char *path = strings[asked->head.count - 1];
     int64_t expires = asked->head.numbers[FILE_EXPIRES];
-    if (expires >= 0 && expires * 1000 < broker_now_ms()) {
+    if (expires >= 0 && expires < broker_now_ms() / 1000) {
         broker_refuse(asked, 401, CAY_E_DENIED, "signature is already expired",
                       "make a new URL");
         return false;
@@ -280,6 +282,7 @@ static void hear_front(struct broker *broker, struct source *source)
             return;
         }
         judge(broker, &broker->asked);
+        asked_done(&broker->asked); /* unless somebody has taken it over */
     }
 }
 

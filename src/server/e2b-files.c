@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "server/entry.h"
 #include "server/fields.h"
+#include "server/filter.h"
 
 const char *front_file_base_name(const char *path)
 {
@@ -21,7 +22,6 @@ bool front_file_begin_ask(struct exchange *exchange, enum op op, struct ask *ask
     const char *user = exchange_query(exchange, "username");
     const char *signature = exchange_query(exchange, "signature");
     const char *expires = exchange_query(exchange, "signature_expiration");
-    char *end = NULL;
 
     exchange_begin_ask(exchange, op, ask);
     ask->numbers[FILE_EXPIRES] = -1;
@@ -44,9 +44,8 @@ bool front_file_begin_ask(struct exchange *exchange, enum op op, struct ask *ask
     ask->flags |= FILE_SIGNED;
     if (strlen(signature) < CREDENTIAL_MAX)
         cay_copy_text(ask->credential, CREDENTIAL_MAX, signature);
-    if (expires && *expires)
-        ask->numbers[FILE_EXPIRES] = strtoll(expires, &end, 10);
-    if (end && (*end || ask->numbers[FILE_EXPIRES] < 0)) {
+    if (expires && *expires &&
+        !filter_number(expires, 0, INT64_MAX, &ask->numbers[FILE_EXPIRES])) {
         exchange_refuse(exchange, 401, "invalid signature expiration");
         return false;
     }

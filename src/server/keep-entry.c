@@ -191,12 +191,14 @@ static void name_of(const char *text, uint32_t number, char *name, size_t room)
 
 /* --- Entries --- */
 
-/* What clients have attached to the file; of any file that can be read. */
+/* What clients have attached to the file; of any file that can be read.  What somebody
+ * inside has attached may be more than clients can: the rest is left out. */
 static uint32_t add_metadata(cay_files *files, const char *path, struct buf *strings)
 {
     char list[8192], value[METADATA_TOTAL + 1];
     AUTO_FD fd = -1;
     uint32_t count = 0;
+    size_t total = 0;
 
     if (cay_files_descriptor(files, path, CAY_DESCRIPTOR_READ, &fd, NULL) != CAY_OK)
         return 0;
@@ -208,6 +210,9 @@ static uint32_t add_metadata(cay_files *files, const char *path, struct buf *str
         if (got < 0 || memchr(value, 0, (size_t)got))
             continue;
         value[got] = '\0';
+        total += strlen(at + sizeof prefix - 1) + (size_t)got;
+        if (total > METADATA_TOTAL)
+            break;
         strings_add(strings, at + sizeof prefix - 1);
         strings_add(strings, value);
         count += 2;

@@ -507,13 +507,17 @@ int keep_watcher_events(struct keep *keep, struct question *question,
     if (code)
         return code;
     hear_kernel(keep, NULL, 0);
-    while (watch->events && !code) {
+    while (watch->events) {
         code = keep_wait(question->channel, err);
-        if (!code && tell_event(keep, question->channel, watch, watch->events) == 0)
-            drop_event(watch);
+        if (code)
+            return code;
+        int error = tell_event(keep, question->channel, watch, watch->events);
+        if (error == -EAGAIN || error == -ENOBUFS)
+            continue;
+        if (error)
+            return cay_fail_errno(err, -error, "files.watcher", question->strings[0]);
+        drop_event(watch);
     }
-    if (code)
-        return code;
     (void)tell_done(question->channel);
     return CAY_OK;
 }

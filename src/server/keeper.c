@@ -160,11 +160,13 @@ static void watch_life(struct keep *keep)
         cay_sandbox_inspect(keep->sandbox, &info, NULL) != CAY_OK || !info.init_pid)
         return;
     keep->life_source.ready = hear_end;
-    keep->life = (int)syscall(SYS_pidfd_open, info.init_pid, 0);
-    if (keep->life > 0 && !keep_watch(keep, keep->life, EPOLLIN, &keep->life_source)) {
-        (void)close(keep->life);
-        keep->life = -1;
-    }
+    int life = (int)syscall(SYS_pidfd_open, info.init_pid, 0);
+    if (life < 0 && errno == ESRCH)
+        keep_end();
+    if (life > 0 && keep_watch(keep, life, EPOLLIN, &keep->life_source))
+        keep->life = life;
+    else if (life > 0)
+        (void)close(life);
 }
 
 static bool has_ended(const struct keep *keep)

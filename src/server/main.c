@@ -260,22 +260,33 @@ static int read_pem(const char *path, char **ret_text, struct cay_error *err)
 }
 
 /* A front has the listening socket, its own to the broker, the log and what it needs to
- * speak; nothing else comes along. */
+ * speak; nothing else comes along.  First out of the way, then to their places: of the
+ * broker's, which lead to every sandbox, any number may be open. */
+static void keep_only(int *const kept[], size_t count)
+{
+    int place = STDERR_FILENO + 1;
+
+    for (size_t i = 0; i < count; i++)
+        if (*kept[i] >= 0 && (*kept[i] = fcntl(*kept[i], F_DUPFD_CLOEXEC,
+                                               STDERR_FILENO + 1 + (int)count)) < 0)
+            _exit(1);
+    for (size_t i = 0; i < count; i++)
+        if (*kept[i] >= 0 && (*kept[i] = dup3(*kept[i], place++, O_CLOEXEC)) < 0)
+            _exit(1);
+    if (close_range((unsigned)place, ~0u, 0) != 0)
+        _exit(1);
+}
+
 static _Noreturn void become_front(int socket)
 {
     struct front_options *front = &server.front;
+    int *const kept[] = {&front->broker, &front->listener, &front->log};
     sigset_t none;
 
     explicit_bzero(&server.broker.secrets, sizeof server.broker.secrets);
-    front->broker = fcntl(socket, F_DUPFD_CLOEXEC, 200);
-    front->listener = fcntl(front->listener, F_DUPFD_CLOEXEC, 200);
-    if (front->log >= 0)
-        front->log = fcntl(front->log, F_DUPFD_CLOEXEC, 200);
-    int highest = front->broker;
-    highest = front->listener > highest ? front->listener : highest;
-    highest = front->log > highest ? front->log : highest;
-    (void)close_range(3, 199, 0);
-    (void)close_range((unsigned)highest + 1, ~0u, 0);
+    explicit_bzero(&server.broker.asked, sizeof server.broker.asked);
+    front->broker = socket;
+    keep_only(kept, sizeof kept / sizeof *kept);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     struct sigaction ignore = {.sa_handler = SIG_IGN};

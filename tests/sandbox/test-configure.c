@@ -186,6 +186,19 @@ TEST(a_working_directory_is_made_and_is_the_users)
     }
 }
 
+TEST(a_working_directory_belongs_to_the_default_user_also_where_none_is_named)
+{
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .ephemeral = true,
+                                                .workdir = "/opt/here",
+                                                .make_workdir = true};
+    AUTO(cay_sandbox) sandbox = NULL;
+
+    need_root();
+    ASSERT_OK(cay_sandbox_create(&options, &sandbox, &err));
+    ASSERT_STR(says(sandbox, "pwd; stat -c %U ."), "/opt/here\nuser\n");
+}
+
 TEST(a_working_directory_that_is_there_stays_as_it_is)
 {
     AUTO(cay_sandbox)

@@ -307,6 +307,26 @@ TEST(what_cannot_be_started_is_an_error_with_the_reason)
     cay_free(infos);
 }
 
+TEST(a_name_of_any_length_is_looked_for_and_not_found)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    char name[PATH_MAX + 2];
+    const char *const argv[] = {name, NULL}, *const env[] = {"PATH=:/usr/bin:", NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .env = env};
+
+    for (size_t len = PATH_MAX - 12; len <= PATH_MAX + 1; len++) {
+        memset(name, 'x', len);
+        name[len] = '\0';
+        ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
+        ASSERT_INT(result.cause, CAY_CAUSE_NOT_STARTED);
+        cay_exec_done(&result);
+    }
+    run(sandbox, "echo fine");
+    ASSERT_STR(result.out, "fine\n");
+    cay_exec_done(&result);
+}
+
 TEST(arguments_over_the_limit_are_an_error)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -109,6 +109,7 @@ class Server:
         self.exports, self.keys = {}, {}
         self.log = self.home / "server.log"
         self.env = {**os.environ, "CAY_HOME": str(self.home)}
+        self.inherited = ()
 
     # --- Its life ---
 
@@ -118,7 +119,7 @@ class Server:
                 [CAY, "serve", "--listen", f"127.0.0.1:{self.port}", "--access-log",
                  str(self.home / "access.log"), *self.options],
                 env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=log, text=True)
+                stderr=log, text=True, pass_fds=self.inherited)
         self.exports = dict(re.match(r"export (\w+)=(.*)", line).groups()
                             for line in self.read_exports())
         self.port = int(self.url.rpartition(":")[2])

@@ -782,3 +782,21 @@ def test_the_front_has_no_rights(server):
              for fd in os.listdir(f"/proc/{front}/fd") if int(fd) > 2}
     assert kinds <= {"socket", "anon_inode", "pipe", str(server.home / "access.log")}, kinds
     assert json.dumps(server.key) not in Path(f"/proc/{front}/cmdline").read_text()
+
+
+def test_a_front_has_none_of_the_brokers_descriptors_however_many_those_are(own_server):
+    server = own_server()
+    ends = os.pipe()
+    try:
+        server.stop()
+        server.inherited = range(200, 240)
+        for number in server.inherited:
+            os.dup2(ends[0], number)
+        server.start()
+    finally:
+        for number in (*ends, *server.inherited):
+            os.close(number)
+    fds = {process: os.listdir(f"/proc/{process}/fd") for process in
+           (server.broker, server.front())}
+    assert len(fds[server.broker]) >= 40, "nothing was inherited, so nothing is shown"
+    assert max(map(int, fds[server.front()])) < 20

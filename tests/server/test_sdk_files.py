@@ -430,6 +430,10 @@ def test_a_signature_can_end(create):
     url = sandbox.download_url("file", use_signature_expiration=-100)
     later = url.split("&signature_expiration=")[0] + "&signature_expiration=99999999999"
     assert httpx.get(later).status_code == 401
+    for wrong in ("9223372036854775807", "99999999999999999999", "-1", "1x", "+1"):
+        refused = httpx.get(url.split("&signature_expiration=")[0],
+                            params={"signature_expiration": wrong})
+        assert refused.status_code == 401
 
 
 def test_an_address_of_a_dead_sandbox_is_refused(create):

@@ -115,3 +115,12 @@ def test_a_flood_of_changes_does_not_break_a_watch(shared):
     watch.wait_for((CREATE, "f2999"))
     created = [event.name for event in watch.events if event.type == CREATE]
     assert created == [f"f{number}" for number in range(3000)]
+
+
+def test_what_is_attached_to_a_file_does_not_break_a_watch_or_a_list(sandbox):
+    watch = Watch(sandbox, include_entry=True)
+    watch.run("python3 -c \"import os\nfor n in range(20): "
+              "os.setxattr('old', f'user.e2b.n{n}', b'x' * 3000)\"")
+    watch.wait_for((CHMOD, "old"))
+    assert {entry.name for entry in sandbox.files.list(watch.folder)} == {"old", "below"}
+    assert len(sandbox.files.get_info(f"{watch.folder}/old").metadata) == 1

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,13 +55,11 @@ static void listing_done(struct listing *listing)
 static int receive_page(const struct native *native, struct packet *packet,
                         struct cay_error *err)
 {
-    struct pollfd waiting = {.fd = native->socket, .events = POLLIN};
-    int count;
+    int code = wire_wait(native->socket, op, native->record.id, err);
 
-    do
-        count = poll(&waiting, 1, WIRE_ANSWER_MS);
-    while (count < 0 && errno == EINTR);
-    int got = count > 0 ? packet_poll(native->socket, packet) : -ETIMEDOUT;
+    if (code)
+        return code;
+    int got = packet_poll(native->socket, packet);
     return got == 1 ? CAY_OK
                     : wire_fail_gone(op, native->record.id, got < 0 ? -got : 0, err);
 }

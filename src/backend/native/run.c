@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,22 +194,6 @@ int run_hear(struct run *run, struct answer *ret_answer)
     return 0;
 }
 
-/* Until init says something; CAY_E_TIMEOUT if it does not. */
-static int wait_for_word(const struct run *run, const char *op, struct cay_error *err)
-{
-    struct pollfd waiting = {.fd = run->socket, .events = POLLIN};
-    int count;
-
-    do
-        count = poll(&waiting, 1, WIRE_ANSWER_MS);
-    while (count < 0 && errno == EINTR);
-    if (count > 0)
-        return CAY_OK;
-    return cay_fail(err, CAY_E_TIMEOUT, 0, op, run->id,
-                    "the sandbox's first process does not answer",
-                    "the machine may be overloaded; else kill the sandbox");
-}
-
 int run_ask(struct run *run, const char *op, enum message_kind kind, const void *payload,
             size_t payload_len, enum message_kind want, void *ret_answer, size_t len,
             struct cay_error *err)
@@ -224,7 +207,7 @@ int run_ask(struct run *run, const char *op, enum message_kind kind, const void 
         return wire_fail_gone(op, run->id, -error, err);
     }
     for (;;) {
-        int code = wait_for_word(run, op, err);
+        int code = wire_wait(run->socket, op, run->id, err);
         if (code)
             return code;
         if (run_hear(run, &answer) == 1)
@@ -246,7 +229,7 @@ int run_ask(struct run *run, const char *op, enum message_kind kind, const void 
 int run_wait_start(struct run *run, const char *op, struct cay_error *err)
 {
     while (!run->started && !run->ended) {
-        int code = wait_for_word(run, op, err);
+        int code = wire_wait(run->socket, op, run->id, err);
         if (code)
             return code;
         (void)run_hear(run, NULL);

@@ -396,9 +396,11 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     if (code)
         return code;
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno != ENOENT)
+        return cay_fail_errno(err, errno, op, id);
     ssize_t len = fd < 0 ? 0 : io_pread(fd, ret_record, sizeof *ret_record, 0);
     if (len == 0) /* or its maker died when it was about to write */
-        return cay_fail(err, CAY_E_NOT_FOUND, fd < 0 ? errno : 0, op, id,
+        return cay_fail(err, CAY_E_NOT_FOUND, fd < 0 ? ENOENT : 0, op, id,
                         "there is no such sandbox", "it may have ended; make a new one");
     if (len != sizeof *ret_record || !is_sound(ret_record, id))
         return cay_fail(err, CAY_E_INTERNAL, 0, op, id,

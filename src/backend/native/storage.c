@@ -321,9 +321,9 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
 static bool lives(const char *id)
 {
     struct record record;
+    int code = runtime_load(id, &record, NULL);
 
-    return runtime_load(id, &record, NULL) == CAY_OK && record.init > 0 &&
-           runtime_start_time(record.init) == record.init_start;
+    return code ? code != CAY_E_NOT_FOUND : runtime_is_alive(&record);
 }
 
 size_t storage_sweep(void)

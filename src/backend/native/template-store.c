@@ -207,7 +207,7 @@ static void ask(const char *id, void *cookie)
 
     if (runtime_load(id, &record, NULL) == CAY_OK &&
         record.template_dev == question->dev && record.template_ino == question->ino &&
-        runtime_start_time(record.init) == record.init_start)
+        runtime_is_alive(&record))
         memcpy(question->id, record.id, sizeof question->id);
 }
 

@@ -62,8 +62,7 @@ int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
 
 /* --- Questions --- */
 
-static int receive(int socket, const char *op, const char *id, struct answer *answer,
-                   struct cay_error *err)
+int wire_wait(int socket, const char *op, const char *id, struct cay_error *err)
 {
     struct pollfd waiting = {.fd = socket, .events = POLLIN};
     int count;
@@ -71,10 +70,20 @@ static int receive(int socket, const char *op, const char *id, struct answer *an
     do
         count = poll(&waiting, 1, WIRE_ANSWER_MS);
     while (count < 0 && errno == EINTR);
-    if (count == 0)
-        return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
-                        "the sandbox's first process does not answer",
-                        "the machine may be overloaded; else kill the sandbox");
+    if (count > 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
+                    "the sandbox's first process does not answer",
+                    "the machine may be overloaded; else kill the sandbox");
+}
+
+static int receive(int socket, const char *op, const char *id, struct answer *answer,
+                   struct cay_error *err)
+{
+    int code = wire_wait(socket, op, id, err);
+
+    if (code)
+        return code;
     int got = packet_poll_small(socket, &answer->head, answer->fds, answer->payload,
                                 sizeof answer->payload);
     return got == 1 ? CAY_OK : wire_fail_gone(op, id, got < 0 ? -got : 0, err);

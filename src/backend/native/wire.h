@@ -26,6 +26,9 @@ int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_err
 int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
                    struct cay_error *err);
 
+/* Until there is something to receive; CAY_E_TIMEOUT if init says nothing. */
+int wire_wait(int socket, const char *op, const char *id, struct cay_error *err);
+
 /* Asks init something over the handle's own connection and waits for the answer, which
  * must be of kind `want`, with `len` bytes and no descriptor. */
 int wire_ask(struct native *native, const char *op, enum message_kind kind,
