@@ -545,7 +545,8 @@ struct cay_tar_result {
     uint64_t files;   /* of the entries, the regular files */
 };
 
-/* Writes the directory `path` to `fd` as a pax tar stream. */
+/* Writes the directory `path` to `fd` as a pax tar stream.  What may not be read is left
+ * out, and CAY_E_DENIED when the stream is complete. */
 CAY_PUBLIC CAY_NODISC int cay_files_export(cay_files *files, const char *path, int fd,
                                            const struct cay_tar_options *options,
                                            struct cay_tar_result *ret_result,
@@ -567,15 +568,16 @@ struct cay_tree_result {
     uint64_t files, directories, links; /* that went through */
     uint64_t bytes;                     /* of file content */
     uint64_t skipped; /* special files, links that lead out of the directory, and what
-                         the source's policy or permissions keep from being read */
+                         the source's policy keeps from being read */
 };
 
 /* What is in the directory `source` comes to be in the directory `destination` of another
  * handle (or the same), which is made if need be, beside what is there; a file of the
  * same name is replaced.  Modes and times are kept, owners and set-user-id bits are not;
  * a link is kept if it can only lead below the directory.  Files appear whole, one by
- * one; an error stops it, and what was copied until then stays and is counted.  The
- * options are those of tar streams. */
+ * one; an error stops it, and what was copied until then stays and is counted.  What the
+ * source's permissions keep from being read is CAY_E_DENIED, when all else was copied.
+ * The options are those of tar streams. */
 CAY_PUBLIC CAY_NODISC int cay_files_copy_tree(cay_files *files, const char *source,
                                               cay_files *other, const char *destination,
                                               const struct cay_tar_options *options,

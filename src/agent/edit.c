@@ -123,7 +123,8 @@ struct edit {
     struct cay_content file;
     enum encoding encoding;
     bool has_crlf;
-    size_t at; /* where the old text was found */
+    size_t at;      /* where the old text was found */
+    bool puts_crlf; /* what was found there ends its lines so, or ends none */
 };
 
 /* Looks for the text in one form; `old` takes its bytes. */
@@ -147,6 +148,7 @@ static uint64_t find(struct edit *edit, struct text text, struct buf *old)
 {
     uint64_t found = try_form(edit, text, false, old);
 
+    edit->puts_crlf = edit->has_crlf && (!found || !memchr(text.data, '\n', text.len));
     return found || !edit->has_crlf ? found : try_form(edit, text, true, old);
 }
 
@@ -160,7 +162,7 @@ static int put_together(const struct edit *edit, const struct buf *old, struct t
     AUTO_BUF form;
 
     buf_init(&form, SIZE_MAX / 2);
-    if (edit->has_crlf)
+    if (edit->puts_crlf)
         use_crlf(text, &form);
     else
         buf_append(&form, text.data, text.len);

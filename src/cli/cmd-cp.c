@@ -255,7 +255,7 @@ static int copy_in(const char *source, struct inside *inside, struct cay_error *
 static int receive_dir(const struct inside *inside, const char *target,
                        struct cay_error *err)
 {
-    struct cay_tar_result result = {0};
+    struct cay_tar_result result = {0}, taken = {0};
     struct local_side side;
 
     if (strcmp(target, "-") == 0) {
@@ -273,7 +273,8 @@ static int receive_dir(const struct inside *inside, const char *target,
     if (code)
         return code;
     code = cay_files_export(inside->files, inside->path, side.fd, NULL, &result, err);
-    code = local_side_finish(&side, code, NULL, err);
+    code = local_side_finish(&side, code, &taken, err);
+    result.skipped += taken.skipped;
     if (!code)
         note_skipped(&result);
     return code;

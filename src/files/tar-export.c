@@ -206,6 +206,8 @@ static int export_to(cay_files *files, const struct target *start, int fd,
     if (!code && (libarchive.archive_write_close(export.archive) != ARCHIVE_OK ||
                   export.write_error))
         code = fail_stream(&export, err);
+    if (!code)
+        code = tree_check_denied(&tree, err);
     export_done(&export);
     *ret_result = (struct cay_tar_result){tree.entries, tree.bytes, tree.skipped,
                                           export.file_count};

@@ -149,6 +149,8 @@ static int copy_all(cay_files *files, const struct target *from, const cay_files
     unpack_init(&copy->unpack, other, to, options->max_entries);
     copy->unpack.exact = true;
     int code = tree_read(&tree, err);
+    if (!code)
+        code = tree_check_denied(&tree, err);
     unpack_done(&copy->unpack);
     ret_result->skipped = tree.skipped;
     return code;

@@ -26,6 +26,15 @@ static int fail_limit(const struct visit *visit, const char *message, uint64_t l
                     "the limit is %llu", (unsigned long long)limit);
 }
 
+static int note_denied(struct visit *visit)
+{
+    struct tree_read *tree = visit->tree;
+
+    if (tree->denied++ == 0)
+        cay_copy_text(tree->denied_path, sizeof tree->denied_path, visit->label);
+    return CAY_OK;
+}
+
 /* --- Entries -------------------------------------------------------------------------
  */
 
@@ -65,6 +74,8 @@ static int take_file(struct visit *visit, const struct walk_step *step,
     struct cay_error why;
     int code = is_allowed(visit) ? target_open(&visit->target, O_RDONLY, &fd, &why)
                                  : CAY_E_SUFFIX;
+    if (code == CAY_E_DENIED)
+        return note_denied(visit);
     if (find_is_serious(code)) {
         if (err)
             *err = why;
@@ -96,6 +107,8 @@ static int take_name(struct visit *visit, const struct walk_step *step,
     target_done(target);
     int error = target->fs->find(target->fs, step->dir, NULL, step->name,
                                  FS_NO_FOLLOW | FS_AND_READ, name, &found);
+    if (error == -EACCES || error == -EPERM)
+        return note_denied(visit);
     if (error || found.fd < 0)
         return walk_may_skip(-error) ? CAY_OK : target_fail(target, -error, err);
     target->fd = found.fd;
@@ -126,15 +139,16 @@ static bool locate(struct visit *visit, const struct walk_step *step)
            policy_access(policy, start->mount, target->rel) & CAY_ACCESS_READ;
 }
 
-static int go_below(const struct visit *visit, struct walk *walk,
-                    const struct walk_step *step, struct cay_error *err)
+static int go_below(struct visit *visit, struct walk *walk, const struct walk_step *step,
+                    struct cay_error *err)
 {
     if (step->type != DT_DIR)
         return CAY_OK;
     if (step->depth >= visit->tree->options->max_depth)
         return fail_limit(visit, "the directory is nested deeper than allowed",
                           visit->tree->options->max_depth, err);
-    return walk_enter(walk, 0, err);
+    int code = walk_enter(walk, 0, err);
+    return !code && walk_was_denied(walk) ? note_denied(visit) : code;
 }
 
 static int take_all(struct visit *visit, struct cay_error *err)
@@ -149,6 +163,10 @@ static int take_all(struct visit *visit, struct cay_error *err)
     struct walk_step step;
 
     int code = walk_new(tree->op, start->fd, &options, &walk, err);
+    if (!code && walk_was_denied(walk)) {
+        cay_copy_text(visit->label, sizeof visit->label, start->path);
+        (void)note_denied(visit);
+    }
     while (!code) {
         code = walk_next(walk, &step, err);
         if (code <= 0)
@@ -176,4 +194,15 @@ int tree_read(struct tree_read *tree, struct cay_error *err)
     int code = take_all(visit, err);
     target_done(&visit->target);
     return code;
+}
+
+int tree_check_denied(const struct tree_read *tree, struct cay_error *err)
+{
+    if (tree->denied == 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_DENIED, EACCES, tree->op, tree->denied_path,
+                    "permission denied",
+                    "%llu of the directory's entries may not be read; only the others "
+                    "were copied",
+                    (unsigned long long)tree->denied);
 }

@@ -2,6 +2,8 @@
 #ifndef FILES_TREE_READ_H
 #define FILES_TREE_READ_H
 
+#include <limits.h>
+
 #include "files/handle.h"
 
 /* Goes through a directory tree as the policy shows it, for whoever copies it somewhere:
@@ -26,9 +28,14 @@ struct tree_read {
 
     /* What went through so far: names, bytes of files; and what was left out. */
     uint64_t entries, bytes, skipped;
+    uint64_t denied;            /* what may not be read, which is not among them... */
+    char denied_path[PATH_MAX]; /* ...and the first of it */
 };
 
-/* What breaks a rule, cannot be read or is no file, directory or link is left out. */
+/* What breaks a rule or is no file, directory or link is left out. */
 int tree_read(struct tree_read *tree, struct cay_error *err);
+
+/* When all else is done: CAY_E_DENIED if something was not for us to read. */
+int tree_check_denied(const struct tree_read *tree, struct cay_error *err);
 
 #endif

@@ -56,6 +56,7 @@ struct walk {
     size_t count, room;
     size_t names_total;
     unsigned steps;
+    bool was_denied;
     char rel[PATH_MAX];
     char buffer[READ_SIZE] __attribute__((aligned(8)));
 };
@@ -332,10 +333,12 @@ bool walk_may_skip(int sys_errno)
     }
 }
 
-static int fail_if_serious(const struct walk *walk, int error, struct cay_error *err)
+static int fail_if_serious(struct walk *walk, int error, struct cay_error *err)
 {
     if (error == -ETIMEDOUT)
         return walk_check_deadline(walk->op, walk->deadline_ns, err);
+    if (error == -EACCES || error == -EPERM)
+        walk->was_denied = true;
     return error >= 0 || walk_may_skip(-error)
                ? CAY_OK
                : fs_fail(walk->fs, -error, walk->op, NULL, err);
@@ -466,6 +469,14 @@ int walk_enter(struct walk *walk, uint64_t mark, struct cay_error *err)
     int fd =
         walk->fs->open(walk->fs, frame->fd, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     return fail_if_serious(walk, fd < 0 ? fd : push(walk, fd, real, mark), err);
+}
+
+bool walk_was_denied(struct walk *walk)
+{
+    bool was_denied = walk->was_denied;
+
+    walk->was_denied = false;
+    return was_denied;
 }
 
 int walk_enter_link(struct walk *walk, int dir, const char *real, uint64_t mark,

@@ -59,6 +59,10 @@ int walk_next(struct walk *walk, struct walk_step *ret_step, struct cay_error *e
 /* After WALK_BELOW of a real directory: what is in it comes next. */
 int walk_enter(struct walk *walk, uint64_t mark, struct cay_error *err);
 
+/* Whether a directory had to be left out, since the last time this was asked, because we
+ * may not read it. */
+bool walk_was_denied(struct walk *walk);
+
 /* After WALK_BELOW of a link: `dir`, held by the caller, is where it leads and `real` the
  * link-free path of that. */
 int walk_enter_link(struct walk *walk, int dir, const char *real, uint64_t mark,

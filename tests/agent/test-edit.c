@@ -65,6 +65,15 @@ BOTH(line_ends_stay_as_they_are)
     expect_inside(sandbox, "a", "1\r\n2\r\n2b\r\nthree\r\n");
     ASSERT_OK(edit(sandbox, "a", "2\r\n2b", "2\r\n3"));
     expect_inside(sandbox, "a", "1\r\n2\r\n3\r\nthree\r\n");
+    put_inside(sandbox, "c", "a\r\nb\nc\n");
+    ASSERT_OK(edit(sandbox, "c", "b\nc", "B\nC"));
+    expect_inside(sandbox, "c", "a\r\nB\nC\n");
+    put_inside(sandbox, "d", "a\r\nb\r\n");
+    ASSERT_OK(edit(sandbox, "d", "a\r\nb", "a\nb"));
+    expect_inside(sandbox, "d", "a\nb\r\n");
+    put_inside(sandbox, "e", "a\r\nb\r\n");
+    ASSERT_OK(edit(sandbox, "e", "b", "b\nc"));
+    expect_inside(sandbox, "e", "a\r\nb\r\nc\r\n");
     put_inside(sandbox, "b", "one\ntwo\r\n");
     ASSERT_OK(edit(sandbox, "b", "one\n", "1\n"));
     expect_inside(sandbox, "b", "1\ntwo\r\n");

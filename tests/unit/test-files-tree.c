@@ -99,6 +99,33 @@ TEST(links_that_could_lead_out_are_left_out_and_counted)
     ASSERT(!is_there("to/fifo"));
 }
 
+TEST(what_may_not_be_read_is_told_when_all_else_was_copied)
+{
+    enum { NOBODY = 65534 };
+    AUTO(cay_files) from = open_one("from", false);
+    AUTO(cay_files) to = open_one("to", true);
+    bool is_root = geteuid() == 0;
+
+    put_file("from/a/secret", "x");
+    put_file("from/b/deep/file", "x");
+    put_file("from/z", "fine");
+    ASSERT_INT(chmod(scratch_path("from/a/secret"), 0), 0);
+    ASSERT_INT(chmod(scratch_path("from/b/deep"), 0), 0);
+    ASSERT_INT(chmod(scratch_path("from"), 0755), 0);
+    ASSERT_INT(chmod(scratch_path("to"), 0777), 0);
+    ASSERT(!is_root || seteuid(NOBODY) == 0);
+    int code = cay_files_copy_tree(from, "from", to, "to", NULL, &result, &err);
+    int alone = cay_files_copy_tree(from, "from/b/deep", to, "to", NULL, &result, NULL);
+    ASSERT(!is_root || seteuid(0) == 0);
+    ASSERT_INT(code, CAY_E_DENIED);
+    ASSERT_INT(alone, CAY_E_DENIED);
+    ASSERT_STR(err.subject, "from/a/secret");
+    ASSERT_HAS(err.hint, "2 of the");
+    ASSERT_STR(get_file("to/z"), "fine");
+    ASSERT(!is_there("to/a/secret") && !is_there("to/b/deep/file"));
+    ASSERT_INT(chmod(scratch_path("from/b/deep"), 0700), 0);
+}
+
 TEST(what_is_there_stays_beside_and_files_of_the_same_name_are_replaced)
 {
     AUTO(cay_files) from = open_one("from", false);
