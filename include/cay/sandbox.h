@@ -97,8 +97,8 @@ struct cay_sandbox_options {
      * where it asks for approvals, suffixes or sizes, unless it says exec: rw. */
     const cay_policy *policy;
     uint64_t ttl_ms;     /* ends by itself after this time; 0: never */
-    const char *user;    /* who runs commands by default; NULL: "user" */
-    const char *workdir; /* where they start; NULL: that user's home */
+    const char *user;    /* who runs commands by default; NULL: the image's, or "user" */
+    const char *workdir; /* where they start; NULL: the image's, or that user's home */
     enum cay_storage storage;
     enum cay_rung rung; /* not a better one than this; CAY_RUNG_BEST: any */
     bool make_workdir;  /* if it is not there; it is then the user's */

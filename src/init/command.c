@@ -13,10 +13,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
@@ -28,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "init/forbid.h"
 #include "init/hold.h"
 #include "init/lock.h"
 #include "init/report.h"
@@ -39,7 +38,6 @@ enum { WAIT_MS = 50, KERNEL_SIGNALS = 8 /* bytes of its sigset_t */ };
 static struct birth *spare;
 static int null_fd = -1;
 static rlim_t limit_on_processes; /* 0: none but the cgroup's */
-static bool has_host_namespaces;  /* and may be able to make others */
 static bool is_unconfined;        /* what the caller may, it may */
 
 /* --- The child --- */
@@ -132,26 +130,6 @@ static int shed(const struct user *user)
     return error < 0 ? (int)-error : 0;
 }
 
-/* No filter can see what clone3(2) is asked for.  We need it, and what we start can do
- * with clone(2); where nothing else forbids new user namespaces, that matters. */
-static int forbid_clone3(void)
-{
-    static const struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {.len = sizeof code / sizeof *code,
-                                       .filter = (struct sock_filter *)(uintptr_t)code};
-    long error = 0;
-
-    if (has_host_namespaces)
-        error =
-            raw_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, address(&program), 0, 0);
-    return error < 0 ? (int)-error : 0;
-}
-
 static long change_to(const char *path)
 {
     return raw_call(SYS_chdir, address(path), 0, 0, 0, 0);
@@ -230,7 +208,7 @@ static void run_child(void *cookie)
     if (!error && !is_unconfined)
         error = shed(&request->user);
     if (!error)
-        error = forbid_clone3();
+        error = forbid_it();
     if (!error) {
         birth->step = "exec.cwd";
         error = enter(request);
@@ -250,7 +228,7 @@ void birth_prepare(const struct plan *plan)
 {
     limit_on_processes = plan->max_processes;
     is_unconfined = plan->unconfined;
-    has_host_namespaces = plan->no_namespaces && !plan->unconfined;
+    forbid_prepare(plan);
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0)
         report_failure(errno, "init.serve", "/dev/null");

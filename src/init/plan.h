@@ -73,7 +73,7 @@ struct plan_step {
 };
 
 enum {
-    PLAN_VERSION = 4,
+    PLAN_VERSION = 5,
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
     PLAN_MOUNTS_MAX = 128, /* TREE and BIND steps together */
@@ -99,6 +99,7 @@ struct plan {
     uint32_t prepared;      /* the library makes the mounts and hands them over */
     uint32_t no_namespaces; /* landlock and seccomp are all there is */
     uint32_t unconfined;    /* not even these: commands are the caller's own */
+    uint32_t no_set_ids;    /* no file can be given set-user-id or set-group-id bits */
     uint32_t one_user;      /* commands run as whoever cay-init is, and nobody else */
     uint32_t uid, gid;      /* that it becomes */
     uint32_t max_processes; /* RLIMIT_NPROC; 0: as it is */

@@ -51,6 +51,12 @@ def test_a_command_runs_as_user_inside(cay):
     assert (done.status, done.text) == (0, "user\n/home/user\nuser\n")
 
 
+def test_nothing_that_is_shown_becomes_a_program_of_its_owners(cay):
+    script = "touch x; chmod 755 x; chmod 4755 x 2>/dev/null; chmod g+s x 2>/dev/null; stat -c %a x"
+    assert cay("run", "-v", ".:/src", "-w", "/src", "--", "sh", "-c", script).text == "755\n"
+    assert cay("run", "-w", "/tmp", "--", "sh", "-c", script).text == "6755\n"
+
+
 def test_files_processes_and_shells_work_as_they_do_for_root(cay):
     box = cay("create").text.strip()
     assert cay("put", box, "note", stdin=b"data").status == 0

@@ -38,6 +38,58 @@ def test_a_single_file_can_be_shown(boxes, shared):
                     "/etc/thing").out == b"from outside\n"
 
 
+# Every way to give a file set-user-id or set-group-id bits; prints those that work.
+SET_IDS = r"""
+import ctypes, os
+libc, place = ctypes.CDLL(None, use_errno=True), os.environ["PLACE"] + "/"
+os.umask(0)
+os.close(os.open(place + "there", os.O_CREAT | os.O_RDWR, 0o755))
+fd = os.open(place + "there", os.O_RDWR)
+class How(ctypes.Structure):
+    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
+how = How(os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+ways = {
+    "chmod": lambda: os.chmod(place + "there", 0o4755),
+    "chmod of a group": lambda: os.chmod(place + "there", 0o2755),
+    "fchmod": lambda: os.fchmod(fd, 0o4755),
+    "fchmodat2": lambda: libc.syscall(452, -100, (place + "there").encode(), 0o4755, 0),
+    "open": lambda: os.open(place + "opened", os.O_CREAT | os.O_WRONLY, 0o4755),
+    "tmpfile": lambda: os.open(place, os.O_TMPFILE | os.O_WRONLY, 0o4755),
+    "mknod": lambda: os.mknod(place + "made", 0o104755),
+    "openat2": lambda: libc.syscall(437, -100, (place + "two").encode(), ctypes.byref(how), 24),
+}
+if os.uname().machine == "x86_64":
+    ways["old open"] = lambda: libc.syscall(2, (place + "old").encode(), 0o101, 0o4755)
+    ways["creat"] = lambda: libc.syscall(85, (place + "created").encode(), 0o4755)
+    ways["old chmod"] = lambda: libc.syscall(90, (place + "there").encode(), 0o4755)
+    ways["old mknod"] = lambda: libc.syscall(133, (place + "made2").encode(), 0o104755, 0)
+for name, way in ways.items():
+    try:
+        if (way() or 0) >= 0:
+            print(name)
+    except OSError:
+        pass
+os.fchmod(fd, 0o755)
+os.chmod(place + "there", 0o1777)
+os.open("/etc/passwd", os.O_RDONLY, 0o4755)
+print("the rest works")
+"""
+
+
+def test_nothing_that_is_shown_becomes_a_program_of_its_owners(boxes, shared):
+    done = boxes.ok("run", "-v", f"{shared}:/data", "-e", "PLACE=/data", "--", "python3", "-c",
+                    SET_IDS)
+    assert done.text == "the rest works\n"
+    assert all(path.stat().st_mode & 0o6000 == 0 for path in shared.iterdir())
+
+
+def test_where_nothing_of_the_host_can_be_written_programs_may_be_of_their_owners(boxes, shared):
+    """The control: dpkg must be able to do so."""
+    done = boxes.ok("run", "-v", f"{shared}:/data:ro", "-e", "PLACE=/tmp", "--", "python3", "-c",
+                    SET_IDS)
+    assert {"chmod", "fchmod", "open", "tmpfile", "mknod", "openat2"} <= set(done.text.splitlines())
+
+
 def test_a_sandbox_that_stays_has_volumes_too(boxes, shared):
     box = boxes.create("-v", f"{shared}:/data")
     assert boxes.ok("exec", box, "cat", "/data/file").out == b"from outside\n"

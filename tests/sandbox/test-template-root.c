@@ -104,6 +104,27 @@ TEST(an_image_sets_the_environment)
     ASSERT_STR(result.out, "1\nno 1 /bin:/from-image\n");
 }
 
+TEST(an_image_says_who_runs_commands_and_where)
+{
+    struct cay_sandbox_options options = {.size = sizeof options,
+                                          .template_name = "tiny"};
+    struct cay_sandbox_info info;
+
+    use_own_home();
+    make_template("saved");
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    run(sandbox, "id -u; pwd");
+    ASSERT_STR(result.out, "33\n/srv\n");
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    ASSERT_STR(info.user, "33");
+    ASSERT_STR(info.workdir, "/srv");
+    options.user = "root";
+    options.workdir = "/tmp";
+    AUTO(cay_sandbox) other = make_sandbox(&options);
+    run(other, "id -u; pwd");
+    ASSERT_STR(result.out, "0\n/tmp\n");
+}
+
 TEST(a_directory_can_be_used_as_it_is)
 {
     use_own_home();

@@ -75,7 +75,7 @@ static void assert_layers(void)
     ASSERT_OK(cay_template_list(&infos, &count, &err));
     ASSERT_INT(count, 2);
     ASSERT_STR(infos[1].source, "oci");
-    ASSERT_STR(infos[1].user, "33");
+    ASSERT_STR(infos[1].user, "33:33");
     ASSERT_STR(infos[1].workdir, "/srv");
     cay_free(infos);
 }

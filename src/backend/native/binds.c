@@ -15,6 +15,7 @@
 #include "backend/native/runtime.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "files/handle.h"
 #include "policy/policy.h"
 #include "sys/shift.h"
 
@@ -151,10 +152,13 @@ static bool is_writable(const struct mount *mount)
     return mount->writable && !needs_checks(mount);
 }
 
+/* Opened for the file functions and for programs alike, so that both refuse the same:
+ * roots inside one another, where one mode would undo the other. */
 static int add_policy(struct binds *binds, const cay_policy *policy,
                       struct cay_error *err)
 {
     char target[PATH_MAX];
+    cay_files *files = NULL;
 
     if (!policy->read.all || !policy->write.all)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "policy",
@@ -162,17 +166,17 @@ static int add_policy(struct binds *binds, const cay_policy *policy,
                         "are not to be seen",
                         "use the policy it was derived from, or make one that has just "
                         "those directories");
-    for (size_t i = 0; i < policy->mount_count; i++) {
-        const struct mount *mount = &policy->mounts[i];
+    int code = cay_files_open(policy, NULL, &files, err);
+    for (size_t i = 0; !code && i < policy->mount_count; i++) {
+        const struct mount *mount = &files->policy->mounts[i];
         if (policy->style == CAY_STYLE_ROOT)
             snprintf(target, sizeof target, "/workspace");
         else
             snprintf(target, sizeof target, "/%.4000s", mount->point);
-        int code = add(binds, mount->host, target, is_writable(mount), err);
-        if (code)
-            return code;
+        code = add(binds, mount->host, target, is_writable(mount), err);
     }
-    return CAY_OK;
+    cay_files_free(files);
+    return code;
 }
 
 /* --- All of them --- */
@@ -234,6 +238,14 @@ void binds_done(struct binds *binds)
     }
     free(binds->list);
     *binds = (struct binds){0};
+}
+
+bool binds_are_writable(const struct binds *binds)
+{
+    for (size_t i = 0; i < binds->count; i++)
+        if (binds->list[i].writable)
+            return true;
+    return false;
 }
 
 const char *bind_path(const struct bind *bind, char path[PATH_MAX])

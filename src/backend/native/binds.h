@@ -28,6 +28,7 @@ struct binds {
 int binds_open(const struct cay_sandbox_options *options, struct binds *ret_binds,
                struct cay_error *err);
 void binds_done(struct binds *binds);
+bool binds_are_writable(const struct binds *binds); /* any of them */
 
 /* Where it is, for those who cannot be handed `fd`: without links, in `path`. */
 const char *bind_path(const struct bind *bind, char path[PATH_MAX]);

@@ -231,7 +231,7 @@ static int take_wish(const cay_config *config, struct wish *wish, struct cay_err
             (enum cay_storage)index_of(storages, cay_config_text(config, "storage")),
         .rung = (enum cay_rung)index_of(rungs, cay_config_text(config, "rung")),
         .hostname = cay_config_text(config, "hostname"),
-        .user = user,
+        .user = cay_config_has(config, "user") ? user : NULL,
         .workdir = workdir_of(config, user),
         .make_workdir = true,
         .policy = cay_config_policy(config, "policy"),

@@ -105,6 +105,7 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
     head->unconfined = runtime_is_local(record);
     if (head->unconfined)
         return CAY_OK;
+    head->no_set_ids = binds_are_writable(&making->parts.binds);
     cay_copy_text(head->hostname, sizeof head->hostname, hostname);
     head->own_network = options->network == CAY_NETWORK_NONE;
     head->has_cgroup = record->groups.unified[0] != '\0';

@@ -25,7 +25,18 @@ static int add_env(struct parts *parts, const char *const *env, struct cay_error
     return CAY_OK;
 }
 
-int parts_open(const struct cay_sandbox_options *options, const char *start,
+/* An image may name a group besides its user; ours are those of /etc/group. */
+static void take_defaults(struct cay_template_info *image,
+                          struct cay_sandbox_options *options)
+{
+    image->user[strcspn(image->user, ":")] = '\0';
+    if (!options->user && *image->user)
+        options->user = image->user;
+    if (!options->workdir && *image->workdir == '/')
+        options->workdir = image->workdir;
+}
+
+int parts_open(struct cay_sandbox_options *options, const char *start,
                struct parts *ret_parts, struct cay_error *err)
 {
     const char *name = options->template_name;
@@ -35,6 +46,8 @@ int parts_open(const struct cay_sandbox_options *options, const char *start,
         .template = TEMPLATE_NONE, .storage = STORAGE_NONE, .is_start = start != NULL};
     if (name && strcmp(name, "host") != 0)
         code = template_open(name, &ret_parts->template, err);
+    if (!code)
+        take_defaults(&ret_parts->template.info.shown, options);
     if (!code)
         code = binds_open(options, &ret_parts->binds, err);
     if (!code && start)

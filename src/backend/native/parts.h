@@ -15,8 +15,9 @@ struct parts {
 };
 
 /* `start` is the storage of a sandbox that is started again, held; else NULL.  Close them
- * in any case. */
-int parts_open(const struct cay_sandbox_options *options, const char *start,
+ * in any case, and not before the options are done with: what these leave open an image
+ * may know. */
+int parts_open(struct cay_sandbox_options *options, const char *start,
                struct parts *ret_parts, struct cay_error *err);
 void parts_close(struct parts *parts);
 

@@ -13,9 +13,9 @@ static int make_as_root(void *cookie, const struct cay_sandbox_options *options,
                         struct cay_error *err)
 {
     static const char script[] = "mkdir -p -- \"$1\" && chown -- \"$2\" \"$1\"";
-    const char *user = options->user ? options->user : "user";
-    const char *const argv[] = {"/bin/sh",        "-c", script, "sh",
-                                options->workdir, user, NULL};
+    const struct native *native = cookie;
+    const char *const argv[] = {"/bin/sh",           "-c", script, "sh", options->workdir,
+                                native->record.user, NULL};
     const struct cay_exec_options exec = {.size = sizeof exec,
                                           .argv = argv,
                                           .user = "root",
