@@ -256,6 +256,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
             visit->open++;
         }
         begin(exchange);
+        exchange->is_again = exchange->is_suspended;
         return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
     }
     if (*upload_len > 0) {
@@ -266,6 +267,10 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
     }
     if (exchange->is_refused)
         return MHD_NO;
+    if (exchange->is_again && !exchange->response) { /* the body has yet to come */
+        exchange->is_again = false;
+        return MHD_YES;
+    }
     if (!exchange->response && !exchange->is_stream && !exchange->has_body) {
         exchange->has_body = true;
         exchange->handler->act(exchange);

@@ -68,7 +68,8 @@ struct exchange {
     uint64_t body_bytes, body_seen; /* now, and when it was looked at last */
     size_t body_left; /* of a piece: what handler->feed() wants to see again */
     struct buf body;
-    bool has_begun, has_body, is_suspended, is_stream, is_queued, is_completed;
+    bool has_begun, is_again; /* a first call that was suspended is made again */
+    bool has_body, is_suspended, is_stream, is_queued, is_completed;
     bool is_refused;     /* its reply was sent though the body goes on */
     size_t unread;       /* of the body since then */
     unsigned references; /* MHD's request, and its response if it is a stream */

@@ -38,6 +38,7 @@ struct proxy {
     size_t at;       /* in head: what was passed on */
     bool is_chunked; /* the request's body */
     bool wants_upgrade, is_sent;
+    bool is_deaf;        /* takes no more of it, and may have answered all the same */
     struct relay *relay; /* one that has not begun */
 
     unsigned status;
@@ -162,12 +163,12 @@ static void watch_upstream(struct exchange *exchange, int events)
         proxy->watch = exchange_watch(exchange, proxy->upstream, events, hear_upstream);
 }
 
-/* Writes what it takes.  False if it is gone. */
-static bool push(struct proxy *proxy)
+/* Writes what it takes. */
+static void push(struct proxy *proxy)
 {
     size_t done = 0;
 
-    while (done < proxy->to.len) {
+    while (done < proxy->to.len && !proxy->is_deaf) {
         ssize_t put = send(proxy->upstream, proxy->to.data + done, proxy->to.len - done,
                            MSG_NOSIGNAL | MSG_DONTWAIT);
         if (put < 0 && errno == EINTR)
@@ -175,14 +176,16 @@ static bool push(struct proxy *proxy)
         if (put < 0 && (errno == EAGAIN || errno == ENOTCONN))
             break;
         if (put < 0)
-            return false;
-        done += (size_t)put;
+            proxy->is_deaf = true;
+        else
+            done += (size_t)put;
     }
-    if (done) {
+    if (proxy->is_deaf) {
+        proxy->to.len = 0;
+    } else if (done) {
         memmove(proxy->to.data, proxy->to.data + done, proxy->to.len - done);
         proxy->to.len -= done;
     }
-    return true;
 }
 
 static bool begin(struct exchange *exchange)
@@ -234,7 +237,8 @@ static bool feed(struct exchange *exchange, const char *data, size_t len)
     (void)buf_append(&proxy->to, data, len);
     if (proxy->is_chunked)
         buf_text(&proxy->to, "\r\n");
-    if (!push(proxy) || proxy->to.failed) {
+    push(proxy);
+    if (proxy->to.failed) {
         refuse(exchange, "The sandbox has closed the connection");
         return false;
     }
@@ -252,7 +256,7 @@ static void act(struct exchange *exchange)
     if (proxy->is_chunked)
         buf_text(&proxy->to, "0\r\n\r\n");
     proxy->is_sent = true;
-    (void)push(proxy); /* it may have answered before it has heard all */
+    push(proxy);
     watch_upstream(exchange, UV_READABLE | (proxy->to.len ? UV_WRITABLE : 0));
     exchange_suspend(exchange);
 }
@@ -541,10 +545,8 @@ static void hear_upstream(uv_poll_t *watch, int status, int events)
         exchange_resume(exchange);
         return;
     }
-    if (events & UV_WRITABLE && !push(proxy) && !proxy->is_sent) {
-        refuse(exchange, "The sandbox is running but port is not open");
-        return;
-    }
+    if (events & UV_WRITABLE)
+        push(proxy);
     if (proxy->is_sent) {
         watch_upstream(exchange, UV_READABLE | (proxy->to.len ? UV_WRITABLE : 0));
         if (events & UV_READABLE)

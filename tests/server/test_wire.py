@@ -4,15 +4,18 @@
 import base64
 import contextlib
 import gzip
+import hashlib
 import http.client
 import json
 import os
 import socket
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 
+import httpx
 import pytest
 import raw
 from e2b import Sandbox
@@ -254,6 +257,57 @@ def test_what_comes_through_a_port(server, echo):
     assert b" 200 OK" in get("/") and b"hello" in get("/") and b"T: 1" not in get("/")
     assert b" 502 " in get("/nonsense")
     assert b" 502 " in get("/both")
+
+
+BODIES = r"""
+import hashlib, http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def body(self):
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        data = b""
+        while size := int(self.rfile.readline(), 16):
+            data += self.rfile.read(size)
+            self.rfile.readline()
+        return data
+    def do_POST(self):
+        early = self.path == "/early"
+        data = b"" if early else self.body()
+        answer = f"{len(data)} {hashlib.md5(data).hexdigest()}".encode()
+        self.send_response(413 if early else 200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+        self.close_connection = early
+http.server.ThreadingHTTPServer(("127.0.0.1", 9100), Handler).serve_forever()
+"""
+
+
+def test_bodies_go_through_a_port(server, shared):
+    shared.files.write("bodies.py", BODIES)
+    shared.commands.run("exec python3 bodies.py", background=True, timeout=0)
+    shared.commands.run("until python3 -c 'import socket; socket.create_connection("
+                         "(\"127.0.0.1\", 9100))'; do sleep 0.05; done 2>/dev/null")
+    headers = {"E2b-Sandbox-Id": shared.sandbox_id, "E2b-Sandbox-Port": "9100"}
+    for size in (0, 1, 5, 1000, 70_000, 3 << 20):
+        data = os.urandom(size)
+        answer = f"{size} {hashlib.md5(data).hexdigest()}"
+        assert httpx.post(f"{server.url}/", content=data, headers=headers).text == answer
+        pieces = (data[at:at + 5000] for at in range(0, size, 5000))
+        assert httpx.post(f"{server.url}/", content=pieces, headers=headers).text == answer
+        by_name = {"Host": shared.get_host(9100)}
+        assert httpx.post(f"{server.url}/", content=data, headers=by_name).text == answer
+    late = server.connect()
+    with late:
+        late.sendall(f"POST / HTTP/1.1\r\nHost: {by_name['Host']}\r\nContent-Length: 4\r\n"
+                     "Connection: close\r\n\r\n".encode())
+        time.sleep(0.3)
+        late.sendall(b"late")
+        assert b"\r\n\r\n4 " in b"".join(iter(lambda: late.recv(4096), b""))
+    early = httpx.post(f"{server.url}/early", content=bytes(8 << 20), headers=headers,
+                       timeout=PATIENCE)
+    assert early.status_code == 413
 
 
 def test_websockets_are_passed_through(server, echo):
