@@ -199,9 +199,10 @@ CAY_PUBLIC void cay_sandbox_tidy(void);
  * `user` (NULL: the default one; also names and numbers, as in exec).  Paths are those
  * inside; relative ones start at the working directory.  Every byte of a path means
  * itself, and links and ".." mean what they mean to a program inside.  What the user may
- * not do there is CAY_E_DENIED.  Files of /proc are read up to 1 MiB and never written.
- * Once the sandbox has ended everything is CAY_E_UNAVAILABLE; the handle is independent
- * of that of the sandbox. */
+ * not do there is CAY_E_DENIED.  "root:NAME" has the rights of root for NAME: what it
+ * makes is NAME's, and relative paths start where NAME's do.  Files of /proc are read up
+ * to 1 MiB and never written. Once the sandbox has ended everything is CAY_E_UNAVAILABLE;
+ * the handle is independent of that of the sandbox. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_files(cay_sandbox *sandbox, const char *user,
                                             cay_files **ret_files, struct cay_error *err);
 

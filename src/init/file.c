@@ -13,12 +13,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -34,6 +36,7 @@ struct file_user {
     uint64_t number; /* tells users apart that lived at the same address */
     uid_t uid;
     gid_t gid;
+    bool with_roots_rights; /* only what is made is the user's */
     size_t group_count;
     gid_t groups[USER_GROUPS_MAX];
 };
@@ -76,13 +79,26 @@ static bool take_groups(const struct file_user *user)
     return true;
 }
 
+/* setfsuid(2) has taken them away, for whoever is not root. */
+static bool take_rights(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+
+    if (syscall(SYS_capget, &header, data) != 0)
+        return false;
+    data[0].effective = data[0].permitted;
+    data[1].effective = data[1].permitted;
+    return syscall(SYS_capset, &header, data) == 0;
+}
+
 static bool become(const struct file_user *user)
 {
     if (!take_groups(user))
         return false;
     if (user->uid != own_uid)
         (void)setfsuid(user->uid);
-    return true;
+    return !user->with_roots_rights || take_rights();
 }
 
 static void become_ourselves(const struct file_user *user)
@@ -101,8 +117,8 @@ static bool may_become(const struct file_user *user)
     return fine;
 }
 
-static struct file_user *find_user(const char *who, struct user *ret_found,
-                                   struct cay_error *err)
+static struct file_user *find_user(const char *who, bool with_roots_rights,
+                                   struct user *ret_found, struct cay_error *err)
 {
     static uint64_t count;
     AUTO_FREE struct file_user *user = calloc(1, sizeof *user);
@@ -116,9 +132,10 @@ static struct file_user *find_user(const char *who, struct user *ret_found,
     *user = (struct file_user){.number = ++count,
                                .uid = ret_found->uid,
                                .gid = ret_found->gid,
+                               .with_roots_rights = with_roots_rights,
                                .group_count = ret_found->group_count};
     memcpy(user->groups, ret_found->groups, sizeof user->groups);
-    if (!may_become(user)) {
+    if (!may_become(user) || (with_roots_rights && own_uid != 0)) {
         cay_fail(err, CAY_E_UNSUPPORTED, 0, "files.user", who,
                  "this sandbox has only one user", "leave the user out");
         return NULL;
@@ -147,14 +164,19 @@ static bool begin(int socket, const struct packet *packet, struct file_user **us
     char payload[PATH_MAX + USER_NAME_MAX];
 
     if (*user || packet->head.fd_count || packet->head.len == 0 ||
-        packet->head.len > USER_NAME_MAX || packet->payload[packet->head.len - 1] ||
+        packet->head.len > FILES_USER_MAX || packet->payload[packet->head.len - 1] ||
         strlen(packet->payload) + 1 != packet->head.len)
         return false;
     if (root_fd < 0)
         root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     own_uid = geteuid();
-    const char *who = *packet->payload ? packet->payload : request_default_user();
-    *user = find_user(who, &found, &error);
+    const char *who = packet->payload;
+    bool with_roots_rights = strncmp(who, FILES_AS_ROOT, sizeof FILES_AS_ROOT - 1) == 0;
+    if (with_roots_rights)
+        who += sizeof FILES_AS_ROOT - 1;
+    if (!*who)
+        who = request_default_user();
+    *user = find_user(who, with_roots_rights, &found, &error);
     if (!*user)
         return packet_send(socket, MESSAGE_FAILED, &error, sizeof error, NULL, 0) == 0;
     int len = snprintf(payload, sizeof payload, "%s%c%s", start_of(&found), 0, who);

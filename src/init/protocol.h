@@ -241,4 +241,9 @@ struct file_answer {
 
 enum { FILE_COPY_MAX = 1 << 20 };
 
+/* Before the name of a FILES message's user: with the rights of root, and only what is
+ * made is the user's.  No name has a colon in it. */
+#define FILES_AS_ROOT "root:"
+enum { FILES_USER_MAX = 64 + sizeof FILES_AS_ROOT - 1 };
+
 #endif

@@ -116,11 +116,16 @@ bool keep_is_gone(struct keep *keep, int code)
 cay_files *keep_files(struct keep *keep, const char *user, struct cay_error *err)
 {
     cay_files *files = NULL;
+    char who[USER_MAX + 8];
 
     for (int i = 0; i < KEEP_USERS; i++)
         if (keep->users[i].files && strcmp(keep->users[i].user, user) == 0)
             return keep->users[i].files;
-    int code = cay_sandbox_files(keep->sandbox, *user ? user : NULL, &files, err);
+    /* As in the cloud: whose they are says the user, and what can be done the token. */
+    snprintf(who, sizeof who, "root:%s", user);
+    int code = cay_sandbox_files(keep->sandbox, who, &files, err);
+    if (code == CAY_E_UNSUPPORTED) /* there is no root inside */
+        code = cay_sandbox_files(keep->sandbox, *user ? user : NULL, &files, err);
     if (code) {
         if (code == CAY_E_NOT_FOUND && *user && err && !keep_is_gone(keep, code))
             cay_copy_text(err->op, sizeof err->op, no_user); /* as commands have it */

@@ -166,6 +166,34 @@ TEST(the_sandboxs_own_user_and_directory_are_the_defaults)
     cay_exec_done(&result);
 }
 
+TEST(with_the_rights_of_root_what_is_made_is_still_the_users)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) plain = files_of(sandbox, NULL);
+    AUTO(cay_files) files = files_of(sandbox, "root:user");
+    AUTO(cay_files) others = files_of(sandbox, "root:");
+
+    (void)told(sandbox, "echo R > /root/r; chmod 600 /root/r; mkdir -m 700 /root/d");
+    ASSERT_CODE(read_code(plain, "/root/r"), CAY_E_DENIED);
+    expect(files, "/root/r", "R\n");
+    put(files, "/root/d/new/file", "made");
+    put(files, "home", "made");
+    put(others, "/opt/x", "made");
+    ASSERT_STR(told(sandbox, "stat -c %U /root/d/new /root/d/new/file /home/user/home "
+                             "/opt/x /root/d; stat -c %G /root/d/new/file"),
+               "user\nuser\nuser\nuser\nroot\nuser");
+    put(files, "/root/r", "S"); /* what was there stays who it was */
+    ASSERT_STR(told(sandbox, "stat -c %U%a /root/r; cat /root/r"), "root600\nS");
+    /* And the next without them has none. */
+    ASSERT_CODE(read_code(plain, "/root/r"), CAY_E_DENIED);
+    ASSERT_CODE(write_code(files, "/usr/x"), CAY_E_DENIED);
+    cay_files *wrong = NULL;
+    ASSERT_CODE(cay_sandbox_files(sandbox, "root:nobody-of-that-name", &wrong, &err),
+                CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_sandbox_files(sandbox, "user:root", &wrong, &err), CAY_E_NOT_FOUND);
+    cay_exec_done(&result);
+}
+
 TEST(a_sandbox_reached_by_its_id_shows_the_same_files)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

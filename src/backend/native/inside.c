@@ -287,7 +287,7 @@ int inside_new(int socket, const char *user, uint32_t answer_ms,
 {
     AUTO_FD own = socket;
 
-    if (user && (!*user || strlen(user) >= USER_NAME_MAX))
+    if (user && (!*user || strlen(user) >= FILES_USER_MAX))
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, user,
                         "there is no such user in the sandbox",
                         "a name has 1 to %d characters", USER_NAME_MAX - 1);
