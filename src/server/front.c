@@ -229,6 +229,8 @@ static enum MHD_Result queue(struct exchange *exchange)
     unsigned status = exchange->status;
     struct MHD_Response *response = TAKE_PTR(exchange->response);
 
+    if (exchange->is_last)
+        (void)MHD_add_response_header(response, "Connection", "close");
     exchange->front->status[status / 100 < 6 ? status / 100 : 5]++;
     enum MHD_Result result = MHD_queue_response(exchange->connection, status, response);
     exchange->is_queued = true;

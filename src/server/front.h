@@ -70,6 +70,7 @@ struct exchange {
     struct buf body;
     bool has_begun, is_again; /* a first call that was suspended is made again */
     bool has_body, is_suspended, is_stream, is_queued, is_completed;
+    bool is_last;        /* of its connection */
     bool is_refused;     /* its reply was sent though the body goes on */
     size_t unread;       /* of the body since then */
     unsigned references; /* MHD's request, and its response if it is a stream */

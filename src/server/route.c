@@ -17,6 +17,7 @@ enum { HEADERS_MAX = 100 };
 struct count {
     unsigned all, lengths, encodings, hosts, ids;
     const char *wrong;
+    const char *end; /* of the last value, where it lies */
 };
 
 static bool is_token(const char *text)
@@ -39,6 +40,7 @@ static enum MHD_Result look_at(void *cls, enum MHD_ValueKind kind, const char *k
 
     (void)kind;
     count->all++;
+    count->end = value ? value + strlen(value) : NULL;
     if (!*key || !is_token(key))
         count->wrong = "a header has a name that is none";
     else if (strcasecmp(key, "Content-Length") == 0 &&
@@ -134,6 +136,19 @@ static bool origin_is_ours(const char *origin, const char *host)
     return from && strcasecmp(from + 3, host) == 0;
 }
 
+/* libmicrohttpd takes a line that begins with a colon for the end of the headers, and
+ * what follows for the next request.  It does not show that line; but all of the head
+ * lies in one place, and there are only two ends of lines behind the last value. */
+static bool ends_with(const struct exchange *exchange, const char *last)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        exchange->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    const char *head = exchange->method;
+
+    return info && last && last > head &&
+           (size_t)(last - head) + strlen("\r\n\r\n") == info->header_size;
+}
+
 const char *route_check(struct exchange *exchange, unsigned *ret_status)
 {
     struct count count = {0};
@@ -141,6 +156,7 @@ const char *route_check(struct exchange *exchange, unsigned *ret_status)
 
     (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, look_at,
                                     &count);
+    exchange->is_last = !ends_with(exchange, count.end);
     *ret_status = 400;
     if (count.wrong)
         return count.wrong;

@@ -129,6 +129,16 @@ def test_a_first_line_that_is_none_does_nothing(server, line):
     assert not heard or parse(heard).status >= 400 or b" 204 " in heard[:20]
 
 
+@pytest.mark.parametrize("head", ["Host: 127.0.0.1\r\n: v", "Host:127.0.0.1\r\n:", "Host: 127.0.0.1\r\n:  ",
+                                  "Host: 127.0.0.1\r\n:\r\nA: b"])
+def test_a_line_without_a_name_is_not_the_end_of_the_headers(server, head):
+    smuggled = "GET /zzz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with server.connect() as client:
+        client.sendall(f"GET /health HTTP/1.1\r\n{head}\r\n{smuggled}".encode())
+        heard = hear(client)  # until it is closed
+    assert answers(heard) == 1 and b" 404 " not in heard
+
+
 def test_a_request_without_a_host_is_refused(server):
     assert ask(server, request("GET /health", host=None)).status == 400
 
