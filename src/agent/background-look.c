@@ -11,17 +11,10 @@
 #include "agent/output.h"
 #include "agent/task.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum { AGAIN = 20, AGAIN_MS = 5, END_MS = 10000 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* --- What has become of it ------------------------------------------------------------
  */
@@ -181,7 +174,7 @@ static int judge(cay_sandbox *sandbox, const struct task *task, enum progress pr
                  const struct task_end *end, struct cay_command_result *result,
                  struct cay_error *err)
 {
-    int64_t now = now_ms();
+    int64_t now = clock_since_1970_ms();
 
     result->background_pid = task->pid;
     if (progress == RUNS) {

@@ -15,11 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "agent/command.h"
 #include "agent/task.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 static const char op[] = "background.start";
@@ -32,14 +32,6 @@ static const char exec_file[] = "exec \"$0\" -- \"$1\" >\"$2\" 2>\"$3\"";
 static const char run_argument[] =
     "\"$0\" -c -- \"$1\" >\"$2\" 2>\"$3\"; echo \"$?\" >\"$4\"";
 static const char run_file[] = "\"$0\" -- \"$1\" >\"$2\" 2>\"$3\"; echo \"$?\" >\"$4\"";
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* --- The start ------------------------------------------------------------------------
  */
@@ -144,7 +136,7 @@ static int start(struct launch *launch, struct cay_error *err)
     int code = prepare(launch, err);
     if (code)
         return code;
-    task->started_ms = now_ms();
+    task->started_ms = clock_since_1970_ms();
     code = start_any_shell(launch, &process, err);
     if (!code) {
         task->pid = cay_process_pid(process);

@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/show.h"
 
 static struct {
@@ -110,14 +110,12 @@ void progress_resume(void)
 
 void progress_step(const char *step, uint64_t bytes)
 {
-    static int64_t next_ms; /* when to show the next one */
+    static uint64_t next_ms; /* when to show the next one */
     static bool is_shown;
-    struct timespec now;
 
     if (!isatty(STDERR_FILENO))
         return;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    uint64_t now = clock_ms();
     if (!step) {
         if (is_shown)
             fputs("\r\033[K", stderr);
@@ -127,10 +125,10 @@ void progress_step(const char *step, uint64_t bytes)
         return;
     }
     if (!next_ms)
-        next_ms = now_ms + 1000;
-    if (now_ms < next_ms)
+        next_ms = now + 1000;
+    if (now < next_ms)
         return;
-    next_ms = now_ms + 250;
+    next_ms = now + 250;
     is_shown = true;
     fputc('\r', stderr);
     show_text(stderr, step, strlen(step), 60);

@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 bool quantity_parse_time(const char *text, void *field)
 {
@@ -73,9 +74,7 @@ const char *quantity_time(uint64_t ms, char room[QUANTITY_ROOM])
 
 const char *quantity_age(int64_t since_ms, char room[QUANTITY_ROOM])
 {
-    struct timespec now;
+    int64_t ms = clock_since_1970_ms() - since_ms;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 - since_ms;
     return quantity_time(ms > 0 ? (uint64_t)ms : 0, room);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
@@ -26,14 +27,6 @@ enum {
 
 /* There is one stream in this program, and it goes as far as this does. */
 static char input[PIECE], output[PIECE];
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void kill_process(struct stream *stream)
 {
@@ -53,11 +46,11 @@ static void attend(struct stream *stream)
         kill_process(stream);
     } else if (number) {
         (void)!cay_process_signal(stream->process, number, NULL);
-        stream->kill_at_ms = now_ms() + GRACE_MS;
+        stream->kill_at_ms = clock_ms() + GRACE_MS;
     }
     if (number)
         stream->signal = number;
-    if (stream->kill_at_ms && now_ms() >= stream->kill_at_ms)
+    if (stream->kill_at_ms && clock_ms() >= stream->kill_at_ms)
         kill_process(stream);
     if (stream->is_raw && signals_redraw()) {
         terminal_make_raw();
@@ -73,7 +66,7 @@ static int wait_for(struct stream *stream, struct pollfd *fds, nfds_t count, int
 
     attend(stream);
     if (stream->kill_at_ms) {
-        int64_t left = (stream->kill_at_ms - now_ms()) * 1000;
+        int64_t left = (int64_t)(stream->kill_at_ms - clock_ms()) * 1000;
         us = us < 0 || left < us ? left : us;
         us = us < 0 ? 0 : us;
     }

@@ -20,7 +20,7 @@ struct stream {
     /* The rest is for stream_run(). */
     size_t input_at, input_len, input_moves;
     bool input_ended, ended, is_dying;
-    int64_t kill_at_ms;
+    uint64_t kill_at_ms;
     int write_errno;
 };
 

@@ -6,10 +6,10 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "sys/path.h"
 
@@ -64,22 +64,14 @@ struct walk {
 /* --- Deadlines -----------------------------------------------------------------------
  */
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 uint64_t walk_deadline(uint32_t timeout_ms)
 {
-    return timeout_ms ? now_ns() + timeout_ms * (uint64_t)1000000 : 0;
+    return timeout_ms ? clock_ns() + timeout_ms * (uint64_t)1000000 : 0;
 }
 
 int walk_check_deadline(const char *op, uint64_t deadline_ns, struct cay_error *err)
 {
-    if (!deadline_ns || now_ns() < deadline_ns)
+    if (!deadline_ns || clock_ns() < deadline_ns)
         return CAY_OK;
     return cay_fail(err, CAY_E_TIMEOUT, ETIMEDOUT, op, NULL, "the time given is over",
                     "name a smaller directory or a narrower pattern, or give more time");
@@ -213,7 +205,7 @@ static int fill(struct walk *walk, struct frame *frame)
             return -errno;
         if (len == 0)
             break;
-        if (walk->deadline_ns && now_ns() >= walk->deadline_ns)
+        if (walk->deadline_ns && clock_ns() >= walk->deadline_ns)
             return -ETIMEDOUT;
         for (ssize_t at = 0; at < len;) {
             const struct dirent64 *entry = (const void *)(walk->buffer + at);

@@ -13,10 +13,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "init/hold.h"
 #include "init/pty.h"
@@ -231,11 +231,8 @@ static int open_stdio(struct process *process, struct request *request)
 
 static void set_clock(struct process *process, uint64_t timeout_ms)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    process->started_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    process->started_ns = serve_now_ns();
+    process->started_ms = clock_since_1970_ms();
+    process->started_ns = clock_ns();
     if (timeout_ms && timeout_ms < (UINT64_MAX - process->started_ns) / 1000000)
         process->deadline_ns = process->started_ns + timeout_ms * 1000000;
 }
@@ -464,7 +461,7 @@ static void finish(struct process *process)
                  : WIFSIGNALED(end->status) ? CAUSE_SIGNALLED
                                             : CAUSE_EXITED;
     end->killed = process->killed && !process->timed_out;
-    end->wall_us = (serve_now_ns() - process->started_ns) / 1000;
+    end->wall_us = (clock_ns() - process->started_ns) / 1000;
     process->finished = true;
     process->finished_number = ++finished_numbers;
     if (process->flags & EXEC_BACKGROUND) {
@@ -548,7 +545,7 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
 void process_tend(void)
 {
     hold_tend();
-    uint64_t now = processes ? serve_now_ns() : 0;
+    uint64_t now = processes ? clock_ns() : 0;
     unsigned looks = 0;
     struct process *next;
 
@@ -581,12 +578,12 @@ static uint64_t next_ns(const struct process *process, uint64_t now)
 
 uint64_t process_next_ns(void)
 {
-    uint64_t now = processes ? serve_now_ns() : 0;
+    uint64_t now = processes ? clock_ns() : 0;
     uint64_t soonest = spare_next_ns();
 
     /* What was left behind comes to us without a word. */
     if (hold_is_busy())
-        return serve_now_ns() + EMPTY_AGAIN_MS * 1000000ull;
+        return clock_ns() + EMPTY_AGAIN_MS * 1000000ull;
     for (const struct process *process = processes; process; process = process->next) {
         uint64_t at = next_ns(process, now);
         if (at < soonest)

@@ -16,10 +16,10 @@
 #include <sys/socket.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "init/dial.h"
 #include "init/file.h"
@@ -38,14 +38,6 @@ static bool no_namespaces, has_cgroup;
 static int proc_fd = -1; /* /proc, for lists */
 static uint64_t end_ns;  /* of the time to live; 0: none */
 static struct packet packet;
-
-uint64_t serve_now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 int serve_watch(int fd, struct source *source)
 {
@@ -109,7 +101,7 @@ static bool set_ttl(struct peer *peer)
     if (packet.head.len != sizeof ttl_ms)
         return false;
     memcpy(&ttl_ms, packet.payload, sizeof ttl_ms);
-    uint64_t now = serve_now_ns();
+    uint64_t now = clock_ns();
     end_ns = ttl_ms && ttl_ms < (UINT64_MAX - now) / 1000000 ? now + ttl_ms * 1000000 : 0;
     peer_tell(peer, MESSAGE_DONE, NULL, 0);
     return true;
@@ -121,7 +113,7 @@ static bool tell_state(struct peer *peer)
                           .is_paused = process_is_paused,
                           .peers = (uint32_t)peer_count};
     struct statfs root;
-    uint64_t now = serve_now_ns();
+    uint64_t now = clock_ns();
 
     if (end_ns)
         state.ttl_left_ms = end_ns > now ? (end_ns - now + 999999) / 1000000 : 0;
@@ -306,7 +298,7 @@ static int time_left_ms(void)
         soonest = end_ns;
     if (soonest == UINT64_MAX)
         return -1;
-    uint64_t now = serve_now_ns();
+    uint64_t now = clock_ns();
     uint64_t left = soonest > now ? (soonest - now + 999999) / 1000000 : 0;
     return left > INT_MAX ? INT_MAX : (int)left;
 }
@@ -343,7 +335,7 @@ static void prepare(const struct plan *plan)
     process_prepare(plan);
     file_prepare(plan);
     if (plan->ttl_ms && plan->ttl_ms < UINT64_MAX / 2000000)
-        end_ns = serve_now_ns() + plan->ttl_ms * 1000000;
+        end_ns = clock_ns() + plan->ttl_ms * 1000000;
     report_ready();
     if (plan->ephemeral)
         watch(STATUS_FD, &leash);
@@ -365,7 +357,7 @@ _Noreturn void serve(const struct plan *plan)
             struct source *source = events[i].data.ptr;
             source->ready(source);
         }
-        if (end_ns && serve_now_ns() >= end_ns)
+        if (end_ns && clock_ns() >= end_ns)
             serve_end();
         process_tend();
         sweep();

@@ -16,8 +16,6 @@ void serve_forget(int fd);
  * way to execve has a copy of the descriptor. */
 void serve_close(int fd);
 
-uint64_t serve_now_ns(void); /* CLOCK_MONOTONIC */
-
 /* Ends, and with us everything inside. */
 _Noreturn void serve_end(void);
 

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include "base/clock.h"
 #include "init/serve.h"
 
 enum { LEAVES = 8, WAIT_MS = 1000 };
@@ -84,8 +85,7 @@ void spare_make(void)
         spare_keep_leaf(&leaf);
         return;
     }
-    child =
-        (struct child){birth, leaf, pid, serve_now_ns() + WAIT_MS * 1000000ull, false};
+    child = (struct child){birth, leaf, pid, clock_ns() + WAIT_MS * 1000000ull, false};
 }
 
 static void dismiss(void)
@@ -106,7 +106,7 @@ bool spare_reaped(pid_t pid)
 
 void spare_tend(void)
 {
-    if (child.birth && !child.leaving && serve_now_ns() >= child.until_ns)
+    if (child.birth && !child.leaving && clock_ns() >= child.until_ns)
         dismiss();
 }
 

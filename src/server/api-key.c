@@ -4,8 +4,8 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/secrets.h"
 
@@ -31,7 +31,6 @@ int api_key_add(struct registry *registry, const char *tenant, const char *key,
 {
     unsigned char digest[HASH];
     char known[TENANT_MAX];
-    struct timespec now;
     struct key_row row = {0};
     size_t len = strlen(key);
 
@@ -43,8 +42,7 @@ int api_key_add(struct registry *registry, const char *tenant, const char *key,
     secrets_hash(key, digest);
     if (registry_find_key(registry, digest, known, NULL) == CAY_OK)
         return CAY_OK;
-    clock_gettime(CLOCK_REALTIME, &now);
-    row.created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    row.created_ms = clock_since_1970_ms();
     cay_copy_text(row.tenant, sizeof row.tenant, tenant);
     snprintf(row.shown, sizeof row.shown, "%.10s...", key);
     return registry_add_key(registry, digest, &row, err);

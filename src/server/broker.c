@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/errand.h"
 
@@ -25,10 +26,7 @@ enum { EVENTS = 64, ASKS_AT_A_TIME = 32 };
 
 int64_t broker_now_ms(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return clock_since_1970_ms();
 }
 
 bool broker_watch(struct broker *broker, int fd, struct source *source)

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum {
@@ -58,16 +58,14 @@ static void write_log(struct exchange *exchange)
     struct front *front = exchange->front;
     struct buf *log = &front->log;
     uint64_t took = uv_now(&front->loop) - exchange->began_ms;
-    struct timespec now;
     size_t before = log->len;
     struct json json;
 
     if (front->options->log < 0)
         return;
-    clock_gettime(CLOCK_REALTIME, &now);
     json_to_buf(&json, log);
     json_put_object(&json);
-    json_set_int(&json, "time_ms", (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    json_set_int(&json, "time_ms", clock_since_1970_ms());
     json_set_text(&json, "method", exchange->method);
     json_put_key(&json, "path");
     json_put_bytes(&json, exchange->url, strnlen(exchange->url, 1024));

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/keepers.h"
 
@@ -29,10 +29,7 @@ static const char no_user[] = "exec.user"; /* the step that fails for such */
 
 int64_t keep_now_ms(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (int64_t)clock_ms();
 }
 
 /* --- The loop's parts --- */

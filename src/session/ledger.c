@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "session/query.h"
 
@@ -35,7 +36,7 @@ int ledger_begin(cay_store *store, const char *user_id, const char *session_id,
     query_text(&query, user_id);
     query_text(&query, session_id);
     query_text(&query, config);
-    query_number(&query, store_now_ms());
+    query_number(&query, clock_since_1970_ms());
     return query_run(&query, NULL, err);
 }
 
@@ -79,7 +80,7 @@ static int write_complete(cay_store *store, const char *op,
     query_text(&query, session->sandbox_id);
     query_number(&query, session->state);
     query_text(&query, session->config);
-    query_number(&query, store_now_ms());
+    query_number(&query, clock_since_1970_ms());
     query_number(&query, session->config != NULL);
     return query_run(&query, NULL, err);
 }
@@ -122,7 +123,7 @@ static int write_state(cay_store *store, const char *user_id, const char *sessio
     query_text(&query, session_id);
     query_text(&query, sandbox_id);
     query_number(&query, state);
-    query_number(&query, store_now_ms());
+    query_number(&query, clock_since_1970_ms());
     return query_run(&query, NULL, err);
 }
 

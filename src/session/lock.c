@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "sys/path.h"
 
@@ -24,14 +25,6 @@ int lock_open_file(int dir, const char *name, struct cay_error *err)
     return fd < 0 ? cay_fail_errno(err, errno, "store.open", name) : fd;
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static struct flock range(short type, uint64_t byte)
 {
     return (struct flock){
@@ -43,7 +36,7 @@ static int take(int fd, uint64_t byte, uint64_t timeout_ms)
 {
     struct flock lock = range(F_WRLCK, byte);
     struct timespec rest = {.tv_nsec = FIRST_REST_NS};
-    uint64_t start = now_ms();
+    uint64_t start = clock_ms();
 
     if (timeout_ms == UINT64_MAX) {
         while (fcntl(fd, F_OFD_SETLKW, &lock) != 0)
@@ -54,7 +47,7 @@ static int take(int fd, uint64_t byte, uint64_t timeout_ms)
     while (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
         if (errno != EAGAIN && errno != EACCES && errno != EINTR)
             return -errno;
-        if (now_ms() - start >= timeout_ms)
+        if (clock_ms() - start >= timeout_ms)
             return -ETIMEDOUT;
         nanosleep(&rest, NULL);
         if (rest.tv_nsec < LAST_REST_NS)

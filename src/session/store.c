@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "session/query.h"
@@ -21,14 +21,6 @@ enum {
     "user_id, session_id, backend, sandbox_id, state, config, data, created_ms, "        \
     "updated_ms, revision"
 enum { COLUMN_COUNT = 10 };
-
-int64_t store_now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 int store_check_owner(const cay_store *store, const char *op, struct cay_error *err)
 {
@@ -158,7 +150,7 @@ static int write_session(cay_store *store, const char *op,
     query_number(&query, session->state);
     query_text(&query, session->config);
     query_text(&query, session->data);
-    query_number(&query, store_now_ms());
+    query_number(&query, clock_since_1970_ms());
     query_text(&query, session->user_id);
     query_text(&query, session->session_id);
     if (session->revision)

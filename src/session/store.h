@@ -48,6 +48,4 @@ int store_check_ids(const char *op, const char *user_id, const char *session_id,
 /* CAY_E_NOT_FOUND */
 int store_fail_unknown(const char *op, const char *session_id, struct cay_error *err);
 
-int64_t store_now_ms(void);
-
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
 #include "session/manager.h"
@@ -18,7 +19,7 @@ static void auto_cay_config(cay_config **config)
 static bool is_too_late(const struct begun *begun, const cay_config *config)
 {
     const struct cay_backend *backend = cay_backend_find(cay_config_type(config));
-    int64_t age = store_now_ms() - begun->begun_ms;
+    int64_t age = clock_since_1970_ms() - begun->begun_ms;
 
     return !backend || !backend->late_ms || age < 0 || (uint64_t)age >= backend->late_ms;
 }

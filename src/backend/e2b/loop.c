@@ -16,14 +16,6 @@
 
 enum { EVENTS_MAX = 16, CONNECTIONS_KEPT = 4 };
 
-uint64_t e2b_now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static int watch_socket(CURL *easy, curl_socket_t socket, int what, void *cookie,
                         void *unused)
 {

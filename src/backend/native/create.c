@@ -20,7 +20,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
@@ -32,6 +31,7 @@
 #include "backend/native/parts.h"
 #include "backend/native/rung.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "init/protocol.h"
 #include "sys/fsid.h"
@@ -390,11 +390,8 @@ static void describe(const struct making *making)
 {
     const struct cay_sandbox_options *options = &making->options;
     struct record *record = making->record;
-    struct timespec now;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    record->created_ms =
-        making->start ? making->created_ms : now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    record->created_ms = making->start ? making->created_ms : clock_since_1970_ms();
     record->template_dev = making->parts.template.dev;
     record->template_ino = making->parts.template.ino;
     record->network = options->network;

@@ -9,11 +9,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "backend/native/run.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "sys/sigpipe.h"
 
@@ -41,14 +41,6 @@ int native_check_exec(const struct cay_exec_options *options, const char *name,
                         "a flag is not for this call, or unknown",
                         "the flags that it takes: 0x%x of enum cay_exec_flag", flags);
     return CAY_OK;
-}
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 static int take_in(struct run *run, struct sink *sink, int stream, size_t len)
@@ -97,7 +89,7 @@ static int wait_for_news(struct run *run, uint64_t give_up_ms)
         {.fd = feeding ? run->input : -1, .events = POLLOUT},
     };
 
-    uint64_t now = give_up_ms ? now_ms() : 0;
+    uint64_t now = give_up_ms ? clock_ms() : 0;
     if (give_up_ms && now >= give_up_ms)
         return -ETIMEDOUT;
     uint64_t left = give_up_ms - now;
@@ -196,7 +188,7 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     char *piece = TAKE_PTR(native->piece);
     struct sink sink = {.options = &known, .piece = piece};
     if (known.timeout_ms && known.timeout_ms < INT_MAX)
-        sink.give_up_ms = now_ms() + known.timeout_ms + WIRE_ANSWER_MS;
+        sink.give_up_ms = clock_ms() + known.timeout_ms + WIRE_ANSWER_MS;
     tail_init(&sink.tails[0], (size_t)limit);
     tail_init(&sink.tails[1], (size_t)limit);
     run_init(&run, socket, native->record.id, NULL);

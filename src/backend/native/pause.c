@@ -15,6 +15,7 @@
 
 #include "backend/native/wire.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum { SPINS = 200, FREEZE_MS = 10000 };
@@ -59,14 +60,6 @@ static bool is_frozen(const struct freezer *freezer, bool frozen)
     return strstr(text, frozen ? "frozen 1" : "frozen 0") != NULL;
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* False if it does not come about in time. */
 static bool set_frozen(const struct freezer *freezer, bool frozen)
 {
@@ -77,8 +70,8 @@ static bool set_frozen(const struct freezer *freezer, bool frozen)
     for (int i = 0; i < SPINS; i++)
         if (is_frozen(freezer, frozen))
             return true;
-    uint64_t end = now_ms() + FREEZE_MS;
-    while (now_ms() < end) {
+    uint64_t end = clock_ms() + FREEZE_MS;
+    while (clock_ms() < end) {
         nanosleep(&rest, NULL);
         if (is_frozen(freezer, frozen))
             return true;

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
 #include "sys/sigpipe.h"
@@ -114,14 +114,6 @@ static int take_all(struct process *process)
     }
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* A background command's output is on its way from init.  An answer to something else
  * comes after all that init had to tell, so a few rounds fetch everything that was kept;
  * who needs more than that still runs. */
@@ -143,7 +135,7 @@ static int catch_up(struct process *process)
 static int wait_until(struct process *process, uint64_t timeout_ms)
 {
     const struct run *run = &process->run;
-    uint64_t begin = now_ms();
+    uint64_t begin = clock_ms();
 
     for (;;) {
         struct pollfd fds[] = {
@@ -154,7 +146,7 @@ static int wait_until(struct process *process, uint64_t timeout_ms)
         int over = take_all(process);
         if (over)
             return over;
-        uint64_t gone = now_ms() - begin;
+        uint64_t gone = clock_ms() - begin;
         if (gone >= timeout_ms)
             return catch_up(process);
         uint64_t left = timeout_ms - gone;

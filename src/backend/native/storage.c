@@ -9,12 +9,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "backend/native/runtime.h"
 #include "backend/native/state.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "files/walk.h"
 #include "sys/fs.h"
@@ -150,14 +150,6 @@ static bool save_bind(struct buf *file, const struct bind *bind)
     return true;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 int storage_save(const struct storage *storage, const struct cay_sandbox_options *options,
                  const struct binds *binds, struct cay_error *err)
 {
@@ -165,7 +157,7 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
     int code = CAY_OK;
 
     facts_begin(&file, OPTIONS_MAX);
-    facts_add_number(&file, "created_ms", (uint64_t)now_ms());
+    facts_add_number(&file, "created_ms", (uint64_t)clock_since_1970_ms());
     facts_add(&file, "template", options->template_name);
     facts_add_number(&file, "memory_bytes", options->memory_bytes);
     facts_add_number(&file, "pids", options->pids);

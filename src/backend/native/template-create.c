@@ -5,13 +5,13 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "backend/native/state.h"
 #include "backend/native/template.h"
 #include "backend/native/users.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "files/walk.h"
 #include "sys/fs.h"
@@ -24,15 +24,13 @@ enum { TELL_NS = 100000000 };
 int template_tell(struct template_making *making, const char *step, struct cay_error *err)
 {
     const struct cay_template_options *options = making->options;
-    struct timespec now;
 
     if (!options->on_progress)
         return CAY_OK;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    if (now_ns - making->told_ns < TELL_NS)
+    uint64_t now = clock_ns();
+    if (now - making->told_ns < TELL_NS)
         return CAY_OK;
-    making->told_ns = now_ns;
+    making->told_ns = now;
     if (options->on_progress(options->cookie, step, making->bytes) == 0)
         return CAY_OK;
     return cay_fail(err, CAY_E_CANCELLED, 0, op, options->name,
@@ -88,13 +86,11 @@ static int finish(struct template_making *making, int store, const char *draft,
 {
     struct cay_template_info *shown = &making->info.shown;
     const char *name = making->options->name;
-    struct timespec now;
 
     int code = users_add(making->root, err);
     if (code)
         return code;
-    clock_gettime(CLOCK_REALTIME, &now);
-    shown->created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    shown->created_ms = clock_since_1970_ms();
     shown->bytes = making->bytes;
     cay_copy_text(shown->from, sizeof shown->from, making->options->from);
     code = template_info_save(making->dir, &making->info, err);
