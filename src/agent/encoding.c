@@ -7,13 +7,6 @@
 #include "base/utf8-widen.h"
 #include "base/utf8.h"
 
-static bool is_utf8(const void *data, size_t len, bool is_all)
-{
-    struct utf8_scan scan = {.count = UTF8_CHARS};
-
-    return utf8_scan(&scan, data, len) && (!is_all || utf8_scan_complete(&scan));
-}
-
 /* What no text has: control characters other than white space, BEL, BS and ESC. */
 static bool has_controls(const unsigned char *bytes, size_t len)
 {
@@ -26,6 +19,7 @@ static bool has_controls(const unsigned char *bytes, size_t len)
 enum encoding encoding_guess(const void *data, size_t len, bool is_all)
 {
     const unsigned char *bytes = data;
+    struct utf8_scan scan = {.count = UTF8_CHARS};
 
     if (len >= 2 && bytes[0] == 0xFF && bytes[1] == 0xFE)
         return len >= 4 && !bytes[2] && !bytes[3] ? ENCODING_BINARY : ENCODING_UTF16_LE;
@@ -33,7 +27,7 @@ enum encoding encoding_guess(const void *data, size_t len, bool is_all)
         return ENCODING_UTF16_BE;
     if (len && memchr(bytes, 0, len))
         return ENCODING_BINARY;
-    if (is_utf8(data, len, is_all))
+    if (utf8_scan(&scan, data, len) && (!is_all || utf8_scan_complete(&scan)))
         return ENCODING_UTF8;
     return has_controls(bytes, len) ? ENCODING_BINARY : ENCODING_LATIN_1;
 }
@@ -87,7 +81,7 @@ bool encoding_put(enum encoding encoding, const char *text, size_t len, struct b
 {
     if (encoding == ENCODING_UTF8 || encoding == ENCODING_BINARY)
         return buf_append(out, text, len);
-    if (!is_utf8(text, len, true))
+    if (!utf8_is_valid(text, len))
         return false;
     for (size_t at = 0; at < len;) {
         size_t size = 1;

@@ -52,13 +52,6 @@ static size_t take(const unsigned char *at, size_t left, bool *ret_whole)
     return len;
 }
 
-static bool is_utf8(const char *bytes, size_t len)
-{
-    struct utf8_scan scan = {.count = UTF8_CHARS};
-
-    return utf8_scan(&scan, bytes, len) && utf8_scan_complete(&scan);
-}
-
 static size_t decode(const char *bytes, size_t len, char *out)
 {
     size_t used = 0;
@@ -78,7 +71,7 @@ static size_t decode(const char *bytes, size_t len, char *out)
 
 char *text_decode(const char *bytes, size_t len, size_t *ret_len)
 {
-    bool fine = is_utf8(bytes, len);
+    bool fine = utf8_is_valid(bytes, len);
 
     *ret_len = fine ? len : decode(bytes, len, NULL);
     char *text = malloc(*ret_len + 1);

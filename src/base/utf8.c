@@ -328,6 +328,13 @@ bool utf8_scan_complete(const struct utf8_scan *scan)
     return !scan->invalid && scan->pending == 0;
 }
 
+bool utf8_is_valid(const void *data, size_t len)
+{
+    struct utf8_scan scan = {.count = UTF8_CHARS};
+
+    return utf8_scan(&scan, data, len) && utf8_scan_complete(&scan);
+}
+
 uint32_t utf8_scan_highest(const struct utf8_scan *scan)
 {
     return scan->highest < 0x80   ? 0x7F

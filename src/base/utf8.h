@@ -32,6 +32,9 @@ bool utf8_scan(struct utf8_scan *scan, const void *data, size_t len);
 /* True if all that was fed is whole, valid characters. */
 bool utf8_scan_complete(const struct utf8_scan *scan);
 
+/* The same of all of it at once. */
+bool utf8_is_valid(const void *data, size_t len);
+
 /* No character that was fed is above: 0x7F, 0xFF, 0xFFFF or 0x10FFFF, the least of them.
  */
 uint32_t utf8_scan_highest(const struct utf8_scan *scan);

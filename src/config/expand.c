@@ -100,7 +100,6 @@ static int append_both(const struct pass *pass, const char *text, size_t len,
 static int append_env(const struct pass *pass, const char *name, size_t len,
                       struct cay_error *err)
 {
-    struct utf8_scan scan = {.chars = 0};
     char message[256], reference[NAME_LEN_MAX + 8], word[NAME_LEN_MAX + 1];
 
     if (len == 0 || len > NAME_LEN_MAX || name_len(name, len) != len)
@@ -117,7 +116,7 @@ static int append_env(const struct pass *pass, const char *name, size_t len,
         return yaml_fail(err, pass->yaml, pass->line, message,
                          "set it, or write the value itself");
     }
-    if (!utf8_scan(&scan, value, strlen(value)) || !utf8_scan_complete(&scan)) {
+    if (!utf8_is_valid(value, strlen(value))) {
         snprintf(message, sizeof message, "the environment variable %s is not UTF-8",
                  word);
         return yaml_fail(err, pass->yaml, pass->line, message, "set it to UTF-8 text");

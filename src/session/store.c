@@ -47,19 +47,12 @@ void store_leave(cay_store *store)
 
 /* --- What may be stored --- */
 
-static bool is_text(const char *text, size_t len)
-{
-    struct utf8_scan scan = {.count = UTF8_CHARS};
-
-    return utf8_scan(&scan, text, len) && utf8_scan_complete(&scan);
-}
-
 static int check_id(const char *op, const char *which, const char *id,
                     struct cay_error *err)
 {
     size_t len = id ? strnlen(id, ID_MAX + 1) : 0;
 
-    if (len > 0 && len <= ID_MAX && is_text(id, len))
+    if (len > 0 && len <= ID_MAX && utf8_is_valid(id, len))
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, which, "this cannot be such an id",
                     "ids are UTF-8 text of 1 to %d bytes", ID_MAX);
@@ -81,7 +74,7 @@ static int check_text(const char *op, const char *which, const char *text, size_
     if (len > max)
         return cay_fail(err, CAY_E_LIMIT, 0, op, which, "the text is too long",
                         "it may have %zu bytes", max);
-    if (!is_text(text, len))
+    if (!utf8_is_valid(text, len))
         return cay_fail(err, CAY_E_INVALID, 0, op, which, "the text is not UTF-8",
                         "write it as UTF-8");
     return CAY_OK;

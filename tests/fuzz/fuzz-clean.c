@@ -91,13 +91,6 @@ static void plain_resolve(struct buf *text)
     buf_append(text, out.len ? out.data : "", out.len);
 }
 
-static bool is_utf8(const char *text, size_t len)
-{
-    struct utf8_scan scan = {0};
-
-    return utf8_scan(&scan, text, len) && utf8_scan_complete(&scan);
-}
-
 static size_t count_lines(const char *text, size_t len)
 {
     size_t lines = 1;
@@ -109,7 +102,7 @@ static size_t count_lines(const char *text, size_t len)
 
 static void expect(const struct buf *want, const char *have, size_t len)
 {
-    demand(have && have[len] == '\0' && is_utf8(have, len));
+    demand(have && have[len] == '\0' && utf8_is_valid(have, len));
     demand(want->len == len && (!len || memcmp(want->data, have, len) == 0));
 }
 
@@ -133,8 +126,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     buf_init(&want, SIZE_MAX / 2);
     AUTO_FREE char *plain = text_decode(text, size, &decoded);
-    demand(plain && is_utf8(plain, decoded));
-    demand(!is_utf8(text, size) || decoded == size);
+    demand(plain && utf8_is_valid(plain, decoded));
+    demand(!utf8_is_valid(text, size) || decoded == size);
     buf_append(&want, plain, decoded);
 
     for (int kind = 0; kind < 3; kind++)
@@ -149,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     expect_again(cay_text_resolve_cr, resolved, len);
 
     AUTO_FREE char *collapsed = text_collapse(resolved, len, 4, &clean, &missing);
-    demand(collapsed && is_utf8(collapsed, clean));
+    demand(collapsed && utf8_is_valid(collapsed, clean));
     demand(missing ? count_lines(collapsed, clean) < count_lines(resolved, len)
                    : clean == len && memcmp(collapsed, resolved, len) == 0);
     size_t again;

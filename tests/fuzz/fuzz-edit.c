@@ -119,8 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct replace_sink sink = {put_out, &have};
     int error = replace_stream(&source, &edit, &sink, &found);
 
-    struct utf8_scan scan = {0};
-    bool text_file = utf8_scan(&scan, file.data, file.len) && utf8_scan_complete(&scan);
+    bool text_file = utf8_is_valid(file.data, file.len);
     if ((error == -EILSEQ) == text_file || (error && error != -EILSEQ))
         abort();
     if (error || edit.old_len == 0)

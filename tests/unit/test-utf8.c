@@ -169,6 +169,7 @@ TEST(the_borders_of_each_length_are_exact)
         struct utf8_scan scan = {0};
         (void)utf8_scan(&scan, cases[i].text, strlen(cases[i].text));
         ASSERT_INT(utf8_scan_complete(&scan), cases[i].good);
+        ASSERT_INT(utf8_is_valid(cases[i].text, strlen(cases[i].text)), cases[i].good);
         ASSERT_INT(scan.chars >= 1, 1);
     }
 }

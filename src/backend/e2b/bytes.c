@@ -18,10 +18,7 @@ static const char format[] = "%y %m %U %G %s %T@ %p\\0";
 
 bool e2b_bytes_is_text(const char *path)
 {
-    struct utf8_scan scan = {0};
-
-    utf8_scan(&scan, path, strlen(path));
-    return utf8_scan_complete(&scan);
+    return utf8_is_valid(path, strlen(path));
 }
 
 /* --- Looking --- */

@@ -79,10 +79,7 @@ int e2b_call(struct e2b *e2b, const struct e2b_call *call, const struct buf *bod
 int e2b_check_text(const char *op, const char *what, const char *text,
                    struct cay_error *err)
 {
-    struct utf8_scan scan = {0};
-
-    utf8_scan(&scan, text, strlen(text));
-    if (utf8_scan_complete(&scan))
+    if (utf8_is_valid(text, strlen(text)))
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, what, "this is not UTF-8",
                     "the E2B protocol has only text here; use another name");

@@ -65,10 +65,7 @@ int e2b_start_check(const struct cay_exec_options *options, const char *op,
 
 static bool is_text(const char *text)
 {
-    struct utf8_scan scan = {0};
-
-    utf8_scan(&scan, text, strlen(text));
-    return utf8_scan_complete(&scan);
+    return utf8_is_valid(text, strlen(text));
 }
 
 static bool are_text(const char *const *texts)

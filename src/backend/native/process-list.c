@@ -182,10 +182,8 @@ static size_t char_size(const char *text, size_t len)
 {
     unsigned char first = (unsigned char)text[0];
     size_t size = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-    struct utf8_scan scan = {0};
 
-    return size <= len && utf8_scan(&scan, text, size) && utf8_scan_complete(&scan) ? size
-                                                                                    : 0;
+    return size <= len && utf8_is_valid(text, size) ? size : 0;
 }
 
 /* Whole characters of UTF-8 without control characters; whatever else is "?". */
