@@ -44,6 +44,16 @@ int path_reopen(int fd, int flags)
     }
 }
 
+DIR *path_list(int dir)
+{
+    AUTO_FD own = path_open(dir, "", O_RDONLY | O_DIRECTORY, 0, 0);
+    DIR *directory = own < 0 ? NULL : fdopendir(own);
+
+    if (directory)
+        (void)TAKE_FD(own);
+    return directory;
+}
+
 /* A walk from the root: `done` is link-free and verified, `todo` is what is left. */
 struct walk {
     int root;

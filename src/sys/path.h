@@ -2,6 +2,7 @@
 #ifndef SYS_PATH_H
 #define SYS_PATH_H
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdint.h>
@@ -20,6 +21,9 @@ int path_open(int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t
 /* Opens for real what an O_PATH descriptor holds: the very same file, whatever its name
  * means by now.  -ENOSYS if /proc is not mounted. */
 int path_reopen(int fd, int flags);
+
+/* What is in `dir`, by a descriptor of its own; NULL, and errno, if it cannot be read. */
+DIR *path_list(int dir);
 
 /* Follows the links of `rel` by hand, one component at a time and never above `root`, to
  * a place that has none.  An absolute link is taken for one below the root if it starts

@@ -22,6 +22,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/utf8.h"
+#include "sys/path.h"
 
 static const char op[] = "process.list";
 
@@ -291,14 +292,10 @@ static void find_boot(struct listing *listing)
 
 static int walk_proc(struct listing *listing, struct cay_error *err)
 {
-    int fd = openat(listing->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    DIR *directory = path_list(listing->proc);
 
-    if (!directory) {
-        int error = errno;
-        auto_close(&fd);
-        return cay_fail_errno(err, error, op, "/proc");
-    }
+    if (!directory)
+        return cay_fail_errno(err, errno, op, "/proc");
     find_boot(listing);
     read_maps(listing);
     int code = CAY_OK;

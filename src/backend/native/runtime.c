@@ -20,6 +20,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "sys/io.h"
+#include "sys/path.h"
 
 static const char op[] = "sandbox.runtime";
 
@@ -264,8 +265,7 @@ static bool forget(const char *id)
 
     if (ranges < 0)
         return false;
-    int own = openat(ranges, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = own < 0 ? NULL : fdopendir(own);
+    DIR *list = path_list(ranges);
     for (struct dirent *entry; list && (entry = readdir(list));)
         (void)release_if_of(ranges, entry->d_name, id);
     if (list)

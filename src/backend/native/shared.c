@@ -15,6 +15,7 @@
 #include "backend/native/runtime.h"
 #include "base/auto.h"
 #include "sys/copy.h"
+#include "sys/path.h"
 
 /* There is one of each, but a plan may have to hold them for one sandbox. */
 enum { SHARED_LEN_MAX = 16 << 20, COPIED_LEN_MAX = 256 << 10 };
@@ -106,12 +107,10 @@ static void remove_directory(const char *path)
 
     if (dir < 0 || fstat(dir, &st) != 0 || st.st_uid != geteuid())
         return;
-    DIR *list = fdopendir(dir);
-    if (list)
-        (void)TAKE_FD(dir);
+    DIR *list = path_list(dir);
     for (struct dirent *entry; list && (entry = readdir(list));)
         if (entry->d_name[0] != '.')
-            (void)unlinkat(dirfd(list), entry->d_name, 0);
+            (void)unlinkat(dir, entry->d_name, 0);
     if (list)
         closedir(list);
     (void)rmdir(path);

@@ -64,19 +64,9 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
                     "somebody keeps removing what is being made", "try again");
 }
 
-DIR *state_list(int dir)
-{
-    int own = path_open(dir, "", O_RDONLY | O_DIRECTORY, 0, 0);
-    DIR *directory = own < 0 ? NULL : fdopendir(own);
-
-    if (!directory && own >= 0)
-        (void)close(own);
-    return directory;
-}
-
 size_t state_sweep(int dir, const char *prefix)
 {
-    DIR *directory = state_list(dir);
+    DIR *directory = path_list(dir);
     size_t count = 0;
 
     for (struct dirent *entry; directory && (entry = readdir(directory));) {

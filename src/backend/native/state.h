@@ -2,7 +2,6 @@
 #ifndef NATIVE_STATE_H
 #define NATIVE_STATE_H
 
-#include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
 
@@ -20,9 +19,6 @@ int state_open(const char *below, bool make, struct cay_error *err);
  * whoever makes something in it; a descriptor, or a code. */
 int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
                 struct cay_error *err);
-
-/* What is in `dir`, by a descriptor of its own; NULL if it cannot be read. */
-DIR *state_list(int dir);
 
 /* Removes the directories in `dir` of that prefix whose lock nobody holds: what a crash
  * left.  How many there were. */

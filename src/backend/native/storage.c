@@ -300,7 +300,7 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
             *err = own;
         return sandboxes;
     }
-    DIR *directory = state_list(sandboxes);
+    DIR *directory = path_list(sandboxes);
     for (struct dirent *entry; directory && (entry = readdir(directory));)
         if (runtime_is_id(entry->d_name) && has_options(sandboxes, entry->d_name))
             visit(entry->d_name, cookie);
@@ -325,7 +325,7 @@ size_t storage_sweep(void)
 
     if (sandboxes < 0)
         return 0;
-    DIR *directory = state_list(sandboxes);
+    DIR *directory = path_list(sandboxes);
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
         const char *id = entry->d_name;
         if (!runtime_is_id(id) || has_options(sandboxes, id))

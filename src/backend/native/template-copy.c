@@ -242,10 +242,9 @@ static int copy_directory(struct copying *copying, int from, int to, unsigned de
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
                         "the directory is nested deeper than a template may be",
                         "the limit is %d", TEMPLATE_DEPTH_MAX);
-    int own = path_open(from, "", O_RDONLY | O_DIRECTORY, 0, 0);
-    DIR *directory = own < 0 ? NULL : fdopendir(own);
+    DIR *directory = path_list(from);
     if (!directory)
-        return fail(copying, own < 0 ? -own : errno, err);
+        return fail(copying, errno, err);
     for (struct dirent *entry; !code && (entry = readdir(directory));) {
         const char *name = entry->d_name;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
@@ -261,7 +260,7 @@ static int copy_directory(struct copying *copying, int from, int to, unsigned de
         memcpy(at, name, name_len + 1);
         code = template_tell(copying->making, "copying", err);
         if (!code)
-            code = add(copying, own, to, name, depth, err);
+            code = add(copying, from, to, name, depth, err);
         copying->path[len] = '\0';
     }
     closedir(directory);

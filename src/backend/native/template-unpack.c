@@ -137,16 +137,14 @@ static int set_owner(const struct unpacking *unpacking, const struct tar_item *i
 
 static int hide_all(struct unpacking *unpacking, const char *path, struct cay_error *err)
 {
-    AUTO_FD fd = openat(unpacking->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    DIR *directory = path_list(unpacking->dir);
     int code = CAY_OK;
 
     if (!directory)
         return fail_at(errno, path, err);
-    int own = TAKE_FD(fd);
     for (struct dirent *entry; !code && (entry = readdir(directory));)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            code = tree_remove(&fs_direct, op, own, entry->d_name, path, err);
+            code = tree_remove(&fs_direct, op, unpacking->dir, entry->d_name, path, err);
     closedir(directory);
     return code;
 }
