@@ -46,6 +46,17 @@ TEST(a_directory_may_contain_the_store_itself)
     ASSERT(stat_in_tiny("etc/passwd").st_mode);
 }
 
+TEST(the_holes_of_a_file_stay_holes)
+{
+    use_own_home();
+    put_file("from/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
+    put_file("from/disk", "begin");
+    ASSERT(truncate(scratch_path("from/disk"), 64 << 20) == 0);
+    ASSERT_OK(try_template("tiny", CAY_TEMPLATE_DIR, scratch_path("from")));
+    ASSERT_INT(stat_in_tiny("disk").st_size, 64 << 20);
+    ASSERT(stat_in_tiny("disk").st_blocks < 1024);
+}
+
 TEST(tar_files_are_unpacked_whatever_compresses_them)
 {
     static const char *const kinds[] = {"tar", "tar-gz", "tar-xz", "tar-zst"};

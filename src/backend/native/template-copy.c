@@ -13,7 +13,7 @@
 #include "backend/native/template.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "sys/io.h"
+#include "sys/copy.h"
 #include "sys/path.h"
 
 static const char op[] = TEMPLATE_OP;
@@ -94,42 +94,18 @@ static unsigned clamp_id(unsigned id)
     return id <= UINT16_MAX ? id : TEMPLATE_NOBODY;
 }
 
-static int copy_content(int from, int to)
-{
-    char piece[64 << 10];
-
-    for (;;) {
-        ssize_t len = copy_file_range(from, NULL, to, NULL, 64 << 20, 0);
-        if (len == 0)
-            return 0;
-        if (len < 0 && errno != EINTR)
-            break;
-    }
-    if (errno != EXDEV && errno != EINVAL && errno != EOPNOTSUPP)
-        return -errno;
-    for (;;) {
-        ssize_t len = read(from, piece, sizeof piece);
-        if (len < 0 && errno != EINTR)
-            return -errno;
-        if (len == 0)
-            return 0;
-        int error = len < 0 ? 0 : io_write(to, piece, (size_t)len);
-        if (error)
-            return error;
-    }
-}
-
 static int copy_file(const struct copying *copying, int held, const struct stat *st,
                      int to_dir, const char *name, struct cay_error *err)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, st->st_mtim};
     AUTO_FD from = path_reopen(held, O_RDONLY);
+    uint64_t copied;
 
     if (from < 0)
         return fail(copying, -from, err);
     AUTO_FD to =
         openat(to_dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int error = to < 0 ? -errno : copy_content(from, to);
+    int error = to < 0 ? -errno : copy_bytes(from, to, (uint64_t)st->st_size, &copied);
     if (!error && (fchown(to, clamp_id(st->st_uid), clamp_id(st->st_gid)) != 0 ||
                    fchmod(to, st->st_mode & 07777) != 0 || futimens(to, times) != 0))
         error = -errno;
