@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "init/protocol.h"
 #include "sys/io.h"
+#include "sys/memfd.h"
 
 static const char op[] = "sandbox.plan";
 
@@ -264,10 +265,7 @@ static int write_plan(int fd, const struct plan *head, const struct blueprint *b
         error = io_write(fd, steps->data, steps->len);
     if (!error)
         error = io_write(fd, bytes->data, bytes->len);
-    if (!error && fcntl(fd, F_ADD_SEALS,
-                        F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-        error = -errno;
-    return error;
+    return error ? error : memfd_seal(fd);
 }
 
 int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *err)

@@ -38,7 +38,7 @@
 #include "base/error.h"
 #include "init/lock.h"
 #include "sys/clone.h"
-#include "sys/io.h"
+#include "sys/memfd.h"
 #include "sys/raw.h"
 
 static const char op[] = "sandbox.create";
@@ -85,26 +85,17 @@ static int open_program(struct cay_error *err)
     static pid_t owner;
 
     pthread_mutex_lock(&mutex);
-    int error = 0;
     if (program < 0 || owner != getpid()) {
         /* MFD_EXEC is needed where memfds are not executable unless asked for, and
          * unknown to kernels before 6.3. */
-        int fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING | 0x0010u);
-        if (fd < 0 && errno == EINVAL)
-            fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        error = fd < 0 ? -errno : io_write(fd, cay_init, cay_init_size);
-        if (!error &&
-            fcntl(fd, F_ADD_SEALS,
-                  F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-            error = -errno;
-        if (error && fd >= 0)
-            (void)close(fd);
-        program = error ? -1 : fd;
+        program = memfd_of("cay-init", 0x0010u, cay_init, cay_init_size);
+        if (program == -EINVAL)
+            program = memfd_of("cay-init", 0, cay_init, cay_init_size);
         owner = getpid();
     }
     int fd = program;
     pthread_mutex_unlock(&mutex);
-    return error ? cay_fail_errno(err, -error, op, "cay-init") : fd;
+    return fd < 0 ? cay_fail_errno(err, -fd, op, "cay-init") : fd;
 }
 
 /* --- In the clones --- */

@@ -5,14 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "backend/native/run.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "sys/io.h"
+#include "sys/memfd.h"
 
 static const char op[] = "sandbox.exec";
 
@@ -41,16 +40,11 @@ static int open_pipe(int our_end, int *ret_ours, int *ret_theirs, struct cay_err
 /* Input that nobody needs to feed: a file that cannot be changed any more. */
 static int open_file(const void *data, size_t len, int *ret_fd, struct cay_error *err)
 {
-    AUTO_FD fd = memfd_create("cay-input", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int error = fd < 0 ? -errno : io_write(fd, data, len);
+    int fd = memfd_of("cay-input", 0, data, len);
 
-    if (!error && (lseek(fd, 0, SEEK_SET) != 0 ||
-                   fcntl(fd, F_ADD_SEALS,
-                         F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0))
-        error = -errno;
-    if (error)
-        return cay_fail_errno(err, -error, op, "input");
-    *ret_fd = TAKE_FD(fd);
+    if (fd < 0)
+        return cay_fail_errno(err, -fd, op, "input");
+    *ret_fd = fd;
     return CAY_OK;
 }
 

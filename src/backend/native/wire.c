@@ -4,12 +4,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "sys/io.h"
+#include "sys/memfd.h"
 
 void wire_close_fds(int fds[MESSAGE_FDS_MAX])
 {
@@ -205,10 +204,10 @@ int wire_exec(int socket, const char *id, const struct wire_exec *exec,
     size_t len = message.len, head = sizeof(struct exec_request);
     memcpy(fds, exec->fds, sizeof fds);
     if (len > MESSAGE_MAX) {
-        fds[fd_count++] = memfd = memfd_create("cay-strings", MFD_CLOEXEC);
-        int error = memfd < 0 ? -errno : io_write(memfd, message.data + head, len - head);
-        if (error)
-            return cay_fail_errno(err, -error, "sandbox.exec", NULL);
+        memfd = memfd_of("cay-strings", 0, message.data + head, len - head);
+        if (memfd < 0)
+            return cay_fail_errno(err, -memfd, "sandbox.exec", NULL);
+        fds[fd_count++] = memfd;
         len = head;
     }
     int error = packet_send(socket, MESSAGE_EXEC, message.data, len, fds, fd_count);
