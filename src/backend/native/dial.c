@@ -34,7 +34,7 @@ int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error 
     if (code)
         return code;
     if (!is_socket(fd))
-        return wire_error(&(struct message){0}, NULL, err);
+        return wire_error(NULL, 0, err);
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;
 }

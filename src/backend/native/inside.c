@@ -15,6 +15,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "backend/native/wire.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/packet.h"
@@ -224,21 +225,14 @@ static int fail_beginning(int sys_errno, struct cay_error *err)
                           "the sandbox does not answer", "it has ended; make a new one");
 }
 
-/* Init's own error, as far as it is one. */
 static int take_failure(const struct packet *packet, struct cay_error *err)
 {
     struct cay_error failure;
+    size_t len = packet->head.fd_count ? 0 : packet->head.len;
+    int code = wire_error(packet->payload, len, &failure);
 
-    if (packet->head.len != sizeof failure || packet->head.fd_count)
-        return fail_beginning(EPROTO, err);
-    memcpy(&failure, packet->payload, sizeof failure);
-    failure.subject[sizeof failure.subject - 1] = '\0';
-    failure.message[sizeof failure.message - 1] = '\0';
-    failure.hint[sizeof failure.hint - 1] = '\0';
-    if (failure.code >= 0 || strcmp(cay_code_slug(failure.code), "unknown") == 0)
-        return fail_beginning(EPROTO, err);
-    return cay_fail(err, failure.code, failure.sys_errno, op, failure.subject,
-                    failure.message, "%s", failure.hint);
+    return cay_fail(err, code, failure.sys_errno, op, failure.subject, failure.message,
+                    "%s", failure.hint);
 }
 
 /* "start\0user\0", both within their bounds. */

@@ -34,6 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend/native/wire.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/lock.h"
@@ -539,12 +540,7 @@ int launch_wait(const struct launch *launch, struct cay_error *err)
         return fail_dead(launch, err);
     if (report.code == CAY_OK)
         return CAY_OK;
-    report.op[sizeof report.op - 1] = '\0';
-    report.subject[sizeof report.subject - 1] = '\0';
-    report.message[sizeof report.message - 1] = '\0';
-    report.hint[sizeof report.hint - 1] = '\0';
-    return cay_fail(err, report.code, report.sys_errno, report.op, report.subject,
-                    report.message, "%s", report.hint);
+    return wire_error(&report, sizeof report, err);
 }
 
 void launch_done(struct launch *launch, bool ready)

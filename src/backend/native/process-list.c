@@ -125,9 +125,9 @@ static int ask_init(struct native *native, struct listing *listing, struct cay_e
         if (code)
             break;
         if (packet->head.kind == MESSAGE_FAILED)
-            code = wire_error(&packet->head, packet->payload, err);
+            code = wire_error(packet->payload, packet->head.len, err);
         else if (!take_page(listing, packet, &after, &count))
-            code = wire_error(&(struct message){0}, NULL, err);
+            code = wire_error(NULL, 0, err);
         wire_close_fds(packet->fds);
     }
     if (code && native->socket >= 0) {

@@ -248,7 +248,7 @@ static int write_some(void *cookie, const void *data, size_t len, size_t *ret_wr
         code = run_ask(run, "process.write", MESSAGE_WRITE, (const char *)data + done,
                        part, MESSAGE_WRITTEN, &put, sizeof put, err);
         if (!code && put > part)
-            return wire_error(&(struct message){0}, NULL, err);
+            return wire_error(NULL, 0, err);
         done += put;
         if (put < part)
             break;

@@ -153,7 +153,7 @@ static int note(struct run *run, const struct message *head, const void *payload
     case MESSAGE_FAILED:
         if (run->started)
             return 1;
-        (void)wire_error(head, payload, &run->failure);
+        (void)wire_error(payload, head->len, &run->failure);
         note_end(run);
         return 0;
     default:
@@ -216,10 +216,10 @@ int run_ask(struct run *run, const char *op, enum message_kind kind, const void 
             return wire_fail_gone(op, run->id, 0, err);
     }
     if (answer.head.kind == MESSAGE_FAILED)
-        return wire_error(&answer.head, answer.payload, err);
+        return wire_error(answer.payload, answer.head.len, err);
     if (answer.head.kind != want || answer.head.len != len) {
         note_loss(run);
-        return wire_error(&(struct message){0}, NULL, err);
+        return wire_error(NULL, 0, err);
     }
     if (len)
         memcpy(ret_answer, answer.payload, len);

@@ -19,14 +19,13 @@ void wire_close_fds(int fds[MESSAGE_FDS_MAX])
     }
 }
 
-int wire_error(const struct message *head, const void *payload, struct cay_error *err)
+int wire_error(const void *payload, size_t len, struct cay_error *err)
 {
     struct cay_error error = {0};
 
-    if (head->len == sizeof error)
+    if (len == sizeof error)
         memcpy(&error, payload, sizeof error);
-    if (head->len != sizeof error || error.code >= 0 ||
-        strcmp(cay_code_slug(error.code), "unknown") == 0)
+    if (error.code >= 0 || strcmp(cay_code_slug(error.code), "unknown") == 0)
         return cay_fail(err, CAY_E_PROTOCOL, 0, "sandbox.connect", NULL,
                         "the sandbox's first process sent something malformed",
                         "kill the sandbox; it may have been broken into");
@@ -55,7 +54,7 @@ int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
         return wire_fail_gone(op, id, sys_errno, err);
     wire_close_fds(answer.fds);
     return answer.head.kind == MESSAGE_FAILED
-               ? wire_error(&answer.head, answer.payload, err)
+               ? wire_error(answer.payload, answer.head.len, err)
                : wire_fail_gone(op, id, sys_errno, err);
 }
 
@@ -108,7 +107,7 @@ static int give_up(struct native *native, int code, struct answer *answer,
     if (!code) {
         if (answer->head.kind != MESSAGE_FAILED)
             answer->head.len = 0;
-        code = wire_error(&answer->head, answer->payload, err);
+        code = wire_error(answer->payload, answer->head.len, err);
     }
     if (native->socket >= 0)
         (void)close(native->socket);

@@ -16,8 +16,8 @@ struct answer {
 
 void wire_close_fds(int fds[MESSAGE_FDS_MAX]);
 
-/* What a FAILED message says, which may be anything: CAY_E_PROTOCOL if it is no error. */
-int wire_error(const struct message *head, const void *payload, struct cay_error *err);
+/* What init says that failed, which may be anything: CAY_E_PROTOCOL if it is no error. */
+int wire_error(const void *payload, size_t len, struct cay_error *err);
 
 int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_error *err);
 
