@@ -18,6 +18,7 @@
 
 #include "base/auto.h"
 #include "init/report.h"
+#include "sys/landlock.h"
 
 _Static_assert(sizeof(struct plan_filter) == sizeof(struct sock_filter),
                "the same thing");
@@ -80,19 +81,6 @@ static void limit(int resource, const char *name, rlim_t value)
 
 /* --- Landlock --- */
 
-/* Its rights by ABI; its header here is older than many kernels. */
-static const struct {
-    uint64_t fs, scoped;
-    size_t size;
-} abis[] = {
-    {(1u << 13) - 1, 0, 8},  {(1u << 14) - 1, 0, 8},  {(1u << 15) - 1, 0, 8},
-    {(1u << 15) - 1, 0, 16}, {(1u << 16) - 1, 0, 16}, {(1u << 16) - 1, 3, 24},
-};
-
-struct ruleset {
-    uint64_t fs, net, scoped;
-};
-
 static const uint64_t reading = LANDLOCK_ACCESS_FS_EXECUTE |
                                 LANDLOCK_ACCESS_FS_READ_FILE |
                                 LANDLOCK_ACCESS_FS_READ_DIR;
@@ -104,15 +92,6 @@ static const uint64_t for_files =
 
 /* What commands are held to beyond what we are, or -1. */
 static int for_commands = -1;
-
-/* The index of this kernel's ABI, or -1. */
-static int find_abi(void)
-{
-    const int known = sizeof abis / sizeof *abis;
-    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1u /* the version */);
-
-    return abi < known ? (int)abi - 1 : known - 1;
-}
 
 static void allow_fd(int ruleset, int fd, const char *path, uint64_t access)
 {
@@ -141,14 +120,12 @@ static void allow(int ruleset, const char *path, uint64_t access)
     allow_same(ruleset, path, 0, access);
 }
 
-static int make_ruleset(int abi, bool files)
+static int make_ruleset(uint64_t fs, uint64_t scoped)
 {
-    const struct ruleset rules = {.fs = files ? abis[abi].fs : 0,
-                                  .scoped = abis[abi].scoped};
-    int fd = (int)syscall(SYS_landlock_create_ruleset, &rules, abis[abi].size, 0);
+    int fd = landlock_create(&(struct landlock_rights){.fs = fs, .scoped = scoped});
 
     if (fd < 0)
-        report_failure(errno, "init.landlock", "ruleset");
+        report_failure(-fd, "init.landlock", "ruleset");
     return fd;
 }
 
@@ -168,30 +145,30 @@ static void allow_planned(const struct plan *plan, int ruleset, uint64_t all)
  * it is the only one, read there too; we ourselves also look at processes. */
 static void restrict_files(const struct plan *plan)
 {
-    int abi = find_abi();
+    const struct landlock_rights *all = landlock_all();
 
-    if (abi < 0 && !plan->no_namespaces)
+    if (!all && !plan->no_namespaces)
         return;
-    if (abi < 0)
+    if (!all)
         report_failure(EOPNOTSUPP, "init.landlock", "version");
-    AUTO_FD ruleset = make_ruleset(abi, true);
+    AUTO_FD ruleset = make_ruleset(all->fs, all->scoped);
     allow(ruleset, plan->no_namespaces ? "/proc" : "/", reading);
     /* Terminals are made by us. */
     if (plan->no_namespaces && access("/dev/pts", F_OK) == 0) {
-        allow(ruleset, "/dev/pts", abis[abi].fs);
-        allow(ruleset, "/dev/ptmx", abis[abi].fs);
+        allow(ruleset, "/dev/pts", all->fs);
+        allow(ruleset, "/dev/ptmx", all->fs);
     }
     /* For PID 1's own leaves; nothing else inside has a way there. */
     if (plan->has_cgroup)
-        allow_fd(ruleset, CGROUP_FD, "cgroup", abis[abi].fs);
-    allow_planned(plan, ruleset, abis[abi].fs);
+        allow_fd(ruleset, CGROUP_FD, "cgroup", all->fs);
+    allow_planned(plan, ruleset, all->fs);
     if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0)
         report_failure(errno, "init.landlock", "restrict");
     /* A command must not signal those that hold it, who may be the same user. */
-    if (plan->no_namespaces || (!plan->has_cgroup && abis[abi].scoped))
-        for_commands = make_ruleset(abi, plan->no_namespaces);
+    if (plan->no_namespaces || (!plan->has_cgroup && all->scoped))
+        for_commands = make_ruleset(plan->no_namespaces ? all->fs : 0, all->scoped);
     if (plan->no_namespaces)
-        allow_planned(plan, for_commands, abis[abi].fs);
+        allow_planned(plan, for_commands, all->fs);
 }
 
 int lock_ruleset(void)

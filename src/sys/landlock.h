@@ -2,6 +2,25 @@
 #ifndef SYS_LANDLOCK_H
 #define SYS_LANDLOCK_H
 
+#include <stdint.h>
+
+/* What a ruleset is about, as the kernel's struct landlock_ruleset_attr has it.  Its
+ * header may be older than the kernel. */
+struct landlock_rights {
+    uint64_t fs;
+    uint64_t net;    /* ABI 4 */
+    uint64_t scoped; /* ABI 6 */
+};
+
+/* The ABI of this kernel; 0, and errno, if it has no landlock. */
+unsigned landlock_abi(void);
+
+/* Every right that this kernel's ABI has, and is known here; NULL, and errno, if none. */
+const struct landlock_rights *landlock_all(void);
+
+/* A ruleset without rules, or a negative errno. */
+int landlock_create(const struct landlock_rights *rights);
+
 /* Takes every right that this kernel's landlock knows of from the calling thread, for
  * good: no file can be opened, made or renamed, no port used, no process outside
  * signalled. Descriptors that are open already keep working.  Needs no_new_privs.  0 or a

@@ -35,6 +35,7 @@
 #include "base/error.h"
 #include "init/protocol.h"
 #include "sys/fsid.h"
+#include "sys/landlock.h"
 #include "sys/shift.h"
 
 static const char op[] = "sandbox.create";
@@ -397,7 +398,7 @@ static void describe(const struct making *making)
     record->network = options->network;
     record->storage = options->storage;
     record->ephemeral = options->ephemeral;
-    record->landlock_abi = runtime_is_local(record) ? 0 : rung_landlock();
+    record->landlock_abi = runtime_is_local(record) ? 0 : landlock_abi();
     record->memory_bytes = options->memory_bytes;
     record->disk_bytes = options->disk_bytes;
     record->pids = options->pids;

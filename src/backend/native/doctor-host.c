@@ -20,6 +20,7 @@
 #include "backend/native/runtime.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/landlock.h"
 
 static void check_kernel(struct doctor *doctor)
 {
@@ -81,15 +82,15 @@ static void check_seccomp(struct doctor *doctor)
 
 static void check_landlock(struct doctor *doctor)
 {
-    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1u /* the version */);
+    unsigned abi = landlock_abi();
 
-    if (abi <= 0)
+    if (!abi)
         doctor_say(doctor, CAY_FINDING_WEAKER, "landlock",
                    "add \"landlock\" to the kernel's parameter lsm=", "not to be had: %s",
-                   cay_errno_words(abi < 0 ? errno : EOPNOTSUPP));
+                   cay_errno_words(errno));
     else
         doctor_say(doctor, abi >= 6 ? CAY_FINDING_OK : CAY_FINDING_WEAKER, "landlock",
-                   "use Linux 6.12 or newer", "ABI %ld: %s", abi,
+                   "use Linux 6.12 or newer", "ABI %u: %s", abi,
                    abi >= 6 ? "files, signals and abstract sockets"
                             : "files, but neither signals nor abstract sockets (ABI 6)");
 }

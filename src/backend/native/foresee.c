@@ -7,6 +7,7 @@
 #include "backend/native/rung.h"
 #include "base/error.h"
 #include "init/plan.h"
+#include "sys/landlock.h"
 
 static const char op[] = "sandbox.create";
 
@@ -82,7 +83,7 @@ static int check_host(const struct cay_sandbox_options *options, unsigned given,
     struct record record = {.rung = rung_from(options->rung),
                             .network = options->network,
                             .storage = options->storage,
-                            .landlock_abi = rung_landlock(),
+                            .landlock_abi = landlock_abi(),
                             .has_range = idmap_is_root()};
 
     if (record.rung == CAY_RUNG_BEST)

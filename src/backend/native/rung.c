@@ -4,21 +4,14 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "sys/landlock.h"
 
 static const char op[] = "sandbox.create";
 
 enum { OLDEST_LANDLOCK = 3 /* before that it let anybody empty a file */ };
-
-unsigned rung_landlock(void)
-{
-    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1u /* the version */);
-
-    return abi > 0 ? (unsigned)abi : 0;
-}
 
 /* --- Which --- */
 
@@ -153,7 +146,7 @@ static int check_landlock(const struct cay_sandbox_options *options,
 {
     const char *rung = cay_rung_slug(CAY_RUNG_LANDLOCK);
 
-    if (rung_landlock() < OLDEST_LANDLOCK)
+    if (landlock_abi() < OLDEST_LANDLOCK)
         return fail_option("landlock", rung, "needs landlock, ABI 3 or newer",
                            "use Linux 6.2 or newer with lsm=landlock, or allow user "
                            "namespaces",

@@ -29,7 +29,4 @@ unsigned rung_layers(const struct record *record, unsigned limits);
 int rung_demand(const struct record *record, unsigned layers, unsigned given,
                 unsigned require, struct cay_error *err);
 
-/* The landlock ABI of this kernel, or 0. */
-unsigned rung_landlock(void);
-
 #endif
