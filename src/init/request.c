@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "init/report.h"
 #include "sys/io.h"
@@ -92,16 +93,6 @@ static int take_strings(const struct packet *packet, const struct exec_request *
     return CAY_OK;
 }
 
-static bool is_set(char *const *env, const char *assignment)
-{
-    size_t len = strcspn(assignment, "=") + 1;
-
-    for (; *env; env++)
-        if (strncmp(*env, assignment, len) == 0)
-            return true;
-    return false;
-}
-
 /* What the environment of one user says that is not so for another. */
 static bool is_personal(const char *assignment)
 {
@@ -123,7 +114,7 @@ static int complete_env(struct request *request, size_t used, struct cay_error *
     request->defaults = text;
     bool is_another = user_is_another(user);
     for (size_t i = 0; i < sandbox.env_count; i++)
-        if (!is_set(env, sandbox.env[i]) &&
+        if (!env_sets((const char *const *)env, sandbox.env[i]) &&
             !(is_another && is_personal(sandbox.env[i]))) {
             env[used++] = sandbox.env[i];
             env[used] = NULL;
@@ -136,7 +127,7 @@ static int complete_env(struct request *request, size_t used, struct cay_error *
                  user->home, 0, user->name, 0, user->name, 0, 0, 0,
                  request->flags & EXEC_TTY ? "TERM=xterm-256color" : "");
     for (const char *at = text; at < text + len; at += strlen(at) + 1)
-        if (!is_set(env, at)) {
+        if (!env_sets((const char *const *)env, at)) {
             env[used++] = (char *)(uintptr_t)at;
             env[used] = NULL;
         }
