@@ -2,7 +2,6 @@
 /* cay cp, cat and put: files into a sandbox and out of it. */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,15 +151,6 @@ static int look_inside(struct inside *inside, struct cay_error *err)
     return code;
 }
 
-static void note_skipped(const struct cay_tar_result *result)
-{
-    if (result->skipped)
-        fprintf(stderr,
-                "cay: note: %" PRIu64 " special files or links that lead out were left "
-                "out\n",
-                result->skipped);
-}
-
 /* --- Into the sandbox --- */
 
 static int send_dir(const char *source, const struct inside *inside,
@@ -186,7 +176,7 @@ static int send_dir(const char *source, const struct inside *inside,
     code = cay_files_import(inside->files, target, side.fd, NULL, &taken, err);
     code = local_side_finish(&side, code, &result, err);
     if (!code)
-        note_skipped(&result);
+        progress_skipped(result.skipped);
     return code;
 }
 
@@ -227,7 +217,7 @@ static int send_stream(int fd, const char *name, const struct inside *inside,
         return write_in(fd, name, inside, inside->path, err);
     int code = cay_files_import(inside->files, inside->path, fd, NULL, &result, err);
     if (!code)
-        note_skipped(&result);
+        progress_skipped(result.skipped);
     return code;
 }
 
@@ -266,7 +256,7 @@ static int receive_dir(const struct inside *inside, const char *target,
         int code = cay_files_export(inside->files, inside->path, STDOUT_FILENO, NULL,
                                     &result, err);
         if (!code)
-            note_skipped(&result);
+            progress_skipped(result.skipped);
         return code;
     }
     int code = local_side_receive(target, &side, err);
@@ -276,7 +266,7 @@ static int receive_dir(const struct inside *inside, const char *target,
     code = local_side_finish(&side, code, &taken, err);
     result.skipped += taken.skipped;
     if (!code)
-        note_skipped(&result);
+        progress_skipped(result.skipped);
     return code;
 }
 

@@ -95,15 +95,6 @@ static void tell_result(FILE *file, const struct files_run *run,
     fputc('\n', file);
 }
 
-static void note_skipped(const struct cay_tar_result *result)
-{
-    if (result->skipped)
-        fprintf(stderr,
-                "cay: note: %" PRIu64 " special files or links that lead out were left "
-                "out\n",
-                result->skipped);
-}
-
 int cmd_files_export(struct files_run *run, struct cay_error *err)
 {
     struct cay_tar_result result;
@@ -121,7 +112,7 @@ int cmd_files_export(struct files_run *run, struct cay_error *err)
     if (run->options.as_json)
         tell_result(stderr, run, &result);
     else
-        note_skipped(&result);
+        progress_skipped(result.skipped);
     return CAY_OK;
 }
 
@@ -136,7 +127,7 @@ int cmd_files_import(struct files_run *run, struct cay_error *err)
     if (!rc && run->options.as_json)
         tell_result(run->output.file, run, &result);
     if (!rc && !run->options.as_json)
-        note_skipped(&result);
+        progress_skipped(result.skipped);
     if (rc && !run->options.as_json && result.entries)
         fprintf(stderr, "cay: note: %" PRIu64 " entries were unpacked before this\n",
                 result.entries);

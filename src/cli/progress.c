@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -136,4 +137,13 @@ void progress_step(const char *step, uint64_t bytes)
         fprintf(stderr, ": %llu MiB", (unsigned long long)(bytes >> 20));
     fputs("\033[K", stderr);
     fflush(stderr);
+}
+
+void progress_skipped(uint64_t count)
+{
+    if (count)
+        fprintf(stderr,
+                "cay: note: %" PRIu64 " special files or links that lead out were left "
+                "out\n",
+                count);
 }

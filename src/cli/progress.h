@@ -17,6 +17,9 @@ void progress_stop(void);
  * The first second counts from the first call; a NULL step wipes the line. */
 void progress_step(const char *step, uint64_t bytes);
 
+/* Tells what a copy left out, if it did. */
+void progress_skipped(uint64_t count);
+
 /* Around a question on the terminal.  Fine also when nothing is in progress. */
 void progress_pause(void);
 void progress_resume(void);
