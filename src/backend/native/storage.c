@@ -137,13 +137,10 @@ int storage_remove(const char *id, struct cay_error *err)
 /* Where it is, whatever the caller called it: the next start may be from elsewhere. */
 static bool save_bind(struct buf *file, const struct bind *bind)
 {
-    char link[64], path[PATH_MAX];
+    char path[PATH_MAX];
 
-    snprintf(link, sizeof link, "/proc/self/fd/%d", bind->fd);
-    ssize_t len = readlink(link, path, sizeof path - 1);
-    if (len <= 0)
+    if (!*bind_path(bind, path))
         return false;
-    path[len] = '\0';
     facts_add(file, "source", path);
     facts_add(file, "target", bind->target);
     facts_add_number(file, "writable", bind->writable);
