@@ -16,8 +16,6 @@
 
 #define INSIDE (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
 
-enum { USER = 1000 };
-
 int place_open(const char *path)
 {
     return path_open(AT_FDCWD, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
@@ -49,8 +47,8 @@ static int make(int parent, const char *name, bool is_directory)
 /* In a directory of the host's that is shown inside, only its owner has a number. */
 static int make_as_user(int parent, const char *name, bool is_directory)
 {
-    (void)syscall(SYS_setfsgid, USER);
-    (void)syscall(SYS_setfsuid, USER);
+    (void)syscall(SYS_setfsgid, PLAN_USER);
+    (void)syscall(SYS_setfsuid, PLAN_USER);
     int error = make(parent, name, is_directory);
     (void)syscall(SYS_setfsuid, 0);
     (void)syscall(SYS_setfsgid, 0);

@@ -74,6 +74,7 @@ struct plan_step {
 
 enum {
     PLAN_VERSION = 5,
+    PLAN_USER = 1000, /* `user` inside */
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
     PLAN_MOUNTS_MAX = 128, /* TREE and BIND steps together */

@@ -16,12 +16,13 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/handle.h"
+#include "init/plan.h"
 #include "policy/policy.h"
 #include "sys/shift.h"
 
 static const char op[] = "sandbox.mount";
 
-enum { BINDS_MAX = 64, USER = 1000 };
+enum { BINDS_MAX = 64 };
 
 /* --- Targets --- */
 
@@ -262,8 +263,8 @@ int bind_mount(const struct bind *bind, uint32_t id_base)
 {
     char uids[64], gids[64];
 
-    snprintf(uids, sizeof uids, "%u %u 1\n", bind->uid, id_base + USER);
-    snprintf(gids, sizeof gids, "%u %u 1\n", bind->gid, id_base + USER);
+    snprintf(uids, sizeof uids, "%u %u 1\n", bind->uid, id_base + PLAN_USER);
+    snprintf(gids, sizeof gids, "%u %u 1\n", bind->gid, id_base + PLAN_USER);
     AUTO_FD map = shift_map(uids, gids);
     if (map < 0)
         return map;

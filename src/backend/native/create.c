@@ -113,7 +113,7 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
     head->prepared = making->rung == CAY_RUNG_ROOT;
     head->one_user = making->rung >= CAY_RUNG_SINGLE;
     if (making->rung == CAY_RUNG_SINGLE)
-        head->uid = head->gid = IDMAP_USER;
+        head->uid = head->gid = PLAN_USER;
     if (making->rung == CAY_RUNG_LANDLOCK) {
         head->uid = making->owner;
         head->gid = record->has_range ? making->owner : getegid();

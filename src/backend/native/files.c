@@ -23,13 +23,11 @@
 #include "files/inside.h"
 #include "sys/io.h"
 
-enum { NOBODY = 65534 };
-
 struct remote {
     struct fs fs; /* whose cookie this is */
     atomic_uint references;
     struct inside *inside;
-    struct ids users, groups;
+    struct idmap_shown users, groups;
 };
 
 static int ask(const struct fs *fs, struct call *call)
@@ -104,21 +102,13 @@ static bool is_plain(const char *place)
     return true;
 }
 
-static uint32_t own_id(const struct ids *ids, uint32_t id)
-{
-    for (size_t i = 0; i < ids->count; i++)
-        if (id - ids->ranges[i].outside < ids->ranges[i].count)
-            return id - ids->ranges[i].outside + ids->ranges[i].inside;
-    return NOBODY;
-}
-
 /* Owners are told as they are inside. */
 static void own(const struct fs *fs, struct stat *st)
 {
     const struct remote *remote = fs->cookie;
 
-    st->st_uid = own_id(&remote->users, st->st_uid);
-    st->st_gid = own_id(&remote->groups, st->st_gid);
+    st->st_uid = idmap_inside(&remote->users, st->st_uid);
+    st->st_gid = idmap_inside(&remote->groups, st->st_gid);
 }
 
 /* --- struct fs -----------------------------------------------------------------------
@@ -419,40 +409,21 @@ int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
     return code;
 }
 
-/* As the kernel has them, of "uid_map" or "gid_map"; seen from outside. */
-static void read_ids(pid_t init, const char *name, struct ids *ret_ids)
-{
-    char path[64], text[512], *at = text;
-
-    ret_ids->count = 0;
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)init, name);
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : io_pread(fd, text, sizeof text - 1, 0);
-    text[len > 0 ? len : 0] = '\0';
-    while (*at && ret_ids->count < sizeof ret_ids->ranges / sizeof *ret_ids->ranges) {
-        unsigned long inside = strtoul(at, &at, 10);
-        unsigned long outside = strtoul(at, &at, 10);
-        unsigned long count = strtoul(at, &at, 10);
-        if (*at++ != '\n')
-            return;
-        ret_ids->ranges[ret_ids->count].inside = (uint32_t)inside;
-        ret_ids->ranges[ret_ids->count].outside = (uint32_t)outside;
-        ret_ids->ranges[ret_ids->count++].count = (uint32_t)count;
-    }
-}
-
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err)
 {
     struct native *native = cookie;
     struct files_of sandbox = {.socket = -1, .user = user};
+    char users[64], groups[64];
 
     int code = native_check(native, err);
     if (!code)
         code = native_dial(&native->record, &sandbox.socket, err);
     if (code)
         return code;
-    read_ids(native->record.init, "uid_map", &sandbox.users);
-    read_ids(native->record.init, "gid_map", &sandbox.groups);
+    snprintf(users, sizeof users, "/proc/%d/uid_map", (int)native->record.init);
+    snprintf(groups, sizeof groups, "/proc/%d/gid_map", (int)native->record.init);
+    idmap_read(AT_FDCWD, users, &sandbox.users);
+    idmap_read(AT_FDCWD, groups, &sandbox.groups);
     return files_of_sandbox(&sandbox, ret_files, err);
 }

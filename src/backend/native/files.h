@@ -2,20 +2,13 @@
 #ifndef NATIVE_FILES_H
 #define NATIVE_FILES_H
 
+#include "backend/native/idmap.h"
 #include "cay/files.h"
-
-/* Which ids inside are which outside. */
-struct ids {
-    size_t count;
-    struct {
-        uint32_t inside, outside, count;
-    } ranges[8];
-};
 
 struct files_of {
     int socket;       /* to a sandbox's init; taken over, also on failure */
     const char *user; /* inside; NULL: the default one */
-    struct ids users, groups;
+    struct idmap_shown users, groups;
     uint32_t answer_ms; /* how long init may take to answer; 0: a minute */
 };
 

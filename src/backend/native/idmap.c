@@ -5,11 +5,16 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "init/plan.h"
+#include "sys/io.h"
+
+enum { OVERFLOW_ID = 65534 };
 
 /* Whether the line that maps `id` of this user namespace covers `count` ids, and which is
  * the first of them in the one above; negative if the map cannot be read now. */
@@ -31,6 +36,36 @@ static int find_line(unsigned long id, unsigned long count, unsigned long *ret_a
     }
     fclose(file);
     return found;
+}
+
+void idmap_read(int dir, const char *path, struct idmap_shown *ret_shown)
+{
+    const size_t room = sizeof ret_shown->lines / sizeof *ret_shown->lines;
+    char text[512], *at = text;
+    AUTO_FD fd = openat(dir, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : io_pread(fd, text, sizeof text - 1, 0);
+
+    text[len > 0 ? len : 0] = '\0';
+    ret_shown->count = 0;
+    while (*at && ret_shown->count < room) {
+        struct idmap_line *line = &ret_shown->lines[ret_shown->count];
+        line->inside = (uint32_t)strtoul(at, &at, 10);
+        line->outside = (uint32_t)strtoul(at, &at, 10);
+        line->count = (uint32_t)strtoul(at, &at, 10);
+        if (*at++ != '\n')
+            return;
+        ret_shown->count++;
+    }
+}
+
+uint32_t idmap_inside(const struct idmap_shown *shown, uint32_t outside)
+{
+    for (size_t i = 0; i < shown->count; i++) {
+        const struct idmap_line *line = &shown->lines[i];
+        if (outside - line->outside < line->count)
+            return outside - line->outside + line->inside;
+    }
+    return OVERFLOW_ID;
 }
 
 /* A process's map does not change, and looking takes a while. */
@@ -68,10 +103,10 @@ void idmap_for_root(struct idmap *ret_map, uint32_t base)
 
 static void fill_range(struct idmap_line lines[IDMAP_LINES], uint32_t first, uint32_t own)
 {
-    lines[0] = (struct idmap_line){0, first, IDMAP_USER};
-    lines[1] = (struct idmap_line){IDMAP_USER, own, 1};
-    lines[2] = (struct idmap_line){IDMAP_USER + 1, first + IDMAP_USER,
-                                   IDMAP_COUNT - IDMAP_USER - 1};
+    lines[0] = (struct idmap_line){0, first, PLAN_USER};
+    lines[1] = (struct idmap_line){PLAN_USER, own, 1};
+    lines[2] = (struct idmap_line){PLAN_USER + 1, first + PLAN_USER,
+                                   IDMAP_COUNT - PLAN_USER - 1};
 }
 
 void idmap_for_range(struct idmap *ret_map, uint32_t users, uint32_t groups)
@@ -83,8 +118,8 @@ void idmap_for_range(struct idmap *ret_map, uint32_t users, uint32_t groups)
 
 void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid, bool own)
 {
-    *ret_map = (struct idmap){.users = {{IDMAP_USER, uid, 1}},
-                              .groups = {{IDMAP_USER, gid, 1}},
+    *ret_map = (struct idmap){.users = {{PLAN_USER, uid, 1}},
+                              .groups = {{PLAN_USER, gid, 1}},
                               .count = 1,
                               .no_groups = own};
 }

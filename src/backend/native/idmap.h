@@ -11,7 +11,6 @@
 enum {
     IDMAP_LINES = 3,
     IDMAP_COUNT = 65536,     /* ids of a whole range */
-    IDMAP_USER = 1000,       /* `user` inside */
     IDMAP_TRIAL = 0x7FFE0000 /* past every sandbox's range */
 };
 
@@ -26,6 +25,18 @@ struct idmap {
     bool by_helper; /* newuidmap and newgidmap write it */
     bool no_groups; /* the kernel wants setgroups(2) switched off first */
 };
+
+/* A map as the kernel shows it. */
+struct idmap_shown {
+    size_t count;
+    struct idmap_line lines[8];
+};
+
+/* Of a "uid_map" or "gid_map", by its path from `dir`; none if it cannot be read. */
+void idmap_read(int dir, const char *path, struct idmap_shown *ret_shown);
+
+/* The id inside, or 65534 for one that has none. */
+uint32_t idmap_inside(const struct idmap_shown *shown, uint32_t outside);
 
 /* Whether this process may map any ids it likes: root, and not in a user namespace that
  * has only some. */

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend/native/idmap.h"
 #include "backend/native/process.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -26,11 +27,7 @@
 
 static const char op[] = "process.list";
 
-enum { PROCESSES_MAX = 65536, MAPS_MAX = 8, OVERFLOW_ID = 65534 };
-
-struct map {
-    unsigned long inside, outside, count;
-};
+enum { PROCESSES_MAX = 65536 };
 
 struct listing {
     int proc; /* /proc inside, or -1 */
@@ -38,8 +35,7 @@ struct listing {
     size_t command_count;
     struct cay_process_info *infos;
     size_t count, room;
-    struct map maps[MAPS_MAX];
-    size_t map_count;
+    struct idmap_shown users;
     int64_t boot_ms; /* since 1970 */
     int spare;       /* a child of init's own, no more to be listed than PID 1 */
 };
@@ -149,35 +145,6 @@ static ssize_t read_file(int directory, const char *name, char *text, size_t roo
     return len;
 }
 
-static void read_maps(struct listing *listing)
-{
-    char text[512];
-    char *at = text;
-
-    if (read_file(listing->proc, "1/uid_map", text, sizeof text) <= 0)
-        return;
-    while (*at && listing->map_count < MAPS_MAX) {
-        struct map *map = &listing->maps[listing->map_count];
-        map->inside = strtoul(at, &at, 10);
-        map->outside = strtoul(at, &at, 10);
-        map->count = strtoul(at, &at, 10);
-        if (*at != '\n')
-            return;
-        at++;
-        listing->map_count++;
-    }
-}
-
-static uint32_t inside_id(const struct listing *listing, unsigned long outside)
-{
-    for (size_t i = 0; i < listing->map_count; i++) {
-        const struct map *map = &listing->maps[i];
-        if (outside >= map->outside && outside - map->outside < map->count)
-            return (uint32_t)(map->inside + (outside - map->outside));
-    }
-    return OVERFLOW_ID;
-}
-
 /* Of the character at the start; 0 if there is no whole one. */
 static size_t char_size(const char *text, size_t len)
 {
@@ -263,7 +230,8 @@ static bool read_process(const struct listing *listing, const char *name,
         read_file(directory, "status", text, sizeof text) <= 0)
         return false;
     const char *uid = strstr(text, "\nUid:");
-    info->uid = uid ? inside_id(listing, strtoul(uid + 5, NULL, 10)) : OVERFLOW_ID;
+    unsigned long outside = uid ? strtoul(uid + 5, NULL, 10) : UINT32_MAX;
+    info->uid = idmap_inside(&listing->users, (uint32_t)outside);
     return true;
 }
 
@@ -297,7 +265,7 @@ static int walk_proc(struct listing *listing, struct cay_error *err)
     if (!directory)
         return cay_fail_errno(err, errno, op, "/proc");
     find_boot(listing);
-    read_maps(listing);
+    idmap_read(listing->proc, "1/uid_map", &listing->users);
     int code = CAY_OK;
     for (struct dirent *entry; !code && (entry = readdir(directory));) {
         const char *name = entry->d_name;

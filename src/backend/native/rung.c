@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "init/plan.h"
 #include "sys/landlock.h"
 
 static const char op[] = "sandbox.create";
@@ -97,8 +98,8 @@ int rung_identify(enum cay_rung rung, struct record *record, struct idmap *ret_m
 {
     struct subids users, groups;
     bool reserved = record->has_range;
-    uint32_t uid = reserved ? record->id_base + IDMAP_USER : geteuid();
-    uint32_t gid = reserved ? record->id_base + IDMAP_USER : getegid();
+    uint32_t uid = reserved ? record->id_base + PLAN_USER : geteuid();
+    uint32_t gid = reserved ? record->id_base + PLAN_USER : getegid();
 
     record->rung = rung;
     memset(ret_map, 0, sizeof *ret_map);

@@ -8,8 +8,6 @@
 #include "backend/native/shared.h"
 #include "base/auto.h"
 
-enum { USER = 1000 };
-
 static const struct {
     const char *path;
     unsigned mode, owner;
@@ -17,7 +15,7 @@ static const struct {
     {"usr", 0755, 0},
     {"etc", 0755, 0},
     {"home", 0755, 0},
-    {"home/user", 0755, USER},
+    {"home/user", 0755, PLAN_USER},
     {"root", 0700, 0},
     {"tmp", 01777, 0},
     {"var", 0755, 0},

@@ -15,7 +15,7 @@
 
 static const char op[] = "sandbox.template";
 
-enum { RESOLVER_MAX = 64 << 10, USER = 1000 };
+enum { RESOLVER_MAX = 64 << 10 };
 
 char *blueprint_resolver(size_t *ret_len)
 {
@@ -86,7 +86,7 @@ static int add_user(struct blueprint *blueprint, int root, struct cay_error *err
                               strlen(users.files[i].text));
         }
     users_done(&users);
-    blueprint_need(blueprint, "home/user", 0755, USER);
+    blueprint_need(blueprint, "home/user", 0755, PLAN_USER);
     return CAY_OK;
 }
 

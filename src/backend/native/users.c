@@ -16,12 +16,13 @@
 #include "backend/native/state.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/plan.h"
 #include "sys/io.h"
 #include "sys/path.h"
 
 static const char op[] = "template.user";
 
-enum { USER = 1000, FILE_MAX = 1 << 20 };
+enum { FILE_MAX = 1 << 20 };
 
 static int fail(int sys_errno, const char *path, struct cay_error *err)
 {
@@ -83,11 +84,11 @@ int users_read(int root, struct users *ret_users, struct cay_error *err)
                                           {.name = "shadow", .mode = 0640}}};
     if (etc < 0 && etc != -ENOENT)
         return fail(-etc, "etc", err);
-    snprintf(line, sizeof line, "user:x:%d:%d:user:/home/user:%s\n", USER, USER,
+    snprintf(line, sizeof line, "user:x:%d:%d:user:/home/user:%s\n", PLAN_USER, PLAN_USER,
              find_shell(root));
     int code =
         read_one(etc, &ret_users->files[0], "root:x:0:0:root:/root:/bin/sh\n", line, err);
-    snprintf(line, sizeof line, "user:x:%d:\n", USER);
+    snprintf(line, sizeof line, "user:x:%d:\n", PLAN_USER);
     if (!code)
         code = read_one(etc, &ret_users->files[1], "root:x:0:\n", line, err);
     if (!code)
@@ -142,7 +143,7 @@ static int add_home(int root, struct cay_error *err)
     AUTO_FD home = need_directory(root, "home", 0, err);
     if (home < 0)
         return home;
-    AUTO_FD own = need_directory(home, "user", USER, err);
+    AUTO_FD own = need_directory(home, "user", PLAN_USER, err);
     return own < 0 ? own : CAY_OK;
 }
 
