@@ -280,12 +280,12 @@ pid_t birth_begin(struct birth *birth, struct leaf *leaf)
     return (pid_t)clone_run(&args, run_child, birth);
 }
 
+/* Every request has one (request.c). */
 static const char *search_path(char *const *env)
 {
-    for (; *env; env++)
-        if (strncmp(*env, "PATH=", 5) == 0)
-            return *env + 5;
-    return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    while (strncmp(*env, "PATH=", 5) != 0)
+        env++;
+    return *env + 5;
 }
 
 void birth_go(struct birth *birth)

@@ -34,30 +34,6 @@ void report_place(int sys_errno, const char *path)
     _exit(1);
 }
 
-void report_descriptor(int fd)
-{
-    struct cay_error ok;
-    struct iovec part = {&ok, sizeof ok};
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.room,
-                             .msg_controllen = sizeof control.room};
-
-    memset(&ok, 0, sizeof ok);
-    memset(&control, 0, sizeof control);
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    if (sendmsg(STATUS_FD, &message, MSG_NOSIGNAL) != sizeof ok)
-        _exit(1);
-}
-
 void report_ready(void)
 {
     struct cay_error ok;

@@ -8,8 +8,7 @@ _Noreturn void report_failure(int sys_errno, const char *step, const char *subje
 /* The same about a place that the caller chose for a mount. */
 _Noreturn void report_place(int sys_errno, const char *path);
 
-/* Hands a descriptor over, or says "done" with -1. */
-void report_descriptor(int fd);
+/* Everything is made. */
 void report_ready(void);
 
 #endif

@@ -354,7 +354,7 @@ static void remote_unref(const struct fs *fs)
 
     if (atomic_fetch_sub(&remote->references, 1) != 1)
         return;
-    inside_unref(remote->inside);
+    inside_free(remote->inside);
     free(remote);
 }
 
@@ -395,7 +395,7 @@ int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
         return code;
     struct remote *remote = malloc(sizeof *remote);
     if (!remote) {
-        inside_unref(inside);
+        inside_free(inside);
         return cay_fail_memory(err, "sandbox.files");
     }
     *remote = (struct remote){.fs = calls,

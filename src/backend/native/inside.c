@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -30,7 +29,6 @@ enum { ANSWER_MS = 60000 };
 enum { LOOKS = 64 };
 
 struct inside {
-    atomic_uint references;
     char user[USER_NAME_MAX];
 
     pthread_mutex_t mutex; /* guards what follows */
@@ -40,14 +38,9 @@ struct inside {
     struct packet packet;
 };
 
-void inside_ref(struct inside *inside)
+void inside_free(struct inside *inside)
 {
-    atomic_fetch_add(&inside->references, 1);
-}
-
-void inside_unref(struct inside *inside)
-{
-    if (!inside || atomic_fetch_sub(&inside->references, 1) != 1)
+    if (!inside)
         return;
     if (inside->socket >= 0)
         (void)close(inside->socket);
@@ -57,7 +50,7 @@ void inside_unref(struct inside *inside)
 
 static void auto_inside(struct inside **inside)
 {
-    inside_unref(*inside);
+    inside_free(*inside);
 }
 
 const char *inside_user(const struct inside *inside)
@@ -206,7 +199,6 @@ static struct inside *allocate(void)
 
     if (!inside)
         return NULL;
-    atomic_init(&inside->references, 1);
     pthread_mutex_init(&inside->mutex, NULL);
     inside->user[0] = '\0';
     inside->socket = -1;

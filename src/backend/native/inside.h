@@ -17,8 +17,7 @@ struct inside;
 int inside_new(int socket, const char *user, uint32_t answer_ms,
                struct inside **ret_inside, char ret_start[PATH_MAX],
                struct cay_error *err);
-void inside_ref(struct inside *inside);
-void inside_unref(struct inside *inside); /* NULL is fine */
+void inside_free(struct inside *inside); /* NULL is fine */
 
 const char *inside_user(const struct inside *inside);
 
