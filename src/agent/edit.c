@@ -2,13 +2,12 @@
 
 /* An edit is made on the bytes of the file, with the two texts brought into its encoding
  * and its line ends, so that nothing else in it changes. */
-#include "agent/edit.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/encoding.h"
+#include "agent/place.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -226,9 +225,9 @@ static int update(struct place *place, const char *path, struct text old_text,
     return code;
 }
 
-int edit_file(struct place *place, const char *path, const char *old_text, size_t old_len,
-              const char *new_text, size_t new_len, enum cay_edit_kind *ret_kind,
-              struct cay_error *err)
+static int edit_file(struct place *place, const char *path, const char *old_text,
+                     size_t old_len, const char *new_text, size_t new_len,
+                     enum cay_edit_kind *ret_kind, struct cay_error *err)
 {
     enum cay_edit_kind kind = !old_len   ? CAY_EDIT_CREATE
                               : !new_len ? CAY_EDIT_REMOVE

@@ -3,12 +3,11 @@
 /* As Python's glob.glob(): the parts of the pattern are followed one by one, a plain name
  * without looking, any other through the names of a directory.  From the first "**" on
  * the rest is matched against all that is below, which is listed once. */
-#include "agent/glob.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/match.h"
+#include "agent/place.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -234,8 +233,8 @@ static void sort(struct cay_strings *paths)
     paths->count = kept;
 }
 
-int glob_find(struct place *place, const char *pattern, bool recursive,
-              struct cay_strings *ret_paths, struct cay_error *err)
+static int find_all(struct place *place, const char *pattern, bool recursive,
+                    struct cay_strings *ret_paths, struct cay_error *err)
 {
     struct glob glob = {.place = place, .match = {.with_stars = recursive}};
     size_t len = strlen(pattern);
@@ -269,5 +268,5 @@ int cay_glob(cay_sandbox *sandbox, const char *user, const char *pattern, bool r
     AUTO_PLACE place = {0};
     int code = place_open(sandbox, user, &place, err);
 
-    return code ? code : glob_find(&place, pattern, recursive, ret_paths, err);
+    return code ? code : find_all(&place, pattern, recursive, ret_paths, err);
 }

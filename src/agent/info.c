@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/info.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/encoding.h"
+#include "agent/identity.h"
 #include "agent/match.h"
+#include "agent/place.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -95,8 +95,8 @@ static int fill(struct place *place, const char *path, struct cay_file_info *inf
     return CAY_OK;
 }
 
-int info_get(struct place *place, const char *path, struct cay_file_info *ret_info,
-             struct cay_error *err)
+static int get_info(struct place *place, const char *path, struct cay_file_info *ret_info,
+                    struct cay_error *err)
 {
     struct cay_file_info info = {0};
 
@@ -114,7 +114,7 @@ int cay_get_file_info(cay_sandbox *sandbox, const char *user, const char *path,
     AUTO_PLACE place = {0};
     int code = place_open(sandbox, user, &place, err);
 
-    return code ? code : info_get(&place, path, ret_info, err);
+    return code ? code : get_info(&place, path, ret_info, err);
 }
 
 /* --- Many -----------------------------------------------------------------------------
@@ -178,8 +178,9 @@ static int parse(const char *pattern, bool recursive, struct match *match,
     return CAY_OK;
 }
 
-int info_list(struct place *place, const char *path, bool recursive, const char *pattern,
-              struct cay_file_infos *ret_infos, struct cay_error *err)
+static int list_infos(struct place *place, const char *path, bool recursive,
+                      const char *pattern, struct cay_file_infos *ret_infos,
+                      struct cay_error *err)
 {
     struct match match = {.with_dots = true, .with_stars = true};
     struct cay_listing listing = {0};
@@ -211,5 +212,5 @@ int cay_list_files(cay_sandbox *sandbox, const char *user, const char *path,
     AUTO_PLACE place = {0};
     int code = place_open(sandbox, user, &place, err);
 
-    return code ? code : info_list(&place, path, recursive, pattern, ret_infos, err);
+    return code ? code : list_infos(&place, path, recursive, pattern, ret_infos, err);
 }

@@ -16,7 +16,7 @@ void task_done(struct task *task)
     place_close(&task->place);
 }
 
-int task_fail_unknown(int pid, struct cay_error *err)
+static int fail_unknown(int pid, struct cay_error *err)
 {
     char message[64];
 
@@ -152,7 +152,7 @@ int task_find(cay_sandbox *sandbox, const char *user, int pid, struct task *ret_
     for (size_t i = 0; !found && i < bases.count && looks < OTHERS_MAX; i++)
         if (!bases.items[i].is_own && ++looks)
             found = load_of(sandbox, &bases.items[i], pid, ret_task, err);
-    return found > 0 ? CAY_OK : found < 0 ? found : task_fail_unknown(pid, err);
+    return found > 0 ? CAY_OK : found < 0 ? found : fail_unknown(pid, err);
 }
 
 /* --- Ends -----------------------------------------------------------------------------

@@ -34,7 +34,6 @@ int task_save(struct place *place, const struct task *task, struct cay_error *er
  */
 int task_find(cay_sandbox *sandbox, const char *user, int pid, struct task *ret_task,
               struct cay_error *err);
-int task_fail_unknown(int pid, struct cay_error *err);
 
 /* How it ended: cause, exit code, signal and wall_us of the result count. */
 struct task_end {

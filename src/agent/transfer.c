@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/transfer.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include "agent/host-file.h"
+#include "agent/place.h"
 #include "base/auto.h"
 #include "base/error.h"
 
 /* --- Files ----------------------------------------------------------------------------
  */
 
-int transfer_upload(struct place *place, const char *local, const char *inside,
-                    struct cay_transfer *ret_transfer, struct cay_error *err)
+static int upload(struct place *place, const char *local, const char *inside,
+                  struct cay_transfer *ret_transfer, struct cay_error *err)
 {
     static const char op[] = "file.upload";
     /* A FIFO must not make us wait before it is refused. */
@@ -33,8 +32,8 @@ int transfer_upload(struct place *place, const char *local, const char *inside,
     return code;
 }
 
-int transfer_download(struct place *place, const char *inside, const char *local,
-                      struct cay_transfer *ret_transfer, struct cay_error *err)
+static int download(struct place *place, const char *inside, const char *local,
+                    struct cay_transfer *ret_transfer, struct cay_error *err)
 {
     AUTO_HOST_FILE file = HOST_FILE_NONE;
     struct cay_stat stat;
@@ -60,7 +59,7 @@ int cay_upload_file(cay_sandbox *sandbox, const char *user, const char *local,
     int code = place_open(sandbox, user, &place, err);
 
     *ret_transfer = (struct cay_transfer){0};
-    return code ? code : transfer_upload(&place, local, inside, ret_transfer, err);
+    return code ? code : upload(&place, local, inside, ret_transfer, err);
 }
 
 int cay_download_file(cay_sandbox *sandbox, const char *user, const char *inside,
@@ -71,7 +70,7 @@ int cay_download_file(cay_sandbox *sandbox, const char *user, const char *inside
     int code = place_open(sandbox, user, &place, err);
 
     *ret_transfer = (struct cay_transfer){0};
-    return code ? code : transfer_download(&place, inside, local, ret_transfer, err);
+    return code ? code : download(&place, inside, local, ret_transfer, err);
 }
 
 /* --- Directories ----------------------------------------------------------------------

@@ -178,7 +178,7 @@ static bool is_excluded(const struct find_filter *filter, const char *rel)
     return false;
 }
 
-enum cay_type find_type(mode_t mode)
+static enum cay_type type_of(mode_t mode)
 {
     return S_ISREG(mode)   ? CAY_TYPE_FILE
            : S_ISDIR(mode) ? CAY_TYPE_DIRECTORY
@@ -250,12 +250,12 @@ static bool is_hit(struct find *find, const struct walk_step *step,
     if (!pattern_accepts(&filter->pattern, state))
         return false;
     bool follow = !(filter->flags & CAY_LIST_LINKS);
-    if (step->type != DT_LNK && !is_wanted(filter, find_type((mode_t)DTTOIF(step->type))))
+    if (step->type != DT_LNK && !is_wanted(filter, type_of((mode_t)DTTOIF(step->type))))
         return false;
     if (!locate(find, step, follow))
         return false;
-    ret_hit->type = find->target.fd >= 0 ? find_type(find->target.st.st_mode)
-                                         : find_type((mode_t)DTTOIF(step->type));
+    ret_hit->type = find->target.fd >= 0 ? type_of(find->target.st.st_mode)
+                                         : type_of((mode_t)DTTOIF(step->type));
     find->dir = step->dir;
     find->name = step->name;
     ret_hit->path = find->label;

@@ -66,6 +66,4 @@ int find_hold(struct find *find, unsigned flags, const struct target **ret_targe
 /* Whether a failure is of the machine, not of the one file, and must be told. */
 bool find_is_serious(int code);
 
-enum cay_type find_type(mode_t mode);
-
 #endif

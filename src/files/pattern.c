@@ -82,7 +82,7 @@ static size_t match_one(const char *wild, struct character character)
 
 /* Only the last star is ever given more to take: what the ones before it took is as good
  * as any other choice.  So the time is at most the product of the two lengths. */
-bool pattern_matches_name(const char *wild, const char *name)
+static bool matches_name(const char *wild, const char *name)
 {
     const char *star = NULL, *resume = NULL;
 
@@ -226,9 +226,8 @@ pattern_state pattern_step(const struct pattern *pattern, pattern_state state,
             continue;
         if (component->kind == PATTERN_ANY_DEPTH)
             next |= is_link ? 0 : (pattern_state)1 << i;
-        else if (component->kind == PATTERN_WILD
-                     ? pattern_matches_name(component->text, name)
-                     : strcmp(component->text, name) == 0)
+        else if (component->kind == PATTERN_WILD ? matches_name(component->text, name)
+                                                 : strcmp(component->text, name) == 0)
             next |= (pattern_state)1 << (i + 1);
     }
     return pass_over(pattern, next);

@@ -59,7 +59,4 @@ bool pattern_goes_deeper(const struct pattern *pattern, pattern_state state);
 /* The whole of a relative path, for lists of exclusions. */
 bool pattern_matches_path(const struct pattern *pattern, const char *path);
 
-/* One component against one name. */
-bool pattern_matches_name(const char *wild, const char *name);
-
 #endif

@@ -179,8 +179,9 @@ static int replace(const struct parent *parent, const struct target *target,
     return write_commit(&draft, parent->name, target, flags, err);
 }
 
-int write_content(const cay_files *files, struct target *target, const void *data,
-                  size_t len, unsigned flags, struct cay_error *err)
+/* Atomically unless the flags say otherwise. */
+static int write_content(const cay_files *files, struct target *target, const void *data,
+                         size_t len, unsigned flags, struct cay_error *err)
 {
     AUTO_PARENT parent = PARENT_NONE;
 

@@ -22,11 +22,6 @@ int write_find(cay_files *files, const char *op, const char *path, uint64_t len,
 int write_stream(const struct target *target, int from, uint64_t max, unsigned flags,
                  uint64_t *ret_bytes, struct cay_error *err);
 
-/* Puts the bytes there, atomically unless the flags say otherwise.  The target was found
- * and judged by the caller. */
-int write_content(const cay_files *files, struct target *target, const void *data,
-                  size_t len, unsigned flags, struct cay_error *err);
-
 /* Overwrites the target's file with the first `bytes` bytes of `from`. */
 int write_in_place(const struct target *target, int from, uint64_t bytes, unsigned flags,
                    struct cay_error *err);

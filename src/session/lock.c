@@ -80,7 +80,7 @@ void lock_release(int fd, uint64_t byte)
     (void)close(fd);
 }
 
-uint64_t lock_byte_of(const char *user_id, const char *session_id)
+static uint64_t byte_of(const char *user_id, const char *session_id)
 {
     struct sha256_ctx context;
     uint8_t digest[8];
@@ -109,7 +109,7 @@ int cay_session_lock_take(cay_store *store, const char *user_id, const char *ses
     cay_session_lock *lock = malloc(sizeof *lock);
     if (!lock)
         return cay_fail_memory(err, op);
-    lock->byte = lock_byte_of(user_id, session_id);
+    lock->byte = byte_of(user_id, session_id);
     lock->owner = getpid();
     lock->fd = lock_byte(store, op, session_id, lock->byte, timeout_ms, err);
     if (lock->fd < 0) {

@@ -18,8 +18,6 @@ int lock_byte(const cay_store *store, const char *op, const char *subject, uint6
               uint64_t timeout_ms, struct cay_error *err);
 void lock_release(int fd, uint64_t byte);
 
-uint64_t lock_byte_of(const char *user_id, const char *session_id);
-
 struct cay_session_lock {
     int fd;
     uint64_t byte;

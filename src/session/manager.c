@@ -83,8 +83,9 @@ void cay_manager_free(cay_manager *manager)
     free(manager);
 }
 
-int manager_lock(cay_manager *manager, uint64_t timeout_ms, cay_session_lock **ret_lock,
-                 struct cay_error *err)
+/* *ret_lock is NULL without a store. */
+static int lock_session(cay_manager *manager, uint64_t timeout_ms,
+                        cay_session_lock **ret_lock, struct cay_error *err)
 {
     *ret_lock = NULL;
     return manager->store
@@ -209,7 +210,7 @@ int cay_manager_wait(cay_manager *manager, struct cay_error *err)
     if (was_sent)
         away_wait(&manager->away, is_start ? "manager.start" : "manager.pause", &outcome);
     manager->errand = AWAY_NOTHING;
-    int code = manager_lock(manager, MANAGER_LOCK_MS, &lock, err);
+    int code = lock_session(manager, MANAGER_LOCK_MS, &lock, err);
     if (code)
         return code;
     if (is_start)
@@ -244,7 +245,7 @@ int cay_manager_start(cay_manager *manager, struct cay_error *err)
     (void)!cay_manager_wait(manager, NULL); /* if that has failed it is tried again */
     if (runs(manager))
         return CAY_OK;
-    int code = manager_lock(manager, MANAGER_LOCK_MS, &lock, err);
+    int code = lock_session(manager, MANAGER_LOCK_MS, &lock, err);
     return code ? code : manager_start(manager, err);
 }
 
@@ -270,7 +271,7 @@ int cay_manager_start_no_wait(cay_manager *manager, struct cay_error *err)
     (void)!cay_manager_wait(manager, NULL);
     if (runs(manager))
         return CAY_OK;
-    int code = manager_lock(manager, 0, &lock, &own);
+    int code = lock_session(manager, 0, &lock, &own);
     if (code == CAY_E_TIMEOUT) { /* somebody is at it: what they make will do */
         manager->errand = AWAY_START;
         return CAY_OK;
@@ -345,7 +346,7 @@ int cay_manager_pause(cay_manager *manager, struct cay_error *err)
     int code = cay_manager_wait(manager, err);
 
     if (!code)
-        code = manager_lock(manager, MANAGER_LOCK_MS, &lock, err);
+        code = lock_session(manager, MANAGER_LOCK_MS, &lock, err);
     return code ? code : pause_locked(manager, err);
 }
 
@@ -370,7 +371,7 @@ int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
     int code = cay_manager_wait(manager, err);
     if (code)
         return code;
-    code = manager_lock(manager, 0, &lock, &own);
+    code = lock_session(manager, 0, &lock, &own);
     if (code == CAY_E_TIMEOUT) {
         manager->errand = AWAY_PAUSE;
         return CAY_OK;
@@ -416,7 +417,7 @@ int cay_manager_stop(cay_manager *manager, struct cay_error *err)
     AUTO_LOCK lock = NULL;
 
     (void)!cay_manager_wait(manager, NULL);
-    int code = manager_lock(manager, MANAGER_LOCK_MS, &lock, err);
+    int code = lock_session(manager, MANAGER_LOCK_MS, &lock, err);
     return code ? code : stop_locked(manager, err);
 }
 

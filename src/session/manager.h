@@ -41,9 +41,6 @@ struct cay_manager {
     char away_mark[MARK_MAX]; /* AWAY_START: in the ledger, or "" */
 };
 
-/* The lock of the session; *ret_lock is NULL without a store. */
-int manager_lock(cay_manager *manager, uint64_t timeout_ms, cay_session_lock **ret_lock,
-                 struct cay_error *err);
 enum { MANAGER_LOCK_MS = 600000 };
 
 static inline void manager_unlock(cay_session_lock *const *lock)

@@ -132,6 +132,12 @@ static const char update_sql[] =
     " changed = (SELECT max(changed) + 1 FROM sessions)"
     " WHERE user_id = ?7 AND session_id = ?8 AND revision = ?9";
 
+static int fail_unknown(const char *op, const char *session_id, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session_id, "there is no such session",
+                    "cay session ls lists them");
+}
+
 static int write_session(cay_store *store, const char *op,
                          const struct cay_session *session, struct cay_error *err)
 {
@@ -181,7 +187,7 @@ int cay_store_remove(cay_store *store, const char *user_id, const char *session_
     query_text(&query, user_id);
     query_text(&query, session_id);
     code = query_run(&query, &changes, err);
-    return code || changes ? code : store_fail_unknown(op, session_id, err);
+    return code || changes ? code : fail_unknown(op, session_id, err);
 }
 
 /* --- Reading --- */
@@ -244,12 +250,6 @@ static int read_rows(struct query *query, const char *op, struct cay_session **r
     return CAY_OK;
 }
 
-int store_fail_unknown(const char *op, const char *session_id, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session_id, "there is no such session",
-                    "cay session ls lists them");
-}
-
 int cay_store_get(cay_store *store, const char *user_id, const char *session_id,
                   struct cay_session **ret_session, struct cay_error *err)
 {
@@ -271,7 +271,7 @@ int cay_store_get(cay_store *store, const char *user_id, const char *session_id,
         return CAY_OK;
     }
     free(found);
-    return code ? code : store_fail_unknown(op, session_id, err);
+    return code ? code : fail_unknown(op, session_id, err);
 }
 
 int cay_store_list(cay_store *store, const char *user_id,

@@ -45,7 +45,4 @@ void store_leave(cay_store *store);
 int store_check_ids(const char *op, const char *user_id, const char *session_id,
                     struct cay_error *err);
 
-/* CAY_E_NOT_FOUND */
-int store_fail_unknown(const char *op, const char *session_id, struct cay_error *err);
-
 #endif

@@ -121,16 +121,6 @@ int e2b_run_kill(struct e2b_run *run, struct cay_error *err);
 
 /* --- Small things done inside --- */
 
-/* Runs a script of ours by sh(1), which has the words as its arguments. */
-struct e2b_script {
-    const char *text;
-    const char *words[3]; /* up to a NULL */
-    const char *user, *cwd;
-    const char *const *env;
-};
-int e2b_script_run(struct e2b *e2b, const struct e2b_script *script, const char *op,
-                   int *ret_exit, struct cay_error *err);
-
 /* Runs a program that every system has, by its words; what it writes goes to `out`. */
 int e2b_script_words(struct e2b *e2b, const char *op, const char *user,
                      const char *const *argv, struct buf *out, int *ret_exit,

@@ -55,7 +55,15 @@ static const char find_program[] =
 
 /* --- Running them --- */
 
-static int start_script(struct e2b_run *run, const struct e2b_script *script,
+/* One of ours, by sh(1), which has the words as its arguments. */
+struct script {
+    const char *text;
+    const char *words[3]; /* up to a NULL */
+    const char *user, *cwd;
+    const char *const *env;
+};
+
+static int start_script(struct e2b_run *run, const struct script *script,
                         uint64_t timeout_ms, struct cay_error *err)
 {
     const char *argv[8] = {"/bin/sh", "-c", script->text, E2B_HELPER};
@@ -104,7 +112,7 @@ static int finish(struct e2b_run *run, struct buf *out, int *ret_exit,
     return CAY_OK;
 }
 
-static int run_script(struct e2b *e2b, const struct e2b_script *script, const char *op,
+static int run_script(struct e2b *e2b, const struct script *script, const char *op,
                       struct buf *out, int *ret_exit, struct cay_error *err)
 {
     struct e2b_run run;
@@ -137,25 +145,19 @@ int e2b_script_words(struct e2b *e2b, const char *op, const char *user,
     return code;
 }
 
-int e2b_script_run(struct e2b *e2b, const struct e2b_script *script, const char *op,
-                   int *ret_exit, struct cay_error *err)
-{
-    return run_script(e2b, script, op, NULL, ret_exit, err);
-}
-
 void e2b_script_classify(struct e2b *e2b, const struct cay_exec_options *options,
                          struct cay_exec_result *result)
 {
-    const struct e2b_script script = {.text = find_program,
-                                      .words = {options->argv[0]},
-                                      .user = options->user,
-                                      .cwd = options->cwd ? options->cwd : "",
-                                      .env = options->env};
+    const struct script script = {.text = find_program,
+                                  .words = {options->argv[0]},
+                                  .user = options->user,
+                                  .cwd = options->cwd ? options->cwd : "",
+                                  .env = options->env};
     int exit_code = 0;
 
     if (result->cause != CAY_CAUSE_EXITED ||
         (result->exit_code != 126 && result->exit_code != 127) ||
-        e2b_script_run(e2b, &script, "sandbox.exec", &exit_code, NULL) != CAY_OK ||
+        run_script(e2b, &script, "sandbox.exec", NULL, &exit_code, NULL) != CAY_OK ||
         exit_code != result->exit_code)
         return;
     result->cause = CAY_CAUSE_NOT_STARTED;
@@ -172,8 +174,8 @@ int e2b_script_make_workdir(struct e2b *e2b, struct cay_error *err)
 {
     static const char op[] = "sandbox.create";
     const char *path = e2b->settings.workdir;
-    const struct e2b_script ask = {.text = tell_user};
-    struct e2b_script make = {.text = give_directory, .user = "root"};
+    const struct script ask = {.text = tell_user};
+    struct script make = {.text = give_directory, .user = "root"};
     struct cay_error error;
     int exit_code = 1;
     AUTO_BUF user = {0};
@@ -187,7 +189,7 @@ int e2b_script_make_workdir(struct e2b *e2b, struct cay_error *err)
         make.words[0] = path;
         make.words[1] = user.data;
         if (!code && exit_code == 0)
-            code = e2b_script_run(e2b, &make, op, &exit_code, &error);
+            code = run_script(e2b, &make, op, NULL, &exit_code, &error);
         if (!code && exit_code)
             code = cay_fail(&error, CAY_E_DENIED, 0, op, path,
                             "the working directory cannot be made",
@@ -203,7 +205,7 @@ int e2b_script_make_workdir(struct e2b *e2b, struct cay_error *err)
 static void begin_watch(struct e2b_run *run)
 {
     char pid[16];
-    const struct e2b_script script = {.text = await_end, .words = {pid}, .user = "root"};
+    const struct script script = {.text = await_end, .words = {pid}, .user = "root"};
 
     snprintf(pid, sizeof pid, "%d", run->pid);
     run->is_watched = true;
@@ -268,7 +270,7 @@ static int signal_by_daemon(struct e2b_run *run, int signal, struct cay_error *e
 int e2b_run_signal(struct e2b_run *run, int signal, struct cay_error *err)
 {
     char number[16], pid[16];
-    const struct e2b_script script = {
+    const struct script script = {
         .text = send_signal, .words = {number, pid}, .user = "root"};
     int exit_code = 0;
 
@@ -279,7 +281,7 @@ int e2b_run_signal(struct e2b_run *run, int signal, struct cay_error *err)
                         "there is no such signal", "signals have numbers from 1 to 64");
     snprintf(number, sizeof number, "%d", signal);
     snprintf(pid, sizeof pid, "%d", run->pid);
-    int code = e2b_script_run(run->e2b, &script, "process.signal", &exit_code, err);
+    int code = run_script(run->e2b, &script, "process.signal", NULL, &exit_code, err);
     if (!code && exit_code)
         code = cay_fail(err, CAY_E_NOT_FOUND, 0, "process.signal", NULL,
                         "the command has ended", "fetch its result");
@@ -290,7 +292,7 @@ int e2b_run_signal(struct e2b_run *run, int signal, struct cay_error *err)
 static void look_for_marker(struct e2b_run *run, const char *user)
 {
     char pid[16];
-    const struct e2b_script script = {.text = find_marker, .words = {pid}, .user = user};
+    const struct script script = {.text = find_marker, .words = {pid}, .user = user};
     int exit_code;
     AUTO_BUF out = {0};
 
@@ -318,14 +320,14 @@ static void learn_marker(struct e2b_run *run)
 /* Where root is not all-powerful, only its owner sees a process's environment. */
 static void kill_tree(const struct e2b_run *run)
 {
-    struct e2b_script script = {.text = end_tree, .words = {run->marker}, .user = "root"};
+    struct script script = {.text = end_tree, .words = {run->marker}, .user = "root"};
     int exit_code = 0;
 
-    if (e2b_script_run(run->e2b, &script, "process.kill", &exit_code, NULL) != CAY_OK ||
+    if (run_script(run->e2b, &script, "process.kill", NULL, &exit_code, NULL) != CAY_OK ||
         exit_code != GREP_COULD_NOT_READ)
         return;
     script.user = *run->user ? run->user : NULL;
-    (void)e2b_script_run(run->e2b, &script, "process.kill", &exit_code, NULL);
+    (void)run_script(run->e2b, &script, "process.kill", NULL, &exit_code, NULL);
 }
 
 int e2b_run_kill(struct e2b_run *run, struct cay_error *err)

@@ -161,7 +161,9 @@ static int note(struct run *run, const struct message *head, const void *payload
     }
 }
 
-int run_hear(struct run *run, struct answer *ret_answer)
+/* Takes note of one message, if there is one.  1 if it is an answer, which is then in
+ * *answer; 0 if it was news, or nothing. */
+static int hear(struct run *run, struct answer *ret_answer)
 {
     struct answer answer;
     struct message *head = &answer.head;
@@ -210,7 +212,7 @@ int run_ask(struct run *run, const char *op, enum message_kind kind, const void 
         int code = wire_wait(run->socket, op, run->id, err);
         if (code)
             return code;
-        if (run_hear(run, &answer) == 1)
+        if (hear(run, &answer) == 1)
             break;
         if (run->gone)
             return wire_fail_gone(op, run->id, 0, err);
@@ -232,7 +234,7 @@ int run_wait_start(struct run *run, const char *op, struct cay_error *err)
         int code = wire_wait(run->socket, op, run->id, err);
         if (code)
             return code;
-        (void)run_hear(run, NULL);
+        (void)hear(run, NULL);
     }
     if (run->started)
         return CAY_OK;
@@ -292,7 +294,7 @@ static int take_foreground(struct run *run, int *ret_stream, void *data, size_t 
             return 0;
         }
         if (!(run->idle & RUN_SOCKET))
-            (void)run_hear(run, NULL);
+            (void)hear(run, NULL);
         if (!run->ended)
             return 0;
     }
@@ -310,7 +312,7 @@ static int take_background(struct run *run, int *ret_stream, void *data, size_t 
                            size_t *ret_len, uint64_t *ret_dropped)
 {
     if (!run->has_output && !run->ended)
-        (void)run_hear(run, NULL);
+        (void)hear(run, NULL);
     if (!run->has_output) {
         *ret_stream = run->ended ? -1 : 0;
         return 0;

@@ -44,10 +44,6 @@ void run_close(struct run *run); /* all but the socket */
 int run_open_stdio(struct run *run, bool waits, struct wire_exec *exec,
                    struct cay_error *err);
 
-/* Takes note of one message, if there is one.  1 if it is an answer, which is then in
- * *answer; 0 if it was news, or nothing. */
-int run_hear(struct run *run, struct answer *ret_answer);
-
 /* Asks init about this command and waits for the answer. */
 int run_ask(struct run *run, const char *op, enum message_kind kind, const void *payload,
             size_t payload_len, enum message_kind want, void *ret_answer, size_t len,

@@ -37,7 +37,7 @@ int template_tell(struct template_making *making, const char *step, struct cay_e
                     "the template was not made, as asked", "nothing is left of it");
 }
 
-int template_from_tar(struct template_making *making, struct cay_error *err)
+static int from_tar(struct template_making *making, struct cay_error *err)
 {
     const char *path = making->options->from;
     struct stat st;
@@ -65,7 +65,7 @@ static int fill(struct template_making *making, struct cay_error *err)
         code = template_from_directory(making, err);
         break;
     case CAY_TEMPLATE_TAR:
-        code = template_from_tar(making, err);
+        code = from_tar(making, err);
         break;
     case CAY_TEMPLATE_OCI:
         code = template_from_image(making, err);

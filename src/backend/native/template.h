@@ -70,7 +70,6 @@ int template_tell(struct template_making *making, const char *step,
                   struct cay_error *err);
 
 int template_from_directory(struct template_making *making, struct cay_error *err);
-int template_from_tar(struct template_making *making, struct cay_error *err);
 int template_from_image(struct template_making *making, struct cay_error *err);
 int template_from_debootstrap(struct template_making *making, struct cay_error *err);
 
