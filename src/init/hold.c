@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "init/hold.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,18 +16,11 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "init/kin.h"
 #include "init/process.h"
 #include "init/serve.h"
 
-enum {
-    HOLDS_MAX = 1024,
-    CHANNEL = 3,
-    CLONE_MS = 5000,
-    RELATIVES_MAX = 1 << 20,
-    PASSES_MAX = 64,
-    START_FIELD = 22, /* of /proc/PID/stat; the name before ")" is 2 */
-    MANY = 16
-};
+enum { HOLDS_MAX = 1024, CHANNEL = 3, CLONE_MS = 5000 };
 
 /* What a holder says, in this order. */
 enum { NEWS_CLONED = 1, NEWS_BORN = 2, NEWS_ENDED = 3 };
@@ -56,219 +48,12 @@ static struct hold *holds[HOLDS_MAX];
 static size_t hold_count;
 static bool is_dirty; /* what a holder held may have become ours */
 
-/* --- Children --- */
-
 static bool is_holder(pid_t pid)
 {
     for (size_t i = 0; i < hold_count; i++)
         if (holds[i]->pid == pid)
             return true;
     return false;
-}
-
-/* How many of those listed are no holders. */
-static size_t count_listed(const char *text)
-{
-    size_t count = 0;
-
-    for (const char *at = text; *at;) {
-        char *end;
-        pid_t pid = (pid_t)strtol(at, &end, 10);
-        if (end == at)
-            break;
-        at = end + (*end == ' ');
-        count += pid > 0 && !is_holder(pid);
-    }
-    return count;
-}
-
-/* --- Everything below us, but holders and what they hold --- */
-
-struct relative {
-    pid_t pid, parent;
-    unsigned long long start; /* tells a reused number apart */
-    char state;
-    bool is_ours;
-};
-
-/* By number, as /proc lists them.  On the host that may be many. */
-static struct relative *relatives;
-static size_t relative_room;
-
-static bool make_room(size_t count)
-{
-    if (count < relative_room)
-        return true;
-    size_t room = relative_room ? 2 * relative_room : 1024;
-    struct relative *more =
-        room > RELATIVES_MAX ? NULL : realloc(relatives, room * sizeof *relatives);
-    if (!more)
-        return false;
-    relatives = more;
-    relative_room = room;
-    return true;
-}
-
-static const struct relative *find_relative(pid_t pid, size_t count)
-{
-    for (size_t low = 0, high = count; low < high;) {
-        size_t middle = low + (high - low) / 2;
-        if (relatives[middle].pid == pid)
-            return &relatives[middle];
-        if (relatives[middle].pid < pid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
-static bool look_at(const char *name, struct relative *ret_relative)
-{
-    char path[300], text[512];
-
-    if (name[0] < '1' || name[0] > '9')
-        return false;
-    snprintf(path, sizeof path, "/proc/%s/stat", name);
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (len <= 0)
-        return false;
-    text[len] = '\0';
-    /* "pid (name) state parent": the name may have anything in it. */
-    const char *after = strrchr(text, ')');
-    if (!after || strlen(after) < 5)
-        return false;
-    *ret_relative = (struct relative){.pid = (pid_t)strtol(name, NULL, 10),
-                                      .parent = (pid_t)strtol(after + 4, NULL, 10),
-                                      .state = after[2]};
-    for (int field = 2; after && field < START_FIELD; field++)
-        after = strchr(after + 1, ' ');
-    ret_relative->start = after ? strtoull(after, NULL, 10) : 0;
-    return true;
-}
-
-/* Where not all there is to see is the sandbox, the number may be somebody else's by now,
- * unless it is that of our own child. */
-static void send_to(const struct relative *one, int number)
-{
-    char name[16];
-    struct relative now;
-
-    if (getpid() == 1 || one->parent == getpid()) {
-        (void)kill(one->pid, number);
-        return;
-    }
-    AUTO_FD fd = (int)syscall(SYS_pidfd_open, one->pid, 0);
-    snprintf(name, sizeof name, "%d", (int)one->pid);
-    if (fd >= 0 && look_at(name, &now) && now.start == one->start)
-        (void)syscall(SYS_pidfd_send_signal, fd, number, NULL, 0);
-}
-
-static bool is_parent_ours(const struct relative *one, size_t count)
-{
-    if (one->parent == getpid())
-        return !is_holder(one->pid);
-    const struct relative *parent = find_relative(one->parent, count);
-    return parent && parent->is_ours;
-}
-
-static size_t find_relatives(void)
-{
-    DIR *directory = opendir("/proc");
-    size_t count = 0;
-    bool found = true;
-
-    for (struct dirent *entry;
-         directory && make_room(count) && (entry = readdir(directory));)
-        count += look_at(entry->d_name, &relatives[count]);
-    if (directory)
-        closedir(directory);
-    while (found) {
-        found = false;
-        for (size_t i = 0; i < count; i++)
-            if (!relatives[i].is_ours && is_parent_ours(&relatives[i], count))
-                found = relatives[i].is_ours = true;
-    }
-    return count;
-}
-
-/* How many were running. */
-static size_t stop_below(void)
-{
-    size_t running = 0, count = find_relatives();
-
-    for (size_t i = 0; i < count; i++)
-        if (relatives[i].is_ours && !strchr("TtZX", relatives[i].state)) {
-            send_to(&relatives[i], SIGSTOP);
-            running++;
-        }
-    return running;
-}
-
-static size_t kill_below(size_t count)
-{
-    size_t children = 0;
-
-    for (size_t i = 0; i < count; i++)
-        if (relatives[i].is_ours) {
-            send_to(&relatives[i], SIGKILL);
-            children += relatives[i].parent == getpid();
-        }
-    return children;
-}
-
-/* At one blow, where all there is to see is the sandbox; the others go on at once, but
- * for those that stood still before.  Many that fork leave us no time to do it one by
- * one. */
-static size_t kill_many(size_t count)
-{
-    AUTO_FREE pid_t *still = calloc(count + 1, sizeof *still);
-    size_t still_count = 0;
-
-    for (size_t i = 0; still && i < count; i++)
-        if (strchr("Tt", relatives[i].state))
-            still[still_count++] = relatives[i].pid;
-    (void)kill(-1, SIGSTOP);
-    count = find_relatives();
-    size_t children = kill_below(count);
-    for (size_t i = 0; i < count; i++) {
-        bool stood = false;
-        for (size_t j = 0; j < still_count && !stood; j++)
-            stood = still[j] == relatives[i].pid;
-        if (!relatives[i].is_ours && !stood && relatives[i].pid != getpid())
-            (void)kill(relatives[i].pid, SIGCONT);
-    }
-    return children;
-}
-
-static size_t count_ours(size_t count)
-{
-    size_t ours = 0;
-
-    for (size_t i = 0; i < count; i++)
-        ours += relatives[i].is_ours;
-    return ours;
-}
-
-/* How many children there are; when there are none, all is over.  What forks faster than
- * it dies is stopped first: it can then neither fork nor make room for others to, and
- * there are no more of them than the limit. */
-static size_t kill_children(void)
-{
-    char text[4096];
-    AUTO_FD fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-
-    text[len > 0 ? len : 0] = '\0';
-    if (len >= 0 && count_listed(text) == 0)
-        return 0;
-    size_t count = find_relatives();
-    if (getpid() == 1 && count_ours(count) >= MANY)
-        return kill_many(count);
-    for (int pass = 0; pass < PASSES_MAX && stop_below() > 0; pass++)
-        continue;
-    return kill_below(find_relatives());
 }
 
 /* --- The holder --- */
@@ -316,7 +101,7 @@ static _Noreturn void hold(pid_t command)
             break;
     }
     for (;;) {
-        (void)kill_children();
+        (void)kin_kill(is_holder);
         reap(command, true);
     }
 }
@@ -540,7 +325,7 @@ static void make_up_ends(void)
 
 void hold_tend(void)
 {
-    if (is_dirty && kill_children() == 0) {
+    if (is_dirty && kin_kill(is_holder) == 0) {
         is_dirty = false;
         make_up_ends();
     }
@@ -558,7 +343,7 @@ void hold_end_all(void)
             (void)kill(holds[i]->pid, SIGKILL);
     hold_count = 0;
     for (;;) {
-        (void)kill_children();
+        (void)kin_kill(is_holder);
         if (waitpid(-1, NULL, __WALL) < 0 && errno == ECHILD)
             return;
     }
