@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the library never sends ends the connection: false.  What a caller of it can get
+ * wrong is answered with an error. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,7 +36,8 @@ static bool done(struct peer *peer)
 
 /* --- Attaching --- */
 
-struct process *process_find(pid_t pid, const char *tag)
+/* By number, or by tag unless that is "". */
+static struct process *find(pid_t pid, const char *tag)
 {
     struct process *found = NULL;
 
@@ -99,7 +103,7 @@ bool control_attach(struct peer *peer, const struct packet *packet)
     memcpy(which, packet->payload, len);
     which[len] = '\0';
     pid_t pid = parse_pid(which);
-    struct process *process = process_find(pid, pid ? "" : which);
+    struct process *process = find(pid, pid ? "" : which);
     if (!process)
         return fail_unknown(peer, which);
     process_attach(process, peer);
@@ -235,7 +239,7 @@ bool control_forget(struct peer *peer)
 
 /* --- The list --- */
 
-void process_count(struct state *state)
+void control_count(struct state *state)
 {
     for (const struct process *process = process_first(); process;
          process = process->next)

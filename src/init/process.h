@@ -82,10 +82,7 @@ bool process_all_born(void);
 
 extern bool process_is_paused; /* nothing is to be started */
 
-/* By number, tag ("" is none) or order; NULL if there is none. */
-struct process *process_find(pid_t pid, const char *tag);
-struct process *process_first(void);
-void process_count(struct state *state);
+struct process *process_first(void); /* of all; NULL if there is none */
 
 /* --- What peers ask about it: control.c.  False if they broke the rules. --- */
 
@@ -98,6 +95,7 @@ bool control_signal(struct peer *peer, const struct packet *packet);
 bool control_kill(struct peer *peer, const struct packet *packet);
 bool control_forget(struct peer *peer);
 bool control_list(struct peer *peer, const struct packet *packet, int proc);
+void control_count(struct state *state);
 
 /* --- Its output: output.c --- */
 

@@ -120,7 +120,7 @@ static bool tell_state(struct peer *peer)
     if (!no_namespaces && statfs("/", &root) == 0)
         state.disk_used =
             (uint64_t)(root.f_blocks - root.f_bfree) * (uint64_t)root.f_bsize;
-    process_count(&state);
+    control_count(&state);
     peer_tell(peer, MESSAGE_STATE, &state, sizeof state);
     return true;
 }

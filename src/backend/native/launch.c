@@ -6,9 +6,8 @@
  * sandbox is never a child of the program that made it: the first clones the second,
  * which becomes cay-init, and ends.  Where we are root the first begins before there is
  * anything to start in, and makes the sandbox's network, which takes longest.  The second
- * runs beside us.  It executes before its
- * user ids are mapped, as nobody, and would lose its capabilities by that; making them
- * ambient takes them across. */
+ * runs beside us.  It executes before its user ids are mapped, as nobody, and would lose
+ * its capabilities by that; making them ambient takes them across. */
 #include "backend/native/launch.h"
 
 #include <errno.h>
