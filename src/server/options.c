@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/error.h"
+#include "sys/state-home.h"
 
 enum { DEFAULT_PORT = 3000, DEFAULT_MAX_HOURS = 24, POOL_MAX = 256 };
 
@@ -17,45 +19,15 @@ static const char op[] = "serve.options";
 
 /* --- Where state is kept --- */
 
-static int make_directories(char *path)
-{
-    for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
-        if (slash)
-            *slash = '\0';
-        int error = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : errno;
-        if (slash)
-            *slash = '/';
-        if (error || !slash)
-            return error;
-    }
-}
-
 int options_home(struct serve_options *options, struct cay_error *err)
 {
-    const char *home = getenv("CAY_HOME"), *suffix = "";
-    struct stat st;
+    int code = state_home_path(options->home, err);
 
-    if (!home || !*home) {
-        home = geteuid() == 0 ? "/var/lib/cay" : getenv("XDG_STATE_HOME");
-        suffix = geteuid() == 0 ? "" : "/cay";
-    }
-    if (!home || *home != '/') {
-        home = getenv("HOME");
-        suffix = "/.local/state/cay";
-    }
-    if (!home || *home != '/' || strlen(home) + strlen(suffix) + 32 >= PATH_MAX)
-        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "CAY_HOME",
-                        "there is no directory to keep keys and records in",
-                        "set CAY_HOME to the absolute path of a directory of your own");
-    snprintf(options->home, sizeof options->home, "%s%s", home, suffix);
-    int error = make_directories(options->home);
-    if (error)
-        return cay_fail_errno(err, error, op, "CAY_HOME");
-    if (stat(options->home, &st) != 0 || st.st_uid != geteuid() || st.st_mode & 022)
-        return cay_fail(err, CAY_E_DENIED, 0, op, "CAY_HOME",
-                        "others could change what is in this directory",
-                        "make it yours alone: chmod 0700");
-    return CAY_OK;
+    /* The names of what lies in it fit, too. */
+    if (!code && strlen(options->home) + 32 >= PATH_MAX)
+        code = cay_fail_errno(err, ENAMETOOLONG, op, "CAY_HOME");
+    AUTO_FD home = code ? code : state_home_open(true, err);
+    return home < 0 ? home : CAY_OK;
 }
 
 static bool is_in_memory(const char *store)

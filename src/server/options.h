@@ -30,7 +30,7 @@ struct serve_options {
     char home[PATH_MAX];    /* $CAY_HOME and its like */
 };
 
-/* Makes the directory for state, 0700. */
+/* Finds the directory for state, and makes it if it is not there: sys/state-home.h. */
 int options_home(struct serve_options *options, struct cay_error *err);
 
 /* Where the records are: a path, or ":memory:". */

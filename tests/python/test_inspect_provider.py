@@ -33,7 +33,9 @@ from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 from native import BACKENDS, ledger, run_async, traces
 from test_native_exec import MARK, sleepers, wait_for
 
+from cay import errors
 from cay.inspect import CayConfig, CaySandboxEnvironment, kept
+from cay.sandbox import SessionManager
 
 DONE = CaySandboxEnvironment.sample_cleanup
 
@@ -504,6 +506,44 @@ def test_what_is_kept_is_cleaned_up_from_the_command_line(
             assert traces({id}) != []
             run(CaySandboxEnvironment.cli_cleanup, id if arguments else None)
             assert traces(ids) == [] and list((tmp_path / "kept").iterdir()) == []
+
+
+def test_ids_are_kept_where_the_library_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAY_HOME", str(tmp_path / "home"))
+    SessionManager()
+    assert (kept._directory().parent / "cay.db").exists()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CAY_HOME", "relative")
+    for ask in (SessionManager, kept._directory):
+        with pytest.raises(errors.Unavailable) as caught:
+            ask()
+        assert caught.value.subject == "CAY_HOME"
+
+
+@pytest.mark.parametrize(
+    ("state", "home", "expected"),
+    [
+        ("/state", "/home/me", "/state/cay/inspect"),
+        ("relative", "/home/me", "/home/me/.local/state/cay/inspect"),
+        ("", "/home/me", "/home/me/.local/state/cay/inspect"),
+        ("", "relative", None),
+        ("", "", None),
+    ],
+)
+def test_without_cay_home_ids_are_with_the_users_state(
+    monkeypatch: pytest.MonkeyPatch, state: str, home: str, expected: str | None
+) -> None:
+    monkeypatch.delenv("CAY_HOME", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", state)
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    if expected:
+        assert kept._directory() == Path(expected)
+    else:
+        with pytest.raises(errors.Unavailable):
+            kept._directory()
 
 
 def test_an_interrupted_sample_init_leaves_nothing(alone: None) -> None:

@@ -113,6 +113,23 @@ def test_two_stores_know_nothing_of_each_other_but_the_default_key(place):
     assert one.exports["E2B_API_KEY"] in env.stdout
 
 
+@pytest.mark.parametrize("words", [["serve", "--listen", "127.0.0.1:0"], ["key", "ls"], ["env"]])
+def test_a_home_is_absolute_and_its_owners_own(place, monkeypatch, words):
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HOME", str(place / "user"))
+    refused = cay("relative", *words)
+    assert refused.returncode != 0
+    assert "set CAY_HOME to the absolute path" in refused.stderr
+    assert list(place.iterdir()) == []
+    shared = place / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    refused = cay(shared, *words)
+    assert refused.returncode != 0
+    assert "not this user's own" in refused.stderr
+    assert list(shared.iterdir()) == []
+
+
 def test_two_servers_have_one_store(place):
     home, store = place / "home", str(place / "a.db")
     with Serving(home, "--store", store) as one, Serving(home, "--store", store) as other:

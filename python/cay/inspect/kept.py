@@ -13,19 +13,33 @@ import threading
 from pathlib import Path
 
 from cay.sandbox import Sandbox, SandboxNotFoundError
+from cay.sandbox.errors import SandboxUnavailableError
 
 _own: dict[str, tuple[Sandbox, bool]] = {}
 _lock = threading.Lock()
 
 
-def _directory() -> Path:
-    home = os.environ.get("CAY_HOME")
-    if home:
-        return Path(home) / "inspect"
+def _home() -> str:
+    """As src/sys/state-home.c finds it."""
+    environ = os.environ
+    if environ.get("CAY_HOME"):
+        return environ["CAY_HOME"]
     if os.geteuid() == 0:
-        return Path("/var/lib/cay/inspect")
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "cay" / "inspect"
+        return "/var/lib/cay"
+    if environ.get("XDG_STATE_HOME", "").startswith("/"):
+        return environ["XDG_STATE_HOME"] + "/cay"
+    return environ["HOME"] + "/.local/state/cay" if environ.get("HOME") else ""
+
+
+def _directory() -> Path:
+    home = _home()
+    if not home.startswith("/"):
+        raise SandboxUnavailableError(
+            "there is no directory to keep the ids of sandboxes in",
+            subject="CAY_HOME",
+            hint="set CAY_HOME to the absolute path of a directory of your own",
+        )
+    return Path(home) / "inspect"
 
 
 def add(sandbox: Sandbox, ephemeral: bool) -> None:
