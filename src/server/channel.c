@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "sys/io.h"
 
 enum answerer { BROKER, KEEPER };
 
@@ -188,13 +189,8 @@ static int put_in_memfd(const struct buf *strings)
 
     if (fd < 0)
         return -errno;
-    for (size_t done = 0; done < strings->len;) {
-        ssize_t put = write(fd, strings->data + done, strings->len - done);
-        if (put < 0 && errno != EINTR)
-            return -errno;
-        done += put > 0 ? (size_t)put : 0;
-    }
-    return TAKE_FD(fd);
+    int error = io_write(fd, strings->data, strings->len);
+    return error ? error : TAKE_FD(fd);
 }
 
 int ask_send(int socket, const struct ask *ask, const struct buf *strings, int channel)
@@ -235,17 +231,13 @@ wrong:
 
 const char **ask_strings(const struct asked *asked, char **ret_room)
 {
-    size_t len = asked->head.strings_len, done = 0;
+    size_t len = asked->head.strings_len;
     AUTO_FREE char *room = malloc(len + 1);
 
     if (!room)
         return NULL;
-    while (asked->memfd >= 0 && done < len) {
-        ssize_t got = pread(asked->memfd, room + done, len - done, (off_t)done);
-        if (got <= 0)
-            return NULL;
-        done += (size_t)got;
-    }
+    if (asked->memfd >= 0 && io_pread(asked->memfd, room, len, 0) != (ssize_t)len)
+        return NULL;
     if (asked->memfd < 0)
         memcpy(room, asked->strings, len);
     const char **strings = split(asked, room, len);

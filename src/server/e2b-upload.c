@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/e2b-files.h"
+#include "sys/io.h"
 
 enum {
     INFLATE_PIECE = 64 << 10,
@@ -114,21 +115,14 @@ static void reply_uploaded(struct exchange *exchange)
 
 static bool write_all(struct exchange *exchange, int fd, const char *data, size_t len)
 {
-    while (len > 0) {
-        ssize_t put = write(fd, data, len);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0) {
-            bool full = errno == ENOSPC || errno == EDQUOT;
-            exchange_refuse_and_close(exchange, full ? 507 : 500,
-                                      full ? "Not enough disk space available"
-                                           : "the file could not be written");
-            return false;
-        }
-        data += put;
-        len -= (size_t)put;
-    }
-    return true;
+    int error = io_write(fd, data, len);
+    bool full = error == -ENOSPC || error == -EDQUOT;
+
+    if (error)
+        exchange_refuse_and_close(exchange, full ? 507 : 500,
+                                  full ? "Not enough disk space available"
+                                       : "the file could not be written");
+    return !error;
 }
 
 static bool write_target(struct exchange *exchange, struct target *target,

@@ -11,6 +11,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/keep.h"
+#include "sys/io.h"
 
 enum { COPY_PIECE = 1 << 20, WAIT_MS = 60000 };
 
@@ -269,12 +270,9 @@ static int append(int to, int from)
         ssize_t got = piece ? read(from, piece, COPY_PIECE) : -1;
         if (got <= 0)
             return got == 0 ? 0 : -errno;
-        for (ssize_t done = 0; done < got;) {
-            ssize_t put = write(to, piece + done, (size_t)(got - done));
-            if (put < 0)
-                return -errno;
-            done += put;
-        }
+        int error = io_write(to, piece, (size_t)got);
+        if (error)
+            return error;
     }
 }
 
