@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/landlock.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -14,12 +13,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/auto.h"
 #include "base/error.h"
 #include "server/front.h"
+#include "sys/landlock.h"
 
 enum { NOBODY = 65534 };
 
@@ -119,20 +117,16 @@ static int set_filter(struct cay_error *err)
     return error ? cay_fail_errno(err, -error, op, "seccomp") : CAY_OK;
 }
 
-/* No file system at all: every right of the first landlock is handled, none granted.  A
- * kernel without landlock has the other layers; one that has it must take it. */
+/* Beyond the file system it keeps sendto() from abstract sockets and fcntl() from
+ * signals, which the filter cannot.  A kernel without landlock has the other layers; one
+ * that has it must take it. */
 static int set_landlock(struct cay_error *err)
 {
-    const struct landlock_ruleset_attr rules = {
-        .handled_access_fs = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
-    AUTO_FD fd = (int)syscall(SYS_landlock_create_ruleset, &rules,
-                              sizeof rules.handled_access_fs, 0);
+    int error = landlock_deny_all();
 
-    if (fd < 0 && (errno == ENOSYS || errno == EOPNOTSUPP))
+    if (!error || error == -ENOSYS || error == -EOPNOTSUPP)
         return CAY_OK;
-    if (fd < 0 || syscall(SYS_landlock_restrict_self, fd, 0) != 0)
-        return cay_fail_errno(err, errno, op, "landlock");
-    return CAY_OK;
+    return cay_fail_errno(err, -error, op, "landlock");
 }
 
 /* The root becomes a directory of the kernel's that has nothing but numbers of our own

@@ -32,6 +32,9 @@ enum { PATIENCE_MS = 60000 };
 
 static int secret_fd = -1;
 static char secret_path[PATH_MAX];
+static long landlock_version;
+static struct sockaddr_un abstract = {.sun_family = AF_UNIX};
+static socklen_t abstract_len = sizeof abstract;
 
 static int try_open(void)
 {
@@ -107,6 +110,20 @@ static int try_code(void)
     return memory == (void *)-1 ? -1 : 0;
 }
 
+/* Of somebody on the host, with no file; the front may send and make pairs of sockets. */
+static int try_abstract(void)
+{
+    enum { SCOPES = 6 }; /* the version of landlock that has them */
+    int ends[2];
+
+    if (landlock_version < SCOPES)
+        return -1;
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return -1;
+    return (int)sendto(ends[0], "x", 1, 0, (const struct sockaddr *)&abstract,
+                       abstract_len);
+}
+
 static const struct attempt {
     const char *name;
     int (*act)(void);
@@ -124,6 +141,7 @@ static const struct attempt {
     {"become root again", try_user},
     {"unlink", try_unlink},
     {"new code", try_code},
+    {"abstract socket", try_abstract},
 };
 
 /* The number of the first attempt that succeeded, from 1; 0: none. */
@@ -147,14 +165,28 @@ static int attempt_all(bool confined)
     return WEXITSTATUS(status);
 }
 
+/* The kernel chooses a name that nobody has. */
+static int listen_abstract(void)
+{
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    ASSERT(fd >= 0);
+    ASSERT(bind(fd, (const struct sockaddr *)&abstract, sizeof(sa_family_t)) == 0);
+    ASSERT(getsockname(fd, (struct sockaddr *)&abstract, &abstract_len) == 0);
+    return fd;
+}
+
 TEST(a_front_can_do_nothing_with_the_system)
 {
     snprintf(secret_path, sizeof secret_path, "%s/serve.key", scratch());
     secret_fd = open(secret_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     ASSERT(secret_fd >= 0);
     close(secret_fd);
+    landlock_version = syscall(SYS_landlock_create_ruleset, NULL, 0, 1u);
+    int others = listen_abstract();
     ASSERT_INT(attempt_all(true), 0);
     ASSERT(attempt_all(false) > 0); /* it is the confinement that forbids it */
+    close(others);
 }
 
 /* --- The broker --- */
