@@ -34,6 +34,7 @@
 #include "init/place.h"
 #include "init/report.h"
 #include "init/serve.h"
+#include "sys/rights.h"
 
 /* Where the new root is put together: any directory that every host has. */
 #define WORK "/tmp"
@@ -81,25 +82,13 @@ static const struct plan *map_plan(void)
 static size_t receive(void *ret_order, size_t len, int fds[PLAN_MOUNTS_MAX])
 {
     struct iovec part = {ret_order, len};
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(PLAN_MOUNTS_MAX * sizeof(int))];
-    } control;
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.room,
-                             .msg_controllen = sizeof control.room};
+    size_t count;
+    ssize_t got = rights_receive(STATUS_FD, &part, 1, fds, PLAN_MOUNTS_MAX, &count, 0);
 
-    if (recvmsg(STATUS_FD, &message, MSG_CMSG_CLOEXEC) != (ssize_t)len)
-        _exit(1);
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (!header)
-        return 0;
-    if (message.msg_flags & MSG_CTRUNC || header->cmsg_level != SOL_SOCKET ||
-        header->cmsg_type != SCM_RIGHTS)
+    if (got == -EPROTO)
         report_failure(EPROTO, "init.go", "descriptors");
-    size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    memcpy(fds, CMSG_DATA(header), count * sizeof(int));
+    if (got != (ssize_t)len)
+        _exit(1);
     return count;
 }
 

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "sys/rights.h"
+
 /* Everything that is to happen between the start of cay-init and its first command,
  * worked out beforehand by the library: flat, without pointers, in a sealed memfd.
  * cay-init carries it out and decides nothing. */
@@ -77,7 +79,7 @@ enum {
     PLAN_USER = 1000, /* `user` inside */
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
-    PLAN_MOUNTS_MAX = 128, /* TREE and BIND steps together */
+    PLAN_MOUNTS_MAX = RIGHTS_MAX, /* TREE and BIND steps together */
     PLAN_TASKS_MAX = 4,
     PLAN_BEGIN_FDS_MAX = 3 + PLAN_TASKS_MAX,
     PLAN_BYTES_MAX = 1 << 20

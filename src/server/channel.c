@@ -2,16 +2,15 @@
 #include "server/channel.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "sys/io.h"
+#include "sys/rights.h"
 
 enum answerer { BROKER, KEEPER };
 
@@ -38,90 +37,6 @@ bool ask_is_for_keeper(enum op op)
 void strings_add(struct buf *strings, const char *text)
 {
     (void)buf_append(strings, text, strlen(text) + 1);
-}
-
-/* --- Packets --- */
-
-union control {
-    struct cmsghdr head;
-    char room[CMSG_SPACE(sizeof(int) * CHANNEL_FDS)];
-};
-
-static int send_packet(int socket, const struct iovec *parts, size_t count,
-                       const int *fds, size_t fd_count)
-{
-    union control control = {0};
-    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts,
-                             .msg_iovlen = count};
-
-    if (fd_count > 0) {
-        message.msg_control = &control;
-        message.msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
-        control.head.cmsg_level = SOL_SOCKET;
-        control.head.cmsg_type = SCM_RIGHTS;
-        control.head.cmsg_len = CMSG_LEN(sizeof(int) * fd_count);
-        memcpy(CMSG_DATA(&control.head), fds, sizeof(int) * fd_count);
-    }
-    for (;;) {
-        if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
-            return 0;
-        if (errno != EINTR)
-            return -errno;
-    }
-}
-
-static void take_fds(struct msghdr *message, int fds[CHANNEL_FDS])
-{
-    size_t used = 0;
-
-    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head;
-         head = CMSG_NXTHDR(message, head)) {
-        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(head) + i * sizeof fd, sizeof fd);
-            if (used < CHANNEL_FDS)
-                fds[used++] = fd;
-            else
-                (void)close(fd);
-        }
-    }
-}
-
-static void close_fds(int fds[CHANNEL_FDS])
-{
-    for (int i = 0; i < CHANNEL_FDS; i++) {
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
-        fds[i] = -1;
-    }
-}
-
-/* The bytes that came, 0 at the end, or a negative errno. */
-static ssize_t receive_packet(int socket, struct iovec *parts, size_t count,
-                              int fds[CHANNEL_FDS])
-{
-    union control control;
-    struct msghdr message = {.msg_iov = parts,
-                             .msg_iovlen = count,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
-    ssize_t len;
-
-    for (int i = 0; i < CHANNEL_FDS; i++)
-        fds[i] = -1;
-    do
-        len = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (len < 0 && errno == EINTR);
-    if (len < 0)
-        return errno == ECONNRESET ? 0 : -errno;
-    take_fds(&message, fds);
-    if (len > 0 && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
-        return len;
-    close_fds(fds);
-    return len == 0 ? 0 : -EPROTO;
 }
 
 /* --- Asks --- */
@@ -153,7 +68,9 @@ int ask_receive(int socket, struct asked *ret_asked)
     struct iovec parts[] = {{&ret_asked->head, sizeof ret_asked->head},
                             {ret_asked->strings, sizeof ret_asked->strings}};
     int fds[CHANNEL_FDS];
-    ssize_t len = receive_packet(socket, parts, 2, fds);
+    size_t count;
+    ssize_t len =
+        rights_receive(socket, parts, 2, fds, CHANNEL_FDS, &count, MSG_DONTWAIT);
 
     if (len <= 0)
         return (int)len;
@@ -169,7 +86,7 @@ void asked_done(struct asked *asked)
 {
     int fds[CHANNEL_FDS] = {asked->channel, asked->memfd};
 
-    close_fds(fds);
+    rights_close(fds, CHANNEL_FDS);
     asked->channel = asked->memfd = -1;
 }
 
@@ -180,7 +97,7 @@ int ask_forward(int socket, const struct asked *asked)
                                   {(void *)(uintptr_t)asked->strings,
                                    asked->memfd >= 0 ? 0 : asked->head.strings_len}};
 
-    return send_packet(socket, parts, 2, fds, asked->memfd >= 0 ? 2 : 1);
+    return rights_send(socket, parts, 2, fds, asked->memfd >= 0 ? 2 : 1, MSG_DONTWAIT);
 }
 
 static int put_in_memfd(const struct buf *strings)
@@ -205,7 +122,7 @@ int ask_send(int socket, const struct ask *ask, const struct buf *strings, int c
     const int fds[] = {channel, memfd};
     const struct iovec parts[] = {{(void *)(uintptr_t)ask, sizeof *ask},
                                   {strings->data, fits ? strings->len : 0}};
-    return send_packet(socket, parts, 2, fds, fits ? 1 : 2);
+    return rights_send(socket, parts, 2, fds, fits ? 1 : 2, MSG_DONTWAIT);
 }
 
 static const char **split(const struct asked *asked, const char *text, size_t len)
@@ -253,7 +170,7 @@ int tell_bytes(int channel, struct tell *tell, const void *data, size_t len)
     tell->version = CHANNEL_VERSION;
     tell->len = (uint32_t)len;
     const struct iovec parts[] = {{tell, sizeof *tell}, {(void *)(uintptr_t)data, len}};
-    return send_packet(channel, parts, 2, NULL, 0);
+    return rights_send(channel, parts, 2, NULL, 0, MSG_DONTWAIT);
 }
 
 int tell_send(int channel, struct tell *tell, const struct buf *strings, int fd)
@@ -264,7 +181,7 @@ int tell_send(int channel, struct tell *tell, const struct buf *strings, int fd)
     tell->len = strings ? (uint32_t)strings->len : 0;
     const struct iovec parts[] = {{tell, sizeof *tell},
                                   {strings ? strings->data : NULL, tell->len}};
-    return send_packet(channel, parts, 2, &fd, fd >= 0 ? 1 : 0);
+    return rights_send(channel, parts, 2, &fd, fd >= 0 ? 1 : 0, MSG_DONTWAIT);
 }
 
 int tell_done(int channel)
@@ -307,12 +224,14 @@ int tell_receive(int channel, struct told *ret_told)
     struct iovec parts[] = {{&ret_told->head, sizeof ret_told->head},
                             {ret_told->payload, CHANNEL_PACKET}};
     int fds[CHANNEL_FDS];
-    ssize_t len = receive_packet(channel, parts, 2, fds);
+    size_t count;
+    ssize_t len =
+        rights_receive(channel, parts, 2, fds, CHANNEL_FDS, &count, MSG_DONTWAIT);
 
     if (len <= 0)
         return (int)len;
-    if (fds[1] >= 0 || !is_tell(ret_told, (size_t)len)) {
-        close_fds(fds);
+    if (count > 1 || !is_tell(ret_told, (size_t)len)) {
+        rights_close(fds, CHANNEL_FDS);
         return -EPROTO;
     }
     ret_told->payload[ret_told->head.len] = '\0';

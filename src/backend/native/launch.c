@@ -40,6 +40,7 @@
 #include "sys/clone.h"
 #include "sys/memfd.h"
 #include "sys/raw.h"
+#include "sys/rights.h"
 
 static const char op[] = "sandbox.create";
 
@@ -496,24 +497,9 @@ static int fail_dead(const struct launch *launch, struct cay_error *err)
 int launch_order(const struct launch *launch, const void *order, size_t len,
                  const int *fds, size_t count, struct cay_error *err)
 {
-    struct iovec part = {(void *)(uintptr_t)order, len};
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(PLAN_MOUNTS_MAX * sizeof(int))];
-    } control;
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    const struct iovec part = {(void *)(uintptr_t)order, len};
 
-    if (count > 0) {
-        message.msg_control = control.room;
-        message.msg_controllen = CMSG_SPACE(count * sizeof *fds);
-        memset(&control, 0, message.msg_controllen);
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(count * sizeof *fds);
-        memcpy(CMSG_DATA(header), fds, count * sizeof *fds);
-    }
-    if (sendmsg(launch->status, &message, MSG_NOSIGNAL) == (ssize_t)len)
+    if (rights_send(launch->status, &part, 1, fds, count, 0) == 0)
         return CAY_OK;
     /* It may have said why it is gone. */
     int code = launch_wait(launch, err);

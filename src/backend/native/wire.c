@@ -9,14 +9,11 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "sys/memfd.h"
+#include "sys/rights.h"
 
 void wire_close_fds(int fds[MESSAGE_FDS_MAX])
 {
-    for (size_t i = 0; i < MESSAGE_FDS_MAX; i++) {
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
-        fds[i] = -1;
-    }
+    rights_close(fds, MESSAGE_FDS_MAX);
 }
 
 int wire_error(const void *payload, size_t len, struct cay_error *err)

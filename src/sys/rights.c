@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys/rights.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+union control {
+    struct cmsghdr header;
+    char room[CMSG_SPACE(RIGHTS_MAX * sizeof(int))];
+};
+
+int rights_send(int socket, const struct iovec *parts, size_t part_count, const int *fds,
+                size_t fd_count, int flags)
+{
+    union control control;
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts,
+                             .msg_iovlen = part_count};
+    ssize_t sent;
+
+    if (fd_count > RIGHTS_MAX)
+        return -EMSGSIZE;
+    if (fd_count > 0) {
+        message.msg_control = control.room;
+        message.msg_controllen = CMSG_SPACE(fd_count * sizeof *fds);
+        memset(&control, 0, message.msg_controllen);
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(fd_count * sizeof *fds);
+        memcpy(CMSG_DATA(&control.header), fds, fd_count * sizeof *fds);
+    }
+    do
+        sent = sendmsg(socket, &message, MSG_NOSIGNAL | flags);
+    while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : 0;
+}
+
+/* Takes the descriptors whatever else is wrong, so that they can be closed. */
+static size_t take(struct msghdr *message, int *fds, size_t room)
+{
+    size_t count = 0;
+
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
+         header = CMSG_NXTHDR(message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t here = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < here; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+            if (count < room)
+                fds[count] = fd;
+            else
+                (void)close(fd);
+            count++;
+        }
+    }
+    return count;
+}
+
+ssize_t rights_receive(int socket, struct iovec *parts, size_t part_count, int *fds,
+                       size_t fd_room, size_t *ret_fd_count, int flags)
+{
+    union control control;
+    struct msghdr message = {.msg_iov = parts,
+                             .msg_iovlen = part_count,
+                             .msg_control = control.room,
+                             .msg_controllen = CMSG_SPACE(fd_room * sizeof *fds)};
+    ssize_t len;
+
+    memset(fds, -1, fd_room * sizeof *fds);
+    /* A peer that went away without reading everything may have said something before. */
+    int resets = 0;
+    do
+        len = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
+    while (len < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
+    if (len < 0)
+        return errno == ECONNRESET ? 0 : -errno;
+    *ret_fd_count = take(&message, fds, fd_room);
+    if (len > 0 && *ret_fd_count <= fd_room &&
+        !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+        return len;
+    rights_close(fds, fd_room);
+    return len == 0 ? 0 : -EPROTO;
+}
+
+void rights_close(int *fds, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+        fds[i] = -1;
+    }
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SYS_RIGHTS_H
+#define SYS_RIGHTS_H
+
+#include <stddef.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* Packets with descriptors beside them, on sockets of the type SOCK_SEQPACKET. */
+
+enum { RIGHTS_MAX = 128 }; /* descriptors of one packet */
+
+/* The descriptors stay the caller's.  `flags` are those of sendmsg().  0 or a negative
+ * errno. */
+int rights_send(int socket, const struct iovec *parts, size_t part_count, const int *fds,
+                size_t fd_count, int flags);
+
+/* The bytes that came, 0 if the peer is gone, or a negative errno: -EPROTO if there was
+ * more than there is room for.  All of `fds` is set, to -1 where no descriptor came. */
+ssize_t rights_receive(int socket, struct iovec *parts, size_t part_count, int *fds,
+                       size_t fd_room, size_t *ret_fd_count, int flags);
+
+/* Those that are not -1, which they are then. */
+void rights_close(int *fds, size_t count);
+
+#endif
