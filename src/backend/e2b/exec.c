@@ -2,9 +2,9 @@
 #include <stdlib.h>
 
 #include "backend/e2b/run.h"
+#include "backend/streams.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "base/tail.h"
 
 static const char op[] = "sandbox.exec";
 
@@ -97,14 +97,11 @@ static int run_command(struct e2b_run *run, struct sink *sink,
         put_down(run, sink);
     if (!code)
         code = e2b_run_result(run, result, err);
-    if (code)
-        return code;
-    result->out_dropped = sink->tails[0].dropped;
-    result->error_dropped = sink->tails[1].dropped;
-    result->out = tail_take(&sink->tails[0], &result->out_len);
-    result->error = tail_take(&sink->tails[1], &result->error_len);
-    e2b_script_classify(run->e2b, sink->options, result);
-    return result->out && result->error ? CAY_OK : cay_fail_memory(err, op);
+    if (!code)
+        code = streams_take(sink->tails, result, op, err);
+    if (!code)
+        e2b_script_classify(run->e2b, sink->options, result);
+    return code;
 }
 
 int e2b_exec(void *cookie, const struct cay_exec_options *options,

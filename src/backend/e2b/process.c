@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "backend/e2b/kept.h"
+#include "backend/streams.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "base/tail.h"
 
 enum {
     INPUT_MAX = 256 << 10, /* taken at a time */
@@ -286,17 +286,10 @@ static void keep_time(struct process *process)
 static bool read_kept(struct process *process, int *ret_stream, void *data, size_t room,
                       size_t *ret_len, uint64_t *ret_dropped)
 {
-    for (int i = 0; i < 2; i++) {
-        struct tail *tail = &process->tails[i];
-        if (!tail->len && !tail->dropped)
-            continue;
-        *ret_stream = i + 1;
-        *ret_len = tail_read(tail, data, room);
-        *ret_dropped = tail->dropped;
-        tail->dropped = 0;
-        return true;
-    }
     struct e2b_event *piece = &process->piece;
+
+    if (streams_read(process->tails, ret_stream, data, room, ret_len, ret_dropped))
+        return true;
     if (!piece->data)
         return false;
     size_t left = piece->len - process->piece_at;
@@ -335,8 +328,7 @@ static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
     int code = CAY_OK, next = 1;
 
     if (room == 0)
-        return cay_fail(err, CAY_E_INVALID, 0, "process.read", "room",
-                        "there is no room to read into", "give at least one byte");
+        return streams_fail_room(err);
     *ret_stream = 0;
     *ret_len = 0;
     keep_time(process);
@@ -381,23 +373,6 @@ static int take_all(struct process *process)
     }
 }
 
-static int hand_over(struct process *process, struct cay_exec_result *result,
-                     struct cay_error *err)
-{
-    char **texts[] = {&result->out, &result->error};
-    size_t *lens[] = {&result->out_len, &result->error_len};
-    uint64_t *dropped[] = {&result->out_dropped, &result->error_dropped};
-
-    for (int i = 0; i < 2; i++) {
-        struct tail *tail = &process->tails[i];
-        *dropped[i] = tail->dropped;
-        *texts[i] = tail_take(tail, lens[i]);
-        tail_done(tail);
-        tail_init(tail, tail->limit);
-    }
-    return result->out && result->error ? CAY_OK : cay_fail_memory(err, "process.wait");
-}
-
 /* 1 when it is over, 0 if it still runs, or -ENOMEM. */
 static int wait_until(struct process *process, uint64_t until_ms)
 {
@@ -435,7 +410,7 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
                         "wait longer, or kill it");
     int code = e2b_run_result(&process->run, &result, err);
     if (!code)
-        code = hand_over(process, &result, err);
+        code = streams_take(process->tails, &result, op, err);
     if (code) {
         cay_exec_done(&result);
         return code;
@@ -447,13 +422,6 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
 }
 
 /* --- Its input and terminal --- */
-
-static int fail_closed(struct cay_error *err)
-{
-    return cay_fail(
-        err, CAY_E_INVALID, 0, "process.write", NULL, "the command's input is not open",
-        "start it with CAY_EXEC_INPUT; an input that was closed stays closed");
-}
 
 static int fail_unread(const struct e2b_input *input, struct cay_error *err)
 {
@@ -477,7 +445,7 @@ static int write_some(void *cookie, const void *data, size_t len, size_t *ret_wr
     if (input->is_open && !input->ends && e2b_input_pending(input))
         drive_input(process);
     if (!input->is_open || input->ends)
-        return fail_closed(err);
+        return streams_fail_closed(err);
     if (!e2b_input_pending(input) && !process->run.is_over && part) {
         char *own = realloc(input->own, part);
         if (!own)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "backend/native/run.h"
+#include "backend/streams.h"
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -145,13 +146,7 @@ static int run_command(struct native *native, struct run *run, struct sink *sink
     if (error)
         return cay_fail_errno(err, -error, op, options->argv[0]);
     code = run_result(run, native->memory_events, sink->over_limit, result, err);
-    if (code)
-        return code;
-    result->out_dropped = sink->tails[0].dropped;
-    result->error_dropped = sink->tails[1].dropped;
-    result->out = tail_take(&sink->tails[0], &result->out_len);
-    result->error = tail_take(&sink->tails[1], &result->error_len);
-    return result->out && result->error ? CAY_OK : cay_fail_memory(err, op);
+    return code ? code : streams_take(sink->tails, result, op, err);
 }
 
 int native_get_ready(struct native *native, struct cay_error *err)

@@ -8,6 +8,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "backend/streams.h"
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -36,19 +37,9 @@ static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
     int error = 0;
 
     if (room == 0)
-        return cay_fail(err, CAY_E_INVALID, 0, "process.read", "room",
-                        "there is no room to read into", "give at least one byte");
+        return streams_fail_room(err);
     *ret_stream = 0;
-    for (int i = 0; i < 2 && !*ret_stream; i++) {
-        struct tail *tail = &process->tails[i];
-        if (!tail->len && !tail->dropped)
-            continue;
-        *ret_stream = i + 1;
-        *ret_len = tail_read(tail, data, room);
-        dropped = tail->dropped;
-        tail->dropped = 0;
-    }
-    if (!*ret_stream)
+    if (!streams_read(process->tails, ret_stream, data, room, ret_len, &dropped))
         error = run_take(&process->run, ret_stream, data, room, ret_len, &dropped);
     if (ret_dropped)
         *ret_dropped = dropped;
@@ -157,23 +148,6 @@ static int wait_until(struct process *process, uint64_t timeout_ms)
     }
 }
 
-static int hand_over(struct process *process, struct cay_exec_result *result,
-                     struct cay_error *err)
-{
-    char **texts[] = {&result->out, &result->error};
-    size_t *lens[] = {&result->out_len, &result->error_len};
-    uint64_t *dropped[] = {&result->out_dropped, &result->error_dropped};
-
-    for (int i = 0; i < 2; i++) {
-        struct tail *tail = &process->tails[i];
-        *dropped[i] = tail->dropped;
-        *texts[i] = tail_take(tail, lens[i]);
-        tail_done(tail);
-        tail_init(tail, tail->limit);
-    }
-    return result->out && result->error ? CAY_OK : cay_fail_memory(err, "process.wait");
-}
-
 static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *ret_result,
                     struct cay_error *err)
 {
@@ -191,7 +165,7 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
                         "wait longer, or kill it");
     int code = run_result(run, process->memory_events, process->over_limit, &result, err);
     if (!code)
-        code = hand_over(process, &result, err);
+        code = streams_take(process->tails, &result, op, err);
     if (code) {
         cay_exec_done(&result);
         return code;
@@ -206,20 +180,13 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
 
 /* --- Its input and terminal --- */
 
-static int fail_closed(struct cay_error *err)
-{
-    return cay_fail(
-        err, CAY_E_INVALID, 0, "process.write", NULL, "the command's input is not open",
-        "start it with CAY_EXEC_INPUT; an input that was closed stays closed");
-}
-
 static int write_here(const struct run *run, const void *data, size_t len,
                       size_t *ret_written, struct cay_error *err)
 {
     sigset_t before;
 
     if (run->input < 0)
-        return fail_closed(err);
+        return streams_fail_closed(err);
     sigpipe_block(&before);
     ssize_t put = write(run->input, data, len);
     int error = put < 0 ? errno : 0;
