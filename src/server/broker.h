@@ -67,6 +67,11 @@ void broker_write_again(struct broker *broker);
 
 /* --- The control plane: control.c --- */
 
+enum {
+    DEFAULT_TIMEOUT_S = 15,      /* of the first version of the API */
+    DEFAULT_LONG_TIMEOUT_S = 300 /* of the second */
+};
+
 /* Answers an ask whose key is `tenant`'s. */
 void control_answer(struct broker *broker, struct asked *asked, const char *tenant);
 

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "server/front.h"
 
-enum { ENVELOPE = 5, END_STREAM = 2, DEPTH_MAX = 64 };
+enum { ENVELOPE = 5, END_STREAM = 2, DEPTH_MAX = 64, KEEPALIVE_S = 90 };
 
 /* --- Failures --- */
 
@@ -119,6 +119,22 @@ void connect_close(struct buf *out, size_t begin)
 void connect_close_last(struct buf *out, size_t begin)
 {
     close_as(out, begin, END_STREAM);
+}
+
+bool connect_begin_stream(struct exchange *exchange, const struct told *told,
+                          void (*keepalive)(struct exchange *exchange))
+{
+    int64_t seconds = exchange_number(exchange, "Keepalive-Ping-Interval", KEEPALIVE_S);
+
+    if (exchange->is_stream)
+        return true;
+    if (told->head.kind == TELL_FAILED && told->head.status) {
+        exchange_refuse_told(exchange, told);
+        return false;
+    }
+    exchange_stream(exchange, "application/connect+json", (uint64_t)seconds * 1000,
+                    keepalive);
+    return true;
 }
 
 void connect_end_stream(struct exchange *exchange, const struct told *failure)

@@ -11,11 +11,7 @@
 #include "base/error.h"
 #include "server/errand.h"
 
-enum {
-    DEFAULT_TIMEOUT_S = 15,       /* of the first version of the API */
-    DEFAULT_LONG_TIMEOUT_S = 300, /* of the second */
-    REMEMBERED_MS = 24 * 3600 * 1000
-};
+enum { REMEMBERED_MS = 24 * 3600 * 1000 };
 
 static void answer(struct asked *asked, int code, const struct cay_error *error)
 {

@@ -9,11 +9,6 @@
 #include "base/error.h"
 #include "server/errand.h"
 
-enum {
-    DEFAULT_TIMEOUT_S = 15,      /* of the first version of the API */
-    DEFAULT_LONG_TIMEOUT_S = 300 /* of the second */
-};
-
 static bool is_default_template(const char *name)
 {
     return strcmp(name, "base") == 0 || strcmp(name, "code-interpreter-v1") == 0 ||

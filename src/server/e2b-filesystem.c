@@ -12,7 +12,7 @@
 #include "server/fields.h"
 #include "server/front.h"
 
-enum { LIST_TEXT = 64 << 20, KEEPALIVE_S = 90 };
+enum { LIST_TEXT = 64 << 20 };
 
 /* What a call has put together so far. */
 struct reply {
@@ -241,16 +241,8 @@ static void told_change(struct exchange *exchange, struct told *told)
 {
     struct json json;
 
-    if (!exchange->is_stream) {
-        const char *text = exchange_header(exchange, "Keepalive-Ping-Interval");
-        unsigned long seconds = text ? strtoul(text, NULL, 10) : KEEPALIVE_S;
-        if (told->head.kind == TELL_FAILED && told->head.status) {
-            exchange_refuse_told(exchange, told);
-            return;
-        }
-        exchange_stream(exchange, "application/connect+json", seconds * 1000,
-                        put_keepalive);
-    }
+    if (!connect_begin_stream(exchange, told, put_keepalive))
+        return;
     if (told->head.kind == TELL_STARTED) {
         put_empty(exchange, "start");
     } else if (told->head.kind == TELL_CHANGE) {

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "server/base64.h"
 
-enum { KEEPALIVE_S = 90, LIST_TEXT = 16 << 20, SERVICE_MAX = 64 };
+enum { LIST_TEXT = 16 << 20, SERVICE_MAX = 64 };
 
 /* --- Asking --- */
 
@@ -47,18 +47,6 @@ bool process_add_selector(struct fields *fields, struct buf *strings)
     snprintf(text, sizeof text, "%lld", (long long)pid);
     strings_add(strings, pid ? text : tag);
     return true;
-}
-
-static int64_t header_number(const struct exchange *exchange, const char *name,
-                             int64_t unless_given)
-{
-    const char *text = exchange_header(exchange, name);
-    char *end;
-
-    if (!text || !*text || strlen(text) > 12)
-        return unless_given;
-    long long number = strtoll(text, &end, 10);
-    return *end || number < 0 ? unless_given : number;
 }
 
 /* --- Events --- */
@@ -147,16 +135,8 @@ static void put_end(struct exchange *exchange, const struct told *told)
 
 static void told_event(struct exchange *exchange, struct told *told)
 {
-    int64_t seconds = header_number(exchange, "Keepalive-Ping-Interval", KEEPALIVE_S);
-
-    if (!exchange->is_stream) {
-        if (told->head.kind == TELL_FAILED && told->head.status) {
-            exchange_refuse_told(exchange, told);
-            return;
-        }
-        exchange_stream(exchange, "application/connect+json", (uint64_t)seconds * 1000,
-                        put_keepalive);
-    }
+    if (!connect_begin_stream(exchange, told, put_keepalive))
+        return;
     switch (told->head.kind) {
     case TELL_STARTED:
         put_start(exchange, told);
@@ -227,7 +207,7 @@ static bool fill_start(struct exchange *exchange, struct fields *fields, struct 
     ask->numbers[START_ENV] = field_add_pairs(&process, "envs", true, strings);
     ask->numbers[START_COLUMNS] = field_int(&size, "cols", 0, UINT16_MAX, 0);
     ask->numbers[START_ROWS] = field_int(&size, "rows", 0, UINT16_MAX, 0);
-    ask->numbers[START_TIMEOUT_MS] = header_number(exchange, "Connect-Timeout-Ms", 0);
+    ask->numbers[START_TIMEOUT_MS] = exchange_number(exchange, "Connect-Timeout-Ms", 0);
     ask->count = 2 + (uint32_t)(ask->numbers[START_ARGS] + ask->numbers[START_ENV]);
     if (pty.object)
         ask->flags |= START_PTY;

@@ -24,6 +24,18 @@ const char *exchange_header(const struct exchange *exchange, const char *name)
     return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
 }
 
+int64_t exchange_number(const struct exchange *exchange, const char *name,
+                        int64_t unless_given)
+{
+    const char *text = exchange_header(exchange, name);
+    char *end;
+
+    if (!text || !*text || strlen(text) > 12)
+        return unless_given;
+    long long number = strtoll(text, &end, 10);
+    return *end || number < 0 ? unless_given : number;
+}
+
 const char *exchange_query(const struct exchange *exchange, const char *name)
 {
     return MHD_lookup_connection_value(exchange->connection, MHD_GET_ARGUMENT_KIND, name);

@@ -127,6 +127,9 @@ _Noreturn void front_run(const struct front_options *options);
 /* --- What handlers use (exchange.c) --- */
 
 const char *exchange_header(const struct exchange *exchange, const char *name);
+/* That of a header, if it is one. */
+int64_t exchange_number(const struct exchange *exchange, const char *name,
+                        int64_t unless_given);
 const char *exchange_query(const struct exchange *exchange, const char *name);
 
 /* Starts an ask about the request's sandbox with its credentials. */
@@ -204,6 +207,9 @@ void connect_refuse(struct exchange *exchange, unsigned status, const char *code
 size_t connect_open(struct buf *out);
 void connect_close(struct buf *out, size_t begin);
 void connect_close_last(struct buf *out, size_t begin); /* the one that ends a stream */
+/* The first answer begins it; false if that refuses the request instead. */
+bool connect_begin_stream(struct exchange *exchange, const struct told *told,
+                          void (*keepalive)(struct exchange *exchange));
 void connect_end_stream(struct exchange *exchange, const struct told *failure);
 
 /* The user whom Basic authorization names; "" for none.  False if it is none. */

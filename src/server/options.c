@@ -11,6 +11,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/quantity.h"
 #include "sys/state-home.h"
 
 enum { DEFAULT_PORT = 3000, DEFAULT_MAX_HOURS = 24, POOL_MAX = 256 };
@@ -118,23 +119,13 @@ static int set_listen(struct serve_options *options, const char *value,
     return CAY_OK;
 }
 
-/* "512M", "2G" */
+/* As `cay run` takes them. */
 static int set_bytes(const char *name, const char *value, uint64_t *bytes,
                      struct cay_error *err)
 {
-    char *end;
-    unsigned long long number = strtoull(value, &end, 10);
-    unsigned shift = *end == 'K'   ? 10
-                     : *end == 'M' ? 20
-                     : *end == 'G' ? 30
-                     : *end == 'T' ? 40
-                                   : 0;
-
-    if (end == value || *value == '-' || end[shift ? 1 : 0] ||
-        number > UINT64_MAX >> shift)
-        return fail_value(name, "give a size: 512M, 2G", err);
-    *bytes = (uint64_t)number << shift;
-    return CAY_OK;
+    return quantity_parse_size(value, bytes)
+               ? CAY_OK
+               : fail_value(name, "give a size: 512M, 2G", err);
 }
 
 static int set_count(const char *name, const char *value, unsigned most,
@@ -190,7 +181,9 @@ static int set(struct serve_options *options, const char *name, const char *valu
         code = set_bytes(name, value, &options->disk_bytes, err);
         options->has_disk = true;
     } else if (strcmp(name, "--reserve") == 0) {
-        code = set_bytes(name, value, &options->reserve_bytes, err);
+        options->reserve_bytes = 0; /* which is no size, but may be */
+        if (strcmp(value, "0") != 0)
+            code = set_bytes(name, value, &options->reserve_bytes, err);
     } else if (strcmp(name, "--storage") == 0) {
         code = set_word(name, value, "memory", "disk", &second, err);
         options->storage = second ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;

@@ -29,24 +29,10 @@ struct relay {
     struct side sides[2];
 };
 
-static void free_handle(uv_handle_t *handle)
-{
-    free(handle);
-}
-
-static void stop(uv_poll_t **watch)
-{
-    if (!*watch)
-        return;
-    (void)uv_poll_stop(*watch);
-    uv_close((uv_handle_t *)*watch, free_handle);
-    *watch = NULL;
-}
-
 void relay_free(struct relay *relay)
 {
-    stop(&relay->sides[CLIENT].watch);
-    stop(&relay->sides[UPSTREAM].watch);
+    exchange_stop_watching(&relay->sides[CLIENT].watch);
+    exchange_stop_watching(&relay->sides[UPSTREAM].watch);
     if (relay->sides[UPSTREAM].fd >= 0)
         (void)close(relay->sides[UPSTREAM].fd);
     if (relay->upgrade) {

@@ -370,7 +370,7 @@ def test_an_access_log(own_server, tmp_path):
 
 
 def test_a_full_machine_says_when_to_come_again(own_server):
-    server = own_server("--reserve", "1000T")
+    server = own_server("--reserve", "900T")
     request = urllib.request.Request(f"{server.url}/v2/sandboxes", method="POST",
                                      data=b'{"templateID":"base"}',
                                      headers={"X-API-KEY": server.key})
@@ -426,6 +426,7 @@ def test_a_key_from_a_file(own_server, tmp_path):
 
 @pytest.mark.parametrize("words", [["--listen", "x"], ["--listen", "127.0.0.1:99999"],
                                    ["--pool", "x"], ["--memory", "1X"], ["--no-such"],
+                                   ["--memory", "0"], ["--disk", "0"], ["--reserve", "-1"],
                                    ["--storage", "tape"], ["--memory", "100M", "--disk", "1G"],
                                    ["--tls-cert", "x"], ["word"], ["--listen"]])
 def test_wrong_options_are_refused(tmp_path, words):
@@ -433,6 +434,15 @@ def test_wrong_options_are_refused(tmp_path, words):
                             timeout=PATIENCE, check=False,
                             env={**os.environ, "CAY_HOME": str(tmp_path)})
     assert result.returncode != 0 and result.stderr.startswith("cay: ") and not result.stdout
+
+
+@pytest.mark.parametrize("words", [["--memory", "1.5 GiB"], ["--memory=600m", "--disk=512MiB"],
+                                   ["--reserve", "0"], ["--reserve", "1.5G"]])
+def test_sizes_are_written_as_for_cay_run(tmp_path, words):
+    result = subprocess.run([CAY, "env", *words], capture_output=True, text=True,
+                            timeout=PATIENCE, check=False,
+                            env={**os.environ, "CAY_HOME": str(tmp_path)})
+    assert result.returncode == 0, result.stderr
 
 
 def test_nothing_is_removed_that_was_not_named(server, shared):
