@@ -163,14 +163,13 @@ enum tell_kind {
     TELL_DONE = 1,    /* the last; the numbers are the answer's, if it has some */
     TELL_FAILED = 2,  /* the last; strings: message, hint */
     TELL_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see record.h */
-    TELL_STARTED = 4, /* numbers: pid, whether it has a terminal */
-    TELL_OUTPUT = 5,  /* numbers: stream; the bytes follow */
-    TELL_ENDED = 6,   /* the last; numbers: enum end_number; strings: the status */
-    TELL_PROCESS =
-        7, /* numbers: pid, arguments, environment; strings: tag, cwd, argv, env */
-    TELL_ENTRY = 8,  /* numbers: enum entry_number; strings: see entry.h */
-    TELL_CHANGE = 9, /* numbers: enum change; strings: name; an entry may follow it */
-    TELL_FILE = 10,  /* the last; a descriptor; numbers: size, mtime; strings: path, id */
+    TELL_STARTED = 4,
+    TELL_OUTPUT = 5,  /* the bytes follow */
+    TELL_ENDED = 6,   /* the last; strings: the status */
+    TELL_PROCESS = 7, /* strings: tag, cwd, argv, env */
+    TELL_ENTRY = 8,   /* numbers: enum entry_number; strings: see entry.h */
+    TELL_CHANGE = 9,  /* strings: name; an entry may follow it */
+    TELL_FILE = 10,   /* the last; a descriptor; strings: path, id */
     TELL_SOCKET = 11, /* the last; a descriptor */
     TELL_TEXT = 12    /* strings */
 };
@@ -187,7 +186,32 @@ struct tell {
     int64_t numbers[TELL_NUMBERS];
 };
 
-enum end_number { END_EXIT_CODE, END_EXITED, END_CAUSE, END_DROPPED };
+/* In struct tell.numbers, by kind. */
+enum started_number { STARTED_PID, STARTED_HAS_PTY };
+enum output_number { OUTPUT_STREAM, OUTPUT_DROPPED };
+enum end_number { END_EXIT_CODE, END_EXITED, END_CAUSE };
+enum process_number { PROCESS_PID, PROCESS_ARGS, PROCESS_ENV };
+enum change_number { CHANGE_WHAT, CHANGE_ENTRY /* from here on those of an entry */ };
+enum file_number { FILE_SIZE, FILE_MTIME };
+
+/* Those of TELL_DONE: to LIST, and to USAGE and METRICS. */
+enum listed_number { LISTED_HAS_MORE, LISTED_RUNNING };
+enum usage_number {
+    USAGE_CPUS,
+    USAGE_CPU_PERMILLE, /* of one processor, since the last time */
+    USAGE_MEMORY,
+    USAGE_MEMORY_MAX,
+    USAGE_DISK,
+    USAGE_DISK_MAX
+};
+
+enum change {
+    CHANGE_CREATE = 1,
+    CHANGE_WRITE = 2,
+    CHANGE_REMOVE = 3,
+    CHANGE_RENAME = 4,
+    CHANGE_CHMOD = 5
+};
 
 /* --- Sending and receiving --- */
 

@@ -181,14 +181,14 @@ static void refuse_range(struct exchange *exchange, uint64_t size)
 
 static void send_file(struct exchange *exchange, struct told *told)
 {
-    uint64_t size = (uint64_t)told->head.numbers[0], from = 0, len = size;
+    uint64_t size = (uint64_t)told->head.numbers[FILE_SIZE], from = 0, len = size;
     const char *range =
         exchange_header(exchange, "If-Range") ? NULL : exchange_header(exchange, "Range");
     const char *since = exchange_header(exchange, "If-Modified-Since");
     char date[64], text[96];
     int ranged = parse_range(range, size, &from, &len);
 
-    http_date(told->head.numbers[1], date, sizeof date);
+    http_date(told->head.numbers[FILE_MTIME], date, sizeof date);
     if (since && !range && strcmp(since, date) == 0) {
         exchange_reply_empty(exchange, 304);
         return;

@@ -49,15 +49,15 @@ static void told_metrics(struct exchange *exchange, struct told *told)
     json_to_buf(&json, &text);
     json_put_object(&json);
     json_set_int(&json, "ts", (int64_t)time(NULL));
-    json_set_int(&json, "cpu_count", numbers[0]);
-    json_set_int(&json, "cpu_used_pct", numbers[1] / 10);
-    json_set_int(&json, "mem_used", numbers[2]);
-    json_set_int(&json, "mem_total", numbers[3]);
+    json_set_int(&json, "cpu_count", numbers[USAGE_CPUS]);
+    json_set_int(&json, "cpu_used_pct", numbers[USAGE_CPU_PERMILLE] / 10);
+    json_set_int(&json, "mem_used", numbers[USAGE_MEMORY]);
+    json_set_int(&json, "mem_total", numbers[USAGE_MEMORY_MAX]);
     json_set_int(&json, "mem_cache", 0);
-    json_set_int(&json, "mem_used_mib", numbers[2] >> 20);
-    json_set_int(&json, "mem_total_mib", numbers[3] >> 20);
-    json_set_int(&json, "disk_used", numbers[4]);
-    json_set_int(&json, "disk_total", numbers[5]);
+    json_set_int(&json, "mem_used_mib", numbers[USAGE_MEMORY] >> 20);
+    json_set_int(&json, "mem_total_mib", numbers[USAGE_MEMORY_MAX] >> 20);
+    json_set_int(&json, "disk_used", numbers[USAGE_DISK]);
+    json_set_int(&json, "disk_total", numbers[USAGE_DISK_MAX]);
     json_put_end(&json);
     exchange_reply_json(exchange, 200, &text);
 }

@@ -190,13 +190,17 @@ static void remove_it(struct exchange *exchange)
 /* --- Watching --- */
 
 static const char *const changes[] = {
-    "EVENT_TYPE_UNSPECIFIED", "EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE",
-    "EVENT_TYPE_REMOVE",      "EVENT_TYPE_RENAME", "EVENT_TYPE_CHMOD",
+    "EVENT_TYPE_UNSPECIFIED",
+    [CHANGE_CREATE] = "EVENT_TYPE_CREATE",
+    [CHANGE_WRITE] = "EVENT_TYPE_WRITE",
+    [CHANGE_REMOVE] = "EVENT_TYPE_REMOVE",
+    [CHANGE_RENAME] = "EVENT_TYPE_RENAME",
+    [CHANGE_CHMOD] = "EVENT_TYPE_CHMOD",
 };
 
 static void put_change(struct json *json, const struct told *told)
 {
-    int64_t type = told->head.numbers[0];
+    int64_t type = told->head.numbers[CHANGE_WHAT];
     const char *name = told_next(told, NULL);
     bool known = type > 0 && type < (int64_t)(sizeof changes / sizeof *changes);
 

@@ -170,8 +170,9 @@ void sandbox_told_list(struct exchange *exchange, struct told *told)
         exchange_reply_json(exchange, 200, &state->text);
         snprintf(token, sizeof token, "%lld-%s", (long long)state->last_ms,
                  state->last_id);
-        snprintf(total, sizeof total, "%lld", (long long)told->head.numbers[1]);
-        if (exchange->response && told->head.numbers[0])
+        snprintf(total, sizeof total, "%lld",
+                 (long long)told->head.numbers[LISTED_RUNNING]);
+        if (exchange->response && told->head.numbers[LISTED_HAS_MORE])
             (void)MHD_add_response_header(exchange->response, "X-Next-Token", token);
         if (exchange->response)
             (void)MHD_add_response_header(exchange->response, "X-Total-Running", total);

@@ -89,10 +89,10 @@ static void put_start(struct exchange *exchange, const struct told *told)
 
     json_put_key(&json, "start");
     json_put_object(&json);
-    json_set_int(&json, "pid", told->head.numbers[0]);
+    json_set_int(&json, "pid", told->head.numbers[STARTED_PID]);
     json_put_end(&json);
     close_event(exchange, &json, begin);
-    exchange->state = told->head.numbers[1] ? &yes : NULL;
+    exchange->state = told->head.numbers[STARTED_HAS_PTY] ? &yes : NULL;
 }
 
 /* Written as text rather than through the writer: it is most of what a server does. */
@@ -104,9 +104,9 @@ static void put_data(struct exchange *exchange, const struct told *told)
     size_t len = BASE64_ENCODE_RAW_LENGTH(told->head.len);
 
     buf_format(out, "{\"event\":{\"data\":{\"%s\":\"",
-               has_pty                      ? "pty"
-               : told->head.numbers[0] == 2 ? "stderr"
-                                            : "stdout");
+               has_pty                                  ? "pty"
+               : told->head.numbers[OUTPUT_STREAM] == 2 ? "stderr"
+                                                        : "stdout");
     if (buf_reserve(out, len)) {
         base64_encode(out->data + out->len, told->payload, told->head.len);
         out->len += len;
@@ -325,7 +325,8 @@ static bool fill_size(struct fields *fields, struct ask *ask, struct buf *string
     (void)strings;
     ask->numbers[RESIZE_COLUMNS] = field_int(&size, "cols", 1, UINT16_MAX, 0);
     ask->numbers[RESIZE_ROWS] = field_int(&size, "rows", 1, UINT16_MAX, 0);
-    return size.object && !size.wrong && ask->numbers[0] && ask->numbers[1];
+    return size.object && !size.wrong && ask->numbers[RESIZE_ROWS] &&
+           ask->numbers[RESIZE_COLUMNS];
 }
 
 static void send_input(struct exchange *exchange)
@@ -396,7 +397,7 @@ static void put_process(struct json *json, const struct told *told)
     const char *at = told_next(told, cwd);
 
     json_put_object(json);
-    json_set_int(json, "pid", numbers[0]);
+    json_set_int(json, "pid", numbers[PROCESS_PID]);
     if (*tag)
         json_set_text(json, "tag", tag);
     json_put_key(json, "config");
@@ -404,14 +405,14 @@ static void put_process(struct json *json, const struct told *told)
     json_set_text(json, "cmd", at ? at : "");
     json_put_key(json, "args");
     json_put_array(json);
-    for (int64_t i = 1; i < numbers[1] && at; i++) {
+    for (int64_t i = 1; i < numbers[PROCESS_ARGS] && at; i++) {
         at = told_next(told, at);
         json_put_text(json, at);
     }
     json_put_end(json);
     json_put_key(json, "envs");
     json_put_object(json);
-    for (int64_t i = 0; i < numbers[2] && at; i++) {
+    for (int64_t i = 0; i < numbers[PROCESS_ENV] && at; i++) {
         char name[256];
         at = told_next(told, at);
         size_t len = at ? strcspn(at, "=") : 0;

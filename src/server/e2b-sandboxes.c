@@ -67,7 +67,7 @@ static void ask_simply(struct exchange *exchange, enum op op, int64_t number)
 
     buf_init(&none, 1);
     exchange_begin_ask(exchange, op, &ask);
-    ask.numbers[0] = number;
+    ask.numbers[TIMEOUT_SECONDS] = number;
     exchange_ask(exchange, &ask, &none);
 }
 
@@ -314,13 +314,13 @@ static void told_usage(struct exchange *exchange, struct told *told)
     sandbox_set_time(&json, "timestamp",
                      (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
     json_set_int(&json, "timestampUnix", now.tv_sec);
-    json_set_int(&json, "cpuCount", numbers[0]);
-    json_set_int(&json, "cpuUsedPct", numbers[1] / 10);
-    json_set_int(&json, "memUsed", numbers[2]);
-    json_set_int(&json, "memTotal", numbers[3]);
+    json_set_int(&json, "cpuCount", numbers[USAGE_CPUS]);
+    json_set_int(&json, "cpuUsedPct", numbers[USAGE_CPU_PERMILLE] / 10);
+    json_set_int(&json, "memUsed", numbers[USAGE_MEMORY]);
+    json_set_int(&json, "memTotal", numbers[USAGE_MEMORY_MAX]);
     json_set_int(&json, "memCache", 0);
-    json_set_int(&json, "diskUsed", numbers[4]);
-    json_set_int(&json, "diskTotal", numbers[5]);
+    json_set_int(&json, "diskUsed", numbers[USAGE_DISK]);
+    json_set_int(&json, "diskTotal", numbers[USAGE_DISK_MAX]);
     json_put_end(&json);
     json_put_end(&json);
     exchange_reply_json(exchange, 200, &out);

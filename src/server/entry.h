@@ -10,9 +10,6 @@
  * Strings: name, path, owner, group, link target ("": none), then metadata. */
 enum entry_number { ENTRY_TYPE, ENTRY_SIZE, ENTRY_MODE, ENTRY_MTIME_NS, ENTRY_IS_LINK };
 
-/* In the numbers of a change, which may have an entry: after its own. */
-enum { CHANGE_ENTRY = 1 };
-
 void entry_put(struct json *json, const struct told *told);
 void entry_put_after(struct json *json, const struct told *told, const char *before);
 

@@ -196,8 +196,8 @@ static int send_file(struct keep *keep, struct question *question, int fd,
 
     if (fstat(fd, &st) != 0)
         return cay_fail_errno(err, errno, "files.open", path);
-    tell.numbers[0] = st.st_size;
-    tell.numbers[1] = st.st_mtim.tv_sec;
+    tell.numbers[FILE_SIZE] = st.st_size;
+    tell.numbers[FILE_MTIME] = st.st_mtim.tv_sec;
     buf_init(&strings, PATH_MAX + CAY_ID_MAX);
     strings_add(&strings, path);
     strings_add(&strings, cay_sandbox_id(keep->sandbox) + strlen("sb-"));

@@ -181,8 +181,9 @@ static void hear_output(struct keep *keep, struct keep_source *source, unsigned 
             tell_over(keep, stream);
         if (number <= 0)
             return;
-        stream->tell =
-            (struct tell){.kind = TELL_OUTPUT, .numbers = {number, (int64_t)dropped}};
+        stream->tell = (struct tell){
+            .kind = TELL_OUTPUT,
+            .numbers = {[OUTPUT_STREAM] = number, [OUTPUT_DROPPED] = (int64_t)dropped}};
         if (!send_piece(keep, stream, piece, len))
             return;
     }
@@ -216,8 +217,10 @@ static int stream_new(struct keep *keep, struct question *question, cay_process 
                       bool has_pty, struct cay_error *err)
 {
     struct stream *stream = calloc(1, sizeof *stream);
-    struct tell tell = {.kind = TELL_STARTED,
-                        .numbers = {cay_process_pid(process), has_pty}};
+    struct tell tell = {
+        .kind = TELL_STARTED,
+        .numbers = {
+            [STARTED_PID] = cay_process_pid(process), [STARTED_HAS_PTY] = has_pty}};
 
     if (!stream) {
         cay_process_free(process);
@@ -331,8 +334,10 @@ int keep_attach(struct keep *keep, struct question *question, struct cay_error *
     started_tidy(keep);
     struct started *started = *started_find(keep, which);
     if (started && started->ended_ms) {
-        struct tell tell = {.kind = TELL_STARTED,
-                            .numbers = {started->pid, started->has_pty}};
+        struct tell tell = {
+            .kind = TELL_STARTED,
+            .numbers = {
+                [STARTED_PID] = started->pid, [STARTED_HAS_PTY] = started->has_pty}};
         (void)tell_send(question->channel, &tell, NULL, -1);
         (void)tell_end(question->channel, &started->end, started->status);
         return CAY_OK;
@@ -366,7 +371,8 @@ cay_process *started_handle(struct keep *keep, int pid)
 /* Of one that an earlier keeper has started only its words are known. */
 static void tell_words(int channel, const struct cay_process_info *info)
 {
-    struct tell tell = {.kind = TELL_PROCESS, .numbers = {info->pid, 0, 0}, .count = 2};
+    struct tell tell = {
+        .kind = TELL_PROCESS, .numbers = {[PROCESS_PID] = info->pid}, .count = 2};
     AUTO_BUF strings = {0};
     char words[sizeof info->command];
 
@@ -379,7 +385,7 @@ static void tell_words(int channel, const struct cay_process_info *info)
         bool last = at[len] == '\0';
         at[len] = '\0';
         strings_add(&strings, at);
-        tell.numbers[1]++;
+        tell.numbers[PROCESS_ARGS]++;
         tell.count++;
         at += last ? len : len + 1;
     }
@@ -398,7 +404,9 @@ static void tell_process(struct keep *keep, int channel,
         return;
     }
     struct tell tell = {.kind = TELL_PROCESS,
-                        .numbers = {info->pid, started->argc, started->envc},
+                        .numbers = {[PROCESS_PID] = info->pid,
+                                    [PROCESS_ARGS] = started->argc,
+                                    [PROCESS_ENV] = started->envc},
                         .count = 1 + started->count};
     AUTO_BUF strings = {0};
     buf_init(&strings, CHANNEL_PACKET);

@@ -33,15 +33,6 @@ enum {
            IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
 };
 
-/* As the wire has them. */
-enum change {
-    CHANGE_CREATE = 1,
-    CHANGE_WRITE = 2,
-    CHANGE_REMOVE = 3,
-    CHANGE_RENAME = 4,
-    CHANGE_CHMOD = 5
-};
-
 struct node {
     struct node *next;
     int wd;
@@ -186,7 +177,8 @@ static void add_entry(struct keep *keep, const struct watch *watch,
 static int tell_event(struct keep *keep, int channel, const struct watch *watch,
                       const struct event *event)
 {
-    struct tell tell = {.kind = TELL_CHANGE, .count = 1, .numbers = {event->change}};
+    struct tell tell = {
+        .kind = TELL_CHANGE, .count = 1, .numbers = {[CHANGE_WHAT] = event->change}};
     AUTO_BUF strings = {0};
 
     buf_init(&strings, CHANNEL_PACKET);

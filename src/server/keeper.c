@@ -309,15 +309,6 @@ static int change_ttl(struct keep *keep, struct question *question, struct cay_e
 
 /* --- What it uses --- */
 
-enum usage_number {
-    USAGE_CPUS,
-    USAGE_CPU_PERMILLE, /* of one processor, since the last time */
-    USAGE_MEMORY,
-    USAGE_MEMORY_MAX,
-    USAGE_DISK,
-    USAGE_DISK_MAX
-};
-
 static int tell_usage(struct keep *keep, struct question *question, struct cay_error *err)
 {
     struct tell tell = {.kind = TELL_DONE};

@@ -129,9 +129,10 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
                               .left = head->numbers[LIST_LIMIT]};
     int code = registry_visit(broker->registry, &filter, list_one, &listing, &error);
     if (!code)
-        code = registry_count_running(broker->registry, tenant, &last.numbers[1], &error);
+        code = registry_count_running(broker->registry, tenant,
+                                      &last.numbers[LISTED_RUNNING], &error);
     if (!code && !listing.failed) {
-        last.numbers[0] = listing.more;
+        last.numbers[LISTED_HAS_MORE] = listing.more;
         (void)tell_send(asked->channel, &last, NULL, -1);
     } else if (code) {
         (void)tell_failed(asked->channel, 0, &error);

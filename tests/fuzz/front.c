@@ -81,8 +81,8 @@ static void tell_entry(int channel)
 static void tell_run(int channel)
 {
     static const char *const status[] = {"exit status 0", NULL};
-    struct tell started = {.kind = TELL_STARTED, .numbers = {2}};
-    struct tell output = {.kind = TELL_OUTPUT, .numbers = {1}};
+    struct tell started = {.kind = TELL_STARTED, .numbers = {[STARTED_PID] = 2}};
+    struct tell output = {.kind = TELL_OUTPUT, .numbers = {[OUTPUT_STREAM] = 1}};
     struct tell ended = {.kind = TELL_ENDED, .numbers = {[END_EXITED] = 1}};
 
     tell(channel, &started, NULL, -1);
@@ -93,7 +93,8 @@ static void tell_run(int channel)
 static void tell_file(int channel, bool reads)
 {
     static const char *const strings[] = {"/home/user/x", NULL};
-    struct tell file = {.kind = TELL_FILE, .numbers = {TALK_FILE, 1700000000}};
+    struct tell file = {.kind = TELL_FILE,
+                        .numbers = {[FILE_SIZE] = TALK_FILE, [FILE_MTIME] = 1700000000}};
     int fd = new_file(reads);
 
     if (!reads && world.talk->files++ == 0)
@@ -146,7 +147,8 @@ static void answer(const struct asked *asked)
     static const char *const text[] = {"A=b", NULL};
     static const char *const process[] = {"", "/", "/bin/true", NULL};
     struct tell texts = {.kind = TELL_TEXT};
-    struct tell one = {.kind = TELL_PROCESS, .numbers = {2, 1, 0}};
+    struct tell one = {.kind = TELL_PROCESS,
+                       .numbers = {[PROCESS_PID] = 2, [PROCESS_ARGS] = 1}};
     int channel = asked->channel;
 
     switch (asked->head.op) {
