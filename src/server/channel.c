@@ -12,14 +12,12 @@
 #include "sys/io.h"
 #include "sys/rights.h"
 
-enum answerer { BROKER, KEEPER };
-
 static const struct rule {
-    unsigned char credential, answerer;
+    unsigned char credential;
     uint32_t least, most; /* strings */
 } rules[] = {
-#define X(name, credential, answerer, least, most)                                       \
-    [OP_##name] = {CREDENTIAL_##credential, answerer, least, most},
+#define X(name, credential, least, most)                                                 \
+    [OP_##name] = {CREDENTIAL_##credential, least, most},
     OPS(X)
 #undef X
 };
@@ -27,11 +25,6 @@ static const struct rule {
 enum credential ask_credential(enum op op)
 {
     return (enum credential)rules[op].credential;
-}
-
-bool ask_is_for_keeper(enum op op)
-{
-    return rules[op].answerer == KEEPER;
 }
 
 void strings_add(struct buf *strings, const char *text)

@@ -37,47 +37,47 @@ enum {
     USER_MAX = 64
 };
 
-/* The enumerated table of what can be asked.  Columns: name, the credential it takes, who
- * answers, and how many strings it has at least and at most (rules in ask.c). */
+/* The enumerated table of what can be asked.  Columns: name, the credential it takes, and
+ * how many strings it has at least and at most. */
 #define OPS(X)                                                                           \
-    X(CREATE, KEY, BROKER, 1, 4096)                                                      \
-    X(CONNECT, KEY, BROKER, 0, 0)                                                        \
-    X(LIST, KEY, BROKER, 2, 258)                                                         \
-    X(INFO, KEY, BROKER, 0, 0)                                                           \
-    X(KILL, KEY, BROKER, 0, 0)                                                           \
-    X(TIMEOUT, KEY, BROKER, 0, 0)                                                        \
-    X(PAUSE, KEY, BROKER, 0, 0)                                                          \
-    X(RESUME, KEY, BROKER, 0, 0)                                                         \
-    X(REFRESH, KEY, BROKER, 0, 0)                                                        \
-    X(CHECK, KEY, BROKER, 0, 0)                                                          \
-    X(USAGE, KEY, KEEPER, 0, 0)                                                          \
-    X(HEALTH, NONE, KEEPER, 0, 0)                                                        \
-    X(METRICS, TOKEN, KEEPER, 0, 0)                                                      \
-    X(ENVS, TOKEN, KEEPER, 0, 0)                                                         \
-    X(START, TOKEN, KEEPER, 3, 65536)                                                    \
-    X(ATTACH, TOKEN, KEEPER, 1, 1)                                                       \
-    X(PROCESSES, TOKEN, KEEPER, 0, 0)                                                    \
-    X(INPUT, TOKEN, KEEPER, 2, 2)                                                        \
-    X(CLOSE_INPUT, TOKEN, KEEPER, 1, 1)                                                  \
-    X(SIGNAL, TOKEN, KEEPER, 1, 1)                                                       \
-    X(RESIZE, TOKEN, KEEPER, 1, 1)                                                       \
-    X(STAT, TOKEN, KEEPER, 1, 1)                                                         \
-    X(MAKE_DIR, TOKEN, KEEPER, 1, 1)                                                     \
-    X(MOVE, TOKEN, KEEPER, 2, 2)                                                         \
-    X(LIST_DIR, TOKEN, KEEPER, 1, 1)                                                     \
-    X(REMOVE, TOKEN, KEEPER, 1, 1)                                                       \
-    X(WATCH, TOKEN, KEEPER, 1, 1)                                                        \
-    X(WATCHER_NEW, TOKEN, KEEPER, 1, 1)                                                  \
-    X(WATCHER_EVENTS, TOKEN, KEEPER, 1, 1)                                               \
-    X(WATCHER_REMOVE, TOKEN, KEEPER, 1, 1)                                               \
-    X(READ_FILE, FILE, KEEPER, 1, 1)                                                     \
-    X(WRITE_FILE, FILE, KEEPER, 2, 130)                                                  \
-    X(COMPOSE, TOKEN, KEEPER, 2, 128)                                                    \
-    X(DIAL, PORT, KEEPER, 0, 0)
+    X(CREATE, KEY, 1, 4096)                                                              \
+    X(CONNECT, KEY, 0, 0)                                                                \
+    X(LIST, KEY, 2, 258)                                                                 \
+    X(INFO, KEY, 0, 0)                                                                   \
+    X(KILL, KEY, 0, 0)                                                                   \
+    X(TIMEOUT, KEY, 0, 0)                                                                \
+    X(PAUSE, KEY, 0, 0)                                                                  \
+    X(RESUME, KEY, 0, 0)                                                                 \
+    X(REFRESH, KEY, 0, 0)                                                                \
+    X(CHECK, KEY, 0, 0)                                                                  \
+    X(USAGE, KEY, 0, 0)                                                                  \
+    X(HEALTH, NONE, 0, 0)                                                                \
+    X(METRICS, TOKEN, 0, 0)                                                              \
+    X(ENVS, TOKEN, 0, 0)                                                                 \
+    X(START, TOKEN, 3, 65536)                                                            \
+    X(ATTACH, TOKEN, 1, 1)                                                               \
+    X(PROCESSES, TOKEN, 0, 0)                                                            \
+    X(INPUT, TOKEN, 2, 2)                                                                \
+    X(CLOSE_INPUT, TOKEN, 1, 1)                                                          \
+    X(SIGNAL, TOKEN, 1, 1)                                                               \
+    X(RESIZE, TOKEN, 1, 1)                                                               \
+    X(STAT, TOKEN, 1, 1)                                                                 \
+    X(MAKE_DIR, TOKEN, 1, 1)                                                             \
+    X(MOVE, TOKEN, 2, 2)                                                                 \
+    X(LIST_DIR, TOKEN, 1, 1)                                                             \
+    X(REMOVE, TOKEN, 1, 1)                                                               \
+    X(WATCH, TOKEN, 1, 1)                                                                \
+    X(WATCHER_NEW, TOKEN, 1, 1)                                                          \
+    X(WATCHER_EVENTS, TOKEN, 1, 1)                                                       \
+    X(WATCHER_REMOVE, TOKEN, 1, 1)                                                       \
+    X(READ_FILE, FILE, 1, 1)                                                             \
+    X(WRITE_FILE, FILE, 2, 130)                                                          \
+    X(COMPOSE, TOKEN, 2, 128)                                                            \
+    X(DIAL, PORT, 0, 0)
 
 enum op {
     OP_NONE = 0,
-#define X(name, credential, answerer, least, most) OP_##name,
+#define X(name, credential, least, most) OP_##name,
     OPS(X)
 #undef X
         OP_COUNT
@@ -237,7 +237,6 @@ int ask_forward(int socket, const struct asked *asked);
 const char **ask_strings(const struct asked *asked, char **ret_room);
 
 enum credential ask_credential(enum op op);
-bool ask_is_for_keeper(enum op op);
 
 /* For small answers on a channel that is empty: it takes them at once, or nobody reads.
  * `strings` may be NULL, `fd` is -1 for none.  0 or a negative errno. */

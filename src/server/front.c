@@ -283,14 +283,6 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
     return MHD_YES;
 }
 
-/* A path that a decoder made end early names something else. */
-static size_t unescape(void *cls, struct MHD_Connection *connection, char *text)
-{
-    (void)cls;
-    (void)connection;
-    return MHD_http_unescape(text);
-}
-
 static void complete(void *cls, struct MHD_Connection *connection, void **request,
                      enum MHD_RequestTerminationCode how)
 {
@@ -488,9 +480,9 @@ static struct MHD_Daemon *start_daemon(struct front *front)
         (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
         MHD_OPTION_NOTIFY_COMPLETED, complete, front, MHD_OPTION_NOTIFY_CONNECTION,
-        note_connection, front, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
-        MHD_OPTION_URI_LOG_CALLBACK, note_target, front, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, /* without it there is no sendfile */
+        note_connection, front, MHD_OPTION_URI_LOG_CALLBACK, note_target, front,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP,
+        1, /* without it there is no sendfile */
         MHD_OPTION_ARRAY, options->tls_cert ? tls : &tls[2], MHD_OPTION_END);
 }
 

@@ -208,6 +208,9 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
         route->plane = route->port == ENVD_PORT ? PLANE_ENVD : PLANE_PORT;
     else if (strcmp(exchange->url, "/files") == 0)
         route->plane = PLANE_ENVD; /* the signature tells which */
+    /* Decoded it would end there, and name something else. */
+    if (route->plane != PLANE_PORT && strstr(exchange->target, "%00"))
+        return "there is a NUL in the path or the query";
     if (origin && route->plane != PLANE_PORT && !origin_is_ours(origin, host)) {
         *ret_status = 403;
         return "pages of other origins may not use this server";

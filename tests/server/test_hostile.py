@@ -567,6 +567,22 @@ def test_what_is_no_id_names_no_sandbox(server, name):
     assert ask(server, host).status in (400, 404, 421, 502) or "%" in name or name[0] in ".*-"
 
 
+@pytest.mark.parametrize("line", ["GET /sandboxes/{id}%00x", "GET /v2/sandboxes%00x",
+                                  "GET /v2/sandboxes?limit=1%00x", "GET /v2/sandboxes?limit%00x=1"])
+def test_an_encoded_nul_ends_no_name(server, shared, line):
+    line = line.format(id=shared.sandbox_id)
+    rest = (f"X-API-KEY: {server.key}", "Connection: close")
+    assert ask(server, request(line, *rest)).status == 400
+    assert ask(server, request(line.replace("%00x", ""), *rest)).status == 200
+
+
+def test_an_encoded_nul_ends_no_name_of_a_file(server, shared):
+    for path, status in (("/etc/hostname", 200), ("/etc/hostname%00.txt", 400),
+                         ("/etc/hostname%2500", 404)):
+        answer = ask(server, request(f"GET /files?path={path}", *of(shared, "Connection: close")))
+        assert answer.status == status, path
+
+
 @pytest.mark.parametrize("port", ["0", "-1", "65536", "99999999999", "x", "", "22x", "1e3", " 80 "])
 def test_what_is_no_port_leads_nowhere(server, shared, port):
     answer = ask(server, request("GET /", f"E2b-Sandbox-Id: {shared.sandbox_id}",

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A process that its caller drives.  Nothing happens between calls; what the caller polls
+ * is an epoll set with libcurl's sockets, an eventfd for what is at hand already, and a
+ * timer for what is due, and each call ends with show_news(), which sets the latter two.
+ *
+ * Output comes in pieces from the stream of a run (run.c), or of a command in the
+ * background from the files that it is kept in (kept.c).  A wait gathers them in the
+ * tails, and who reads gets those first. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
