@@ -189,6 +189,18 @@ def test_what_is_said_reaches_the_service(service: str) -> None:
     assert manager.stop() is True
 
 
+def test_what_is_written_goes_before_the_manager_and_the_environment(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("E2B_TIMEOUT", "7")
+    monkeypatch.setenv("E2B_TEMPLATE", "other")
+    for options in ({}, {"timeout": 20, "template": "mine"}):
+        manager = E2BSandboxManager(api_key=worlds.KEY, **options)
+        sandbox = manager.start(None, "u", "s", {"timeout": 300, "template": "base"})
+        told = (sandbox.config["timeout"], sandbox.config["template"])
+        assert told == (300, "base") and manager.stop() is True
+
+
 def ask(url: str, method: str = "GET", body: dict[str, Any] | None = None) -> Any:
     request = urllib.request.Request(
         url,

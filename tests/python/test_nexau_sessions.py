@@ -413,6 +413,40 @@ def test_what_the_configuration_says_goes_before_the_manager(native: World) -> N
     assert sandbox.config["limits"] == {"memory": 256 << 20}
 
 
+def test_what_is_written_counts_also_if_it_is_the_usual(native: World) -> None:
+    manager = native.manager(work_dir="/tmp", status_after_run="stop")
+    usual: dict[str, Any] = {"work_dir": "/home/user", "status_after_run": "pause"}
+    for config in (usual, NativeSandboxConfig(**usual)):
+        sandbox = manager.start(None, "u", "s", config)
+        assert str(sandbox.work_dir) == "/home/user"
+        assert sandbox.config["status_after_run"] == "pause"
+    for config in ({"work_dir": None}, NativeSandboxConfig(work_dir=None)):
+        assert str(manager.start(None, "u", "s", config).work_dir) == "/tmp"
+
+
+def test_what_a_session_has_saved_can_be_made_the_usual_again(native: World) -> None:
+    asked = {"clean_output": True, "raise_errors": True, "work_dir": "/home/user/p"}
+    usual = {"clean_output": False, "raise_errors": False, "work_dir": "/home/user"}
+    for config in (asked, usual, {}):
+        sandbox = native.manager().start(native.session_manager, "u", "s", config)
+        told = {name: getattr(sandbox, name) for name in usual}
+        told["work_dir"] = str(sandbox.work_dir)
+        assert told == (config or usual)
+
+
+def test_a_copy_of_a_configuration_knows_what_was_written() -> None:
+    from cay.sandbox.spelling import written
+
+    config = NativeSandboxConfig(network="none", template="host")
+    for copied in (copy.copy(config), copy.deepcopy(config)):
+        assert copied == config
+        assert written(copied) == {
+            "type": "native",
+            "network": "none",
+            "template": "host",
+        }
+
+
 def test_a_working_directory_that_is_not_there_is_made(world: World) -> None:
     path = f"{world.config.get('work_dir', '/home/user')}/new/er"
     sandbox = world.start(work_dir=path)

@@ -14,10 +14,10 @@ from cay.sandbox.configs import (
     environment,
     parsed,
     read_yaml,
-    written,
 )
 from cay.sandbox.errors import SandboxValueError
 from cay.sandbox.options import Layer, Rung
+from cay.sandbox.spelling import written
 
 __all__ = ["CONFIG_FILE", "CayConfig"]
 

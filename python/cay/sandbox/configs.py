@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_void_p, string_at
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from cay import _config_lib, _lib
 from cay.sandbox import custom
 from cay.sandbox.errors import SandboxValueError, error_of
 from cay.sandbox.options import text
-from cay.sandbox.spelling import AfterRun, Spelled
+from cay.sandbox.spelling import AfterRun, Given, Spelled
 
 __all__ = [
     "E2B_DEFAULT_WORK_DIR",
@@ -31,13 +31,12 @@ __all__ = [
     "SandboxConfig",
     "parse_sandbox_config",
     "read_yaml",
-    "written",
 ]
 
 E2B_DEFAULT_WORK_DIR = "/home/user"
 
 @dataclass(kw_only=True)
-class BaseSandboxConfig(metaclass=Spelled):
+class BaseSandboxConfig(Given, metaclass=Spelled):
     """What every backend has."""
 
     work_dir: str | Path | None = Path(E2B_DEFAULT_WORK_DIR)
@@ -125,21 +124,6 @@ _TYPED: dict[str, type[BaseSandboxConfig]] = {
     "local": LocalSandboxConfig,
     "e2b": E2BSandboxConfig,
 }
-
-
-def written(values: Any) -> dict[str, Any]:
-    """Of a dataclass, the fields that are not as they would be anyway."""
-    found = {}
-    for one in fields(values):
-        if not one.init:
-            continue
-        usual = one.default
-        if one.default_factory is not MISSING:
-            usual = one.default_factory()
-        value = getattr(values, one.name)
-        if value != usual or one.name == "type":
-            found[one.name] = value
-    return found
 
 
 # --- Through libcay ---------------------------------------------------------------------

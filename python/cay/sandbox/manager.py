@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 
 from cay.sandbox.base import BaseSandbox
 from cay.sandbox.errors import SandboxError, SandboxValueError
-from cay.sandbox.spelling import AfterRun, Spelled
+from cay.sandbox.spelling import AfterRun, Given, Spelled
 
 __all__ = [
     "BaseSandboxManager",
@@ -137,7 +137,7 @@ def _alone(session_manager: Any, user_id: str, session_id: str) -> Iterator[None
 # --- The manager ------------------------------------------------------------------------
 
 
-class _Live:
+class _Live(Given):
     """What a manager has beside its fields: no data, so neither copied nor shown."""
 
     start_future: Future[Any] | None
@@ -147,8 +147,8 @@ class _Live:
     _lock: Any  # threading.RLock(), whose type has no name
     _starting: bool
 
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        self = super().__new__(cls)
+    def __new__(cls, *_: Any, **given: Any) -> Any:
+        self = super().__new__(cls, **given)
         self.start_future = self.pause_thread = None
         self._session_context = {}
         self._assets = []

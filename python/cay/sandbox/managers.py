@@ -16,7 +16,7 @@ from cay.sandbox.backends import (
     LocalSandbox,
     NativeSandbox,
 )
-from cay.sandbox.configs import parse_sandbox_config, written
+from cay.sandbox.configs import parse_sandbox_config
 from cay.sandbox.errors import (
     SandboxError,
     SandboxNotFoundError,
@@ -26,6 +26,7 @@ from cay.sandbox.errors import (
 from cay.sandbox.kept import Kept
 from cay.sandbox.manager import BaseSandboxManager, upload
 from cay.sandbox.session import DatabaseEngine, Session, SessionManager
+from cay.sandbox.spelling import written
 
 __all__ = [
     "BackendSandboxManager",

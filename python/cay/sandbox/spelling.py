@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 __all__ = [
     "AfterRun",
+    "Given",
     "Spelled",
     "after_run_of",
     "extract_dataclass_init_kwargs",
     "respelled",
+    "written",
 ]
 
 AfterRun = Literal["pause", "stop", "none"]
@@ -77,3 +79,31 @@ class Spelled(ABCMeta):
 
         def __call__(cls, *args, **kwargs):
             return super().__call__(*args, **respelled(cls, kwargs))
+
+
+class Given:
+    """What a constructor was given is remembered, for it may be what would be there
+    anyway; no field, for it is no data."""
+
+    _given: frozenset[str]
+
+    def __new__(cls, *_: Any, **given: Any) -> Any:
+        self = super().__new__(cls)
+        self._given = frozenset(given)
+        return self
+
+
+def written(values: Any) -> dict[str, Any]:
+    """Of such a dataclass, the fields that somebody has set; None is as if nobody had."""
+    found = {}
+    for one in fields(values):
+        if not one.init:
+            continue
+        usual = one.default
+        if one.default_factory is not MISSING:
+            usual = one.default_factory()
+        value = getattr(values, one.name)
+        is_set = one.name in values._given or value != usual or one.name == "type"
+        if is_set and value is not None:
+            found[one.name] = value
+    return found
