@@ -413,6 +413,62 @@ def test_what_the_configuration_says_goes_before_the_manager(native: World) -> N
     assert sandbox.config["limits"] == {"memory": 256 << 20}
 
 
+@pytest.mark.parametrize(
+    ("config", "state"),
+    [
+        ({}, "paused"),
+        ({"persist_sandbox": None}, "paused"),
+        ({"status_after_run": None}, "paused"),
+        ({"persist_sandbox": True}, "paused"),
+        ({"status_after_run": "none"}, "running"),
+        ({"persist_sandbox": False}, "gone"),
+        ({"persist_sandbox": "no"}, "gone"),
+        (NativeSandboxConfig(persist_sandbox="no"), "gone"),  # type: ignore[call-arg]
+        (NativeSandboxConfig(), "paused"),
+    ],
+)
+def test_after_a_run_comes_what_the_configuration_says(
+    native: World, config: Any, state: str
+) -> None:
+    manager = native.manager()
+    sandbox = manager.start(native.session_manager, "u", "s", config)
+    assert manager.run_done() is True
+    if state == "gone":
+        assert not manager.is_running()
+        with pytest.raises(SandboxError):
+            sandbox.state()
+    else:
+        assert sandbox.state() == state
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_after_a_run_comes_what_the_session_has_saved(native: World, own: bool) -> None:
+    session_manager = native.session_manager if own else Store()
+    for saved, later, goes in (
+        ({"persist_sandbox": False}, None, True),
+        ({"persist_sandbox": False}, {"persist_sandbox": True}, False),
+        ({"persist_sandbox": True}, {"status_after_run": "stop"}, True),
+    ):
+        native.manager().start(session_manager, "u", "s", saved)
+        manager = native.manager()
+        sandbox = manager.start(session_manager, "u", "s", later)
+        assert manager.run_done() is True
+        assert bool(get(session_manager).sandbox_state) is not goes
+        assert goes or sandbox.state() == "paused"
+        native.manager().start(session_manager, "u", "s")
+        assert native.started[-1].stop() is True
+
+
+def test_the_command_says_what_comes_after_a_run(native: World, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("type: native\npersist_sandbox: false\n")
+    native.ids.add(cay_session("start", "--user", "u", "--config", str(file), "s").strip())
+    manager = native.manager()
+    manager.start(SessionManager(), "u", "s")
+    assert manager.run_done() is True
+    assert get(SessionManager()).sandbox_state is None
+
+
 def test_what_is_written_counts_also_if_it_is_the_usual(native: World) -> None:
     manager = native.manager(work_dir="/tmp", status_after_run="stop")
     usual: dict[str, Any] = {"work_dir": "/home/user", "status_after_run": "pause"}

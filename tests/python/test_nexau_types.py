@@ -197,6 +197,12 @@ def test_a_map_becomes_the_dataclass_of_its_type() -> None:
         ({"persist_sandbox": False}, "stop"),
         ({"status_after_run": "none"}, "none"),
         ({"status_after_run": "stop"}, "stop"),
+        ({"persist_sandbox": "no"}, "stop"),
+        ({"persist_sandbox": "false"}, "stop"),
+        ({"persist_sandbox": "yes"}, "pause"),
+        ({"persist_sandbox": None}, "pause"),
+        ({"status_after_run": None}, "pause"),
+        ({"persist_sandbox": False, "status_after_run": None}, "stop"),
     ],
 )
 def test_both_spellings_of_what_happens_after_a_run_work(
@@ -207,6 +213,13 @@ def test_both_spellings_of_what_happens_after_a_run_work(
     assert config.status_after_run == after
     assert NativeSandboxConfig(**keys).status_after_run == after
     assert NativeSandboxManager(**keys).status_after_run == after
+
+
+def test_what_happens_after_a_run_is_none_of_other_words() -> None:
+    for keys in ({"persist_sandbox": "maybe"}, {"status_after_run": "paused"}):
+        for cls in (NativeSandboxConfig, NativeSandboxManager):
+            with pytest.raises(SandboxValueError, match=next(iter(keys))):
+                cls(**keys)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("key", ["work_dir", "_work_dir"])

@@ -337,6 +337,9 @@ def test_what_happens_after_a_run_is_what_was_said(
         ({"status_after_run": "stop"}, "stop"),
         ({"status_after_run": "pause"}, "pause"),
         ({"status_after_run": "none"}, None),
+        ({"persist_sandbox": "no"}, "stop"),
+        ({"persist_sandbox": None}, "pause"),
+        ({"status_after_run": None}, "pause"),
     ]:
         manager, done[:] = Noting(), []
         manager.start(session_manager, "u", str(said), said)

@@ -204,6 +204,16 @@ def environment(config: int) -> dict[str, str]:
     return found
 
 
+def after_run(values: Mapping[str, Any]) -> str | None:
+    """What is to happen after a run, if somebody wrote that."""
+    with parsed(values, restored=True) as config:
+        names = (b"status_after_run", b"persist_sandbox")
+        if not any(_config_lib.config_has(config, name) for name in names):
+            return None
+        after: bytes | None = _config_lib.config_text(config, names[0])
+        return None if after is None else after.decode()
+
+
 def _typed(config: int) -> BaseSandboxConfig | dict[str, Any]:
     values = whole(config)
     cls = _TYPED.get(_config_lib.config_type(config).decode())

@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 
 from cay.sandbox.base import BaseSandbox
 from cay.sandbox.errors import SandboxError, SandboxValueError
-from cay.sandbox.spelling import AfterRun, Given, Spelled
+from cay.sandbox.spelling import AfterRun, Given, Spelled, after_run_of
 
 __all__ = [
     "BaseSandboxManager",
@@ -358,19 +358,14 @@ class BaseSandboxManager(_Live, Generic[TSandbox], metaclass=Spelled):
     def run_done(self) -> bool:
         """What is to happen after a run: the sandbox is paused, stopped or kept."""
         self.on_run_complete()
-        after = self._after_run()
-        if after == "none":
-            return True
-        return self.pause() if after == "pause" else self.stop()
+        after = self._after_run() or self.status_after_run
+        if after == "pause":
+            return self.pause()
+        return self.stop() if after == "stop" else True
 
-    def _after_run(self) -> str:
-        config = self._session_context.get("sandbox_config")
-        if isinstance(config, Mapping):
-            if "status_after_run" in config:
-                return str(config["status_after_run"])
-            if "persist_sandbox" in config:
-                return "pause" if config["persist_sandbox"] else "stop"
-        return str(getattr(config, "status_after_run", self.status_after_run))
+    def _after_run(self) -> str | None:
+        """What the configuration says of that."""
+        return after_run_of(self._session_context.get("sandbox_config"))
 
     # --- State ----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from cay.sandbox.backends import (
     LocalSandbox,
     NativeSandbox,
 )
-from cay.sandbox.configs import parse_sandbox_config
+from cay.sandbox.configs import after_run, parse_sandbox_config
 from cay.sandbox.errors import (
     SandboxError,
     SandboxNotFoundError,
@@ -26,7 +26,7 @@ from cay.sandbox.errors import (
 from cay.sandbox.kept import Kept
 from cay.sandbox.manager import BaseSandboxManager, upload
 from cay.sandbox.session import DatabaseEngine, Session, SessionManager
-from cay.sandbox.spelling import written
+from cay.sandbox.spelling import overlaid, written
 
 __all__ = [
     "BackendSandboxManager",
@@ -89,10 +89,15 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
                 subject="type",
                 hint=f"it starts those of type {backend!r}",
             )
-        return {**self._own(), **given}
+        return overlaid(self._own(), given)
 
     def _own(self) -> dict[str, Any]:
         return written(self)
+
+    def _after_run(self) -> str | None:
+        """Also what was saved of it."""
+        sandbox = self._instance
+        return super()._after_run() if sandbox is None else after_run(sandbox.config)
 
     def _for_new(self, values: dict[str, Any], is_kept: bool) -> dict[str, Any]:
         """By which a new one is made; one of this machine that no session keeps ends with
@@ -117,7 +122,7 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         id = self._kept.start()
         state = session.sandbox_state or {}
         saved = _saved(state) if state.get("sandbox_id") == id else {}
-        sandbox = self.sandbox_class.connect(id, **{**saved, **_without_id(values)})
+        sandbox = self.sandbox_class.connect(id, **overlaid(saved, _without_id(values)))
         session.sandbox_state = self._state_of(sandbox)
         engine.describe(session)
         return sandbox
@@ -157,7 +162,7 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
             logger.warning("the session's sandbox is a %s", state.get("sandbox_type"))
             return None
         try:
-            return cls.connect(id, **{**saved, **values})
+            return cls.connect(id, **overlaid(saved, values))
         except SandboxError as error:
             logger.warning("the session's sandbox is not restored: %s", error)
             return None

@@ -20,6 +20,7 @@ __all__ = [
     "Spelled",
     "after_run_of",
     "extract_dataclass_init_kwargs",
+    "overlaid",
     "respelled",
     "written",
 ]
@@ -49,9 +50,30 @@ def extract_dataclass_init_kwargs(
     return {name: value for name, value in m.items() if name in names}
 
 
-def after_run_of(persist: bool) -> AfterRun:
-    """What ``persist_sandbox`` means."""
-    return "pause" if persist else "stop"
+_AFTER_RUN = ("persist_sandbox", "status_after_run")
+
+
+def after_run_of(config: Any) -> str | None:
+    """What a configuration says is to happen after a run, as libcay reads it."""
+    if isinstance(config, Given):
+        config = written(config)
+    if not isinstance(config, Mapping):
+        config = {name: getattr(config, name, None) for name in _AFTER_RUN}
+    said = {name: config[name] for name in _AFTER_RUN if config.get(name) is not None}
+    if not said:
+        return None
+    from cay.sandbox.configs import after_run  # made of what is here
+
+    return after_run({"type": "native", **said})
+
+
+def overlaid(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a configuration with others over them; two of them are spellings of
+    one."""
+    below = dict(values)
+    if any(name in over for name in _AFTER_RUN):
+        below = {name: one for name, one in values.items() if name not in _AFTER_RUN}
+    return {**below, **over}
 
 
 def respelled(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,9 +83,11 @@ def respelled(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     if "_work_dir" in result and "_work_dir" not in known:
         old = result.pop("_work_dir")
         result.setdefault("work_dir", old)
-    if "persist_sandbox" in result and "persist_sandbox" not in known:
-        persist = result.pop("persist_sandbox")
-        result.setdefault("status_after_run", after_run_of(persist))
+    if "persist_sandbox" not in known:
+        after = after_run_of(result)
+        result = {name: one for name, one in result.items() if name not in _AFTER_RUN}
+        if after is not None:
+            result["status_after_run"] = after
     for name in ("type", "sandbox_type", "status_after_run"):
         if name not in known:
             result.pop(name, None)
