@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import gc
 import json
 import os
 import signal
@@ -23,18 +24,24 @@ from native import traces
 from worlds import World
 
 from cay.sandbox import (
+    AgentConfig,
     InMemoryDatabaseEngine,
     LocalSandboxManager,
+    NativeSandbox,
     NativeSandboxConfig,
     NativeSandboxManager,
     Sandbox,
+    SandboxAlias,
     SandboxError,
     SandboxStatus,
     SandboxValueError,
     Session,
     SessionManager,
     SQLiteDatabaseEngine,
+    make_manager,
+    parse_sandbox_config,
 )
+from cay.sandbox.alias import manager_class
 
 
 @pytest.fixture(autouse=True)
@@ -501,6 +508,72 @@ def test_a_copy_of_a_configuration_knows_what_was_written() -> None:
             "network": "none",
             "template": "host",
         }
+
+
+class Wrapping(NativeSandbox):
+    """A subclass of a sandbox of libcay's."""
+
+    def execute_shell(self, command: str, **options: Any) -> Any:
+        return super().execute_shell(f"echo wrapped; {command}", **options)
+
+
+@pytest.mark.parametrize(
+    ("type", "name"),
+    [("mine", "NativeSandbox"), ("wrapping", "Wrapping"), ("native", "Wrapping")],
+)
+@pytest.mark.parametrize("way", ["map", "file"])
+def test_an_alias_may_name_a_sandbox_of_libcays_or_a_subclass(
+    native: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    type: str,
+    name: str,
+    way: str,
+) -> None:
+    monkeypatch.setitem(SandboxAlias, type, name)
+    file = tmp_path / "agent.yaml"
+    file.write_text(f"sandbox_config: {{type: {type}, limits: {{memory: 256M}}}}")
+    config: Any = {"type": type, "limits": {"memory": "256M"}}
+    if way == "file":
+        config = AgentConfig.from_yaml(file).sandbox_config
+    manager, rest = make_manager(config)
+    native.started.append(manager)
+    for session_manager in (native.session_manager, Store()):
+        sandbox = manager.start(session_manager, "u", "s", rest)
+        assert sandbox.__class__.__name__ == name
+        told = sandbox.execute_bash("echo hi").stdout
+        assert told == ("wrapped\nhi\n" if name == "Wrapping" else "hi\n")
+        assert sandbox.config["type"] == "native"
+        assert sandbox.config["limits"] == {"memory": 256 << 20}
+        again, _ = make_manager(config)
+        restored = again.start(session_manager, "u", "s", rest)
+        assert restored.sandbox_id == sandbox.sandbox_id
+        assert restored.__class__ is sandbox.__class__
+        assert manager.stop() is True
+    with pytest.raises(SandboxValueError, match="starts no sandboxes of type"):
+        LocalSandboxManager().start(None, "u", "s", {"type": type})
+
+
+def test_an_alias_of_a_class_that_is_not_there_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(SandboxAlias, "ghost", "GhostSandbox")
+    with pytest.raises(SandboxValueError, match=r"GhostSandbox.*import the module"):
+        AgentConfig(sandbox_config={"type": "ghost"})
+    monkeypatch.setitem(SandboxAlias, "no name!", "NativeSandbox")
+    assert isinstance(parse_sandbox_config({"type": "native"}), NativeSandboxConfig)
+    with pytest.raises(SandboxValueError, match="type"):
+        parse_sandbox_config({"type": "no name!"})
+
+
+def test_a_class_of_ones_own_is_started_by_its_own_manager() -> None:
+    class WrappingManager(NativeSandboxManager):
+        sandbox_class = Wrapping
+
+    assert manager_class(Wrapping) is WrappingManager
+    assert manager_class(NativeSandbox) is NativeSandboxManager
+    del WrappingManager
+    gc.collect()
 
 
 def test_a_working_directory_that_is_not_there_is_made(world: World) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 from cay.sandbox.alias import manager_class, sandbox_class
+from cay.sandbox.backends import BackendSandbox
 from cay.sandbox.base import BaseSandbox
 from cay.sandbox.configs import (
     BaseSandboxConfig,
@@ -20,6 +21,7 @@ from cay.sandbox.configs import (
 )
 from cay.sandbox.errors import SandboxValueError
 from cay.sandbox.manager import BaseSandboxManager, SessionStore
+from cay.sandbox.managers import BackendSandboxManager
 from cay.sandbox.session import InMemoryDatabaseEngine, SessionManager
 from cay.sandbox.spelling import extract_dataclass_init_kwargs, respelled
 
@@ -86,8 +88,13 @@ def make_manager(
     given = config if isinstance(config, Mapping) else vars(config)
     sandbox = sandbox_class(given["type"])
     cls = manager_class(sandbox)
-    if not isinstance(config, Mapping) or hasattr(sandbox, "backend"):
-        return cls(), config
+    if not isinstance(config, Mapping) or issubclass(sandbox, BackendSandbox):
+        manager = cls()
+        if isinstance(manager, BackendSandboxManager) and issubclass(
+            sandbox, BackendSandbox
+        ):
+            manager.sandbox_class = sandbox
+        return manager, config
     own = {one.name for one in fields(cls)} - {
         one.name for one in fields(BaseSandboxManager)
     }

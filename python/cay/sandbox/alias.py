@@ -12,7 +12,7 @@ from cay.sandbox.base import BaseSandbox
 from cay.sandbox.errors import SandboxValueError
 from cay.sandbox.manager import BaseSandboxManager
 
-__all__ = ["SandboxAlias", "manager_class", "sandbox_class"]
+__all__ = ["SandboxAlias", "backend_of", "manager_class", "sandbox_class"]
 
 SandboxAlias: dict[str, str] = {
     "native": "NativeSandbox",
@@ -57,19 +57,27 @@ def sandbox_class(kind: str) -> type[BaseSandbox]:
     return found[-1]
 
 
+def backend_of(kind: str) -> str:
+    """The type as libcay knows it: that of the class, if it is one of libcay's."""
+    cls = sandbox_class(kind) if kind in SandboxAlias else None
+    return getattr(cls, "backend", "") or kind
+
+
 def _known() -> str:
     listed = ", ".join(sorted(SandboxAlias))
     return f'there are {listed}; SandboxAlias["yours"] = "YourSandbox" adds one'
 
 
 def manager_class(sandbox: type[BaseSandbox]) -> type[BaseSandboxManager[Any]]:
-    """The BaseSandboxManager[Sandbox] of a class, or of the nearest class it is made of;
-    of several, the last."""
-    from cay.sandbox.managers import BackendSandboxManager
+    """The BaseSandboxManager[Sandbox] of a class, or the one with that sandbox_class, or
+    that of the nearest class it is made of; of several, the last."""
+    from cay.sandbox.managers import BackendSandboxManager  # and the others, too
 
     found: dict[Any, type[BaseSandboxManager[Any]]] = {}
     found[BackendSandboxManager.sandbox_class] = BackendSandboxManager
     for manager in _subclasses(BaseSandboxManager):
+        if "sandbox_class" in vars(manager):
+            found[manager.sandbox_class] = manager
         for base in vars(manager).get("__orig_bases__", ()):
             for argument in get_args(base):
                 found[argument] = manager

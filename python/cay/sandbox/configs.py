@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cay import _config_lib, _lib
-from cay.sandbox import custom
+from cay.sandbox import alias, custom
 from cay.sandbox.errors import SandboxValueError, error_of
 from cay.sandbox.options import text
 from cay.sandbox.spelling import AfterRun, Given, Spelled
@@ -215,8 +215,8 @@ def after_run(values: Mapping[str, Any]) -> str | None:
 
 
 def _typed(config: int) -> BaseSandboxConfig | dict[str, Any]:
-    values = whole(config)
-    cls = _TYPED.get(_config_lib.config_type(config).decode())
+    values, kind = whole(config), _config_lib.config_type(config).decode()
+    cls = _TYPED.get(kind) or _TYPED.get(alias.backend_of(kind))
     return values if cls is None else cls(**values)
 
 
@@ -232,6 +232,8 @@ def parse_sandbox_config(
     if raw is None or isinstance(raw, BaseSandboxConfig):
         return raw
     custom.register_all()
+    if raw.get("type") in alias.SandboxAlias:
+        alias.sandbox_class(raw["type"])  # that it is there
     with parsed(raw) as config:
         return _typed(config)
 

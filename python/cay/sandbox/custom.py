@@ -2,7 +2,8 @@
 """Sandboxes written in Python, made known to libcay.
 
 libcay reads and checks configurations, so it has to know which keys a type has: the fields
-of the sandbox and of its manager.  It never makes such a sandbox itself.
+of the sandbox and of its manager, or those of the backend that another name stands for.  It
+never makes a sandbox of such a type itself.
 """
 
 from __future__ import annotations
@@ -42,21 +43,25 @@ def register_all() -> None:
         for name in alias.SandboxAlias:
             if name not in _known and not _config_lib.backend_find(name.encode()):
                 try:
-                    sandbox = alias.sandbox_class(name)
-                    manager = alias.manager_class(sandbox)
+                    _register(name, alias.sandbox_class(name))
                 except SandboxValueError:
                     continue  # told when somebody wants it
-                if not hasattr(sandbox, "backend"):  # those of libcay have
-                    _register(name, sandbox, manager)
 
 
-def _register(name: str, *classes: type) -> None:
-    fields = list(_fields(*classes))
+def _register(name: str, sandbox: type[BaseSandbox]) -> None:
+    backend = getattr(sandbox, "backend", None)
+    if backend is None:
+        fields = list(_fields(sandbox, alias.manager_class(sandbox)))
+    else:
+        known = _config_lib.backend_find(backend.encode())
+        if not known:
+            return
+        fields = known.contents.fields[: known.contents.field_count]
     array = (_config_lib.Field * max(len(fields), 1))(*fields)
     table = _config_lib.Backend(
         size=sizeof(_config_lib.Backend),
         name=name.encode(),
-        about=f"{classes[0].__module__}.{classes[0].__qualname__}".encode(),
+        about=f"{sandbox.__module__}.{sandbox.__qualname__}".encode(),
         fields=array,
         field_count=len(fields),
         **_REFUSALS,

@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
+from cay.sandbox.alias import backend_of
 from cay.sandbox.backends import (
     BackendSandbox,
     E2BSandbox,
@@ -41,8 +42,9 @@ TBackend = TypeVar("TBackend", bound=BackendSandbox)
 
 
 class _Keeping:
-    """No field, for it is no data."""
+    """No fields, for they are no data."""
 
+    sandbox_class: type[BackendSandbox] = BackendSandbox
     _kept: Kept | None = None
 
 
@@ -55,7 +57,6 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
     manager of ours, libcay does all that.
     """
 
-    sandbox_class: ClassVar[type[BackendSandbox]] = BackendSandbox
     envs: dict[str, str] = field(default_factory=lambda: {})
 
     def start(
@@ -82,14 +83,15 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
             usual = {"type": backend} if backend else {}
             config = parse_sandbox_config({**usual, **(config or {})})
         given = dict(config) if isinstance(config, Mapping) else written(config)
-        if backend and given["type"] != backend:
+        kind = backend_of(given["type"])
+        if backend and kind != backend:
             raise SandboxValueError(
                 f"{type(self).__name__} starts no sandboxes of type {given['type']!r}",
                 op="manager.start",
                 subject="type",
                 hint=f"it starts those of type {backend!r}",
             )
-        return overlaid(self._own(), given)
+        return overlaid(self._own(), {**given, "type": kind})
 
     def _own(self) -> dict[str, Any]:
         return written(self)
@@ -256,7 +258,7 @@ def _awake(sandbox: BackendSandbox) -> bool:
 class NativeSandboxManager(BackendSandboxManager[NativeSandbox]):
     """Sandboxes of this machine, isolated by the kernel."""
 
-    sandbox_class: ClassVar[type[BackendSandbox]] = NativeSandbox
+    sandbox_class = NativeSandbox
     template: str | None = None
 
 
@@ -264,7 +266,7 @@ class NativeSandboxManager(BackendSandboxManager[NativeSandbox]):
 class LocalSandboxManager(BackendSandboxManager[LocalSandbox]):
     """For development: nothing is isolated, and nothing is paused."""
 
-    sandbox_class: ClassVar[type[BackendSandbox]] = LocalSandbox
+    sandbox_class = LocalSandbox
 
 
 def _timeout() -> int:
@@ -275,7 +277,7 @@ def _timeout() -> int:
 class E2BSandboxManager(BackendSandboxManager[E2BSandbox]):
     """Sandboxes of E2B, or of a server that speaks its protocol."""
 
-    sandbox_class: ClassVar[type[BackendSandbox]] = E2BSandbox
+    sandbox_class = E2BSandbox
     template: str = field(
         default_factory=lambda: os.environ.get("E2B_TEMPLATE") or "base"
     )
