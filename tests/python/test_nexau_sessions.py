@@ -605,21 +605,79 @@ def test_what_is_written_inside_stays_when_a_sandbox_on_disk_is_stopped_by_other
 
 
 def test_a_sandbox_that_no_session_keeps_ends_with_the_program(tmp_path: Path) -> None:
-    program = (
-        "import cay.sandbox\n"
-        "for name in ('Native', 'Local'):\n"
-        "    manager = getattr(cay.sandbox, f'{name}SandboxManager')()\n"
-        "    print(manager.start(None, 'u', 's').sandbox_id)\n"
-    )
+    program = """if True:
+        import os, signal
+        from cay.sandbox import *
+        class Mine(NativeSandbox): pass
+        class MineManager(NativeSandboxManager):
+            sandbox_class = Mine
+        memory = SessionManager(engine=InMemoryDatabaseEngine.get_shared_instance())
+        for at, manager in enumerate((
+            NativeSandboxManager(), LocalSandboxManager(), MineManager()
+        )):
+            print(manager.start(None, 'u', str(at)).sandbox_id)
+            print(manager.start(memory, 'u', str(at)).sandbox_id)
+            manager.pause()
+        print(Agent(config=AgentConfig()).state.get_sandbox().sandbox_id, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     ids = set(done.stdout.split())
-    assert len(ids) == 2
+    assert len(ids) == 7
     deadline = time.monotonic() + 60
     while traces(ids):
         assert time.monotonic() < deadline
         Sandbox.collect()
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_a_sandbox_of_a_session_in_memory_does_not_hang_on_who_started_it(
+    native: World, storage: str
+) -> None:
+    def start(**options: Any) -> Any:
+        manager = NativeSandboxManager(**options)
+        sandbox = manager.start(
+            native.session_manager, "u", "s", {"storage": storage, "envs": {}}
+        )
+        native.ids.add(str(sandbox.sandbox_id))
+        return manager, sandbox
+
+    manager, sandbox = start()
+    id = str(sandbox.sandbox_id)
+    sandbox.write_file("here.txt", "here")
+    for turn in range(4):
+        if turn == 2 and storage == "disk":
+            Sandbox.open(id).kill()
+        else:
+            manager.pause()
+        del manager, sandbox
+        gc.collect()
+        manager, sandbox = start(envs={"TURN": str(turn)})
+        assert sandbox.sandbox_id == id
+        assert sandbox.read_file("here.txt").content == "here"
+    assert Sandbox.open(id).inspect().ephemeral
+    assert manager.stop() is True and start()[1].sandbox_id != id
+    assert native.manager().start(native.session_manager, "u", "s") is not None
+
+
+def test_who_races_for_a_session_in_memory_may_be_gone(native: World) -> None:
+    barrier = threading.Barrier(6)
+
+    def start() -> None:
+        barrier.wait()
+        sandbox = NativeSandboxManager().start(native.session_manager, "u", "race")
+        native.ids.add(str(sandbox.sandbox_id))
+
+    threads = [threading.Thread(target=start) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    (id,) = native.ids
+    assert native.start("race").sandbox_id == id
 
 
 def test_managers_are_data(native: World) -> None:

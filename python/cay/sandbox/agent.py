@@ -105,8 +105,8 @@ def make_manager(
 class Agent:
     """A session and its sandbox, which is started when it is first asked for.
 
-    Sessions are kept in this process's memory unless there is a ``session_manager``; with
-    None they are not kept.
+    Sessions are kept in this process's memory, and their sandboxes end with it, unless
+    there is a ``session_manager``; with None they are not kept.
     """
 
     def __init__(

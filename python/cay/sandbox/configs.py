@@ -72,7 +72,8 @@ class NativeSandboxConfig(BaseSandboxConfig):
     require: list[str] = field(default_factory=lambda: [])
     rung: Literal["best", "root", "range", "single", "landlock"] = "best"
     ephemeral: bool | None = None
-    """whether it ends with this process; None: if there is no session to find it by"""
+    """whether it ends with this process; None: if nothing else could find it, for there
+    is no session or it is in this process's memory"""
 
 
 def local_work_dir() -> Path:

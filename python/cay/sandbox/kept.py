@@ -26,7 +26,8 @@ class Kept:
         session_id: str,
         values: dict[str, Any],
     ) -> None:
-        self._engine = engine
+        self._engine, self._names = engine, (user_id, session_id)
+        self._is_ephemeral = bool(values.get("ephemeral"))
         self._manager, err = c_void_p(), _lib.Error()
         self._config = configs.new(values)
         options = _session_lib.ManagerOptions(
@@ -47,18 +48,26 @@ class Kept:
         _free(self._manager)
         _config_free(getattr(self, "_config", None))
 
-    def start(self) -> str:
-        """The id of the sandbox, which runs then."""
+    def start(self, known: str | None) -> str:
+        """The id of the sandbox, which runs then; ``known`` is the one there was."""
         sandbox, err = c_void_p(), _lib.Error()
         if _session_lib.manager_sandbox(self._manager, byref(sandbox), byref(err)):
             raise error_of(err)
-        return str(_sandbox_lib.sandbox_id(sandbox).decode())
+        id = str(_sandbox_lib.sandbox_id(sandbox).decode())
+        if self._is_ephemeral:
+            info = _sandbox_lib.SandboxInfo()
+            if _sandbox_lib.sandbox_inspect(sandbox, byref(info), byref(err)):
+                raise error_of(err)
+            life = (id, info.init_pid)
+            self._engine.hold(self._names, life, self, is_new=id != known)
+        return id
 
     def pause(self) -> None:
         self._call(_session_lib.manager_pause)
 
     def stop(self) -> None:
         self._call(_session_lib.manager_stop)
+        self._engine.release(self._names)
 
     def _call(self, function: Any) -> None:
         err = _lib.Error()

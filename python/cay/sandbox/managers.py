@@ -101,10 +101,11 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         sandbox = self._instance
         return super()._after_run() if sandbox is None else after_run(sandbox.config)
 
-    def _for_new(self, values: dict[str, Any], is_kept: bool) -> dict[str, Any]:
+    @staticmethod
+    def _for_new(values: dict[str, Any], is_kept: bool) -> dict[str, Any]:
         """By which a new one is made; one of this machine that no session keeps ends with
         this process, for nobody would find it."""
-        here = self.sandbox_class in (NativeSandbox, LocalSandbox)
+        here = values["type"] in (NativeSandbox.backend, LocalSandbox.backend)
         return {"ephemeral": not is_kept, **values} if here else values
 
     # --- With libcay's store --------------------------------------------------------------
@@ -120,9 +121,10 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         self, engine: DatabaseEngine, session: Session, values: dict[str, Any]
     ) -> BackendSandbox:
         names = (session.user_id, session.session_id)
-        self._kept = Kept(engine, *names, self._for_new(values, True))
-        id = self._kept.start()
+        made = self._for_new(values, engine.outlives_process)
+        self._kept = Kept(engine, *names, made)
         state = session.sandbox_state or {}
+        id = self._kept.start(state.get("sandbox_id"))
         saved = _saved(state) if state.get("sandbox_id") == id else {}
         sandbox = self.sandbox_class.connect(id, **overlaid(saved, _without_id(values)))
         session.sandbox_state = self._state_of(sandbox)

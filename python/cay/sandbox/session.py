@@ -66,7 +66,27 @@ class DatabaseEngine:
         self._lock = threading.Lock()
         self._handle: int | None = None
         self._pid = 0
+        self._held: dict[tuple[str, str], tuple[Any, list[Any]]] = {}
         self.handle()
+
+    @property
+    def outlives_process(self) -> bool:
+        return self._path != b":memory:"
+
+    def hold(self, names: tuple[str, str], life: Any, what: Any, is_new: bool) -> None:
+        """Keeps what a sandbox that ends with this process may hang on, through this life
+        of it: whoever started it may be gone when the next one wants it."""
+        with self._lock:
+            known, held = self._held.get(names, (None, []))
+            if known != life:
+                self._held[names] = (life, [what])
+            elif is_new:  # who was faster does not know who has made it
+                held.append(what)
+
+    def release(self, names: tuple[str, str]) -> None:
+        """What was held is let go."""
+        with self._lock:
+            self._held.pop(names, None)
 
     def handle(self) -> int | None:
         """A cay_store."""
