@@ -555,11 +555,14 @@ def test_an_alias_may_name_a_sandbox_of_libcays_or_a_subclass(
 
 
 def test_an_alias_of_a_class_that_is_not_there_says_so(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SandboxAlias, "ghost", "GhostSandbox")
     with pytest.raises(SandboxValueError, match=r"GhostSandbox.*import the module"):
         AgentConfig(sandbox_config={"type": "ghost"})
+    (tmp_path / "agent.yaml").write_text("sandbox_config: {type: ghost}")
+    with pytest.raises(SandboxValueError, match=r"GhostSandbox.*import the module"):
+        AgentConfig.from_yaml(tmp_path / "agent.yaml")
     monkeypatch.setitem(SandboxAlias, "no name!", "NativeSandbox")
     assert isinstance(parse_sandbox_config({"type": "native"}), NativeSandboxConfig)
     with pytest.raises(SandboxValueError, match="type"):

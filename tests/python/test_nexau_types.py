@@ -46,6 +46,7 @@ from cay.sandbox import (
     collapse_repetitive,
     contains_heredoc,
     extract_dataclass_init_kwargs,
+    make_manager,
     parse_sandbox_config,
     parse_single_bash_heredoc,
     resolve_cr,
@@ -332,6 +333,29 @@ def test_a_file_has_its_configuration_below_a_key_with_siblings(tmp_path: Path) 
         AgentConfig.from_yaml(file)
     with pytest.raises(FileNotFoundError, match="none.yaml"):
         AgentConfig.from_yaml(tmp_path / "none.yaml")
+
+
+def test_a_file_of_an_agent_says_more_than_its_sandbox(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    agent = "name: my_agent\nllm_config:\n  model: gpt-4\n  temperature: 0.5\n"
+    file.write_text(agent + "tools: [a, b]\nsandbox_config: {type: local}\n")
+    config = AgentConfig.from_yaml(file)
+    assert config.name == "my_agent"
+    assert config.llm_config == {"model": "gpt-4", "temperature": 0.5}
+    assert isinstance(config.sandbox_config, LocalSandboxConfig)
+    for none in ("", "sandbox_config:\n", "sandbox_config: null\n"):
+        file.write_text(agent + "tools: [a, b]\n" + none)
+        config = AgentConfig.from_yaml(file)
+        assert (config.name, config.sandbox_config) == ("my_agent", None)
+        manager, _ = make_manager(config.sandbox_config)
+        assert isinstance(manager, NativeSandboxManager)
+    file.write_text("type: native\ntemplate: host\n")
+    config = AgentConfig.from_yaml(file)
+    assert config == AgentConfig(sandbox_config=NativeSandboxConfig(template="host"))
+    for wrong, said in (("name: [", "no YAML"), ("tmplate: x", "did you mean template")):
+        file.write_text(wrong)
+        with pytest.raises(SandboxValueError, match=said):
+            AgentConfig.from_yaml(file)
 
 
 # --- What every sandbox has -------------------------------------------------------------------

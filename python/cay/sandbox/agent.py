@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
-from cay.sandbox.alias import manager_class, sandbox_class
+from cay.sandbox.alias import check_alias, manager_class, sandbox_class
 from cay.sandbox.backends import BackendSandbox
 from cay.sandbox.base import BaseSandbox
 from cay.sandbox.configs import (
@@ -63,8 +64,35 @@ class AgentConfig:
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> AgentConfig:
-        """The map below ``sandbox_config:``; what is beside it is left alone."""
-        return cls(sandbox_config=read_yaml(path))
+        """``name`` and ``llm_config`` as they are written, and ``sandbox_config``, without
+        which it is None; other keys are left alone.  A file that has none of the three is
+        the configuration of a sandbox."""
+        agent = _agent_of(path)
+        name, config = agent.get("name"), agent.get("sandbox_config")
+        if isinstance(config, Mapping):
+            check_alias(config.get("type"))
+        return cls(
+            name=None if name is None else str(name),
+            llm_config=agent.get("llm_config"),
+            sandbox_config=None if agent and config is None else read_yaml(path),
+        )
+
+
+def _agent_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a file says of an agent; one that cannot be read, nothing."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(Path(path).read_bytes())
+    except OSError:
+        return {}  # libcay says why
+    except yaml.YAMLError as error:
+        raise SandboxValueError(
+            f"it is no YAML: {error}", op="config.load", subject=os.fspath(path)
+        ) from None
+    keys = ("name", "llm_config", "sandbox_config")
+    is_map = isinstance(document, dict)
+    return {key: document[key] for key in keys if key in document} if is_map else {}
 
 
 def _checked(config: Any) -> Any:

@@ -12,7 +12,13 @@ from cay.sandbox.base import BaseSandbox
 from cay.sandbox.errors import SandboxValueError
 from cay.sandbox.manager import BaseSandboxManager
 
-__all__ = ["SandboxAlias", "backend_of", "manager_class", "sandbox_class"]
+__all__ = [
+    "SandboxAlias",
+    "backend_of",
+    "check_alias",
+    "manager_class",
+    "sandbox_class",
+]
 
 SandboxAlias: dict[str, str] = {
     "native": "NativeSandbox",
@@ -55,6 +61,12 @@ def sandbox_class(kind: str) -> type[BaseSandbox]:
             hint="import the module with this subclass of BaseSandbox first",
         )
     return found[-1]
+
+
+def check_alias(kind: Any) -> None:
+    """That there is a class, if it is a type of the table."""
+    if isinstance(kind, str) and kind in SandboxAlias:
+        sandbox_class(kind)
 
 
 def backend_of(kind: str) -> str:

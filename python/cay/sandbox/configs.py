@@ -233,8 +233,7 @@ def parse_sandbox_config(
     if raw is None or isinstance(raw, BaseSandboxConfig):
         return raw
     custom.register_all()
-    if raw.get("type") in alias.SandboxAlias:
-        alias.sandbox_class(raw["type"])  # that it is there
+    alias.check_alias(raw.get("type"))
     with parsed(raw) as config:
         return _typed(config)
 
