@@ -25,6 +25,7 @@ from cay.sandbox import (
     SandboxError,
     SandboxNotFoundError,
     SandboxStatus,
+    SandboxUnavailableError,
     SessionManager,
     parse_sandbox_config,
 )
@@ -199,6 +200,15 @@ def test_what_is_written_goes_before_the_manager_and_the_environment(
         sandbox = manager.start(None, "u", "s", {"timeout": 300, "template": "base"})
         told = (sandbox.config["timeout"], sandbox.config["template"])
         assert told == (300, "base") and manager.stop() is True
+
+
+def test_whether_something_exists_is_not_known_without_the_server() -> None:
+    with worlds.peer() as url:
+        keys = {"api_key": worlds.KEY, "api_url": url, "sandbox_url": url}
+        sandbox = E2BSandbox.create(**keys, max_retries=0)
+        assert sandbox.file_exists("none") is False
+    with pytest.raises(SandboxUnavailableError):
+        sandbox.file_exists("none")
 
 
 def ask(url: str, method: str = "GET", body: dict[str, Any] | None = None) -> Any:

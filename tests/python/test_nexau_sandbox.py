@@ -27,6 +27,7 @@ from cay.sandbox import (
     E2BSandbox,
     LocalSandbox,
     NativeSandbox,
+    SandboxBusyError,
     SandboxError,
     SandboxExecutionError,
     SandboxFileError,
@@ -48,6 +49,28 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 @pytest.fixture
 def sandbox(world: World) -> Any:
     return world.start()
+
+
+def test_whether_something_exists_is_not_known_without_the_sandbox(world: World) -> None:
+    sandbox = world.start()
+    sandbox.write_file("file", "x")
+    for path in ("none", "none/below", "file/below"):
+        assert sandbox.file_exists(path) is False
+    if world.name in ("native", "serve"):
+        sandbox.execute_bash("mkdir closed; chmod 0 closed; ln -s round round")
+        for path in ("closed/x", "/root/x", "round", "x" * 300):
+            assert sandbox.file_exists(path) is False
+    if world.type == "e2b":
+        sandbox.pause()
+        with pytest.raises(SandboxBusyError):
+            sandbox.file_exists("file")
+        told = sandbox.download_file("file", "/nowhere/x")
+        assert "paused" in str(told.error)
+        sandbox.resume()
+    other = world.cls.connect(sandbox.sandbox_id, **world.config)
+    other.remove()
+    with pytest.raises(SandboxError):
+        sandbox.file_exists("file")
 
 
 # --- Commands -----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, TypeVar
 from cay import _agent_lib, _lib, _sandbox_lib
 from cay.sandbox.configs import E2B_DEFAULT_WORK_DIR, local_work_dir
 from cay.sandbox.errors import (
+    SandboxDeniedError,
     SandboxEditError,
     SandboxError,
     SandboxExecutionError,
@@ -31,6 +32,7 @@ from cay.sandbox.errors import (
     SandboxNotTextError,
     SandboxTimeoutError,
     SandboxValueError,
+    error_of,
 )
 from cay.sandbox.options import environment, optional, text
 from cay.sandbox.outcomes import (
@@ -436,6 +438,10 @@ class BackendSandbox(Reached):
             found = _agent_lib.file_exists(
                 handle, None, self._name(file_path), byref(err)
             )
+        if found < 0:
+            error = error_of(err)
+            if not isinstance(error, (SandboxDeniedError, SandboxValueError)):
+                raise error  # of the sandbox, and no answer
         return bool(found > 0)
 
     def get_file_info(self, file_path: str) -> FileInfo:

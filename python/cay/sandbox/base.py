@@ -151,7 +151,8 @@ class BaseSandbox(metaclass=Spelled):
 
     @abstractmethod
     def file_exists(self, file_path: str) -> bool:
-        """Whether something is there."""
+        """Whether something is there; SandboxError if that cannot be known, for the
+        sandbox does not answer."""
 
     @abstractmethod
     def get_file_info(self, file_path: str) -> FileInfo:
