@@ -318,6 +318,30 @@ def test_a_language_that_is_not_known_is_a_value_error(sandbox: Any) -> None:
     assert isinstance(caught.value, SandboxError)
 
 
+def test_the_language_is_told_by_its_own_name(sandbox: Any) -> None:
+    for name, language in (
+        ("shell", CodeLanguage.SH),
+        ("Py", CodeLanguage.PYTHON),
+        ("js", CodeLanguage.JAVASCRIPT),
+        ("cobol", CodeLanguage.PYTHON),
+    ):
+        assert sandbox.execute_code("", name).language == language
+
+
+def test_every_byte_that_code_writes_can_be_had(sandbox: Any) -> None:
+    code = "import sys; sys.stdout.buffer.write(b'\\xff'); sys.stderr.write('err')"
+    result = sandbox.execute_code(code, "python")
+    assert result.outputs[0] == {"type": "stdout", "text": "\ufffd"}
+    assert (result.stdout_bytes, result.stderr_bytes) == (b"\xff", b"err")
+    sandbox.clean_output, sandbox.output_char_threshold = True, 100
+    sandbox.truncate_head_chars = sandbox.truncate_tail_chars = 10
+    result = sandbox.execute_code("print(*range(1000))", "python")
+    assert result.truncated and result.stdout_file.startswith(result.output_dir)
+    whole = sandbox.read_file(result.stdout_file).content
+    assert whole == " ".join(map(str, range(1000))) + "\n"
+    assert len(result.stdout_bytes) < len(whole) and result.stderr_file
+
+
 def test_code_leaves_nothing_in_the_working_directory(sandbox: Any) -> None:
     assert sandbox.execute_code("print(1)", "python").status == SUCCESS
     assert sandbox.glob("*") == []

@@ -132,7 +132,8 @@ def test_results_have_their_fields_in_order() -> None:
         "stdout_file stderr_file"
     )
     assert names(CodeExecutionResult) == (
-        "status language outputs error_type error_value traceback duration_ms truncated"
+        "status language outputs error_type error_value traceback duration_ms truncated "
+        "output_dir stdout_file stderr_file"
     )
     assert names(FileInfo) == (
         "path exists is_file is_directory size mode permissions modified_time "
@@ -147,6 +148,7 @@ def test_results_have_the_usual_where_nothing_is_said() -> None:
     assert command.stdout_bytes == b"out" and command.stderr_bytes == b""
     code = CodeExecutionResult(SandboxStatus.SUCCESS, CodeLanguage.PYTHON)
     assert code.outputs == [] and code.traceback is None
+    assert code.stdout_bytes == b"" and code.stdout_file is None
     info = FileInfo("x")
     assert not info.exists and info.readable and info.writable and info.size == 0
 

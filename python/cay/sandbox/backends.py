@@ -338,16 +338,21 @@ class BackendSandbox(Reached):
         try:
             command = _command_of(result.command)
             outputs = [("stdout", command.stdout), ("stderr", command.stderr)]
-            return CodeExecutionResult(
+            told = CodeExecutionResult(
                 _STATUS[result.status],
-                _language(name),
+                _language(result.language.decode("utf-8", "replace")),
                 outputs=[{"type": one, "text": said} for one, said in outputs if said],
                 error_type=result.error_type.decode() or None,
                 error_value=result.error_value.decode("utf-8", "replace") or None,
                 traceback=[command.stderr] if command.stderr else None,
                 duration_ms=command.duration_ms,
                 truncated=command.truncated,
+                output_dir=command.output_dir,
+                stdout_file=command.stdout_file,
+                stderr_file=command.stderr_file,
             )
+            told._raw = command._raw
+            return told
         finally:
             _agent_lib.code_done(byref(result))
 

@@ -86,9 +86,10 @@ class CommandResult(_Raw):
 
 
 @dataclass
-class CodeExecutionResult:
+class CodeExecutionResult(_Raw):
     """How a piece of code ended; ``outputs`` are {"type": "stdout", "text": ...} and the
-    same of stderr, each if there was any."""
+    same of stderr, each if there was any.  What is ``truncated`` is whole in the files, as
+    that of a command."""
 
     status: SandboxStatus
     language: CodeLanguage
@@ -98,10 +99,26 @@ class CodeExecutionResult:
     traceback: list[str] | None = None
     duration_ms: int = 0
     truncated: bool = False
+    output_dir: str | None = None
+    stdout_file: str | None = None
+    stderr_file: str | None = None
 
     def __post_init__(self) -> None:
         if self.outputs is None:
             self.outputs = []
+
+    def _text(self, type: str) -> str:
+        found = (one["text"] for one in self.outputs or () if one["type"] == type)
+        return "".join(found)
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """What it wrote, with what is no UTF-8, for which ``outputs`` has U+FFFD."""
+        return self._text("stdout").encode() if self._raw is None else self._raw[0]
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        return self._text("stderr").encode() if self._raw is None else self._raw[1]
 
 
 @dataclass
