@@ -359,6 +359,20 @@ def test_code_has_variables_and_a_time(sandbox: Any) -> None:
 # --- Files ----------------------------------------------------------------------------------------
 
 
+def test_the_content_of_a_file_is_text_or_bytes(sandbox: Any) -> None:
+    for content in ("a\n", b"a\n", bytearray(b"a\n"), memoryview(b"a\n")):
+        assert sandbox.write_file("f", content).size == 2
+        assert sandbox.read_file("f").content == "a\n"
+    for wrong in (7, None, [1, 2], {"a": 1}):
+        result = sandbox.write_file("g", wrong)
+        assert result.status == ERROR and type(wrong).__name__ in result.error
+    assert not sandbox.file_exists("g")
+    sandbox.raise_errors = True
+    with pytest.raises(ValueError, match="int is no content") as caught:
+        sandbox.write_file("g", 7)
+    assert isinstance(caught.value, SandboxError)
+
+
 @pytest.mark.parametrize("name", HARD_NAMES)
 def test_every_name_is_a_name(sandbox: Any, name: str, tmp_path: Path) -> None:
     path = f"{name}/{name}"

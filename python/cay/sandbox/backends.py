@@ -395,9 +395,8 @@ class BackendSandbox(Reached):
         user: str | None = None,
     ) -> FileOperationResult:
         def call() -> FileOperationResult:
-            data = _encoded(content, encoding) if isinstance(content, str) else content
+            data = _content(content, encoding)
             self._need_parent(file_path, create_directories)
-            data = bytes(data)
             name, who = self._name(file_path), optional(user, "user")
             self._call(_agent_lib.write_file, who, name, _lib.address(data), len(data), 0)
             return FileOperationResult(_SUCCESS, file_path, size=len(data))
@@ -632,6 +631,18 @@ def _encoded(content: str, encoding: str) -> bytes:
         return content.encode(encoding)
     except (UnicodeError, LookupError) as error:
         raise SandboxNotTextError(str(error), op="files.write") from None
+
+
+def _content(content: Any, encoding: str) -> bytes:
+    if isinstance(content, str):
+        return _encoded(content, encoding)
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        return bytes(content)
+    raise SandboxValueError(
+        f"{type(content).__name__} is no content",
+        op="files.write",
+        hint="give text or bytes",
+    )
 
 
 def _language(name: str) -> CodeLanguage:
