@@ -47,6 +47,11 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
+def native(tmp_path: Path) -> Iterator[World]:
+    yield from worlds.world_of("native", tmp_path)
+
+
+@pytest.fixture
 def sandbox(world: World) -> Any:
     return world.start()
 
@@ -357,6 +362,73 @@ def test_code_has_variables_and_a_time(sandbox: Any) -> None:
 
 
 # --- Files ----------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_the_directory(sandbox: Any, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    sandbox.write_file("a", "a")
+    missing, local = "Directory does not exist: no", f"{tmp_path}/no"
+    options = {"create_directories": False}
+    assert sandbox.write_file("no/x", "x", **options).error == missing
+    assert sandbox.upload_file(f"{tmp_path}/a", "no/x", **options).error == missing
+    told = sandbox.download_file("a", f"{local}/x", **options)
+    assert told.error == f"Directory does not exist: {local}"
+    for path in ("no/x", "no/x/", Path("no/x")):
+        with pytest.raises(SandboxFileError, match=f"^{missing}$"):
+            sandbox.create_directory(path, parents=False)
+    assert sandbox.create_directory("yes", parents=False)
+    for path in ("yes/x", "x", f"{sandbox.work_dir}/y"):
+        assert sandbox.write_file(path, "x", **options).status == SUCCESS
+
+
+def test_what_a_user_may_not_see_is_not_told_as_missing(
+    native: World, tmp_path: Path
+) -> None:
+    sandbox, options = native.start(), {"create_directories": False}
+    sandbox.execute_bash("mkdir -p /root/d; echo a > /root/d/a", user="root")
+    assert sandbox.write_file("/root/d/b", "x", **options, user="root").size == 1
+    assert sandbox.create_directory("/root/d/e", parents=False, user="root") is True
+    assert "denied" in str(sandbox.write_file("/root/d/b", "x", **options).error)
+    told = sandbox.download_file("/root/d/a", str(tmp_path / "a"))
+    assert "denied" in str(told.error)
+    with pytest.raises(SandboxFileError, match="denied"):
+        sandbox.create_directory("/root/d/f", parents=False)
+
+
+def test_a_transfer_that_fails_names_what_is_wrong(sandbox: Any, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a").write_text("a")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    sandbox.write_file("f", "x")
+    sandbox.write_file("in/f", "x")
+    told = sandbox.upload_file(f"{tmp_path}/dangling", "x")
+    assert told.error == f"Source file does not exist: {tmp_path}/dangling"
+    told = sandbox.upload_file(f"{tmp_path}/d", "x")
+    assert f": {tmp_path}/d: " in told.error and told.file_path == "x"
+    told = sandbox.download_file("in", f"{tmp_path}/x")
+    assert ": in: " in told.error and told.file_path == f"{tmp_path}/x"
+    with pytest.raises(SandboxFileError, match=r"upload directory: f: "):
+        sandbox.upload_directory(f"{tmp_path}/d", "f")
+    with pytest.raises(SandboxFileError, match=rf"download directory: {tmp_path}/d/a: "):
+        sandbox.download_directory("in", f"{tmp_path}/d/a")
+    with pytest.raises(SandboxFileError, match=f"{tmp_path}/none"):
+        sandbox.upload_directory(f"{tmp_path}/none", "x")
+    with pytest.raises(SandboxFileError, match="not exist: none"):
+        sandbox.download_directory("none", f"{tmp_path}/x")
+
+
+@pytest.mark.parametrize("world", ["native", "local"], indirect=True)
+def test_what_is_not_downloaded_is_told(
+    sandbox: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sandbox.execute_bash("mkdir -p s; mkfifo s/p; ln -s ../../../etc/passwd s/l; echo > s/a")
+    assert sandbox.download_directory("s", str(tmp_path / "s")) is True
+    assert os.listdir(tmp_path / "s") == ["a"]
+    assert f"2 names below {sandbox.work_dir}/s are left out" in caplog.text
+    caplog.clear()
+    sandbox.execute_bash("rm s/p s/l")
+    assert sandbox.download_directory("s", str(tmp_path / "s")) is True
+    assert caplog.text == ""
 
 
 def test_the_content_of_a_file_is_text_or_bytes(sandbox: Any) -> None:

@@ -592,6 +592,9 @@ def test_a_manager_starts_only_its_own_kind() -> None:
         LocalSandboxManager().start(None, "u", "s", NativeSandboxConfig())
     with pytest.raises(SandboxValueError, match="did you mean"):
         NativeSandboxManager().start(None, "u", "s", {"tmplate": "x"})
+    for wrong in ("native", 7):
+        with pytest.raises(ValueError, match="Invalid sandbox_config type"):
+            NativeSandboxManager().start(None, "u", "s", wrong)
 
 
 def test_what_is_written_inside_stays_when_a_sandbox_on_disk_is_stopped_by_others(

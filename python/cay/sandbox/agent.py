@@ -59,7 +59,7 @@ class AgentConfig:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "sandbox_config":
-            value = _checked(value)
+            value = parse_sandbox_config(value)
         super().__setattr__(name, value)
 
     @classmethod
@@ -93,17 +93,6 @@ def _agent_of(path: str | os.PathLike[str]) -> dict[str, Any]:
     keys = ("name", "llm_config", "sandbox_config")
     is_map = isinstance(document, dict)
     return {key: document[key] for key in keys if key in document} if is_map else {}
-
-
-def _checked(config: Any) -> Any:
-    if config is None or isinstance(config, (BaseSandboxConfig, Mapping)):
-        return parse_sandbox_config(config)
-    raise SandboxValueError(
-        f"Invalid sandbox_config type: {type(config).__name__}",
-        op="config.parse",
-        subject="sandbox_config",
-        hint="give a dict, or a NativeSandboxConfig, LocalSandboxConfig, ...",
-    )
 
 
 def make_manager(

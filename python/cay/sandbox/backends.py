@@ -4,6 +4,7 @@ results and the words of the interface."""
 
 from __future__ import annotations
 
+import logging
 import os
 import posixpath
 import stat
@@ -47,6 +48,8 @@ from cay.sandbox.reach import Reached
 from cay.sandbox.waiting import interruptibly
 
 __all__ = ["BackendSandbox", "E2BSandbox", "LocalSandbox", "NativeSandbox"]
+
+logger = logging.getLogger(__name__)
 
 _STATUS = {number: SandboxStatus(name) for number, name in _agent_lib.STATUSES.items()}
 _SUCCESS, _ERROR = SandboxStatus.SUCCESS, SandboxStatus.ERROR
@@ -165,14 +168,18 @@ class BackendSandbox(Reached):
         return self._told(result)
 
     def _try_file(
-        self, what: str, path: str, call: Callable[[], FileOperationResult]
+        self,
+        what: str,
+        path: str,
+        call: Callable[[], FileOperationResult],
+        names: dict[str, str] | None = None,
     ) -> FileOperationResult:
         """``what``: read a file, or whatever it is."""
         self._reach()
         try:
             return call()
         except SandboxError as error:
-            _file_words(error, what, path)
+            _file_words(error, what, path, names)
             failed = FileOperationResult(_ERROR, path, error=error.message)
             return self._told(failed, error)
 
@@ -396,19 +403,16 @@ class BackendSandbox(Reached):
     ) -> FileOperationResult:
         def call() -> FileOperationResult:
             data = _content(content, encoding)
-            self._need_parent(file_path, create_directories)
+            self._need_parent(file_path, create_directories, user)
             name, who = self._name(file_path), optional(user, "user")
             self._call(_agent_lib.write_file, who, name, _lib.address(data), len(data), 0)
             return FileOperationResult(_SUCCESS, file_path, size=len(data))
 
         return self._try_file("write file", file_path, call)
 
-    def _need_parent(self, path: str, make: bool) -> None:
-        parent = posixpath.dirname(self._inside(path) or path)
-        if not make and parent and not self.file_exists(parent):
-            raise SandboxFileNotFoundError(
-                "there is no such directory", op="files.write", subject=parent
-            )
+    def _need_parent(self, path: str, make: bool, user: str | None = None) -> None:
+        parent = posixpath.dirname(path) or "."
+        _need("Directory", make or self._look(parent, user) != 0, parent)
 
     def delete_file(self, file_path: str) -> FileOperationResult:
         def call() -> FileOperationResult:
@@ -437,16 +441,18 @@ class BackendSandbox(Reached):
             _agent_lib.file_infos_done(byref(infos))
 
     def file_exists(self, file_path: str) -> bool:
-        err = _lib.Error()
+        return self._look(file_path) > 0
+
+    def _look(self, path: str, user: str | None = None) -> int:
+        """1 or 0; less if the path keeps the user from knowing."""
+        err, who = _lib.Error(), optional(user, "user")
         with self._borrow() as handle:
-            found = _agent_lib.file_exists(
-                handle, None, self._name(file_path), byref(err)
-            )
+            found = _agent_lib.file_exists(handle, who, self._name(path), byref(err))
         if found < 0:
             error = error_of(err)
             if not isinstance(error, (SandboxDeniedError, SandboxValueError)):
                 raise error  # of the sandbox, and no answer
-        return bool(found > 0)
+        return int(found)
 
     def get_file_info(self, file_path: str) -> FileInfo:
         info = _agent_lib.FileInfo()
@@ -461,6 +467,7 @@ class BackendSandbox(Reached):
         self, directory_path: str, parents: bool = True, user: str | None = None
     ) -> bool:
         with _words("create directory", directory_path):
+            self._need_parent(str(directory_path).rstrip("/"), parents, user)
             who, name = optional(user, "user"), self._name(directory_path)
             self._call(_agent_lib.create_directory, who, name, parents)
         return True
@@ -520,45 +527,59 @@ class BackendSandbox(Reached):
     def _transfer(self, function: Any, source: bytes, target: bytes) -> int:
         moved = _agent_lib.Transfer()
         self._call(function, None, source, target, byref(moved))
+        if moved.skipped:
+            logger.warning(
+                "%d names below %s are left out: special files, links that lead out, and "
+                "what cannot be read",
+                moved.skipped,
+                _lib.decode(source),
+            )
         return int(moved.bytes)
+
+    def _names(self, local: str, inside: str) -> dict[str, str]:
+        """Both paths of a transfer as libcay says them, which calls a directory of this
+        machine "d", and as they were spelled."""
+        local, inside = os.fspath(local), os.fspath(inside)
+        return {"d": local, local: local, self._inside(inside) or inside: inside}
 
     def upload_file(
         self, local_path: str, sandbox_path: str, create_directories: bool = True
     ) -> FileOperationResult:
         def call() -> FileOperationResult:
-            _need_source(os.path.lexists(local_path), local_path)
+            _need("Source file", os.path.exists(local_path), local_path)
             self._need_parent(sandbox_path, create_directories)
             source, target = text(local_path, "local_path"), self._name(sandbox_path)
             size = self._transfer(_agent_lib.upload_file, source, target)
             return FileOperationResult(_SUCCESS, sandbox_path, size=size)
 
-        return self._try_file("upload file", sandbox_path, call)
+        names = self._names(local_path, sandbox_path)
+        return self._try_file("upload file", sandbox_path, call, names)
 
     def download_file(
         self, sandbox_path: str, local_path: str, create_directories: bool = True
     ) -> FileOperationResult:
         def call() -> FileOperationResult:
-            _need_source(self.file_exists(sandbox_path), sandbox_path)
+            _need("Source file", self._look(sandbox_path) != 0, sandbox_path)
             parent = os.path.dirname(local_path) or "."
-            if not create_directories and not os.path.isdir(parent):
-                raise SandboxFileNotFoundError(
-                    "there is no such directory", op="files.download", subject=parent
-                )
+            _need("Directory", create_directories or os.path.exists(parent), parent)
             source, target = self._name(sandbox_path), text(local_path, "local_path")
             size = self._transfer(_agent_lib.download_file, source, target)
             return FileOperationResult(_SUCCESS, local_path, size=size)
 
-        return self._try_file("download file", local_path, call)
+        names = self._names(local_path, sandbox_path)
+        return self._try_file("download file", local_path, call, names)
 
     def upload_directory(self, local_path: str, sandbox_path: str) -> bool:
         """What is in it comes to be in the other, beside what is there."""
-        with _words("upload directory", local_path):
+        names = self._names(local_path, sandbox_path)
+        with _words("upload directory", local_path, names):
             source, target = text(local_path, "local_path"), self._name(sandbox_path)
             self._transfer(_agent_lib.upload_directory, source, target)
         return True
 
     def download_directory(self, sandbox_path: str, local_path: str) -> bool:
-        with _words("download directory", sandbox_path):
+        names = self._names(local_path, sandbox_path)
+        with _words("download directory", sandbox_path, names):
             source, target = self._name(sandbox_path), text(local_path, "local_path")
             self._transfer(_agent_lib.download_directory, source, target)
         return True
@@ -581,10 +602,21 @@ def _exception_of(result: Any) -> SandboxError:
     return cls(message or "")
 
 
-def _file_words(error: SandboxError, what: str, path: str) -> None:
+def _spelled(subject: str, names: dict[str, str], path: str) -> str:
+    """The path that a failure is about, if it is one of these or below."""
+    for known, spelled in names.items():
+        if subject == known or subject.startswith(f"{known}/"):
+            return spelled + subject[len(known) :]
+    return path
+
+
+def _file_words(
+    error: SandboxError, what: str, path: str, names: dict[str, str] | None = None
+) -> None:
     """Says it in the interface's words, of the path as it was spelled."""
     hint = f" ({error.hint})" if error.hint else ""
-    if error.op == "files.source":
+    path = _spelled(error.subject or "", names or {}, path)
+    if error.op == "files.need":
         pass
     elif isinstance(error, SandboxFileNotFoundError):
         error.message = f"File does not exist: {path}"
@@ -601,22 +633,20 @@ def _file_words(error: SandboxError, what: str, path: str) -> None:
 
 
 @contextmanager
-def _words(what: str, path: str) -> Iterator[None]:
+def _words(what: str, path: str, names: dict[str, str] | None = None) -> Iterator[None]:
     """For what has no result to say it with."""
     try:
         yield
     except SandboxFileError as error:
-        _file_words(error, what, path)
+        _file_words(error, what, path, names)
         raise
     except SandboxError as error:
         raise SandboxFileError(f"Failed to {what}: {error}") from error
 
 
-def _need_source(exists: bool, path: str) -> None:
+def _need(what: str, exists: bool, path: str) -> None:
     if not exists:
-        raise SandboxFileNotFoundError(
-            f"Source file does not exist: {path}", op="files.source"
-        )
+        raise SandboxFileNotFoundError(f"{what} does not exist: {path}", op="files.need")
 
 
 def _decoded(data: bytes, encoding: str) -> str:

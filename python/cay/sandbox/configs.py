@@ -227,11 +227,18 @@ def parse_sandbox_config(
     """A map as the dataclass of its ``type`` (without one: "local"); for a type of your
     own, a checked map.  What is a dataclass already is given back.
 
-    SandboxValueError for a key that the type does not have, and for a value that its key
-    does not take.
+    SandboxValueError for a key that the type does not have, for a value that its key does
+    not take, and for what is neither.
     """
     if raw is None or isinstance(raw, BaseSandboxConfig):
         return raw
+    if not isinstance(raw, Mapping):
+        raise SandboxValueError(
+            f"Invalid sandbox_config type: {type(raw).__name__}",
+            op="config.parse",
+            subject="sandbox_config",
+            hint="give a dict, or a NativeSandboxConfig, LocalSandboxConfig, ...",
+        )
     custom.register_all()
     alias.check_alias(raw.get("type"))
     with parsed(raw) as config:

@@ -81,7 +81,8 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         backend = self.sandbox_class.backend
         if isinstance(config, Mapping) or config is None:
             usual = {"type": backend} if backend else {}
-            config = parse_sandbox_config({**usual, **(config or {})})
+            config = {**usual, **(config or {})}
+        config = parse_sandbox_config(config)
         given = dict(config) if isinstance(config, Mapping) else written(config)
         kind = backend_of(given["type"])
         if backend and kind != backend:
