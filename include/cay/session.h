@@ -85,6 +85,10 @@ struct cay_manager_options {
     const cay_config *config; /* NULL: the stored one, else native with its defaults */
 };
 
+/* Of a stored configuration the variables must be set only when a new sandbox is made.
+ * CAY_E_UNAVAILABLE: the stored sandbox is of a backend that this program does not have,
+ * or cannot load; nothing has become of it, and its record stays. */
+
 /* Store and configuration must outlive it.  One thread at a time uses it. */
 CAY_PUBLIC CAY_NODISC int cay_manager_new(const struct cay_manager_options *options,
                                           cay_manager **ret_manager,

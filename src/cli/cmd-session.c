@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "cli/cli.h"
+#include "cli/show.h"
 #include "json/json.h"
 
 static const char op[] = "cli.session";
@@ -193,6 +194,26 @@ static int check_resumable(const struct cay_session *session, struct cay_error *
                     "cay session start makes a new one");
 }
 
+/* A session is not to stay for ever because what made its sandbox is not here. */
+static int stop_to_remove(cay_manager *manager, const struct cay_session *session,
+                          struct cay_error *err)
+{
+    struct cay_error own;
+    int code = *session->sandbox_id ? cay_manager_stop(manager, &own) : CAY_OK;
+
+    if (code == CAY_E_UNAVAILABLE && !cay_backend_find(session->backend)) {
+        fputs("cay: note: the sandbox ", stderr);
+        show_name(stderr, session->sandbox_id);
+        fputs(" is left as it is: there is no backend ", stderr);
+        show_name(stderr, session->backend);
+        fputs(" here\n", stderr);
+        return CAY_OK;
+    }
+    if (code)
+        *err = own;
+    return code;
+}
+
 static int do_step(struct call *call, const struct cay_session *session,
                    struct cay_error *err)
 {
@@ -216,7 +237,7 @@ static int do_step(struct call *call, const struct cay_session *session,
         code = cay_manager_stop(manager, err);
         break;
     default:
-        code = *session->sandbox_id ? cay_manager_stop(manager, err) : CAY_OK;
+        code = stop_to_remove(manager, session, err);
         if (!code)
             code = cay_store_remove(options->store, session->user_id, session->session_id,
                                     err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "session/manager.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,11 +15,18 @@ static void auto_cay_manager(cay_manager **manager)
     cay_manager_free(*manager);
 }
 
+static void auto_cay_config(cay_config **config)
+{
+    cay_config_free(*config);
+}
+
 static void auto_cay_session(struct cay_session **session)
 {
     cay_free(*session);
 }
 #define AUTO_SESSION __attribute__((cleanup(auto_cay_session))) struct cay_session
+
+enum { DEFAULTS_MAX = 256 };
 
 static int fail_none(const cay_manager *manager, const char *op, struct cay_error *err)
 {
@@ -107,26 +115,92 @@ int manager_read(cay_manager *manager, struct cay_session **ret_stored,
     return code && code != CAY_E_NOT_FOUND ? manager_tell(&own, err) : CAY_OK;
 }
 
+/* Whatever is missing here, it does not follow that the sandbox is. */
+static int fail_backend(const struct cay_session *stored, const char *reason,
+                        struct cay_error *err)
+{
+    char message[sizeof err->message];
+
+    snprintf(message, sizeof message, "the session's backend cannot be used here: %.160s",
+             reason);
+    return cay_fail(err, CAY_E_UNAVAILABLE, 0, "manager.backend", stored->backend,
+                    message,
+                    "the program that has it can; its sandbox is %.64s, and is not "
+                    "touched",
+                    stored->sandbox_id);
+}
+
+/* Its configuration, as far as the values are known here. */
+static int restore(const struct cay_session *stored, cay_config **ret_config,
+                   struct cay_error *err)
+{
+    AUTO(cay_config) config = NULL;
+    const char *backend = *stored->backend ? stored->backend : "native";
+    char defaults[DEFAULTS_MAX];
+    struct cay_error own;
+
+    if (!*stored->config && !cay_backend_find(backend))
+        return fail_backend(stored, "there is none of this name", err);
+    snprintf(defaults, sizeof defaults, "{type: %s}", backend);
+    int code =
+        cay_config_restore(*stored->config ? stored->config : defaults, &config, &own);
+    if (code && (!*stored->sandbox_id || code == CAY_E_NO_MEMORY))
+        return manager_tell(&own, err);
+    if (code)
+        return fail_backend(stored, own.message, err);
+    if (*stored->sandbox_id && strcmp(cay_config_type(config), backend) != 0)
+        return fail_backend(stored, "the stored configuration is of another", err);
+    *ret_config = TAKE_PTR(config);
+    return CAY_OK;
+}
+
 int manager_configure(cay_manager *manager, const struct cay_session *stored,
                       struct cay_error *err)
 {
-    const char *text = stored && *stored->config ? stored->config : "{}";
+    static const struct cay_session none = {
+        .backend = "", .sandbox_id = "", .config = ""};
 
     if (manager->config)
         return CAY_OK;
-    int code = cay_config_parse(text, strlen(text), manager->session_id, NULL,
-                                &manager->own_config, err);
+    int code = restore(stored ? stored : &none, &manager->own_config, err);
     if (!code)
         manager->config = manager->own_config;
     return code;
 }
 
-int manager_look(const char *backend, const char *id, const cay_config *config,
+int manager_complete(cay_manager *manager, struct cay_error *err)
+{
+    AUTO_FREE char *text = NULL;
+    cay_config *config = NULL;
+
+    if (manager->config != manager->own_config)
+        return CAY_OK;
+    int code = cay_config_json(manager->own_config, &text, err);
+    if (!code)
+        code =
+            cay_config_parse(text, strlen(text), manager->session_id, NULL, &config, err);
+    if (code)
+        return code;
+    cay_config_free(manager->own_config);
+    manager->config = manager->own_config = config;
+    return CAY_OK;
+}
+
+int manager_look(const cay_manager *manager, const struct cay_session *stored,
                  cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    return strcmp(backend, "native") == 0
-               ? cay_sandbox_open(id, ret_sandbox, err)
-               : cay_backend_connect(config, id, ret_sandbox, err);
+    AUTO(cay_config) restored = NULL;
+    const cay_config *config = manager->config;
+
+    if (strcmp(stored->backend, "native") == 0)
+        return cay_sandbox_open(stored->sandbox_id, ret_sandbox, err);
+    if (!config || strcmp(cay_config_type(config), stored->backend) != 0) {
+        int code = restore(stored, &restored, err);
+        if (code)
+            return code;
+        config = restored;
+    }
+    return cay_backend_connect(config, stored->sandbox_id, ret_sandbox, err);
 }
 
 /* --- Assets --- */
@@ -291,31 +365,31 @@ static int forget(cay_manager *manager, const char *id, struct cay_error *err)
 
 /* With the lock held: the handle is that of the session's sandbox, which may be paused;
  * CAY_E_NOT_FOUND: there is none, and none is recorded any more. */
-static int find(cay_manager *manager, const char *op, struct cay_error *err)
+static int find(cay_manager *manager, const struct cay_session *stored, const char *op,
+                struct cay_error *err)
 {
-    AUTO_SESSION *stored = NULL;
-    int code = manager_read(manager, &stored, err);
-    const char *id = stored && *stored->sandbox_id ? stored->sandbox_id : NULL;
-    const char *backend = id ? stored->backend : NULL;
+    bool is_recorded = stored && *stored->sandbox_id;
+    struct cay_session wanted = {.config = ""};
 
-    if (code)
-        return code;
-    if (manager->sandbox && (!id || strcmp(id, cay_sandbox_id(manager->sandbox)) == 0))
+    if (manager->sandbox &&
+        (!is_recorded ||
+         strcmp(stored->sandbox_id, cay_sandbox_id(manager->sandbox)) == 0))
         return CAY_OK;
-    if (!id || strcmp(backend, "native") != 0 || manager->config)
-        code = manager_configure(manager, stored, err);
-    if (code)
-        return code;
-    if (!id) {
-        id = cay_config_text(manager->config, "sandbox_id");
-        backend = cay_config_type(manager->config);
+    if (is_recorded) {
+        wanted = *stored;
+    } else {
+        int code = manager_configure(manager, stored, err);
+        if (code)
+            return code;
+        wanted.backend = cay_config_type(manager->config);
+        wanted.sandbox_id = cay_config_text(manager->config, "sandbox_id");
     }
-    if (!id || !*id)
+    if (!wanted.sandbox_id || !*wanted.sandbox_id)
         return fail_none(manager, op, err);
     manager_drop(manager);
-    code = manager_look(backend, id, manager->config, &manager->sandbox, err);
+    int code = manager_look(manager, &wanted, &manager->sandbox, err);
     if (code == CAY_E_NOT_FOUND)
-        (void)forget(manager, id, NULL);
+        (void)forget(manager, wanted.sandbox_id, NULL);
     return code;
 }
 
@@ -329,9 +403,12 @@ static int pause_sandbox(cay_sandbox *sandbox, struct cay_error *err)
 
 static int pause_locked(cay_manager *manager, struct cay_error *err)
 {
+    AUTO_SESSION *stored = NULL;
     struct away_outcome outcome;
-    int code = find(manager, "manager.pause", err);
+    int code = manager_read(manager, &stored, err);
 
+    if (!code)
+        code = find(manager, stored, "manager.pause", err);
     if (code)
         return code;
     memset(&outcome, 0, sizeof outcome);
@@ -350,21 +427,31 @@ int cay_manager_pause(cay_manager *manager, struct cay_error *err)
     return code ? code : pause_locked(manager, err);
 }
 
+struct pause {
+    const cay_manager *manager;
+    const struct cay_session *stored; /* or NULL */
+};
+
 static void pause_away(void *cookie, struct away_outcome *ret_outcome)
 {
-    const cay_manager *manager = cookie;
-    const char *id = cay_sandbox_id(manager->sandbox);
+    const struct pause *pause = cookie;
+    const cay_sandbox *sandbox = pause->manager->sandbox;
+    const struct cay_session wanted = {
+        .backend = cay_sandbox_backend(sandbox)->name,
+        .sandbox_id = cay_sandbox_id(sandbox),
+        .config = pause->stored ? pause->stored->config : "",
+    };
     cay_sandbox *own = NULL;
 
-    cay_copy_text(ret_outcome->id, sizeof ret_outcome->id, id);
-    if (manager_look(cay_sandbox_backend(manager->sandbox)->name, id, manager->config,
-                     &own, &ret_outcome->error) == CAY_OK)
+    cay_copy_text(ret_outcome->id, sizeof ret_outcome->id, wanted.sandbox_id);
+    if (manager_look(pause->manager, &wanted, &own, &ret_outcome->error) == CAY_OK)
         (void)!pause_sandbox(own, &ret_outcome->error);
 }
 
 int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
 {
     static const char op[] = "manager.pause";
+    AUTO_SESSION *stored = NULL;
     cay_session_lock *lock = NULL;
     struct cay_error own;
 
@@ -378,9 +465,12 @@ int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
     }
     if (code)
         return manager_tell(&own, err);
-    code = find(manager, op, err);
+    code = manager_read(manager, &stored, err);
     if (!code)
-        code = away_start(op, pause_away, manager, &manager->away, err);
+        code = find(manager, stored, op, err);
+    struct pause pause = {manager, stored};
+    if (!code)
+        code = away_start(op, pause_away, &pause, &manager->away, err);
     if (code) {
         cay_session_lock_free(lock);
         return code;
@@ -400,7 +490,7 @@ static int stop_locked(cay_manager *manager, struct cay_error *err)
     if (code)
         return code;
     manager_sweep(manager);
-    code = find(manager, "manager.stop", &own);
+    code = find(manager, stored, "manager.stop", &own);
     if (code == CAY_E_NOT_FOUND && stored && *stored->sandbox_id)
         return CAY_OK;
     if (!code)

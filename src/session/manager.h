@@ -61,12 +61,16 @@ static inline int manager_tell(const struct cay_error *own, struct cay_error *er
 int manager_read(cay_manager *manager, struct cay_session **ret_stored,
                  struct cay_error *err);
 
-/* Sees to it that there is a configuration. */
+/* Sees to it that there is a configuration: a stored one may lack values that are not
+ * known here, which does for a sandbox that exists.  With the other it has them all, as a
+ * new one needs it. */
 int manager_configure(cay_manager *manager, const struct cay_session *stored,
                       struct cay_error *err);
+int manager_complete(cay_manager *manager, struct cay_error *err);
 
-/* Reaches one that exists, without letting it run where that can be had. */
-int manager_look(const char *backend, const char *id, const cay_config *config,
+/* Reaches the sandbox of a record, without letting it run where that can be had.
+ * CAY_E_NOT_FOUND: it is gone; CAY_E_UNAVAILABLE: nobody here knows. */
+int manager_look(const cay_manager *manager, const struct cay_session *stored,
                  cay_sandbox **ret_sandbox, struct cay_error *err);
 
 void manager_drop(cay_manager *manager); /* the handle */

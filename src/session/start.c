@@ -36,16 +36,10 @@ static void start_done(struct start *start)
 static int check_other(const struct start *start, struct cay_error *err)
 {
     const struct cay_session *stored = start->stored;
-    cay_config *config = NULL;
     cay_sandbox *other = NULL;
     struct cay_error own;
 
-    int code = cay_config_parse(stored->config[0] ? stored->config : "{}",
-                                stored->config[0] ? strlen(stored->config) : 2,
-                                stored->session_id, NULL, &config, &own);
-    if (!code)
-        code = manager_look(stored->backend, stored->sandbox_id, config, &other, &own);
-    cay_config_free(config);
+    int code = manager_look(start->manager, stored, &other, &own);
     cay_sandbox_free(other);
     if (code == CAY_E_NOT_FOUND)
         return CAY_OK;
@@ -138,9 +132,11 @@ static int reach_known(const struct start *start, cay_sandbox **ret_sandbox,
 
 static int make(struct start *start, cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    const cay_manager *manager = start->manager;
-    int code = write_mark(start, err);
+    cay_manager *manager = start->manager;
+    int code = manager_complete(manager, err);
 
+    if (!code)
+        code = write_mark(start, err);
     if (code)
         return code;
     code = sandbox_create_marked(manager->config, start->mark[0] ? start->mark : NULL,
@@ -225,7 +221,10 @@ static void start_away(void *cookie, struct away_outcome *ret_outcome)
 
     manager->sandbox = NULL; /* its connection is our parent's */
     int code = reach_known(start, &sandbox, err);
-    if (!code && !sandbox)
+    bool is_new = !code && !sandbox;
+    if (is_new)
+        code = manager_complete(manager, err);
+    if (is_new && !code)
         code = sandbox_create_marked(manager->config, start->mark[0] ? start->mark : NULL,
                                      &sandbox, err);
     if (!code)
@@ -243,6 +242,8 @@ int manager_send_start(cay_manager *manager, cay_session_lock *lock,
     AUTO_START start = {.manager = manager};
 
     int code = plan(&start, err);
+    if (!code && !start.id)
+        code = manager_complete(manager, err);
     if (!code && !start.is_configured)
         code = write_mark(&start, err);
     if (code) {

@@ -8,6 +8,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import CAY, PATIENCE, ROOT
@@ -97,6 +98,27 @@ def test_a_sandbox_that_is_gone_is_replaced_by_start_only(sessions):
     assert "is gone" in sessions.fails(4, "resume", "work")
     again = sessions.start("work")
     assert again != box and sessions.show("work")["sandbox_id"] == again
+
+
+def test_a_session_whose_library_is_gone_keeps_its_sandbox(sessions, tmp_path):
+    library, away, folders = tmp_path / "folder.so", tmp_path / "away.so", tmp_path / "folders"
+    library.symlink_to(Path(CAY).resolve().parent / "docs" / "examples" / "folder.so")
+    folders.mkdir()
+    (tmp_path / "cay.yaml").write_text(f"library: {library}\nprefix: {folders}\n")
+    box = sessions.start("fold", "--config", tmp_path / "cay.yaml")
+    library.rename(away)
+    for step in ("pause", "resume", "start", "stop"):
+        assert "no such shared object" in sessions.fails(13, step, "fold")
+    assert sessions.show("fold")["sandbox_id"] == box and (folders / box).exists()
+    away.rename(library)
+    sessions.ok("stop", "fold")
+    assert sessions.show("fold")["state"] == "none" and not (folders / box).exists()
+
+    box = sessions.start("fold")
+    library.rename(away)
+    done = sessions.cay("session", "rm", "fold")
+    assert (done.status, sessions.list()) == (0, []) and (folders / box).exists()
+    assert f"the sandbox {box} is left as it is: there is no backend folder" in done.err.decode()
 
 
 def test_json_has_everything(sessions, tmp_path):

@@ -181,6 +181,85 @@ TEST(a_session_stays_with_its_backend)
     ASSERT_INT(living(), 0);
 }
 
+TEST(values_that_are_not_known_here_are_needed_for_a_new_one_only)
+{
+    AUTO(cay_store) store = open_store();
+    setenv("TOY_MOOD", "calm", 1);
+    AUTO(cay_config) config = toy_config(", envs: {MOOD: '${env.TOY_MOOD}'}");
+    AUTO(cay_manager) manager = manage(store, "s", config);
+    AUTO(cay_manager) later = manage(store, "s", NULL);
+
+    ASSERT_OK(cay_manager_start(manager, &err));
+    unsetenv("TOY_MOOD");
+    ASSERT_OK(cay_manager_pause(later, &err));
+    ASSERT_OK(cay_manager_pause_no_wait(later, &err));
+    ASSERT_STR(cay_sandbox_id(sandbox_of(later)), "toy-1");
+    ASSERT_OK(cay_manager_stop(later, &err));
+    ASSERT_INT(living(), 0);
+    ASSERT_CODE(cay_manager_start(later, &err), CAY_E_INVALID);
+    ASSERT_HAS(err.message, "TOY_MOOD");
+    ASSERT_CODE(cay_manager_start_no_wait(later, &err), CAY_E_INVALID);
+    setenv("TOY_MOOD", "calm", 1);
+    ASSERT_OK(cay_manager_start(later, &err));
+    unsetenv("TOY_MOOD");
+    toys[1].lives = false;
+    AUTO(cay_manager) last = manage(store, "s", NULL);
+    ASSERT_OK(cay_manager_start_no_wait(last, &err)); /* it may be there still */
+    ASSERT_CODE(cay_manager_wait(last, &err), CAY_E_INVALID);
+    ASSERT_HAS(get_session(store, "ann", "s")->config, "${env.TOY_MOOD}");
+}
+
+TEST(a_sandbox_is_not_gone_because_its_backend_is_not_here)
+{
+    static const char *const configs[] = {
+        "", "{\"type\": \"elsewhere\"}", "{\"type\": \"toy\"}",
+        "{\"type\": \"elsewhere\", \"library\": \"/nowhere/elsewhere.so\"}"};
+    AUTO(cay_store) store = open_store();
+    AUTO(cay_config) config = toy_config("");
+
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        struct cay_session mine = session_of("ann", "s");
+        mine.backend = "elsewhere";
+        mine.sandbox_id = "there-1";
+        mine.state = CAY_STATE_RUNNING;
+        mine.config = configs[i];
+        ASSERT_OK(cay_store_put(store, &mine, &err));
+        AUTO(cay_manager) plain = manage(store, "s", NULL);
+        AUTO(cay_manager) other = manage(store, "s", config);
+        ASSERT_CODE(cay_manager_stop(plain, &err), CAY_E_UNAVAILABLE);
+        ASSERT_STR(err.subject, "elsewhere");
+        ASSERT_HAS(err.hint, "there-1");
+        ASSERT_CODE(cay_manager_pause(plain, &err), CAY_E_UNAVAILABLE);
+        ASSERT_CODE(cay_manager_start(plain, &err), CAY_E_UNAVAILABLE);
+        ASSERT_CODE(cay_manager_start(other, &err), CAY_E_UNAVAILABLE);
+        ASSERT_CODE(cay_manager_stop(other, &err), CAY_E_UNAVAILABLE);
+        ASSERT_STR(get_session(store, "ann", "s")->sandbox_id, "there-1");
+    }
+    ASSERT_INT(toy.created, 0);
+}
+
+TEST(a_sandbox_is_stopped_by_its_own_backend)
+{
+    AUTO(cay_store) store = open_store();
+    AUTO(cay_config) config = toy_config("");
+    AUTO(cay_config) native = config_of("{}");
+    AUTO(cay_manager) manager = manage(store, "s", config);
+    AUTO(cay_manager) changed = manage(store, "s", native);
+    AUTO(cay_manager) plain = manage(store, "s", NULL);
+
+    ASSERT_OK(cay_manager_start(manager, &err));
+    ASSERT_OK(cay_manager_pause_no_wait(changed, &err));
+    ASSERT_OK(cay_manager_wait(changed, &err));
+    ASSERT_OK(cay_manager_stop(changed, &err));
+    ASSERT_INT(living(), 0);
+    ASSERT_OK(cay_manager_start(manager, &err));
+    struct cay_session bare = *get_session(store, "ann", "s");
+    bare.config = "";
+    ASSERT_OK(cay_store_put(store, &bare, &err));
+    ASSERT_OK(cay_manager_stop(plain, &err));
+    ASSERT_INT(living(), 0);
+}
+
 TEST(the_callers_own_data_stay)
 {
     AUTO(cay_store) store = open_store();
