@@ -74,8 +74,10 @@ CAY_PUBLIC void cay_session_lock_free(cay_session_lock *lock); /* NULL is fine *
 /* --- The manager ----------------------------------------------------------------------
  */
 
-/* One session's sandbox.  Which one: that of the configuration's sandbox_id (an error if
- * it is gone), else the stored one (if it is gone, a new one), else a new one. */
+/* One session's sandbox.  Which one: that of the sandbox_id of the configuration that is
+ * given (an error if it is gone), else the stored one (if it is gone, a new one), else a
+ * new one.  It is then the session's; one that the session had before and that is not the
+ * configured one is left as it is. */
 typedef struct cay_manager cay_manager;
 
 struct cay_manager_options {
@@ -101,8 +103,8 @@ CAY_PUBLIC CAY_NODISC int cay_manager_add_asset(cay_manager *manager, const char
                                                 struct cay_error *err);
 
 /* Two that race for one session get one sandbox.  It is recorded before it is given.
- * CAY_E_EXISTS if the session has a sandbox that lives and is not of this configuration:
- * of another backend, or not the one of its sandbox_id. */
+ * CAY_E_EXISTS if the session has a sandbox of another backend that lives, and the
+ * configuration names none. */
 CAY_PUBLIC CAY_NODISC int cay_manager_start(cay_manager *manager, struct cay_error *err);
 
 /* The sandbox, started or resumed if need be.  The handle is the manager's, and good

@@ -184,9 +184,7 @@ static int start(struct call *call, struct cay_error *err)
 /* Resuming makes no new sandbox for a session that has none. */
 static int check_resumable(const struct cay_session *session, struct cay_error *err)
 {
-    const char *state = session_state(session);
-
-    if (strcmp(state, "none") != 0 && strcmp(state, "gone") != 0)
+    if (*session->sandbox_id && !session_is_gone(session))
         return CAY_OK;
     return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session->session_id,
                     *session->sandbox_id ? "the session's sandbox is gone"

@@ -16,6 +16,9 @@ struct session_options {
 /* "running", "gone", "none" ...: what is there now, if that can be seen from here. */
 const char *session_state(const struct cay_session *session);
 
+/* Whether its sandbox has ended; asks wherever it is, which may wake it. */
+bool session_is_gone(const struct cay_session *session);
+
 /* The members of one session, into the object that is open.  `state` as above. */
 struct json;
 void session_put(struct json *json, const struct cay_session *session, const char *state);

@@ -11,6 +11,8 @@
 #include "cli/table.h"
 #include "json/json.h"
 
+enum { DEFAULTS_MAX = 256 };
+
 static const char *word_of(enum cay_state state)
 {
     switch (state) {
@@ -24,22 +26,52 @@ static const char *word_of(enum cay_state state)
     return "none";
 }
 
-/* A native sandbox can be looked at without waking it; of others the store says what was
- * last seen. */
+static int reach(const struct cay_session *session, cay_sandbox **ret_sandbox)
+{
+    char defaults[DEFAULTS_MAX];
+    cay_config *config = NULL;
+
+    if (strcmp(session->backend, "native") == 0)
+        return cay_sandbox_open(session->sandbox_id, ret_sandbox, NULL);
+    snprintf(defaults, sizeof defaults, "{type: %s}", session->backend);
+    int code = cay_config_restore(*session->config ? session->config : defaults, &config,
+                                  NULL) == CAY_OK &&
+                       strcmp(cay_config_type(config), session->backend) == 0
+                   ? cay_backend_connect(config, session->sandbox_id, ret_sandbox, NULL)
+                   : CAY_E_UNAVAILABLE;
+    cay_config_free(config);
+    return code;
+}
+
+static bool look(const struct cay_session *session, enum cay_state *ret_state)
+{
+    cay_sandbox *sandbox = NULL;
+    int code = reach(session, &sandbox);
+
+    if (!code)
+        code = cay_sandbox_state(sandbox, ret_state, NULL);
+    cay_sandbox_free(sandbox);
+    return code != CAY_E_NOT_FOUND;
+}
+
+bool session_is_gone(const struct cay_session *session)
+{
+    enum cay_state state;
+
+    return *session->sandbox_id && !look(session, &state);
+}
+
+/* What is on this machine can be looked at without waking it; of others the store says
+ * what was last seen. */
 const char *session_state(const struct cay_session *session)
 {
     enum cay_state state = session->state;
-    cay_sandbox *sandbox = NULL;
+    bool is_here =
+        strcmp(session->backend, "native") == 0 || strcmp(session->backend, "local") == 0;
 
     if (!*session->sandbox_id)
         return "none";
-    if (strcmp(session->backend, "native") != 0)
-        return word_of(state);
-    int code = cay_sandbox_open(session->sandbox_id, &sandbox, NULL);
-    if (!code)
-        code = cay_sandbox_state(sandbox, &state, NULL);
-    cay_sandbox_free(sandbox);
-    return code == CAY_E_NOT_FOUND ? "gone" : word_of(state);
+    return is_here && !look(session, &state) ? "gone" : word_of(state);
 }
 
 /* --- For programs --- */

@@ -168,6 +168,15 @@ int manager_configure(cay_manager *manager, const struct cay_session *stored,
     return code;
 }
 
+const char *manager_wish(const cay_manager *manager)
+{
+    const char *id = manager->config && manager->config != manager->own_config
+                         ? cay_config_text(manager->config, "sandbox_id")
+                         : NULL;
+
+    return id && *id ? id : NULL;
+}
+
 int manager_complete(cay_manager *manager, struct cay_error *err)
 {
     AUTO_FREE char *text = NULL;
@@ -375,16 +384,12 @@ static int find(cay_manager *manager, const struct cay_session *stored, const ch
         (!is_recorded ||
          strcmp(stored->sandbox_id, cay_sandbox_id(manager->sandbox)) == 0))
         return CAY_OK;
-    if (is_recorded) {
+    wanted.sandbox_id = manager_wish(manager);
+    if (is_recorded)
         wanted = *stored;
-    } else {
-        int code = manager_configure(manager, stored, err);
-        if (code)
-            return code;
+    else if (wanted.sandbox_id)
         wanted.backend = cay_config_type(manager->config);
-        wanted.sandbox_id = cay_config_text(manager->config, "sandbox_id");
-    }
-    if (!wanted.sandbox_id || !*wanted.sandbox_id)
+    else
         return fail_none(manager, op, err);
     manager_drop(manager);
     int code = manager_look(manager, &wanted, &manager->sandbox, err);

@@ -11,8 +11,8 @@
  * that start one session the second waits, finds what the first has recorded, and
  * connects to it.
  *
- * What the store says is never ahead of what is there, and what is there is never
- * unknown to it.  A sandbox is made under a mark that the ledger has already; it is
+ * What the store says is never ahead of what is there, and what a manager has made is
+ * never unknown to it.  A sandbox is made under a mark that the ledger has already; it is
  * recorded, and the mark struck out, in one transaction; only then is the caller told.
  * A mark that is found under the lock was left by a crash: nobody was told of that
  * sandbox, so it is removed.  A sandbox is removed first and forgotten then; a record of
@@ -67,6 +67,10 @@ int manager_read(cay_manager *manager, struct cay_session **ret_stored,
 int manager_configure(cay_manager *manager, const struct cay_session *stored,
                       struct cay_error *err);
 int manager_complete(cay_manager *manager, struct cay_error *err);
+
+/* The id of the sandbox that the caller's configuration names, or NULL.  What a stored
+ * one names was the wish of another day: the record says which sandbox it is now. */
+const char *manager_wish(const cay_manager *manager);
 
 /* Reaches the sandbox of a record, without letting it run where that can be had.
  * CAY_E_NOT_FOUND: it is gone; CAY_E_UNAVAILABLE: nobody here knows. */

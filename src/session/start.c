@@ -31,8 +31,8 @@ static void start_done(struct start *start)
 
 /* --- What is to be done --- */
 
-/* A sandbox that the session has and that is not the one to be used from now on would be
- * nobody's: it must be gone. */
+/* A sandbox that the session has and that a new one is to replace would be nobody's: it
+ * must be gone. */
 static int check_other(const struct start *start, struct cay_error *err)
 {
     const struct cay_session *stored = start->stored;
@@ -60,19 +60,16 @@ static int plan(struct start *start, struct cay_error *err)
     if (code)
         return code;
     manager_sweep(manager);
-    const char *configured = cay_config_text(manager->config, "sandbox_id");
-    start->is_configured = configured && *configured;
+    start->id = manager_wish(manager);
+    start->is_configured = start->id != NULL;
     if (start->is_configured)
-        start->id = configured;
+        return CAY_OK;
     if (!start->stored || !*start->stored->sandbox_id) {
-        if (!start->id && manager->sandbox)
+        if (manager->sandbox)
             start->id = cay_sandbox_id(manager->sandbox);
         return CAY_OK;
     }
-    bool is_same =
-        strcmp(start->stored->backend, cay_config_type(manager->config)) == 0 &&
-        (!start->id || strcmp(start->id, start->stored->sandbox_id) == 0);
-    if (!is_same)
+    if (strcmp(start->stored->backend, cay_config_type(manager->config)) != 0)
         return check_other(start, err);
     start->id = start->stored->sandbox_id;
     return CAY_OK;
@@ -152,7 +149,9 @@ static int record(const struct start *start, const char *id, struct cay_error *e
 {
     const cay_manager *manager = start->manager;
     const struct cay_session *stored = start->stored;
-    bool is_known = stored && strcmp(stored->sandbox_id, id) == 0;
+    const char *backend = cay_config_type(manager->config);
+    bool is_known = stored && strcmp(stored->sandbox_id, id) == 0 &&
+                    strcmp(stored->backend, backend) == 0;
     char *config = NULL;
 
     if (!manager->store || (is_known && !start->mark[0]))
@@ -164,7 +163,7 @@ static int record(const struct start *start, const char *id, struct cay_error *e
     const struct cay_session session = {.size = sizeof session,
                                         .user_id = manager->user_id,
                                         .session_id = manager->session_id,
-                                        .backend = cay_config_type(manager->config),
+                                        .backend = backend,
                                         .sandbox_id = id,
                                         .state = CAY_STATE_RUNNING,
                                         .config = config};

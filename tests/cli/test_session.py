@@ -100,6 +100,26 @@ def test_a_sandbox_that_is_gone_is_replaced_by_start_only(sessions):
     assert again != box and sessions.show("work")["sandbox_id"] == again
 
 
+def test_a_sandbox_without_isolation_that_is_gone_is_seen_to_be(sessions, tmp_path):
+    (tmp_path / "cay.yaml").write_text(f"type: local\nttl: 1\nwork_dir: {tmp_path}\n")
+    first = sessions.cay("session", "start", "work", "--config", tmp_path / "cay.yaml").out
+    wait_until(lambda: sessions.show("work")["state"] == "gone", "it has ended")
+    assert "is gone" in sessions.fails(4, "resume", "work")
+    assert sessions.cay("session", "start", "work").out != first
+
+
+def test_a_configured_sandbox_that_is_gone_does_not_stay_for_ever(sessions, tmp_path):
+    box, own = sessions.start("maker"), sessions.start("work")
+    (tmp_path / "cay.yaml").write_text(f"sandbox_id: {box}\n")
+    assert sessions.start("work", "--config", tmp_path / "cay.yaml") == box
+    assert sessions.show("work")["sandbox_id"] == box
+    assert sessions.run(own, "echo on") == "on\n"
+    assert sessions.cay("kill", box).status == 0
+    assert "is gone" in sessions.fails(4, "resume", "work")
+    sessions.fails(4, "start", "work", "--config", tmp_path / "cay.yaml")
+    assert sessions.start("work") not in (box, own)
+
+
 def test_a_session_whose_library_is_gone_keeps_its_sandbox(sessions, tmp_path):
     library, away, folders = tmp_path / "folder.so", tmp_path / "away.so", tmp_path / "folders"
     library.symlink_to(Path(CAY).resolve().parent / "docs" / "examples" / "folder.so")

@@ -181,6 +181,33 @@ TEST(a_session_stays_with_its_backend)
     ASSERT_INT(living(), 0);
 }
 
+TEST(a_configured_sandbox_comes_first_and_a_stored_wish_does_not_stay)
+{
+    AUTO(cay_store) store = open_store();
+    AUTO(cay_config) config = toy_config("");
+    AUTO(cay_config)
+    named = config_of("{type: toy, api_key: '${env.TOY_KEY}', sandbox_id: toy-2}");
+    AUTO(cay_manager) manager = manage(store, "s", config);
+    AUTO(cay_manager) maker = manage(store, "other", config);
+    AUTO(cay_manager) chooser = manage(store, "s", named);
+    AUTO(cay_manager) plain = manage(store, "s", NULL);
+
+    ASSERT_OK(cay_manager_start(manager, &err));
+    ASSERT_OK(cay_manager_start(maker, &err));
+    ASSERT_STR(cay_sandbox_id(sandbox_of(chooser)), "toy-2");
+    ASSERT_STR(get_session(store, "ann", "s")->sandbox_id, "toy-2");
+    ASSERT_INT(living(), 2);
+    ASSERT_STR(cay_sandbox_id(sandbox_of(plain)), "toy-2");
+    toys[1].lives = false;
+    ASSERT_CODE(cay_manager_start(chooser, &err), CAY_E_NOT_FOUND);
+    ASSERT_STR(cay_sandbox_id(sandbox_of(plain)), "toy-3");
+    ASSERT_OK(cay_manager_stop(plain, &err));
+    ASSERT_CODE(cay_manager_pause(plain, &err), CAY_E_NOT_FOUND);
+    ASSERT_STR(cay_sandbox_id(sandbox_of(plain)), "toy-4");
+    ASSERT_CODE(cay_manager_start(chooser, &err), CAY_E_NOT_FOUND);
+    ASSERT_STR(get_session(store, "ann", "s")->sandbox_id, "toy-4");
+}
+
 TEST(values_that_are_not_known_here_are_needed_for_a_new_one_only)
 {
     AUTO(cay_store) store = open_store();

@@ -174,7 +174,7 @@ TEST(a_stored_sandbox_that_is_gone_is_replaced)
     assert_empty_world();
 }
 
-TEST(a_session_does_not_lose_one_sandbox_for_another)
+TEST(a_configured_sandbox_takes_the_place_of_the_sessions_own)
 {
     need_own_world();
     AUTO(cay_store) store = open_store();
@@ -186,12 +186,12 @@ TEST(a_session_does_not_lose_one_sandbox_for_another)
     ASSERT_OK(cay_manager_start(plain, &err));
     AUTO(cay_config) config = config_of(text);
     AUTO(cay_manager) other = manage(store, "s", config);
-    ASSERT_CODE(cay_manager_start(other, &err), CAY_E_EXISTS);
-    const struct cay_error told_so = err;
-    ASSERT_HAS(told_so.hint, cay_sandbox_id(sandbox_of(plain)));
-    ASSERT_OK(cay_manager_stop(plain, &err));
+    ASSERT_OK(cay_manager_start_no_wait(other, &err));
     ASSERT_STR(cay_sandbox_id(sandbox_of(other)), text + 12);
+    ASSERT_STR(get_session(store, "ann", "s")->sandbox_id, text + 12);
+    ASSERT_INT(count_sandboxes(), 2); /* the other is as it was */
     ASSERT_OK(cay_manager_stop(other, &err));
+    kill_all();
     assert_empty_world();
 }
 
