@@ -79,7 +79,9 @@ CAY_PUBLIC void cay_command_done(struct cay_command_result *result);
 /* bash -c, or sh where there is no bash; a command of any length.  Whatever is over
  * CAY_OUTPUT_DEFAULT per stream is kept in files inside, which the result names, and only
  * its tail here.  The files are the user's own and nobody else's, below a directory
- * /tmp/cay-results-...; they take their room from the sandbox's disk and stay there.
+ * /tmp/cay-results-...; they take their room from the sandbox's disk and stay there.  Of
+ * a sandbox that has no root of its own they are below /tmp/cay-ID/ of the host, and go
+ * with it, too.
  *
  * One that is to run in the background has status SUCCESS when it has started; it writes
  * its output to files inside from the beginning. */

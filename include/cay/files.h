@@ -373,7 +373,8 @@ struct cay_name_options {
     uint32_t mode; /* mkdir: permission bits, less the umask; 0: 0777.  Not of parents */
 };
 
-/* Deletes the name: of a symbolic link the link, not what it points to. */
+/* Deletes the name: of a symbolic link the link, not what it points to; also of a FIFO, a
+ * socket or a device. */
 CAY_PUBLIC CAY_NODISC int cay_files_delete(cay_files *files, const char *path,
                                            const struct cay_name_options *options,
                                            struct cay_error *err);

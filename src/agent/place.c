@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/place.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,12 +62,26 @@ static char *ask_temp(const struct place *place)
     return temp;
 }
 
+static bool is_built_in(const cay_sandbox *sandbox)
+{
+    const char *name = cay_sandbox_backend(sandbox)->name;
+
+    return strcmp(name, "native") == 0 || strcmp(name, "local") == 0;
+}
+
 const char *place_temp(struct place *place)
 {
     bool shares_root = place->ops->is_near && place->sandbox &&
                        !(cay_sandbox_layers(place->sandbox) & CAY_LAYER_MOUNT);
 
-    if (!place->temp && shares_root)
+    if (place->temp)
+        return place->temp;
+    if (shares_root && is_built_in(place->sandbox)) {
+        if (asprintf(&place->temp, SANDBOX_TEMP, cay_sandbox_id(place->sandbox)) < 0)
+            place->temp = NULL;
+        return place->temp;
+    }
+    if (shares_root)
         place->temp = ask_temp(place);
     if (!place->temp)
         place->temp = strdup("/tmp");

@@ -85,8 +85,9 @@ void place_of_backend(const struct cay_file_backend *backend, void *cookie,
 /* Where relative paths start; "/" if nobody can tell.  NULL for lack of memory. */
 const char *place_base(struct place *place);
 
-/* Where commands may make temporary files: /tmp, but in a sandbox that has no root of its
- * own what TMPDIR says there.  NULL for lack of memory. */
+/* Where commands may make temporary files: /tmp, but for a sandbox that has no root of
+ * its own SANDBOX_TEMP, or if its backend is not built in what TMPDIR says there.  NULL
+ * for lack of memory. */
 const char *place_temp(struct place *place);
 
 /* The path as an absolute one, without "." and doubled slashes; free() it. */

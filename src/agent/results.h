@@ -7,8 +7,8 @@
 
 /* Where the output of commands is kept inside.
  *
- * Each user has a base directory in /tmp (see place_temp()) whose name nobody can guess
- * and into which nobody else can look: /tmp/cay-results-<16 hex>.  It is made when it is
+ * Each user has a base directory in place_temp() whose name nobody can guess and into
+ * which nobody else can look: /tmp/cay-results-<16 hex>.  It is made when it is
  * first needed, and found again by its name, owner and mode.  In it each command has a
  * directory with stdout.txt and stderr.txt. */
 

@@ -37,6 +37,7 @@ static int download(struct place *place, const char *inside, const char *local,
 {
     AUTO_HOST_FILE file = HOST_FILE_NONE;
     struct cay_stat stat;
+    struct stat st;
 
     /* Looked at first: what is not there must not leave directories here. */
     int code = place->ops->stat(place, inside, false, &stat, err);
@@ -46,8 +47,10 @@ static int download(struct place *place, const char *inside, const char *local,
         code = place->ops->read_to(place, inside, file.fd, &stat, err);
     if (!code)
         code = host_file_commit(&file, local, &stat, err);
-    if (!code)
-        *ret_transfer = (struct cay_transfer){.files = 1, .bytes = stat.bytes};
+    if (!code && fstat(file.fd, &st) != 0)
+        code = cay_fail_errno(err, errno, "file.download", local);
+    if (!code) /* of a file of /proc nobody knows the size before it is read */
+        *ret_transfer = (struct cay_transfer){.files = 1, .bytes = (uint64_t)st.st_size};
     return code;
 }
 

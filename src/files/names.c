@@ -54,10 +54,9 @@ static int find_for_delete(cay_files *files, const char *path, bool recursive,
         return code;
     if (!*ret_target->rel)
         return fail_is_root(ret_target, err);
-    if (recursive && S_ISDIR(ret_target->st.st_mode))
-        return CAY_OK;
-    code = must_be_name(ret_target, err);
-    return code ? code : target_check_suffix(files, ret_target, err);
+    if (!S_ISDIR(ret_target->st.st_mode))
+        return target_check_suffix(files, ret_target, err);
+    return recursive ? CAY_OK : target_must_be_file(ret_target, err);
 }
 
 /* A directory may hold what a rule protects: names whose suffix is not allowed, or what

@@ -192,12 +192,13 @@ static int copy_out(int fd)
 {
     static char piece[16 << 10];
     AUTO_FD from = path_reopen(fd, O_RDONLY);
+    struct stat st;
     size_t total = 0;
 
     if (from < 0)
         return from;
     AUTO_FD to = memfd_create("file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (to < 0)
+    if (to < 0 || fstat(from, &st) != 0 || fchmod(to, st.st_mode & 07777) != 0)
         return -errno;
     for (;;) {
         ssize_t got = read(from, piece, sizeof piece);

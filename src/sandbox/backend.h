@@ -54,6 +54,11 @@ struct backend_copy {
 int backend_complete(const struct cay_backend *given, const char *op,
                      struct backend_copy *ret_copy, struct cay_error *err);
 
+/* A directory of the host, by the id of the sandbox: what a native or local one without a
+ * root of its own has for temporary files.  It goes with the sandbox. */
+#define SANDBOX_HOME "/tmp/cay-%.32s"
+#define SANDBOX_TEMP SANDBOX_HOME "/tmp"
+
 /* Those that are built in; the list of them is in registry.c. */
 extern const struct cay_backend backend_native;
 extern const struct cay_backend backend_local;

@@ -90,16 +90,17 @@ static int resumed(struct broker *broker, struct errand *errand, const struct to
 static bool find(struct broker *broker, struct asked *asked, const char *tenant,
                  struct record_row *row)
 {
-    char message[160];
-    bool known = record_is_id(asked->head.sandbox) &&
-                 broker_find(broker, asked->head.sandbox, row, NULL) == CAY_OK &&
+    char message[160] = "there is no sandbox of such an id";
+    bool is_id = record_is_id(asked->head.sandbox);
+    bool known = is_id && broker_find(broker, asked->head.sandbox, row, NULL) == CAY_OK &&
                  strcmp(row->tenant, tenant) == 0;
     const char *fate = known ? broker_fate(broker, row) : "does not exist";
 
     if (!fate)
         return true;
-    snprintf(message, sizeof message, "sandbox \"%.31s\" %s",
-             record_is_id(asked->head.sandbox) ? asked->head.sandbox : "", fate);
+    if (is_id)
+        snprintf(message, sizeof message, "sandbox \"%.31s\" %s", asked->head.sandbox,
+                 fate);
     broker_refuse(asked, 404, CAY_E_NOT_FOUND, message,
                   "list the sandboxes to see which there are");
     return false;

@@ -12,14 +12,21 @@ static cay_sandbox *make_local(const char *work)
     cay_config *config = NULL;
     cay_sandbox *sandbox = NULL;
 
-    ASSERT(asprintf(&text,
-                    "{type: local, ephemeral: true, work_dir: \"%s\", "
-                    "envs: {TMPDIR: \"%s\"}}",
-                    scratch_path(work), scratch()) > 0);
+    ASSERT(asprintf(&text, "{type: local, ephemeral: true, work_dir: \"%s\"}",
+                    scratch_path(work)) > 0);
     ASSERT_OK(cay_config_parse(text, strlen(text), "test", NULL, &config, &err));
     ASSERT_OK(cay_backend_create(config, &sandbox, &err));
     cay_config_free(config);
     return sandbox;
+}
+
+/* Its own directory; until the next. */
+static const char *home_of(const cay_sandbox *sandbox, const char *below)
+{
+    static char path[64];
+
+    snprintf(path, sizeof path, "/tmp/cay-%s%s", cay_sandbox_id(sandbox), below);
+    return path;
 }
 
 TEST(commands_and_code_run)
@@ -32,12 +39,35 @@ TEST(commands_and_code_run)
               (struct cay_command_options){.flags = CAY_COMMAND_CLEAN});
     ASSERT_STR(answer.out, "x\n");
     ASSERT_INT(answer.exit_code, 3);
-    ASSERT_INT(strncmp(answer.out_file, scratch(), strlen(scratch())), 0);
+    ASSERT_HAS(answer.out_file, home_of(sandbox, "/tmp/cay-results-"));
     expect_inside(sandbox, answer.out_file, "\x1b[1mx\n");
     ASSERT_OK(cay_execute_code(sandbox, "print(6*7)", 10, "python", NULL, &code, &err));
     ASSERT_STR(code.command.out, "42\n");
     cay_code_done(&code);
-    ASSERT_INT(count_names(scratch(), "cay-code-"), 0);
+    ASSERT_INT(count_names(home_of(sandbox, "/tmp"), "cay-code-"), 0);
+    clear_answer();
+}
+
+TEST(what_commands_leave_goes_with_the_sandbox)
+{
+    AUTO(cay_sandbox) one = make_local("work");
+    AUTO(cay_sandbox) other = make_local("work");
+    cay_sandbox *const both[] = {one, other};
+    const struct cay_command_options options = {
+        .flags = CAY_COMMAND_BACKGROUND, .user = geteuid() ? NULL : "nobody", .cwd = "/"};
+    struct stat st;
+
+    for (int i = 0; i < 2; i++) {
+        clear_answer();
+        bash_with(both[i], "echo kept", options);
+        ASSERT_INT(stat(answer.out_file, &st), 0);
+        ASSERT(st.st_uid != 0);
+        ASSERT_INT(count_names(home_of(both[i], "/tmp"), "cay-results-"), 1);
+    }
+    ASSERT_OK(cay_sandbox_remove(one, &err));
+    ASSERT(lstat(home_of(one, ""), &st) != 0);
+    ASSERT_INT(stat(answer.out_file, &st), 0); /* the other's */
+    ASSERT_OK(cay_sandbox_remove(other, &err));
     clear_answer();
 }
 

@@ -50,6 +50,18 @@ BOTH(a_file_goes_in_and_comes_out)
     clear_answer();
 }
 
+BOTH(a_file_of_proc_comes_with_its_mode_and_its_size)
+{
+    struct stat st;
+
+    ASSERT_OK(cay_download_file(sandbox, NULL, "/proc/version", scratch_path("version"),
+                                &transfer, &err));
+    ASSERT_INT(stat(scratch_path("version"), &st), 0);
+    ASSERT_INT(st.st_mode & 07777, 0444);
+    ASSERT(st.st_size > 0);
+    ASSERT_INT(transfer.bytes, (uint64_t)st.st_size);
+}
+
 BOTH(what_is_no_file_is_refused_and_leaves_nothing)
 {
     put_file("dir/a", "x");

@@ -247,8 +247,11 @@ CASE(directories_are_made_and_go_with_all_below_them)
     ASSERT_OK(cay_create_directory(sandbox, NULL, "with/its/parents", true, &err));
     ASSERT_STR(told(sandbox, "test -d with/its/parents && echo yes"), "yes");
     put(sandbox, "with/file", "x");
-    (void)told(sandbox, "echo far > outside; ln -s \"$PWD/outside\" with/link");
+    (void)told(sandbox, "echo far > outside; ln -s \"$PWD/outside\" with/link; "
+                        "mkfifo with/pipe");
     ASSERT_OK(cay_delete_file(sandbox, NULL, "with/link", &err));
+    ASSERT_OK(cay_delete_file(sandbox, NULL, "with/pipe", &err));
+    ASSERT_INT(cay_file_exists(sandbox, NULL, "with/pipe", &err), 0);
     expect(sandbox, "outside", "far\n");
     ASSERT_OK(cay_delete_file(sandbox, NULL, "with", &err));
     ASSERT_INT(cay_file_exists(sandbox, NULL, "with", &err), 0);

@@ -60,6 +60,19 @@ TEST(delete_acts_on_the_link_and_not_on_what_it_points_to)
     ASSERT(!is_there("data/link") && !is_there("data/out"));
 }
 
+TEST(delete_takes_what_is_never_opened)
+{
+    AUTO(cay_files) files = open_three();
+
+    ASSERT_INT(mkfifo(scratch_path("data/fifo"), 0600), 0);
+    ASSERT_OK(cay_files_delete(files, "data/fifo", NULL, &err));
+    ASSERT_INT(cay_files_exists(files, "data/fifo", &err), 0);
+    ASSERT_INT(mkfifo(scratch_path("data/fifo"), 0600), 0);
+    ASSERT_CODE(cay_files_move(files, "data/fifo", "data/other", NULL, &err),
+                CAY_E_NOT_A_FILE);
+    ASSERT_OK(with_flags(cay_files_delete, files, "data/fifo", CAY_NAME_RECURSIVE));
+}
+
 TEST(delete_takes_directories_only_when_asked_to)
 {
     AUTO(cay_files) files = open_three();

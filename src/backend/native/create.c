@@ -435,7 +435,7 @@ static int build(struct making *making, struct native *native, struct cay_error 
         code = foresee_layers(record, &making->options, making->given, err);
     if (!code)
         code = runtime_save(record, err);
-    if (!code && making->rung == CAY_RUNG_LANDLOCK)
+    if (!code && !runtime_has_namespaces(record))
         code = home_make(record, making->owner, err);
     if (!code)
         code = groups_begin(&record->groups, &group, err);

@@ -12,6 +12,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
+#include "sandbox/backend.h"
 #include "sys/fs.h"
 
 static const char op[] = "sandbox.home";
@@ -20,12 +21,19 @@ enum { DEPTH_MAX = 200 /* each a descriptor */ };
 
 void home_path(const struct record *record, char ret_path[HOME_PATH])
 {
-    snprintf(ret_path, HOME_PATH, "/tmp/cay-%.32s", record->id);
+    snprintf(ret_path, HOME_PATH, SANDBOX_HOME, record->id);
+}
+
+/* Commands of a local sandbox may be of any user if root has made it. */
+static int open_to_all(int fd)
+{
+    return fchmod(fd, 0711) == 0 && fchmodat(fd, "tmp", 01777, 0) == 0 ? 0 : -1;
 }
 
 int home_make(const struct record *record, uint32_t uid, struct cay_error *err)
 {
     char path[HOME_PATH];
+    bool is_shared = runtime_is_local(record) && geteuid() == 0;
 
     home_path(record, path);
     if (mkdir(path, 0700) != 0)
@@ -35,6 +43,8 @@ int home_make(const struct record *record, uint32_t uid, struct cay_error *err)
         return cay_fail_errno(err, errno, op, path);
     if (uid != geteuid() && (fchown(fd, uid, uid) != 0 ||
                              fchownat(fd, "tmp", uid, uid, AT_SYMLINK_NOFOLLOW) != 0))
+        return cay_fail_errno(err, errno, op, path);
+    if (is_shared && open_to_all(fd) != 0)
         return cay_fail_errno(err, errno, op, path);
     return CAY_OK;
 }

@@ -6,10 +6,11 @@
 
 enum { HOME_PATH = 64 };
 
-/* The one directory that a sandbox without namespaces may write to. */
+/* SANDBOX_HOME: the one directory that a sandbox held by landlock alone may write to, and
+ * where results of commands of a local one are kept. */
 void home_path(const struct record *record, char ret_path[HOME_PATH]);
 
-/* Makes it, with "tmp" in it, for `uid`. */
+/* Makes it, with "tmp" in it, for `uid`; of a local one that is root's, for all. */
 int home_make(const struct record *record, uint32_t uid, struct cay_error *err);
 
 /* Removes it and all that is in it, which is not ours to trust. */

@@ -202,7 +202,7 @@ void native_remove(const struct record *record, int pidfd)
     if (pidfd >= 0)
         end_init(record, pidfd);
     groups_remove(&record->groups);
-    if (record->rung == CAY_RUNG_LANDLOCK)
+    if (!runtime_has_namespaces(record))
         home_remove(record);
     runtime_release(record);
 }
