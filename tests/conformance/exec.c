@@ -228,6 +228,24 @@ CASE(a_command_starts_in_the_working_directory_or_where_it_is_told_to)
     ASSERT_STR(told(sandbox, "cat 'sub dir/x/mark'"), "there");
 }
 
+CASE(a_directory_to_start_in_that_is_not_there_is_told)
+{
+    static const char *const places[] = {"/no such/place", "dangling", "file"};
+    const char *const argv[] = {"true", NULL};
+    cay_sandbox *sandbox = make();
+    struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .timeout_ms = PATIENCE_MS};
+
+    (void)told(sandbox, "echo > file; ln -s nowhere dangling");
+    for (int i = 0; i < 3; i++) {
+        options.cwd = places[i];
+        ASSERT_CODE(cay_sandbox_exec(sandbox, &options, &result, &err),
+                    i == 2 ? CAY_E_NOT_A_DIRECTORY : CAY_E_NOT_FOUND);
+        ASSERT_STR(err.op, "exec.cwd");
+        ASSERT_STR(err.subject, places[i]);
+    }
+}
+
 CASE(a_working_directory_that_was_configured_is_there)
 {
     cay_sandbox *sandbox = make();

@@ -149,6 +149,7 @@ int e2b_run_start(struct e2b_run *run, const struct cay_exec_options *options,
     run->has_tty = options->flags & CAY_EXEC_TTY;
     run->is_kept = options->flags & CAY_EXEC_BACKGROUND && !run->has_tty;
     cay_copy_text(run->user, sizeof run->user, options->user ? options->user : "");
+    run->cwd = options->cwd;
     set_input(run, options);
     if (options->timeout_ms && options->timeout_ms < INT64_MAX)
         run->deadline_ms = e2b_now_ms() + options->timeout_ms;
@@ -244,6 +245,30 @@ static int errno_of(const struct e2b_refusal *refusal)
                                                              : EIO;
 }
 
+/* What is missing may be the directory it was to start in: the server's words do not say
+ * which it is. */
+static bool fail_cwd(struct e2b_run *run)
+{
+    static const char op[] = "exec.cwd";
+    const char *subject = run->cwd && *run->cwd ? run->cwd : run->e2b->settings.workdir;
+    AUTO_FREE char *whole = NULL;
+    struct e2b_entry entry;
+
+    if (run->is_helper ||
+        e2b_path(run->e2b, op, run->cwd ? run->cwd : "", true, &whole, NULL) != CAY_OK)
+        return false;
+    int code = e2b_entry_stat(run->e2b, op, *run->user ? run->user : NULL, whole, subject,
+                              &entry, NULL);
+    if (code == CAY_OK && entry.stat.type != CAY_TYPE_DIRECTORY)
+        code = entry.stat.type ? CAY_E_NOT_A_DIRECTORY : CAY_E_NOT_FOUND;
+    if (code != CAY_E_NOT_FOUND && code != CAY_E_NOT_A_DIRECTORY)
+        return false;
+    int error = code == CAY_E_NOT_FOUND ? ENOENT : ENOTDIR;
+    cay_fail(&run->failure, code, error, op, subject, cay_errno_words(error),
+             "the working directory must be there: make it first, or leave cwd out");
+    return true;
+}
+
 /* It did not start: whose fault is it? */
 static void fail_start(struct e2b_run *run, const struct e2b_refusal *refusal)
 {
@@ -255,8 +280,11 @@ static void fail_start(struct e2b_run *run, const struct e2b_refusal *refusal)
     for (size_t i = 0; !run->is_attached && i < sizeof codes / sizeof *codes; i++)
         if (strcmp(refusal->code, codes[i]) == 0) {
             char words[300];
+            int error = errno_of(refusal);
+            if ((error == ENOENT || error == ENOTDIR) && fail_cwd(run))
+                return;
             e2b_reply_words(run->e2b, refusal->message, words, sizeof words);
-            cay_fail(&run->failure, CAY_E_EXEC_FAILED, errno_of(refusal), run->op, id,
+            cay_fail(&run->failure, CAY_E_EXEC_FAILED, error, run->op, id,
                      words[0] ? words : "the program could not be started",
                      "check the program's name and the directory it starts in");
             return;

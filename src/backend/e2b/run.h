@@ -46,6 +46,7 @@ struct e2b_run {
     size_t raw_at;
     char marker[64]; /* "CAY_COMMAND=..." in the environment of its tree; "": unknown */
     char user[64];   /* whose it is, by name or number; "": the default user's */
+    const char *cwd; /* as the caller has it, or NULL; until it has started */
     bool has_tty, is_attached;
     bool is_helper;   /* something of ours */
     bool is_kept;     /* its output goes to files */
