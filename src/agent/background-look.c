@@ -2,6 +2,7 @@
 
 /* A background command afterwards: what has become of it, what it has written, its end on
  * request. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { AGAIN = 20, AGAIN_MS = 5, END_MS = 10000 };
+static const char kill_op[] = "background.kill";
+
+enum { AGAIN = 20, AGAIN_MS = 5, END_MS = 10000, TREE_MS = 60000 };
 
 /* --- What has become of it ------------------------------------------------------------
  */
@@ -22,14 +25,15 @@ enum { AGAIN = 20, AGAIN_MS = 5, END_MS = 10000 };
 /* The exit code that the shell itself has written down. */
 static bool read_exit(struct task *task, struct task_end *ret_end)
 {
-    AUTO_FREE char *exit = place_join(task->results.dir, "exit");
+    AUTO_FREE char *exit = place_join(task->results.dir, TASK_EXIT);
+    AUTO_FREE char *said = place_join(task->results.dir, TASK_SAID);
     AUTO_FREE char *command = place_join(task->results.dir, "command.sh");
     const struct place_ops *ops = task->place.ops;
     struct cay_content content = {0};
-    struct cay_stat begin, end;
+    struct cay_stat begin, end, words;
     uint64_t total;
 
-    if (!exit || !command ||
+    if (!exit || !said || !command ||
         ops->read(&task->place, exit, 0, 16, &content, &total, NULL) != CAY_OK)
         return false;
     char *stop;
@@ -40,7 +44,8 @@ static bool read_exit(struct task *task, struct task_end *ret_end)
         return false;
     *ret_end =
         (struct task_end){.end = {.cause = CAY_CAUSE_EXITED, .exit_code = (int)code}};
-    if (code > 128 && code <= 128 + 64) {
+    if (code > 128 && code <= 128 + 64 &&
+        ops->stat(&task->place, said, false, &words, NULL) == CAY_OK && words.bytes) {
         ret_end->end.cause = CAY_CAUSE_SIGNALLED;
         ret_end->end.signal = (int)code - 128;
     }
@@ -48,6 +53,57 @@ static bool read_exit(struct task *task, struct task_end *ret_end)
         ops->stat(&task->place, exit, false, &end, NULL) == CAY_OK &&
         end.mtime_ns > begin.mtime_ns)
         ret_end->end.wall_us = (uint64_t)(end.mtime_ns - begin.mtime_ns) / 1000;
+    return true;
+}
+
+/* Over and over, for what forks may be a step ahead. */
+static const char kill_marked[] =
+    "i=0\n"
+    "while [ $i -lt 200 ]; do\n"
+    "  found=$(grep -lsF -- \"$1\" /proc/[0-9]*/environ)\n"
+    "  [ \"$found\" ] || exit 0\n"
+    "  for one in $found; do one=${one#/proc/}; kill -9 \"${one%/environ}\"; done\n"
+    "  i=$((i + 1))\n"
+    "done\n"
+    "exit 1\n";
+
+/* What is left of one elsewhere whose first process is gone, by which its backend would
+ * find the others. */
+static int end_tree(cay_sandbox *sandbox, const struct task *task, struct cay_error *err)
+{
+    AUTO_FREE char *mark = NULL;
+    struct cay_exec_result result = {0};
+
+    if (asprintf(&mark, TASK_MARK "%s/" TASK_EXIT, task->results.dir) < 0)
+        return cay_fail_memory(err, kill_op);
+    const char *const argv[] = {"sh", "-c", kill_marked, "sh", mark, NULL};
+    const struct cay_exec_options options = {.size = sizeof options,
+                                             .argv = argv,
+                                             .cwd = "/",
+                                             .user = task->place.user,
+                                             .timeout_ms = TREE_MS};
+    int code = cay_sandbox_exec(sandbox, &options, &result, err);
+    if (!code && result.exit_code != 0)
+        code = cay_fail(err, CAY_E_BUSY, 0, kill_op, NULL,
+                        "not all that the command has started could be ended",
+                        "try again, or stop the sandbox");
+    cay_exec_done(&result);
+    return code;
+}
+
+/* Servers elsewhere end it when its time is over, and nobody may have been there to hear
+ * why: then it was killed, and had no time to say how it ended.  Of its tree that is
+ * perhaps only the first process. */
+static bool was_its_time(cay_sandbox *sandbox, struct task *task,
+                         struct task_end *ret_end)
+{
+    if (!task->timeout_ms || now_ms() - task->started_ms < (int64_t)task->timeout_ms)
+        return false;
+    *ret_end = (struct task_end){.end = {.cause = CAY_CAUSE_TIMEOUT,
+                                         .signal = SIGKILL,
+                                         .wall_us = task->timeout_ms * 1000}};
+    (void)!end_tree(sandbox, task, NULL);
+    task_save_end(task, ret_end);
     return true;
 }
 
@@ -68,7 +124,7 @@ static int wait_for(cay_process *process, uint64_t timeout_ms, struct task_end *
 
 /* Learns how it ended from its process, and writes it down before anybody else can want
  * to know: it is told only once. */
-static int ask_process(struct task *task, cay_process *process,
+static int ask_process(cay_sandbox *sandbox, struct task *task, cay_process *process,
                        enum progress *ret_progress, struct task_end *ret_end,
                        struct cay_error *err)
 {
@@ -83,8 +139,9 @@ static int ask_process(struct task *task, cay_process *process,
             *err = why;
         return code;
     }
-    if (!task->place.ops->is_near)
-        (void)read_exit(task, ret_end);
+    if (!task->place.ops->is_near && !read_exit(task, ret_end) && ret_end->end.signal &&
+        was_its_time(sandbox, task, ret_end))
+        return CAY_OK;
     task_save_end(task, ret_end);
     return CAY_OK;
 }
@@ -135,8 +192,8 @@ static int look(cay_sandbox *sandbox, struct task *task, enum progress *ret_prog
     if (code)
         return code;
     if (process)
-        code = ask_process(task, process, ret_progress, ret_end, err);
-    else if (!await_end(task, ret_end))
+        code = ask_process(sandbox, task, process, ret_progress, ret_end, err);
+    else if (!await_end(task, ret_end) && !was_its_time(sandbox, task, ret_end))
         *ret_progress = LOST;
     cay_process_free(process);
     return code;
@@ -255,17 +312,17 @@ static int stop(cay_sandbox *sandbox, struct task *task, struct cay_error *err)
 
     bool known = task_read_end(task, &end);
     int code = attach(sandbox, task, &process, err);
-    if (code || !process)
-        return code;
-    if (!known)
-        code = ask_process(task, process, &progress, &end, err);
-    if (!code)
+    if (!code && process && !known)
+        code = ask_process(sandbox, task, process, &progress, &end, err);
+    if (!code && process)
         code = cay_process_kill(process, err);
     if (!code && progress == RUNS && wait_for(process, END_MS, &end, NULL) == CAY_OK) {
         end.is_stopped = true;
         task_save_end(task, &end);
     }
     cay_process_free(process);
+    if (!code && progress != RUNS && !task->place.ops->is_near)
+        code = end_tree(sandbox, task, err);
     return code;
 }
 

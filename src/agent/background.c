@@ -26,12 +26,14 @@ static const char op[] = "background.start";
 
 const char *const shells[] = {"bash", "sh", NULL};
 
-/* $0: the shell; $1: the command or its file; $2, $3: the output; $4: the exit code. */
+/* $0: the shell; $1: the command or its file; $2, $3: the output; $4: the exit code, by
+ * which its whole tree is found, too; $5: what the shell itself says: bash does if a
+ * signal has ended the command, which the code alone does not tell. */
 static const char exec_argument[] = "exec \"$0\" -c -- \"$1\" >\"$2\" 2>\"$3\"";
 static const char exec_file[] = "exec \"$0\" -- \"$1\" >\"$2\" 2>\"$3\"";
-static const char run_argument[] =
-    "\"$0\" -c -- \"$1\" >\"$2\" 2>\"$3\"; echo \"$?\" >\"$4\"";
-static const char run_file[] = "\"$0\" -- \"$1\" >\"$2\" 2>\"$3\"; echo \"$?\" >\"$4\"";
+static const char run_file[] =
+    "exec 2>\"$5\"\n" TASK_MARK "\"$4\" \"$0\" -- \"$1\" >\"$2\" 2>\"$3\"\n"
+    "echo \"$?\" >\"$4\"\n";
 
 /* --- The start ------------------------------------------------------------------------
  */
@@ -40,17 +42,16 @@ struct launch {
     cay_sandbox *sandbox;
     const char *command; /* or, if that is long, */
     char *file;          /* where it is */
-    char *exit_file;
+    char *exit_file, *said_file;
     const struct cay_command_options *options;
     struct task task;
 };
 
 static const char *script_of(const struct launch *launch)
 {
-    bool is_near = launch->task.place.ops->is_near;
-
-    return launch->file ? (is_near ? exec_file : run_file)
-                        : (is_near ? exec_argument : run_argument);
+    return !launch->task.place.ops->is_near ? run_file
+           : launch->file                   ? exec_file
+                                            : exec_argument;
 }
 
 static int start_shell(const struct launch *launch, const char *shell,
@@ -66,6 +67,7 @@ static int start_shell(const struct launch *launch, const char *shell,
                                 results->files[0],
                                 results->files[1],
                                 launch->exit_file,
+                                launch->said_file,
                                 NULL};
     const struct cay_exec_options options = {.size = sizeof options,
                                              .flags = CAY_EXEC_BACKGROUND,
@@ -104,8 +106,9 @@ static int prepare(struct launch *launch, struct cay_error *err)
         code = results_new(place, &task->results, err);
     if (code)
         return code;
-    launch->exit_file = place_join(task->results.dir, "exit");
-    if (!launch->exit_file)
+    launch->exit_file = place_join(task->results.dir, TASK_EXIT);
+    launch->said_file = place_join(task->results.dir, TASK_SAID);
+    if (!launch->exit_file || !launch->said_file)
         return cay_fail_memory(err, op);
     if (len > COMMAND_ARGUMENT_MAX || !place->ops->is_near) {
         /* Elsewhere it also tells, by that clock, when the command began. */
@@ -186,6 +189,7 @@ int background_start(cay_sandbox *sandbox, const char *command,
     task_done(&launch.task);
     free(launch.file);
     free(launch.exit_file);
+    free(launch.said_file);
     if (!code) {
         *ret_result = result;
         return CAY_OK;

@@ -14,6 +14,12 @@
 
 enum { TASK_TAG = 64 };
 
+/* Elsewhere also there: the exit code, and what the shell that wrote it had to say.  All
+ * that the command starts has the path of the former in its environment. */
+#define TASK_EXIT "exit"
+#define TASK_SAID "said.txt"
+#define TASK_MARK "CAY_TASK="
+
 struct task {
     struct place place; /* as the user who started it */
     char user[16];      /* that user by number, if it is not who asks */

@@ -167,9 +167,21 @@ BOTH(killing_what_has_ended_is_a_success_and_changes_nothing)
     clear_answer();
 }
 
-TEST(a_kill_takes_what_a_command_that_ended_has_left_running)
+BOTH(an_exit_code_is_no_signal)
 {
-    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    int pid = start(sandbox, "exit 137");
+
+    await_end(sandbox, pid);
+    ASSERT_INT(answer.exit_code, 137);
+    clear_answer();
+    pid = start(sandbox, "kill -9 $$");
+    await_end(sandbox, pid);
+    ASSERT_INT(answer.exit_code, -9);
+    clear_answer();
+}
+
+BOTH(a_kill_takes_what_a_command_that_ended_has_left_running)
+{
     int pid = start(sandbox, "setsid sleep 98765 & sleep 98765 & echo left");
 
     await_end(sandbox, pid);
@@ -214,21 +226,12 @@ BOTH(there_is_no_time_limit_unless_one_is_given)
     int late = start_with(sandbox, "echo up; sleep 98765",
                           (struct cay_command_options){.timeout_ms = 200});
 
-    if (cay_sandbox_backend(sandbox)->open_files) {
-        await_end(sandbox, late);
-        ASSERT_INT(answer.status, CAY_STATUS_TIMEOUT);
-        ASSERT_STR(answer.message, "Command timed out after 200ms");
-        ASSERT(answer.duration_ms >= 200);
-    } else { /* which forgets how it ended */
-        uint64_t begin = clock_ms();
-        while (is_listed_as_running(sandbox, late)) {
-            ASSERT(clock_ms() - begin < PATIENCE_MS);
-            rest_ms(2);
-        }
-        status(sandbox, late);
-        ASSERT_INT(answer.status, CAY_STATUS_ERROR);
-        ASSERT_HAS(answer.message, "its exit code is unknown");
-    }
+    for (uint64_t begin = clock_ms(); is_listed_as_running(sandbox, late); rest_ms(2))
+        ASSERT(clock_ms() - begin < PATIENCE_MS);
+    await_end(sandbox, late);
+    ASSERT_INT(answer.status, CAY_STATUS_TIMEOUT);
+    ASSERT_STR(answer.message, "Command timed out after 200ms");
+    ASSERT(answer.duration_ms >= 200);
     ASSERT_STR(says(sandbox, "ps ax | grep -c '[9]8765' || true"), "0");
     bash_with(sandbox, "touch ran",
               (struct cay_command_options){.flags = CAY_COMMAND_BACKGROUND,

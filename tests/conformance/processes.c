@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 
+#include "cay/agent.h"
 #include "conformance.h"
 
 /* Without processes every one of these calls says so, and the case is over. */
@@ -374,6 +375,73 @@ CASE(another_process_kills_it_with_its_tree)
     elsewhere("kill_it", cay_sandbox_id(sandbox), "victim");
     ASSERT_INT(count_marked(sandbox, mark), 0);
 }
+
+/* --- By an agent --- */
+
+static int start_command(cay_sandbox *sandbox, const char *command, uint64_t timeout_ms)
+{
+    const struct cay_command_options options = {.size = sizeof options,
+                                                .flags = CAY_COMMAND_BACKGROUND,
+                                                .timeout_ms = timeout_ms};
+    struct cay_command_result started = {0};
+
+    ASSERT_OK(cay_execute_bash(sandbox, command, &options, &started, &err));
+    int pid = started.background_pid;
+    cay_command_done(&started);
+    return pid;
+}
+
+/* What it says when it has ended, but for its output. */
+static struct cay_command_result end_of_command(cay_sandbox *sandbox, int pid)
+{
+    struct cay_command_result ended = {.status = CAY_STATUS_RUNNING};
+    uint64_t begin = now_ms();
+
+    for (; ended.status == CAY_STATUS_RUNNING; rest_ms(20)) {
+        ASSERT(now_ms() - begin < PATIENCE_MS);
+        ASSERT_OK(cay_background_status(sandbox, pid, NULL, &ended, &err));
+        struct cay_command_result told_once = ended;
+        cay_command_done(&told_once);
+    }
+    return ended;
+}
+
+CASE(how_a_background_command_ended_is_known)
+{
+    cay_sandbox *sandbox = make();
+    const char *mark = new_mark();
+    char command[128];
+
+    need_processes(sandbox);
+    int pid = start_command(sandbox, "exit 137", 0);
+    ASSERT_INT(end_of_command(sandbox, pid).exit_code, 137);
+    pid = start_command(sandbox, "kill -9 $$", 0);
+    ASSERT_INT(end_of_command(sandbox, pid).exit_code, -9);
+    snprintf(command, sizeof command, "sleep %s; :", mark);
+    pid = start_command(sandbox, command, 700);
+    for (int i = 0; i < 2; i++)
+        ASSERT_INT(end_of_command(sandbox, pid).status, CAY_STATUS_TIMEOUT);
+    ASSERT_INT(count_marked(sandbox, mark), 0);
+}
+
+CASE(a_background_command_is_killed_with_what_it_has_left)
+{
+    cay_sandbox *sandbox = make();
+    const char *mark = new_mark();
+    struct cay_command_result killed = {0};
+    char command[128];
+
+    need_processes(sandbox);
+    snprintf(command, sizeof command, "setsid sleep %s & exit 3", mark);
+    int pid = start_command(sandbox, command, 0);
+    ASSERT_INT(end_of_command(sandbox, pid).exit_code, 3);
+    await_marked(sandbox, mark, 1);
+    ASSERT_OK(cay_background_kill(sandbox, pid, &killed, &err));
+    cay_command_done(&killed);
+    ASSERT_INT(count_marked(sandbox, mark), 0);
+}
+
+/* --- Lists --- */
 
 static const struct cay_process_info *find(const struct cay_process_info *infos,
                                            size_t count, int pid)

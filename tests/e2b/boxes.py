@@ -2,6 +2,7 @@
 """The sandboxes of peer.py, and the commands in them."""
 
 import base64
+import contextlib
 import fcntl
 import os
 import select
@@ -74,6 +75,16 @@ class Process:
 
     def begin(self):
         threading.Thread(target=self.pump, daemon=True).start()
+
+    def end_at(self, deadline):
+        """Also when nobody listens any more; a moment later, for who does is told why."""
+        timer = threading.Timer(deadline + 0.3 - time.monotonic(), self.expire)
+        timer.daemon = True
+        timer.start()
+
+    def expire(self):
+        with contextlib.suppress(Refusal):
+            self.send(signal.SIGKILL)
 
     def spawn(self, argv, cwd, env, request):
         if request.get("pty"):

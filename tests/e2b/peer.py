@@ -455,6 +455,8 @@ class Handler(BaseHTTPRequestHandler):
         queue = process.subscribe()
         if self.path_only.endswith("/Start"):
             process.begin()  # so that nothing is said before somebody listens
+            if deadline:
+                process.end_at(deadline)
         ping = float(self.headers.get("Keepalive-Ping-Interval") or 90)
         spoken = time.monotonic()
         try:

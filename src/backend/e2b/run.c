@@ -314,7 +314,7 @@ static void take_trailer(struct e2b_run *run, const struct e2b_envelope *envelop
         fail_start(run, &refusal);
         end_with(run);
     } else if (strcmp(refusal.code, "deadline_exceeded") == 0 &&
-               run->deadline_ms != UINT64_MAX) {
+               (run->deadline_ms != UINT64_MAX || run->is_attached)) {
         run->is_timed_out = true;
         end_with(run);
     } else {
