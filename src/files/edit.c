@@ -257,6 +257,11 @@ static int check_edits(const struct cay_edit *edits, size_t count, const char *p
         if (!edits[i].old_text || !edits[i].new_text)
             return cay_fail(err, CAY_E_INVALID, 0, op, path,
                             "an edit needs both its texts", "the empty text is \"\"");
+        if (edits[i].flags & CAY_EDIT_ALL && edits[i].old_len == 0)
+            return cay_fail(err, CAY_E_INVALID, 0, op, path,
+                            "the empty text is between any two characters, and cannot be "
+                            "replaced everywhere",
+                            "give the text to replace, or write the whole file");
     }
     return CAY_OK;
 }

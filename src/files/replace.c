@@ -55,7 +55,7 @@ struct stream {
 
 bool replace_fits(const struct cay_edit *edit, uint64_t found)
 {
-    return edit->flags & CAY_EDIT_ALL ? found > 0 : found == 1;
+    return edit->flags & CAY_EDIT_ALL && edit->old_len ? found > 0 : found == 1;
 }
 
 /* Copies with "\r\n" and "\r" as "\n"; the length of the copy. */

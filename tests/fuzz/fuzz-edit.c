@@ -80,8 +80,12 @@ static uint64_t plain_edit(struct text file, const struct cay_edit *edit, struct
     bool exact = edit->flags & CAY_EDIT_EXACT;
     uint64_t found = 0;
 
+    if (old.len == 0 && file.len == 0) {
+        put_new(out, file, edit);
+        return 1;
+    }
     for (size_t at = 0; at < file.len;) {
-        size_t end = match_at(file, at, old, exact);
+        size_t end = old.len ? match_at(file, at, old, exact) : 0;
         size_t step = exact ? 0 : line_end_at(file, at);
         if (end) {
             put_new(out, file, edit);
@@ -122,10 +126,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool text_file = utf8_is_valid(file.data, file.len);
     if ((error == -EILSEQ) == text_file || (error && error != -EILSEQ))
         abort();
-    if (error || edit.old_len == 0)
+    if (error)
         return 0;
     uint64_t plain = plain_edit(file, &edit, &want);
-    if (plain != found)
+    if (edit.old_len && plain != found)
         abort();
     if (replace_fits(&edit, found) &&
         (have.len != want.len ||

@@ -76,6 +76,17 @@ TEST(the_empty_text_occurs_once_only_in_an_empty_file)
     ASSERT_HAS(err.message, "found 3 times");
 }
 
+TEST(the_empty_text_is_not_replaced_everywhere)
+{
+    AUTO(cay_files) files = open_data();
+
+    put_file("data/a", "hello\nworld\n");
+    ASSERT_CODE(edit(files, "data/a", "", "x", CAY_EDIT_ALL), CAY_E_INVALID);
+    ASSERT_CODE(edit(files, "data/a", "", "x", CAY_EDIT_ALL | CAY_EDIT_EXACT),
+                CAY_E_INVALID);
+    ASSERT_STR(get_file("data/a"), "hello\nworld\n");
+}
+
 TEST(line_ends_survive_an_edit_made_from_universal_newlines)
 {
     AUTO(cay_files) files = open_data();
