@@ -332,7 +332,8 @@ CAY_PUBLIC CAY_NODISC int cay_files_write_many(cay_files *files,
  * once, and it must not be empty; only an empty file has the empty text just once).  "\n"
  * in it also matches "\r\n" and "\r", and in a file whose first line ends in
  * "\r\n" (or "\r") the "\n" of new_text are written so: line ends survive an edit made
- * from text that was read with universal newlines.  CAY_EDIT_EXACT switches that off. */
+ * from text that was read with universal newlines.  CAY_EDIT_EXACT switches that off, and
+ * so does a "\r" in old_text that no "\n" follows: it is that byte. */
 enum cay_edit_flag { CAY_EDIT_ALL = 1 << 0, CAY_EDIT_EXACT = 1 << 1 };
 
 struct cay_edit {

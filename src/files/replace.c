@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The text is looked for in a window that slides over the file.  Unless an edit is exact,
- * "\r\n" and "\r" count as "\n" in both: a window that has a "\r" is translated into a
- * second buffer, the search runs there, and the places found are counted back to the
+ * "\r\n" and "\r" of the file count as "\n": a window that has a "\r" is translated into
+ * a second buffer, the search runs there, and the places found are counted back to the
  * original bytes.  So what is outside a match is copied untouched, and the search itself
  * is memmem(3), linear whatever the text.
  *
@@ -71,10 +71,20 @@ static size_t translate(char *to, const char *from, size_t len)
     return (size_t)(to - start);
 }
 
+/* Text that was read with universal newlines has no "\r": it means the byte. */
+static bool has_lone_cr(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (text[i] == '\r' && (i + 1 == len || text[i + 1] != '\n'))
+            return true;
+    return false;
+}
+
 static int prepare_needle(const struct cay_edit *edit, struct needle *ret_needle)
 {
     *ret_needle = (struct needle){.text = malloc(edit->old_len + 1),
-                                  .exact = edit->flags & CAY_EDIT_EXACT};
+                                  .exact = edit->flags & CAY_EDIT_EXACT ||
+                                           has_lone_cr(edit->old_text, edit->old_len)};
     if (!ret_needle->text)
         return -ENOMEM;
     ret_needle->len = edit->old_len;

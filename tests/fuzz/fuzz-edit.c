@@ -58,6 +58,15 @@ static size_t match_at(struct text file, size_t at, struct text old, bool exact)
     return at;
 }
 
+static bool is_exact(const struct cay_edit *edit)
+{
+    for (size_t i = 0; i < edit->old_len; i++)
+        if (edit->old_text[i] == '\r' &&
+            line_end_at((struct text){edit->old_text, edit->old_len}, i) == 1)
+            return true;
+    return edit->flags & CAY_EDIT_EXACT;
+}
+
 static void put_new(struct buf *out, struct text file, const struct cay_edit *edit)
 {
     size_t first = 0, end = 0;
@@ -67,7 +76,7 @@ static void put_new(struct buf *out, struct text file, const struct cay_edit *ed
     for (size_t i = 0; i < edit->new_len; i++) {
         bool bare =
             edit->new_text[i] == '\n' && (i == 0 || edit->new_text[i - 1] != '\r');
-        if (bare && end && !(edit->flags & CAY_EDIT_EXACT))
+        if (bare && end && !is_exact(edit))
             buf_append(out, file.data + first, end);
         else
             buf_append(out, edit->new_text + i, 1);
@@ -77,7 +86,7 @@ static void put_new(struct buf *out, struct text file, const struct cay_edit *ed
 static uint64_t plain_edit(struct text file, const struct cay_edit *edit, struct buf *out)
 {
     const struct text old = {edit->old_text, edit->old_len};
-    bool exact = edit->flags & CAY_EDIT_EXACT;
+    bool exact = is_exact(edit);
     uint64_t found = 0;
 
     if (old.len == 0 && file.len == 0) {

@@ -122,6 +122,19 @@ TEST(the_same_text_with_two_kinds_of_line_end_counts_twice)
     ASSERT_STR(get_file("data/a"), "x;a\r\nb");
 }
 
+TEST(a_carriage_return_in_the_old_text_is_that_byte)
+{
+    AUTO(cay_files) files = open_data();
+
+    put_file("data/a", "a\r\nb\r\nc\n");
+    ASSERT_OK(edit(files, "data/a", "\r", "", CAY_EDIT_ALL));
+    ASSERT_STR(get_file("data/a"), "a\nb\nc\n");
+    ASSERT_CODE(edit(files, "data/a", "a\r", "x", 0), CAY_E_NO_MATCH);
+    put_file("data/a", "a\nb\n");
+    ASSERT_OK(edit(files, "data/a", "a\r\nb", "x", 0));
+    ASSERT_STR(get_file("data/a"), "x\n");
+}
+
 TEST(a_byte_order_mark_survives)
 {
     AUTO(cay_files) files = open_data();
