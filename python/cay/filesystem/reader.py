@@ -7,6 +7,7 @@ from ctypes import byref, c_void_p, pointer, sizeof
 from typing import TYPE_CHECKING, Any
 
 from cay import _lib
+from cay._owner import Owner
 from cay.filesystem.errors import SandboxValueError
 from cay.filesystem.results import ReadResult
 
@@ -72,7 +73,7 @@ def read_result(
     )
 
 
-class Reader:
+class Reader(Owner):
     """One open file, for many pages; it stays the same file whatever its name comes to
     mean.  For one thread at a time, best in a ``with`` statement."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cay import _lib, errors
+from cay._owner import Owner
 from cay.filesystem.approver import Approver, Bridge
 from cay.filesystem.config import Mount, PathConfig, SandboxConfig
 from cay.filesystem.errors import (
@@ -45,7 +46,7 @@ _UNTIDY = re.compile(r"//|/\.|[\\:\s]")
 _Model = Mount | PathConfig
 
 
-class Handle:
+class Handle(Owner):
     """Owns a cay_files, and the callback it calls."""
 
     __slots__ = ("pointer", "bridge")

@@ -15,12 +15,13 @@ from ctypes import byref, c_void_p
 from typing import Any
 
 from cay import _lib, _sandbox_lib
+from cay._owner import Owner
 from cay.sandbox.errors import SandboxValueError, error_of
 
 _KEPT = 4
 
 
-class Handles:
+class Handles(Owner):
     """Borrowed and given back, from any thread."""
 
     def __init__(

@@ -8,6 +8,7 @@ from ctypes import byref, c_void_p, sizeof
 from typing import Any
 
 from cay import _config_lib, _lib, _sandbox_lib, _session_lib
+from cay._owner import Owner
 from cay.sandbox import configs
 from cay.sandbox.errors import error_of
 from cay.sandbox.options import text
@@ -16,7 +17,7 @@ from cay.sandbox.session import DatabaseEngine
 __all__ = ["Kept"]
 
 
-class Kept:
+class Kept(Owner):
     """A cay_manager, for one thread at a time."""
 
     def __init__(

@@ -17,6 +17,7 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any, Literal, cast
 
 from cay import _lib, _sandbox_lib, errors
+from cay._owner import Owner
 from cay.sandbox.errors import (
     SandboxError,
     SandboxTimeoutError,
@@ -34,7 +35,7 @@ _PIECE = 64 << 10
 _WRITE_AGAIN = 0.002
 
 
-class Process:
+class Process(Owner):
     """What Sandbox.start() and Sandbox.attach() give; for several threads at once.
 
     Closing the handle of a foreground process kills it and all it started; a background

@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from cay import _session_lib, _lib, _sandbox_lib
+from cay._owner import Owner
 from cay.sandbox.alias import SandboxAlias
 from cay.sandbox.errors import (
     SandboxChangedError,
@@ -57,7 +58,7 @@ class Session:
 # --- The store ----------------------------------------------------------------------------
 
 
-class DatabaseEngine:
+class DatabaseEngine(Owner):
     """A store of sessions, for any number of threads.  A forked child has its own handle
     to it."""
 
@@ -104,9 +105,6 @@ class DatabaseEngine:
     ) -> None:
         if getattr(self, "_pid", None) == _pid():
             _free(self._handle)
-
-    def __deepcopy__(self, _memo: Any) -> DatabaseEngine:
-        return self  # the store is not copied
 
     @contextmanager
     def _record(self, user_id: bytes, session_id: bytes) -> Iterator[Any]:
