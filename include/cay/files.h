@@ -486,8 +486,9 @@ CAY_PUBLIC void cay_listing_done(struct cay_listing *listing);
 /* What lies below `path` and matches: "*" and "?" within one name, "[a-z]" and "[!a-z]",
  * "**" for any number of directories; names that start with a dot are ordinary.  "**"
  * does not pass through links to directories, a plain name or "*" does.  "/", "." and ""
- * mean everything readable.  A missing directory gives an empty listing.  A pattern that
- * is absolute or climbs is CAY_E_INVALID.  Memory grows with max_entries, not the tree.
+ * mean everything readable.  A missing directory gives an empty listing; one that may not
+ * be read is CAY_E_DENIED if it was named, else it is left out.  A pattern that is
+ * absolute or climbs is CAY_E_INVALID.  Memory grows with max_entries, not the tree.
  */
 CAY_PUBLIC CAY_NODISC int cay_files_list(cay_files *files, const char *path,
                                          const struct cay_list_options *options,
@@ -519,7 +520,8 @@ struct cay_matches {
     struct cay_match *items; /* by path, then line: one per matching line */
     size_t count;
     uint64_t files_searched;
-    uint64_t files_skipped; /* binary, too large, suffix not allowed, unreadable */
+    uint64_t files_skipped; /* binary, too large, suffix not allowed, unreadable; also
+                               directories that are unreadable */
     bool truncated;
 };
 CAY_PUBLIC void cay_matches_done(struct cay_matches *matches);
@@ -544,7 +546,8 @@ struct cay_tar_options {
 struct cay_tar_result {
     uint64_t entries; /* files, directories and links that went through */
     uint64_t bytes;   /* of file content */
-    uint64_t skipped; /* special files and links that lead out */
+    uint64_t skipped; /* special files, links that lead out, and files of other suffixes
+                         or sizes than the policy allows */
     uint64_t files;   /* of the entries, the regular files */
 };
 

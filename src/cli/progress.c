@@ -143,7 +143,7 @@ void progress_skipped(uint64_t count)
 {
     if (count)
         fprintf(stderr,
-                "cay: note: %" PRIu64 " special files or links that lead out were left "
-                "out\n",
+                "cay: note: %" PRIu64 " special files, links that lead out, or files of "
+                "other suffixes or sizes than allowed were left out\n",
                 count);
 }

@@ -22,6 +22,7 @@ struct find {
     const struct find_filter *filter;
     struct walk *walk; /* NULL: nothing is to be found */
     uint32_t links;    /* entered so far */
+    uint64_t denied;   /* directories that may not be read */
     int error;         /* of a look-up that may not be left out, or 0 */
     int dir;           /* of the last hit; the walk's */
     const char *name;
@@ -111,6 +112,7 @@ static int open_one(cay_files *files, const char *op, const char *path,
     if (!scope->targets)
         return cay_fail_memory(err, op);
     scope->count = 1;
+    scope->is_named = true;
     return target_find(files, op, path, CAY_ACCESS_READ, TARGET_FOLLOW, scope->targets,
                        err);
 }
@@ -296,9 +298,10 @@ int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err
         if (is_excluded(find->filter, step.rel))
             continue;
         int code = CAY_OK;
-        if (step.event == WALK_BELOW)
+        if (step.event == WALK_BELOW) {
             code = go_below(find, &step, err);
-        else if (is_hit(find, &step, ret_hit))
+            find->denied += walk_was_denied(find->walk);
+        } else if (is_hit(find, &step, ret_hit))
             return 1;
         if (!code && find->error)
             code = target_fail(find->start, find->error, err);
@@ -324,6 +327,11 @@ int find_hold(struct find *find, unsigned flags, const struct target **ret_targe
     }
     *ret_target = target->fd < 0 ? NULL : target;
     return walk_may_skip(-error) ? CAY_OK : target_fail(find->start, -error, err);
+}
+
+uint64_t find_denied(const struct find *find)
+{
+    return find->denied;
 }
 
 bool find_is_serious(int code)
@@ -369,6 +377,7 @@ int find_new(cay_files *files, const struct target *start,
     find->filter = filter;
     find->walk = NULL;
     find->links = 0;
+    find->denied = 0;
     find->error = 0;
     find->target = (struct target)TARGET_NONE;
     find->target.fs = files->fs;
@@ -384,6 +393,10 @@ int find_new(cay_files *files, const struct target *start,
     }
     int code =
         is_past ? CAY_OK : walk_new(start->op, start->fd, &options, &find->walk, err);
+    if (!code && find->walk && walk_was_denied(find->walk)) {
+        find->denied++;
+        code = filter->must_read ? target_fail(start, EACCES, err) : CAY_OK;
+    }
     if (code)
         find_free(find);
     else

@@ -14,6 +14,7 @@ struct find_scope {
     struct cay_strings roots; /* the targets' paths, where we spelled them */
     struct target *targets;
     size_t count;
+    bool is_named; /* the one place */
 };
 
 /* Asks for the approvals that reading there needs; `shown` says what for.  A place that
@@ -32,6 +33,7 @@ struct find_filter {
     const char *after; /* only what sorts after this path, or NULL */
     uint32_t max_depth;
     uint64_t deadline_ns;
+    bool must_read; /* CAY_E_DENIED if the start may not be read, else nothing is there */
 };
 
 /* Compiles the patterns; find_filter_done() also after a failure. */
@@ -62,6 +64,9 @@ int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err
  * `flags` may be FS_AND_READ. */
 int find_hold(struct find *find, unsigned flags, const struct target **ret_target,
               struct cay_error *err);
+
+/* How many directories were left out because they may not be read. */
+uint64_t find_denied(const struct find *find);
 
 /* Whether a failure is of the machine, not of the one file, and must be told. */
 bool find_is_serious(int code);

@@ -303,6 +303,7 @@ static int search_directory(cay_files *files, struct search *search,
         if (!code)
             code = search_target(files, search, hit.path, target, err);
     }
+    search->matches.files_skipped += find ? find_denied(find) : 0;
     find_free(find);
     return code;
 }
@@ -392,6 +393,7 @@ int cay_files_grep(cay_files *files, const char *path, const char *regex,
     if (code)
         return code;
     search.filter.deadline_ns = walk_deadline(search.options.timeout_ms);
+    search.filter.must_read = scope.is_named;
     search.window = malloc(WINDOW);
     if (!search.window)
         return cay_fail_memory(err, OP);

@@ -148,6 +148,7 @@ int cay_files_list(cay_files *files, const char *path,
              known.pattern && *known.pattern ? known.pattern : "**/*");
     code = find_scope_open(files, OP, path, &shown, &scope, err);
     filter.deadline_ns = walk_deadline(known.timeout_ms);
+    filter.must_read = scope.is_named;
     for (size_t i = 0; !code && i < scope.count; i++) {
         if (scope.targets[i].fd >= 0)
             code = collect(files, &scope.targets[i], &filter, &collection, err);

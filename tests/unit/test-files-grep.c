@@ -390,3 +390,25 @@ TEST(searching_asks_where_reading_needs_approval)
     ASSERT_HAS(err.hint, "not today");
     ASSERT_INT(asked, 1);
 }
+
+TEST(a_directory_that_may_not_be_read_is_denied_or_counted)
+{
+    enum { NOBODY = 65534 };
+    AUTO(cay_files) files = open_data();
+    struct cay_matches named = {0}, above = {0};
+    bool is_root = geteuid() == 0;
+
+    put_file("data/closed/a", "x");
+    put_file("data/z", "x");
+    ASSERT_INT(chmod(scratch_path("data/closed"), 0), 0);
+    ASSERT(!is_root || seteuid(NOBODY) == 0);
+    int code = cay_files_grep(files, "data/closed", "x", NULL, &named, &err);
+    int above_code = cay_files_grep(files, "data", "x", NULL, &above, NULL);
+    ASSERT(!is_root || seteuid(0) == 0);
+    ASSERT_INT(chmod(scratch_path("data/closed"), 0700), 0);
+    ASSERT_INT(code, CAY_E_DENIED);
+    ASSERT_INT(above_code, CAY_OK);
+    ASSERT_INT(above.files_searched, 1);
+    ASSERT_INT(above.files_skipped, 1);
+    cay_matches_done(&above);
+}

@@ -532,3 +532,24 @@ TEST(the_paths_style_lists_without_asking)
     ASSERT_STR(list(files, "data", NULL), "data/a.txt ");
     ASSERT_INT(asked.count, 0);
 }
+
+TEST(a_named_directory_that_may_not_be_read_is_denied_and_others_are_left_out)
+{
+    enum { NOBODY = 65534 };
+    AUTO(cay_files) files = open_data();
+    AUTO_LISTING named = {0}, above = {0};
+    bool is_root = geteuid() == 0;
+
+    put_file("data/closed/a", "x");
+    put_file("data/z", "x");
+    ASSERT_INT(chmod(scratch_path("data/closed"), 0), 0);
+    ASSERT(!is_root || seteuid(NOBODY) == 0);
+    int code = cay_files_list(files, "data/closed", NULL, &named, &err);
+    int above_code = cay_files_list(files, "data", NULL, &above, NULL);
+    ASSERT(!is_root || seteuid(0) == 0);
+    ASSERT_INT(chmod(scratch_path("data/closed"), 0700), 0);
+    ASSERT_INT(code, CAY_E_DENIED);
+    ASSERT_STR(err.subject, "data/closed");
+    ASSERT_INT(above_code, CAY_OK);
+    ASSERT_STR(paths_of(&above), "data/z ");
+}

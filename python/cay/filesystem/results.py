@@ -96,7 +96,7 @@ class GrepResult:
     matches: list[GrepMatch]
     files_searched: int
     files_skipped: int
-    """binary, too large, suffix not allowed, unreadable"""
+    """binary, too large, suffix not allowed, unreadable; also unreadable directories"""
     truncated: bool
     """whether there are more than were asked for"""
 
@@ -108,4 +108,4 @@ class TarResult:
     entries: int
     bytes: int
     skipped: int
-    """special files, and links that lead out"""
+    """special files, links that lead out, and what suffixes or sizes keep out"""
