@@ -382,7 +382,8 @@ CAY_PUBLIC CAY_NODISC int cay_files_delete(cay_files *files, const char *path,
                                            struct cay_error *err);
 
 /* The destination must not exist: CAY_E_EXISTS.  Needs writing at both ends.  Between two
- * mounts the file is copied and then removed. */
+ * file systems the file is copied and then removed.  A directory is moved as a whole: not
+ * where suffixes are limited, nor to another mount that limits sizes. */
 CAY_PUBLIC CAY_NODISC int cay_files_move(cay_files *files, const char *source,
                                          const char *destination,
                                          const struct cay_name_options *options,

@@ -287,6 +287,19 @@ static int move_name(const struct pair *pair, const struct parent *from,
                        err);
 }
 
+/* Nobody looks at the files of a directory that is moved. */
+static int check_sizes_below(const cay_files *files, const struct pair *pair,
+                             struct cay_error *err)
+{
+    const struct target *to = &pair->destination;
+
+    if (pair->source.mount == to->mount || target_mount(files, to)->max_file_bytes < 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_TOO_LARGE, 0, to->op, to->path,
+                    "a directory cannot be moved to where the size of files is limited",
+                    "do it file by file");
+}
+
 static int find_for_move(cay_files *files, const char *source, const char *destination,
                          unsigned flags, struct pair *ret_pair, struct cay_error *err)
 {
@@ -314,6 +327,8 @@ static int find_for_move(cay_files *files, const char *source, const char *desti
                                 &ret_pair->destination, err);
     if (!code && tree)
         code = check_whole_tree(files, &ret_pair->destination, err);
+    if (!code && tree)
+        code = check_sizes_below(files, ret_pair, err);
     return code;
 }
 

@@ -181,6 +181,21 @@ TEST(move_respects_the_destinations_size_rule)
     ASSERT(is_there("data/big") && !is_there("data/fits"));
 }
 
+TEST(a_directory_is_not_moved_past_a_size_rule)
+{
+    AUTO(cay_files) files = open_three();
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_DIRECTORY};
+
+    put_file("data/dir/large", "more than eight");
+    put_file("other/dir/small", "x");
+    ASSERT_CODE(cay_files_move(files, "data/dir", "other/new", &options, &err),
+                CAY_E_TOO_LARGE);
+    ASSERT(is_there("data/dir/large") && !is_there("other/new"));
+    ASSERT_OK(cay_files_move(files, "other/dir", "other/new", &options, &err));
+    ASSERT_OK(cay_files_move(files, "other/new", "data/new", &options, &err));
+}
+
 TEST(move_takes_directories_only_when_asked_to)
 {
     AUTO(cay_files) files = open_three();
