@@ -468,7 +468,7 @@ struct cay_list_options {
     size_t exclude_count;
     const char *after;    /* only entries that sort after this path: the next page */
     uint64_t max_entries; /* 0 means 100,000 */
-    uint32_t max_depth;   /* 0 means 256 */
+    uint32_t max_depth;   /* nothing further down is listed; 0 means no limit */
     uint32_t timeout_ms;  /* 0 means no deadline; CAY_E_TIMEOUT past it */
 };
 
@@ -489,7 +489,9 @@ CAY_PUBLIC void cay_listing_done(struct cay_listing *listing);
  * does not pass through links to directories, a plain name or "*" does.  "/", "." and ""
  * mean everything readable.  A missing directory gives an empty listing; one that may not
  * be read is CAY_E_DENIED if it was named, else it is left out.  A pattern that is
- * absolute or climbs is CAY_E_INVALID.  Memory grows with max_entries, not the tree.
+ * absolute or climbs is CAY_E_INVALID.  What lies so
+ * deep that no path can name it is left out.  Memory grows with max_entries, not the
+ * tree.
  */
 CAY_PUBLIC CAY_NODISC int cay_files_list(cay_files *files, const char *path,
                                          const struct cay_list_options *options,

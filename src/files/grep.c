@@ -18,7 +18,6 @@ enum {
     LINE_BYTES = 500,
     FILE_BYTES = 100 << 20,
     TIMEOUT_MS = 10000,
-    DEPTH = 256,
     WINDOW = 1 << 20,   /* a longer line is searched in pieces of this size... */
     OVERLAP = 64 << 10, /* ...that have so much in common */
     BINARY_LOOK = 8 << 10,
@@ -371,7 +370,7 @@ static int take_options(const char *regex, const struct cay_grep_options *given,
     if (code)
         return code;
     search->filter.flags = CAY_LIST_FILES;
-    search->filter.max_depth = DEPTH;
+    search->filter.max_depth = UINT32_MAX;
     return regex_compile(
         OP, regex,
         (options->flags & CAY_GREP_IGNORE_CASE ? REGEX_IGNORE_CASE : 0u) |

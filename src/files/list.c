@@ -12,8 +12,7 @@
 
 enum {
     TYPES = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_LINKS | CAY_LIST_OTHER,
-    ENTRIES = 100000,
-    DEPTH = 256
+    ENTRIES = 100000
 };
 
 /* A listing being made: sorted, without doubles, at most max + 1 entries between starts
@@ -125,7 +124,7 @@ static int take_options(const struct cay_list_options *given,
                             ret_options->exclude_count, ret_filter, err);
     ret_filter->flags = ret_options->flags;
     ret_filter->after = ret_options->after;
-    ret_filter->max_depth = ret_options->max_depth ? ret_options->max_depth : DEPTH;
+    ret_filter->max_depth = ret_options->max_depth ? ret_options->max_depth : UINT32_MAX;
     return code;
 }
 

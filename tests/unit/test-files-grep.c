@@ -412,3 +412,18 @@ TEST(a_directory_that_may_not_be_read_is_denied_or_counted)
     ASSERT_INT(above.files_skipped, 1);
     cay_matches_done(&above);
 }
+
+TEST(a_deep_file_is_searched_too)
+{
+    enum { DEPTH = 300 };
+    char path[2 * (DEPTH + 1) + 5] = "data";
+    AUTO(cay_files) files = open_data();
+    AUTO_MATCHES matches = {0};
+
+    for (size_t i = 0; i <= DEPTH; i++)
+        memcpy(path + 4 + 2 * i, i < DEPTH ? "/d" : "/a", 3);
+    put_file(path, "x");
+    ASSERT_OK(cay_files_grep(files, "data", "x", NULL, &matches, &err));
+    ASSERT_INT(matches.count, 1);
+    ASSERT_STR(matches.items[0].path, path);
+}
