@@ -480,7 +480,8 @@ struct cay_entry {
 struct cay_listing {
     struct cay_entry *entries; /* sorted by path, as bytes */
     size_t count;
-    bool truncated; /* more follow: call again with `after` set to the last path */
+    bool truncated;   /* more follow: call again with `after` set to the last path */
+    uint64_t skipped; /* names that no path means, of those up to here */
 };
 CAY_PUBLIC void cay_listing_done(struct cay_listing *listing);
 
@@ -489,9 +490,10 @@ CAY_PUBLIC void cay_listing_done(struct cay_listing *listing);
  * does not pass through links to directories, a plain name or "*" does.  "/", "." and ""
  * mean everything readable.  A missing directory gives an empty listing; one that may not
  * be read is CAY_E_DENIED if it was named, else it is left out.  A pattern that is
- * absolute or climbs is CAY_E_INVALID.  What lies so
- * deep that no path can name it is left out.  Memory grows with max_entries, not the
- * tree.
+ * absolute or climbs is CAY_E_INVALID.  What no path
+ * can name is left out: it lies too deep, or in the root and mounts style its name has a
+ * backslash, ends in a blank, or (root style) has a colon.  Memory grows with
+ * max_entries, not the tree.
  */
 CAY_PUBLIC CAY_NODISC int cay_files_list(cay_files *files, const char *path,
                                          const struct cay_list_options *options,
@@ -523,8 +525,8 @@ struct cay_matches {
     struct cay_match *items; /* by path, then line: one per matching line */
     size_t count;
     uint64_t files_searched;
-    uint64_t files_skipped; /* binary, too large, suffix not allowed, unreadable; also
-                               directories that are unreadable */
+    uint64_t files_skipped; /* binary, too large, suffix not allowed, unreadable, or
+                               named as no path can be; also unreadable directories */
     bool truncated;
 };
 CAY_PUBLIC void cay_matches_done(struct cay_matches *matches);

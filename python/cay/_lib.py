@@ -294,7 +294,12 @@ class Entry(Structure):
 
 
 class Listing(Structure):
-    _fields_ = [("entries", POINTER(Entry)), ("count", c_size_t), ("truncated", c_bool)]
+    _fields_ = [
+        ("entries", POINTER(Entry)),
+        ("count", c_size_t),
+        ("truncated", c_bool),
+        ("skipped", c_uint64),
+    ]
 
 
 class GrepOptions(Structure):

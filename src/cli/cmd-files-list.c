@@ -71,6 +71,10 @@ static int list_page(struct files_run *run, const char *path,
             entry_as_json(run, json, &listing.entries[i]);
         else
             entry_as_text(run, &listing.entries[i]);
+    if (listing.skipped)
+        fprintf(stderr,
+                "cay: note: %" PRIu64 " names that no path can spell were left out\n",
+                listing.skipped);
     *ret_truncated = listing.truncated && listing.count > 0;
     if (*ret_truncated) {
         free(*last);

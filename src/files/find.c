@@ -23,6 +23,7 @@ struct find {
     struct walk *walk; /* NULL: nothing is to be found */
     uint32_t links;    /* entered so far */
     uint64_t denied;   /* directories that may not be read */
+    uint64_t unnamed;  /* hits that no path means */
     int error;         /* of a look-up that may not be left out, or 0 */
     int dir;           /* of the last hit; the walk's */
     const char *name;
@@ -242,6 +243,19 @@ static bool locate(struct find *find, const struct walk_step *step, bool follow)
     return true;
 }
 
+/* Spells the hit; false if whoever reads that as a path would get something else. */
+static bool name(struct find *find)
+{
+    const cay_policy *policy = find->files->policy;
+    size_t mount = find->start->mount;
+    bool is_named =
+        policy_label(policy, mount, find->named, find->label, sizeof find->label) &&
+        policy_label_means(policy, find->label, mount, find->named);
+
+    find->unnamed += !is_named;
+    return is_named;
+}
+
 static bool is_hit(struct find *find, const struct walk_step *step,
                    struct find_hit *ret_hit)
 {
@@ -261,9 +275,7 @@ static bool is_hit(struct find *find, const struct walk_step *step,
     find->dir = step->dir;
     find->name = step->name;
     ret_hit->path = find->label;
-    return is_wanted(filter, ret_hit->type) &&
-           policy_label(find->files->policy, find->start->mount, find->named, find->label,
-                        sizeof find->label);
+    return is_wanted(filter, ret_hit->type) && name(find);
 }
 
 static int go_below(struct find *find, const struct walk_step *step,
@@ -334,6 +346,11 @@ uint64_t find_denied(const struct find *find)
     return find->denied;
 }
 
+uint64_t find_unnamed(const struct find *find)
+{
+    return find->unnamed;
+}
+
 bool find_is_serious(int code)
 {
     return code == CAY_E_IO || code == CAY_E_UNAVAILABLE || code == CAY_E_NO_MEMORY ||
@@ -377,7 +394,7 @@ int find_new(cay_files *files, const struct target *start,
     find->filter = filter;
     find->walk = NULL;
     find->links = 0;
-    find->denied = 0;
+    find->denied = find->unnamed = 0;
     find->error = 0;
     find->target = (struct target)TARGET_NONE;
     find->target.fs = files->fs;

@@ -68,6 +68,9 @@ int find_hold(struct find *find, unsigned flags, const struct target **ret_targe
 /* How many directories were left out because they may not be read. */
 uint64_t find_denied(const struct find *find);
 
+/* How many hits were left out because no path means them (policy_label_means()). */
+uint64_t find_unnamed(const struct find *find);
+
 /* Whether a failure is of the machine, not of the one file, and must be told. */
 bool find_is_serious(int code);
 

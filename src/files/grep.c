@@ -302,7 +302,7 @@ static int search_directory(cay_files *files, struct search *search,
         if (!code)
             code = search_target(files, search, hit.path, target, err);
     }
-    search->matches.files_skipped += find ? find_denied(find) : 0;
+    search->matches.files_skipped += find ? find_denied(find) + find_unnamed(find) : 0;
     find_free(find);
     return code;
 }

@@ -84,6 +84,7 @@ static int collect(cay_files *files, const struct target *start,
             code = add(collection, hit.path, &stat, err);
         found++;
     }
+    collection->listing.skipped += find ? find_unnamed(find) : 0;
     find_free(find);
     return code;
 }

@@ -219,3 +219,12 @@ bool policy_label(const cay_policy *policy, size_t mount, const char *rel, char 
     memcpy(out + name_len + slash, rel, rel_len + 1);
     return true;
 }
+
+bool policy_label_means(const cay_policy *policy, const char *label, size_t mount,
+                        const char *rel)
+{
+    struct place place;
+
+    return policy_place(policy, "policy.label", label, &place, NULL) == CAY_OK &&
+           place.mount == mount && strcmp(place.rel, rel) == 0;
+}

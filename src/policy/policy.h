@@ -71,6 +71,12 @@ bool policy_hides_below(const cay_policy *policy, size_t mount, const char *rel)
 bool policy_label(const cay_policy *policy, size_t mount, const char *rel, char *out,
                   size_t room);
 
+/* Whether the label, read as a path, means the place again.  In the root and mounts style
+ * some names cannot be spelled: with a '\', with a blank at the end, in the root style
+ * with a ':'. */
+bool policy_label_means(const cay_policy *policy, const char *label, size_t mount,
+                        const char *rel);
+
 /* "Readable paths" or "writable paths": the tops of what is granted, in the contract's
  * order: in the mounts style longest point first, in the others as configured, in derived
  * policies as listed. */

@@ -464,6 +464,33 @@ TEST(names_that_are_not_utf8_are_listed_as_they_are)
     ASSERT_STR(list(files, "data", NULL), "data/new\nline data/\xff\xfe ");
 }
 
+/* What lists the names that some style takes for another, and what it counts. */
+static const char *list_odd_names(enum cay_style style, const char *name, bool colon)
+{
+    struct cay_mount mount = CAY_MOUNT_INIT;
+    AUTO_LISTING listing = {0};
+
+    mount.name = name;
+    mount.host = "data";
+    AUTO(cay_files) files = open_mounts(style, &mount, 1);
+    ASSERT_OK(cay_files_list(files, name ? name : "/", NULL, &listing, &err));
+    ASSERT_INT(listing.skipped, style == CAY_STYLE_PATHS ? 0 : colon ? 3 : 2);
+    return paths_of(&listing);
+}
+
+TEST(a_name_that_a_path_would_not_mean_is_left_out_and_counted)
+{
+    put_file("data/a/b", "");
+    put_file("data/a\\b", "");
+    put_file("data/c:d", "");
+    put_file("data/trail", "");
+    put_file("data/trail ", "");
+    ASSERT_STR(list_odd_names(CAY_STYLE_ROOT, NULL, true), "/a/b /trail ");
+    ASSERT_STR(list_odd_names(CAY_STYLE_MOUNTS, "/m", false), "/m/a/b /m/c:d /m/trail ");
+    ASSERT_STR(list_odd_names(CAY_STYLE_PATHS, "p", false),
+               "p/a/b p/a\\b p/c:d p/trail p/trail  ");
+}
+
 /* --- Approval --- */
 
 struct asked {
