@@ -381,8 +381,9 @@ CAY_PUBLIC CAY_NODISC int cay_files_delete(cay_files *files, const char *path,
                                            const struct cay_name_options *options,
                                            struct cay_error *err);
 
-/* The destination must not exist: CAY_E_EXISTS.  Needs writing at both ends.  Between two
- * file systems the file is copied and then removed.  A directory is moved as a whole: not
+/* The destination must not exist: CAY_E_EXISTS.  Needs writing at both ends, and
+ * reading at the source if the destination can be read; between two mounts a read_approval
+ * of the source asks then, too.  Between two file systems the file is copied and then removed.  A directory is moved as a whole: not
  * where suffixes are limited, nor to another mount that limits sizes. */
 CAY_PUBLIC CAY_NODISC int cay_files_move(cay_files *files, const char *source,
                                          const char *destination,

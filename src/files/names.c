@@ -300,6 +300,28 @@ static int check_sizes_below(const cay_files *files, const struct pair *pair,
                     "do it file by file");
 }
 
+/* What is moved to where it can be read can be read. */
+static int check_read_by_move(const cay_files *files, const struct pair *pair,
+                              struct cay_error *err)
+{
+    const struct target *from = &pair->source, *to = &pair->destination;
+
+    if (policy_access(files->policy, from->mount, from->rel) & CAY_ACCESS_READ ||
+        !policy_reads_within(files->policy, to->mount, to->rel))
+        return CAY_OK;
+    return policy_fail_outside(files->policy, from->op, from->path, err);
+}
+
+/* Within a mount, what asks before reading asks at the destination, too. */
+static unsigned source_access(const cay_files *files, const struct pair *pair)
+{
+    const struct target *to = &pair->destination;
+    bool is_read = pair->source.mount != to->mount &&
+                   policy_reads_within(files->policy, to->mount, to->rel);
+
+    return is_read ? CAY_ACCESS_WRITE | CAY_ACCESS_READ : CAY_ACCESS_WRITE;
+}
+
 static int find_for_move(cay_files *files, const char *source, const char *destination,
                          unsigned flags, struct pair *ret_pair, struct cay_error *err)
 {
@@ -329,7 +351,7 @@ static int find_for_move(cay_files *files, const char *source, const char *desti
         code = check_whole_tree(files, &ret_pair->destination, err);
     if (!code && tree)
         code = check_sizes_below(files, ret_pair, err);
-    return code;
+    return code ? code : check_read_by_move(files, ret_pair, err);
 }
 
 int cay_files_move(cay_files *files, const char *source, const char *destination,
@@ -347,8 +369,8 @@ int cay_files_move(cay_files *files, const char *source, const char *destination
     if (!code)
         code = check_pins(files, &pair, &known, err);
     if (!code)
-        code = approve(files, &shown, &pair.source, CAY_ACCESS_WRITE, &pair.destination,
-                       CAY_ACCESS_WRITE, err);
+        code = approve(files, &shown, &pair.source, source_access(files, &pair),
+                       &pair.destination, CAY_ACCESS_WRITE, err);
     if (!code)
         code = parent_open(files, &pair.source, false, &from, err);
     if (!code)

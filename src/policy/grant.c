@@ -6,18 +6,18 @@
 #include "policy/parts.h"
 #include "policy/words.h"
 
-static bool is_below(const struct prefix *prefix, size_t mount, const char *rel)
+static bool is_below(const char *top, const char *rel)
 {
-    size_t len = strlen(prefix->rel);
+    size_t len = strlen(top);
 
-    return prefix->mount == mount && strncmp(rel, prefix->rel, len) == 0 &&
+    return strncmp(rel, top, len) == 0 &&
            (len == 0 || rel[len] == '/' || rel[len] == '\0');
 }
 
 const struct prefix *grant_find(const struct grant *grant, size_t mount, const char *rel)
 {
     for (size_t i = 0; i < grant->count; i++)
-        if (is_below(&grant->prefixes[i], mount, rel))
+        if (grant->prefixes[i].mount == mount && is_below(grant->prefixes[i].rel, rel))
             return &grant->prefixes[i];
     return NULL;
 }
@@ -32,6 +32,18 @@ unsigned policy_access(const cay_policy *policy, size_t mount, const char *rel)
         (policy->write.all || grant_find(&policy->write, mount, rel)))
         access |= CAY_ACCESS_WRITE;
     return access;
+}
+
+bool policy_reads_within(const cay_policy *policy, size_t mount, const char *rel)
+{
+    const struct grant *read = &policy->read;
+
+    if (policy_access(policy, mount, rel) & CAY_ACCESS_READ)
+        return true;
+    for (size_t i = 0; i < read->count; i++)
+        if (read->prefixes[i].mount == mount && is_below(rel, read->prefixes[i].rel))
+            return true;
+    return false;
 }
 
 /* The next top of what is granted, NULL past the last; *at starts at 0. */

@@ -61,6 +61,9 @@ int policy_place(const cay_policy *policy, const char *op, const char *path,
 /* What is granted at a link-free place: the mount's mode and the prefix lists. */
 unsigned policy_access(const cay_policy *policy, size_t mount, const char *rel);
 
+/* Whether a link-free place, or something below it, may be read. */
+bool policy_reads_within(const cay_policy *policy, size_t mount, const char *rel);
+
 /* A place that another, longer mount point covers is hidden behind that mount. */
 bool policy_is_hidden(const cay_policy *policy, size_t mount, const char *rel);
 

@@ -95,6 +95,23 @@ def test_reads_need_approval_where_configured(style: str, tmp_path: Path) -> Non
     assert result(free, "read_file", {"path": free_world.path("x")}).is_pre_approved
 
 
+def test_a_move_from_where_reads_ask_to_another_mount_asks(tmp_path: Path) -> None:
+    free: dict[str, Any] = {"mode": "rw", "write_approval": False}
+    asking, other = (
+        Mount(host_path=tmp_path / "a", mount_point="/a", read_approval=True, **free),
+        Mount(host_path=tmp_path / "b", mount_point="/b", **free),
+    )
+    sandbox = Sandbox(SandboxConfig(mounts=[asking, other]))
+    toolset = ApprovableFileSystemToolset(sandbox, raise_errors=True)
+    for source, destination, asks in (
+        ("/a/x", "/b/x", True),
+        ("/a/x", "/a/y", False),
+        ("/b/x", "/a/x", False),
+    ):
+        args = {"source": source, "destination": destination}
+        assert result(toolset, "move_file", args).is_needs_approval == asks
+
+
 def test_listing_asks_at_mounts_only(style: str, tmp_path: Path) -> None:
     world, asking = approvable(style, tmp_path / "a", read_approval=True)
     for args in ({"path": world.top}, {}, {"path": "."}, {"path": ""}):

@@ -181,6 +181,33 @@ TEST(move_respects_the_destinations_size_rule)
     ASSERT(is_there("data/big") && !is_there("data/fits"));
 }
 
+TEST(what_may_not_be_read_is_not_moved_to_where_it_could_be)
+{
+    static const char *const reads[] = {"data/x", "data/w/pub"};
+    static const char *const writes[] = {"data/x", "data/secret", "data/w"};
+    const struct cay_derive derive = {.size = sizeof derive,
+                                      .allow_read = reads,
+                                      .allow_read_count = 2,
+                                      .allow_write = writes,
+                                      .allow_write_count = 3};
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_DIRECTORY};
+    AUTO(cay_files) parent = open_three();
+    AUTO(cay_files) files = NULL;
+
+    put_file("data/secret/s", "secret");
+    put_file("data/secret/dir/pub/s", "secret");
+    put_file("data/x/open", "x");
+    ASSERT_OK(cay_files_derive(parent, &derive, &files, &err));
+    ASSERT_CODE(cay_files_move(files, "data/secret/s", "data/x/s", NULL, &err),
+                CAY_E_OUTSIDE);
+    ASSERT_STR(err.subject, "data/secret/s");
+    ASSERT_CODE(cay_files_move(files, "data/secret/dir", "data/w", &options, &err),
+                CAY_E_OUTSIDE);
+    ASSERT_OK(cay_files_move(files, "data/secret/s", "data/secret/t", NULL, &err));
+    ASSERT_OK(cay_files_move(files, "data/x/open", "data/secret/open", NULL, &err));
+}
+
 TEST(a_directory_is_not_moved_past_a_size_rule)
 {
     AUTO(cay_files) files = open_three();

@@ -99,6 +99,8 @@ class ApprovableFileSystemToolset(FileSystemToolset):
         if tool.name == "list_files" and not mounts:
             return False
         asks = [self._asks_for(touch, args, tool) for touch in tool.touches]
+        if tool.name == "move_file" and mounts:
+            asks.append(self._is_read_by_move(args["source"], args["destination"]))
         return asks[-1] if tool.name == "copy_file" and not mounts else any(asks)
 
     def _asks_for(self, touch: Touch, args: dict[str, Any], tool: Tool) -> bool:
@@ -117,6 +119,16 @@ class ApprovableFileSystemToolset(FileSystemToolset):
         except SandboxError as error:
             raise _Blocked(error.message) from None
         return config.read_approval if touch.access == "read" else config.write_approval
+
+    def _is_read_by_move(self, source: str, destination: str) -> bool:
+        """Whether it leaves a mount that asks before reading for one that can be read."""
+        config = self._sandbox.get_path_config
+        tops = [config(path, op="write")[0] for path in (source, destination)]
+        return (
+            tops[0] != tops[1]
+            and self._sandbox.needs_read_approval(source)
+            and self._sandbox.can_read(destination)
+        )
 
     def _pin_call(
         self, tool: Tool, args: dict[str, Any], ctx: RunContext[Any], asks: bool
