@@ -88,8 +88,8 @@ struct cay_files_options {
 };
 
 /* Opens the policy's directories.  Missing writable ones are created, with parents;
- * a missing read-only one is CAY_E_NOT_FOUND; one inside another is CAY_E_INVALID.  The
- * policy is copied.  The caller owns the result. */
+ * a missing read-only one is CAY_E_NOT_FOUND; one inside another is CAY_E_INVALID.  On
+ * failure what was created is removed again.  The policy is copied.  The caller owns the result. */
 CAY_PUBLIC CAY_NODISC int cay_files_open(const cay_policy *policy,
                                          const struct cay_files_options *options,
                                          cay_files **ret_files, struct cay_error *err);

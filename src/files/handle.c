@@ -27,7 +27,8 @@ static int fail_root(const struct mount *mount, int code, int sys_errno, const c
     return cay_fail(err, code, sys_errno, "files.open", mount->name, message, "%s", hint);
 }
 
-static int make_host_directory(const char *path)
+/* *ret_made is the length of the path's first part that was not there, also on failure. */
+static int make_host_directory(const char *path, size_t *ret_made)
 {
     char text[PATH_MAX];
 
@@ -37,7 +38,9 @@ static int make_host_directory(const char *path)
     for (char *slash = strchr(text + 1, '/');; slash = strchr(slash + 1, '/')) {
         if (slash)
             *slash = '\0';
-        if (mkdir(text, 0777) != 0 && errno != EEXIST)
+        if (mkdir(text, 0777) == 0)
+            *ret_made = *ret_made ? *ret_made : strlen(text);
+        else if (errno != EEXIST)
             return -errno;
         if (!slash)
             return 0;
@@ -45,7 +48,24 @@ static int make_host_directory(const char *path)
     }
 }
 
-static int open_root(cay_files *files, size_t index, unsigned flags,
+static void remove_host_directory(const char *path, size_t made)
+{
+    char text[PATH_MAX];
+    size_t len = strlen(path);
+
+    if (made == 0)
+        return;
+    memcpy(text, path, len + 1);
+    while (len >= made) {
+        text[len] = '\0';
+        (void)rmdir(text);
+        do
+            len--;
+        while (text[len] != '/');
+    }
+}
+
+static int open_root(cay_files *files, size_t index, unsigned flags, size_t *ret_made,
                      struct cay_error *err)
 {
     const struct mount *mount = &files->policy->mounts[index];
@@ -57,7 +77,7 @@ static int open_root(cay_files *files, size_t index, unsigned flags,
             return fail_root(mount, CAY_E_NOT_FOUND, ENOENT,
                              "the read-only root does not exist",
                              "create the directory, or correct the path", err);
-        int error = make_host_directory(mount->host);
+        int error = make_host_directory(mount->host, ret_made);
         if (error)
             return fail_root(mount, CAY_E_UNAVAILABLE, -error, cay_errno_words(-error),
                              "the root does not exist and could not be created", err);
@@ -103,6 +123,23 @@ static int check_overlap(const cay_policy *policy, struct cay_error *err)
                              "give each its own directory, none inside another", err);
         }
     return CAY_OK;
+}
+
+static int open_roots(cay_files *files, unsigned flags, struct cay_error *err)
+{
+    const cay_policy *policy = files->policy;
+    AUTO_FREE size_t *made = calloc(policy->mount_count + 1, sizeof *made);
+
+    if (!made)
+        return cay_fail_memory(err, "files.open");
+    int code = CAY_OK;
+    for (size_t i = 0; i < policy->mount_count && !code; i++)
+        code = open_root(files, i, flags, &made[i], err);
+    if (!code)
+        code = check_overlap(policy, err);
+    for (size_t i = policy->mount_count; code && i-- > 0;)
+        remove_host_directory(policy->mounts[i].host_was, made[i]);
+    return code;
 }
 
 /* A handle on `policy`, which is taken over, with no root open yet. */
@@ -153,10 +190,7 @@ int cay_files_open(const cay_policy *policy, const struct cay_files_options *opt
     code = handle_new(copy, &fs_direct, session, &files, err);
     if (code)
         return code;
-    for (size_t i = 0; i < copy->mount_count && !code; i++)
-        code = open_root(files, i, known.flags, err);
-    if (!code)
-        code = check_overlap(files->policy, err);
+    code = open_roots(files, known.flags, err);
     if (code) {
         cay_files_free(files);
         return code;

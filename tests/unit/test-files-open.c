@@ -47,6 +47,24 @@ TEST(overlapping_roots_are_named_by_line_and_key_also_through_links)
     cay_files_free(files);
 }
 
+TEST(a_policy_that_is_refused_leaves_no_directories)
+{
+    cay_files *files = NULL;
+
+    ASSERT_INT(mkdir(scratch_path("there"), 0700), 0);
+    ASSERT_CODE(open_text("paths:\n  one: {root: there/a/b, mode: rw}\n"
+                          "  two: {root: there/a, mode: rw}\n",
+                          &files),
+                CAY_E_INVALID);
+    ASSERT_CODE(open_text("paths:\n  one: {root: new/a, mode: rw}\n"
+                          "  two: {root: missing, mode: ro}\n",
+                          &files),
+                CAY_E_NOT_FOUND);
+    ASSERT(access(scratch_path("there"), F_OK) == 0);
+    ASSERT(access(scratch_path("there/a"), F_OK) != 0);
+    ASSERT(access(scratch_path("new"), F_OK) != 0);
+}
+
 TEST(a_root_that_is_a_file_is_refused)
 {
     cay_files *files = NULL;
