@@ -38,6 +38,7 @@ lint: ## formatting, static analysis and our own checks
 
 install: build ## install the library, the command, headers and manual pages
 	@meson install -C $(BUILD) --no-rebuild
+	@if [ -z "$$DESTDIR" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 python: ## make .venv with the Python package and what its tests need
 	@tools/install-packages build test

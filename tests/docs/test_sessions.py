@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands and programs in the README do what it says (tests/cli has the manual)."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -71,3 +72,16 @@ def test_the_c_in_the_readme_compiles_and_prints_what_is_shown(tmp_path: Path) -
                            f"$({installed} pkg-config --cflags --libs libcay)"], tmp_path)
         assert built.returncode == 0, built.stdout
         assert pages.run(["./program"], tmp_path).stdout == output
+
+
+def test_libcay_pc_requires_what_the_library_links() -> None:
+    config = (pages.BUILD / "meson-private" / "libcay.pc").read_text()
+    (required,) = re.findall(r"^Requires.private: (.*)$", config, re.MULTILINE)
+    linked = pages.run(["readelf", "-d", str(pages.BUILD / "libcay.so")], pages.BUILD).stdout
+    for name in required.split(", "):
+        assert f"[lib{name.removeprefix('lib')}.so" in linked
+
+
+def test_an_installed_library_is_made_known_to_the_loader() -> None:
+    shown = pages.run(["make", "-n", "install", f"BUILD={pages.BUILD}"], pages.ROOT).stdout
+    assert "ldconfig" in shown.splitlines()[-1]
