@@ -202,12 +202,13 @@ class Sandbox:
     def check_size(
         self, path: Path, config: _Model, *, virtual_path: str | None = None
     ) -> None:
-        """FileTooLargeError if the file exists and is larger than ``config`` allows."""
+        """FileTooLargeError if there is a file, as far as can be told, and it is larger
+        than ``config`` allows."""
         if config.max_file_bytes is None:
             return
         try:
             size = path.stat().st_size
-        except FileNotFoundError:
+        except OSError:
             return
         if size > config.max_file_bytes:
             shown = virtual_path or self._virtual(path)
