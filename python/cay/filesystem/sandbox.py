@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from ctypes import byref, c_void_p, cast, c_char_p, sizeof
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Literal
 
 from cay import _lib, errors
@@ -40,6 +41,7 @@ _READONLY = {
 _SUFFIX = re.compile(r"suffix '(.*)' not allowed", re.DOTALL)
 _SIZE = re.compile(r"([\d,]+) bytes is over the limit of ([\d,]+) bytes")
 _SUBJECT_MAX = 255
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 # What keeps a path from being its own plain spelling.
 _UNTIDY = re.compile(r"//|/\.|[\\:\s]")
 
@@ -194,8 +196,8 @@ class Sandbox:
         if config.suffixes is None:
             return
         stem, dot, last = path.name.rpartition(".")
-        suffix = (dot + last).lower() if stem and last else ""
-        if suffix not in [allowed.lower() for allowed in config.suffixes]:
+        suffix = _lower(dot + last) if stem and last else ""
+        if suffix not in map(_lower, config.suffixes):
             shown = virtual_path or self._virtual(path)
             raise SuffixNotAllowedError(shown, suffix, config.suffixes)
 
@@ -479,7 +481,7 @@ def _fill(mount: Any, label: str | None, model: _Model) -> None:
     if model.suffixes is not None:
         mount.limit_suffixes = True
         mount.suffixes = _lib.string_array(
-            [_c_text(suffix.lower(), "suffix") for suffix in model.suffixes]
+            [_c_text(_lower(suffix), "suffix") for suffix in model.suffixes]
         )
         mount.suffix_count = len(model.suffixes)
     limit = model.max_file_bytes
@@ -530,6 +532,11 @@ def _entries(value: str | list[str] | None) -> list[str] | None:
     if value is None:
         return None
     return [value] if isinstance(value, str) else list(value)
+
+
+def _lower(suffix: str) -> str:
+    """As libcay compares them: only A to Z have another case."""
+    return suffix.translate(_LOWER)
 
 
 def _c_text(value: str, what: str) -> bytes:
