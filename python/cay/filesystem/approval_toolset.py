@@ -60,7 +60,7 @@ class ApprovableFileSystemToolset(FileSystemToolset):
         except ImportError:
             raise ImportError(
                 "approvals need pydantic-ai-blocking-approval: "
-                "pip install 'cay[approval]'"
+                "pip install pydantic-ai-blocking-approval"
             ) from None
 
         args = _as_mapping(tool_args)

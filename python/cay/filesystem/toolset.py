@@ -50,7 +50,7 @@ else:
 
             def __new__(cls, *args: Any, **kwargs: Any) -> Any:
                 raise ImportError(
-                    f"{cls.__name__} needs PydanticAI: pip install 'cay[pydantic-ai]' "
+                    f"{cls.__name__} needs PydanticAI: pip install pydantic-ai-slim "
                     "(cay.filesystem.Files has the same operations without it)"
                 )
 
