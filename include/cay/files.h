@@ -88,8 +88,8 @@ struct cay_files_options {
 };
 
 /* Opens the policy's directories.  Missing writable ones are created, with parents;
- * a missing read-only one is CAY_E_NOT_FOUND; one inside another is CAY_E_INVALID.  On
- * failure what was created is removed again.  The policy is copied.  The caller owns the result. */
+ * a missing read-only one is CAY_E_NOT_FOUND; one inside another is CAY_E_INVALID.  A
+ * failure leaves none behind.  The policy is copied.  The caller owns the result. */
 CAY_PUBLIC CAY_NODISC int cay_files_open(const cay_policy *policy,
                                          const struct cay_files_options *options,
                                          cay_files **ret_files, struct cay_error *err);
@@ -118,8 +118,9 @@ struct cay_derive {
 
 /* Anything the parent does not have, and CAY_READONLY_FALSE when the parent can write
  * nowhere, is CAY_E_ESCALATION; sys_errno tells which: EACCES, an entry that is not
- * readable; EROFS, one that is not writable, or the readonly flag.  ".." or a file in
- * the lists is CAY_E_INVALID.  The child stands alone: the parent may be freed first. */
+ * readable; EROFS, one that is not writable, or the readonly flag.  ".." in the lists is
+ * CAY_E_INVALID, as is a file in the mounts style; in the others it means its directory.
+ * The child stands alone: the parent may be freed first. */
 CAY_PUBLIC CAY_NODISC int cay_files_derive(const cay_files *files,
                                            const struct cay_derive *derive,
                                            cay_files **ret_child, struct cay_error *err);
@@ -300,8 +301,9 @@ struct cay_write_options {
 
 /* By default the content goes to a nameless file that then takes the name: readers see
  * the old file or the new one, and a failure leaves the old one as it was.  An existing
- * file keeps its mode and owner; a new one gets 0666 less the umask.  Missing parent
- * directories are made, and taken away again if the write fails. */
+ * file keeps its mode and owner; one whose owner we cannot give a new file is overwritten
+ * in place, as with CAY_WRITE_IN_PLACE.  A new one gets 0666 less the umask.  Missing
+ * parent directories are made, and taken away again if the write fails. */
 CAY_PUBLIC CAY_NODISC int cay_files_write(cay_files *files, const char *path,
                                           const void *data, size_t len,
                                           const struct cay_write_options *options,
@@ -329,11 +331,11 @@ CAY_PUBLIC CAY_NODISC int cay_files_write_many(cay_files *files,
                                                struct cay_error *err);
 
 /* Replaces `old_text`, which must occur exactly once unless CAY_EDIT_ALL (then at least
- * once, and it must not be empty; only an empty file has the empty text just once).  "\n"
- * in it also matches "\r\n" and "\r", and in a file whose first line ends in
- * "\r\n" (or "\r") the "\n" of new_text are written so: line ends survive an edit made
- * from text that was read with universal newlines.  CAY_EDIT_EXACT switches that off, and
- * so does a "\r" in old_text that no "\n" follows: it is that byte. */
+ * once, and is not empty).  "\n" in it also matches "\r\n" and "\r", and in a file whose
+ * first line ends in "\r\n" (or "\r") the "\n" of new_text are written so: line ends
+ * survive an edit made from text that was read with universal newlines.  CAY_EDIT_EXACT
+ * switches that off, and so does a "\r" in old_text that no "\n" follows: it is that
+ * byte. */
 enum cay_edit_flag { CAY_EDIT_ALL = 1 << 0, CAY_EDIT_EXACT = 1 << 1 };
 
 struct cay_edit {
@@ -381,10 +383,10 @@ CAY_PUBLIC CAY_NODISC int cay_files_delete(cay_files *files, const char *path,
                                            const struct cay_name_options *options,
                                            struct cay_error *err);
 
-/* The destination must not exist: CAY_E_EXISTS.  Needs writing at both ends, and
- * reading at the source if the destination can be read; between two mounts a read_approval
- * of the source asks then, too.  Between two file systems the file is copied and then removed.  A directory is moved as a whole: not
- * where suffixes are limited, nor to another mount that limits sizes. */
+/* The destination must not exist: CAY_E_EXISTS.  Needs writing at both ends, and reading
+ * at the source if the destination can be read; between two mounts a read_approval of the
+ * source asks then, too.  Between two file systems a file is copied and then removed.  No
+ * directory goes where suffixes are limited, nor to another mount that limits sizes. */
 CAY_PUBLIC CAY_NODISC int cay_files_move(cay_files *files, const char *source,
                                          const char *destination,
                                          const struct cay_name_options *options,
@@ -491,11 +493,9 @@ CAY_PUBLIC void cay_listing_done(struct cay_listing *listing);
  * does not pass through links to directories, a plain name or "*" does.  "/", "." and ""
  * mean everything readable.  A missing directory gives an empty listing; one that may not
  * be read is CAY_E_DENIED if it was named, else it is left out.  A pattern that is
- * absolute or climbs is CAY_E_INVALID.  What no path
- * can name is left out: it lies too deep, or in the root and mounts style its name has a
- * backslash, ends in a blank, or (root style) has a colon.  Memory grows with
- * max_entries, not the tree.
- */
+ * absolute or climbs is CAY_E_INVALID.  What no path can name is left out: too deep, or
+ * in the root and mounts style a name with a backslash, a blank at its end, or (root
+ * style) a colon.  Memory grows with max_entries, not the tree. */
 CAY_PUBLIC CAY_NODISC int cay_files_list(cay_files *files, const char *path,
                                          const struct cay_list_options *options,
                                          struct cay_listing *ret_listing,
@@ -552,8 +552,7 @@ struct cay_tar_options {
 struct cay_tar_result {
     uint64_t entries; /* files, directories and links that went through */
     uint64_t bytes;   /* of file content */
-    uint64_t skipped; /* special files, links that lead out, and files of other suffixes
-                         or sizes than the policy allows */
+    uint64_t skipped; /* special files, links that lead out, what rules keep out */
     uint64_t files;   /* of the entries, the regular files */
 };
 

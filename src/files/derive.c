@@ -126,8 +126,12 @@ static int check_readonly(const cay_files *files, enum cay_readonly readonly,
 {
     struct cay_strings roots;
 
-    if (readonly != CAY_READONLY_FALSE)
+    if (readonly == CAY_READONLY_UNSET || readonly == CAY_READONLY_TRUE)
         return CAY_OK;
+    if (readonly != CAY_READONLY_FALSE)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "readonly",
+                        "readonly has a value that means nothing",
+                        "use one of enum cay_readonly");
     int code = policy_roots(files->policy, CAY_ACCESS_WRITE, &roots, err);
     if (code)
         return code;

@@ -58,6 +58,8 @@ static void drop(struct cay_matches *matches, size_t from)
 
 void cay_matches_done(struct cay_matches *matches)
 {
+    if (!matches)
+        return;
     drop(matches, 0);
     free(matches->items);
     *matches = (struct cay_matches){0};

@@ -27,7 +27,8 @@ static int fail_root(const struct mount *mount, int code, int sys_errno, const c
     return cay_fail(err, code, sys_errno, "files.open", mount->name, message, "%s", hint);
 }
 
-/* *ret_made is the length of the path's first part that was not there, also on failure. */
+/* *ret_made is the length of the path's first part that was not there, also on failure.
+ */
 static int make_host_directory(const char *path, size_t *ret_made)
 {
     char text[PATH_MAX];

@@ -31,6 +31,8 @@ static void drop(struct cay_listing *listing, size_t from)
 
 void cay_listing_done(struct cay_listing *listing)
 {
+    if (!listing)
+        return;
     drop(listing, 0);
     free(listing->entries);
     *listing = (struct cay_listing){0};

@@ -52,11 +52,11 @@ static int find_for_delete(cay_files *files, const char *path, bool recursive,
         code = target_must_exist(ret_target, err);
     if (code)
         return code;
-    if (!*ret_target->rel)
-        return fail_is_root(ret_target, err);
     if (!S_ISDIR(ret_target->st.st_mode))
         return target_check_suffix(files, ret_target, err);
-    return recursive ? CAY_OK : target_must_be_file(ret_target, err);
+    if (!recursive)
+        return target_must_be_file(ret_target, err);
+    return *ret_target->rel ? CAY_OK : fail_is_root(ret_target, err);
 }
 
 /* A directory may hold what a rule protects: names whose suffix is not allowed, or what
@@ -287,6 +287,19 @@ static int move_name(const struct pair *pair, const struct parent *from,
                        err);
 }
 
+static int check_not_into_itself(const struct pair *pair, struct cay_error *err)
+{
+    const struct target *from = &pair->source, *to = &pair->destination;
+    size_t len = strlen(from->rel);
+
+    if (from->mount != to->mount || strncmp(from->rel, to->rel, len) != 0 ||
+        to->rel[len] != '/')
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, EINVAL, to->op, to->path,
+                    "a directory cannot be moved into itself",
+                    "name a destination outside of it");
+}
+
 /* Nobody looks at the files of a directory that is moved. */
 static int check_sizes_below(const cay_files *files, const struct pair *pair,
                              struct cay_error *err)
@@ -349,6 +362,8 @@ static int find_for_move(cay_files *files, const char *source, const char *desti
                                 &ret_pair->destination, err);
     if (!code && tree)
         code = check_whole_tree(files, &ret_pair->destination, err);
+    if (!code && tree)
+        code = check_not_into_itself(ret_pair, err);
     if (!code && tree)
         code = check_sizes_below(files, ret_pair, err);
     return code ? code : check_read_by_move(files, ret_pair, err);

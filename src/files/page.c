@@ -8,6 +8,8 @@
 
 void cay_page_done(struct cay_page *page)
 {
+    if (!page)
+        return;
     free(page->text);
     *page = (struct cay_page){0};
 }

@@ -12,6 +12,8 @@
 
 void cay_location_done(struct cay_location *location)
 {
+    if (!location)
+        return;
     free(location->host);
     free(location->path);
     location->host = location->path = NULL;
@@ -185,6 +187,8 @@ int cay_files_explain(cay_files *files, const char *path, char **ret_sentence,
 
 void cay_strings_done(struct cay_strings *strings)
 {
+    if (!strings)
+        return;
     for (size_t i = 0; i < strings->count; i++)
         free(strings->items[i]);
     free(strings->items);

@@ -24,6 +24,10 @@ static int check_access(const cay_files *files, const struct target *target,
     const cay_policy *policy = files->policy;
     unsigned granted = policy_access(policy, target->mount, target->rel);
 
+    if (access & ~(unsigned)(CAY_ACCESS_READ | CAY_ACCESS_WRITE))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, target->op, "access",
+                        "an unknown access is asked for",
+                        "use the bits of enum cay_access");
     if (policy_is_hidden(policy, target->mount, target->rel))
         return policy_fail_outside(policy, target->op, target->path, err);
     if (access & CAY_ACCESS_WRITE & ~granted)

@@ -2,6 +2,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -120,4 +121,16 @@ TEST(a_reader_that_goes_away_is_an_error_with_its_errno)
     ASSERT_INT(err.sys_errno, EPIPE);
     ASSERT(sigaction(SIGPIPE, &before, NULL) == 0);
     close(ends[1]);
+}
+
+TEST(a_stream_that_has_no_room_is_told_as_that)
+{
+    AUTO(cay_files) files = open_data();
+    AUTO_FD full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+
+    put_file("data/a", "x");
+    ASSERT(full >= 0);
+    ASSERT_CODE(cay_files_export(files, "data", full, NULL, &result, &err),
+                CAY_E_NO_SPACE);
+    ASSERT_INT(err.sys_errno, ENOSPC);
 }

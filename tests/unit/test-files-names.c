@@ -114,6 +114,7 @@ TEST(delete_needs_writing_and_spares_the_root)
     ASSERT_CODE(cay_files_delete(files, "docs/a", NULL, &err), CAY_E_READ_ONLY);
     ASSERT_CODE(with_flags(cay_files_delete, files, "data", CAY_NAME_RECURSIVE),
                 CAY_E_INVALID);
+    ASSERT_CODE(cay_files_delete(files, "data", NULL, &err), CAY_E_NOT_A_FILE);
     ASSERT_CODE(with_flags(cay_files_delete, files, "data/a", CAY_NAME_EXIST_OK),
                 CAY_E_UNSUPPORTED);
 }
@@ -208,6 +209,20 @@ TEST(what_may_not_be_read_is_not_moved_to_where_it_could_be)
     ASSERT_OK(cay_files_move(files, "data/x/open", "data/secret/open", NULL, &err));
 }
 
+TEST(a_directory_is_not_moved_into_itself)
+{
+    AUTO(cay_files) files = open_three();
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_DIRECTORY};
+
+    put_file("data/k/a", "x");
+    ASSERT_CODE(cay_files_move(files, "data/k", "data/k/new/x", &options, &err),
+                CAY_E_INVALID);
+    ASSERT_HAS(err.message, "into itself");
+    ASSERT(!is_there("data/k/new"));
+    ASSERT_OK(cay_files_move(files, "data/k", "data/kk", &options, &err));
+}
+
 TEST(a_directory_is_not_moved_past_a_size_rule)
 {
     AUTO(cay_files) files = open_three();
@@ -235,7 +250,7 @@ TEST(move_takes_directories_only_when_asked_to)
     ASSERT_OK(cay_files_move(files, "data/dir", "data/new", &options, &err));
     ASSERT(is_there("data/new/a"));
     ASSERT_CODE(cay_files_move(files, "data/new", "data/new/inside", &options, &err),
-                CAY_E_UNSUPPORTED);
+                CAY_E_INVALID);
     ASSERT(is_there("data/new/a"));
 }
 

@@ -332,3 +332,24 @@ TEST(what_an_entry_covers_is_fixed_by_what_it_resolves_to_now)
     ASSERT_INT(symlink("secret", scratch_path("data/link")), 0);
     ASSERT(!can(child, "data/link/x", CAY_ACCESS_READ));
 }
+
+TEST(what_is_released_may_be_null)
+{
+    cay_page_done(NULL);
+    cay_location_done(NULL);
+    cay_strings_done(NULL);
+    cay_listing_done(NULL);
+    cay_matches_done(NULL);
+}
+
+TEST(an_access_that_is_not_known_is_not_granted)
+{
+    AUTO(cay_files) files = open_data();
+    cay_files *child = NULL;
+    const struct cay_derive derive = {
+        .size = sizeof derive, .readonly = (enum cay_readonly)9, .inherit = true};
+
+    ASSERT(!cay_files_can(files, "data/a", 4));
+    ASSERT(!cay_files_can(files, "data/a", CAY_ACCESS_READ | 4));
+    ASSERT_CODE(cay_files_derive(files, &derive, &child, &err), CAY_E_INVALID);
+}
