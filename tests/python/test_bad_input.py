@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from conftest import World, make_world
 
-from cay.filesystem import PathConfig
+from cay.filesystem import PathConfig, PathNotInSandboxError
+from cay.filesystem.errors import SandboxValueError
 
 
 def test_a_size_that_cannot_be_told_is_none(world: World) -> None:
@@ -23,3 +26,41 @@ def test_a_suffix_of_other_letters_matches_itself(style: str, tmp_path: Path) ->
         world.files.write(world.path(name), "text")
         config = world.sandbox.get_path_config(world.path(name))[2]
         world.sandbox.check_suffix(world.host / name, config)
+
+
+def test_one_bad_item_does_not_stop_the_others(world: World) -> None:
+    good, bad = world.path("good"), world.path("a\0b")
+    written = world.files.write_many({bad: "x", good: "text", world.path("c"): "\ud800"})
+    assert isinstance(written[0], PathNotInSandboxError) and written[1] is None
+    assert isinstance(written[2], SandboxValueError)
+    read = world.files.read_many([bad, good])
+    assert isinstance(read[0], PathNotInSandboxError) and read[1] == b"text"
+
+
+def test_what_means_nothing_is_a_value_error_with_a_hint(world: World) -> None:
+    path, files, sandbox = world.path("a"), world.files, world.sandbox
+    files.write(path, "text")
+    nobody: Any = None
+    host: Any = Path("a")
+    edits: Any = [{"old": "a", "new": "b"}]
+    op: Any = "x"
+    for call in (
+        lambda: files.read(nobody),
+        lambda: files.read(host),
+        lambda: sandbox.can_read(nobody),
+        lambda: files.multi_edit(path, edits),
+        lambda: sandbox.get_path_config(path, op=op),
+        lambda: files.grep("x", timeout=float("nan")),
+        lambda: files.grep("\ud800"),
+        lambda: files.write(path, "\ud800"),
+        lambda: files.read(path, offset=-1),
+        lambda: files.read_lines(path, max_lines=0),
+    ):
+        with pytest.raises(SandboxValueError) as caught:
+            call()
+        assert caught.value.hint and caught.value.hint in str(caught.value)
+
+
+def test_a_search_may_take_for_ever(world: World) -> None:
+    world.files.write(world.path("a"), "text")
+    assert len(world.files.grep("text", timeout=float("inf")).matches) == 1

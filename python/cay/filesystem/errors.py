@@ -157,6 +157,11 @@ class SandboxValueError(SandboxError, errors.Invalid, ValueError):
     """The request is wrong in itself."""
 
 
+def invalid(message: str, hint: str) -> SandboxValueError:
+    """A request that is refused before the library sees it."""
+    return SandboxValueError(f"{message}.\n{hint}", hint=hint)
+
+
 class SandboxPermissionError(SandboxError, errors.Denied, PermissionError):
     """The operating system refuses."""
 

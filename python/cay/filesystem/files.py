@@ -13,11 +13,21 @@ from typing import IO, Any
 
 from cay import _lib, errors
 from cay.filesystem.approver import Approver
+from cay.filesystem.arguments import (
+    EditPair,
+    edit_pair,
+    lend_text,
+    milliseconds,
+    pattern_text,
+    plain_text,
+    to_bytes,
+    write_flags,
+)
 from cay.filesystem.errors import (
     PathNotInSandboxError,
     SandboxError,
     SandboxNotADirectoryError,
-    SandboxValueError,
+    invalid,
 )
 from cay.filesystem.reader import (
     DEFAULT_MAX_READ_CHARS,
@@ -51,34 +61,6 @@ _EVERYTHING = "**/*"
 _PAGE_CHARS = _lib.READ_MAX // 4
 # From here on a file is read straight into the str that is returned.
 _WORTH_PLACING = 1 << 20
-
-EditPair = tuple[str, str] | Mapping[str, str]
-"""(old_text, new_text), or a mapping with those keys."""
-
-
-def _edit_pair(edit: EditPair) -> tuple[str, str]:
-    if isinstance(edit, Mapping):
-        return edit["old_text"], edit["new_text"]
-    old_text, new_text = edit
-    return old_text, new_text
-
-
-def _text(content: str, what: str) -> tuple[int, int]:
-    try:
-        return _lib.utf8(content)
-    except UnicodeEncodeError:
-        raise SandboxValueError(
-            f"{what} holds half a surrogate pair, which is no text.\n"
-            "Leave out characters from U+D800 to U+DFFF"
-        ) from None
-
-
-def _flags(in_place: bool, new: bool, durable: bool) -> int:
-    return (
-        (_lib.WRITE_IN_PLACE if in_place else 0)
-        | (_lib.WRITE_NEW if new else 0)
-        | (_lib.WRITE_DURABLE if durable else 0)
-    )
 
 
 class Files:
@@ -167,7 +149,7 @@ class Files:
     ) -> LinesResult:
         """Whole lines of a text file; ``offset`` is the first one's number, from 0."""
         if max_lines == 0:
-            raise SandboxValueError("max_lines must be 1 or more, not 0")
+            raise invalid("max_lines must be 1 or more, not 0", "Ask for some lines")
         options = read_options(offset, max_lines, "lines", pin)
         page, err = _lib.Page(), _lib.Error()
         code = _lib.files_read_lines(
@@ -208,19 +190,26 @@ class Files:
 
     def read_many(self, paths: Sequence[str]) -> list[bytes | SandboxError]:
         """The bytes of many files in one call, or what went wrong with each."""
+        results: list[bytes | SandboxError] = [b""] * len(paths)
         items = (_lib.ReadItem * max(len(paths), 1))()
-        for item, path in zip(items, paths):
-            item.path = self._name(path)
+        asked: list[int] = []
+        for index, path in enumerate(paths):
+            try:
+                items[len(asked)].path = self._name(path)
+                asked.append(index)
+            except SandboxError as error:
+                results[index] = error
         err = _lib.Error()
-        if _lib.files_read_many(self._pointer, items, len(paths), byref(err)):
+        if _lib.files_read_many(self._pointer, items, len(asked), byref(err)):
             raise self._failed(err)
         try:
-            return [
-                self._failed(item.error, path)
-                if item.error.code
-                else string_at(item.page.text, item.page.len)
-                for item, path in zip(items, paths)
-            ]
+            for item, index in zip(items, asked):
+                results[index] = (
+                    self._failed(item.error, paths[index])
+                    if item.error.code
+                    else string_at(item.page.text, item.page.len)
+                )
+            return results
         finally:
             for item in items:
                 _lib.page_done(byref(item.page))
@@ -242,8 +231,8 @@ class Files:
         ``in_place`` overwrites the file's bytes and keeps its inode, ``new`` refuses what
         exists, ``durable`` waits until it is on the disk.
         """
-        address, length = _text(content, "content")
-        flags = _flags(in_place, new, durable)
+        address, length = lend_text(content, "content")
+        flags = write_flags(in_place, new, durable)
         self._write(path, address, length, flags, pin)
         return f"Written {len(content)} characters to {self._sandbox._shown(path)}"
 
@@ -258,13 +247,13 @@ class Files:
         pin: Pin | None = None,
     ) -> str:
         """As write(), of any bytes."""
-        flags = _flags(in_place, new, durable)
+        flags = write_flags(in_place, new, durable)
         self._write(path, bytes(data), len(data), flags, pin)
         return f"Written {len(data)} bytes to {self._sandbox._shown(path)}"
 
     def append(self, path: str, content: str, *, pin: Pin | None = None) -> str:
         """Adds text at the end of a file, which is created if need be."""
-        address, length = _text(content, "content")
+        address, length = lend_text(content, "content")
         self._write(path, address, length, _lib.WRITE_APPEND, pin)
         return f"Appended {len(content)} characters to {self._sandbox._shown(path)}"
 
@@ -284,23 +273,31 @@ class Files:
     ) -> list[SandboxError | None]:
         """Writes many files in one call, each by itself; None for each that worked."""
         pairs = list(files.items() if isinstance(files, Mapping) else files)
+        results: list[SandboxError | None] = [None] * len(pairs)
         items = (_lib.WriteItem * max(len(pairs), 1))()
+        asked: list[int] = []
         held = []
-        for item, (path, content) in zip(items, pairs):
-            data = content.encode() if isinstance(content, str) else bytes(content)
+        for index, (path, content) in enumerate(pairs):
+            item = items[len(asked)]
+            try:
+                data = to_bytes(content)
+                item.path, item.len = self._name(path), len(data)
+            except SandboxError as error:
+                results[index] = error
+                continue
             held.append(data)
-            item.path, item.len = self._name(path), len(data)
             item.data = _lib.address(data)
+            asked.append(index)
         options = _lib.WriteOptions(_WRITE_SIZE, 0, None)
         err = _lib.Error()
         if _lib.files_write_many(
-            self._pointer, items, len(pairs), byref(options), byref(err)
+            self._pointer, items, len(asked), byref(options), byref(err)
         ):
             raise self._failed(err)
-        return [
-            self._failed(item.error, path) if item.error.code else None
-            for item, (path, _) in zip(items, pairs)
-        ]
+        for item, index in zip(items, asked):
+            if item.error.code:
+                results[index] = self._failed(item.error, pairs[index][0])
+        return results
 
     def edit(
         self,
@@ -326,7 +323,7 @@ class Files:
     ) -> str:
         """Applies edits one after the other, each to the outcome of the one before: all
         of them, or none."""
-        self._edit(path, [_edit_pair(edit) for edit in edits], 0, pin)
+        self._edit(path, [edit_pair(edit) for edit in edits], 0, pin)
         return f"Edited {self._sandbox._shown(path)}: made {len(edits)} edits"
 
     def _edit(
@@ -334,8 +331,8 @@ class Files:
     ) -> int:
         edits = (_lib.Edit * max(len(pairs), 1))()
         for edit, (old_text, new_text) in zip(edits, pairs):
-            edit.old_text, edit.old_len = _text(old_text, "old_text")
-            edit.new_text, edit.new_len = _text(new_text, "new_text")
+            edit.old_text, edit.old_len = lend_text(old_text, "old_text")
+            edit.new_text, edit.new_len = lend_text(new_text, "new_text")
             edit.flags = flags
         options = _lib.WriteOptions(_WRITE_SIZE, 0, pointer_to(pin))
         result, err = _lib.EditResult(), _lib.Error()
@@ -503,11 +500,11 @@ class Files:
         """The entries, a page at a time; each is good until the next."""
         if path == "/" and self._sandbox._style == _lib.STYLE_PATHS:
             raise PathNotInSandboxError(path, self._sandbox.readable_roots)
-        excluded = [_pattern(text) for text in exclude]
+        excluded = [pattern_text(text) for text in exclude]
         options = _lib.ListOptions(
             size=sizeof(_lib.ListOptions),
             flags=flags,
-            pattern=_pattern(pattern),
+            pattern=pattern_text(pattern),
             exclude=_lib.string_array(excluded),
             exclude_count=len(excluded),
         )
@@ -541,22 +538,22 @@ class Files:
     ) -> GrepResult:
         """Lines that match a regular expression (``fixed``: contain the text) in the text
         files below a directory, or in one file."""
-        excluded = [_pattern(text) for text in exclude]
+        excluded = [pattern_text(text) for text in exclude]
         options = _lib.GrepOptions(
             size=sizeof(_lib.GrepOptions),
             flags=(_lib.GREP_IGNORE_CASE if ignore_case else 0)
             | (_lib.GREP_FIXED if fixed else 0),
-            pattern=_pattern(pattern),
+            pattern=pattern_text(pattern),
             exclude=_lib.string_array(excluded),
             exclude_count=len(excluded),
             max_matches=min(max(max_matches, 1), 2**32 - 1),
-            timeout_ms=min(max(int(timeout * 1000), 1), 2**32 - 1),
+            timeout_ms=milliseconds(timeout),
         )
         matches, err = _lib.Matches(), _lib.Error()
         code = _lib.files_grep(
             self._pointer,
             self._name(path),
-            _plain_text(regex, "regex"),
+            plain_text(regex, "regex"),
             byref(options),
             byref(matches),
             byref(err),
@@ -628,14 +625,3 @@ class Files:
         if raised is not None:
             raise raised
         return self._sandbox._error(err, *paths, old_texts=old_texts)
-
-
-def _plain_text(value: str, what: str) -> bytes:
-    name = _lib.encode(value)
-    if name is None:
-        raise SandboxValueError(f"{what} must not contain a NUL byte: {value!r}")
-    return name
-
-
-def _pattern(pattern: str) -> bytes:
-    return _plain_text(pattern.replace("\\", "/").strip(), "pattern")

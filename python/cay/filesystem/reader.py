@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cay import _lib
 from cay._owner import Owner
-from cay.filesystem.errors import SandboxValueError
+from cay.filesystem.errors import invalid
 from cay.filesystem.results import ReadResult
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def read_options(
 ) -> _lib.ReadOptions:
     for name, value in (("offset", offset), (f"max_{unit}", maximum)):
         if value < 0:
-            raise SandboxValueError(f"{name} must be 0 or more, not {value}")
+            raise invalid(
+                f"{name} must be 0 or more, not {value}", "Count from the start"
+            )
     most = _lib.U64_MAX
     return _lib.ReadOptions(
         _SIZE, flags, min(offset, most), min(maximum, most), pointer_to(pin)
@@ -93,7 +95,7 @@ class Reader(Owner):
     ) -> ReadResult:
         """As Files.read(), of the file that is open."""
         if self._pointer is None:
-            raise SandboxValueError(f"'{self._path}' is closed")
+            raise invalid(f"'{self._path}' is closed", "Open it again")
         options = read_options(offset, max_chars, "chars")
         page, err = _lib.Page(), _lib.Error()
         if _lib.reader_page(self._pointer, byref(options), byref(page), byref(err)):

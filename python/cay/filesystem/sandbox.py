@@ -23,10 +23,10 @@ from cay.filesystem.errors import (
     PathNotInSandboxError,
     PathNotWritableError,
     SandboxError,
-    SandboxValueError,
     SuffixNotAllowedError,
     _EscalatedRead,
     _EscalatedWrite,
+    invalid,
     plain,
 )
 
@@ -173,6 +173,8 @@ class Sandbox:
         ``op`` is what is about to be done; without it, whatever is allowed there will do.
         """
         if op is not None:
+            if op not in _ACCESS:
+                raise invalid(f"op is {op!r}", "Write 'read' or 'write'")
             name, host, model, _ = self._locate(path, _ACCESS[op])
             return name, host, model
         try:
@@ -331,13 +333,13 @@ class Sandbox:
         return host.name
 
     def _name(self, path: str) -> bytes:
-        name = _lib.encode(path)
+        name = _encode(path)
         if name is None:
             raise PathNotInSandboxError(path, self.readable_roots)
         return name
 
     def _ask(self, question: Any, path: str, access: int) -> bool:
-        name = _lib.encode(path)
+        name = _encode(path)
         return name is not None and bool(question(self._handle.pointer, name, access))
 
     def _locate(self, path: str, access: int) -> tuple[str, Path, _Model, str]:
@@ -539,10 +541,22 @@ def _lower(suffix: str) -> str:
     return suffix.translate(_LOWER)
 
 
+def _encode(path: str) -> bytes | None:
+    if not isinstance(path, str):
+        raise invalid(f"A path is text, not {type(path).__name__}", "Give it as a str")
+    return _lib.encode(path)
+
+
 def _c_text(value: str, what: str) -> bytes:
-    text = os.fsencode(value)
+    try:
+        text = os.fsencode(value)
+    except UnicodeEncodeError:
+        text = b"\0"
     if b"\0" in text:
-        raise SandboxValueError(f"A {what} must not contain a NUL byte: {value!r}")
+        raise invalid(
+            f"A {what} must not contain a NUL byte or half a surrogate pair: {value!r}",
+            "Leave them out",
+        )
     return text
 
 

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What callers give, as C takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cay import _lib
+from cay.filesystem.errors import invalid
+
+EditPair = tuple[str, str] | Mapping[str, str]
+"""(old_text, new_text), or a mapping with those keys."""
+
+
+def edit_pair(edit: EditPair) -> tuple[str, str]:
+    try:
+        if isinstance(edit, Mapping):
+            return edit["old_text"], edit["new_text"]
+        old_text, new_text = edit
+    except (KeyError, TypeError, ValueError):
+        raise invalid(
+            f"{edit!r} is no edit", "Give old_text and new_text, in a pair or a mapping"
+        ) from None
+    return old_text, new_text
+
+
+def lend_text(content: str, what: str) -> tuple[int, int]:
+    try:
+        return _lib.utf8(content)
+    except UnicodeEncodeError:
+        raise invalid(
+            f"{what} holds half a surrogate pair, which is no text",
+            "Leave out characters from U+D800 to U+DFFF",
+        ) from None
+
+
+def to_bytes(content: str | bytes) -> bytes:
+    if not isinstance(content, str):
+        return bytes(content)
+    lend_text(content, "content")
+    return content.encode()
+
+
+def milliseconds(timeout: float) -> int:
+    if timeout != timeout:
+        raise invalid("timeout is not a number", "Give it in seconds")
+    return int(min(max(timeout * 1000, 1), 2**32 - 1))
+
+
+def write_flags(in_place: bool, new: bool, durable: bool) -> int:
+    return (
+        (_lib.WRITE_IN_PLACE if in_place else 0)
+        | (_lib.WRITE_NEW if new else 0)
+        | (_lib.WRITE_DURABLE if durable else 0)
+    )
+
+
+def plain_text(value: str, what: str) -> bytes:
+    name = _lib.encode(value)
+    if name is None:
+        raise invalid(
+            f"{what} must not contain a NUL byte or half a surrogate pair: {value!r}",
+            "Leave them out",
+        )
+    return name
+
+
+def pattern_text(pattern: str) -> bytes:
+    return plain_text(pattern.replace("\\", "/").strip(), "pattern")
