@@ -3,6 +3,7 @@
  * comes out is plain (see struct place), and no longer mount point covers it; so a rule
  * cannot be dodged by spelling a path differently. */
 #include <errno.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -225,6 +226,7 @@ bool policy_label_means(const cay_policy *policy, const char *label, size_t moun
 {
     struct place place;
 
+    place.mount = SIZE_MAX;
     return policy_place(policy, "policy.label", label, &place, NULL) == CAY_OK &&
            place.mount == mount && strcmp(place.rel, rel) == 0;
 }
