@@ -366,7 +366,8 @@ enum cay_name_flag {
     CAY_NAME_RECURSIVE = 1 << 0,  /* delete: a directory and all below it */
     CAY_NAME_NO_PARENTS = 1 << 1, /* mkdir, move, copy: parents must exist */
     CAY_NAME_EXIST_OK = 1 << 2,   /* mkdir: an existing directory is fine */
-    CAY_NAME_DIRECTORY = 1 << 3   /* move: a directory may be moved too */
+    CAY_NAME_DIRECTORY = 1 << 3,  /* move: a directory may be moved too */
+    CAY_NAME_REPLACE = 1 << 4     /* move: the destination may exist, and is replaced */
 };
 
 struct cay_name_options {
@@ -383,10 +384,14 @@ CAY_PUBLIC CAY_NODISC int cay_files_delete(cay_files *files, const char *path,
                                            const struct cay_name_options *options,
                                            struct cay_error *err);
 
-/* The destination must not exist: CAY_E_EXISTS.  Needs writing at both ends, and reading
- * at the source if the destination can be read; between two mounts a read_approval of the
- * source asks then, too.  Between two file systems a file is copied and then removed.  No
- * directory goes where suffixes are limited, nor to another mount that limits sizes. */
+/* The destination must not exist: CAY_E_EXISTS.  With CAY_NAME_REPLACE it may, and goes
+ * in the same step as rename(2) has it: a directory only replaces an empty one, and a
+ * move that fails leaves the destination as it was.  Needs writing at both ends, and
+ * reading at the source if the destination can be read; between two mounts a
+ * read_approval of the source asks then, too.  Between two file systems a file is copied
+ * and then removed; if the copy has replaced something and the original cannot be
+ * removed, both stay.  No directory goes where suffixes are limited, nor to another mount
+ * that limits sizes. */
 CAY_PUBLIC CAY_NODISC int cay_files_move(cay_files *files, const char *source,
                                          const char *destination,
                                          const struct cay_name_options *options,

@@ -149,13 +149,15 @@ static void pair_done(struct pair *pair)
     }
 
 static int find_destination(const cay_files *files, const char *op, const char *path,
-                            uint64_t bytes, bool is_file, struct target *ret_target,
-                            struct cay_error *err)
+                            uint64_t bytes, bool is_file, bool replace,
+                            struct target *ret_target, struct cay_error *err)
 {
     int code = target_find(files, op, path, CAY_ACCESS_WRITE,
                            TARGET_NO_FOLLOW | TARGET_CHANGE, ret_target, err);
 
-    if (!code && ret_target->fd >= 0)
+    if (!code && replace && !*ret_target->rel)
+        code = fail_is_root(ret_target, err);
+    if (!code && ret_target->fd >= 0 && !replace)
         code = target_fail(ret_target, EEXIST, err);
     if (!code && is_file)
         code = target_check_suffix(files, ret_target, err);
@@ -173,10 +175,10 @@ static int check_pins(const cay_files *files, const struct pair *pair,
                 : target_check_pin(files, &pair->destination, options->other_pin, err);
 }
 
-/* Content, mode and times into a draft beside the destination, which then takes its name
- * unless that is taken by now. */
+/* Content, mode and times into a draft beside the destination, which then takes its name:
+ * a new one only if that is not taken by now. */
 static int copy_to(const struct pair *pair, const struct parent *parent,
-                   struct stat *ret_copy, struct cay_error *err)
+                   enum draft_commit how, struct stat *ret_copy, struct cay_error *err)
 {
     const struct stat *st = &pair->source.st;
     const struct timespec times[2] = {st->st_atim, st->st_mtim};
@@ -198,7 +200,7 @@ static int copy_to(const struct pair *pair, const struct parent *parent,
     if (!error && fstat(draft.fd, ret_copy) != 0)
         error = -errno;
     if (!error)
-        error = draft_commit(&draft, parent->name, DRAFT_NEW, false);
+        error = draft_commit(&draft, parent->name, how, false);
     return error ? target_fail(&pair->destination, -error, err) : CAY_OK;
 }
 
@@ -225,8 +227,8 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
     uint64_t bytes = (uint64_t)pair.source.st.st_size;
     code = target_check_size(files, &pair.source, bytes, err);
     if (!code)
-        code =
-            find_destination(files, op, destination, bytes, true, &pair.destination, err);
+        code = find_destination(files, op, destination, bytes, true, false,
+                                &pair.destination, err);
     if (!code)
         code = check_pins(files, &pair, &known, err);
     if (!code)
@@ -237,15 +239,16 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
                            &parent, err);
     if (code)
         return code;
-    code = copy_to(&pair, &parent, &copy, err);
+    code = copy_to(&pair, &parent, DRAFT_NEW, &copy, err);
     if (code)
         parent_undo(&parent);
     return code;
 }
 
-/* Between file systems: a copy, and then the original goes, or else the copy does. */
+/* Between file systems: a copy, and then the original goes, or else the copy does.  What
+ * a copy has replaced would not come back, so that copy stays. */
 static int move_by_copy(const struct pair *pair, const struct parent *from,
-                        const struct parent *to, struct cay_error *err)
+                        const struct parent *to, bool replace, struct cay_error *err)
 {
     const struct fs *fs = pair->source.fs;
     struct stat copy = {0};
@@ -254,20 +257,20 @@ static int move_by_copy(const struct pair *pair, const struct parent *from,
         return cay_fail(err, CAY_E_UNSUPPORTED, EXDEV, pair->source.op, pair->source.path,
                         "only regular files can be moved between file systems",
                         "copy its files one by one");
-    int code = copy_to(pair, to, &copy, err);
+    int code = copy_to(pair, to, replace ? DRAFT_REPLACE : DRAFT_NEW, &copy, err);
     if (code)
         return code;
     code = check_same(&pair->source, from->fd, from->name, err);
     int error = code ? 0 : fs->remove(fs, from->fd, from->name, 0);
     if (error)
         code = target_fail(&pair->source, -error, err);
-    if (code && is_still(fs, &copy, to->fd, to->name) == 0)
+    if (code && !replace && is_still(fs, &copy, to->fd, to->name) == 0)
         (void)fs->remove(fs, to->fd, to->name, 0);
     return code;
 }
 
 static int move_name(const struct pair *pair, const struct parent *from,
-                     const struct parent *to, struct cay_error *err)
+                     const struct parent *to, bool replace, struct cay_error *err)
 {
     const struct fs *fs = pair->source.fs;
     int code = check_same(&pair->source, from->fd, from->name, err);
@@ -278,13 +281,19 @@ static int move_name(const struct pair *pair, const struct parent *from,
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, pair->source.op, pair->source.path,
                         "a symbolic link means something else below another root",
                         "move the file it points to");
-    int error = fs->rename(fs, from->fd, from->name, to->fd, to->name, RENAME_NOREPLACE);
+    int error = fs->rename(fs, from->fd, from->name, to->fd, to->name,
+                           replace ? 0 : RENAME_NOREPLACE);
     if (!error)
         return CAY_OK;
+    if (error == -EINVAL && S_ISDIR(pair->source.st.st_mode))
+        return cay_fail(err, CAY_E_INVALID, EINVAL, pair->source.op, pair->source.path,
+                        "a directory cannot be moved below itself",
+                        "choose a destination outside of it");
     if (error == -EXDEV || error == -EINVAL)
-        return move_by_copy(pair, from, to, err);
-    return target_fail(error == -EEXIST ? &pair->destination : &pair->source, -error,
-                       err);
+        return move_by_copy(pair, from, to, replace, err);
+    bool is_taken =
+        error == -EEXIST || error == -EISDIR || error == -ENOTDIR || error == -ENOTEMPTY;
+    return target_fail(is_taken ? &pair->destination : &pair->source, -error, err);
 }
 
 static int check_not_into_itself(const struct pair *pair, struct cay_error *err)
@@ -359,7 +368,7 @@ static int find_for_move(cay_files *files, const char *source, const char *desti
     if (!code)
         code = find_destination(files, op, destination,
                                 (uint64_t)ret_pair->source.st.st_size, !tree,
-                                &ret_pair->destination, err);
+                                flags & CAY_NAME_REPLACE, &ret_pair->destination, err);
     if (!code && tree)
         code = check_whole_tree(files, &ret_pair->destination, err);
     if (!code && tree)
@@ -378,7 +387,8 @@ int cay_files_move(cay_files *files, const char *source, const char *destination
     AUTO_PARENT from = PARENT_NONE, to = PARENT_NONE;
 
     int code = take_options(options, "files.move",
-                            CAY_NAME_NO_PARENTS | CAY_NAME_DIRECTORY, &known, err);
+                            CAY_NAME_NO_PARENTS | CAY_NAME_DIRECTORY | CAY_NAME_REPLACE,
+                            &known, err);
     if (!code)
         code = find_for_move(files, source, destination, known.flags, &pair, err);
     if (!code)
@@ -393,7 +403,7 @@ int cay_files_move(cay_files *files, const char *source, const char *destination
                            &to, err);
     if (code)
         return code;
-    code = move_name(&pair, &from, &to, err);
+    code = move_name(&pair, &from, &to, known.flags & CAY_NAME_REPLACE, err);
     if (code)
         parent_undo(&to);
     return code;

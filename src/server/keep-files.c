@@ -61,30 +61,18 @@ int keep_make_dir(struct keep *keep, struct question *question, struct cay_error
     return code ? code : tell_entry(question, files, path, err);
 }
 
-/* As rename(2) does it: what is at the destination is replaced. */
 int keep_move(struct keep *keep, struct question *question, struct cay_error *err)
 {
-    const struct cay_name_options options = {.size = sizeof options,
-                                             .flags = CAY_NAME_DIRECTORY};
+    const struct cay_name_options options = {
+        .size = sizeof options, .flags = CAY_NAME_DIRECTORY | CAY_NAME_REPLACE};
     char from[PATH_MAX], to[PATH_MAX];
     cay_files *files = NULL;
-    struct cay_stat st = {0};
     int code = begin(keep, question, &files, from, err);
 
     if (!code)
         code = entry_path(keep, question->head.user, question->strings[1], to, err);
     if (!code)
-        code = cay_files_stat(files, from, true, &st, err);
-    bool is_file = !code && st.type != CAY_TYPE_DIRECTORY;
-    if (!code)
         code = cay_files_move(files, from, to, &options, err);
-    if (code == CAY_E_EXISTS && is_file && strcmp(from, to) != 0 &&
-        cay_files_stat(files, to, true, &st, NULL) == CAY_OK &&
-        st.type != CAY_TYPE_DIRECTORY) {
-        code = cay_files_delete(files, to, NULL, err);
-        if (!code)
-            code = cay_files_move(files, from, to, &options, err);
-    }
     return code ? code : tell_entry(question, files, to, err);
 }
 

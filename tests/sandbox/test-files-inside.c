@@ -224,6 +224,13 @@ TEST(names_are_deleted_moved_copied_and_made)
     ASSERT_CODE(cay_files_move(files, "new", "old", NULL, &err), CAY_E_NOT_A_FILE);
     options.flags = CAY_NAME_DIRECTORY;
     ASSERT_OK(cay_files_move(files, "new", "old", &options, &err));
+    options.flags = CAY_NAME_REPLACE;
+    put(files, "mine", "M");
+    ASSERT_CODE(cay_files_move(files, "/etc/passwd", "mine", &options, &err),
+                CAY_E_DENIED);
+    expect(files, "mine", "M");
+    ASSERT_OK(cay_files_move(files, "mine", "moved", &options, &err));
+    expect(files, "moved", "M");
     ASSERT_OK(cay_files_mkdir(files, "p/q", NULL, &err));
     ASSERT_CODE(cay_files_mkdir(files, "p/q", NULL, &err), CAY_E_EXISTS);
     ASSERT_OK(cay_files_delete(files, "a", NULL, &err));

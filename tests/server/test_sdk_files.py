@@ -312,6 +312,20 @@ def test_files_and_directories_are_renamed(shared):
         shared.files.rename("nowhere", "x")
 
 
+def test_a_rename_replaces_in_one_step_or_not_at_all(shared):
+    shared.files.write("mine", "mine")
+    with pytest.raises(SandboxException):
+        shared.files.rename("/etc/passwd", "mine")
+    assert shared.files.read("mine") == "mine"
+    shared.files.write("better", "better")
+    shared.files.rename("better", "mine")
+    assert shared.files.read("mine") == "better" and not shared.files.exists("better")
+    shared.files.make_dir("tree/below")
+    with pytest.raises(InvalidArgumentException):
+        shared.files.rename("tree", "tree/below/tree")
+    assert shared.files.exists("tree/below")
+
+
 def test_files_and_trees_are_removed(shared):
     shared.files.write("gone/a/b", "1")
     shared.commands.run("mkdir -p away && echo stays > away/file && ln -s ../away gone/link")

@@ -254,6 +254,49 @@ TEST(move_takes_directories_only_when_asked_to)
     ASSERT(is_there("data/new/a"));
 }
 
+TEST(move_replaces_when_asked_to_as_rename_does)
+{
+    AUTO(cay_files) files = open_three();
+    const struct cay_name_options options = {
+        .size = sizeof options, .flags = CAY_NAME_DIRECTORY | CAY_NAME_REPLACE};
+
+    put_file("data/a", "A");
+    put_file("data/b", "B");
+    ASSERT_OK(cay_files_move(files, "data/a", "data/b", &options, &err));
+    ASSERT_STR(get_file("data/b"), "A");
+    ASSERT(!is_there("data/a"));
+    ASSERT_OK(cay_files_move(files, "data/b", "data/b", &options, &err));
+    put_file("data/full/c", "C");
+    ASSERT_CODE(cay_files_move(files, "data/b", "data/full", &options, &err),
+                CAY_E_NOT_A_FILE);
+    ASSERT_STR(err.subject, "data/full");
+    ASSERT_CODE(cay_files_move(files, "data/full", "data/b", &options, &err),
+                CAY_E_NOT_A_DIRECTORY);
+    ASSERT_INT(mkdir(scratch_path("data/empty"), 0777), 0);
+    ASSERT_OK(cay_files_move(files, "data/full", "data/empty", &options, &err));
+    put_file("data/other/d", "D");
+    ASSERT_CODE(cay_files_move(files, "data/empty", "data/other", &options, &err),
+                CAY_E_EXISTS);
+    ASSERT_CODE(cay_files_move(files, "data/b", "data", &options, &err), CAY_E_INVALID);
+    ASSERT_STR(get_file("data/b"), "A");
+    ASSERT(is_there("data/empty/c") && is_there("data/other/d"));
+}
+
+TEST(a_move_that_fails_leaves_what_it_was_to_replace)
+{
+    AUTO(cay_files) files = open_three();
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_REPLACE};
+
+    put_file("data/mine", "mine");
+    put_file("docs/a", "x");
+    ASSERT_CODE(cay_files_move(files, "data/none", "data/mine", &options, &err),
+                CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_files_move(files, "docs/a", "data/mine", &options, &err),
+                CAY_E_READ_ONLY);
+    ASSERT_STR(get_file("data/mine"), "mine");
+}
+
 TEST(a_failed_move_takes_its_new_directories_away)
 {
     AUTO(cay_files) files = open_three();
