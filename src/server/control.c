@@ -11,7 +11,10 @@
 #include "base/error.h"
 #include "server/errand.h"
 
-enum { REMEMBERED_MS = 24 * 3600 * 1000 };
+enum {
+    REMEMBERED_MS = 24 * 3600 * 1000,
+    KILL_PATIENCE_MS = 2000 /* with a keeper that does something else */
+};
 
 static void answer(struct asked *asked, int code, const struct cay_error *error)
 {
@@ -119,6 +122,10 @@ void control_start(struct broker *broker, enum op op, struct record_row *row,
                                      : NULL;
     errand->timeout_s = seconds;
     cay_copy_text(errand->row.reason, REASON_MAX, reason);
+    if (op == OP_KILL) {
+        errand->force_ms = broker_now_ms() + KILL_PATIENCE_MS;
+        broker_note_end(broker, errand->force_ms);
+    }
     /* A sandbox that is to be paused at the end of its time is not to end itself. */
     bool sets_ttl = op == OP_TIMEOUT || op == OP_RESUME;
     errand_go_simply(broker, errand,

@@ -2,6 +2,7 @@
 #include "server/errand.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,6 +229,30 @@ static void finish_orphan(struct broker *broker, struct errand *errand)
                  "try again in a moment");
     errand_fail(errand, status_of(error.code), &error);
     errand_free(broker, errand);
+}
+
+static void go_again(struct broker *broker, struct errand *errand)
+{
+    errand_go_simply(broker, errand, 0);
+}
+
+void errand_force_late(struct broker *broker)
+{
+    int64_t now_ms = broker_now_ms();
+
+    for (struct errand *errand = broker->errands; errand; errand = errand->next) {
+        if (!errand->force_ms || errand->is_lost)
+            continue;
+        if (errand->force_ms > now_ms) {
+            broker_note_end(broker, errand->force_ms);
+            continue;
+        }
+        errand->force_ms = 0;
+        if (!keeper_is_behind(broker, errand->keeper))
+            continue;
+        errand->again = go_again;
+        (void)kill(errand->keeper, SIGKILL);
+    }
 }
 
 void errand_keeper_ended(struct broker *broker, pid_t keeper)

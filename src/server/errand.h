@@ -16,6 +16,7 @@ struct errand {
     bool is_orphan; /* its channel was closed without an answer */
     bool is_lost;   /* its keeper has ended */
     int64_t timeout_s;
+    int64_t force_ms; /* when a keeper that has not taken it yet is killed; 0: never */
     pid_t keeper;
     struct record_row row;
     struct asked *held; /* to be handed on when it is done */
@@ -47,6 +48,9 @@ void errand_go_simply(struct broker *broker, struct errand *errand, int64_t numb
 bool errand_is_under_way(const struct broker *broker, const char *id);
 /* The one of that kind that is; NULL: none. */
 const struct errand *errand_of(const struct broker *broker, enum op op, const char *id);
+
+/* Kills the keepers that have had no time for theirs: others do it then. */
+void errand_force_late(struct broker *broker);
 
 /* A keeper has ended: those who waited for it are told what became of the sandbox. */
 void errand_keeper_ended(struct broker *broker, pid_t keeper);

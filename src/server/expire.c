@@ -46,6 +46,7 @@ void broker_expire(struct broker *broker)
     struct due due = {broker, broker_now_ms(), 0, rows, 0};
 
     broker_write_again(broker);
+    errand_force_late(broker);
     broker_fill_pool(broker);
     if (registry_visit(broker->registry, &filter, is_due, &due, NULL) != CAY_OK)
         due.next_ms = due.now_ms + 1000;

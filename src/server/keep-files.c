@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -13,7 +12,7 @@
 #include "server/keep.h"
 #include "sys/io.h"
 
-enum { COPY_PIECE = 1 << 20, WAIT_MS = 60000 };
+enum { WAIT_MS = 60000 };
 
 /* The file tools of the asking user, and the first path as it is meant. */
 static int begin(struct keep *keep, const struct question *question,
@@ -248,40 +247,4 @@ int keep_write_file(struct keep *keep, struct question *question, struct cay_err
     if (!code)
         code = set_metadata(fd, question->strings, pairs, err);
     return code ? code : send_file(keep, question, fd, path, err);
-}
-
-static int append(int to, int from)
-{
-    AUTO_FREE char *piece = malloc(COPY_PIECE);
-
-    for (;;) {
-        ssize_t got = piece ? read(from, piece, COPY_PIECE) : -1;
-        if (got <= 0)
-            return got == 0 ? 0 : -errno;
-        int error = io_write(to, piece, (size_t)got);
-        if (error)
-            return error;
-    }
-}
-
-/* Strings: the destination, then the sources in order. */
-int keep_compose(struct keep *keep, struct question *question, struct cay_error *err)
-{
-    char path[PATH_MAX], source[PATH_MAX];
-    cay_files *files = NULL;
-    AUTO_FD to = -1;
-    int code = begin(keep, question, &files, path, err);
-
-    if (!code)
-        code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_WRITE, &to, err);
-    for (uint32_t i = 1; i < question->head.count && !code; i++) {
-        AUTO_FD from = -1;
-        code = entry_path(keep, question->head.user, question->strings[i], source, err);
-        if (!code)
-            code = cay_files_descriptor(files, source, CAY_DESCRIPTOR_READ, &from, err);
-        int error = code ? 0 : append(to, from);
-        if (error)
-            code = cay_fail_errno(err, -error, "files.compose", source);
-    }
-    return code ? code : tell_entry(question, files, path, err);
 }

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -79,6 +81,16 @@ void keeper_drop(struct broker *broker, struct keeper *keeper)
     *link = keeper->next;
     (void)close(keeper->socket);
     free(keeper);
+}
+
+bool keeper_is_behind(const struct broker *broker, pid_t pid)
+{
+    const struct keeper *keeper = broker->keepers;
+    int unread = 0;
+
+    while (keeper && keeper->pid != pid)
+        keeper = keeper->next;
+    return keeper && ioctl(keeper->socket, SIOCOUTQ, &unread) == 0 && unread > 0;
 }
 
 const char *keeper_reaped(struct broker *broker, pid_t pid, bool *ret_was_spare)

@@ -33,6 +33,9 @@ struct keeper *keeper_of(struct broker *broker, const char *id);
 /* Lets it go, and with it all its channels. */
 void keeper_drop(struct broker *broker, struct keeper *keeper);
 
+/* Whether it has yet to read something that it was sent. */
+bool keeper_is_behind(const struct broker *broker, pid_t pid);
+
 /* Its process has ended; the sandbox it looked after, or NULL. */
 const char *keeper_reaped(struct broker *broker, pid_t pid, bool *ret_was_spare);
 
