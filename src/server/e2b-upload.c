@@ -16,13 +16,13 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/e2b-files.h"
+#include "server/form.h"
 #include "sys/io.h"
 
 enum {
     INFLATE_PIECE = 64 << 10,
     INFLATE_TURN = 1 << 20, /* so much until others have theirs */
     FIELDS_MAX = 64 << 10,  /* of a form: what is no file */
-    FORM_MEMORY = 16 << 10,
     TARGETS_MAX = 1024,
     METADATA_PAIRS = 64,
     METADATA_KEY = 246,
@@ -37,15 +37,15 @@ struct target {
     char *path;  /* as it is, once it is open */
     int fd;
     struct buf held; /* until it is open */
-    bool has_bytes;
 };
 
 struct upload {
     struct target *targets, **end, *opening;
     struct target *current; /* of a form: what the part that is coming goes to */
     size_t count;
-    struct MHD_PostProcessor *form; /* or NULL */
-    size_t fields;                  /* bytes of its parts that are no files */
+    bool is_form;
+    struct form form;
+    size_t fields; /* bytes of its parts that are no files */
     z_stream inflate;
     bool is_gzip, gzip_ended;
     size_t eaten;  /* bytes at the front of the next piece that were taken already */
@@ -61,8 +61,7 @@ static void upload_done(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
 
-    if (upload->form)
-        (void)MHD_destroy_post_processor(upload->form);
+    form_done(&upload->form);
     if (upload->is_gzip)
         (void)inflateEnd(&upload->inflate);
     while (upload->targets) {
@@ -164,6 +163,12 @@ static void open_next(struct exchange *exchange)
     exchange_ask(exchange, &ask, &strings);
 }
 
+static void refuse_same(struct exchange *exchange)
+{
+    exchange_refuse_and_close(exchange, 400,
+                              "you cannot upload multiple files to the same path");
+}
+
 static struct target *add_target(struct exchange *exchange, const char *path)
 {
     enum { HELD_MAX = 8 << 20 };
@@ -171,8 +176,7 @@ static struct target *add_target(struct exchange *exchange, const char *path)
 
     for (const struct target *other = upload->targets; other; other = other->next)
         if (strcmp(other->asked, path) == 0) {
-            exchange_refuse_and_close(
-                exchange, 400, "you cannot upload multiple files to the same path");
+            refuse_same(exchange);
             return NULL;
         }
     struct target *target = calloc(1, sizeof *target);
@@ -189,38 +193,34 @@ static struct target *add_target(struct exchange *exchange, const char *path)
     return target;
 }
 
-/* A piece of a part of a form. */
-static enum MHD_Result take_part(void *cls, enum MHD_ValueKind kind, const char *key,
-                                 const char *filename, const char *content_type,
-                                 const char *encoding, const char *data, uint64_t offset,
-                                 size_t size)
+static bool begin_part(void *cookie, const char *name, const char *filename)
 {
-    struct exchange *exchange = cls;
+    struct exchange *exchange = cookie;
     struct upload *upload = exchange->state;
     const char *path = exchange_query(exchange, "path");
 
-    (void)kind;
-    (void)content_type;
-    (void)encoding;
-    if (exchange->response)
-        return MHD_NO;
-    if (!key || strcmp(key, "file") != 0) {
-        upload->fields += size;
-        if (upload->fields <= FIELDS_MAX)
-            return MHD_YES;
-        exchange_refuse_and_close(exchange, 413,
-                                  "what is no file in the form is larger than 64 KiB");
-        return MHD_NO;
-    }
-    struct target *target = upload->current;
-    const char *name = path && *path ? path : filename ? filename : "";
-    /* The beginning of a part may be told twice, the first time without any bytes. */
-    if (offset == 0 && (!target || target->has_bytes || strcmp(target->asked, name) != 0))
-        target = upload->current = add_target(exchange, name);
-    if (!target)
-        return MHD_NO;
-    target->has_bytes |= size > 0;
-    return write_target(exchange, target, data, size) ? MHD_YES : MHD_NO;
+    upload->current = NULL;
+    if (strcmp(name, "file") != 0)
+        return true;
+    upload->current = add_target(exchange, path && *path ? path
+                                           : filename    ? filename
+                                                         : "");
+    return upload->current;
+}
+
+static bool take_part(void *cookie, const char *data, size_t len)
+{
+    struct exchange *exchange = cookie;
+    struct upload *upload = exchange->state;
+
+    if (upload->current)
+        return write_target(exchange, upload->current, data, len);
+    upload->fields += len;
+    if (upload->fields <= FIELDS_MAX)
+        return true;
+    exchange_refuse_and_close(exchange, 413,
+                              "what is no file in the form is larger than 64 KiB");
+    return false;
 }
 
 /* Bytes of the body, not compressed any more. */
@@ -228,9 +228,9 @@ static void take_plain(struct exchange *exchange, const char *data, size_t len)
 {
     struct upload *upload = exchange->state;
 
-    if (!upload->form)
+    if (!upload->is_form)
         (void)write_target(exchange, upload->targets, data, len);
-    else if (MHD_post_process(upload->form, data, len) != MHD_YES && !exchange->response)
+    else if (!form_feed(&upload->form, data, len) && !exchange->response)
         exchange_refuse_and_close(exchange, 400, "the form is malformed");
 }
 
@@ -365,9 +365,10 @@ static void begin_body(struct exchange *exchange, struct upload *upload)
             return;
         }
     }
+    upload->form =
+        (struct form){.begin = begin_part, .bytes = take_part, .cookie = exchange};
     if (has_type(type, "multipart/form-data"))
-        upload->form = MHD_create_post_processor(exchange->connection, FORM_MEMORY,
-                                                 take_part, exchange);
+        upload->is_form = form_init(&upload->form, type);
     else if (has_type(type, "application/octet-stream") && path && *path)
         (void)add_target(exchange, path);
     else
@@ -376,7 +377,7 @@ static void begin_body(struct exchange *exchange, struct upload *upload)
                                       ? "path is missing"
                                       : "Content-Type is to be multipart/form-data or "
                                         "application/octet-stream");
-    if (!exchange->response && !upload->form && !upload->targets)
+    if (!exchange->response && !upload->is_form && !upload->targets)
         exchange_refuse_and_close(exchange, 400, "the form is malformed");
 }
 
@@ -429,8 +430,7 @@ void front_file_upload_finish(struct exchange *exchange)
         exchange_refuse(exchange, 400, "the body ends in the middle");
         return;
     }
-    if (upload->form && MHD_destroy_post_processor(TAKE_PTR(upload->form)) != MHD_YES &&
-        !exchange->response) {
+    if (upload->is_form && !form_is_whole(&upload->form) && !exchange->response) {
         exchange_refuse(exchange, 400, "the form ends in the middle");
         return;
     }
@@ -439,6 +439,16 @@ void front_file_upload_finish(struct exchange *exchange)
     open_next(exchange);
     if (!upload->opening && !exchange->response)
         finish(exchange);
+}
+
+/* Several names may mean one file. */
+static bool is_written(const struct upload *upload, const char *path)
+{
+    const struct target *target = upload->targets;
+
+    while (target && !(target->path && strcmp(target->path, path) == 0))
+        target = target->next;
+    return target;
 }
 
 void front_file_told_upload(struct exchange *exchange, struct told *told)
@@ -460,8 +470,12 @@ void front_file_told_upload(struct exchange *exchange, struct told *told)
     target->fd = TAKE_FD(told->fd);
     const char *path = told_next(told, NULL), *id = told_next(told, path);
     cay_copy_text(upload->sandbox, sizeof upload->sandbox, id ? id : "");
-    target->path = strdup(path);
     upload->opening = NULL;
+    if (is_written(upload, path)) {
+        refuse_same(exchange);
+        return;
+    }
+    target->path = strdup(path);
     if (!target->path) {
         exchange_refuse_and_close(exchange, 500, "out of memory");
         return;

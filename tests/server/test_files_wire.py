@@ -82,3 +82,49 @@ def test_a_sandbox_whose_keeper_is_busy_is_killed(own_server):
     assert traces(name) == [] and server.keepers() == []
     status, answer = server.api("GET", f"/sandboxes/{name}")
     assert status == 404 and "was killed" in answer["message"]
+
+
+# --- Forms ------------------------------------------------------------------------------
+
+
+def send_form(server, sandbox, *dispositions, path=""):
+    body = "".join(f"--bb\r\nContent-Disposition: form-data; {words}\r\n\r\n{number}\r\n"
+                   for number, words in enumerate(dispositions)) + "--bb--\r\n"
+    status, _, answer = ask(server, sandbox, "POST", "/files" + path, body,
+                            Content_Type="multipart/form-data; boundary=bb")
+    return status, json.loads(answer)
+
+
+@pytest.mark.parametrize("sent, name", [
+    (r'"q\"x"', 'q"x'), (r'"q\\x"', r"q\x"), (r'"q\x"', r"q\x"), ('"q%22%0A%0Dx"', "q%22%0A%0Dx"),
+    ("plain", "plain"), ('"with; name=\\"file\\""', 'with; name="file"')])
+def test_names_in_forms_are_unescaped(server, shared, sent, name):
+    for order in (f'name="file"; filename={sent}', f'filename={sent} ; name=file'):
+        status, answer = send_form(server, shared, order)
+        assert (status, [entry["name"] for entry in answer]) == (200, [name])
+        assert shared.files.read(name) == "0"
+
+
+def test_several_files_have_the_names_that_were_given(shared):
+    names = [r"d/a\b", 'd/a"b', r"d/a\\b\n", "d/%22"]
+    shared.files.write_files([{"path": name, "data": name} for name in names])
+    for name in names:
+        expected = name.replace('"', "%22") if name == 'd/a"b' else name
+        assert shared.files.exists(expected), (name, shared.commands.run("ls d").stdout)
+
+
+@pytest.mark.parametrize("other", ["m3", "./m3", "x/../m3", "~/m3", "/home/user/m3"])
+def test_a_form_does_not_write_a_file_twice(server, shared, other):
+    status, answer = send_form(server, shared, 'name="file"; filename="m3"',
+                               f'name="file"; filename="{other}"')
+    assert status == 400 and "same path" in answer["message"]
+
+
+@pytest.mark.parametrize("body", [
+    "", "no form at all", "--bb\r\n", "--bb", "--bb-", "--bx--",
+    '--bb\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\nx\r\n--b',
+    '--bb\r\nContent-Disposition: form-data; name="file"; filename="f\0g"\r\n\r\nx\r\n--bb--'])
+def test_what_is_no_form_is_refused(server, shared, body):
+    status, _, _ = ask(server, shared, "POST", "/files", body,
+                       Content_Type="multipart/form-data; boundary=bb")
+    assert status == 400
