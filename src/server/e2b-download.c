@@ -12,7 +12,7 @@
 #include "base/auto.h"
 #include "server/e2b-files.h"
 
-enum { SQUEEZE_PIECE = 32 << 10 };
+enum { SQUEEZE_PIECE = 32 << 10, READ_PIECE = 64 << 10 };
 
 void front_file_download(struct exchange *exchange)
 {
@@ -158,13 +158,76 @@ static struct MHD_Response *squeeze_response(int *fd)
     return response;
 }
 
+/* --- What the client takes --- */
+
+/* Whether an element of Accept-Encoding is for `name`; and whether it takes that. */
+static bool names_coding(const char *element, size_t len, const char *name,
+                         bool *ret_takes)
+{
+    size_t word = strcspn(element, "; \t,");
+    const char *weight = memmem(element, len, "q=", 2);
+
+    if (word != strlen(name) || strncasecmp(element, name, word) != 0)
+        return false;
+    *ret_takes = !weight || strspn(weight + 2, "0.") < strcspn(weight + 2, "; \t,");
+    return true;
+}
+
+/* What is not named is as "*" is, or `otherwise`. */
+static bool takes_coding(const char *accepted, const char *name, bool otherwise)
+{
+    bool takes = otherwise, is_named = false;
+
+    for (const char *at = accepted; *at; at += strspn(at, ", \t")) {
+        size_t len = strcspn(at, ",");
+        if (!is_named)
+            (void)names_coding(at, len, "*", &takes);
+        is_named |= names_coding(at, len, name, &takes);
+        at += len;
+    }
+    return takes;
+}
+
 /* Who takes anything, as most clients do without being asked to, is better served with
  * the file as it is: here the network is not what is slow. */
-static bool wants_gzip(const struct exchange *exchange)
+struct coding {
+    bool may_be_plain, is_gzip;
+};
+
+static struct coding choose_coding(const struct exchange *exchange)
 {
     const char *accepted = exchange_header(exchange, "Accept-Encoding");
 
-    return accepted && strcasecmp(accepted, "gzip") == 0;
+    if (!accepted)
+        return (struct coding){.may_be_plain = true};
+    bool plain = takes_coding(accepted, "identity", true);
+    bool prefers_gzip = !plain || strcasecmp(accepted, "gzip") == 0;
+    return (struct coding){plain, prefers_gzip && takes_coding(accepted, "gzip", false)};
+}
+
+/* Seconds since 1970, or -1. */
+static int64_t parse_date(const char *text)
+{
+    struct tm tm = {0};
+    const char *end = text ? strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &tm) : NULL;
+
+    return end && !*end ? (int64_t)timegm(&tm) : -1;
+}
+
+/* 304 or 412 if what the client asks for first is not so, else 0.  There are no ETags, so
+ * that only "*" is one of a file that is there. */
+static unsigned check_conditions(const struct exchange *exchange, int64_t changed)
+{
+    const char *match = exchange_header(exchange, "If-Match");
+    const char *other = exchange_header(exchange, "If-None-Match");
+    int64_t until = parse_date(exchange_header(exchange, "If-Unmodified-Since"));
+    int64_t since = parse_date(exchange_header(exchange, "If-Modified-Since"));
+
+    if (match ? strcmp(match, "*") != 0 : until >= 0 && changed > until)
+        return 412;
+    if (other ? strcmp(other, "*") == 0 : since >= 0 && changed <= since)
+        return 304;
+    return 0;
 }
 
 /* --- Ranges --- */
@@ -179,36 +242,79 @@ static void refuse_range(struct exchange *exchange, uint64_t size)
         (void)MHD_add_response_header(exchange->response, "Content-Range", text);
 }
 
-static void send_file(struct exchange *exchange, struct told *told)
+/* --- As it is --- */
+
+struct part {
+    int fd;
+    uint64_t from;
+};
+
+/* A file that has become shorter has no more bytes to come: better an end than to wait.
+ */
+static ssize_t read_part(void *cls, uint64_t position, char *data, size_t room)
+{
+    const struct part *part = cls;
+    ssize_t got = pread(part->fd, data, room, (off_t)(part->from + position));
+
+    return got > 0 ? got : MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+static void part_done(void *cls)
+{
+    struct part *part = cls;
+
+    (void)close(part->fd);
+    free(part);
+}
+
+/* Takes the descriptor. */
+static struct MHD_Response *part_response(int *fd, uint64_t from, uint64_t len)
+{
+    struct part *part = malloc(sizeof *part);
+
+    if (!part)
+        return NULL;
+    *part = (struct part){TAKE_FD(*fd), from};
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(len, READ_PIECE, read_part, part, part_done);
+    if (!response)
+        part_done(part);
+    return response;
+}
+
+static void add_headers(struct MHD_Response *response, const struct told *told)
+{
+    char date[64];
+
+    http_date(told->head.numbers[FILE_MTIME], date, sizeof date);
+    (void)MHD_add_response_header(response, "Content-Type", "application/octet-stream");
+    (void)MHD_add_response_header(response, "Accept-Ranges", "bytes");
+    (void)MHD_add_response_header(response, "Vary", "Accept-Encoding");
+    (void)MHD_add_response_header(response, "Last-Modified", date);
+    add_disposition(response, told_next(told, NULL));
+}
+
+static void send_file(struct exchange *exchange, struct told *told, struct coding coding)
 {
     uint64_t size = (uint64_t)told->head.numbers[FILE_SIZE], from = 0, len = size;
     const char *range =
         exchange_header(exchange, "If-Range") ? NULL : exchange_header(exchange, "Range");
-    const char *since = exchange_header(exchange, "If-Modified-Since");
-    char date[64], text[96];
-    int ranged = parse_range(range, size, &from, &len);
+    char text[96];
+    int ranged = coding.may_be_plain ? parse_range(range, size, &from, &len) : 0;
 
-    http_date(told->head.numbers[FILE_MTIME], date, sizeof date);
-    if (since && !range && strcmp(since, date) == 0) {
-        exchange_reply_empty(exchange, 304);
-        return;
-    }
     if (ranged < 0) {
         refuse_range(exchange, size);
         return;
     }
     /* Of an empty file there is nothing that could be sent from it. */
     struct MHD_Response *response =
-        len && !ranged && wants_gzip(exchange) ? squeeze_response(&told->fd)
-        : len ? MHD_create_response_from_fd_at_offset64(len, TAKE_FD(told->fd), from)
+        coding.is_gzip && !ranged && (len || !coding.may_be_plain)
+            ? squeeze_response(&told->fd)
+        : len ? part_response(&told->fd, from, len)
               : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return;
-    (void)MHD_add_response_header(response, "Content-Type", "application/octet-stream");
-    (void)MHD_add_response_header(response, "Accept-Ranges", "bytes");
-    (void)MHD_add_response_header(response, "Vary", "Accept-Encoding");
-    (void)MHD_add_response_header(response, "Last-Modified", date);
-    add_disposition(response, told_next(told, NULL));
+    add_headers(response, told);
     if (ranged) {
         snprintf(text, sizeof text, "bytes %llu-%llu/%llu", (unsigned long long)from,
                  (unsigned long long)(from + len - 1), (unsigned long long)size);
@@ -219,8 +325,18 @@ static void send_file(struct exchange *exchange, struct told *told)
 
 void front_file_told_download(struct exchange *exchange, struct told *told)
 {
-    if (told->head.kind == TELL_FILE && told->fd >= 0)
-        send_file(exchange, told);
-    else
+    if (told->head.kind != TELL_FILE || told->fd < 0) {
         front_file_refuse(exchange, told);
+        return;
+    }
+    unsigned status = check_conditions(exchange, told->head.numbers[FILE_MTIME]);
+    struct coding coding = choose_coding(exchange);
+    if (status == 304)
+        exchange_reply_empty(exchange, 304);
+    else if (status)
+        exchange_refuse(exchange, status, "the file is not as you have it");
+    else if (!coding.may_be_plain && !coding.is_gzip)
+        exchange_refuse(exchange, 406, "a file is sent as it is or as gzip");
+    else
+        send_file(exchange, told, coding);
 }

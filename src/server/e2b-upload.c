@@ -54,7 +54,8 @@ struct upload {
     char sandbox[SANDBOX_ID_MAX];
     struct buf metadata; /* pairs */
     uint32_t pairs;
-    bool is_done; /* the whole body has come */
+    size_t metadata_len; /* of keys and values, without what ends them */
+    bool is_done;        /* the whole body has come */
 };
 
 static void upload_done(struct exchange *exchange)
@@ -324,7 +325,9 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         return MHD_YES;
     key += 11;
     len -= 11;
-    bool fine = len > 0 && len <= METADATA_KEY && upload->pairs < METADATA_PAIRS;
+    upload->metadata_len += len + (value ? strlen(value) : 0);
+    bool fine = len > 0 && len <= METADATA_KEY && upload->pairs < METADATA_PAIRS &&
+                upload->metadata_len <= METADATA_TOTAL;
     for (const char *at = value ? value : ""; *at; at++)
         fine = fine && *at >= ' ' && *at <= '~';
     for (size_t i = 0; i < len && fine; i++)

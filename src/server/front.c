@@ -197,7 +197,9 @@ static void begin(struct exchange *exchange)
         return;
     }
     exchange->body.max = exchange->handler->body_max;
-    if (is_too_long(exchange))
+    if (exchange->handler != &port_handler && strstr(exchange->target, "%00"))
+        exchange_refuse_and_close(exchange, 400, "there is a NUL in the URL");
+    else if (is_too_long(exchange))
         exchange_refuse_and_close(exchange, 413, too_large);
     else if (exchange->handler->begin && !exchange->handler->begin(exchange) &&
              !exchange->response)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """/files by hand: what no SDK asks for, and what is asked wrongly."""
 
+import gzip
 import json
 import os
 import select
@@ -128,3 +129,72 @@ def test_what_is_no_form_is_refused(server, shared, body):
     status, _, _ = ask(server, shared, "POST", "/files", body,
                        Content_Type="multipart/form-data; boundary=bb")
     assert status == 400
+
+
+# --- Downloads --------------------------------------------------------------------------
+
+
+def test_metadata_is_kept_whole_or_refused(server, shared):
+    for size, expected in ((4095, 200), (4096, 400), (4097, 400)):
+        status, _, _ = ask(server, shared, "POST", "/files?path=meta", b"x", X_Metadata_k="v" * size,
+                           Content_Type="application/octet-stream")
+        assert status == expected, size
+    assert shared.files.get_info("meta").metadata == {"k": "v" * 4095}
+
+
+def test_a_path_does_not_end_at_a_nul(server, shared):
+    shared.files.write("sec", "secret")
+    assert ask(server, shared, "GET", "/files?path=sec%00zzz")[0] == 400
+    assert ask(server, shared, "POST", "/files?path=cut%00zzz", b"x",
+               Content_Type="application/octet-stream")[0] == 400
+    assert not shared.files.exists("cut")
+    shared.files.write("of%00", "as it is")
+    assert ask(server, shared, "GET", "/files?path=of%2500")[2] == b"as it is"
+
+
+EARLY, LATE = "Thu, 01 Jan 1970 00:00:01 GMT", "Fri, 01 Jan 2100 00:00:00 GMT"
+
+
+@pytest.mark.parametrize("status, conditions", [
+    (200, {"If_Match": "*"}), (412, {"If_Match": '"x"'}),
+    (412, {"If_Unmodified_Since": EARLY}), (200, {"If_Unmodified_Since": LATE}),
+    (200, {"If_Unmodified_Since": EARLY, "If_Match": "*"}),
+    (304, {"If_None_Match": "*"}), (200, {"If_None_Match": '"x"'}),
+    (304, {"If_Modified_Since": LATE}), (200, {"If_Modified_Since": EARLY}),
+    (200, {"If_Modified_Since": "yesterday"}),
+    (200, {"If_Modified_Since": LATE, "If_None_Match": '"x"'}),
+    (412, {"If_Match": '"x"', "If_None_Match": "*"})])
+def test_conditions(server, shared, status, conditions):
+    shared.files.write("f", "0123456789")
+    assert ask(server, shared, "GET", "/files?path=f", **conditions)[0] == status
+    assert ask(server, shared, "HEAD", "/files?path=f", **conditions)[0] == status
+
+
+@pytest.mark.parametrize("accepted, status, encoding", [
+    ("gzip", 200, "gzip"), ("gzip, identity;q=0", 200, "gzip"), ("gzip, *;q=0", 200, "gzip"),
+    ("gzip;q=0.5, identity; q=0.0", 200, "gzip"), ("*;q=0, identity", 200, None),
+    ("gzip, deflate", 200, None), ("identity", 200, None), ("br", 200, None), ("", 200, None),
+    ("gzip;q=0", 200, None), ("identity;q=0", 406, None), ("*;q=0", 406, None),
+    ("gzip;q=0, identity;q=0", 406, None), ("br, identity;q=0", 406, None)])
+def test_a_file_is_sent_as_the_client_takes_it(server, shared, accepted, status, encoding):
+    for content in ("content", ""):
+        shared.files.write("f", content)
+        got, headers, body = ask(server, shared, "GET", "/files?path=f", Accept_Encoding=accepted)
+        assert got == status
+        if status == 200 and content:
+            assert headers["Content-Encoding"] == encoding
+        if status == 200:
+            plain = gzip.decompress(body) if headers["Content-Encoding"] else body
+            assert plain == content.encode()
+
+
+def test_a_download_of_what_has_become_shorter_is_cut(server, create):
+    sandbox = create()
+    sandbox.commands.run("truncate -s 100M f")
+    with raw.connect(server) as client:
+        client.settimeout(20)  # much less than an idle connection has
+        client.sendall(raw.request("GET /files?path=f", *raw.of(sandbox)))
+        heard = client.recv(1 << 16)
+        assert b"Content-Length: 104857600" in heard
+        sandbox.commands.run("truncate -s 10 f")
+        assert len(raw.hear(client)) < 100 << 20
