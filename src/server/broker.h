@@ -105,6 +105,9 @@ enum { POOL_AGAIN_MS = 1000 }; /* before a pool that could not be filled is agai
 
 void broker_create(struct broker *broker, struct asked *asked, const char *tenant);
 
+/* Tells whether sandboxes can be made of a template. */
+void broker_find_template(struct asked *asked);
+
 /* Keeps as many sandboxes ready as was asked for. */
 void broker_fill_pool(struct broker *broker);
 

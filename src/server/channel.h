@@ -50,6 +50,7 @@ enum {
     X(RESUME, KEY, 0, 0)                                                                 \
     X(REFRESH, KEY, 0, 0)                                                                \
     X(CHECK, KEY, 0, 0)                                                                  \
+    X(TEMPLATE, KEY, 1, 1)                                                               \
     X(USAGE, KEY, 0, 0)                                                                  \
     X(HEALTH, NONE, 0, 0)                                                                \
     X(METRICS, TOKEN, 0, 0)                                                              \

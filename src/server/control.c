@@ -262,6 +262,9 @@ void control_answer(struct broker *broker, struct asked *asked, const char *tena
     case OP_LIST:
         broker_list(broker, asked, tenant);
         break;
+    case OP_TEMPLATE:
+        broker_find_template(asked);
+        break;
     case OP_CHECK:
         answer(asked, CAY_OK, NULL);
         break;

@@ -100,6 +100,25 @@ static void send_create(struct broker *broker, struct errand *errand,
     broker_fill_pool(broker);
 }
 
+static void refuse_template(struct asked *asked)
+{
+    broker_refuse(asked, 404, CAY_E_NOT_FOUND, "template not found",
+                  "base is always there; cay template ls lists the others");
+}
+
+void broker_find_template(struct asked *asked)
+{
+    AUTO_FREE char *room = NULL;
+    AUTO_FREE const char **strings = ask_strings(asked, &room);
+
+    if (!strings || !has_template(strings[0])) {
+        refuse_template(asked);
+        return;
+    }
+    (void)tell_done(asked->channel);
+    asked_done(asked);
+}
+
 static bool may_create(struct broker *broker, struct asked *asked, const char **strings)
 {
     const int64_t *numbers = asked->head.numbers;
@@ -111,8 +130,7 @@ static bool may_create(struct broker *broker, struct asked *asked, const char **
         return false;
     }
     if (strlen(strings[0]) >= TEMPLATE_MAX || !has_template(strings[0])) {
-        broker_refuse(asked, 404, CAY_E_NOT_FOUND, "template not found",
-                      "base is always there; cay template ls lists the others");
+        refuse_template(asked);
         return false;
     }
     if (asked->head.flags & CREATE_INTERNET_SAID &&

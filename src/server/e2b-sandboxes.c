@@ -202,6 +202,8 @@ static void act_on_timeout(struct exchange *exchange, enum op op, const char *na
     bool cold = !field_bool(&fields, "memory", true);
     if (fields.wrong)
         exchange_refuse(exchange, 400, "a field has a type or value that it cannot have");
+    else if (op == OP_TIMEOUT && seconds < 0)
+        exchange_refuse(exchange, 400, "timeout is missing");
     else if (cold)
         exchange_refuse(exchange, 501,
                         "pausing without memory is not supported by this server");
@@ -355,6 +357,38 @@ static void told_lacks(struct exchange *exchange, struct told *told)
         exchange_refuse(exchange, 501, "this server does not support that yet");
 }
 
+/* --- Templates --- */
+
+static void find_template(struct exchange *exchange)
+{
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    buf_init(&strings, PART_MAX);
+    strings_add(&strings, exchange->route.part);
+    exchange_begin_ask(exchange, OP_TEMPLATE, &ask);
+    ask.count = 1;
+    exchange_ask(exchange, &ask, &strings);
+}
+
+static void told_template(struct exchange *exchange, struct told *told)
+{
+    AUTO_BUF out = {0};
+    struct json json;
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    buf_init(&out, SMALL);
+    json_to_buf(&json, &out);
+    json_put_object(&json);
+    json_set_text(&json, "templateID", exchange->route.part);
+    json_set_bool(&json, "public", true);
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &out);
+}
+
 static void told_metrics(struct exchange *exchange, struct told *told)
 {
     const struct front *front = exchange->front;
@@ -418,7 +452,16 @@ const struct handler sandbox_handlers[] = {
     ON("POST", "/sandboxes/{id}/fork", check_key, told_lacks, .body_max = SMALL),
     ON("GET", "/snapshots", check_key, told_lacks),
     ON("GET", "/templates", check_key, told_lacks),
+    ON("GET", "/templates/aliases/{id}", find_template, told_template),
+    ON("POST", "/templates/tags", check_key, told_lacks, .body_max = SMALL),
+    ON("DELETE", "/templates/tags", check_key, told_lacks, .body_max = SMALL),
+    ON("GET", "/templates/{id}", check_key, told_lacks),
     ON("DELETE", "/templates/{id}", check_key, told_lacks),
+    ON("GET", "/templates/{id}/tags", check_key, told_lacks),
+    ON("GET", "/templates/{id}/files/{hash}", check_key, told_lacks),
+    ON("GET", "/templates/{id}/builds/{build}/status", check_key, told_lacks),
+    ON("POST", "/v2/templates/{id}/builds/{build}", check_key, told_lacks,
+       .body_max = BODY_JSON),
     ON("POST", "/v3/templates", check_key, told_lacks, .body_max = SMALL),
     ON("GET", "/volumes", check_key, told_lacks),
     ON("POST", "/volumes", check_key, told_lacks, .body_max = SMALL),

@@ -25,6 +25,7 @@ enum {
     HEADERS_MS = 10000, /* for a connection's first headers to come */
     BODY_MS = 10000,
     BODY_BYTES = 4096,    /* at least so many in that time */
+    BODY_UNUSED = 4096,   /* of one that its handler does not need */
     UNREAD_MAX = 1 << 20, /* of a body, after its refusal was sent */
     PARTS = 5
 };
@@ -170,7 +171,7 @@ static bool is_too_long(const struct exchange *exchange)
     const char *len = exchange_header(exchange, "Content-Length");
 
     return len && !exchange->handler->feed &&
-           strtoull(len, NULL, 10) > exchange->handler->body_max;
+           strtoull(len, NULL, 10) > exchange->body.max;
 }
 
 /* The headers are here. */
@@ -196,7 +197,8 @@ static void begin(struct exchange *exchange)
                             other ? "method not allowed" : "not found");
         return;
     }
-    exchange->body.max = exchange->handler->body_max;
+    exchange->body.max =
+        exchange->handler->body_max ? exchange->handler->body_max : BODY_UNUSED;
     if (exchange->handler != &port_handler && strstr(exchange->target, "%00"))
         exchange_refuse_and_close(exchange, 400, "there is a NUL in the URL");
     else if (is_too_long(exchange))

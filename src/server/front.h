@@ -20,7 +20,7 @@ struct handler {
     const char *method;
     /* "/sandboxes/{id}/timeout": a braced part is any one name, kept as `part`. */
     const char *path;
-    size_t body_max; /* 0: there is none, and what comes is not read */
+    size_t body_max; /* 0: none is needed, and a little of it is not looked at */
     /* The body as it comes, if it is not to be collected: false if it was enough. */
     bool (*begin)(struct exchange *exchange);
     bool (*feed)(struct exchange *exchange, const char *data, size_t len);

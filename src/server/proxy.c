@@ -25,7 +25,8 @@ enum {
     HEAD_MAX = 16 << 10,   /* it goes into what a connection has, beside the request */
     WAITING_MAX = 1 << 20, /* of a body that the sandbox does not take */
     PIECE = 32 << 10,
-    HEADERS_MAX = 100
+    HEADERS_MAX = 100,
+    INTERPRETER_PORT = 49999
 };
 
 enum body { BODY_NONE, BODY_LENGTH, BODY_CHUNKED, BODY_UNTIL_CLOSE };
@@ -63,7 +64,7 @@ static void proxy_done(struct exchange *exchange)
     free(proxy);
 }
 
-static void refuse(struct exchange *exchange, const char *message)
+static void refuse_as(struct exchange *exchange, unsigned status, const char *message)
 {
     AUTO_BUF text = {0};
     struct json json;
@@ -74,11 +75,26 @@ static void refuse(struct exchange *exchange, const char *message)
     json_set_text(&json, "sandboxId", exchange->route.sandbox);
     json_set_text(&json, "message", message);
     json_set_int(&json, "port", exchange->route.port);
-    json_set_int(&json, "code", 502);
+    json_set_int(&json, "code", status);
     json_put_end(&json);
-    exchange_reply_json(exchange, 502, &text);
+    exchange_reply_json(exchange, status, &text);
     if (exchange->response)
         (void)MHD_add_response_header(exchange->response, "Connection", "close");
+}
+
+static void refuse(struct exchange *exchange, const char *message)
+{
+    refuse_as(exchange, 502, message);
+}
+
+/* To the SDKs a 502 of the interpreter's port is a sandbox that has ended. */
+static void refuse_closed(struct exchange *exchange)
+{
+    if (exchange->route.port == INTERPRETER_PORT)
+        refuse_as(exchange, 501,
+                  "this server has no code interpreter: nothing listens on port 49999");
+    else
+        refuse(exchange, "The sandbox is running but port is not open");
 }
 
 /* --- The request --- */
@@ -215,7 +231,7 @@ static void told(struct exchange *exchange, struct told *told)
 
     if (told->head.kind == TELL_FAILED && told->head.code == CAY_E_NOT_FOUND &&
         !told->head.status) {
-        refuse(exchange, "The sandbox is running but port is not open");
+        refuse_closed(exchange);
         return;
     }
     if (told->head.kind != TELL_SOCKET || told->fd < 0) {

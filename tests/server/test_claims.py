@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is answered is so: nothing is claimed that is not there, and nothing denied that is."""
+
+import pytest
+import raw
+from e2b import Template
+from serving import PATIENCE
+
+
+def test_a_template_exists_if_sandboxes_can_be_made_of_it(server):
+    assert Template.exists("base") and Template.exists("code-interpreter-v1")
+    assert not Template.exists("no-such-template")
+    assert server.api("GET", "/templates/aliases/base") == (
+        200, {"templateID": "base", "public": True})
+    assert server.api("GET", "/templates/aliases/base", X_API_KEY="e2b_00")[0] == 401
+
+
+@pytest.mark.parametrize("method, path", [
+    ("GET", "/templates/base"), ("GET", "/templates/base/tags"),
+    ("GET", "/templates/base/builds/b1/status"), ("GET", "/templates/base/files/abc"),
+    ("POST", "/templates/tags"), ("DELETE", "/templates/tags"),
+    ("POST", "/v2/templates/base/builds/b1")])
+def test_what_is_not_there_yet_says_so(server, method, path):
+    body = None if method == "GET" else {"name": "base", "tags": ["x"]}
+    assert server.api(method, path, body)[0] == 501
+
+
+def test_the_interpreter_is_missing_and_not_the_sandbox(server, shared):
+    def ask(port):
+        return raw.ask(server, raw.sized("POST /execute", b"{}", *raw.of(shared)[::2],
+                                         f"E2b-Sandbox-Port: {port}"))
+
+    assert ask(49999).status == 501 and "code interpreter" in ask(49999).json["message"]
+    assert ask(49998).status == 502
+
+
+def test_a_timeout_that_is_not_given_changes_nothing(server, sandbox):
+    path = f"/sandboxes/{sandbox.sandbox_id}"
+    before = server.api("GET", path)[1]["endAt"]
+    for body in ({}, {"timeout": None}):
+        status, answer = server.api("POST", f"{path}/timeout", body)
+        assert (status, answer["message"]) == (400, "timeout is missing")
+    assert server.api("GET", path)[1]["endAt"] == before
+
+
+def test_a_small_body_that_nobody_needs_is_no_reason_to_refuse(server, create):
+    path = f"/sandboxes/{create(timeout=PATIENCE).sandbox_id}"
+    assert server.api("GET", path, {})[0] == 200
+    assert server.api("DELETE", path, {})[0] == 204
+    assert server.api("DELETE", path, {"x": "y" * 5000})[0] == 413
