@@ -87,7 +87,8 @@ static void print_exports(const struct serve_options *options, const char *key)
     for (int i = 0; i < 2; i++)
         printf("export %s=%s://%s%s%s:%u\n", i ? "E2B_SANDBOX_URL" : "E2B_API_URL",
                scheme, six ? "[" : "", host, six ? "]" : "", options->port);
-    printf("export E2B_API_KEY=%s\n", key);
+    if (*key)
+        printf("export E2B_API_KEY=%s\n", key);
     (void)fflush(stdout);
 }
 
@@ -214,14 +215,16 @@ static int cmd_key(char *const *argv, struct cay_error *err)
     code = open_state(&state, err);
     if (code)
         return code;
-    if (strcmp(argv[0], "new") == 0)
+    bool has_word = argv[1] != NULL, has_more = has_word && argv[2];
+    if (strcmp(argv[0], "new") == 0 && !has_more)
         code = new_key(state.registry, argv[1] ? argv[1] : "default", err);
-    else if (strcmp(argv[0], "ls") == 0)
+    else if (strcmp(argv[0], "ls") == 0 && !has_word)
         code = registry_visit_keys(state.registry, print_key, NULL, err);
-    else if (strcmp(argv[0], "rm") == 0 && argv[1])
+    else if (strcmp(argv[0], "rm") == 0 && has_word && !has_more)
         code = remove_key(state.registry, argv[1], err);
     else
-        code = cay_fail(err, CAY_E_INVALID, 0, "key", argv[0], "there is no such command",
+        code = cay_fail(err, CAY_E_INVALID, 0, "key", argv[0],
+                        "there is no such command, or not with these words",
                         "cay key new [TENANT], cay key ls, cay key rm NUMBER");
     registry_close(state.registry);
     return code;
@@ -388,6 +391,21 @@ static bool end_one(const struct record_row *row, void *cookie)
     return true;
 }
 
+/* Who has removed the default key has others, or will make them: the server needs none.
+ */
+static int find_key(const struct state *state, char ret_key[API_KEY_MAX],
+                    struct cay_error *err)
+{
+    int code = api_key_default(state->registry, state->options.home, ret_key, err);
+
+    if (code != CAY_E_NOT_FOUND)
+        return code;
+    fprintf(stderr, "cay: the default API key was removed, and is not among the exports "
+                    "(cay key new makes another)\n");
+    ret_key[0] = '\0';
+    return CAY_OK;
+}
+
 /* A stream takes a descriptor or two in each of the processes. */
 static void raise_files(void)
 {
@@ -412,7 +430,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     if (!code)
         code = prepare(&state, domain, sizeof domain, err);
     if (!code)
-        code = api_key_default(state.registry, state.options.home, key, err);
+        code = find_key(&state, key, err);
     if (code)
         return code;
     raise_files();

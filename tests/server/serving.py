@@ -113,7 +113,7 @@ class Server:
 
     # --- Its life ---
 
-    def start(self):
+    def start(self, exports=3):
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [CAY, "serve", "--listen", f"127.0.0.1:{self.port}", "--access-log",
@@ -121,14 +121,14 @@ class Server:
                 env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=log, text=True, pass_fds=self.inherited)
         self.exports = dict(re.match(r"export (\w+)=(.*)", line).groups()
-                            for line in self.read_exports())
+                            for line in self.read_exports(exports))
         self.port = int(self.url.rpartition(":")[2])
-        self.keys["default"] = self.key
+        self.keys["default"] = self.exports.get("E2B_API_KEY")
         self.first_front = self.front()
         return self
 
-    def read_exports(self):
-        lines = [self.process.stdout.readline().strip() for _ in range(3)]
+    def read_exports(self, count):
+        lines = [self.process.stdout.readline().strip() for _ in range(count)]
         assert all(lines), f"the server did not start: {self.log.read_text()}"
         return lines
 
@@ -200,7 +200,7 @@ class Server:
         request = urllib.request.Request(
             self.url + path, method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"X-API-KEY": self.key, **{
+            headers={"X-API-KEY": self.keys["default"], **{
                 name.replace("_", "-"): value for name, value in headers.items()}})
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as reply:

@@ -48,3 +48,24 @@ def test_a_small_body_that_nobody_needs_is_no_reason_to_refuse(server, create):
     assert server.api("GET", path, {})[0] == 200
     assert server.api("DELETE", path, {})[0] == 204
     assert server.api("DELETE", path, {"x": "y" * 5000})[0] == 413
+
+
+def test_a_server_starts_without_the_default_key(own_server):
+    server = own_server()
+    other = server.new_key("default")
+    number = server.cay("key", "ls").stdout.split("\t")[0]
+    assert server.cay("key", "rm", number).returncode == 0
+    server.stop()
+    server.start(exports=2)
+    assert "default API key was removed" in server.log.read_text()
+    assert server.api("GET", "/v2/sandboxes", X_API_KEY=other)[0] == 200
+    done = server.cay("env")
+    assert done.returncode != 0 and "was removed" in done.stderr and not done.stdout
+
+
+def test_a_word_too_many_is_refused(server):
+    keys = server.cay("key", "ls").stdout
+    for words in (["new", "t1", "t2"], ["ls", "extra"], ["rm", "999", "1"], ["rm"]):
+        done = server.cay("key", *words)
+        assert done.returncode != 0 and "cay key rm NUMBER" in done.stderr
+    assert server.cay("key", "ls").stdout == keys
