@@ -22,8 +22,9 @@
 #include "server/broker.h"
 #include "server/front.h"
 #include "server/listen.h"
+#include "server/tls.h"
 
-enum { PEM_MAX = 1 << 20, RESTARTS_MAX = 100 };
+enum { RESTARTS_MAX = 100, DEATHS_MAX = 5, ALIVE_MS = 1000 };
 
 static const char help[] =
     "Usage: cay serve [OPTION]...\n"
@@ -75,9 +76,10 @@ static int open_state(struct state *state, struct cay_error *err)
     return code;
 }
 
-static void print_exports(const struct serve_options *options, const char *key)
+static void print_exports(const struct serve_options *options, bool has_tls,
+                          const char *key)
 {
-    const char *scheme = options->tls_cert ? "https" : "http";
+    const char *scheme = has_tls ? "https" : "http";
     bool any = strcmp(options->address, "0.0.0.0") == 0;
     bool six = strchr(options->address, ':') != NULL;
     const char *host = any                                   ? "127.0.0.1"
@@ -114,6 +116,7 @@ static int cmd_env(char *const *argv, struct cay_error *err)
 {
     struct state state = {0};
     char key[API_KEY_MAX];
+    bool has_tls = false;
     int code = options_parse(argv, &state.options, err);
 
     if (code == 1) {
@@ -128,7 +131,9 @@ static int cmd_env(char *const *argv, struct cay_error *err)
     if (!code)
         code = api_key_default(state.registry, state.options.home, key, err);
     if (!code)
-        print_exports(&state.options, key);
+        code = registry_find_listener(state.registry, state.options.port, &has_tls, err);
+    if (!code)
+        print_exports(&state.options, has_tls || state.options.tls_cert, key);
     registry_close(state.registry);
     return code;
 }
@@ -236,31 +241,11 @@ struct server {
     struct broker broker;
     struct front_options front;
     struct serve_options *options;
-    int restarts;
+    int restarts, deaths; /* deaths: of those that did not live long, in a row */
+    int64_t started_ms;
 };
 
 static struct server server;
-
-static int read_pem(const char *path, char **ret_text, struct cay_error *err)
-{
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    AUTO_BUF text = {0};
-
-    buf_init(&text, PEM_MAX);
-    for (;;) {
-        if (fd < 0 || !buf_reserve(&text, 4096))
-            return cay_fail_errno(err, fd < 0 ? errno : EFBIG, "serve.tls", path);
-        ssize_t got = read(fd, text.data + text.len, 4095);
-        if (got < 0)
-            return cay_fail_errno(err, errno, "serve.tls", path);
-        if (got == 0)
-            break;
-        text.len += (size_t)got;
-        text.data[text.len] = '\0';
-    }
-    *ret_text = buf_take(&text);
-    return *ret_text ? CAY_OK : cay_fail_memory(err, "serve.tls");
-}
 
 /* A front has the listening socket, its own to the broker, the log and what it needs to
  * speak; nothing else comes along.  First out of the way, then to their places: of the
@@ -310,7 +295,10 @@ static int start_front(struct broker *broker)
                 WIFSIGNALED(broker->front_status) ? "signal" : "status",
                 WIFSIGNALED(broker->front_status) ? WTERMSIG(broker->front_status)
                                                   : WEXITSTATUS(broker->front_status));
-    if (server.restarts++ >= RESTARTS_MAX ||
+    int64_t now = broker_now_ms();
+    server.deaths = now - server.started_ms < ALIVE_MS ? server.deaths + 1 : 0;
+    server.started_ms = now;
+    if (server.restarts++ >= RESTARTS_MAX || server.deaths >= DEATHS_MAX ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -1;
     pid_t pid = fork(); /* allow: fork the half that speaks HTTP; there are no threads */
@@ -360,9 +348,11 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     if (!code)
         code = open_log(options, &front->log, err);
     if (!code && options->tls_cert)
-        code = read_pem(options->tls_cert, &front->tls_cert, err);
-    if (!code && options->tls_key)
-        code = read_pem(options->tls_key, &front->tls_key, err);
+        code = tls_read(options->tls_cert, options->tls_key, &front->tls_cert,
+                        &front->tls_key, err);
+    if (!code)
+        code = registry_note_listener(state->registry, options->port, options->tls_cert,
+                                      err);
     if (code)
         return code;
     if (options->domain)
@@ -441,7 +431,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     if (code)
         return code;
     if (!state.options.is_quiet) {
-        print_exports(&state.options, key);
+        print_exports(&state.options, state.options.tls_cert, key);
         if (state.options.internet == CAY_NETWORK_NONE)
             fputs("cay: sandboxes have no internet access; --internet host gives it\n",
                   stderr);
@@ -454,7 +444,11 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         (void)!registry_visit(state.registry, &all, end_one, NULL, NULL);
     }
     registry_close(state.registry);
-    return CAY_OK;
+    if (server.broker.is_over)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNAVAILABLE, 0, "serve.run", "serve",
+                    "the half that speaks HTTP does not stay alive",
+                    "see what the lines before this one say of its end");
 }
 
 int main(int argc, char **argv)

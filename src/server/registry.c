@@ -32,11 +32,18 @@ static const char schema[] =
     "  reason TEXT NOT NULL, metadata BLOB NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX sandboxes_by_start ON sandboxes (state, started_ms, id);";
 
+/* It came later than the others, and stores without it are of the same version. */
+static const char listeners[] =
+    "CREATE TABLE IF NOT EXISTS listeners (port INTEGER PRIMARY KEY,"
+    "  has_tls INTEGER NOT NULL) STRICT";
+
 enum statement {
     ADD_KEY,
     FIND_KEY,
     REMOVE_KEY,
     KEYS,
+    NOTE_LISTENER,
+    FIND_LISTENER,
     ADD,
     UPDATE,
     FIND,
@@ -59,6 +66,8 @@ static const char *const texts[STATEMENTS] = {
     [FIND_KEY] = "SELECT tenant FROM keys WHERE hash = ?",
     [REMOVE_KEY] = "DELETE FROM keys WHERE number = ?",
     [KEYS] = "SELECT number, tenant, shown, created_ms FROM keys ORDER BY number",
+    [NOTE_LISTENER] = "INSERT OR REPLACE INTO listeners VALUES (?, ?)",
+    [FIND_LISTENER] = "SELECT has_tls FROM listeners WHERE port = ?",
     [ADD] = "INSERT INTO sandboxes (" COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [UPDATE] = "UPDATE sandboxes SET state = ?, started_ms = ?, end_ms = ?, flags = ?, "
                "reason = ? WHERE id = ?",
@@ -169,6 +178,8 @@ static int migrate(struct registry *registry, struct cay_error *err)
                        "BEGIN IMMEDIATE"))
         return fail(registry, "open", err);
     code = bring_up(registry, err);
+    if (!code && !run(registry, listeners))
+        code = fail(registry, "open", err);
     if (!run(registry, code ? "ROLLBACK" : "COMMIT") && !code)
         code = fail(registry, "open", err);
     return code;
@@ -329,6 +340,33 @@ int registry_visit_keys(struct registry *registry,
         visit(&row, cookie);
     }
     int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "keys", err);
+    sqlite3_reset(statement);
+    return code;
+}
+
+/* --- Ports --- */
+
+int registry_note_listener(struct registry *registry, uint16_t port, bool has_tls,
+                           struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[NOTE_LISTENER];
+
+    sqlite3_bind_int(statement, 1, port);
+    sqlite3_bind_int(statement, 2, has_tls);
+    return step(registry, NOTE_LISTENER, "listener", err);
+}
+
+int registry_find_listener(struct registry *registry, uint16_t port, bool *ret_has_tls,
+                           struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[FIND_LISTENER];
+
+    sqlite3_bind_int(statement, 1, port);
+    int result = sqlite3_step(statement);
+    *ret_has_tls = result == SQLITE_ROW && sqlite3_column_int(statement, 0);
+    int code = result == SQLITE_ROW || result == SQLITE_DONE
+                   ? CAY_OK
+                   : fail(registry, "listener", err);
     sqlite3_reset(statement);
     return code;
 }

@@ -44,6 +44,14 @@ int registry_visit_keys(struct registry *registry,
                         void (*visit)(const struct key_row *row, void *cookie),
                         void *cookie, struct cay_error *err);
 
+/* --- Ports that a server listens on, or has --- */
+
+int registry_note_listener(struct registry *registry, uint16_t port, bool has_tls,
+                           struct cay_error *err);
+/* One that nobody has noted is plain. */
+int registry_find_listener(struct registry *registry, uint16_t port, bool *ret_has_tls,
+                           struct cay_error *err);
+
 /* --- Sandboxes --- */
 
 int registry_add(struct registry *registry, const struct record_row *row,

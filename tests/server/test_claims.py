@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is answered is so: nothing is claimed that is not there, and nothing denied that is."""
 
+import contextlib
+import os
+import signal
+import subprocess
+
 import pytest
 import raw
 from e2b import Template
-from serving import PATIENCE
+from serving import CAY, PATIENCE, Server
 
 
 def test_a_template_exists_if_sandboxes_can_be_made_of_it(server):
@@ -69,3 +74,45 @@ def test_a_word_too_many_is_refused(server):
         done = server.cay("key", *words)
         assert done.returncode != 0 and "cay key rm NUMBER" in done.stderr
     assert server.cay("key", "ls").stdout == keys
+
+
+def pair(directory, name):
+    """A key and its own certificate."""
+    files = [str(directory / f"{name}.{kind}") for kind in ("crt", "key")]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost", "-days",
+                    "1", "-out", files[0], "-keyout", files[1]],
+                   check=True, capture_output=True, timeout=PATIENCE)
+    return files
+
+
+def test_env_knows_that_a_server_speaks_tls(own_server, tmp_path):
+    cert, key = pair(tmp_path, "a")
+    server = own_server("--tls-cert", cert, "--tls-key", key)
+    assert server.url.startswith("https://")
+    printed = server.cay("env", "--listen", f"127.0.0.1:{server.port}").stdout
+    assert dict(line.removeprefix("export ").split("=", 1)
+                for line in printed.splitlines()) == server.exports
+    assert "=http://" in server.cay("env", "--listen", "127.0.0.1:1").stdout
+
+
+def test_a_pair_that_is_none_is_told_before_the_start(tmp_path):
+    (cert, key), (_, other) = pair(tmp_path, "a"), pair(tmp_path, "b")
+    for files, named in (((key, key), key), ((cert, cert), cert), ((cert, other), other),
+                         (("/dev/null", key), "/dev/null")):
+        done = subprocess.run([CAY, "serve", "--listen", "127.0.0.1:0", "--tls-cert", files[0],
+                               "--tls-key", files[1]], capture_output=True, text=True,
+                              timeout=PATIENCE, check=False,
+                              env={**os.environ, "CAY_HOME": str(tmp_path)})
+        assert done.returncode != 0 and done.stderr.startswith(f"cay: {named}: this is ")
+        assert not done.stdout
+
+
+def test_a_server_that_cannot_speak_gives_up_and_says_so(tmp_path):
+    server = Server(tmp_path / "home").start()
+    while server.process.poll() is None:
+        for pid in server.children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert server.stop() != 0
+    assert "does not stay alive" in server.log.read_text()
