@@ -38,10 +38,26 @@ static const struct mapping {
     {"resource_exhausted", CAY_E_NO_MEMORY, 429},
     {"resource_exhausted", CAY_E_NO_SPACE, 429},
     {"unimplemented", CAY_E_UNSUPPORTED, 501},
+    {"unknown", CAY_E_PROTOCOL, 500},
 };
+
+/* The broker does not find keys and tokens; only a keeper does not find a user. */
+static bool is_unknown_user(const struct told *told)
+{
+    return told->head.status == 401 && told->head.code == CAY_E_NOT_FOUND;
+}
+
+bool connect_is_refused(const struct told *told)
+{
+    return told->head.kind == TELL_FAILED && told->head.status && !is_unknown_user(told);
+}
 
 const char *connect_code(const struct told *told, unsigned *ret_status)
 {
+    if (is_unknown_user(told)) {
+        *ret_status = 401;
+        return "unauthenticated";
+    }
     for (size_t i = 0; i < sizeof mappings / sizeof *mappings; i++)
         if (mappings[i].code == told->head.code) {
             *ret_status = mappings[i].status;
@@ -49,14 +65,6 @@ const char *connect_code(const struct told *told, unsigned *ret_status)
         }
     *ret_status = 500;
     return "internal";
-}
-
-/* "message: hint" in one text. */
-static void put_message(struct json *json, const struct told *told)
-{
-    const char *message = told_next(told, NULL);
-
-    json_set_text(json, "message", message ? message : "failed");
 }
 
 void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
@@ -74,13 +82,12 @@ void connect_refuse(struct exchange *exchange, unsigned status, const char *code
     exchange_reply_json(exchange, status, &text);
 }
 
-/* What the broker refused concerns the way here, not the call. */
 void connect_refuse_told(struct exchange *exchange, const struct told *told)
 {
     const char *message = told_next(told, NULL);
     unsigned status;
 
-    if (told->head.status) {
+    if (connect_is_refused(told)) {
         exchange_refuse_told(exchange, told);
         return;
     }
@@ -116,8 +123,22 @@ void connect_close(struct buf *out, size_t begin)
     close_as(out, begin, 0);
 }
 
-void connect_close_last(struct buf *out, size_t begin)
+/* `code`: NULL if all went well. */
+static void put_last(struct buf *out, const char *code, const char *message)
 {
+    size_t begin = connect_open(out);
+    struct json json;
+
+    json_to_buf(&json, out);
+    json_put_object(&json);
+    if (code) {
+        json_put_key(&json, "error");
+        json_put_object(&json);
+        json_set_text(&json, "code", code);
+        json_set_text(&json, "message", message ? message : "failed");
+        json_put_end(&json);
+    }
+    json_put_end(&json);
     close_as(out, begin, END_STREAM);
 }
 
@@ -128,7 +149,7 @@ bool connect_begin_stream(struct exchange *exchange, const struct told *told,
 
     if (exchange->is_stream)
         return true;
-    if (told->head.kind == TELL_FAILED && told->head.status) {
+    if (connect_is_refused(told)) {
         exchange_refuse_told(exchange, told);
         return false;
     }
@@ -139,25 +160,48 @@ bool connect_begin_stream(struct exchange *exchange, const struct told *told,
 
 void connect_end_stream(struct exchange *exchange, const struct told *failure)
 {
-    size_t begin = connect_open(&exchange->out);
     unsigned status;
-    struct json json;
 
-    json_to_buf(&json, &exchange->out);
-    json_put_object(&json);
-    if (failure) {
-        json_put_key(&json, "error");
-        json_put_object(&json);
-        json_set_text(&json, "code", connect_code(failure, &status));
-        put_message(&json, failure);
-        json_put_end(&json);
-    }
-    json_put_end(&json);
-    connect_close_last(&exchange->out, begin);
+    put_last(&exchange->out, failure ? connect_code(failure, &status) : NULL,
+             failure ? told_next(failure, NULL) : NULL);
     exchange_end(exchange, false);
 }
 
+void connect_end_late(struct exchange *exchange)
+{
+    put_last(&exchange->out, "deadline_exceeded",
+             "the time given for the stream is over");
+    exchange_end(exchange, false);
+}
+
+void connect_reply_stream(struct exchange *exchange, const char *code,
+                          const char *message)
+{
+    AUTO_BUF text = {0};
+
+    buf_init(&text, 4096);
+    if (!code) {
+        size_t begin = connect_open(&text);
+        buf_text(&text, "{}");
+        connect_close(&text, begin);
+    }
+    put_last(&text, code, message);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(text.len, text.data, MHD_RESPMEM_MUST_COPY);
+    if (response)
+        (void)MHD_add_response_header(response, "Content-Type",
+                                      "application/connect+json");
+    exchange_reply(exchange, 200, response);
+}
+
 /* --- Requests --- */
+
+void connect_set_deadline(struct exchange *exchange)
+{
+    int64_t ms = exchange_number(exchange, "Connect-Timeout-Ms", 0);
+
+    exchange->deadline_ms = ms ? uv_now(&exchange->front->loop) + (uint64_t)ms : 0;
+}
 
 bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX])
 {

@@ -44,11 +44,8 @@ static struct reply *reply_new(struct exchange *exchange)
 
 /* --- Asking --- */
 
-static void refuse(struct exchange *exchange)
-{
-    connect_refuse(exchange, 400, "invalid_argument",
-                   "the message is not what this call takes");
-}
+static const char not_taken[] = "the message is not what this call takes";
+static const char not_basic[] = "Authorization is to be Basic";
 
 typedef bool fill(struct fields *fields, struct ask *ask, struct buf *strings);
 
@@ -63,9 +60,9 @@ static void call(struct exchange *exchange, enum op op, fill *filler)
     exchange_begin_ask(exchange, op, &ask);
     ask.count = 1;
     if (!root || !filler(&fields, &ask, &strings) || fields.wrong)
-        refuse(exchange);
+        connect_refuse(exchange, 400, "invalid_argument", not_taken);
     else if (!connect_user(exchange, ask.user))
-        connect_refuse(exchange, 401, "unauthenticated", "Authorization is to be Basic");
+        connect_refuse(exchange, 401, "unauthenticated", not_basic);
     else
         exchange_ask(exchange, &ask, &strings);
     json_decref(root);
@@ -269,10 +266,12 @@ static void watch_dir(struct exchange *exchange)
 
     buf_init(&strings, CHANNEL_PACKET);
     exchange_begin_ask(exchange, OP_WATCH, &ask);
+    connect_set_deadline(exchange);
     ask.count = 1;
-    if (!root || !fill_watch(&fields, &ask, &strings) || fields.wrong ||
-        !connect_user(exchange, ask.user))
-        refuse(exchange);
+    if (!root || !fill_watch(&fields, &ask, &strings) || fields.wrong)
+        connect_reply_stream(exchange, "invalid_argument", not_taken);
+    else if (!connect_user(exchange, ask.user))
+        connect_reply_stream(exchange, "unauthenticated", not_basic);
     else
         exchange_ask(exchange, &ask, &strings);
     json_decref(root);

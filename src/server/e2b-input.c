@@ -39,7 +39,7 @@ static bool begin(struct exchange *exchange)
 
 static void refuse(struct exchange *exchange)
 {
-    process_reply_stream(exchange, "invalid_argument",
+    connect_reply_stream(exchange, "invalid_argument",
                          "the message is not what this call takes");
 }
 
@@ -133,7 +133,7 @@ static void finish(struct exchange *exchange)
     if (input->waiting.len > 0)
         refuse(exchange);
     else
-        process_reply_stream(exchange, NULL, NULL);
+        connect_reply_stream(exchange, NULL, NULL);
 }
 
 static void told(struct exchange *exchange, struct told *answer)
@@ -142,7 +142,7 @@ static void told(struct exchange *exchange, struct told *answer)
     if (answer->head.kind == TELL_FAILED && answer->head.status)
         exchange_refuse_told(exchange, answer);
     else if (answer->head.kind == TELL_FAILED)
-        process_reply_stream(exchange, connect_code(answer, &(unsigned){0}),
+        connect_reply_stream(exchange, connect_code(answer, &(unsigned){0}),
                              told_next(answer, NULL));
     else if (exchange->has_body)
         finish(exchange);

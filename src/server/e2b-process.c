@@ -157,38 +157,6 @@ static void told_event(struct exchange *exchange, struct told *told)
     }
 }
 
-void process_reply_stream(struct exchange *exchange, const char *code,
-                          const char *message)
-{
-    AUTO_BUF text = {0};
-    struct json json;
-
-    buf_init(&text, 4096);
-    size_t begin = connect_open(&text);
-    if (!code) {
-        buf_text(&text, "{}");
-        connect_close(&text, begin);
-        begin = connect_open(&text);
-    }
-    json_to_buf(&json, &text);
-    json_put_object(&json);
-    if (code) {
-        json_put_key(&json, "error");
-        json_put_object(&json);
-        json_set_text(&json, "code", code);
-        json_set_text(&json, "message", message);
-        json_put_end(&json);
-    }
-    json_put_end(&json);
-    connect_close_last(&text, begin);
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(text.len, text.data, MHD_RESPMEM_MUST_COPY);
-    if (response)
-        (void)MHD_add_response_header(response, "Content-Type",
-                                      "application/connect+json");
-    exchange_reply(exchange, 200, response);
-}
-
 /* --- Start and Connect --- */
 
 static bool fill_start(struct exchange *exchange, struct fields *fields, struct ask *ask,
@@ -228,10 +196,10 @@ static void start(struct exchange *exchange)
     buf_init(&strings, CHANNEL_STRINGS);
     exchange_begin_ask(exchange, OP_START, &ask);
     if (!root || !fill_start(exchange, &fields, &ask, &strings))
-        process_reply_stream(exchange, "invalid_argument",
+        connect_reply_stream(exchange, "invalid_argument",
                              "the message is not what this call takes");
     else if (!connect_user(exchange, ask.user))
-        process_reply_stream(exchange, "unauthenticated", "Authorization is to be Basic");
+        connect_reply_stream(exchange, "unauthenticated", "Authorization is to be Basic");
     else
         exchange_ask(exchange, &ask, &strings);
     json_decref(root);
@@ -246,9 +214,10 @@ static void connect_to(struct exchange *exchange)
 
     buf_init(&strings, CHANNEL_PACKET);
     exchange_begin_ask(exchange, OP_ATTACH, &ask);
+    connect_set_deadline(exchange);
     ask.count = 1;
     if (!root || !process_add_selector(&fields, &strings))
-        process_reply_stream(exchange, "invalid_argument",
+        connect_reply_stream(exchange, "invalid_argument",
                              "name a process by pid or tag");
     else
         exchange_ask(exchange, &ask, &strings);

@@ -397,14 +397,19 @@ static void sweep(uv_timer_t *timer)
 
     sweep_slow(front, now);
     for (struct exchange *exchange = front->exchanges; exchange;
-         exchange = exchange->next)
-        if (exchange->is_stream && exchange->is_suspended && exchange->keepalive &&
-            exchange->keepalive_ms &&
-            now - exchange->heard_ms >= exchange->keepalive_ms) {
+         exchange = exchange->next) {
+        if (!exchange->is_stream || exchange->is_over)
+            continue;
+        if (exchange->deadline_ms && now >= exchange->deadline_ms) {
+            connect_end_late(exchange);
+        } else if (exchange->is_suspended && exchange->keepalive &&
+                   exchange->keepalive_ms &&
+                   now - exchange->heard_ms >= exchange->keepalive_ms) {
             exchange->heard_ms = now;
             exchange->keepalive(exchange);
             exchange_resume(exchange);
         }
+    }
 }
 
 /* --- The loop --- */

@@ -85,7 +85,7 @@ struct exchange {
     struct buf out;
     size_t out_at;
     bool is_over, is_cut; /* no more comes; and it is to be seen that it was cut */
-    uint64_t heard_ms, keepalive_ms;
+    uint64_t heard_ms, keepalive_ms, deadline_ms; /* deadline: 0 for none */
     void (*keepalive)(struct exchange *exchange);
     struct wake client; /* tells when the client has left */
     bool has_client;    /* it is waited for */
@@ -197,6 +197,8 @@ bool route_matches(const char *pattern, const char *path, char part[PART_MAX]);
 
 /* --- Connect (connect.c) --- */
 
+/* It concerns the way to the sandbox, and not the call: then it is told as by a proxy. */
+bool connect_is_refused(const struct told *told);
 /* The HTTP status and the name for a failure. */
 const char *connect_code(const struct told *told, unsigned *ret_status);
 void connect_refuse_told(struct exchange *exchange, const struct told *told);
@@ -206,11 +208,19 @@ void connect_refuse(struct exchange *exchange, unsigned status, const char *code
 /* One envelope around what `write` puts. */
 size_t connect_open(struct buf *out);
 void connect_close(struct buf *out, size_t begin);
-void connect_close_last(struct buf *out, size_t begin); /* the one that ends a stream */
 /* The first answer begins it; false if that refuses the request instead. */
 bool connect_begin_stream(struct exchange *exchange, const struct told *told,
                           void (*keepalive)(struct exchange *exchange));
 void connect_end_stream(struct exchange *exchange, const struct told *failure);
+void connect_end_late(struct exchange *exchange);
+
+/* All of a stream's reply at once: an empty message, or with a code nothing but that it
+ * failed, since streams always begin with success. */
+void connect_reply_stream(struct exchange *exchange, const char *code,
+                          const char *message);
+
+/* The stream is to end when the client says that it will not wait any more. */
+void connect_set_deadline(struct exchange *exchange);
 
 /* The user whom Basic authorization names; "" for none.  False if it is none. */
 bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX]);

@@ -139,7 +139,7 @@ int keep_close_input(struct keep *keep, struct question *question, struct cay_er
     int code = reach(keep, question->strings[0], &process, &own, err);
 
     if (!code && started && started->has_pty)
-        code = cay_fail(err, CAY_E_INTERNAL, 0, "process.close-input", NULL,
+        code = cay_fail(err, CAY_E_PROTOCOL, 0, "process.close-input", NULL,
                         "a terminal has no input that could be closed",
                         "send ^D as input instead");
     if (!code)

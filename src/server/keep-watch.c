@@ -8,7 +8,7 @@
  * directory may be under several watches: the kernel then has one number for it.
  *
  * Changes go to a stream as they come, or wait in a queue until they are asked for.  A
- * reader who does not keep up loses the newest: queues are bounded. */
+ * reader who does not keep up loses the newest: queues are bounded.  Who asks is told. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -54,6 +54,7 @@ struct watch {
     size_t event_count;
     unsigned flags;
     bool is_stream, is_blocked;
+    bool has_lost; /* changes, and nobody was told of that */
     unsigned number;
     char user[USER_MAX];
     char path[PATH_MAX];
@@ -133,8 +134,10 @@ static void add_event(struct watch *watch, enum change change, const char *below
     struct event *event =
         watch->event_count < QUEUE_MAX ? malloc(sizeof *event + room) : NULL;
 
-    if (!event)
+    if (!event) {
+        watch->has_lost = true;
         return;
+    }
     event->next = NULL;
     event->change = change;
     snprintf(event->name, room, "%s%s", below, name);
@@ -238,7 +241,7 @@ static int cover(struct keep *keep, struct watch *watch, const char *below, bool
     cay_files *files = keep_files(keep, watch->user, err);
 
     if (!files)
-        return CAY_E_UNAVAILABLE;
+        return err ? err->code : CAY_E_UNAVAILABLE;
     snprintf(path, sizeof path, "%s/%s", watch->path, below);
     int code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &fd, err);
     if (!code)
@@ -283,6 +286,7 @@ static void note(struct keep *keep, struct watch *watch, struct node *node,
 static void pass_on(struct keep *keep, const struct inotify_event *event)
 {
     for (struct watch *watch = keep->watching->watches; watch; watch = watch->next) {
+        watch->has_lost |= event->mask & IN_Q_OVERFLOW;
         struct node **link = &watch->nodes;
         while (*link && (*link)->wd != event->wd)
             link = &(*link)->next;
@@ -499,6 +503,12 @@ int keep_watcher_events(struct keep *keep, struct question *question,
     if (code)
         return code;
     hear_kernel(keep, NULL, 0);
+    if (watch->has_lost) {
+        watch->has_lost = false;
+        return cay_fail(err, CAY_E_LIMIT, 0, "files.watcher", question->strings[0],
+                        "more has changed than a watcher remembers",
+                        "look at the directory; what is remembered is told next");
+    }
     while (watch->events) {
         code = keep_wait(question->channel, err);
         if (code)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How streams and the calls beside them fail, as Connect has it."""
+
+import json
+
+import pytest
+import raw
+from e2b import RateLimitException
+from raw import envelope, of, sized
+from serving import wait_until
+from test_wire import ask, frames
+
+NOBODY = "Basic bm8tc3VjaC11c2VyOg=="  # no-such-user:
+STREAMS = {"/process.Process/Start": {"process": {"cmd": "true"}},
+           "/filesystem.Filesystem/WatchDir": {"path": "/tmp"}}
+
+
+def stream(server, sandbox, path, message, **headers):
+    """The envelopes of a reply, which is always one of success."""
+    status, _, body = ask(server, sandbox, "POST", path, envelope(message), **headers)
+    assert status == 200
+    return frames(body)
+
+
+@pytest.mark.parametrize("path", STREAMS)
+@pytest.mark.parametrize("user", [NOBODY, "Bearer x"])
+def test_a_user_whom_nobody_knows_is_told_in_the_last_envelope(server, shared, path, user):
+    ((flags, message),) = stream(server, shared, path, STREAMS[path], Authorization=user)
+    assert flags == 2 and message["error"]["code"] == "unauthenticated"
+
+
+def test_a_call_has_a_name_for_it(server, shared):
+    for path, message in (("/filesystem.Filesystem/Stat", {"path": "/tmp"}),
+                          ("/filesystem.Filesystem/CreateWatcher", {"path": "/tmp"})):
+        status, _, body = ask(server, shared, "POST", path, json.dumps(message),
+                              Authorization=NOBODY)
+        assert (status, json.loads(body)["code"]) == (401, "unauthenticated")
+
+
+def test_a_watch_that_is_no_message_fails_as_a_stream(server, shared):
+    ((flags, message),) = stream(server, shared, "/filesystem.Filesystem/WatchDir", {"path": 1})
+    assert flags == 2 and message["error"]["code"] == "invalid_argument"
+
+
+@pytest.mark.parametrize("path", ["/process.Process/Connect", "/filesystem.Filesystem/WatchDir"])
+def test_a_stream_ends_when_its_time_is_over(server, shared, path):
+    handle = shared.commands.run("exec sleep 1000", background=True, timeout=0)
+    events = stream(server, shared, path, {"process": {"pid": handle.pid}, "path": "/tmp"},
+                    Connect_Timeout_Ms="100")
+    assert events[-1][0] == 2 and events[-1][1]["error"]["code"] == "deadline_exceeded"
+    assert handle.kill() is True
+
+
+def test_the_input_of_a_terminal_cannot_be_closed(server, shared):
+    with server.connect() as client:
+        client.sendall(raw.start(shared, "sleep", "1000", pty={"size": {"cols": 80, "rows": 24}}))
+        pid = next(raw.Stream(client).events())[1]["event"]["start"]["pid"]
+        answer = raw.ask(server, sized("POST /process.Process/CloseStdin",
+                                       json.dumps({"process": {"pid": pid}}).encode(),
+                                       *of(shared, "Connection: close")))
+        assert (answer.status, answer.json["code"]) == (500, "unknown")
+
+
+def test_who_watches_is_told_once_that_changes_were_lost(sandbox):
+    sandbox.files.make_dir("/tmp/w")
+    watcher = sandbox.files.watch_dir("/tmp/w")
+    sandbox.commands.run("cd /tmp/w && seq 6000 | xargs touch && rm -r /tmp/w")
+
+    def is_told():
+        try:
+            watcher.get_new_events()
+        except RateLimitException:
+            return True
+        return False
+
+    wait_until(is_told, "nobody was told")
+    assert len(watcher.get_new_events()) > 1000
