@@ -16,6 +16,11 @@ void json_to_buf(struct json *json, struct buf *buf)
     *json = (struct json){.buf = buf};
 }
 
+void json_to_unicode(struct json *json, struct buf *buf)
+{
+    *json = (struct json){.buf = buf, .is_unicode = true};
+}
+
 void json_to_file(struct json *json, FILE *file)
 {
     *json = (struct json){.file = file};
@@ -135,7 +140,9 @@ static void put_string(struct json *json, const char *text, size_t len)
                                        code != '"' && code != '\\';
         if (!is_plain) {
             put(json, text + plain, i - plain);
-            put_escape(json, size ? code : 0xDC00u | (unsigned char)text[i]);
+            put_escape(json, size               ? code
+                             : json->is_unicode ? 0xFFFDu
+                                                : 0xDC00u | (unsigned char)text[i]);
             plain = i + (size ? size : 1);
         }
         i += size ? size : 1;

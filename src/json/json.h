@@ -23,9 +23,12 @@ struct json {
     bool comma;   /* a value was written at this level */
     bool has_key; /* in an object: the value for a key comes next */
     bool failed;
+    bool is_unicode;
 };
 
 void json_to_buf(struct json *json, struct buf *buf);
+/* The same for readers who refuse half a pair: what is not UTF-8 becomes U+FFFD. */
+void json_to_unicode(struct json *json, struct buf *buf);
 void json_to_file(struct json *json, FILE *file);
 
 void json_put_object(struct json *json);

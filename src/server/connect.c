@@ -74,7 +74,7 @@ void connect_refuse(struct exchange *exchange, unsigned status, const char *code
     struct json json;
 
     buf_init(&text, 16 << 10);
-    json_to_buf(&json, &text);
+    json_to_unicode(&json, &text);
     json_put_object(&json);
     json_set_text(&json, "code", code);
     json_set_text(&json, "message", message);
@@ -129,7 +129,7 @@ static void put_last(struct buf *out, const char *code, const char *message)
     size_t begin = connect_open(out);
     struct json json;
 
-    json_to_buf(&json, out);
+    json_to_unicode(&json, out);
     json_put_object(&json);
     if (code) {
         json_put_key(&json, "error");

@@ -46,7 +46,7 @@ static void told_metrics(struct exchange *exchange, struct told *told)
         return;
     }
     buf_init(&text, 4096);
-    json_to_buf(&json, &text);
+    json_to_unicode(&json, &text);
     json_put_object(&json);
     json_set_int(&json, "ts", (int64_t)time(NULL));
     json_set_int(&json, "cpu_count", numbers[USAGE_CPUS]);
@@ -77,7 +77,7 @@ static void told_envs(struct exchange *exchange, struct told *told)
         return;
     }
     buf_init(&text, 8 * CHANNEL_PACKET);
-    json_to_buf(&json, &text);
+    json_to_unicode(&json, &text);
     json_put_object(&json);
     for (const char *at = told_next(told, NULL); at; at = told_next(told, at)) {
         char name[256];

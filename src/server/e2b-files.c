@@ -98,7 +98,7 @@ static void told_composed(struct exchange *exchange, struct told *told)
         return;
     }
     buf_init(&text, 4 * CHANNEL_PACKET);
-    json_to_buf(&json, &text);
+    json_to_unicode(&json, &text);
     entry_put(&json, told);
     exchange_reply_json(exchange, 200, &text);
 }

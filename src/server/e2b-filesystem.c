@@ -35,7 +35,7 @@ static struct reply *reply_new(struct exchange *exchange)
     if (!reply)
         return NULL;
     buf_init(&reply->text, LIST_TEXT);
-    json_to_buf(&reply->json, &reply->text);
+    json_to_unicode(&reply->json, &reply->text);
     json_put_object(&reply->json);
     exchange->state = reply;
     exchange->state_done = reply_done;
@@ -216,7 +216,7 @@ static size_t open_message(struct exchange *exchange, struct json *json)
 {
     size_t begin = connect_open(&exchange->out);
 
-    json_to_buf(json, &exchange->out);
+    json_to_unicode(json, &exchange->out);
     json_put_object(json);
     return begin;
 }

@@ -138,7 +138,7 @@ void sandbox_list(struct exchange *exchange)
     if (!state)
         return;
     buf_init(&state->text, LIST_TEXT);
-    json_to_buf(&state->json, &state->text);
+    json_to_unicode(&state->json, &state->text);
     json_put_array(&state->json);
     exchange->state = state;
     exchange->state_done = list_done;

@@ -55,7 +55,7 @@ static size_t open_event(struct exchange *exchange, struct json *json)
 {
     size_t begin = connect_open(&exchange->out);
 
-    json_to_buf(json, &exchange->out);
+    json_to_unicode(json, &exchange->out);
     json_put_object(json);
     json_put_key(json, "event");
     json_put_object(json);
@@ -348,7 +348,7 @@ static void list(struct exchange *exchange)
     if (!state)
         return;
     buf_init(&state->text, LIST_TEXT);
-    json_to_buf(&state->json, &state->text);
+    json_to_unicode(&state->json, &state->text);
     json_put_object(&state->json);
     json_put_key(&state->json, "processes");
     json_put_array(&state->json);

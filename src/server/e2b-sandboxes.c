@@ -25,7 +25,7 @@ static void reply_sandbox(struct exchange *exchange, const struct told *told,
     struct json json;
 
     buf_init(&out, SMALL);
-    json_to_buf(&json, &out);
+    json_to_unicode(&json, &out);
     json_put_object(&json);
     sandbox_put_common(&json, &text);
     json_set_text(&json, "envdAccessToken", text.token);
@@ -43,7 +43,7 @@ static void reply_detail(struct exchange *exchange, const struct told *told)
     struct json json;
 
     buf_init(&out, 4 * CHANNEL_PACKET);
-    json_to_buf(&json, &out);
+    json_to_unicode(&json, &out);
     json_put_object(&json);
     sandbox_put_listed(&json, told, &text);
     json_set_text(&json, "envdAccessToken", text.token);
@@ -305,7 +305,7 @@ static void told_usage(struct exchange *exchange, struct told *told)
     }
     clock_gettime(CLOCK_REALTIME, &now);
     buf_init(&out, SMALL);
-    json_to_buf(&json, &out);
+    json_to_unicode(&json, &out);
     json_put_array(&json);
     if (parse_period(exchange, &is_in) || !is_in) {
         json_put_end(&json);
@@ -381,7 +381,7 @@ static void told_template(struct exchange *exchange, struct told *told)
         return;
     }
     buf_init(&out, SMALL);
-    json_to_buf(&json, &out);
+    json_to_unicode(&json, &out);
     json_put_object(&json);
     json_set_text(&json, "templateID", exchange->route.part);
     json_set_bool(&json, "public", true);

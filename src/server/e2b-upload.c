@@ -86,7 +86,7 @@ static void reply_uploaded(struct exchange *exchange)
     struct json json;
 
     buf_init(&text, 16 << 20);
-    json_to_buf(&json, &text);
+    json_to_unicode(&json, &text);
     json_put_array(&json);
     for (const struct target *target = upload->targets; target; target = target->next) {
         json_put_object(&json);

@@ -194,7 +194,7 @@ static bool put_refusal(const struct exchange *exchange, unsigned status,
 {
     struct json json;
 
-    json_to_buf(&json, text);
+    json_to_unicode(&json, text);
     json_put_object(&json);
     if (status == 502 && *exchange->route.sandbox)
         json_set_text(&json, "sandboxId", exchange->route.sandbox);

@@ -70,7 +70,7 @@ static void refuse_as(struct exchange *exchange, unsigned status, const char *me
     struct json json;
 
     buf_init(&text, 4096);
-    json_to_buf(&json, &text);
+    json_to_unicode(&json, &text);
     json_put_object(&json);
     json_set_text(&json, "sandboxId", exchange->route.sandbox);
     json_set_text(&json, "message", message);

@@ -116,3 +116,11 @@ def test_a_server_that_cannot_speak_gives_up_and_says_so(tmp_path):
                 os.kill(pid, signal.SIGKILL)
     assert server.stop() != 0
     assert "does not stay alive" in server.log.read_text()
+
+
+def test_a_name_that_is_not_utf8_does_not_break_lists_and_watches(sandbox):
+    sandbox.files.make_dir("/tmp/n")
+    watcher = sandbox.files.watch_dir("/tmp/n", include_entry=True)
+    sandbox.commands.run(r'touch "/tmp/n/$(printf "a\377b")" /tmp/n/ok')
+    assert sorted(entry.name for entry in sandbox.files.list("/tmp/n")) == ["a\ufffdb", "ok"]
+    assert "a\ufffdb" in {event.name for event in watcher.get_new_events()}

@@ -105,6 +105,21 @@ TEST(utf8_is_written_as_it_is)
     ASSERT_STR(QUOTED("\xf4\x8f\xbf\xbf"), "\"\xf4\x8f\xbf\xbf\"");
 }
 
+TEST(a_byte_that_is_not_utf8_becomes_u_fffd_for_readers_who_refuse_surrogates)
+{
+    AUTO_BUF buf;
+    struct json json;
+
+    buf_init(&buf, 256);
+    json_to_unicode(&json, &buf);
+    json_put_object(&json);
+    json_put_key(&json, "k\xff");
+    json_put_text(&json, "a\xff\x80\xc3\xa9");
+    json_put_end(&json);
+    ASSERT(json_finish(&json));
+    ASSERT_MEM(buf.data, buf.len, "{\"k\\ufffd\":\"a\\ufffd\\ufffd\xc3\xa9\"}", 30);
+}
+
 TEST(a_byte_that_is_not_utf8_becomes_a_lone_surrogate)
 {
     ASSERT_STR(QUOTED("a\xff\x80z"), "\"a\\udcff\\udc80z\"");

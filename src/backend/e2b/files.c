@@ -274,6 +274,15 @@ static bool is_about_text(const struct cay_error *error)
            (error->code == CAY_E_IO && strcasestr(error->message, "UTF-8"));
 }
 
+/* Or it tells them with U+FFFD for what is not. */
+static bool has_replaced(const struct cay_listing *listing)
+{
+    for (size_t i = 0; i < listing->count; i++)
+        if (strstr(listing->entries[i].path, "\xef\xbf\xbd"))
+            return true;
+    return false;
+}
+
 static int list_text(struct e2b *e2b, const char *user, const struct top *top,
                      uint32_t depth, struct cay_listing *ret_listing, bool *ret_is_text,
                      struct cay_error *err)
@@ -301,9 +310,11 @@ static int list_text(struct e2b *e2b, const char *user, const struct top *top,
     if (code == CAY_E_INVALID)
         return cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, top->spelled,
                         "this is not a directory", "list the one that it is in");
-    return code ? code
-                : read_listing(e2b, json_object_get(reply, "entries"), top, ret_listing,
-                               err);
+    if (!code)
+        code = read_listing(e2b, json_object_get(reply, "entries"), top, ret_listing, err);
+    if (!code)
+        *ret_is_text = !has_replaced(ret_listing);
+    return code;
 }
 
 static int list_bytes(struct e2b *e2b, const char *user, const struct top *top,
@@ -342,6 +353,7 @@ static int list_it(void *cookie, const char *user, const char *path, uint32_t de
                    struct cay_listing *ret_listing, struct cay_error *err)
 {
     AUTO_FREE char *whole = NULL;
+    struct cay_listing bytes = {0};
     struct cay_error error;
     bool is_text = true;
 
@@ -355,8 +367,12 @@ static int list_it(void *cookie, const char *user, const char *path, uint32_t de
     if (!e2b_bytes_is_text(whole))
         return list_bytes(cookie, user, &top, depth, ret_listing, err);
     code = list_text(cookie, user, &top, depth, ret_listing, &is_text, &error);
-    if (!is_text && list_bytes(cookie, user, &top, depth, ret_listing, NULL) == CAY_OK)
+    if (!is_text && list_bytes(cookie, user, &top, depth, &bytes, NULL) == CAY_OK) {
+        if (!code)
+            cay_listing_done(ret_listing);
+        *ret_listing = bytes;
         return CAY_OK;
+    }
     if (code && err)
         *err = error;
     return code;
