@@ -93,7 +93,8 @@ static int resumed(struct broker *broker, struct errand *errand, const struct to
 static bool find(struct broker *broker, struct asked *asked, const char *tenant,
                  struct record_row *row)
 {
-    char message[160] = "there is no sandbox of such an id";
+    char message[160] =
+        "this can be no sandbox's id: those are lower-case letters and digits";
     bool is_id = record_is_id(asked->head.sandbox);
     bool known = is_id && broker_find(broker, asked->head.sandbox, row, NULL) == CAY_OK &&
                  strcmp(row->tenant, tenant) == 0;
@@ -102,8 +103,7 @@ static bool find(struct broker *broker, struct asked *asked, const char *tenant,
     if (!fate)
         return true;
     if (is_id)
-        snprintf(message, sizeof message, "sandbox \"%.31s\" %s", asked->head.sandbox,
-                 fate);
+        snprintf(message, sizeof message, "sandbox \"%s\" %s", asked->head.sandbox, fate);
     broker_refuse(asked, 404, CAY_E_NOT_FOUND, message,
                   "list the sandboxes to see which there are");
     return false;

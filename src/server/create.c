@@ -100,9 +100,12 @@ static void send_create(struct broker *broker, struct errand *errand,
     broker_fill_pool(broker);
 }
 
-static void refuse_template(struct asked *asked)
+static void refuse_template(struct asked *asked, const char *name)
 {
-    broker_refuse(asked, 404, CAY_E_NOT_FOUND, "template not found",
+    char message[TEMPLATE_MAX + 32];
+
+    snprintf(message, sizeof message, "template \"%.*s\" not found", TEMPLATE_MAX, name);
+    broker_refuse(asked, 404, CAY_E_NOT_FOUND, message,
                   "base is always there; cay template ls lists the others");
 }
 
@@ -112,7 +115,7 @@ void broker_find_template(struct asked *asked)
     AUTO_FREE const char **strings = ask_strings(asked, &room);
 
     if (!strings || !has_template(strings[0])) {
-        refuse_template(asked);
+        refuse_template(asked, strings ? strings[0] : "");
         return;
     }
     (void)tell_done(asked->channel);
@@ -130,7 +133,7 @@ static bool may_create(struct broker *broker, struct asked *asked, const char **
         return false;
     }
     if (strlen(strings[0]) >= TEMPLATE_MAX || !has_template(strings[0])) {
-        refuse_template(asked);
+        refuse_template(asked, strings[0]);
         return false;
     }
     if (asked->head.flags & CREATE_INTERNET_SAID &&

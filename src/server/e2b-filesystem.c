@@ -44,7 +44,6 @@ static struct reply *reply_new(struct exchange *exchange)
 
 /* --- Asking --- */
 
-static const char not_taken[] = "the message is not what this call takes";
 static const char not_basic[] = "Authorization is to be Basic";
 
 typedef bool fill(struct fields *fields, struct ask *ask, struct buf *strings);
@@ -53,6 +52,7 @@ static void call(struct exchange *exchange, enum op op, fill *filler)
 {
     json_t *root = connect_body(exchange, false);
     struct fields fields = {.object = root};
+    char complaint[COMPLAINT_MAX];
     AUTO_BUF strings = {0};
     struct ask ask;
 
@@ -60,7 +60,8 @@ static void call(struct exchange *exchange, enum op op, fill *filler)
     exchange_begin_ask(exchange, op, &ask);
     ask.count = 1;
     if (!root || !filler(&fields, &ask, &strings) || fields.wrong)
-        connect_refuse(exchange, 400, "invalid_argument", not_taken);
+        connect_refuse(exchange, 400, "invalid_argument",
+                       fields_complain(&fields, complaint));
     else if (!connect_user(exchange, ask.user))
         connect_refuse(exchange, 401, "unauthenticated", not_basic);
     else
@@ -85,7 +86,7 @@ static bool fill_move(struct fields *fields, struct ask *ask, struct buf *string
     ask->count = 2;
     strings_add(strings, from ? from : "");
     strings_add(strings, to ? to : "");
-    return from && to;
+    return (from && to) || field_fail(fields, from ? "destination" : "source");
 }
 
 static bool fill_list(struct fields *fields, struct ask *ask, struct buf *strings)
@@ -109,7 +110,7 @@ static bool fill_watcher(struct fields *fields, struct ask *ask, struct buf *str
 
     (void)ask;
     strings_add(strings, id ? id : "");
-    return id != NULL;
+    return id || field_fail(fields, "watcherId");
 }
 
 /* --- Answers --- */
@@ -261,6 +262,7 @@ static void watch_dir(struct exchange *exchange)
 {
     json_t *root = connect_body(exchange, true);
     struct fields fields = {.object = root};
+    char complaint[COMPLAINT_MAX];
     AUTO_BUF strings = {0};
     struct ask ask;
 
@@ -269,7 +271,8 @@ static void watch_dir(struct exchange *exchange)
     connect_set_deadline(exchange);
     ask.count = 1;
     if (!root || !fill_watch(&fields, &ask, &strings) || fields.wrong)
-        connect_reply_stream(exchange, "invalid_argument", not_taken);
+        connect_reply_stream(exchange, "invalid_argument",
+                             fields_complain(&fields, complaint));
     else if (!connect_user(exchange, ask.user))
         connect_reply_stream(exchange, "unauthenticated", not_basic);
     else

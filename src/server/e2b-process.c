@@ -17,10 +17,11 @@ enum { LIST_TEXT = 16 << 20, SERVICE_MAX = 64 };
 
 /* --- Asking --- */
 
-static void refuse_body(struct exchange *exchange)
+static void refuse_body(struct exchange *exchange, const struct fields *fields)
 {
-    connect_refuse(exchange, 400, "invalid_argument",
-                   "the message is not what this call takes");
+    char complaint[COMPLAINT_MAX];
+
+    connect_refuse(exchange, 400, "invalid_argument", fields_complain(fields, complaint));
 }
 
 static bool begin_ask(struct exchange *exchange, enum op op, struct ask *ask)
@@ -42,7 +43,9 @@ bool process_add_selector(struct fields *fields, struct buf *strings)
     const char *tag = field_text(from, "tag");
     char text[16];
 
-    if (fields->wrong || from->wrong || (!pid && !tag))
+    if (!pid && !tag)
+        (void)field_fail(fields, "process");
+    if (fields->wrong)
         return false;
     snprintf(text, sizeof text, "%lld", (long long)pid);
     strings_add(strings, pid ? text : tag);
@@ -181,15 +184,16 @@ static bool fill_start(struct exchange *exchange, struct fields *fields, struct 
         ask->flags |= START_PTY;
     else if (field_bool(fields, "stdin", true))
         ask->flags |= START_INPUT;
-    return command && *command &&
-           !(fields->wrong || process.wrong || pty.wrong || size.wrong) &&
-           ask->count <= 65536;
+    if (!command || !*command)
+        (void)field_fail(fields, "cmd");
+    return !fields->wrong && ask->count <= 65536;
 }
 
 static void start(struct exchange *exchange)
 {
     json_t *root = connect_body(exchange, true);
     struct fields fields = {.object = root};
+    char complaint[COMPLAINT_MAX];
     AUTO_BUF strings = {0};
     struct ask ask;
 
@@ -197,7 +201,7 @@ static void start(struct exchange *exchange)
     exchange_begin_ask(exchange, OP_START, &ask);
     if (!root || !fill_start(exchange, &fields, &ask, &strings))
         connect_reply_stream(exchange, "invalid_argument",
-                             "the message is not what this call takes");
+                             fields_complain(&fields, complaint));
     else if (!connect_user(exchange, ask.user))
         connect_reply_stream(exchange, "unauthenticated", "Authorization is to be Basic");
     else
@@ -253,7 +257,7 @@ static void call(struct exchange *exchange, enum op op,
     bool fine = begin_ask(exchange, op, &ask);
     if (fine && (!root || !process_add_selector(&fields, &strings) ||
                  (fill && !fill(&fields, &ask, &strings)))) {
-        refuse_body(exchange);
+        refuse_body(exchange, &fields);
     } else if (fine) {
         ask.count = op == OP_INPUT ? 2 : 1;
         exchange_ask(exchange, &ask, &strings);
@@ -268,7 +272,9 @@ bool process_fill_input(struct fields *fields, struct ask *ask, struct buf *stri
 
     ask->numbers[INPUT_IS_PTY] = pty != NULL;
     strings_add(strings, pty ? pty : text ? text : "");
-    return (pty || text) && !input.wrong;
+    if (!pty && !text)
+        (void)field_fail(fields, "input");
+    return !fields->wrong;
 }
 
 static bool fill_signal(struct fields *fields, struct ask *ask, struct buf *strings)
@@ -283,7 +289,7 @@ static bool fill_signal(struct fields *fields, struct ask *ask, struct buf *stri
                  : strcmp(name, "SIGNAL_SIGTERM") == 0 ? SIGTERM
                                                        : 0;
     ask->numbers[SIGNAL_NUMBER] = number;
-    return number == SIGKILL || number == SIGTERM;
+    return number == SIGKILL || number == SIGTERM || field_fail(fields, "signal");
 }
 
 static bool fill_size(struct fields *fields, struct ask *ask, struct buf *strings)
@@ -294,8 +300,9 @@ static bool fill_size(struct fields *fields, struct ask *ask, struct buf *string
     (void)strings;
     ask->numbers[RESIZE_COLUMNS] = field_int(&size, "cols", 1, UINT16_MAX, 0);
     ask->numbers[RESIZE_ROWS] = field_int(&size, "rows", 1, UINT16_MAX, 0);
-    return size.object && !size.wrong && ask->numbers[RESIZE_ROWS] &&
-           ask->numbers[RESIZE_COLUMNS];
+    if (!size.object || !ask->numbers[RESIZE_COLUMNS] || !ask->numbers[RESIZE_ROWS])
+        (void)field_fail(fields, "size");
+    return !fields->wrong;
 }
 
 static void send_input(struct exchange *exchange)
@@ -340,7 +347,7 @@ static void list(struct exchange *exchange)
     struct ask ask;
 
     if (!root) {
-        refuse_body(exchange);
+        refuse_body(exchange, &(struct fields){0});
         return;
     }
     json_decref(root);

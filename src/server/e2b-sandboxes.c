@@ -136,13 +136,13 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
         flags |= CREATE_INTERNET;
     if (flags & CREATE_LONG && field_bool(fields, "allowInternetAccess", false))
         flags |= CREATE_INTERNET_SAID;
-    fields->wrong |= resume.wrong || network.wrong;
     return flags;
 }
 
 static void send_create(struct exchange *exchange, struct fields *fields)
 {
     const char *template_name = field_text(fields, "templateID");
+    char complaint[COMPLAINT_MAX];
     AUTO_BUF strings = {0};
     struct ask ask;
 
@@ -155,10 +155,10 @@ static void send_create(struct exchange *exchange, struct fields *fields)
     ask.numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, &strings);
     int64_t count = 1 + 2 * ask.numbers[CREATE_METADATA] + ask.numbers[CREATE_ENV];
     ask.count = (uint32_t)count;
-    if (!template_name || fields->wrong)
-        exchange_refuse(exchange, 400,
-                        template_name ? "a field has a type or value that it cannot have"
-                                      : "templateID is missing");
+    if (!template_name)
+        (void)field_fail(fields, "templateID");
+    if (fields->wrong)
+        exchange_refuse(exchange, 400, fields_complain(fields, complaint));
     else if (count > 4096)
         exchange_refuse(exchange, 400, "there is too much metadata, or environment");
     else
@@ -195,15 +195,16 @@ static void act_on_timeout(struct exchange *exchange, enum op op, const char *na
 {
     json_t *root = take_body(exchange);
     struct fields fields = {.object = root};
+    char complaint[COMPLAINT_MAX];
 
     if (!root)
         return;
     int64_t seconds = field_int(&fields, name, 0, most, -1);
     bool cold = !field_bool(&fields, "memory", true);
+    if (op == OP_TIMEOUT && seconds < 0)
+        (void)field_fail(&fields, name);
     if (fields.wrong)
-        exchange_refuse(exchange, 400, "a field has a type or value that it cannot have");
-    else if (op == OP_TIMEOUT && seconds < 0)
-        exchange_refuse(exchange, 400, "timeout is missing");
+        exchange_refuse(exchange, 400, fields_complain(&fields, complaint));
     else if (cold)
         exchange_refuse(exchange, 501,
                         "pausing without memory is not supported by this server");
@@ -411,13 +412,7 @@ static void told_metrics(struct exchange *exchange, struct told *told)
     for (int i = 1; i < 6; i++)
         buf_format(&text, "cay_replies_total{status=\"%dxx\"} %llu\n", i,
                    (unsigned long long)front->status[i]);
-    exchange_reply_json(exchange, 200, &text);
-    if (exchange->response) {
-        (void)MHD_del_response_header(exchange->response, "Content-Type",
-                                      "application/json");
-        (void)MHD_add_response_header(exchange->response, "Content-Type",
-                                      "text/plain; version=0.0.4");
-    }
+    exchange_reply_text(exchange, 200, "text/plain; version=0.0.4", &text);
 }
 
 #define ON(name, route, action, answer, ...)                                             \

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "cay/files.h"
@@ -15,18 +16,32 @@ static const char *type_name(int64_t type)
                                         : "FILE_TYPE_UNSPECIFIED";
 }
 
-/* "Lrwxrwxrwx" for a link, as Go writes it. */
+/* "Lrwxrwxrwx" for a link, "urwxr-xr-x" for a program that is run as its owner, and
+ * "dtrwxrwxrwx" for /tmp, as Go writes them. */
 static void put_permissions(struct json *json, const int64_t *numbers)
 {
     static const char letters[] = "rwxrwxrwx";
-    char text[sizeof letters + 1];
+    int64_t mode = numbers[ENTRY_MODE];
+    const struct {
+        char letter;
+        bool is_set;
+    } kinds[] = {
+        {'d', numbers[ENTRY_TYPE] == CAY_TYPE_DIRECTORY && !numbers[ENTRY_IS_LINK]},
+        {'L', numbers[ENTRY_IS_LINK]},
+        {'u', mode & S_ISUID},
+        {'g', mode & S_ISGID},
+        {'t', mode & S_ISVTX}};
+    char text[sizeof kinds / sizeof *kinds + sizeof letters];
+    size_t len = 0;
 
-    text[0] = numbers[ENTRY_IS_LINK]                      ? 'L'
-              : numbers[ENTRY_TYPE] == CAY_TYPE_DIRECTORY ? 'd'
-                                                          : '-';
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].is_set)
+            text[len++] = kinds[i].letter;
+    if (len == 0)
+        text[len++] = '-';
     for (int i = 0; i < 9; i++)
-        text[1 + i] = numbers[ENTRY_MODE] & 0400 >> i ? letters[i] : '-';
-    text[10] = '\0';
+        text[len++] = mode & 0400 >> i ? letters[i] : '-';
+    text[len] = '\0';
     json_set_text(json, "permissions", text);
 }
 
@@ -63,7 +78,7 @@ static void put(struct json *json, const struct told *told, const int64_t *numbe
     json_set_text(json, "type", type_name(numbers[ENTRY_TYPE]));
     snprintf(size, sizeof size, "%lld", (long long)numbers[ENTRY_SIZE]);
     json_set_text(json, "size", size);
-    json_set_int(json, "mode", numbers[ENTRY_MODE]);
+    json_set_int(json, "mode", numbers[ENTRY_MODE] & 0777);
     put_permissions(json, numbers);
     put_time(json, numbers[ENTRY_MTIME_NS]);
     if (at && *at)

@@ -165,6 +165,12 @@ void exchange_reply(struct exchange *exchange, unsigned status,
 
 void exchange_reply_json(struct exchange *exchange, unsigned status, struct buf *text)
 {
+    exchange_reply_text(exchange, status, "application/json", text);
+}
+
+void exchange_reply_text(struct exchange *exchange, unsigned status, const char *type,
+                         struct buf *text)
+{
     size_t len = text->len;
     char *data = buf_take(text);
 
@@ -178,7 +184,7 @@ void exchange_reply_json(struct exchange *exchange, unsigned status, struct buf 
         free(data);
         return;
     }
-    (void)MHD_add_response_header(response, "Content-Type", "application/json");
+    (void)MHD_add_response_header(response, "Content-Type", type);
     exchange_reply(exchange, status, response);
 }
 
@@ -199,6 +205,8 @@ static bool put_refusal(const struct exchange *exchange, unsigned status,
     if (status == 502 && *exchange->route.sandbox)
         json_set_text(&json, "sandboxId", exchange->route.sandbox);
     json_set_text(&json, "message", message);
+    if (exchange->route.plane == PLANE_PORT)
+        json_set_int(&json, "port", exchange->route.port);
     if (reason)
         json_set_text(&json, "reason", reason);
     json_set_int(&json, "code", status);
@@ -206,14 +214,40 @@ static bool put_refusal(const struct exchange *exchange, unsigned status,
     return json_finish(&json) && !text->failed;
 }
 
+/* Who opens a port in a browser reads no JSON. */
+static bool wants_page(const struct exchange *exchange)
+{
+    const char *accept = exchange_header(exchange, "Accept");
+
+    return exchange->route.plane == PLANE_PORT && accept && strstr(accept, "text/html");
+}
+
+static void put_page(unsigned status, const char *message, struct buf *text)
+{
+    buf_format(text, "<!DOCTYPE html>\n<title>%u</title>\n<h1>%s</h1>\n<p>", status,
+               MHD_get_reason_phrase_for(status));
+    for (; *message; message++) {
+        if (*message == '<' || *message == '&')
+            buf_text(text, *message == '<' ? "&lt;" : "&amp;");
+        else
+            (void)buf_append(text, message, 1);
+    }
+    buf_text(text, "</p>\n");
+}
+
 static void refuse(struct exchange *exchange, unsigned status, const char *message,
                    const char *reason)
 {
+    bool is_page = wants_page(exchange);
     AUTO_BUF text = {0};
 
     buf_init(&text, 16 << 10);
-    (void)put_refusal(exchange, status, message, reason, &text);
-    exchange_reply_json(exchange, status, &text);
+    if (is_page)
+        put_page(status, message, &text);
+    else
+        (void)put_refusal(exchange, status, message, reason, &text);
+    exchange_reply_text(exchange, status,
+                        is_page ? "text/html; charset=utf-8" : "application/json", &text);
     if (exchange->response && (status == 429 || status == 503))
         (void)MHD_add_response_header(exchange->response, "Retry-After", "1");
 }

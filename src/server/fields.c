@@ -3,10 +3,31 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/channel.h"
+
+bool field_fail(struct fields *fields, const char *name)
+{
+    struct fields *top = fields->top ? fields->top : fields;
+
+    if (!top->wrong)
+        top->wrong = name;
+    return false;
+}
+
+const char *fields_complain(const struct fields *fields, char ret_text[COMPLAINT_MAX])
+{
+    if (!fields->object)
+        return "the body is not the JSON object it should be";
+    if (!fields->wrong)
+        return "the message is not what this call takes";
+    snprintf(ret_text, COMPLAINT_MAX,
+             "%s is missing, or has a type or value that it cannot have", fields->wrong);
+    return ret_text;
+}
 
 json_t *field_get(struct fields *fields, const char *name)
 {
@@ -31,7 +52,7 @@ const char *field_text(struct fields *fields, const char *name)
     const json_t *value = field_get(fields, name);
 
     if (value && !json_is_string(value))
-        fields->wrong = true;
+        (void)field_fail(fields, name);
     return json_string_value(value);
 }
 
@@ -42,7 +63,7 @@ bool field_bool(struct fields *fields, const char *name, bool unless_given)
     if (!value)
         return unless_given;
     if (!json_is_boolean(value))
-        fields->wrong = true;
+        (void)field_fail(fields, name);
     return json_is_true(value);
 }
 
@@ -63,7 +84,7 @@ int64_t field_int(struct fields *fields, const char *name, int64_t least, int64_
         number = strtoll(text, &end, 10);
     if ((!json_is_integer(value) && (!end || *end || errno)) || number < least ||
         number > most) {
-        fields->wrong = true;
+        (void)field_fail(fields, name);
         return unless_given;
     }
     return number;
@@ -74,8 +95,9 @@ struct fields field_object(struct fields *fields, const char *name)
     const json_t *value = field_get(fields, name);
 
     if (value && !json_is_object(value))
-        fields->wrong = true;
-    return (struct fields){.object = json_is_object(value) ? value : NULL};
+        (void)field_fail(fields, name);
+    return (struct fields){.object = json_is_object(value) ? value : NULL,
+                           .top = fields->top ? fields->top : fields};
 }
 
 int64_t field_add_array(struct fields *fields, const char *name, struct buf *strings)
@@ -84,11 +106,11 @@ int64_t field_add_array(struct fields *fields, const char *name, struct buf *str
     size_t count = json_array_size(value);
 
     if (value && !json_is_array(value))
-        fields->wrong = true;
+        (void)field_fail(fields, name);
     for (size_t i = 0; i < count; i++) {
         const char *text = json_string_value(json_array_get(value, i));
         if (!text)
-            fields->wrong = true;
+            (void)field_fail(fields, name);
         strings_add(strings, text ? text : "");
     }
     return (int64_t)count;
@@ -103,12 +125,12 @@ int64_t field_add_pairs(struct fields *fields, const char *name, bool joined,
     int64_t count = 0;
 
     if (value && !json_is_object(value))
-        fields->wrong = true;
+        (void)field_fail(fields, name);
     json_object_foreach(value, key, item)
     {
         const char *text = json_string_value(item);
         if (!text || (joined && (!*key || strchr(key, '='))))
-            fields->wrong = true;
+            (void)field_fail(fields, name);
         (void)buf_append(strings, key, strlen(key) + !joined);
         if (joined)
             (void)buf_append(strings, "=", 1);

@@ -13,8 +13,16 @@
 
 struct fields {
     const json_t *object;
-    bool wrong; /* some field had a type that it should not */
+    struct fields *top; /* of the object that this one is in; NULL: it is in none */
+    const char *wrong;  /* of the top: the first field that is not what it should be */
 };
+
+/* A field is wrong in a way that only the caller knows; always false. */
+bool field_fail(struct fields *fields, const char *name);
+
+/* What to tell a client whose message is not taken, of the top. */
+enum { COMPLAINT_MAX = 128 };
+const char *fields_complain(const struct fields *fields, char ret_text[COMPLAINT_MAX]);
 
 json_t *field_get(struct fields *fields, const char *name);
 const char *field_text(struct fields *fields, const char *name); /* NULL: not given */

@@ -144,9 +144,12 @@ void exchange_hang_up(struct exchange *exchange);
 void exchange_reply(struct exchange *exchange, unsigned status,
                     struct MHD_Response *response);
 void exchange_reply_json(struct exchange *exchange, unsigned status, struct buf *text);
+void exchange_reply_text(struct exchange *exchange, unsigned status, const char *type,
+                         struct buf *text);
 void exchange_reply_empty(struct exchange *exchange, unsigned status);
 
-/* {"code": status, "message": ...}, of the control plane and of proxies. */
+/* {"code": status, "message": ...}, of the control plane and of proxies; a page for a
+ * browser that looks at a port. */
 void exchange_refuse(struct exchange *exchange, unsigned status, const char *message);
 void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
                                const char *message);

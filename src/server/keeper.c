@@ -327,7 +327,8 @@ static int tell_usage(struct keep *keep, struct question *question, struct cay_e
     tell.numbers[USAGE_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
     tell.numbers[USAGE_MEMORY] = (int64_t)info.memory_used;
     tell.numbers[USAGE_MEMORY_MAX] = (int64_t)info.memory_bytes;
-    tell.numbers[USAGE_DISK] = (int64_t)info.disk_used;
+    if (info.disk_bytes) /* else it would be that of all who share the disk */
+        tell.numbers[USAGE_DISK] = (int64_t)info.disk_used;
     tell.numbers[USAGE_DISK_MAX] = (int64_t)info.disk_bytes;
     (void)tell_send(question->channel, &tell, NULL, -1);
     return CAY_OK;

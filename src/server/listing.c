@@ -26,7 +26,8 @@ static void fill_sandbox(struct broker *broker, const struct record_row *row,
     tell->numbers[SANDBOX_FLAGS] = row->flags;
     tell->numbers[SANDBOX_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
     tell->numbers[SANDBOX_MEMORY_MB] = (int64_t)(options->memory_bytes >> 20);
-    tell->numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);
+    if (options->storage != CAY_STORAGE_DISK) /* which nothing limits */
+        tell->numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);
     strings_add(strings, row->id);
     strings_add(strings, row->template_name);
     strings_add(strings, token);

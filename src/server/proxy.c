@@ -64,35 +64,18 @@ static void proxy_done(struct exchange *exchange)
     free(proxy);
 }
 
-static void refuse_as(struct exchange *exchange, unsigned status, const char *message)
-{
-    AUTO_BUF text = {0};
-    struct json json;
-
-    buf_init(&text, 4096);
-    json_to_unicode(&json, &text);
-    json_put_object(&json);
-    json_set_text(&json, "sandboxId", exchange->route.sandbox);
-    json_set_text(&json, "message", message);
-    json_set_int(&json, "port", exchange->route.port);
-    json_set_int(&json, "code", status);
-    json_put_end(&json);
-    exchange_reply_json(exchange, status, &text);
-    if (exchange->response)
-        (void)MHD_add_response_header(exchange->response, "Connection", "close");
-}
-
 static void refuse(struct exchange *exchange, const char *message)
 {
-    refuse_as(exchange, 502, message);
+    exchange_refuse_and_close(exchange, 502, message);
 }
 
 /* To the SDKs a 502 of the interpreter's port is a sandbox that has ended. */
 static void refuse_closed(struct exchange *exchange)
 {
     if (exchange->route.port == INTERPRETER_PORT)
-        refuse_as(exchange, 501,
-                  "this server has no code interpreter: nothing listens on port 49999");
+        exchange_refuse_and_close(
+            exchange, 501,
+            "this server has no code interpreter: nothing listens on port 49999");
     else
         refuse(exchange, "The sandbox is running but port is not open");
 }
@@ -468,9 +451,10 @@ static bool parse_headers(struct proxy *proxy, char *head, struct MHD_Response *
     return copy != NULL;
 }
 
-static bool has_body(const struct exchange *exchange, unsigned status)
+/* That of HEAD is only told of. */
+static bool has_body(unsigned status)
 {
-    return strcmp(exchange->method, "HEAD") != 0 && status != 204 && status != 304;
+    return status != 204 && status != 304;
 }
 
 static struct MHD_Response *make_response(struct exchange *exchange, struct proxy *proxy)
@@ -479,7 +463,7 @@ static struct MHD_Response *make_response(struct exchange *exchange, struct prox
         return relay_response(exchange->front, &proxy->upstream,
                               proxy->head.data + proxy->at, proxy->head.len - proxy->at,
                               &proxy->relay);
-    if (!has_body(exchange, proxy->status))
+    if (!has_body(proxy->status))
         return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     exchange->references++;
     struct MHD_Response *response = MHD_create_response_from_callback(

@@ -2,6 +2,7 @@
 """What is answered is so: nothing is claimed that is not there, and nothing denied that is."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import subprocess
 import pytest
 import raw
 from e2b import Template
-from serving import CAY, PATIENCE, Server
+from serving import CAY, PATIENCE, Server, wait_until
 
 
 def test_a_template_exists_if_sandboxes_can_be_made_of_it(server):
@@ -44,7 +45,7 @@ def test_a_timeout_that_is_not_given_changes_nothing(server, sandbox):
     before = server.api("GET", path)[1]["endAt"]
     for body in ({}, {"timeout": None}):
         status, answer = server.api("POST", f"{path}/timeout", body)
-        assert (status, answer["message"]) == (400, "timeout is missing")
+        assert status == 400 and answer["message"].startswith("timeout is missing")
     assert server.api("GET", path)[1]["endAt"] == before
 
 
@@ -124,3 +125,62 @@ def test_a_name_that_is_not_utf8_does_not_break_lists_and_watches(sandbox):
     sandbox.commands.run(r'touch "/tmp/n/$(printf "a\377b")" /tmp/n/ok')
     assert sorted(entry.name for entry in sandbox.files.list("/tmp/n")) == ["a\ufffdb", "ok"]
     assert "a\ufffdb" in {event.name for event in watcher.get_new_events()}
+
+
+def test_what_is_wrong_is_named(server, shared):
+    def complaint(method, path, body):
+        return server.api(method, path, body)[1]["message"]
+
+    def call(path, body):
+        return raw.ask(server, raw.sized(f"POST {path}", json.dumps(body).encode(),
+                                         *raw.of(shared, "Connection: close"))).json["message"]
+
+    assert complaint("POST", "/v2/sandboxes", {"templateID": "base", "timeout": "x"}).startswith(
+        "timeout is ")
+    assert complaint("POST", "/v2/sandboxes", {"templateID": "base", "autoResume": {
+        "enabled": 1}}).startswith("enabled is ")
+    assert complaint("POST", "/v2/sandboxes", {}).startswith("templateID is ")
+    assert 'template "mine" not found' == complaint("POST", "/v2/sandboxes", {"templateID": "mine"})
+    assert "no sandbox's id" in complaint("GET", "/sandboxes/A-B", None)
+    assert call("/filesystem.Filesystem/Stat", {"path": 1}).startswith("path is ")
+    assert call("/filesystem.Filesystem/Move", {"source": "x"}).startswith("destination is ")
+    assert call("/process.Process/SendSignal", {"process": {"pid": 1}}).startswith("signal is ")
+    assert call("/process.Process/SendSignal", {"process": {"pid": "x"}}).startswith("pid is ")
+
+
+def test_modes_are_as_go_has_them(shared):
+    shared.commands.run("cp /bin/true /tmp/u; chmod 4755 /tmp/u; mkdir -m 3777 /tmp/t;"
+                        "ln -s u /tmp/l")
+
+    def told(path):
+        info = shared.files.get_info(path)
+        return info.mode, info.permissions
+
+    assert told("/tmp/u") == (0o755, "urwxr-xr-x")
+    assert told("/tmp/t") == (0o777, "dgtrwxrwxrwx")
+    assert told("/tmp/l")[1][0] == "L"
+
+
+def test_a_disk_without_a_limit_has_no_size(own_server):
+    server = own_server("--storage", "disk")
+    made = server.api("POST", "/v2/sandboxes", {"templateID": "base"})[1]
+    path = f"/sandboxes/{made['sandboxID']}"
+    assert server.api("GET", path)[1]["diskSizeMB"] == 0
+    (sample,) = server.api("GET", f"{path}/metrics")[1]
+    assert (sample["diskUsed"], sample["diskTotal"]) == (0, 0)
+    assert server.api("DELETE", path)[0] == 204
+
+
+def test_what_a_port_answers_reads_well(server, shared):
+    def ask(line, port, *headers):
+        return raw.ask(server, raw.request(line, "Connection: close", *headers,
+                                           host=shared.get_host(port)))
+
+    shared.commands.run("echo 12345 > /tmp/f; cd /tmp; exec python3 -m http.server 8765",
+                        background=True, timeout=0)
+    wait_until(lambda: ask("GET /f", 8765).status == 200, "nothing listens")
+    assert ask("HEAD /f", 8765).headers["content-length"] == "6"
+    assert ask("GET /", 8766).json["port"] == 8766
+    page = ask("GET /", 8766, "Accept: text/html,*/*;q=0.8")
+    assert page.status == 502 and page.headers["content-type"] == "text/html; charset=utf-8"
+    assert b"port is not open" in page.body
