@@ -5,6 +5,7 @@ cloud: by what stands in their environment."""
 import os
 
 import pytest
+from described import undescribed
 from serving import PATIENCE, Server, unavailable
 
 
@@ -21,6 +22,7 @@ def fixture_server(tmp_path_factory):
     os.environ.update(server.exports)
     yield server
     server.clean()
+    assert undescribed(server.home / "access.log") == set(), "docs/openapi.yaml does not tell"
 
 
 @pytest.fixture(name="own_server")
