@@ -251,3 +251,55 @@ TEST(the_file_functions_reach_no_further_than_commands)
 {
     on_rung(CAY_RUNG_LANDLOCK, use_forbidden_files);
 }
+
+/* --- What it leaves --- */
+
+static bool is_left(const char *id)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/tmp/cay-%s", id);
+    return access(path, F_OK) == 0;
+}
+
+static void leave_closed_directories(void)
+{
+    static const char *const scripts[] = {
+        "mkdir d && : > d/f && chmod 000 .",
+        "mkdir -p d/e && : > d/e/f && chmod 000 d/e && chmod 500 d",
+        "i=0; while [ $i -lt 300 ]; do mkdir d && cd d || exit 1; i=$((i + 1)); done; "
+        ": > f; while [ $i -gt 0 ]; do chmod 000 . && cd .. || exit 1; "
+        "i=$((i - 1)); done",
+    };
+
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+        run(sandbox, scripts[i]);
+        ASSERT_INT(result.exit_code, 0);
+        cay_exec_done(&result);
+        ASSERT(is_left(cay_sandbox_id(sandbox)));
+        ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+        ASSERT(!is_left(cay_sandbox_id(sandbox)));
+    }
+}
+
+TEST(directories_that_are_closed_to_their_owner_are_removed)
+{
+    on_rung(CAY_RUNG_LANDLOCK, leave_closed_directories);
+}
+
+TEST(a_directory_that_cannot_be_removed_yet_is_removed_later)
+{
+    if (geteuid() != 0)
+        SKIP("only root can mount something there");
+    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    char place[64];
+
+    snprintf(place, sizeof place, "/tmp/cay-%s/tmp", cay_sandbox_id(sandbox));
+    ASSERT(mount("tmpfs", place, "tmpfs", 0, NULL) == 0);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT(is_left(cay_sandbox_id(sandbox)));
+    ASSERT(umount(place) == 0);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT(!is_left(cay_sandbox_id(sandbox)));
+}

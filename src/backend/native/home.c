@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/native/home.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,8 +15,6 @@
 #include "sys/fs.h"
 
 static const char op[] = "sandbox.home";
-
-enum { DEPTH_MAX = 200 /* each a descriptor */ };
 
 void home_path(const struct record *record, char ret_path[HOME_PATH])
 {
@@ -49,40 +46,31 @@ int home_make(const struct record *record, uint32_t uid, struct cay_error *err)
     return CAY_OK;
 }
 
-/* Opens directories that were closed even to their owner, so that they can be emptied. */
-static void open_up(int at, int depth)
+/* Directories may be closed even to their owner: they are opened up before they are
+ * entered, or moved. */
+static int forced_open(const struct fs *fs, int dir, const char *path, uint64_t flags,
+                       uint64_t mode, uint64_t resolve)
 {
-    DIR *directory = fdopendir(at);
-
-    if (!directory) {
-        (void)close(at);
-        return;
-    }
-    for (struct dirent *entry; depth > 0 && (entry = readdir(directory));) {
-        if (entry->d_type != DT_DIR || strcmp(entry->d_name, ".") == 0 ||
-            strcmp(entry->d_name, "..") == 0)
-            continue;
-        (void)!fchmodat(dirfd(directory), entry->d_name, 0700, 0);
-        int below = openat(dirfd(directory), entry->d_name,
-                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (below >= 0)
-            open_up(below, depth - 1);
-    }
-    closedir(directory);
+    (void)!fchmodat(dir, path, 0700, AT_SYMLINK_NOFOLLOW);
+    return fs_direct.open(fs, dir, path, flags, mode, resolve);
 }
 
-void home_remove(const struct record *record)
+static int forced_rename(const struct fs *fs, int from_dir, const char *from, int to_dir,
+                         const char *to, unsigned flags)
 {
+    (void)!fchmodat(from_dir, from, 0700, AT_SYMLINK_NOFOLLOW);
+    return fs_direct.rename(fs, from_dir, from, to_dir, to, flags);
+}
+
+bool home_remove(const struct record *record)
+{
+    struct fs forced = fs_direct;
     char path[HOME_PATH];
 
+    forced.open = forced_open;
+    forced.rename = forced_rename;
     home_path(record, path);
     const char *name = strrchr(path, '/') + 1;
-    AUTO_FD parent = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (parent < 0 || tree_remove(&fs_direct, op, parent, name, name, NULL) == CAY_OK)
-        return;
-    int home = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (home < 0)
-        return;
-    open_up(home, DEPTH_MAX);
-    (void)tree_remove(&fs_direct, op, parent, name, name, NULL);
+    AUTO_FD parent = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return parent < 0 || tree_remove(&forced, op, parent, name, name, NULL) == CAY_OK;
 }

@@ -202,9 +202,9 @@ void native_remove(const struct record *record, int pidfd)
     if (pidfd >= 0)
         end_init(record, pidfd);
     groups_remove(&record->groups);
-    if (!runtime_has_namespaces(record))
-        home_remove(record);
-    runtime_release(record);
+    /* Without its record nobody would know of what is left. */
+    if (runtime_has_namespaces(record) || home_remove(record))
+        runtime_release(record);
 }
 
 /* With its lock held. */
