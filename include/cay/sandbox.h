@@ -283,6 +283,9 @@ struct cay_exec_result {
     uint64_t out_dropped, error_dropped; /* bytes before what is kept */
     uint64_t user_us, system_us, wall_us;
     uint64_t peak_memory; /* bytes, of the largest process */
+    /* While it ran, in the whole sandbox: processes that the kernel killed for the memory
+     * limit, and attempts to start one that it refused for that of processes. */
+    uint64_t memory_kills, refused_forks;
 };
 CAY_PUBLIC void cay_exec_done(struct cay_exec_result *result);
 
@@ -377,6 +380,7 @@ struct cay_process_info {
     char command[512];  /* its words, cut */
     int64_t started_ms; /* since 1970 */
     uint64_t cpu_us, memory_bytes;
+    enum cay_cause cause; /* if has_ended; 0 where the backend does not tell */
 };
 
 /* Everything that runs inside, by pid; cay_free() the array. */

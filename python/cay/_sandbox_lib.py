@@ -178,6 +178,8 @@ class ExecResult(Structure):
         ("system_us", c_uint64),
         ("wall_us", c_uint64),
         ("peak_memory", c_uint64),
+        ("memory_kills", c_uint64),
+        ("refused_forks", c_uint64),
     ]
 
 
@@ -196,6 +198,7 @@ class ProcessInfo(Structure):
         ("started_ms", c_int64),
         ("cpu_us", c_uint64),
         ("memory_bytes", c_uint64),
+        ("cause", c_int),
     ]
 
 

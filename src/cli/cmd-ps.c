@@ -8,6 +8,7 @@
 #include "cli/cmd-sandbox.h"
 #include "cli/find.h"
 #include "cli/quantity.h"
+#include "cli/show.h"
 #include "cli/signals.h"
 #include "cli/stream.h"
 #include "cli/table.h"
@@ -31,6 +32,7 @@ static void put_process(struct json *json, const struct cay_process_info *info)
         json_put_int(json, info->exit_code);
     else
         json_put_null(json);
+    json_set_text(json, "cause", show_cause(info->cause));
     json_set_text(json, "tag", info->tag[0] ? info->tag : NULL);
     json_set_text(json, "command", info->command);
     json_set_int(json, "started_ms", info->started_ms);
@@ -54,6 +56,15 @@ static int show_json(struct sandbox_call *call, const struct cay_process_info *i
     return output_finish(&call->output, err);
 }
 
+/* Of what the number alone does not tell, the cause. */
+static void put_end(struct table *table, const struct cay_process_info *info)
+{
+    bool is_plain = info->cause <= CAY_CAUSE_SIGNALLED;
+
+    table_cell(table, "ended %d%s%s", info->exit_code, is_plain ? "" : " ",
+               is_plain ? "" : show_cause(info->cause));
+}
+
 static int show_table(struct sandbox_call *call, const struct cay_process_info *infos,
                       size_t count, struct cay_error *err)
 {
@@ -69,7 +80,7 @@ static int show_table(struct sandbox_call *call, const struct cay_process_info *
         table_cell(&table, "%d", info->parent);
         table_cell(&table, "%" PRIu32, info->uid);
         if (info->has_ended)
-            table_cell(&table, "ended %d", info->exit_code);
+            put_end(&table, info);
         else
             table_cell(&table, "%c%s", info->state ? info->state : '?',
                        info->is_background ? " bg" : "");

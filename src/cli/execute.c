@@ -23,21 +23,6 @@ static struct hint hint_of(const struct execute *execute)
 
 /* --- What became of it --- */
 
-static const char *cause_of(const struct cay_exec_result *result)
-{
-    static const char *const words[] = {
-        [CAY_CAUSE_EXITED] = "exited",
-        [CAY_CAUSE_SIGNALLED] = "signalled",
-        [CAY_CAUSE_TIMEOUT] = "timeout",
-        [CAY_CAUSE_MEMORY] = "memory",
-        [CAY_CAUSE_OUTPUT_LIMIT] = "output-limit",
-        [CAY_CAUSE_GONE] = "sandbox-gone",
-        [CAY_CAUSE_NOT_STARTED] = "not-started",
-    };
-
-    return words[result->cause];
-}
-
 static int tell_json(const struct execute *execute, const struct cay_exec_result *result,
                      struct cay_error *err)
 {
@@ -45,7 +30,7 @@ static int tell_json(const struct execute *execute, const struct cay_exec_result
     struct json json;
 
     output_begin_json(output, &json);
-    json_set_text(&json, "cause", cause_of(result));
+    json_set_text(&json, "cause", show_cause(result->cause));
     json_set_int(&json, "exit_code", result->exit_code);
     json_set_int(&json, "signal", result->signal);
     json_put_key(&json, "stdout");
@@ -58,22 +43,51 @@ static int tell_json(const struct execute *execute, const struct cay_exec_result
     json_set_uint(&json, "user_us", result->user_us);
     json_set_uint(&json, "system_us", result->system_us);
     json_set_uint(&json, "peak_memory", result->peak_memory);
+    json_set_uint(&json, "memory_kills", result->memory_kills);
+    json_set_uint(&json, "refused_forks", result->refused_forks);
     output_end_json(output, &json);
     return output_finish(output, err);
 }
 
-static void tell_memory(const struct execute *execute)
+static void find_limits(const struct execute *execute, uint64_t *ret_memory,
+                        uint32_t *ret_pids)
 {
-    uint64_t limit = execute->plan.sandbox.memory_bytes;
-    struct cay_sandbox_info info;
-    char room[QUANTITY_ROOM] = "";
+    const struct cay_sandbox_options *wish = &execute->plan.sandbox;
+    struct cay_sandbox_info info = {.id = ""};
 
-    if (execute->is_fresh)
-        quantity_bytes(limit ? limit : CAY_MEMORY_DEFAULT, room);
-    else if (cay_sandbox_inspect(execute->sandbox, &info, NULL) == CAY_OK)
-        quantity_bytes(info.memory_bytes, room);
-    fprintf(stderr, "cay: killed: memory limit%s%s (%s)\n", *room ? " " : "", room,
-            execute->is_fresh ? "raise it with -m" : "make the sandbox with a larger -m");
+    if (execute->is_fresh) {
+        info.memory_bytes = wish->memory_bytes ? wish->memory_bytes : CAY_MEMORY_DEFAULT;
+        info.pids = wish->pids ? wish->pids : CAY_PIDS_DEFAULT;
+    } else {
+        (void)!cay_sandbox_inspect(execute->sandbox, &info, NULL);
+    }
+    *ret_memory = info.memory_bytes;
+    *ret_pids = info.pids;
+}
+
+/* Which limit it met, and what became of whom: a shell may have gone on without. */
+static void tell_limits(const struct execute *execute,
+                        const struct cay_exec_result *result)
+{
+    bool is_killed = result->cause == CAY_CAUSE_MEMORY;
+    char room[QUANTITY_ROOM];
+    uint64_t memory;
+    uint32_t pids;
+
+    if (!is_killed && !result->memory_kills && !result->refused_forks)
+        return;
+    find_limits(execute, &memory, &pids);
+    const char *how =
+        execute->is_fresh ? "raise it with" : "make the sandbox with a larger";
+    if (is_killed || result->memory_kills)
+        fprintf(stderr, "cay: %skilled: memory limit %s (%s -m)\n",
+                is_killed ? "" : "note: a process inside was ",
+                quantity_bytes(memory, room), how);
+    if (result->refused_forks)
+        fprintf(stderr,
+                "cay: note: a process inside was not started: limit of %u processes (%s "
+                "--pids)\n",
+                pids, how);
 }
 
 static void tell_failure(const struct execute *execute)
@@ -112,10 +126,8 @@ int execute_not_started(const struct execute *execute, int exec_errno)
 /* Says why, where a bare number would leave people guessing. */
 static void tell_text(const struct execute *execute, const struct cay_exec_result *result)
 {
+    tell_limits(execute, result);
     switch (result->cause) {
-    case CAY_CAUSE_MEMORY:
-        tell_memory(execute);
-        break;
     case CAY_CAUSE_TIMEOUT:
         fprintf(stderr, "cay: killed: timeout of %llu ms (raise it with --timeout)\n",
                 (unsigned long long)execute->plan.exec.timeout_ms);
@@ -132,6 +144,7 @@ static void tell_text(const struct execute *execute, const struct cay_exec_resul
         if (result->exit_code != 0)
             tell_failure(execute);
         break;
+    case CAY_CAUSE_MEMORY:
     case CAY_CAUSE_SIGNALLED:
     case CAY_CAUSE_OUTPUT_LIMIT:
         break;

@@ -41,3 +41,18 @@ void show_name(FILE *file, const char *name)
 {
     show_text(file, name, strlen(name), SIZE_MAX);
 }
+
+const char *show_cause(enum cay_cause cause)
+{
+    static const char *const words[] = {
+        [CAY_CAUSE_EXITED] = "exited",
+        [CAY_CAUSE_SIGNALLED] = "signalled",
+        [CAY_CAUSE_TIMEOUT] = "timeout",
+        [CAY_CAUSE_MEMORY] = "memory",
+        [CAY_CAUSE_OUTPUT_LIMIT] = "output-limit",
+        [CAY_CAUSE_GONE] = "sandbox-gone",
+        [CAY_CAUSE_NOT_STARTED] = "not-started",
+    };
+
+    return words[cause];
+}

@@ -261,6 +261,8 @@ static void describe(const struct process *process, struct list_entry *entry)
                  (process->flags & EXEC_TTY ? (unsigned)LIST_TERMINAL : 0),
         .status = process->end.status,
         .cause = process->end.cause,
+        .killed = process->end.killed,
+        .mark = process->end.mark,
         .started_ms = process->started_ms,
     };
     memcpy(entry->tag, process->tag, sizeof entry->tag);

@@ -180,7 +180,8 @@ struct list_entry {
     uint32_t flags; /* enum list_flag */
     int32_t status; /* as wait(2) tells it, if it has ended */
     uint32_t cause; /* the same */
-    uint32_t padding;
+    uint32_t killed;
+    uint64_t mark;
     int64_t started_ms; /* since 1970 */
     char tag[TAG_MAX];
     char words[WORDS_MAX]; /* of background commands */

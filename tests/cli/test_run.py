@@ -96,6 +96,20 @@ def test_the_memory_limit_is_told_by_name(run):
     assert done.err == b"cay: killed: memory limit 64 MiB (raise it with -m)\n"
 
 
+def test_a_limit_that_a_child_of_the_command_meets_is_told_by_name(run):
+    done = run("-m", "64M", "--", "sh", "-c", "tail /dev/zero 2>/dev/null; exit $?")
+    assert done.status == 137
+    assert done.err.endswith(b"cay: note: a process inside was killed: memory limit 64 MiB "
+                             b"(raise it with -m)\n")
+    script = "for i in 1 2 3 4 5 6; do sleep 100 & done"
+    done = run("--pids", "5", "--", "sh", "-c", script)
+    assert done.err.endswith(b"cay: note: a process inside was not started: limit of 5 "
+                             b"processes (raise it with --pids)\n")
+    outcome = run("-m", "64M", "-o", "json", "--", "sh", "-c", "tail /dev/zero; true").json
+    assert (outcome["cause"], outcome["memory_kills"], outcome["refused_forks"]) == (
+        "exited", 1, 0)
+
+
 def test_what_cannot_be_run_is_126_or_127(run):
     done = run("--", "no-such-program")
     assert done.status == 127 and done.err.startswith(b"cay: no-such-program: ")

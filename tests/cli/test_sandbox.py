@@ -84,6 +84,22 @@ def test_a_memory_kill_in_exec_names_the_sandboxes_limit(boxes):
         137, b"cay: killed: memory limit 64 MiB (make the sandbox with a larger -m)\n")
 
 
+def test_the_list_says_why_a_background_command_ended(boxes):
+    box = boxes.create("-m", "64M")
+
+    def cause_of(*command):
+        boxes.ok("exec", "-d", "--tag", "x", *command)
+        of = lambda: boxes.ok("ps", "-o", "json", box).json["processes"][-1]
+        wait_until(lambda: of()["state"] == "ended", "it runs on")
+        return of()["cause"]
+
+    assert cause_of(box, "true") == "exited"
+    assert cause_of(box, "--", "sh", "-c", "kill -9 $$") == "signalled"
+    assert cause_of("--timeout", "100ms", box, "sleep", "1000") == "timeout"
+    assert cause_of(box, "tail", "/dev/zero") == "memory"
+    assert b"ended 137 memory" in boxes.ok("ps", box).out
+
+
 def test_input_goes_to_exec(boxes, box):
     assert boxes.ok("exec", "-i", box, "--", "cat", stdin=b"da\0ta").out == b"da\0ta"
 

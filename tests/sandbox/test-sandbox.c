@@ -294,8 +294,27 @@ TEST(the_memory_limit_kills_inside_and_is_told_as_such)
     run(sandbox, "exec tail /dev/zero");
     ASSERT_INT(result.cause, CAY_CAUSE_MEMORY);
     ASSERT_INT(result.exit_code, 137);
+    ASSERT_INT(result.memory_kills, 1);
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
+    ASSERT_INT(result.memory_kills, 0);
+    cay_exec_done(&result);
+}
+
+TEST(the_memory_limit_and_that_of_processes_are_told_if_a_child_meets_them)
+{
+    const struct cay_sandbox_options small = {
+        .size = sizeof small, .memory_bytes = 64 << 20, .pids = 8};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&small);
+
+    run(sandbox, "tail /dev/zero; echo went on");
+    ASSERT_STR(result.out, "went on\n");
+    ASSERT_INT(result.cause, CAY_CAUSE_EXITED);
+    ASSERT_INT(result.memory_kills, 1);
+    ASSERT_INT(result.refused_forks, 0);
+    run(sandbox, "for i in 1 2 3 4 5 6 7 8 9; do sleep 100 & done");
+    ASSERT_INT(result.memory_kills, 0);
+    ASSERT(result.refused_forks > 0);
     cay_exec_done(&result);
 }
 

@@ -56,6 +56,10 @@ class ExecResult:
     wall_time: float = 0.0
     peak_memory: int = 0
     """bytes, of the largest process"""
+    memory_kills: int = 0
+    """while it ran, processes inside that were killed for the memory limit"""
+    refused_forks: int = 0
+    """and those that were not started for the limit of processes"""
 
     @classmethod
     def not_started(cls, error: SandboxExecError) -> ExecResult:
@@ -107,6 +111,8 @@ class ExecResult:
                 system_time=result.system_us / 1e6,
                 wall_time=result.wall_us / 1e6,
                 peak_memory=result.peak_memory,
+                memory_kills=result.memory_kills,
+                refused_forks=result.refused_forks,
             )
         finally:
             _sandbox_lib.exec_done(ctypes.byref(result))

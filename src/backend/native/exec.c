@@ -126,7 +126,7 @@ static int run_command(struct native *native, struct run *run, struct sink *sink
     const struct cay_exec_options *options = sink->options;
     struct wire_exec exec = {.options = options,
                              .flags = run->has_tty ? 0 : EXEC_QUIET,
-                             .mark = run_memory_kills(native->memory_events),
+                             .mark = run_mark(&native->events, 0),
                              .fds = {-1, -1, -1, -1}};
     int code = run_open_stdio(run, true, &exec, err);
 
@@ -145,17 +145,24 @@ static int run_command(struct native *native, struct run *run, struct sink *sink
                         "the machine may be overloaded; else kill the sandbox");
     if (error)
         return cay_fail_errno(err, -error, op, options->argv[0]);
-    code = run_result(run, native->memory_events, sink->over_limit, result, err);
+    code = run_result(run, &native->events, sink->over_limit, result, err);
     return code ? code : streams_take(sink->tails, result, op, err);
+}
+
+static void open_once(const char *path, int *fd)
+{
+    if (*fd < 0 && *path)
+        *fd = open(path, O_RDONLY | O_CLOEXEC);
 }
 
 int native_get_ready(struct native *native, struct cay_error *err)
 {
     int code = native_connect(native, err);
 
-    if (!code && native->memory_events < 0 && native->record.groups.memory_events[0])
-        native->memory_events =
-            open(native->record.groups.memory_events, O_RDONLY | O_CLOEXEC);
+    if (!code) {
+        open_once(native->record.groups.memory_events, &native->events.memory);
+        open_once(native->record.groups.pids_events, &native->events.pids);
+    }
     return code;
 }
 

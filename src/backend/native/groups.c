@@ -258,6 +258,8 @@ static int make_v1(size_t i, const struct groups_limits *limits, struct groups *
     if (controllers[i].layer == CAY_LAYER_MEMORY)
         snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.oom_control",
                  groups->v1[i]);
+    if (controllers[i].layer == CAY_LAYER_PIDS)
+        snprintf(groups->pids_events, GROUPS_PATH, "%.200s/pids.events", groups->v1[i]);
     return CAY_OK;
 }
 
@@ -339,6 +341,7 @@ static int limit_unified(const struct groups_limits *limits, struct groups *grou
     if (!error && lists(there, " \n", "pids")) {
         error = put_number(groups->unified, "pids.max", limits->pids);
         groups->layers |= CAY_LAYER_PIDS;
+        snprintf(groups->pids_events, GROUPS_PATH, "%.200s/pids.events", groups->unified);
     }
     if (!error && limits->cpu_percent && lists(there, " \n", "cpu")) {
         snprintf(cpu, sizeof cpu, "%" PRIu64 " 100000",

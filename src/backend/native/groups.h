@@ -15,6 +15,7 @@ struct groups {
     char unified[GROUPS_PATH];       /* "" if there is no cgroup2 */
     char v1[GROUPS_V1][GROUPS_PATH]; /* "" where there is none */
     char memory_events[GROUPS_PATH]; /* counts kills for the memory limit */
+    char pids_events[GROUPS_PATH];   /* counts what was not started for that of pids */
     unsigned layers;                 /* CAY_LAYER_MEMORY, _PIDS, _CPU */
 };
 

@@ -161,8 +161,9 @@ static uint64_t count_memory_kills(const struct record *record)
     AUTO_FD fd = *record->groups.memory_events
                      ? open(record->groups.memory_events, O_RDONLY | O_CLOEXEC)
                      : -1;
+    const struct events events = {.memory = fd, .pids = -1};
 
-    return run_memory_kills(fd);
+    return run_memory_kills(run_mark(&events, 0), 0);
 }
 
 static void look(struct native *native, struct cay_sandbox_info *ret_info)
@@ -258,7 +259,7 @@ static struct cay_sandbox_info *add(struct listing *listing)
 static void add_living(const char *id, void *cookie)
 {
     struct listing *listing = cookie;
-    struct native native = {.pidfd = -1, .leash = -1, .socket = -1, .memory_events = -1};
+    struct native native = {.pidfd = -1, .leash = -1, .socket = -1, .events = {-1, -1}};
 
     if (listing->failed || runtime_load(id, &native.record, NULL) != CAY_OK ||
         !runtime_is_alive(&native.record) || !add(listing))

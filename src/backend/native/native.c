@@ -25,7 +25,7 @@ enum { KILL_MS = 10000, TIDY_MS = 1000 };
 void native_let_go(struct native *native)
 {
     int *const fds[] = {&native->pidfd, &native->leash, &native->socket,
-                        &native->memory_events};
+                        &native->events.memory, &native->events.pids};
 
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
         if (*fds[i] >= 0)
@@ -50,7 +50,8 @@ struct native *native_new(void)
     struct native *native = calloc(1, sizeof *native);
 
     if (native)
-        native->pidfd = native->leash = native->socket = native->memory_events = -1;
+        native->pidfd = native->leash = native->socket = native->events.memory =
+            native->events.pids = -1;
     return native;
 }
 

@@ -6,14 +6,20 @@
 #include "cay/backend.h"
 #include "init/protocol.h"
 
+/* Files in which the kernel counts what it did for a limit; -1 where there is none. */
+struct events {
+    int memory; /* kills */
+    int pids;   /* processes that it did not start */
+};
+
 /* One handle on a native sandbox. */
 struct native {
     struct record record;
-    int pidfd;         /* of its init, or -1 */
-    int leash;         /* closing it ends an ephemeral sandbox, or -1 */
-    int socket;        /* a connection that is free, or -1 */
-    int memory_events; /* counts kills for the memory limit, or -1 */
-    char *piece;       /* room for output, once there was a command */
+    int pidfd;  /* of its init, or -1 */
+    int leash;  /* closing it ends an ephemeral sandbox, or -1 */
+    int socket; /* a connection that is free, or -1 */
+    struct events events;
+    char *piece; /* room for output, once there was a command */
 };
 
 struct native *native_new(void); /* an empty handle; NULL if memory is exhausted */

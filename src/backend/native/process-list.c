@@ -37,7 +37,8 @@ struct listing {
     size_t count, room;
     struct idmap_shown users;
     int64_t boot_ms; /* since 1970 */
-    int spare;       /* a child of init's own, no more to be listed than PID 1 */
+    struct events events;
+    int spare; /* a child of init's own, no more to be listed than PID 1 */
 };
 
 static void listing_done(struct listing *listing)
@@ -368,6 +369,17 @@ static int exit_code_of(const struct list_entry *entry)
                                       : WEXITSTATUS(entry->status);
 }
 
+static enum cay_cause cause_of(const struct listing *listing,
+                               const struct list_entry *entry)
+{
+    uint64_t mark = run_mark(&listing->events, entry->mark);
+    uint32_t kills = run_memory_kills(mark, entry->mark);
+
+    return run_ran_out(entry->status, entry->cause, entry->killed, kills)
+               ? CAY_CAUSE_MEMORY
+               : (enum cay_cause)entry->cause;
+}
+
 /* One that is not in /proc any more. */
 static int add_command(struct listing *listing, const struct list_entry *entry,
                        struct cay_error *err)
@@ -382,7 +394,8 @@ static int add_command(struct listing *listing, const struct list_entry *entry,
                                       .uid = entry->uid,
                                       .has_ended = ended,
                                       .exit_code = ended ? exit_code_of(entry) : 0,
-                                      .state = ended ? 'X' : 'Z'};
+                                      .state = ended ? 'X' : 'Z',
+                                      .cause = ended ? cause_of(listing, entry) : 0};
     describe(entry, info);
     memcpy(words, entry->words, sizeof words);
     make_text(words, strlen(words));
@@ -414,13 +427,18 @@ static int merge(struct listing *listing, struct cay_error *err)
 int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
                  struct cay_error *err)
 {
+    struct native *native = cookie;
     struct listing listing = {.proc = -1};
-    int code = ask_init(cookie, &listing, err);
+    int code = native_get_ready(native, err);
+
+    listing.events = native->events;
+    if (!code)
+        code = ask_init(native, &listing, err);
 
     if (!code && listing.proc >= 0)
         code = walk_proc(&listing, err);
     if (!code)
-        keep_own(&listing, &((const struct native *)cookie)->record);
+        keep_own(&listing, &native->record);
     if (!code)
         code = merge(&listing, err);
     if (!code && !add(&listing)) /* an empty array is one too */

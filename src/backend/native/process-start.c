@@ -28,8 +28,8 @@ void process_free(void *cookie)
     if (!process)
         return;
     run_close(&process->run);
-    const int fds[] = {process->run.socket, process->memory_events, process->epoll,
-                       process->ready};
+    const int fds[] = {process->run.socket, process->events.memory, process->events.pids,
+                       process->epoll, process->ready};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);
@@ -57,7 +57,7 @@ static int new_process(struct native *native, uint64_t limit, const char *op,
     memset(process, 0, offsetof(struct process, packet));
     memcpy(process->id, native->record.id, sizeof process->id);
     run_init(&process->run, -1, process->id, &process->packet);
-    process->memory_events = process->epoll = process->ready = -1;
+    process->events.memory = process->events.pids = process->epoll = process->ready = -1;
     tail_init(&process->tails[0], (size_t)(limit ? limit : CAY_OUTPUT_DEFAULT));
     tail_init(&process->tails[1], process->tails[0].limit);
     process->piece = malloc(PROCESS_PIECE);
@@ -66,7 +66,8 @@ static int new_process(struct native *native, uint64_t limit, const char *op,
     int code = native_get_ready(native, err);
     if (code)
         return code;
-    process->memory_events = TAKE_FD(native->memory_events);
+    process->events.memory = TAKE_FD(native->events.memory);
+    process->events.pids = TAKE_FD(native->events.pids);
     process->run.socket = TAKE_FD(native->socket);
     *ret_process = TAKE_PTR(process);
     return CAY_OK;
@@ -144,7 +145,7 @@ static int send_request(struct process *process, const struct cay_exec_options *
 {
     struct run *run = &process->run;
     struct wire_exec exec = {.options = options,
-                             .mark = run_memory_kills(process->memory_events),
+                             .mark = run_mark(&process->events, 0),
                              .fds = {-1, -1, -1, -1}};
     int code = run_open_stdio(run, false, &exec, err);
 

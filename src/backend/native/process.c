@@ -163,7 +163,7 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
     if (over == 0)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, NULL, "the command still runs",
                         "wait longer, or kill it");
-    int code = run_result(run, process->memory_events, process->over_limit, &result, err);
+    int code = run_result(run, &process->events, process->over_limit, &result, err);
     if (!code)
         code = streams_take(process->tails, &result, op, err);
     if (code) {

@@ -8,7 +8,7 @@
 struct process {
     struct run run;
     char id[CAY_ID_MAX]; /* of the sandbox */
-    int memory_events;
+    struct events events;
     int epoll; /* for the caller to poll: the socket, the streams and `ready` */
     int ready; /* an eventfd: there is something that they do not show */
     bool is_ready;

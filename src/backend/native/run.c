@@ -391,26 +391,49 @@ void run_kill(struct run *run)
     run->killed = true;
 }
 
-uint64_t run_memory_kills(int memory_events)
+static uint32_t read_count(int fd, const char *name, uint32_t otherwise)
 {
     char text[512] = "";
 
-    if (memory_events < 0 || pread(memory_events, text, sizeof text - 1, 0) <= 0)
-        return 0;
-    const char *count = strstr(text, "oom_kill ");
-    return count ? strtoull(count + 9, NULL, 10) : 0;
+    if (fd < 0 || pread(fd, text, sizeof text - 1, 0) <= 0)
+        return otherwise;
+    const char *count = strstr(text, name);
+    return count ? (uint32_t)strtoull(count + strlen(name), NULL, 10) : otherwise;
 }
 
-static void fill_in(const struct run *run, int memory_events, bool over_limit,
+uint64_t run_mark(const struct events *events, uint64_t earlier)
+{
+    uint32_t kills = read_count(events->memory, "oom_kill ", (uint32_t)earlier);
+    uint32_t refused = read_count(events->pids, "max ", (uint32_t)(earlier >> 32));
+
+    return kills | (uint64_t)refused << 32;
+}
+
+uint32_t run_memory_kills(uint64_t mark, uint64_t earlier)
+{
+    return (uint32_t)mark - (uint32_t)earlier;
+}
+
+bool run_ran_out(int status, uint32_t cause, bool killed, uint32_t memory_kills)
+{
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
+           cause == CAY_CAUSE_SIGNALLED && !killed && memory_kills > 0;
+}
+
+static void fill_in(const struct run *run, const struct events *events, bool over_limit,
                     struct cay_exec_result *result)
 {
     const struct exec_end *end = &run->end;
+    uint64_t mark = run_mark(events, end->mark);
     bool signalled = WIFSIGNALED(end->status);
+
+    result->memory_kills = run_memory_kills(mark, end->mark);
+    result->refused_forks = (uint32_t)(mark >> 32) - (uint32_t)(end->mark >> 32);
 
     result->signal = signalled ? WTERMSIG(end->status) : 0;
     result->exit_code = signalled ? 128 + result->signal : WEXITSTATUS(end->status);
-    bool memory = result->signal == SIGKILL && end->cause == CAY_CAUSE_SIGNALLED &&
-                  !end->killed && run_memory_kills(memory_events) > end->mark;
+    bool memory =
+        run_ran_out(end->status, end->cause, end->killed, (uint32_t)result->memory_kills);
     result->cause = over_limit                        ? CAY_CAUSE_OUTPUT_LIMIT
                     : memory                          ? CAY_CAUSE_MEMORY
                     : end->cause == CAY_CAUSE_TIMEOUT ? CAY_CAUSE_TIMEOUT
@@ -424,7 +447,7 @@ static void fill_in(const struct run *run, int memory_events, bool over_limit,
     result->peak_memory = end->peak_memory;
 }
 
-int run_result(const struct run *run, int memory_events, bool over_limit,
+int run_result(const struct run *run, const struct events *events, bool over_limit,
                struct cay_exec_result *ret_result, struct cay_error *err)
 {
     const struct cay_error *failure = &run->failure;
@@ -443,7 +466,7 @@ int run_result(const struct run *run, int memory_events, bool over_limit,
         ret_result->cause = CAY_CAUSE_GONE;
         ret_result->exit_code = 128 + SIGKILL;
     } else {
-        fill_in(run, memory_events, over_limit, ret_result);
+        fill_in(run, events, over_limit, ret_result);
     }
     return CAY_OK;
 }

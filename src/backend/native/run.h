@@ -71,11 +71,17 @@ void run_feed(struct run *run);
 
 void run_kill(struct run *run); /* without waiting */
 
-/* The result but for its output.  `memory_events` is the descriptor of the file that
- * counts kills for the memory limit. */
-int run_result(const struct run *run, int memory_events, bool over_limit,
+/* The result but for its output. */
+int run_result(const struct run *run, const struct events *events, bool over_limit,
                struct cay_exec_result *ret_result, struct cay_error *err);
 
-uint64_t run_memory_kills(int memory_events);
+/* What the kernel has counted until now, in one number, for a command to carry; as it was
+ * in `earlier` where that cannot be read.  And how much of it came between two of them.
+ */
+uint64_t run_mark(const struct events *events, uint64_t earlier);
+uint32_t run_memory_kills(uint64_t mark, uint64_t earlier);
+
+/* Whether one that ended so was killed for the memory limit. */
+bool run_ran_out(int status, uint32_t cause, bool killed, uint32_t memory_kills);
 
 #endif

@@ -382,7 +382,8 @@ static bool is_sound(const struct record *record, const char *id)
            ends(record->user, sizeof record->user) &&
            ends(record->workdir, sizeof record->workdir) &&
            ends(groups->unified, sizeof groups->unified) &&
-           ends(groups->memory_events, sizeof groups->memory_events);
+           ends(groups->memory_events, sizeof groups->memory_events) &&
+           ends(groups->pids_events, sizeof groups->pids_events);
 }
 
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
