@@ -5,7 +5,10 @@ and then it works."""
 import os
 import re
 import shlex
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -31,8 +34,8 @@ def work(boxes, name="work"):
 
 
 def advice(done):
-    """The options in a hint: -v and -w with their values."""
-    return shlex.split(" ".join(re.findall(r"(-[vw] \S+?)(?=[\s,;)]|$)", done.err.decode(), re.M)))
+    """The options in a hint: -v, -w and -u with their values."""
+    return shlex.split(" ".join(re.findall(r"(-[vwu] \S+?)(?=[\s,;)]|$)", done.err.decode(), re.M)))
 
 
 def test_a_script_of_the_current_directory(boxes):
@@ -58,8 +61,8 @@ def test_a_program_in_a_home_directory(boxes, home):
     done = boxes.cay("run", "--", "mytool", cwd=folder, env=env)
     assert done.status == 127
     assert advice(done) == ["-v", f"{home}/.tool:{home}/.tool:ro"]
-    assert b"cay template create NAME" in done.err
-    name = re.search(r"name it (\S+?),", done.err.decode())[1]
+    assert (b"cay template create NAME" in done.err) == (os.geteuid() == 0)
+    name = re.search(r"name it (\S+?)[,)]", done.err.decode())[1]
     assert boxes.ok("run", *advice(done), "--", name, cwd=folder, env=env).out == b"from home\n"
 
 
@@ -73,7 +76,7 @@ def test_a_script_whose_interpreter_is_in_a_home_directory(boxes, home):
     done = boxes.cay("run", *words, "--", "./app", cwd=folder, env=env)
     assert done.status == 127 and f"its interpreter {home}/.pyenv/bin/python3 is not inside" in \
         done.err.decode()
-    assert "cay template create NAME" in done.err.decode()
+    assert ("cay template create NAME" in done.err.decode()) == (os.geteuid() == 0)
     assert boxes.ok("run", *words, *advice(done), "--", "./app", cwd=folder, env=env).out == b"app\n"
 
 
@@ -122,3 +125,59 @@ def test_a_failure_that_has_another_cause_gets_no_advice(boxes):
     done = boxes.cay("run", "--", "sh", "-c", "exit 3", cwd=folder)
     assert (done.status, done.err) == (3, b"")
     assert sys.executable
+
+
+@pytest.fixture(name="roots")
+def fixture_roots():
+    if os.geteuid() != 0:
+        pytest.skip("only root can put something into /root")
+    folder = Path(tempfile.mkdtemp(prefix="cay-test-", dir="/root"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def works_with_its_advice(boxes, *command, given=()):
+    """Once: what is told is all that is needed."""
+    done = boxes.cay("run", *given, "--", *command, cwd=work(boxes))
+    assert done.status != 0
+    return boxes.ok("run", *given, *advice(done), "--", *command, cwd=work(boxes)).out
+
+
+def test_a_program_below_the_home_of_root(boxes, roots):
+    prog = script(roots / "bin" / "prog", "#!/bin/sh\necho prog\n")
+    assert works_with_its_advice(boxes, prog) == b"prog\n"
+    shown = ("-v", f"{roots}:{roots}:ro")
+    assert works_with_its_advice(boxes, prog, given=shown) == b"prog\n"
+    env = {"PATH": f"{roots}/bin:{os.environ['PATH']}"}
+    done = boxes.cay("run", "--", "prog", cwd=work(boxes), env=env)
+    assert done.status == 127 and f"name it {prog}," in done.err.decode()
+    assert boxes.ok("run", *advice(done), "--", prog, cwd=work(boxes)).out == b"prog\n"
+
+
+def test_a_script_whose_interpreter_is_below_the_home_of_root(boxes, roots):
+    prog = script(roots / "prog", "#!/bin/sh\necho run by prog\n")
+    app = script(boxes.folder / "apps" / "app", f"#!{prog}\n")
+    assert works_with_its_advice(boxes, app) == b"run by prog\n"
+    shown = ("-v", f"{app}:{app}:ro")
+    assert works_with_its_advice(boxes, app, given=shown) == b"run by prog\n"
+
+
+def test_a_link_to_below_the_home_of_root(boxes, roots):
+    script(roots / "prog", "#!/bin/sh\necho prog\n")
+    for link in (boxes.folder / "venv" / "bin" / "prog", work(boxes) / "venv" / "prog"):
+        link.parent.mkdir(parents=True)
+        link.symlink_to(roots / "prog")
+    assert works_with_its_advice(boxes, boxes.folder / "venv" / "bin" / "prog") == b"prog\n"
+    assert works_with_its_advice(boxes, "venv/prog") == b"prog\n"
+
+
+def test_an_argument_below_the_home_of_root(boxes, roots):
+    path = script(roots / "hello.py", "print('hello')\n", 0o644)
+    assert works_with_its_advice(boxes, "python3", path) == b"hello\n"
+    shown = ("-v", f"{roots}:{roots}:ro")
+    assert works_with_its_advice(boxes, "python3", path, given=shown) == b"hello\n"
+
+
+def test_a_command_without_a_name_is_nowhere(boxes):
+    assert b"neither inside nor on this machine" in boxes.cay("run", "--", "").err

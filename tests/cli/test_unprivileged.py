@@ -100,3 +100,8 @@ def test_the_doctor_says_once_what_would_help(cay):
     helps = text.split("This helps:\n")[1].splitlines()
     fixes = helps[1::2]
     assert fixes and len(fixes) == len(set(fixes))
+
+
+def test_who_may_not_make_templates_is_not_told_to(cay):
+    done = cay("run", "--", "./cay", "--version")
+    assert done.status == 127 and b"; add -v " in done.err and b"template" not in done.err
