@@ -89,10 +89,12 @@ struct cay_sandbox_options {
     enum cay_network network;
     const struct cay_bind *binds;
     size_t bind_count;
-    const char *const *env; /* "NAME=value", NULL-terminated; for every command inside */
-    const char *hostname;   /* NULL: the id */
-    unsigned require;       /* enum cay_layer */
-    bool ephemeral;         /* dies with the process that makes it */
+    /* "NAME=value", NULL-terminated; for every command inside.  Of two of the same name
+     * the last one counts, here and in exec. */
+    const char *const *env;
+    const char *hostname; /* NULL: the id */
+    unsigned require;     /* enum cay_layer */
+    bool ephemeral;       /* dies with the process that makes it */
     /* Its directories appear inside at /NAME, a single root at /workspace; read-only
      * where it asks for approvals, suffixes or sizes, unless it says exec: rw. */
     const cay_policy *policy;

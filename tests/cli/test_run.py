@@ -40,6 +40,11 @@ def test_standard_input_goes_in_only_when_asked(run):
     assert run("-i", "--", "cat", stdin=b"").out == b""
 
 
+def test_of_a_variable_that_is_given_twice_the_last_counts(run):
+    assert run("-e", "A=1", "-e", "A=2", "--", "env").out.count(b"A=") == 1
+    assert run("-e", "A=1", "-e", "A=2", "--", "printenv", "A").out == b"2\n"
+
+
 def test_any_amount_of_input_goes_through(run):
     data = os.urandom(1 << 20) * 64
     assert run("-i", "--", "wc", "-c", stdin=data).out == b"%d\n" % len(data)

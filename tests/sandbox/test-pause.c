@@ -205,20 +205,40 @@ TEST(the_defaults_hold_for_whoever_opens_it)
     cay_exec_done(&result);
 }
 
+TEST(of_a_variable_that_is_given_twice_the_last_counts)
+{
+    static const char *const env[] = {"A=1", "B=1", "A=2", NULL};
+    static const char *const own[] = {"B=2", "C=1", "B=3", NULL};
+    const struct cay_sandbox_options options = {.size = sizeof options, .env = env};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    const char *const argv[] = {"sh", "-c", "env | grep -x '[ABC]=.' | sort", NULL};
+    const struct cay_exec_options more = {.size = sizeof more, .argv = argv, .env = own};
+
+    run(sandbox, "env | grep -x '[ABC]=.' | sort");
+    ASSERT_STR(result.out, "A=2\nB=1\n");
+    cay_exec_done(&result);
+    ASSERT_OK(cay_sandbox_exec(sandbox, &more, &result, &err));
+    ASSERT_STR(result.out, "A=2\nB=3\nC=1\n");
+    cay_exec_done(&result);
+}
+
 TEST(wrong_defaults_are_refused)
 {
     static const char *const wrong[] = {"NOVALUE", NULL}, *const empty[] = {"=x", NULL};
     cay_sandbox *sandbox = NULL;
     struct cay_sandbox_options options = {.size = sizeof options, .env = wrong};
     char name[128];
+    static char names[1999][12];
     static const char *many[2000];
 
     need_root();
     ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
     options.env = empty;
     ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
-    for (int i = 0; i < 1999; i++)
-        many[i] = "A=1";
+    for (int i = 0; i < 1999; i++) {
+        snprintf(names[i], sizeof names[i], "A%d=1", i % 10000);
+        many[i] = names[i];
+    }
     options.env = many;
     ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_LIMIT);
     memset(name, 'u', sizeof name);

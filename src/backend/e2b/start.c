@@ -12,6 +12,7 @@
 
 #include "backend/e2b/run.h"
 #include "base/auto.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "json/json.h"
@@ -196,17 +197,6 @@ bool e2b_start_may_keep(const json_t *args)
 
 /* --- Surroundings --- */
 
-/* Whether a later one has the same name: an object has each name once. */
-static bool comes_again(const char *const *env)
-{
-    size_t len = strcspn(*env, "=") + 1;
-
-    for (const char *const *later = env + 1; *later; later++)
-        if (strncmp(*later, *env, len) == 0)
-            return true;
-    return false;
-}
-
 static void put_variable(struct json *json, const char *text)
 {
     AUTO_FREE char *name = strndup(text, strcspn(text, "="));
@@ -225,7 +215,8 @@ static void put_env(struct json *json, const struct e2b_run *run, const char *co
     json_put_object(json);
     for (; env && *env; env++) {
         has_term = has_term || strncmp(*env, "TERM=", 5) == 0;
-        if (is_text(*env) && strncmp(*env, "CAY_COMMAND=", 12) != 0 && !comes_again(env))
+        if (is_text(*env) && strncmp(*env, "CAY_COMMAND=", 12) != 0 &&
+            !env_sets(env + 1, *env))
             put_variable(json, *env);
     }
     if (run->has_tty && !has_term)

@@ -80,20 +80,20 @@ static int make_work_dir(void *cookie, const char *path, struct cay_error *err)
 
 /* --- With what --- */
 
-/* The first of a name is what counts.  What a careless parent has left in ours that is no
+/* The last of a name is what counts.  What a careless parent has left in ours that is no
  * variable is not passed on. */
 static int join_env(struct wish *wish, struct cay_error *err)
 {
     const char *const *own = wish->inherits ? (const char *const *)environ : NULL;
-    size_t used = env_count((const char *const *)wish->given), more = env_count(own);
+    size_t used = 0, given = env_count((const char *const *)wish->given);
 
-    wish->env = calloc(used + more + 1, sizeof *wish->env);
+    wish->env = calloc(env_count(own) + given + 1, sizeof *wish->env);
     if (!wish->env)
         return cay_fail_memory(err, op);
-    memcpy(wish->env, wish->given, used * sizeof *wish->env);
-    for (size_t i = 0; own && i < more && own[i]; i++)
-        if (own[i][0] != '=' && strchr(own[i], '='))
-            wish->env[used++] = own[i];
+    for (; own && *own; own++)
+        if (**own != '=' && strchr(*own, '='))
+            wish->env[used++] = *own;
+    memcpy(wish->env + used, wish->given, given * sizeof *wish->env);
     return CAY_OK;
 }
 

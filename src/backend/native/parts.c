@@ -12,13 +12,14 @@ static const char op[] = "sandbox.create";
 static int add_env(struct parts *parts, const char *const *env, struct cay_error *err)
 {
     const char *const *image = (const char *const *)parts->template.info.env;
-    size_t used = env_count(env), more = env_count(image);
+    size_t used = 0, more = env_count(image);
 
-    parts->env = calloc(used + more + 1, sizeof *parts->env);
+    parts->env = calloc(env_count(env) + more + 1, sizeof *parts->env);
     if (!parts->env)
         return cay_fail_memory(err, op);
-    if (used)
-        memcpy(parts->env, env, used * sizeof *env);
+    for (; env && *env; env++)
+        if (!env_sets(env + 1, *env)) /* the last of a name is what counts */
+            parts->env[used++] = *env;
     for (size_t i = 0; i < more; i++)
         if (!env_sets(parts->env, image[i]))
             parts->env[used++] = image[i];

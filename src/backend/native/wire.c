@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "sys/memfd.h"
 #include "sys/rights.h"
@@ -172,8 +173,11 @@ static int pack(const struct wire_exec *exec, struct buf *message, struct cay_er
     add(message, options->tag);
     for (const char *const *arg = options->argv; *arg; arg++, head.argc++)
         add(message, *arg);
-    for (const char *const *env = options->env; env && *env; env++, head.envc++)
-        add(message, *env);
+    for (const char *const *env = options->env; env && *env; env++)
+        if (!env_sets(env + 1, *env)) { /* the last of a name is what counts */
+            add(message, *env);
+            head.envc++;
+        }
     if (message->failed || head.argc > EXEC_COUNT_MAX || head.envc > EXEC_COUNT_MAX)
         return cay_fail(err, CAY_E_INVALID, E2BIG, "sandbox.exec", options->argv[0],
                         "the arguments and environment are too long",
