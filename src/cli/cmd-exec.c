@@ -17,7 +17,7 @@ static int start_detached(struct execute *execute, struct cay_error *err)
     int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
 
     if (code == CAY_E_EXEC_FAILED)
-        return execute_not_started(execute, err->sys_errno);
+        return execute_not_started(execute, err);
     if (code)
         return code;
     if (call->options.as_json) {

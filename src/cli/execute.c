@@ -23,6 +23,67 @@ static struct hint hint_of(const struct execute *execute)
 
 /* --- What became of it --- */
 
+static void find_limits(const struct execute *execute, uint64_t *ret_memory,
+                        uint32_t *ret_pids)
+{
+    const struct cay_sandbox_options *wish = &execute->plan.sandbox;
+    struct cay_sandbox_info info = {.id = ""};
+
+    if (execute->is_fresh) {
+        info.memory_bytes = wish->memory_bytes ? wish->memory_bytes : CAY_MEMORY_DEFAULT;
+        info.pids = wish->pids ? wish->pids : CAY_PIDS_DEFAULT;
+    } else {
+        (void)!cay_sandbox_inspect(execute->sandbox, &info, NULL);
+    }
+    *ret_memory = info.memory_bytes;
+    *ret_pids = info.pids;
+}
+
+/* Which limit it met. */
+static void put_limits(struct json *json, const struct execute *execute,
+                       const struct cay_exec_result *result)
+{
+    uint64_t memory;
+    uint32_t pids;
+
+    json_set_uint(json, "memory_kills", result->memory_kills);
+    json_set_uint(json, "refused_forks", result->refused_forks);
+    if (result->cause != CAY_CAUSE_MEMORY && !result->memory_kills &&
+        !result->refused_forks)
+        return;
+    find_limits(execute, &memory, &pids);
+    json_set_uint(json, "memory_limit", memory);
+    json_set_uint(json, "pids_limit", pids);
+}
+
+static void put_words(struct json *json, const char *key, const char *words)
+{
+    json_put_key(json, key);
+    json_put_bytes(json, words, strlen(words));
+}
+
+/* Why it was not started, or what it may have failed for want of. */
+static void put_reason(struct json *json, const struct execute *execute,
+                       const struct cay_exec_result *result)
+{
+    struct hint hint = hint_of(execute);
+    char room[HINT_ROOM];
+    bool has_failed = result->cause == CAY_CAUSE_EXITED && result->exit_code != 0;
+
+    if (result->cause == CAY_CAUSE_NOT_STARTED) {
+        json_set_int(json, "errno", result->exec_errno);
+        json_set_text(json, "message", cay_errno_words(result->exec_errno));
+        put_words(json, "subject", execute->plan.exec.argv[0]);
+        put_words(json, "hint", hint_program(&hint, result->exec_errno, room));
+    } else if (has_failed) {
+        const char *word = hint_argument(&hint, room);
+        if (!word)
+            return;
+        put_words(json, "subject", word);
+        put_words(json, "hint", room);
+    }
+}
+
 static int tell_json(const struct execute *execute, const struct cay_exec_result *result,
                      struct cay_error *err)
 {
@@ -43,26 +104,10 @@ static int tell_json(const struct execute *execute, const struct cay_exec_result
     json_set_uint(&json, "user_us", result->user_us);
     json_set_uint(&json, "system_us", result->system_us);
     json_set_uint(&json, "peak_memory", result->peak_memory);
-    json_set_uint(&json, "memory_kills", result->memory_kills);
-    json_set_uint(&json, "refused_forks", result->refused_forks);
+    put_limits(&json, execute, result);
+    put_reason(&json, execute, result);
     output_end_json(output, &json);
     return output_finish(output, err);
-}
-
-static void find_limits(const struct execute *execute, uint64_t *ret_memory,
-                        uint32_t *ret_pids)
-{
-    const struct cay_sandbox_options *wish = &execute->plan.sandbox;
-    struct cay_sandbox_info info = {.id = ""};
-
-    if (execute->is_fresh) {
-        info.memory_bytes = wish->memory_bytes ? wish->memory_bytes : CAY_MEMORY_DEFAULT;
-        info.pids = wish->pids ? wish->pids : CAY_PIDS_DEFAULT;
-    } else {
-        (void)!cay_sandbox_inspect(execute->sandbox, &info, NULL);
-    }
-    *ret_memory = info.memory_bytes;
-    *ret_pids = info.pids;
 }
 
 /* Which limit it met, and what became of whom: a shell may have gone on without. */
@@ -105,12 +150,7 @@ static void tell_failure(const struct execute *execute)
     fputc('\n', stderr);
 }
 
-static int status_of(int exec_errno)
-{
-    return exec_errno == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
-}
-
-int execute_not_started(const struct execute *execute, int exec_errno)
+static void tell_not_started(const struct execute *execute, int exec_errno)
 {
     struct hint hint = hint_of(execute);
     char room[HINT_ROOM];
@@ -120,7 +160,6 @@ int execute_not_started(const struct execute *execute, int exec_errno)
     fprintf(stderr, ": %s (", cay_errno_words(exec_errno));
     show_name(stderr, hint_program(&hint, exec_errno, room));
     fputs(")\n", stderr);
-    return status_of(exec_errno);
 }
 
 /* Says why, where a bare number would leave people guessing. */
@@ -138,7 +177,7 @@ static void tell_text(const struct execute *execute, const struct cay_exec_resul
               stderr);
         break;
     case CAY_CAUSE_NOT_STARTED:
-        (void)execute_not_started(execute, result->exec_errno);
+        tell_not_started(execute, result->exec_errno);
         break;
     case CAY_CAUSE_EXITED:
         if (result->exit_code != 0)
@@ -175,6 +214,17 @@ static int tell(struct execute *execute, struct cay_exec_result *result,
     else
         tell_text(execute, result);
     return code ? code : result->exit_code;
+}
+
+int execute_not_started(struct execute *execute, struct cay_error *err)
+{
+    struct cay_exec_result result = {
+        .cause = CAY_CAUSE_NOT_STARTED,
+        .exec_errno = err->sys_errno,
+        .exit_code = err->sys_errno == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN,
+    };
+
+    return tell(execute, &result, err);
 }
 
 static int finish(struct execute *execute, cay_process *process, struct tail *kept,
@@ -234,13 +284,7 @@ int execute_wait(struct execute *execute, struct cay_error *err)
     if (!code)
         code = stream_process(execute, execute->process, err);
     else if (code == CAY_E_EXEC_FAILED)
-        code = tell(execute,
-                    &(struct cay_exec_result){
-                        .cause = CAY_CAUSE_NOT_STARTED,
-                        .exec_errno = err->sys_errno,
-                        .exit_code = status_of(err->sys_errno),
-                    },
-                    err);
+        code = execute_not_started(execute, err);
     return code;
 }
 

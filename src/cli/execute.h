@@ -20,7 +20,7 @@ int execute_wait(struct execute *execute, struct cay_error *err);
 
 void execute_done(struct execute *execute);
 
-/* The status of a command that could not be started, told with a hint. */
-int execute_not_started(const struct execute *execute, int exec_errno);
+/* The status of a command that could not be started for that errno, told with a hint. */
+int execute_not_started(struct execute *execute, struct cay_error *err);
 
 #endif

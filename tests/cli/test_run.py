@@ -115,6 +115,24 @@ def test_a_limit_that_a_child_of_the_command_meets_is_told_by_name(run):
         "exited", 1, 0)
 
 
+def test_json_has_the_reason_and_the_hint_of_what_the_text_tells(run):
+    outcome = run("-o", "json", "--", "no-such-program").json
+    assert (outcome["cause"], outcome["errno"]) == ("not-started", 2)
+    assert (outcome["subject"], outcome["message"]) == ("no-such-program",
+                                                        "No such file or directory")
+    assert "neither inside nor on this machine" in outcome["hint"]
+    outcome = run("-m", "64M", "-o", "json", "--", "tail", "/dev/zero").json
+    assert (outcome["cause"], outcome["memory_limit"]) == ("memory", 64 << 20)
+    outcome = run("-o", "json", "--", "false").json
+    assert not {"hint", "errno", "memory_limit"} & outcome.keys()
+
+
+def test_json_has_the_hint_for_an_argument_that_is_not_inside(boxes):
+    (boxes.folder / "hello.py").write_text("print('hello')")
+    outcome = boxes.cay("run", "-o", "json", "--", "python3", "hello.py").json
+    assert outcome["subject"] == "hello.py" and "add -v .:/src -w /src" in outcome["hint"]
+
+
 def test_what_cannot_be_run_is_126_or_127(run):
     done = run("--", "no-such-program")
     assert done.status == 127 and done.err.startswith(b"cay: no-such-program: ")

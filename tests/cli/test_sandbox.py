@@ -350,3 +350,8 @@ def test_a_sandbox_whose_first_process_was_killed_is_collected(boxes, box):
     pid = boxes.ok("inspect", "-o", "json", box).json["init_pid"]
     subprocess.run(["kill", "-9", str(pid)], check=True)
     wait_until(lambda: boxes.ok("gc") and traces(box) == [], "nobody cleaned up")
+
+
+def test_json_tells_why_a_background_command_was_not_started(boxes, box):
+    done = boxes.cay("exec", "-d", "-o", "json", box, "--", "no-such-program")
+    assert done.status == 127 and done.json["cause"] == "not-started" and done.json["hint"]
