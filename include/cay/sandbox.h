@@ -92,7 +92,7 @@ struct cay_sandbox_options {
     /* "NAME=value", NULL-terminated; for every command inside.  Of two of the same name
      * the last one counts, here and in exec. */
     const char *const *env;
-    const char *hostname; /* NULL: the id */
+    const char *hostname; /* letters, digits and "-", up to 63; NULL: the id */
     unsigned require;     /* enum cay_layer */
     bool ephemeral;       /* dies with the process that makes it */
     /* Its directories appear inside at /NAME, a single root at /workspace; read-only

@@ -355,3 +355,12 @@ def test_a_sandbox_whose_first_process_was_killed_is_collected(boxes, box):
 def test_json_tells_why_a_background_command_was_not_started(boxes, box):
     done = boxes.cay("exec", "-d", "-o", "json", box, "--", "no-such-program")
     assert done.status == 127 and done.json["cause"] == "not-started" and done.json["hint"]
+
+
+def test_who_and_where_are_looked_up_when_a_sandbox_is_made(boxes):
+    done = boxes.cay("create", "-u", "nosuch")
+    assert done.status and not done.out and b"nosuch: there is no such user" in done.err
+    done = boxes.cay("create", "-w", "/nosuch")
+    assert done.status and not done.out and b"/nosuch: the working directory is not" in done.err
+    box = boxes.create("-u", "root", "-w", "/usr")
+    assert boxes.ok("exec", box, "--", "sh", "-c", "id -un; pwd").text == "root\n/usr\n"

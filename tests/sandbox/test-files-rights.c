@@ -147,14 +147,16 @@ TEST(kinds_that_are_not_files_have_their_own_errors)
 
 TEST(the_sandboxs_own_user_and_directory_are_the_defaults)
 {
-    const struct cay_sandbox_options options = {
-        .size = sizeof options, .user = "nobody", .workdir = "/tmp/work"};
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .user = "nobody",
+                                                .workdir = "/tmp/work",
+                                                .make_workdir = true};
     AUTO(cay_sandbox) sandbox = make_sandbox(&options);
     AUTO(cay_files) files = files_of(sandbox, NULL);
     AUTO(cay_files) as_root = files_of(sandbox, "root");
     cay_sandbox *again = NULL;
 
-    put(files, "a", "A"); /* its directory is made on the way */
+    put(files, "a", "A");
     put(as_root, "r", "R");
     ASSERT_STR(told(sandbox, "cd /tmp/work; stat -c %u . a r"), "65534\n65534\n0");
     ASSERT_CODE(write_code(files, "/etc/passwd"), CAY_E_DENIED);

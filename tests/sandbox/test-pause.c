@@ -247,6 +247,26 @@ TEST(wrong_defaults_are_refused)
     options.user = name;
     ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
     options.user = NULL;
+    static const char *const hosts[] = {"", "-x", "x-", "x\n1.2.3.4 evil", "a b", NULL};
+    for (size_t i = 0; hosts[i]; i++) {
+        options.hostname = hosts[i];
+        ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
+        ASSERT_STR(err.subject, "hostname");
+    }
+    options.hostname = name; /* of 127 letters */
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
+    options.hostname = NULL;
+    options.user = "nosuch";
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_NOT_FOUND);
+    ASSERT_STR(err.subject, "nosuch");
+    options.workdir = "/nosuch";
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_NOT_FOUND);
+    ASSERT_STR(err.subject, "nosuch");
+    options.user = NULL;
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_NOT_FOUND);
+    ASSERT_STR(err.subject, "/nosuch");
+    options.workdir = "/etc/passwd";
+    ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
     options.workdir = "relative";
     ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
 }

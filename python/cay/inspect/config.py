@@ -81,7 +81,7 @@ class CayConfig(BaseModel):
 
     def options(self) -> dict[str, Any]:
         """For Sandbox.create()."""
-        return self.model_dump()
+        return {**self.model_dump(), "make_workdir": True}
 
 
 def load_config(file: str) -> CayConfig:

@@ -37,7 +37,6 @@ from cay.sandbox import (
     SandboxError,
     SandboxNotFoundError,
     SandboxUnsupportedError,
-    SandboxValueError,
     TemplateNotFoundError,
     UserNotFoundError,
     errors,
@@ -354,25 +353,7 @@ async def _create(service: compose.Service) -> AsyncSandbox:
         raise (_no_template(service) if service.image else error) from None
 
 
-# $1 is the directory and $2 the user who shall have it.
-_MAKE_DIRECTORY = 'test -d "$1" || { mkdir -p -- "$1" && chown -- "$2" "$1"; }'
-
-
 async def _start(sandbox: AsyncSandbox, service: compose.Service) -> None:
-    config = service.config
-    if config.workdir is not None:
-        owner = config.user or "user"
-        words = ["/bin/sh", "-c", _MAKE_DIRECTORY, "sh", config.workdir, owner]
-        try:
-            made = await sandbox.exec(words, user="root", cwd="/")
-        except SandboxUnsupportedError:  # there is one user only
-            made = await sandbox.exec(words, cwd="/")
-        if not made.ok:
-            raise SandboxValueError(
-                f"it cannot be made: {made.stderr.strip() or made.reason}",
-                subject=config.workdir,
-                hint="name a working directory that can be made",
-            )
     if service.command:
         process = await sandbox.start(service.command, background=True, tag="command")
         await process.close()

@@ -66,6 +66,7 @@ class Sandbox:
         ttl: float | None = None,
         user: str | int | None = None,
         workdir: str | None = None,
+        make_workdir: bool = False,
         hostname: str | None = None,
         storage: Storage = "memory",
         require: Iterable[Layer] = (),
@@ -79,7 +80,8 @@ class Sandbox:
         seconds after which it ends by itself.  ``volumes`` shows host directories inside;
         ``policy`` shows those of a cay.filesystem configuration, or of a YAML file, with
         their rules.  ``require`` names layers without which it must not start.  One that
-        is ``ephemeral`` dies with this process, however that ends.
+        is ``ephemeral`` dies with this process, however that ends.  With ``make_workdir`` a
+        ``workdir`` that is not there is made, and the user's.
         """
         array, count = _options.bind_array(volumes)
         with Policy(policy) as c_policy:
@@ -101,6 +103,7 @@ class Sandbox:
                 ttl_ms=_options.milliseconds(ttl, "ttl"),
                 user=None if user is None else _options.text(str(user), "user"),
                 workdir=_options.optional(workdir, "workdir"),
+                make_workdir=make_workdir,
                 storage=_options.choice(storage, _sandbox_lib.STORAGES, "storage"),
                 rung=_options.choice(rung, _sandbox_lib.RUNGS_ASKED_FOR, "rung"),
             )

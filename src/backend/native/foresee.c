@@ -35,6 +35,22 @@ static int complete_disk(struct cay_sandbox_options *options, struct cay_error *
     return CAY_OK;
 }
 
+/* It is a line of /etc/hosts inside, too. */
+static int check_hostname(const char *name, struct cay_error *err)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-";
+    size_t len = name ? strlen(name) : 0;
+
+    if (!name || (len > 0 && len < 64 && strspn(name, letters) == len && *name != '-' &&
+                  name[len - 1] != '-'))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, "hostname",
+                    "this cannot be the name of a host",
+                    "use up to 63 letters, digits and \"-\", which is neither first nor "
+                    "last");
+}
+
 int foresee_complete(struct cay_sandbox_options *options, unsigned *ret_given,
                      struct cay_error *err)
 {
@@ -58,7 +74,8 @@ int foresee_complete(struct cay_sandbox_options *options, unsigned *ret_given,
             options->workdir ? options->workdir : options->user,
             "this cannot be the default user or working directory",
             "a user has up to 63 bytes; a directory is absolute and up to 1,023 long");
-    return complete_disk(options, err);
+    int code = check_hostname(options->hostname, err);
+    return code ? code : complete_disk(options, err);
 }
 
 struct groups_limits foresee_limits(const struct cay_sandbox_options *options)

@@ -70,6 +70,8 @@ int native_make(const struct cay_sandbox_options *options, const char *id,
         return code;
     if (known.make_workdir && known.workdir)
         code = native_make_workdir(native, &known, err);
+    else if (known.user || known.workdir)
+        code = native_check_defaults(native, &known, err);
     if (code)
         (void)native_remove_it(native, NULL);
     else

@@ -66,6 +66,8 @@ int native_make(const struct cay_sandbox_options *options, const char *id,
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err);
 
 /* The working directory of the options, for their user, in one that runs. */
+int native_check_defaults(void *cookie, const struct cay_sandbox_options *options,
+                          struct cay_error *err);
 int native_make_workdir(void *cookie, const struct cay_sandbox_options *options,
                         struct cay_error *err);
 

@@ -1,12 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The directory that commands start in, made where it is not there. */
+/* The directory that commands start in: looked up, or made where it is not there. */
+#include <errno.h>
+
 #include "backend/native/native.h"
 #include "base/error.h"
 
 static const char op[] = "sandbox.create";
 
 enum { MAKE_MS = 10000 };
+
+/* While whoever gave them can be told, and not only at the first command. */
+int native_check_defaults(void *cookie, const struct cay_sandbox_options *options,
+                          struct cay_error *err)
+{
+    struct cay_stat found;
+    cay_files *files = NULL;
+    int code = native_files(cookie, options->user, &files, err);
+
+    if (code || !options->workdir) {
+        cay_files_free(files);
+        return code;
+    }
+    code = cay_files_stat(files, options->workdir, false, &found, err);
+    cay_files_free(files);
+    if (code == CAY_E_NOT_FOUND)
+        return cay_fail(err, code, ENOENT, op, options->workdir,
+                        "the working directory is not there inside",
+                        "choose one that is, such as /tmp, or show one there");
+    if (!code && found.type != CAY_TYPE_DIRECTORY)
+        return cay_fail(err, CAY_E_INVALID, ENOTDIR, op, options->workdir,
+                        "the working directory is no directory", "name a directory");
+    return code;
+}
 
 /* Nothing of a template is trusted: its programs may be missing, or never end. */
 static int make_as_root(void *cookie, const struct cay_sandbox_options *options,
