@@ -464,7 +464,9 @@ def test_a_model_survives_inspects_log() -> None:
         CayConfig.model_validate({"ram": "1G"})
 
 
-@pytest.mark.parametrize("content", ["ram: 1G\n", "- a\n", "network: bridge\n"])
+@pytest.mark.parametrize(
+    "content", ["ram: 1G\n", "- a\n", "network: bridge\n", "cpus: -1\n", "cpus: .nan\n"]
+)
 def test_a_wrong_file_is_told_before_any_sample(tmp_path: Path, content: str) -> None:
     file = tmp_path / "cay.yaml"
     file.write_text(content)

@@ -16,7 +16,7 @@ from cay.sandbox.configs import (
     read_yaml,
 )
 from cay.sandbox.errors import SandboxValueError
-from cay.sandbox.options import Layer, Rung
+from cay.sandbox.options import CPUS_MAX, Layer, Rung
 from cay.sandbox.spelling import written
 
 __all__ = ["CONFIG_FILE", "CayConfig"]
@@ -43,7 +43,9 @@ class CayConfig(BaseModel):
         default=None, description="Most written files, alike; 512 MiB if not given"
     )
     pids: int | None = Field(default=None, description="Most processes; 512 if not given")
-    cpus: float | None = Field(default=None, description="Most CPUs; all if not given")
+    cpus: float | None = Field(
+        default=None, ge=0.01, le=CPUS_MAX, description="Most CPUs; all if not given"
+    )
     network: Literal["none", "host"] = Field(
         default="none", description="'none': only a loopback; 'host': this machine's"
     )

@@ -40,6 +40,8 @@ Layer = Literal[
 ]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+CPUS_MAX = 10_000_000
+"""What C has room for, in hundredths."""
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -62,7 +64,7 @@ def parse_size(value: Size, what: str) -> int:
     if isinstance(value, int):
         size = value
     else:
-        found = _SIZE.fullmatch(value.strip())
+        found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
         if found is None:
             raise SandboxValueError(
                 f"{value!r} is no size",
@@ -79,6 +81,19 @@ def _positive(value: int, what: str) -> int:
             f"{value} is not more than 0", subject=what, hint="leave it out for the usual"
         )
     return value
+
+
+def cpu_percent(cpus: float | None) -> int:
+    """0, which is none in C, for None."""
+    if cpus is None:
+        return 0
+    if not 0.01 <= cpus <= CPUS_MAX:  # nor is that a NaN
+        raise SandboxValueError(
+            f"{cpus} is no number of CPUs",
+            subject="cpus",
+            hint=f"give 0.01 to {CPUS_MAX}, or None for no limit",
+        )
+    return round(cpus * 100)
 
 
 def milliseconds(seconds: float | None, what: str) -> int:

@@ -91,7 +91,7 @@ class Sandbox:
                 memory_bytes=_size(memory, "memory"),
                 disk_bytes=_size(disk, "disk"),
                 pids=_size(pids, "pids"),
-                cpu_percent=0 if cpus is None else max(round(cpus * 100), 1),
+                cpu_percent=_options.cpu_percent(cpus),
                 network=_options.choice(network, _sandbox_lib.NETWORKS, "network"),
                 binds=array,
                 bind_count=count,
