@@ -220,6 +220,17 @@ def test_a_closed_standard_output_is_told(boxes):
     assert done.returncode == 125 and done.stderr.startswith(b"cay: ")
 
 
+def test_why_a_layer_is_missing_is_told_as_it_is(run):
+    done = run("--require", "cpu", "--", "true")
+    assert b"leave out a layer" in done.err and b"no limit of CPUs was given" in done.err
+    done = run("--storage", "disk", "--require", "disk", "--", "true")
+    assert b"storage on disk keeps no size" in done.err and b"namespaces" not in done.err
+    done = run("--network", "host", "--require", "network,cpu", "--", "true")
+    assert b"asked to be the host's" in done.err and b"no limit of CPUs" in done.err
+    done = run("--pids", "99999999", "--", "true")
+    assert done.status == 125 and b"run as root" not in done.err
+
+
 def test_layers_can_be_required(run):
     assert run("--require", "seccomp,memory", "--require", "user", "--", "true").status == 0
 

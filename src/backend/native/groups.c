@@ -215,9 +215,13 @@ static int put_number(const char *directory, const char *file, uint64_t value)
 
 static int fail(const char *what, int error, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_UNAVAILABLE, -error, op, what,
-                    "the kernel does not let us set this limit",
-                    "run as root, or under a cgroup that was delegated to this user");
+    return cay_fail(
+        err, CAY_E_UNAVAILABLE, -error, op, what,
+        "the kernel does not let us set this limit", "%s",
+        error == -EINVAL ? "it is out of range for the kernel; give a smaller one"
+        : geteuid() == 0 ? "cay doctor tells what this host's cgroups allow"
+                         : "run as root, or under a cgroup that was delegated to this "
+                           "user");
 }
 
 /* --- One controller each, cgroup v1 --- */

@@ -233,38 +233,54 @@ static void name_layers(unsigned layers, char *text, size_t room)
                                      cay_layer_slug(layer));
 }
 
-/* What this host lacks that would make them possible. */
-static void explain(const struct record *record, unsigned missing, char *text,
-                    size_t room)
+/* Of what is missing, what the options leave out, whatever the host can do. */
+static unsigned left_out(const struct record *record, unsigned missing, unsigned given)
 {
+    unsigned layers = CAY_LAYER_NETWORK | (given & CAY_LAYER_CPU ? 0u : CAY_LAYER_CPU);
+
+    if (record->storage == CAY_STORAGE_DISK)
+        layers |= CAY_LAYER_DISK;
+    return missing & layers;
+}
+
+/* What would make them possible. */
+static void explain(const struct record *record, unsigned missing, unsigned without,
+                    char *text, size_t room)
+{
+    unsigned lacking = missing & ~without;
     const char *network =
-        missing & CAY_LAYER_NETWORK ? "; the network was asked to be the host's" : "";
+        without & CAY_LAYER_NETWORK ? "; the network was asked to be the host's" : "";
+    const char *cpu = without & CAY_LAYER_CPU ? "; no limit of CPUs was given" : "";
+    const char *disk = without & CAY_LAYER_DISK ? "; storage on disk keeps no size" : "";
     const char *landlock =
-        missing & CAY_LAYER_LANDLOCK ? "; landlock is not in the kernel's lsm=" : "";
+        lacking & CAY_LAYER_LANDLOCK ? "; landlock is not in the kernel's lsm=" : "";
     const char *namespaces =
-        missing & by_namespaces ? "; no user namespaces: see cay doctor" : "";
-    const char *groups = !(missing & by_groups) ? ""
+        lacking & by_namespaces ? "; no user namespaces: see cay doctor" : "";
+    const char *groups = !(lacking & by_groups) ? ""
                          : record->has_range || geteuid() == 0
                              ? "; no cgroup with these controllers can be written"
                              : "; no cgroup is delegated to this user: systemd-run "
                                "--user --scope -p Delegate=yes";
 
-    snprintf(text, room, "%s%s%s%s", groups, namespaces, landlock, network);
+    snprintf(text, room, "%s%s%s%s%s%s", groups, namespaces, landlock, network, cpu,
+             disk);
 }
 
 int rung_demand(const struct record *record, unsigned layers, unsigned given,
                 unsigned require, struct cay_error *err)
 {
     unsigned missing = (given | require) & ~layers;
-    char names[160], why[300];
+    unsigned without = left_out(record, missing, given);
+    char names[160], why[400];
 
     if (!missing)
         return CAY_OK;
     name_layers(missing, names, sizeof names);
-    explain(record, missing, why, sizeof why);
+    explain(record, missing, without, why, sizeof why);
     return cay_fail(
         err, CAY_E_UNSUPPORTED, 0, op, missing & require ? "require" : "limits",
-        missing & require ? "this host cannot enforce a layer that is required"
-                          : "this host cannot keep a limit that was given",
+        missing == without  ? "the other options leave out a layer that is required"
+        : missing & require ? "this host cannot enforce a layer that is required"
+                            : "this host cannot keep a limit that was given",
         "missing: %s%s", names, why);
 }
