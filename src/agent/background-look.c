@@ -97,7 +97,8 @@ static int end_tree(cay_sandbox *sandbox, const struct task *task, struct cay_er
 static bool was_its_time(cay_sandbox *sandbox, struct task *task,
                          struct task_end *ret_end)
 {
-    if (!task->timeout_ms || clock_since_1970_ms() - task->started_ms < (int64_t)task->timeout_ms)
+    if (!task->timeout_ms ||
+        clock_since_1970_ms() - task->started_ms < (int64_t)task->timeout_ms)
         return false;
     *ret_end = (struct task_end){.end = {.cause = CAY_CAUSE_TIMEOUT,
                                          .signal = SIGKILL,

@@ -311,7 +311,8 @@ static int list_text(struct e2b *e2b, const char *user, const struct top *top,
         return cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, top->spelled,
                         "this is not a directory", "list the one that it is in");
     if (!code)
-        code = read_listing(e2b, json_object_get(reply, "entries"), top, ret_listing, err);
+        code =
+            read_listing(e2b, json_object_get(reply, "entries"), top, ret_listing, err);
     if (!code)
         *ret_is_text = !has_replaced(ret_listing);
     return code;
