@@ -334,8 +334,7 @@ CAY_PUBLIC CAY_NODISC int cay_files_write_many(cay_files *files,
  * once, and is not empty).  "\n" in it also matches "\r\n" and "\r", and in a file whose
  * first line ends in "\r\n" (or "\r") the "\n" of new_text are written so: line ends
  * survive an edit made from text that was read with universal newlines.  CAY_EDIT_EXACT
- * switches that off, and so does a "\r" in old_text that no "\n" follows: it is that
- * byte. */
+ * switches that off, and so does a "\r" in old_text that no "\n" follows. */
 enum cay_edit_flag { CAY_EDIT_ALL = 1 << 0, CAY_EDIT_EXACT = 1 << 1 };
 
 struct cay_edit {
@@ -384,14 +383,11 @@ CAY_PUBLIC CAY_NODISC int cay_files_delete(cay_files *files, const char *path,
                                            const struct cay_name_options *options,
                                            struct cay_error *err);
 
-/* The destination must not exist: CAY_E_EXISTS.  With CAY_NAME_REPLACE it may, and goes
- * in the same step as rename(2) has it: a directory only replaces an empty one, and a
- * move that fails leaves the destination as it was.  Needs writing at both ends, and
- * reading at the source if the destination can be read; between two mounts a
- * read_approval of the source asks then, too.  Between two file systems a file is copied
- * and then removed; if the copy has replaced something and the original cannot be
- * removed, both stay.  No directory goes where suffixes are limited, nor to another mount
- * that limits sizes. */
+/* The destination must not exist: CAY_E_EXISTS; with CAY_NAME_REPLACE it may, as
+ * rename(2) has it.  A move that fails leaves it as it was.  Needs writing at both ends,
+ * and reading at the source (between mounts, its approval) if the destination can be
+ * read.  Between file systems a file is copied and then removed.  No directory goes where
+ * suffixes are limited, nor to another mount that limits sizes. */
 CAY_PUBLIC CAY_NODISC int cay_files_move(cay_files *files, const char *source,
                                          const char *destination,
                                          const struct cay_name_options *options,
@@ -497,10 +493,9 @@ CAY_PUBLIC void cay_listing_done(struct cay_listing *listing);
  * "**" for any number of directories; names that start with a dot are ordinary.  "**"
  * does not pass through links to directories, a plain name or "*" does.  "/", "." and ""
  * mean everything readable.  A missing directory gives an empty listing; one that may not
- * be read is CAY_E_DENIED if it was named, else it is left out.  A pattern that is
- * absolute or climbs is CAY_E_INVALID.  What no path can name is left out: too deep, or
- * in the root and mounts style a name with a backslash, a blank at its end, or (root
- * style) a colon.  Memory grows with max_entries, not the tree. */
+ * be read is CAY_E_DENIED if it was named, else left out.  A pattern that is absolute or
+ * climbs is CAY_E_INVALID.  What no path can name is left out: too deep, or (see
+ * cay-files(1)) not in this style.  Memory grows with max_entries, not the tree. */
 CAY_PUBLIC CAY_NODISC int cay_files_list(cay_files *files, const char *path,
                                          const struct cay_list_options *options,
                                          struct cay_listing *ret_listing,
@@ -531,8 +526,7 @@ struct cay_matches {
     struct cay_match *items; /* by path, then line: one per matching line */
     size_t count;
     uint64_t files_searched;
-    uint64_t files_skipped; /* binary, too large, suffix not allowed, unreadable, or
-                               named as no path can be; also unreadable directories */
+    uint64_t files_skipped; /* also directories: not text, not allowed, not nameable */
     bool truncated;
 };
 CAY_PUBLIC void cay_matches_done(struct cay_matches *matches);
