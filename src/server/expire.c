@@ -78,66 +78,70 @@ void broker_gone(struct broker *broker, const char *id, bool had_memory_kills)
 
 /* --- After a restart --- */
 
-/* A record that says something else than the system does. */
-struct wrong {
+/* What a record says. */
+struct known {
     char id[SANDBOX_ID_MAX];
-    enum record_state state; /* what is true */
-    bool had_memory_kills;
+    enum record_state state;
 };
 
-struct alive {
-    const struct cay_sandbox_info *infos;
+struct known_list {
+    struct known list[1024]; /* more are found out when they are asked for */
     size_t count;
-    struct wrong *wrong;
-    size_t wrong_count, wrong_room;
 };
 
-static bool note_if_wrong(const struct record_row *row, void *cookie)
+static bool note(const struct record_row *row, void *cookie)
 {
-    struct alive *alive = cookie;
-    struct wrong wrong = {.state = RECORD_GONE};
+    struct known_list *known = cookie;
 
-    for (size_t i = 0; i < alive->count; i++)
-        if (strcmp(alive->infos[i].id + 3, row->id) == 0) {
-            enum cay_state state = alive->infos[i].state;
-            wrong.state = state == CAY_STATE_RUNNING  ? RECORD_RUNNING
-                          : state == CAY_STATE_PAUSED ? RECORD_PAUSED
-                                                      : RECORD_GONE;
-            wrong.had_memory_kills = alive->infos[i].memory_kills > 0;
-        }
-    if (wrong.state != row->state && alive->wrong_count < alive->wrong_room) {
-        memcpy(wrong.id, row->id, sizeof row->id);
-        alive->wrong[alive->wrong_count++] = wrong;
-    }
+    if (known->count == sizeof known->list / sizeof *known->list)
+        return false;
+    struct known *one = &known->list[known->count++];
+    memcpy(one->id, row->id, sizeof row->id);
+    one->state = row->state;
     return true;
 }
 
-static void correct(struct broker *broker, const struct wrong *wrong)
+static enum record_state state_of(const struct cay_sandbox_info *info)
+{
+    return info && info->state == CAY_STATE_RUNNING  ? RECORD_RUNNING
+           : info && info->state == CAY_STATE_PAUSED ? RECORD_PAUSED
+                                                     : RECORD_GONE;
+}
+
+static void correct(struct broker *broker, const char *id,
+                    const struct cay_sandbox_info *info)
 {
     AUTO_RECORD row = {0};
 
     record_init(&row);
-    if (wrong->state == RECORD_GONE) {
-        broker_gone(broker, wrong->id, wrong->had_memory_kills);
-    } else if (broker_find(broker, wrong->id, &row, NULL) == CAY_OK) {
-        row.state = wrong->state;
+    if (state_of(info) == RECORD_GONE) {
+        broker_gone(broker, id, info && info->memory_kills > 0);
+    } else if (broker_find(broker, id, &row, NULL) == CAY_OK) {
+        row.state = state_of(info);
         broker_write(broker, &row);
     }
 }
 
+/* The records first: what another server makes meanwhile has none among these, and what
+ * it has removed is gone. */
 void broker_reconcile(struct broker *broker)
 {
-    static struct wrong wrong[1024]; /* more are found out when they are asked for */
+    static struct known_list known;
     const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
                                                      1u << RECORD_PAUSED};
     struct cay_sandbox_info *infos = NULL;
-    struct alive alive = {.wrong = wrong, .wrong_room = sizeof wrong / sizeof *wrong};
+    size_t count = 0;
 
-    if (cay_sandbox_list(&infos, &alive.count, NULL) != CAY_OK)
+    if (registry_visit(broker->registry, &filter, note, &known, NULL) != CAY_OK ||
+        cay_sandbox_list(&infos, &count, NULL) != CAY_OK)
         return;
-    alive.infos = infos;
-    if (registry_visit(broker->registry, &filter, note_if_wrong, &alive, NULL) == CAY_OK)
-        for (size_t i = 0; i < alive.wrong_count; i++)
-            correct(broker, &wrong[i]);
+    for (size_t i = 0; i < known.count; i++) {
+        const struct cay_sandbox_info *info = NULL;
+        for (size_t j = 0; j < count && !info; j++)
+            if (strcmp(infos[j].id + 3, known.list[i].id) == 0)
+                info = &infos[j];
+        if (state_of(info) != known.list[i].state)
+            correct(broker, known.list[i].id, info);
+    }
     cay_free(infos);
 }
