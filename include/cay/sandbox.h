@@ -147,7 +147,9 @@ struct cay_sandbox_info {
     uint64_t ttl_left_ms; /* 0: no time to live */
     uint64_t memory_bytes, disk_bytes;
     uint32_t pids, cpu_percent;
-    uint64_t memory_used, disk_used, cpu_us;
+    uint64_t memory_used;
+    uint64_t disk_used; /* 0 where nothing counts it: without CAY_LAYER_DISK */
+    uint64_t cpu_us;
     uint32_t pids_used;
     int init_pid; /* outside; 0 if stopped */
     uint32_t id_base, id_count;

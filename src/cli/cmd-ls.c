@@ -38,25 +38,46 @@ static const char *storage_of(const struct cay_sandbox_info *info)
 
 /* --- For programs --- */
 
+static void set_uint_if(struct json *json, const char *key, bool is_known, uint64_t value)
+{
+    json_put_key(json, key);
+    if (is_known)
+        json_put_uint(json, value);
+    else
+        json_put_null(json);
+}
+
+/* What it will have, or has: a limit that nothing keeps is none. */
+static bool has_limit(const struct cay_sandbox_info *info, unsigned layer)
+{
+    return info->state == CAY_STATE_STOPPED || info->layers & layer;
+}
+
+static bool has_pids_limit(const struct cay_sandbox_info *info)
+{
+    for (size_t i = 0; i < info->enforced_count; i++)
+        if (info->enforced[i].layer == CAY_LAYER_PIDS)
+            return true;
+    return has_limit(info, CAY_LAYER_PIDS);
+}
+
 static void put_limits(struct json *json, const struct cay_sandbox_info *info)
 {
     json_put_key(json, "limits");
     json_put_object(json);
-    json_set_uint(json, "memory_bytes", info->memory_bytes);
-    json_set_uint(json, "disk_bytes", info->disk_bytes);
-    json_set_uint(json, "pids", info->pids);
-    json_put_key(json, "cpu_percent");
-    if (info->cpu_percent)
-        json_put_uint(json, info->cpu_percent);
-    else
-        json_put_null(json);
+    set_uint_if(json, "memory_bytes", has_limit(info, CAY_LAYER_MEMORY),
+                info->memory_bytes);
+    set_uint_if(json, "disk_bytes", info->disk_bytes && has_limit(info, CAY_LAYER_DISK),
+                info->disk_bytes);
+    set_uint_if(json, "pids", has_pids_limit(info), info->pids);
+    set_uint_if(json, "cpu_percent", info->cpu_percent, info->cpu_percent);
     json_put_end(json);
     json_put_key(json, "used");
     json_put_object(json);
     json_set_uint(json, "memory_bytes", info->memory_used);
-    json_set_uint(json, "disk_bytes", info->disk_used);
+    set_uint_if(json, "disk_bytes", info->layers & CAY_LAYER_DISK, info->disk_used);
     json_set_uint(json, "pids", info->pids_used);
-    json_set_uint(json, "cpu_us", info->cpu_us);
+    set_uint_if(json, "cpu_us", info->layers & CAY_LAYER_CGROUP, info->cpu_us);
     json_put_end(json);
 }
 
@@ -85,7 +106,11 @@ static void put_sandbox(struct json *json, const struct cay_sandbox_info *info)
     json_set_text(json, "id", info->id);
     json_set_text(json, "type", info->type);
     json_set_text(json, "state", state_of(info));
-    json_set_text(json, "rung", cay_rung_slug(info->rung));
+    json_put_key(json, "rung");
+    if (info->state == CAY_STATE_STOPPED)
+        json_put_null(json);
+    else
+        json_put_text(json, cay_rung_slug(info->rung));
     json_set_text(json, "template", info->template_name);
     json_set_text(json, "user", info->user);
     json_set_text(json, "workdir", info->workdir);
@@ -189,16 +214,36 @@ static void tell_limits(FILE *file, const struct cay_sandbox_info *info)
                 quantity_bytes(info->memory_bytes, limit));
     else
         fputs("memory:    no limit is kept\n", file);
-    fprintf(file, "disk:      %s of %s, in %s\n", quantity_bytes(info->disk_used, used),
-            quantity_bytes(info->disk_bytes, limit),
-            info->storage == CAY_STORAGE_DISK ? "files" : "memory");
-    fprintf(file, "processes: %" PRIu32 " of %" PRIu32 "\n", info->pids_used, info->pids);
+    if (info->layers & CAY_LAYER_DISK)
+        fprintf(file, "disk:      %s of %s, in memory\n",
+                quantity_bytes(info->disk_used, used),
+                quantity_bytes(info->disk_bytes, limit));
+    else
+        fputs("disk:      in files; no limit is kept\n", file);
+    fprintf(file, "processes: %" PRIu32, info->pids_used);
+    if (has_pids_limit(info))
+        fprintf(file, " of %" PRIu32 "\n", info->pids);
+    else
+        fputs("; no limit is kept\n", file);
+    if (!(info->layers & CAY_LAYER_CGROUP)) {
+        fputs("cpu:       not measured\n", file);
+        return;
+    }
     fprintf(file, "cpu:       %" PRIu64 ".%03u s used, ", info->cpu_us / 1000000,
             (unsigned)(info->cpu_us / 1000 % 1000));
     if (info->cpu_percent)
         fprintf(file, "at most %" PRIu32 "%% of one\n", info->cpu_percent);
     else
         fputs("no limit\n", file);
+}
+
+static void tell_stopped(FILE *file, const struct cay_sandbox_info *info)
+{
+    char limit[QUANTITY_ROOM];
+
+    fprintf(file,
+            "limits:    %s of memory and %" PRIu32 " processes, once it is started\n",
+            quantity_bytes(info->memory_bytes, limit), info->pids);
 }
 
 static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
@@ -222,6 +267,10 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
     fputs(" in ", file);
     show_name(file, info->workdir[0] ? info->workdir : "its home");
     fprintf(file, "\nnetwork:   %s\n", network_of(info));
+    if (info->state == CAY_STATE_STOPPED) {
+        tell_stopped(file, info);
+        return;
+    }
     tell_limits(file, info);
     if (info->rung == CAY_RUNG_NONE) {
         fprintf(file,

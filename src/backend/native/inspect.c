@@ -150,7 +150,8 @@ static void measure(struct native *native, struct cay_sandbox_info *info)
         info->cpu_us = usage.cpu_us;
     if (native_state(native, &state, NULL) != CAY_OK)
         return;
-    info->disk_used = state.disk_used;
+    if (native->record.layers & CAY_LAYER_DISK) /* else it is what others use, too */
+        info->disk_used = state.disk_used;
     if (state.ttl_left_ms != UINT64_MAX) /* 0 would mean that it has none */
         info->ttl_left_ms = state.ttl_left_ms ? state.ttl_left_ms : 1;
 }
