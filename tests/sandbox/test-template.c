@@ -41,6 +41,7 @@ TEST(a_directory_is_copied_with_its_owners)
 TEST(a_directory_may_contain_the_store_itself)
 {
     use_own_home();
+    put_file("bin/sh", "");
     put_file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
     ASSERT_OK(try_template("tiny", CAY_TEMPLATE_DIR, scratch()));
     ASSERT(stat_in_tiny("etc/passwd").st_mode);
@@ -49,12 +50,23 @@ TEST(a_directory_may_contain_the_store_itself)
 TEST(the_holes_of_a_file_stay_holes)
 {
     use_own_home();
+    put_file("from/bin/sh", "");
     put_file("from/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
     put_file("from/disk", "begin");
     ASSERT(truncate(scratch_path("from/disk"), 64 << 20) == 0);
     ASSERT_OK(try_template("tiny", CAY_TEMPLATE_DIR, scratch_path("from")));
     ASSERT_INT(stat_in_tiny("disk").st_size, 64 << 20);
     ASSERT(stat_in_tiny("disk").st_blocks < 1024);
+}
+
+TEST(what_is_no_root_of_a_system_is_refused)
+{
+    use_own_home();
+    put_file("from/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
+    ASSERT_CODE(try_template("tiny", CAY_TEMPLATE_DIR, scratch_path("from")),
+                CAY_E_INVALID);
+    ASSERT_HAS(err.message, "neither bin nor usr");
+    ASSERT(access(scratch_path("home/templates/tiny"), F_OK) != 0);
 }
 
 TEST(tar_files_are_unpacked_whatever_compresses_them)

@@ -80,6 +80,18 @@ static int fill(struct template_making *making, struct cay_error *err)
     return code;
 }
 
+/* What has none of these is no root of a system, and no command would ever start in it. */
+static int check_whole(int root, const char *from, struct cay_error *err)
+{
+    struct stat st;
+
+    if (fstatat(root, "bin", &st, AT_SYMLINK_NOFOLLOW) == 0 ||
+        fstatat(root, "usr", &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, from, "it has neither bin nor usr",
+                    "give the whole root of a system");
+}
+
 /* Whole and on the disk before it gets its name. */
 static int finish(struct template_making *making, int store, const char *draft,
                   struct cay_error *err)
@@ -118,6 +130,8 @@ static int make(struct template_making *making, int store, const char *draft,
     if (making->root < 0 || fchmod(making->root, 0755) != 0)
         return cay_fail_errno(err, making->root < 0 ? -making->root : errno, op, "root");
     int code = fill(making, err);
+    if (!code)
+        code = check_whole(making->root, making->options->from, err);
     return code ? code : finish(making, store, draft, err);
 }
 
