@@ -8,6 +8,15 @@ _cay_commands() { # of `cay` or `cay files`: "  run  ..." and "  ls, inspect  ..
 
 _cay_options() { "$@" --help 2>/dev/null | sed -n 's/^  .*\(--[a-z-]*\).*/\1/p'; }
 
+_cay_valued() { # options that take a value
+    "$@" --help 2>/dev/null |
+        sed -n 's/^ \{2,\}\(-[a-z], \)\{0,1\}\(--[a-z-]*\) [^ ].*/\1\2/p' | tr -s ', ' '\n'
+}
+
+_cay_tags() { # of the sandbox $1
+    cay ps -o json -- "$1" 2>/dev/null | grep -o '"tag":"[^"]*"' | cut -d '"' -f 4
+}
+
 _cay_paths() { # what the policy $1 has at the word $2
     [[ $1 ]] || return
     if [[ $2 == */* ]]; then
@@ -70,7 +79,7 @@ _cay_template() {
     elif ((COMP_CWORD == 2)); then
         _cay_reply 'create ls rm'
     elif [[ ${COMP_WORDS[2]} == rm ]]; then
-        _cay_reply "$(cay template ls -q 2>/dev/null)"
+        _cay_reply "$(cay template ls -q 2>/dev/null | grep -vx host)"
     fi
 }
 
@@ -94,6 +103,64 @@ _cay_session() {
     fi
 }
 
+# Into `words`: what is before the current one and neither option nor value of one.  False
+# if the current one is such a value, or belongs to the command that is to run.
+_cay_arguments() {
+    local valued i word value=''
+    valued=$'\n'$(_cay_valued cay "$command")$'\n'
+    words=()
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        if [[ $value ]]; then
+            value=''
+        elif [[ $word == -- ]]; then
+            [[ $command == run || $command == exec ]] && inside=yes
+        elif [[ $word == -* ]]; then
+            [[ $valued == *$'\n'"$word"$'\n'* ]] && value=yes
+        else
+            words+=("$word")
+        fi
+    done
+    [[ $command == run && ${#words[@]} -gt 0 ]] && inside=yes
+    [[ $command == exec && ${#words[@]} -gt 1 ]] && inside=yes
+    [[ ! $value ]]
+}
+
+_cay_sandbox() {
+    local words inside='' ids
+    _cay_arguments || return
+    if [[ $current == -* && ! $inside ]]; then
+        _cay_reply "$(_cay_options cay "$command")"
+        return
+    fi
+    case $command in
+    help) _cay_reply "$(_cay_commands cay)" ;;
+    run) ((${#words[@]})) || _cay_reply "$(compgen -c -- "$current")" ;;
+    exec | logs)
+        case ${#words[@]} in
+        0) _cay_reply "$(cay ls -q 2>/dev/null)" ;;
+        1) [[ $command == logs ]] && _cay_reply "$(_cay_tags "${words[0]}")" ||
+            _cay_reply "$(compgen -c -- "$current")" ;;
+        esac
+        ;;
+    kill)
+        if ((${#words[@]})) && [[ " ${COMP_WORDS[*]} " == *' '@(-s|--signal)' '* ]]; then
+            _cay_reply "$(_cay_tags "${words[0]}")"
+        else
+            _cay_reply "$(cay ls -q 2>/dev/null)"
+        fi
+        ;;
+    cp)
+        _cay_reply_files -f
+        ids=$(cay ls -q 2>/dev/null | sed 's/$/:/')
+        mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -W "$ids" -- "$current")
+        ;;
+    shell | inspect | ps | cat | put | pause | resume | start | rm)
+        _cay_reply "$(cay ls -q 2>/dev/null)"
+        ;;
+    esac
+}
+
 _cay() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]}
@@ -109,20 +176,7 @@ _cay() {
     files) _cay_files ;;
     session) _cay_session ;;
     template) _cay_template ;;
-    *)
-        if [[ $current == -* ]]; then
-            _cay_reply "$(_cay_options cay "$command")"
-            return
-        fi
-        case $command in
-        help) _cay_reply "$(_cay_commands cay)" ;;
-        exec | shell | inspect | ps | logs | cat | put | pause | resume | start | kill | rm)
-            _cay_reply "$(cay ls -q 2>/dev/null)"
-            ;;
-        cp) _cay_reply_files -f ;;
-        run) mapfile -t COMPREPLY < <(compgen -c -- "$current") ;;
-        esac
-        ;;
+    *) _cay_sandbox ;;
     esac
 }
 

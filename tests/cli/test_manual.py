@@ -176,6 +176,28 @@ def test_bash_completes_commands_options_and_values(path):
     assert complete_in_bash(["cay", "files", "--approve", ""], path) == ["ask", "yes", "no"]
 
 
+def test_bash_completes_what_comes_next(path, boxes):
+    box = boxes.create()
+    boxes.ok("exec", "-d", "--tag", "counting", box, "--", "sleep", "1000")
+
+    def complete(*words):
+        return complete_in_bash(["cay", *words], path)
+
+    for option in ("-m", "-w", "-e", "--timeout", "--pids"):
+        assert complete("run", option, "") == [""]
+    assert "true" in complete("run", "-m", "64M", "tru")
+    assert box in complete("exec", "") and box in complete("exec", "-u", "root", box[:5])
+    assert box not in complete("exec", box, "--", "")
+    assert "true" in complete("exec", box, "--", "tru")
+    assert complete("exec", box, "ls", "-") == [""]
+    assert complete("run", "--", "ls", "--ti") == [""]
+    assert complete("logs", box, "c") == ["counting"]
+    assert complete("kill", "-s", "TERM", box, "") == ["counting"]
+    assert box in complete("kill", box, "")
+    assert complete("cp", box) == [box + ":"]
+    assert "host" not in complete("template", "rm", "")
+
+
 def test_bash_completes_paths_of_the_policy(world, path):
     world.put("docs/with space", "x")
     world.put("docs/sub/a", "x")
