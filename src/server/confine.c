@@ -67,7 +67,6 @@ static const int allowed[] = {
     SCMP_SYS(rt_sigprocmask),
     SCMP_SYS(rt_sigreturn),
     SCMP_SYS(sched_yield),
-    SCMP_SYS(sendfile),
     SCMP_SYS(sendmsg),
     SCMP_SYS(sendto),
     SCMP_SYS(setsockopt),
