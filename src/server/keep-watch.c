@@ -23,6 +23,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "server/keep.h"
 
 enum {
@@ -55,7 +56,7 @@ struct watch {
     unsigned flags;
     bool is_stream, is_blocked;
     bool has_lost; /* changes, and nobody was told of that */
-    unsigned number;
+    char *id;      /* of one that is asked for its changes */
     char user[USER_MAX];
     char path[PATH_MAX];
 };
@@ -357,6 +358,7 @@ static void watch_free(struct watching *watching, struct watch *watch)
     }
     while (watch->events)
         drop_event(watch);
+    free(watch->id);
     free(watch);
 }
 
@@ -376,7 +378,6 @@ static int watch_new(struct keep *keep, const struct question *question,
     watch->last = &watch->events;
     watch->task.channel = -1;
     watch->flags = question->head.flags;
-    watch->number = ++watching->numbers;
     cay_copy_text(watch->user, USER_MAX, question->head.user);
     watch->next = watching->watches;
     watching->watches = watch;
@@ -459,6 +460,18 @@ int keep_watch_dir(struct keep *keep, struct question *question, struct cay_erro
 
 /* --- Watchers: watches that are asked now and then --- */
 
+/* "KEEPER.NUMBER.FLAGS.USER/PATH": a keeper that comes after this one, when the server
+ * was started again, can make the watcher anew. */
+static bool name_watcher(struct watching *watching, struct watch *watch)
+{
+    bool is_text = utf8_is_valid(watch->path, strlen(watch->path));
+
+    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++watching->numbers, watch->flags,
+                 watch->user, is_text ? watch->path : "") < 0)
+        watch->id = NULL;
+    return watch->id;
+}
+
 int keep_watcher_new(struct keep *keep, struct question *question, struct cay_error *err)
 {
     struct tell tell = {.kind = TELL_TEXT, .count = 1};
@@ -468,29 +481,53 @@ int keep_watcher_new(struct keep *keep, struct question *question, struct cay_er
 
     if (code)
         return code;
-    buf_init(&strings, 32);
-    buf_format(&strings, "w%u", watch->number);
-    (void)buf_append(&strings, "", 1);
+    if (!name_watcher(keep->watching, watch)) {
+        watch_free(keep->watching, watch);
+        return cay_fail_memory(err, "files.watcher");
+    }
+    buf_init(&strings, CHANNEL_PACKET);
+    strings_add(&strings, watch->id);
     (void)tell_send(question->channel, &tell, &strings, -1);
     (void)tell_done(question->channel);
     return CAY_OK;
+}
+
+/* One that an earlier keeper had.  What happened since is not told. */
+static int find_again(struct keep *keep, const char *id, struct watch **ret_watch,
+                      struct cay_error *err)
+{
+    const char *path = strchr(id, '/');
+    struct question question = {.strings = &path};
+    char *end;
+    long keeper = strtol(id, &end, 10);
+    (void)strtoul(*end == '.' ? end + 1 : "", &end, 10);
+    question.head.flags = (uint32_t)strtoul(*end == '.' ? end + 1 : "", &end, 10);
+
+    if (*end != '.' || !path || keeper == getpid() || path - end > USER_MAX ||
+        question.head.flags & ~(uint32_t)(WATCH_RECURSIVE | WATCH_ENTRIES))
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "files.watcher", id,
+                        "there is no such watcher", "make one with CreateWatcher");
+    memcpy(question.head.user, end + 1, (size_t)(path - end) - 1);
+    AUTO_FREE char *kept = strdup(id);
+    if (!kept)
+        return cay_fail_memory(err, "files.watcher");
+    int code = watch_new(keep, &question, ret_watch, err);
+    if (!code)
+        (*ret_watch)->id = TAKE_PTR(kept);
+    return code;
 }
 
 static int find_watcher(struct keep *keep, const char *id, struct watch **ret_watch,
                         struct cay_error *err)
 {
     struct watch *watch = keep->watching ? keep->watching->watches : NULL;
-    char name[16];
 
-    for (; watch; watch = watch->next) {
-        snprintf(name, sizeof name, "w%u", watch->number);
-        if (!watch->is_stream && strcmp(name, id) == 0) {
+    for (; watch; watch = watch->next)
+        if (watch->id && strcmp(watch->id, id) == 0) {
             *ret_watch = watch;
             return CAY_OK;
         }
-    }
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, "files.watcher", id,
-                    "there is no such watcher", "make one with CreateWatcher");
+    return find_again(keep, id, ret_watch, err);
 }
 
 /* What has happened until now is among them. */

@@ -177,6 +177,22 @@ def test_a_terminal_survives_the_server(own_server):
     assert sandbox.kill() is True
 
 
+def test_a_watch_that_is_asked_survives_the_server(own_server):
+    server = own_server()
+    sandbox = Sandbox.create()
+    watch = sandbox.files.watch_dir("/home/user")
+    stopped = sandbox.files.watch_dir("/home/user")
+    server.restart()
+    assert watch.get_new_events() == []
+    sandbox.files.write("file", "x")
+    assert {event.name for event in watch.get_new_events()} == {"file"}
+    watch.stop()
+    stopped.stop()
+    with pytest.raises(SandboxException):
+        watch.get_new_events()
+    sandbox.kill()
+
+
 def test_how_a_command_ended_while_there_was_no_server_is_still_known(own_server):
     server = own_server()
     sandbox = Sandbox.create()
