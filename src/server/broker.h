@@ -81,6 +81,9 @@ void broker_expire(struct broker *broker);
 /* Sandboxes may have ended while no server was there to see it. */
 void broker_reconcile(struct broker *broker);
 
+/* Kills every sandbox that has a record; without keepers. */
+void broker_end_all(struct broker *broker);
+
 /* The sandbox of a keeper has ended by itself. */
 void broker_gone(struct broker *broker, const char *id, bool had_memory_kills);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Sandboxes whose time is over, and those that have ended without us. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/auto.h"
@@ -78,6 +79,8 @@ void broker_gone(struct broker *broker, const char *id, bool had_memory_kills)
 
 /* --- After a restart --- */
 
+enum { ROUNDS_MAX = 100 };
+
 /* What a record says. */
 struct known {
     char id[SANDBOX_ID_MAX];
@@ -144,4 +147,40 @@ void broker_reconcile(struct broker *broker)
             correct(broker, known.list[i].id, info);
     }
     cay_free(infos);
+}
+
+static void end_one(struct broker *broker, const char *id)
+{
+    char name[CAY_ID_MAX];
+    cay_sandbox *sandbox = NULL;
+    AUTO_RECORD row = {0};
+
+    snprintf(name, sizeof name, "sb-%.28s", id);
+    if (cay_sandbox_open(name, &sandbox, NULL) == CAY_OK)
+        (void)!cay_sandbox_remove(sandbox, NULL);
+    cay_sandbox_free(sandbox);
+    record_init(&row);
+    if (broker_find(broker, id, &row, NULL) != CAY_OK)
+        return;
+    row.state = RECORD_GONE;
+    row.end_ms = broker_now_ms();
+    cay_copy_text(row.reason, sizeof row.reason, "was killed");
+    broker_write(broker, &row);
+}
+
+void broker_end_all(struct broker *broker)
+{
+    static struct known_list known;
+    const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
+                                                     1u << RECORD_PAUSED};
+
+    /* What cannot be written would be found again and again. */
+    for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {
+        known.count = 0;
+        if (registry_visit(broker->registry, &filter, note, &known, NULL) != CAY_OK ||
+            known.count == 0)
+            return;
+        for (size_t i = 0; i < known.count; i++)
+            end_one(broker, known.list[i].id);
+    }
 }

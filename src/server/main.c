@@ -368,19 +368,6 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     return CAY_OK;
 }
 
-static bool end_one(const struct record_row *row, void *cookie)
-{
-    char id[CAY_ID_MAX];
-    cay_sandbox *sandbox = NULL;
-
-    (void)cookie;
-    snprintf(id, sizeof id, "sb-%.28s", row->id);
-    if (cay_sandbox_open(id, &sandbox, NULL) == CAY_OK)
-        (void)!cay_sandbox_remove(sandbox, NULL);
-    cay_sandbox_free(sandbox);
-    return true;
-}
-
 /* Who has removed the default key has others, or will make them: the server needs none.
  */
 static int find_key(const struct state *state, char ret_key[API_KEY_MAX],
@@ -438,11 +425,8 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     }
     explicit_bzero(key, sizeof key);
     broker_run(&server.broker, start_front);
-    if (state.options.kills_at_exit) {
-        const struct registry_filter all = {.states = 1u << RECORD_RUNNING |
-                                                      1u << RECORD_PAUSED};
-        (void)!registry_visit(state.registry, &all, end_one, NULL, NULL);
-    }
+    if (state.options.kills_at_exit)
+        broker_end_all(&server.broker);
     registry_close(state.registry);
     if (server.broker.is_over)
         return CAY_OK;

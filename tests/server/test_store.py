@@ -154,6 +154,14 @@ def test_what_is_in_memory_goes_with_the_server(place):
         assert server.ids() == []
 
 
+def test_what_the_server_takes_with_it_was_killed(place):
+    path = place / "a.db"
+    with Serving(place / "home", "--store", str(path), "--on-exit", "kill") as server:
+        names = {server.create(), server.create()}
+    assert set(rows(path, "SELECT id, state, reason FROM sandboxes")) == {
+        (name, 3, "was killed") for name in names}
+
+
 def test_sessions_lie_in_the_same_file(place):
     home = place / "home"
     path = home / "cay.db"  # that of cay session
