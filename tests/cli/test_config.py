@@ -118,7 +118,7 @@ def test_a_file_that_is_not_there_has_a_status_of_its_own(config):
     ("require: [secomp]\n", 2, "secomp: there is no such layer (layers are"),
     ("ttl: 0\n", 2, "ttl: this is no time after which a sandbox could end"),
     ("work_dir: somewhere\n", 2, "somewhere: this cannot be the default user or working"),
-    ("paths: {docs: {root: none}}\n", 4, "/none: what is to be mounted cannot be opened"),
+    ("paths: {docs: {root: none}}\n", 4, "docs: cay.yaml:1: paths.docs: "),
     ("{type: local, ttl: -1}\n", 2, "ttl: this is no time after which"),
 ])
 def test_what_making_it_would_refuse_is_refused(config, text, status, message):
