@@ -126,7 +126,9 @@ static int check_overlap(const cay_policy *policy, struct cay_error *err)
     return CAY_OK;
 }
 
-static int open_roots(cay_files *files, unsigned flags, struct cay_error *err)
+/* With `is_trial` what was made for them goes again in any case. */
+static int open_roots(cay_files *files, unsigned flags, bool is_trial,
+                      struct cay_error *err)
 {
     const cay_policy *policy = files->policy;
     AUTO_FREE size_t *made = calloc(policy->mount_count + 1, sizeof *made);
@@ -138,7 +140,7 @@ static int open_roots(cay_files *files, unsigned flags, struct cay_error *err)
         code = open_root(files, i, flags, &made[i], err);
     if (!code)
         code = check_overlap(policy, err);
-    for (size_t i = policy->mount_count; code && i-- > 0;)
+    for (size_t i = policy->mount_count; (code || is_trial) && i-- > 0;)
         remove_host_directory(policy->mounts[i].host_was, made[i]);
     return code;
 }
@@ -166,8 +168,8 @@ static int handle_new(cay_policy *policy, const struct fs *fs, struct session *s
     return CAY_OK;
 }
 
-int cay_files_open(const cay_policy *policy, const struct cay_files_options *options,
-                   cay_files **ret_files, struct cay_error *err)
+static int open_policy(const cay_policy *policy, const struct cay_files_options *options,
+                       bool is_trial, cay_files **ret_files, struct cay_error *err)
 {
     struct cay_files_options known;
     const unsigned all_flags = CAY_FILES_CREATE_ALL | CAY_FILES_APPROVED_OUTSIDE;
@@ -191,13 +193,28 @@ int cay_files_open(const cay_policy *policy, const struct cay_files_options *opt
     code = handle_new(copy, &fs_direct, session, &files, err);
     if (code)
         return code;
-    code = open_roots(files, known.flags, err);
+    code = open_roots(files, known.flags, is_trial, err);
     if (code) {
         cay_files_free(files);
         return code;
     }
     *ret_files = files;
     return CAY_OK;
+}
+
+int cay_files_open(const cay_policy *policy, const struct cay_files_options *options,
+                   cay_files **ret_files, struct cay_error *err)
+{
+    return open_policy(policy, options, false, ret_files, err);
+}
+
+int files_try(const cay_policy *policy, struct cay_error *err)
+{
+    cay_files *files = NULL;
+    int code = open_policy(policy, NULL, true, &files, err);
+
+    cay_files_free(files);
+    return code;
 }
 
 int files_inside(const struct fs *fs, const char *base, cay_files **ret_files,

@@ -117,6 +117,9 @@ void parent_done(struct parent *parent);
 /* The public form of a struct stat. */
 void stat_of(const struct stat *st, struct cay_stat *ret_stat);
 
+/* What cay_files_open() would say; nothing stays of what it would make. */
+int files_try(const cay_policy *policy, struct cay_error *err);
+
 /* --- Approval (approve.c) --- */
 
 /* Asks, if the rules of the mounts want it.  `shown` is what the approver sees; its size,

@@ -147,10 +147,11 @@ static void restrict_files(const struct plan *plan)
 {
     const struct landlock_rights *all = landlock_all();
 
-    if (!all && !plan->no_namespaces)
+    if (!all) {
+        if (plan->no_namespaces)
+            report_failure(EOPNOTSUPP, "init.landlock", "version");
         return;
-    if (!all)
-        report_failure(EOPNOTSUPP, "init.landlock", "version");
+    }
     AUTO_FD ruleset = make_ruleset(all->fs, all->scoped);
     allow(ruleset, plan->no_namespaces ? "/proc" : "/", reading);
     /* Terminals are made by us. */

@@ -127,6 +127,11 @@ def test_what_making_it_would_refuse_is_refused(config, text, status, message):
     assert re.match(r"cay: [a-z-]+: cay\.yaml: \S*" + re.escape(message), done.stderr), done.stderr
 
 
+def test_a_check_makes_nothing(config, tmp_path):
+    check(config, "paths: {new: {root: deep/below, mode: rw, write_approval: false}}\n")
+    assert not (tmp_path / "deep").exists()
+
+
 def test_a_policy_is_a_configuration(config, tmp_path):
     (tmp_path / "docs").mkdir()
     path = {"root": str(tmp_path / "docs"), "mode": "rw", "write_approval": True,

@@ -6,6 +6,7 @@
 #include "backend/native/parts.h"
 #include "backend/native/rung.h"
 #include "base/error.h"
+#include "files/handle.h"
 #include "init/plan.h"
 #include "sys/landlock.h"
 
@@ -120,7 +121,13 @@ int foresee(const struct cay_sandbox_options *options, struct cay_error *err)
 
     if (code)
         return code;
-    code = parts_open(&known, NULL, &parts, err);
+    struct cay_sandbox_options shown = known;
+    if (known.policy) /* whose directories are made when a sandbox is */
+        code = files_try(known.policy, err);
+    shown.policy = NULL;
+    if (code)
+        return code;
+    code = parts_open(&shown, NULL, &parts, err);
     parts_close(&parts);
     return code ? code : check_host(&known, given, err);
 }

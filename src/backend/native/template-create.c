@@ -80,7 +80,8 @@ static int fill(struct template_making *making, struct cay_error *err)
     return code;
 }
 
-/* What has none of these is no root of a system, and no command would ever start in it. */
+/* What has none of these is no root of a system, and no command would ever start in it.
+ */
 static int check_whole(int root, const char *from, struct cay_error *err)
 {
     struct stat st;
