@@ -257,6 +257,9 @@ static int move_by_copy(const struct pair *pair, const struct parent *from,
         return cay_fail(err, CAY_E_UNSUPPORTED, EXDEV, pair->source.op, pair->source.path,
                         "only regular files can be moved between file systems",
                         "copy its files one by one");
+    int denied = fs->may_write(fs, from->fd); /* before anything is replaced */
+    if (denied)
+        return target_fail(&pair->source, -denied, err);
     int code = copy_to(pair, to, replace ? DRAFT_REPLACE : DRAFT_NEW, &copy, err);
     if (code)
         return code;

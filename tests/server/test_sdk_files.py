@@ -315,7 +315,7 @@ def test_files_and_directories_are_renamed(shared):
 def test_a_rename_replaces_in_one_step_or_not_at_all(shared):
     shared.files.write("mine", "mine")
     with pytest.raises(SandboxException):
-        shared.files.rename("/etc/passwd", "mine")
+        shared.files.rename("/usr/bin/true", "mine")
     assert shared.files.read("mine") == "mine"
     shared.files.write("better", "better")
     shared.files.rename("better", "mine")
