@@ -30,10 +30,12 @@ unsigned landlock_abi(void)
 
 const struct landlock_rights *landlock_all(void)
 {
-    const unsigned known = sizeof abis / sizeof *abis;
-    unsigned abi = landlock_abi();
+    const size_t known = sizeof abis / sizeof *abis;
+    size_t abi = landlock_abi();
 
-    return abi == 0 ? NULL : &abis[(abi < known ? abi : known) - 1];
+    if (abi == 0)
+        return NULL;
+    return &abis[abi < known ? abi - 1 : known - 1];
 }
 
 int landlock_create(const struct landlock_rights *rights)
