@@ -272,6 +272,13 @@ static int move_by_copy(const struct pair *pair, const struct parent *from,
     return code;
 }
 
+static int fail_into_itself(const struct target *to, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, EINVAL, to->op, to->path,
+                    "a directory cannot be moved into itself",
+                    "name a destination outside of it");
+}
+
 static int move_name(const struct pair *pair, const struct parent *from,
                      const struct parent *to, bool replace, struct cay_error *err)
 {
@@ -289,9 +296,7 @@ static int move_name(const struct pair *pair, const struct parent *from,
     if (!error)
         return CAY_OK;
     if (error == -EINVAL && S_ISDIR(pair->source.st.st_mode))
-        return cay_fail(err, CAY_E_INVALID, EINVAL, pair->source.op, pair->source.path,
-                        "a directory cannot be moved below itself",
-                        "choose a destination outside of it");
+        return fail_into_itself(&pair->destination, err);
     if (error == -EXDEV || error == -EINVAL)
         return move_by_copy(pair, from, to, replace, err);
     bool is_taken =
@@ -307,9 +312,7 @@ static int check_not_into_itself(const struct pair *pair, struct cay_error *err)
     if (from->mount != to->mount || strncmp(from->rel, to->rel, len) != 0 ||
         to->rel[len] != '/')
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, EINVAL, to->op, to->path,
-                    "a directory cannot be moved into itself",
-                    "name a destination outside of it");
+    return fail_into_itself(to, err);
 }
 
 /* Nobody looks at the files of a directory that is moved. */

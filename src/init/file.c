@@ -92,19 +92,23 @@ static bool take_rights(void)
     return syscall(SYS_capset, &header, data) == 0;
 }
 
+static void become_ourselves(const struct file_user *user)
+{
+    if (user->uid != own_uid)
+        (void)setfsuid(own_uid);
+}
+
+/* If not, we still are who we were. */
 static bool become(const struct file_user *user)
 {
     if (!take_groups(user))
         return false;
     if (user->uid != own_uid)
         (void)setfsuid(user->uid);
-    return !user->with_roots_rights || take_rights();
-}
-
-static void become_ourselves(const struct file_user *user)
-{
-    if (user->uid != own_uid)
-        (void)setfsuid(own_uid);
+    if (!user->with_roots_rights || take_rights())
+        return true;
+    become_ourselves(user);
+    return false;
 }
 
 /* These calls never fail; they only do nothing. */

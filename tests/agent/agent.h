@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "../sandbox/ledger.h"
+#include "base/clock.h"
 #include "cay/agent.h"
 #include "far.h"
 
@@ -98,14 +99,6 @@ static inline void rest_ms(long ms)
     const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
 
     nanosleep(&pause, NULL);
-}
-
-static inline uint64_t clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* Names that break what is put together from text. */

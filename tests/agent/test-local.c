@@ -61,7 +61,7 @@ TEST(what_commands_leave_goes_with_the_sandbox)
         clear_answer();
         bash_with(both[i], "echo kept", options);
         for (int tries = 0; stat(answer.out_file, &st) != 0 && tries < 1000; tries++)
-            usleep(10000); /* it is the command itself that makes it */
+            rest_ms(10); /* it is the command itself that makes it */
         ASSERT_INT(stat(answer.out_file, &st), 0);
         ASSERT(st.st_uid != 0);
         ASSERT_INT(count_names(home_of(both[i], "/tmp"), "cay-results-"), 1);
