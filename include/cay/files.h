@@ -191,12 +191,12 @@ CAY_PUBLIC CAY_NODISC int cay_files_pin(cay_files *files, const char *path,
 
 /* --- Reading -------------------------------------------------------------------- */
 
-#define CAY_READ_MAX   (100u << 20) /* most bytes one call returns */
+#define CAY_READ_MAX   (100u << 20) /* most bytes one call returns unless told */
 #define CAY_READ_CHARS 20000u       /* characters in a page unless told */
 
 enum cay_read_flag {
-    CAY_READ_UNIVERSAL_NEWLINES =
-        1 << 0 /* "\r\n" and "\r" are read, and counted, as "\n" */
+    CAY_READ_UNIVERSAL_NEWLINES = 1 << 0, /* "\r\n" and "\r" are read, counted, as "\n" */
+    CAY_READ_LARGE = 1 << 1,              /* more than CAY_READ_MAX may be returned */
 };
 
 struct cay_read_options {

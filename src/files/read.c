@@ -22,6 +22,8 @@
 
 enum { SMALL = 64 << 10, PIECE = 256 << 10, PLACED = 1 << 20, DEFAULT_LINES = 2000 };
 
+#define KNOWN_FLAGS ((unsigned)(CAY_READ_UNIVERSAL_NEWLINES | CAY_READ_LARGE))
+
 /* Whoever is in a sandbox can make a file of any length from nothing. */
 #define INSIDE_TEXT_MAX (1ull << 30)
 
@@ -79,6 +81,12 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Bytes that may be returned. */
+static uint64_t page_max(const struct job *job)
+{
+    return job->options.flags & CAY_READ_LARGE ? SIZE_MAX / 2 : CAY_READ_MAX;
+}
+
 /* Reads [from, to) as far as the file goes into fresh memory with a NUL behind. */
 static int read_range(const struct job *job, uint64_t from, uint64_t to, char **ret_data,
                       size_t *ret_len, struct cay_error *err)
@@ -86,7 +94,7 @@ static int read_range(const struct job *job, uint64_t from, uint64_t to, char **
     size_t want = (size_t)(to - from), have = 0;
     bool untouched;
 
-    if (to - from > CAY_READ_MAX)
+    if (to - from > page_max(job))
         return fail_page_size(job, err);
     AUTO_FREE char *data = big_alloc(want + 1, &untouched);
     if (!data)
@@ -206,7 +214,7 @@ static void cut_page(const struct job *job, char *text, size_t len,
 static int read_whole(const struct job *job, struct buf *text, struct utf8_scan *scan,
                       struct cay_error *err)
 {
-    uint64_t limit = least(job->max_bytes, CAY_READ_MAX);
+    uint64_t limit = least(job->max_bytes, page_max(job));
     bool untouched;
 
     buf_init(text, (size_t)limit + PIECE + 2);
@@ -229,8 +237,8 @@ static int read_whole(const struct job *job, struct buf *text, struct utf8_scan 
             return fail_not_text(job, err);
         text->len += (size_t)got;
         if (text->len > limit)
-            return job->max_bytes < CAY_READ_MAX ? fail_grown(job, err)
-                                                 : fail_page_size(job, err);
+            return job->max_bytes < page_max(job) ? fail_grown(job, err)
+                                                  : fail_page_size(job, err);
         if (text->room - text->len <= 1 && !buf_reserve(text, PIECE))
             return cay_fail_memory(err, job->op);
     }
@@ -361,7 +369,7 @@ static int text_page(const struct job *job, struct cay_page *ret_page,
 {
     uint64_t size = (uint64_t)job->st.st_size;
 
-    bool whole = size <= CAY_READ_MAX && job->options.max >= size;
+    bool whole = size <= page_max(job) && job->options.max >= size;
 
     if (whole && job->options.allocate && size >= PLACED && job->options.offset == 0) {
         int code;
@@ -416,9 +424,9 @@ static int take_options(const struct cay_read_options *options, const char *op,
 
     if (code)
         return code;
-    if (ret_known->flags & ~(unsigned)CAY_READ_UNIVERSAL_NEWLINES)
+    if (ret_known->flags & ~KNOWN_FLAGS)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
-                        "the known ones are 0x%x", CAY_READ_UNIVERSAL_NEWLINES);
+                        "the known ones are 0x%x", KNOWN_FLAGS);
     if (!options)
         ret_known->max = default_max;
     return CAY_OK;

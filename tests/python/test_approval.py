@@ -21,6 +21,7 @@ from pydantic_ai_blocking_approval import (
 )
 from test_toolset import call, run
 
+from cay import _lib
 from cay.filesystem import (
     ApprovableFileSystemToolset,
     Decision,
@@ -386,6 +387,27 @@ def test_a_yes_for_the_session_is_remembered(style: str, tmp_path: Path) -> None
     for name in ("x", "x", "y", "x"):
         files.write(world.path(name), "x")
     assert asked == [world.path("x"), world.path("y")]
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_the_approver_of_a_long_read_is_asked_once(
+    style: str, pinned: bool, tmp_path: Path
+) -> None:
+    world = make_world(style, tmp_path / "a", mode="ro", read_approval=True)
+    with open(world.host / "long", "wb") as file:
+        file.write(b"\xc3\xa9")
+        file.truncate(_lib.READ_MAX + 2)
+    asked: list[str] = []
+
+    def approve(request: Request) -> Decision:
+        asked.append(request.path)
+        return Decision(True)
+
+    files = Files(world.sandbox, approver=approve)
+    pin = files.pin(world.path("long")) if pinned else None
+    result = files.read(world.path("long"), max_chars=10**12, pin=pin)
+    assert asked == [world.path("long")]
+    assert result.chars_read == len(result.content) == _lib.READ_MAX + 1
 
 
 def test_what_changed_while_the_approver_thought_is_left_alone(

@@ -189,7 +189,7 @@ def test_a_reader_pages_one_open_file(world: World) -> None:
     reader.close()
 
 
-def test_more_than_one_call_returns_is_read_in_several(world: World) -> None:
+def test_text_of_any_length_is_read_in_one_call_if_asked_for(world: World) -> None:
     line = "0123456789abcdé\n"
     with open(world.host / "large.txt", "w", encoding="utf-8") as file:
         for _ in range(110):

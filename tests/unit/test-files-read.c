@@ -322,6 +322,21 @@ TEST(a_huge_sparse_file_is_refused_without_memory_for_it)
     ASSERT_HAS(err.hint, "offset");
 }
 
+TEST(whoever_says_so_gets_more_than_one_call_returns)
+{
+    AUTO(cay_files) files = open_data();
+    const size_t size = CAY_READ_MAX + 1;
+
+    put_file("data/large", "");
+    ASSERT_INT(truncate(scratch_path("data/large"), (off_t)size), 0);
+    ASSERT_CODE(read_page(files, "data/large", 0, 0, size), CAY_E_LIMIT);
+    for (unsigned offset = 0; offset < 2; offset++) {
+        ASSERT_OK(read_page(files, "data/large", CAY_READ_LARGE, offset, size));
+        ASSERT_INT(page.len, size - offset);
+        cay_page_done(&page);
+    }
+}
+
 TEST(only_regular_files_are_opened)
 {
     AUTO(cay_files) files = open_data();

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, sizeof, string_at
 from typing import IO, Any
 
-from cay import _lib, errors
+from cay import _lib
 from cay.filesystem.approver import Approver
 from cay.filesystem.arguments import (
     EditPair,
@@ -57,8 +57,6 @@ _NAME_SIZE = sizeof(_lib.NameOptions)
 
 _DEFAULT_MAX_LINES = 2_000
 _EVERYTHING = "**/*"
-# So many characters fit one call whatever their width in UTF-8.
-_PAGE_CHARS = _lib.READ_MAX // 4
 # From here on a file is read straight into the str that is returned.
 _WORTH_PLACING = 1 << 20
 
@@ -95,6 +93,7 @@ class Files:
         """A page of a text file, counted in characters; every kind of line end reads as a
         newline."""
         options = read_options(offset, max_chars, "chars", pin)
+        options.flags |= _lib.READ_LARGE
         page, err = _lib.Page(), _lib.Error()
         placement = None
         if max_chars >= _WORTH_PLACING and offset == 0:
@@ -103,37 +102,9 @@ class Files:
         code = _lib.files_read(
             self._pointer, self._name(path), byref(options), byref(page), byref(err)
         )
-        if code == errors.Limit.code:
-            return self._read_large(path, max_chars, offset, pin)
         if code:
             raise self._failed(err, path)
         return read_result(page, offset, placement)
-
-    def _read_large(
-        self, path: str, max_chars: int, offset: int, pin: Pin | None
-    ) -> ReadResult:
-        """More than one call returns: in pages, of one file."""
-        pieces: list[str] = []
-        count = 0
-        with Reader(self, path) as reader:
-            while True:
-                most, start = min(_PAGE_CHARS, max_chars - count), offset + count
-                page = (
-                    reader.page(most, start)
-                    if pin is None
-                    else self.read(path, most, start, pin=pin)
-                )
-                pieces.append(page.content)
-                count += page.chars_read
-                if not page.truncated or count >= max_chars:
-                    break
-        return ReadResult(
-            content="".join(pieces),
-            truncated=page.truncated,
-            total_chars=page.total_chars,
-            offset=offset,
-            chars_read=count,
-        )
 
     def open(self, path: str) -> Reader:
         """A reader, for many pages of one text file."""
