@@ -80,8 +80,8 @@ static int next_line(char **text, char *fields[FIELDS])
     return count;
 }
 
-static bool fits(const struct user *user, const char *who, bool by_id,
-                 char *fields[FIELDS], unsigned uid)
+static bool is_asked_for(const struct user *user, const char *who, bool by_id,
+                         char *fields[FIELDS], unsigned uid)
 {
     return by_id ? uid == user->uid : strcmp(fields[0], who) == 0;
 }
@@ -96,7 +96,7 @@ static bool find_in_passwd(const char *who, bool by_id, struct user *user)
     while (rest && (count = next_line(&rest, fields)) >= 0) {
         if (count < 6 || !parse_id(fields[2], &uid) || !parse_id(fields[3], &gid) ||
             strlen(fields[0]) >= USER_NAME_MAX || strlen(fields[5]) >= PATH_MAX ||
-            !fits(user, who, by_id, fields, uid))
+            !is_asked_for(user, who, by_id, fields, uid))
             continue;
         memcpy(user->name, fields[0], strlen(fields[0]) + 1);
         memcpy(user->home, fields[5], strlen(fields[5]) + 1);
@@ -131,6 +131,39 @@ static void find_groups(struct user *user)
         if (count >= 4 && parse_id(fields[2], &gid) && gid != user->gid &&
             lists(fields[3], user->name))
             user->groups[user->group_count++] = gid;
+}
+
+static bool find_group(const char *which, gid_t *ret_gid)
+{
+    AUTO_FREE char *text = read_text("/etc/group");
+    char *rest = text, *fields[FIELDS];
+    int count;
+
+    if (parse_id(which, ret_gid))
+        return true;
+    while (rest && (count = next_line(&rest, fields)) >= 0)
+        if (count >= 3 && strcmp(fields[0], which) == 0 && parse_id(fields[2], ret_gid))
+            return true;
+    return false;
+}
+
+/* That group and no other, as containers do it. */
+static int be_in_group(const char *which, const char *who, struct user *user,
+                       struct cay_error *err)
+{
+    gid_t gid;
+
+    if (!find_group(which, &gid))
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "exec.user", who,
+                        "there is no such group in the sandbox",
+                        "use a name in its /etc/group, or a number from 0 to %u", id_max);
+    if (user->is_us && gid != user->gid)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "exec.user", who,
+                        "an ordinary user cannot change into another group",
+                        "leave the group out");
+    user->gid = user->groups[0] = gid;
+    user->group_count = 1;
+    return CAY_OK;
 }
 
 static const struct plan *only; /* that we serve, if it has one user */
@@ -264,32 +297,46 @@ static void remember(const char *who, const struct version *version,
     last.version = *version;
 }
 
-int user_find(const char *who, struct user *ret_user, struct cay_error *err)
+/* `who` is what was asked for, with the group. */
+static int find_named(const char *name, const char *who, struct user *ret_user,
+                      struct cay_error *err)
 {
-    struct version version;
     unsigned id;
 
-    if (only)
-        return find_only(who, ret_user, err);
-    if (caller.is_known && strcmp(who, caller.name) == 0)
-        who = caller.number;
-    bool by_id = parse_id(who, &id);
-    bool plain = look_at_both(&version); /* before they are read */
-    if (plain && recall(who, &version, ret_user))
-        return CAY_OK;
+    if (caller.is_known && strcmp(name, caller.name) == 0)
+        name = caller.number;
+    bool by_id = parse_id(name, &id);
     *ret_user = (struct user){.home = "/"};
     if (by_id) {
         ret_user->uid = ret_user->gid = id;
-        memcpy(ret_user->name, who, strlen(who) + 1);
+        memcpy(ret_user->name, name, strlen(name) + 1);
     }
-    if (!find_in_passwd(who, by_id, ret_user) && !by_id)
+    if (!find_in_passwd(name, by_id, ret_user) && !by_id)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "exec.user", who,
                         "there is no such user in the sandbox",
                         "use \"user\", \"root\", a name in its /etc/passwd, or a number "
                         "from 0 to %u",
                         id_max);
     find_groups(ret_user);
-    int code = caller.is_known ? be_caller(ret_user, err) : CAY_OK;
+    return caller.is_known ? be_caller(ret_user, err) : CAY_OK;
+}
+
+int user_find(const char *who, struct user *ret_user, struct cay_error *err)
+{
+    struct version version;
+    char name[USER_NAME_MAX];
+    const char *group = strchrnul(who, ':');
+
+    if (only)
+        return find_only(who, ret_user, err);
+    bool plain = look_at_both(&version); /* before they are read */
+    if (plain && recall(who, &version, ret_user))
+        return CAY_OK;
+    bool fits = strlen(who) < sizeof name; /* or nobody is called so */
+    snprintf(name, sizeof name, "%.*s", fits ? (int)(group - who) : 0, who);
+    int code = find_named(name, who, ret_user, err);
+    if (!code && *group)
+        code = be_in_group(group + 1, who, ret_user, err);
     if (!code && plain)
         remember(who, &version, ret_user);
     return code;

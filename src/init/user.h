@@ -26,9 +26,10 @@ struct user {
 void user_prepare(const struct plan *plan);
 
 /* `who` is a name, or a number of up to 65535 written plainly; on the host, any number.
- * CAY_E_NOT_FOUND for a name that /etc/passwd does not have; a number need not be there
- * (home "/").  CAY_E_UNSUPPORTED for anybody but `user`, or on the host the caller, where
- * that is the only one. */
+ * Behind a colon there may be a group, in the same way; without one its groups are those
+ * of the two files.  CAY_E_NOT_FOUND for a name that they do not have; a number need not
+ * be there (home "/").  CAY_E_UNSUPPORTED for anybody but `user`, or on the host the
+ * caller, where that is the only one. */
 int user_find(const char *who, struct user *ret_user, struct cay_error *err);
 
 /* Whether commands are the caller's own, and this is somebody else. */

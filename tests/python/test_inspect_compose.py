@@ -247,7 +247,6 @@ REFUSED: dict[str, Any] = {
     "shm_size": "1g",
     "tmpfs": "/scratch",
     "ulimits": {"nofile": 10},
-    "user": "1000:1000",
     "volumes": ["named:/data"],
     "x-cay-colour": "blue",
 }

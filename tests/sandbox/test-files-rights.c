@@ -190,7 +190,18 @@ TEST(with_the_rights_of_root_what_is_made_is_still_the_users)
     cay_files *wrong = NULL;
     ASSERT_CODE(cay_sandbox_files(sandbox, "root:nobody-of-that-name", &wrong, &err),
                 CAY_E_NOT_FOUND);
-    ASSERT_CODE(cay_sandbox_files(sandbox, "user:root", &wrong, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_sandbox_files(sandbox, "user:no-such-group", &wrong, &err),
+                CAY_E_NOT_FOUND);
+    cay_exec_done(&result);
+}
+
+TEST(a_group_can_be_chosen)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, "user:4711");
+
+    put(files, "/tmp/a", "a");
+    ASSERT_STR(told(sandbox, "stat -c %u:%g /tmp/a"), "1000:4711");
     cay_exec_done(&result);
 }
 

@@ -354,9 +354,12 @@ TEST(users_are_those_of_the_sandbox)
     options.user = "1234";
     ASSERT_OK(exec(sandbox, &options));
     ASSERT_STR(result.out, "1234\n");
-    static const char *const wrong[] = {"nonexistent", "00",     "-1", " 0",
-                                        "65536",       "1000:",  ":0", "4294967295",
-                                        "1e3",         "root\n", ""};
+    static const char long_group[] =
+        "user:abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz0123456789";
+    static const char *const wrong[] = {"nonexistent", "00",       "-1", " 0",
+                                        "65536",       "1000:",    ":0", "4294967295",
+                                        "1e3",         "root\n",   "",   "user:none",
+                                        "none:user",   long_group, ":"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         options.user = wrong[i];
         ASSERT_CODE(exec(sandbox, &options), CAY_E_NOT_FOUND);

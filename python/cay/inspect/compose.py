@@ -164,7 +164,7 @@ def _service(
         "cpus": _cpus(name, service),
         "pids": _pids(name, service),
         "network": _network(name, service),
-        "user": _user(name, service),
+        "user": None if service.user is None else str(service.user),
         "workdir": service.working_dir,
         "hostname": service.hostname,
         "env": dict(_environment(service, base, variables)),
@@ -311,18 +311,6 @@ def _network(name: str, service: Any) -> str:
             "use none (only a loopback) or host (this machine's network)",
         )
     return str(mode)
-
-
-def _user(name: str, service: Any) -> str | None:
-    user = service.user
-    if user is not None and ":" in user:
-        raise refused(
-            name,
-            "user",
-            "a group cannot be named",
-            f"write {user.partition(':')[0]!r}; the groups are those of /etc/group",
-        )
-    return None if user is None else str(user)
 
 
 def _environment(

@@ -26,11 +26,9 @@ static int add_env(struct parts *parts, const char *const *env, struct cay_error
     return CAY_OK;
 }
 
-/* An image may name a group besides its user; ours are those of /etc/group. */
-static void take_defaults(struct cay_template_info *image,
+static void take_defaults(const struct cay_template_info *image,
                           struct cay_sandbox_options *options)
 {
-    image->user[strcspn(image->user, ":")] = '\0';
     if (!options->user && *image->user)
         options->user = image->user;
     if (!options->workdir && *image->workdir == '/')
