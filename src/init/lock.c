@@ -186,8 +186,12 @@ static void filter_calls(const struct plan *plan)
         .filter = (struct sock_filter *)(uintptr_t)plan_filters(plan),
     };
 
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0)
-        report_failure(errno, "init.seccomp", "filter");
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)
+        return;
+    /* Unknown to C libraries: what all filters of the machine may take is used up. */
+    bool is_full = errno == 524 /* ENOTSUPP */;
+    report_failure(is_full ? ENOMEM : errno, "init.seccomp",
+                   is_full ? "net.core.bpf_jit_limit" : "filter");
 }
 
 void lock_the_door(const struct plan *plan)

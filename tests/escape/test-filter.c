@@ -7,12 +7,15 @@
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <termios.h>
@@ -186,6 +189,52 @@ TEST(values_that_are_denied_are_denied_whatever_the_upper_half)
     ASSERT_INT(ask_own(SYS_ioctl, 0, TIOCGWINSZ, 0), SECCOMP_RET_ALLOW);
     must_be_refused(SYS_fcntl, 1, F_SETLEASE);
     ASSERT_INT(ask_own(SYS_fcntl, 0, F_GETFL, 0), SECCOMP_RET_ALLOW);
+}
+
+static uint32_t ask_fourth(long number, uint64_t fourth)
+{
+    const struct seccomp_data data = {
+        .nr = (int)number, .arch = OWN, .args = {0, 0, 0, fourth}};
+
+    return run(&data);
+}
+
+TEST(huge_pages_are_denied_and_the_cache_stays_as_it_is)
+{
+    static const uint64_t plain = MAP_PRIVATE | MAP_ANONYMOUS;
+
+    ASSERT_INT(ask_fourth(SYS_mmap, plain), SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_fourth(SYS_mmap, plain | MAP_HUGETLB), REFUSED(ENOMEM));
+    ASSERT_INT(ask_fourth(SYS_mmap, UPPER | plain | MAP_HUGETLB), REFUSED(ENOMEM));
+    ASSERT_INT(ask_own(SYS_memfd_create, 1, 1, 0), SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_memfd_create, 1, 4 /* MFD_HUGETLB */, 0), REFUSED(EINVAL));
+    ASSERT_INT(ask_own(SYS_shmget, 1, 1, 0600), SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_shmget, 1, 1, SHM_HUGETLB | 0600), REFUSED(ENOMEM));
+    ASSERT_INT(ask_own(SYS_madvise, 1, 1, MADV_DONTNEED), SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_madvise, 1, 1, MADV_MERGEABLE), REFUSED(EINVAL));
+    ASSERT_INT(ask_fourth(SYS_fadvise64, POSIX_FADV_WILLNEED), SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_fourth(SYS_fadvise64, POSIX_FADV_DONTNEED), REFUSED(0));
+}
+
+TEST(no_filter_is_attached_to_a_socket)
+{
+    static const uint64_t levels[] = {SOL_SOCKET, UPPER | SOL_SOCKET};
+
+    for (size_t i = 0; i < 2; i++) {
+        ASSERT_INT(ask_own(SYS_setsockopt, 3, levels[i], SO_ATTACH_FILTER),
+                   REFUSED(EPERM));
+        ASSERT_INT(ask_own(SYS_setsockopt, 3, levels[i], SO_ATTACH_REUSEPORT_CBPF),
+                   REFUSED(EPERM));
+        ASSERT_INT(ask_own(SYS_setsockopt, 3, levels[i], SO_REUSEADDR),
+                   SECCOMP_RET_ALLOW);
+    }
+    ASSERT_INT(ask_own(SYS_setsockopt, 3, IPPROTO_TCP, 31 /* TCP_ULP */),
+               REFUSED(ENOPROTOOPT));
+    ASSERT_INT(ask_own(SYS_setsockopt, 3, IPPROTO_TCP, SO_ATTACH_FILTER),
+               SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_socket, AF_INET, SOCK_PACKET, 0), REFUSED(EAFNOSUPPORT));
+    ASSERT_INT(ask_own(SYS_socket, AF_INET, SOCK_PACKET | SOCK_CLOEXEC, 0),
+               REFUSED(EAFNOSUPPORT));
 }
 
 TEST(every_namespace_flag_is_denied)

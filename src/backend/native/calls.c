@@ -150,7 +150,6 @@ const int calls_allowed[] = {
     SCMP_SYS(getrusage),
     SCMP_SYS(getsid),
     SCMP_SYS(gettid),
-    SCMP_SYS(kcmp),
     SCMP_SYS(kill),
     SCMP_SYS(personality),
     SCMP_SYS(pidfd_open),
@@ -357,12 +356,19 @@ const int calls_refused[] = {
 
 const int calls_refused_alone[] = {
     /* the memory of others */
-    SCMP_SYS(kcmp),
     SCMP_SYS(process_madvise),
     SCMP_SYS(process_mrelease),
     SCMP_SYS(process_vm_readv),
     SCMP_SYS(process_vm_writev),
     SCMP_SYS(ptrace),
+    /* what landlock does not know of */
+    SCMP_SYS(fremovexattr),
+    SCMP_SYS(fsetxattr),
+    SCMP_SYS(inotify_add_watch),
+    SCMP_SYS(lremovexattr),
+    SCMP_SYS(lsetxattr),
+    SCMP_SYS(removexattr),
+    SCMP_SYS(setxattr),
     /* what the user shares with its other programs */
     SCMP_SYS(mq_getsetattr),
     SCMP_SYS(mq_notify),

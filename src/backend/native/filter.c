@@ -12,14 +12,18 @@
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/memfd.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <termios.h>
@@ -99,6 +103,15 @@ static void deny_other_netlink(struct program *program)
     refuse(program, EPROTONOSUPPORT);
 }
 
+/* By this old name the kernel gives a packet socket, whatever the family. */
+static void deny_packets(struct program *program)
+{
+    load(program, low_half(1));
+    emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xF);
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SOCK_PACKET);
+    refuse(program, EAFNOSUPPORT);
+}
+
 static void check_socket(struct program *program, enum filter_kind kind)
 {
     static const uint32_t families[] = {AF_UNIX, AF_INET, AF_NETLINK, AF_INET6};
@@ -111,6 +124,7 @@ static void check_socket(struct program *program, enum filter_kind kind)
      * abstract one, could be reached. */
     allow_values(program, 0, families + first[kind], count[kind], EAFNOSUPPORT);
     deny_other_netlink(program);
+    deny_packets(program);
     allow_values(program, 2, protocols, 5, EPROTONOSUPPORT);
 }
 
@@ -194,12 +208,80 @@ static void check_limit(struct program *program, enum filter_kind kind)
 }
 
 /* Without namespaces the user's other programs can be named by their numbers. */
-static void check_priority(struct program *program, enum filter_kind kind)
+static void only_self(struct program *program, enum filter_kind kind, unsigned argument)
 {
     static const uint32_t self[] = {0};
 
     if (kind >= FILTER_ALONE)
-        allow_values(program, 1, self, 1, EPERM);
+        allow_values(program, argument, self, 1, EPERM);
+}
+
+static void check_priority(struct program *program, enum filter_kind kind)
+{
+    only_self(program, kind, 1);
+}
+
+static void check_schedule(struct program *program, enum filter_kind kind)
+{
+    only_self(program, kind, 0);
+}
+
+static void deny_options(struct program *program, uint32_t level, const uint32_t *names,
+                         uint8_t count, int sys_errno)
+{
+    load(program, low_half(1));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(count + 3), level);
+    deny_values(program, 2, names, count, sys_errno);
+}
+
+/* Filters of sockets take memory that all the machine has together and that no cgroup
+ * counts: who fills it keeps everybody from making sandboxes. */
+static void check_option(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t filters[] = {SO_ATTACH_FILTER, SO_ATTACH_REUSEPORT_CBPF};
+    static const uint32_t layers[] = {31 /* TCP_ULP */};
+
+    (void)kind;
+    deny_options(program, SOL_SOCKET, filters, 2, EPERM);
+    deny_options(program, IPPROTO_TCP, layers, 1, ENOPROTOOPT);
+}
+
+/* Huge pages are the host's, set aside for something, and no cgroup counts them. */
+
+static void check_map(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    deny_bits(program, 3, MAP_HUGETLB, ENOMEM);
+}
+
+static void check_memfd(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    deny_bits(program, 1, MFD_HUGETLB, EINVAL);
+}
+
+static void check_segment(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    deny_bits(program, 2, SHM_HUGETLB, ENOMEM);
+}
+
+/* Pages merged with those of others tell by their time what others have. */
+static void check_advice(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t merge[] = {MADV_MERGEABLE};
+
+    (void)kind;
+    deny_values(program, 2, merge, 1, EINVAL);
+}
+
+/* The cache of what the host shares is the host's. */
+static void check_file_advice(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    load(program, low_half(3));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, POSIX_FADV_DONTNEED);
+    pretend(program);
 }
 
 /* Calls whose arguments are looked at. */
@@ -217,13 +299,24 @@ static const struct {
     {SYS_prlimit64, check_limits},
     {SYS_setrlimit, check_limit},
     {SYS_setpriority, check_priority},
+    {SYS_ioprio_set, check_priority},
+    {SYS_sched_setaffinity, check_schedule},
+    {SYS_sched_setattr, check_schedule},
+    {SYS_sched_setparam, check_schedule},
+    {SYS_sched_setscheduler, check_schedule},
+    {SYS_setsockopt, check_option},
+    {SYS_mmap, check_map},
+    {SYS_memfd_create, check_memfd},
+    {SYS_shmget, check_segment},
+    {SYS_madvise, check_advice},
+    {SYS_fadvise64, check_file_advice},
 };
 
 enum { CHECKS = sizeof checks / sizeof *checks };
 
 /* --- Names --- */
 
-enum { NUMBERS = 1024, RUNS_MAX = 256, X32_BIT = 0x40000000 };
+enum { NUMBERS = 1024, RUNS_MAX = 256, X32_BIT = 0x40000000, NEAR = 128 };
 
 #if defined(__x86_64__)
 enum { HAS_X32 = 1 };
@@ -264,7 +357,7 @@ static bool is_checked(const struct run *run)
     return run->action >= CHECKED && run->action < CHECKED + CHECKS;
 }
 
-/* Jumps to actions, which follow the whole search, once each. */
+/* Jumps to actions, which follow, once each, before a jump could not reach them. */
 struct jump {
     uint32_t at, action;
     bool is_upper;
@@ -288,6 +381,26 @@ static void aim(struct search *search, uint32_t at, bool is_upper, uint32_t targ
         *(is_upper ? &code->jt : &code->jf) = (uint8_t)distance;
 }
 
+static void add_actions(struct search *search)
+{
+    struct program *program = search->program;
+
+    for (size_t i = 0; i < search->jump_count; i++) {
+        const struct jump *jump = &search->jumps[i];
+        size_t same = 0;
+        while (search->jumps[same].action != jump->action)
+            same++;
+        if (same == i) {
+            for (size_t j = i; j < search->jump_count; j++)
+                if (search->jumps[j].action == jump->action)
+                    aim(search, search->jumps[j].at, search->jumps[j].is_upper,
+                        program->len);
+            emit(program, BPF_RET | BPF_K, 0, 0, jump->action);
+        }
+    }
+    search->jump_count = 0;
+}
+
 static void search_runs(struct search *search, const struct run *runs, size_t count);
 
 /* One half of what was compared at `at`. */
@@ -298,6 +411,8 @@ static void search_half(struct search *search, uint32_t at, bool is_upper,
         search->jumps[search->jump_count++] = (struct jump){at, runs->action, is_upper};
         return;
     }
+    if (search->jump_count && search->program->len - search->jumps[0].at > NEAR)
+        add_actions(search);
     aim(search, at, is_upper, search->program->len);
     search_runs(search, runs, count);
 }
@@ -319,25 +434,6 @@ static void search_runs(struct search *search, const struct run *runs, size_t co
     emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 0, runs[lower].first);
     search_half(search, at, false, runs, lower);
     search_half(search, at, true, runs + lower, count - lower);
-}
-
-static void add_actions(struct search *search)
-{
-    struct program *program = search->program;
-
-    for (size_t i = 0; i < search->jump_count; i++) {
-        const struct jump *jump = &search->jumps[i];
-        size_t same = 0;
-        while (search->jumps[same].action != jump->action)
-            same++;
-        if (same == i) {
-            for (size_t j = i; j < search->jump_count; j++)
-                if (search->jumps[j].action == jump->action)
-                    aim(search, search->jumps[j].at, search->jumps[j].is_upper,
-                        program->len);
-            emit(program, BPF_RET | BPF_K, 0, 0, jump->action);
-        }
-    }
 }
 
 static void check_architecture(struct program *program)
