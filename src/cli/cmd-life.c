@@ -61,6 +61,19 @@ static int do_all(life_step step, struct cay_error *err)
     return code == CAY_E_NOT_FOUND ? CAY_OK : code;
 }
 
+/* A word that is no id is a slip, to be told before anything has ended. */
+static int check_ids(const char *const *ids, size_t count, struct cay_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        cay_sandbox *sandbox = NULL;
+        int code = find_sandbox(ids[i], &sandbox, err);
+        cay_sandbox_free(sandbox);
+        if (code == CAY_E_INVALID)
+            return code;
+    }
+    return CAY_OK;
+}
+
 static int do_given(struct sandbox_call *call, life_step step, struct cay_error *err)
 {
     const struct command_line *line = &call->line;
@@ -73,7 +86,8 @@ static int do_given(struct sandbox_call *call, life_step step, struct cay_error 
     if (!line->count)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", line->subcommand->name,
                         "it is not said which sandbox", "write an id, or --all");
-    return do_each(line->arguments, line->count, step, err);
+    int code = check_ids(line->arguments, line->count, err);
+    return code ? code : do_each(line->arguments, line->count, step, err);
 }
 
 int cmd_pause(struct sandbox_call *call, struct cay_error *err)
@@ -159,8 +173,8 @@ int cmd_gc(struct sandbox_call *call, struct cay_error *err)
         json_set_uint(&json, "collected", count);
         output_end_json(&call->output, &json);
     } else {
-        fprintf(call->output.file, "cleaned up after %zu sandbox%s\n", count,
-                count == 1 ? "" : "es");
+        fprintf(call->output.file, "removed %zu leftover%s\n", count,
+                count == 1 ? "" : "s");
     }
     return CAY_OK;
 }

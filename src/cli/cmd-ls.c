@@ -33,7 +33,9 @@ static const char *network_of(const struct cay_sandbox_info *info)
 
 static const char *storage_of(const struct cay_sandbox_info *info)
 {
-    return info->storage == CAY_STORAGE_DISK ? "disk" : "memory";
+    return info->storage == CAY_STORAGE_DISK ? "disk"
+           : info->layers & CAY_LAYER_MOUNT  ? "memory"
+                                             : "files";
 }
 
 /* --- For programs --- */
@@ -171,6 +173,8 @@ static int list_as_table(struct sandbox_call *call, const struct cay_sandbox_inf
         if (info->layers & CAY_LAYER_MEMORY)
             table_cell(&table, "%s / %s", quantity_bytes(info->memory_used, used),
                        quantity_bytes(info->memory_bytes, memory));
+        else if (info->state == CAY_STATE_STOPPED && info->memory_bytes)
+            table_cell(&table, "%s", quantity_bytes(info->memory_bytes, memory));
         else
             table_cell(&table, "no limit");
         table_cell(&table, "%" PRIu32, info->pids_used);

@@ -341,8 +341,32 @@ def test_what_cannot_be_started_is_told(boxes, box):
     assert boxes.cay("start", box).status not in (0, 125)
 
 
+def test_a_stopped_sandbox_shows_the_limit_it_will_have(boxes):
+    box = boxes.create("--storage", "disk", "-m", "700M")
+    boxes.ok("kill", box)
+    line = next(line for line in boxes.ok("ls").text.splitlines() if line.startswith(box))
+    assert "700 MiB" in line and "no limit" not in line
+    boxes.ok("rm", box)
+
+
+def test_a_run_on_disk_whose_cay_was_killed_leaves_nothing(boxes):
+    running = boxes.start("run", "--storage", "disk", "--", "sh", "-c", "hostname; sleep 1000")
+    box = running.stdout.readline().decode().strip()
+    running.kill()
+    running.wait()
+    wait_until(lambda: boxes.ok("gc") and boxes.cay("inspect", box).status == 4, "it is there")
+    assert gone(box)
+
+
+@pytest.mark.parametrize("step", ["kill", "rm", "pause"])
+def test_a_word_that_is_no_id_is_told_before_anything_ends(boxes, box, step):
+    failed = boxes.cay(step, box, "web")
+    assert failed.status == 2 and b"web" in failed.err
+    assert boxes.ok("inspect", "-o", "json", box).json["state"] == "running"
+
+
 def test_gc_answers_as_text_and_json(boxes):
-    assert re.fullmatch(r"cleaned up after \d+ sandbox(es)?\n", boxes.ok("gc").text)
+    assert re.fullmatch(r"removed \d+ leftovers?\n", boxes.ok("gc").text)
     assert json.loads(boxes.ok("gc", "-o", "json").out).keys() == {"collected"}
 
 

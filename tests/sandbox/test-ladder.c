@@ -277,8 +277,13 @@ static void fall_to_landlock(void)
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
     cay_sandbox_free(sandbox);
     demand.require = CAY_LAYER_PID | CAY_LAYER_MOUNT;
-    ASSERT_CODE(cay_sandbox_create(&demand, &sandbox, &err), CAY_E_UNAVAILABLE);
+    ASSERT_CODE(cay_sandbox_create(&demand, &sandbox, &err), CAY_E_UNSUPPORTED);
+    ASSERT_STR(err.subject, "require");
     ASSERT_HAS(err.hint, "cay doctor");
+    demand = best;
+    demand.hostname = "elsewhere";
+    ASSERT_CODE(cay_sandbox_create(&demand, &sandbox, &err), CAY_E_UNSUPPORTED);
+    ASSERT_STR(err.subject, "hostname");
     cay_exec_done(&result);
 }
 

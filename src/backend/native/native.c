@@ -221,6 +221,8 @@ static size_t collect(const char *id)
     if (code || runtime_is_alive(&record))
         return 0;
     native_remove(&record, -1);
+    if (record.ephemeral && record.storage == CAY_STORAGE_DISK)
+        (void)storage_remove(id, NULL);
     return 1;
 }
 
