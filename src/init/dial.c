@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,8 +12,11 @@
 #include "base/auto.h"
 #include "base/error.h"
 
-/* On loopback a connection is there at once, refused at once, or waits for a listener
- * that has its hands full: then the receiver waits, not we. */
+enum { ANSWER_MS = 20 };
+
+/* On loopback a connection is there at once or refused at once, on a busy machine a
+ * moment later; or it waits for a listener that has its hands full: then the receiver
+ * waits, not we. */
 static int dial(const struct sockaddr *address, socklen_t len)
 {
     AUTO_FD fd =
@@ -20,8 +24,11 @@ static int dial(const struct sockaddr *address, socklen_t len)
 
     if (fd < 0)
         return -errno;
-    if (connect(fd, address, len) != 0 && errno != EINPROGRESS)
-        return -errno;
+    if (connect(fd, address, len) != 0) {
+        if (errno != EINPROGRESS)
+            return -errno;
+        (void)poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, ANSWER_MS);
+    }
     int error = 0; /* of a refusal that came before connect(2) was through */
     socklen_t error_len = sizeof error;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len) != 0 || error)
