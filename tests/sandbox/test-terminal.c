@@ -203,7 +203,7 @@ TEST(exec_can_have_a_terminal_too)
     ASSERT_HAS(result.out, "line\r\nunfinished");
     ASSERT_HAS(result.out, "over\r\n");
     cay_exec_done(&result);
-    options.timeout_ms = 300;
+    options.timeout_ms = 3000;
     options.argv = (const char *const[]){"sh", "-c", "echo before; sleep 1000", NULL};
     ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
     ASSERT_INT(result.cause, CAY_CAUSE_TIMEOUT);

@@ -49,7 +49,7 @@ TEST(a_backend_that_is_not_there_is_an_error_that_names_those_that_are)
     ASSERT_HAS(err.hint, "did you mean trial? the backends are native");
     assert_no_config("type: docker", "line 1: type: there is no backend of that name");
     ASSERT(!strstr(err.hint, "did you mean"));
-    assert_no_config("type: ${env.HOME}\n",
+    assert_no_config("type: ${env.PATH}\n",
                      "line 1: type: there is no backend of that name");
     assert_no_config("type: [native]\n", "line 1: type: must be a string");
     assert_no_config("type: 3\n", "line 1: type: must be a string");
