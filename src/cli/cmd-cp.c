@@ -13,6 +13,7 @@
 #include "cli/cmd-sandbox.h"
 #include "cli/find.h"
 #include "cli/input.h"
+#include "cli/local-file.h"
 #include "cli/local-side.h"
 #include "cli/progress.h"
 
@@ -223,6 +224,7 @@ static int send_stream(int fd, const char *name, const struct inside *inside,
 
 static int copy_in(const char *source, struct inside *inside, struct cay_error *err)
 {
+    AUTO_FD file = -1;
     struct stat st;
     int code = look_inside(inside, err);
 
@@ -230,9 +232,9 @@ static int copy_in(const char *source, struct inside *inside, struct cay_error *
         return code;
     if (strcmp(source, "-") == 0)
         return send_stream(STDIN_FILENO, "standard input", inside, err);
-    AUTO_FD file = open(source, O_RDONLY | O_CLOEXEC);
-    if (file < 0 || fstat(file, &st) != 0)
-        return cay_fail_errno(err, errno, op, source);
+    code = local_file_read(source, &file, &st, err);
+    if (code)
+        return code;
     if (S_ISDIR(st.st_mode))
         return send_dir(source, inside, err);
     if (S_ISREG(st.st_mode))
@@ -273,20 +275,15 @@ static int receive_dir(const struct inside *inside, const char *target,
 static int receive_file(const struct inside *inside, const char *target,
                         struct cay_error *err)
 {
-    struct stat st;
+    AUTO_LOCAL_FILE file = LOCAL_FILE_NONE;
 
     if (strcmp(target, "-") == 0)
         return read_out(inside, STDOUT_FILENO, "standard output", err);
-    bool is_new = stat(target, &st) != 0;
     /* Never more rights than the umask leaves, and no set-user-id bits from inside. */
-    AUTO_FD file =
-        open(target, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, inside->stat.mode & 0777);
-    if (file < 0)
-        return cay_fail_errno(err, errno, op, target);
-    int code = read_out(inside, file, target, err);
-    if (code && is_new)
-        (void)unlink(target);
-    return code;
+    int code = local_file_create(target, inside->stat.mode & 0777, &file, err);
+    if (!code)
+        code = read_out(inside, file.fd, target, err);
+    return code ? code : local_file_commit(&file, target, err);
 }
 
 static int copy_out(struct inside *inside, const char *target, struct cay_error *err)

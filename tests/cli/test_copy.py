@@ -4,6 +4,7 @@
 import io
 import os
 import pty
+import socket
 import stat
 import subprocess
 import tarfile
@@ -135,10 +136,59 @@ def test_links_inside_cannot_lead_a_copy_out_of_the_sandbox(boxes, box):
     assert (boxes.folder / "secret").read_text() == "host"
 
 
-def test_a_failed_copy_leaves_no_new_file_behind(boxes, box):
+def test_a_failed_copy_changes_nothing_here(boxes, box):
     boxes.ok("put", "-u", "root", box, "/root/closed", stdin=b"x")
-    assert boxes.cay("cp", f"{box}:/root/closed", "out").status == 3
-    assert not (boxes.folder / "out").exists()
+    boxes.ok("exec", box, "mkfifo", "fifo")
+    (boxes.folder / "keep").write_text("precious")
+    for source, status in (("/root/closed", 3), ("fifo", 24)):
+        for target in ("out", "keep"):
+            assert boxes.cay("cp", f"{box}:{source}", target).status == status
+    assert [one.name for one in boxes.folder.iterdir()] == ["keep"]
+    assert (boxes.folder / "keep").read_text() == "precious"
+
+
+def test_a_file_that_is_written_over_gets_the_mode_too(boxes, box):
+    boxes.ok("exec", box, "--", "sh", "-c", "echo new > f; chmod 755 f")
+    (boxes.folder / "real").write_text("old")
+    (boxes.folder / "real").chmod(0o600)
+    (boxes.folder / "link").symlink_to("real")
+    boxes.ok("cp", f"{box}:f", "link")
+    assert (boxes.folder / "link").is_symlink()  # what it leads to is what is meant
+    assert (boxes.folder / "real").read_text() == "new\n"
+    assert stat.S_IMODE((boxes.folder / "real").stat().st_mode) == 0o755
+    assert sorted(one.name for one in boxes.folder.iterdir()) == ["link", "real"]
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
+def test_only_files_and_directories_of_this_machine_are_opened(boxes, box, kind):
+    path = boxes.folder / kind
+    with socket.socket(socket.AF_UNIX) as listener:
+        if kind == "FIFO":
+            os.mkfifo(path)
+        elif kind == "socket":
+            listener.bind(str(path))
+        else:
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
+        boxes.ok("put", box, "f", stdin=b"x")
+        for words in ((kind, f"{box}:z"), (f"{box}:f", kind)):
+            line = boxes.fails(24, "cp", *words)
+            assert line.startswith(f"cay: not-a-file: {kind}: is a {kind}, ")
+    assert stat.S_IFMT(path.stat().st_mode) != stat.S_IFREG
+
+
+def test_standard_input_and_output_can_be_named_as_devices(boxes, box):
+    boxes.ok("cp", "/dev/stdin", f"{box}:f", stdin=b"data")
+    assert boxes.ok("cp", f"{box}:f", "/dev/stdout").out == b"data"
+    boxes.ok("cp", f"{box}:f", "/dev/null")
+    boxes.ok("cp", "/dev/null", f"{box}:empty")
+    assert boxes.ok("cat", box, "empty").out == b""
+    with open(boxes.folder / "log", "wb") as log:  # where it stands, not over it
+        log.write(b"before ")
+        log.flush()
+        subprocess.run([CAY, "cp", f"{box}:f", "/dev/stdout"], stdout=log, check=True)
+        log.seek(0, io.SEEK_END)
+        log.write(b" after")
+    assert (boxes.folder / "log").read_bytes() == b"before data after"
 
 
 @pytest.mark.parametrize("words, slug", [
