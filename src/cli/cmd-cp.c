@@ -200,7 +200,7 @@ static int send_file(int file, const char *source, const struct inside *inside,
         else
             memcpy(parent, ".", 2);
     }
-    int code = local_side_send_file(file, name, &side, err);
+    int code = local_side_send_file(file, source, name, &side, err);
     if (code)
         return code;
     code = cay_files_import(inside->files, parent, side.fd, NULL, &taken, err);

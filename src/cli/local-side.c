@@ -13,17 +13,20 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "cli/input.h"
 #include "cli/output.h"
 
 static const char op[] = "cli.copy";
 
-enum { BLOCK = 512, NAME_ROOM = 100, PIECE = 256 << 10 };
+enum { BLOCK = 512, NAME_ROOM = 100, PIECE = 256 << 10, SMALL_MAX = 1 << 20 };
+#define MOST (UINT64_C(1) << 40)
 
 /* What the process is to do, and what it says in the end. */
 struct job {
     int (*run)(const struct job *job, int fd, struct cay_tar_result *result,
                struct cay_error *err);
-    const char *path; /* of the directory, or the name in the archive */
+    const char *path; /* on this machine, as the caller spelled it */
+    const char *name; /* of the file in the archive */
     int file;
 };
 
@@ -148,46 +151,58 @@ static int write_headers(int fd, const char *name, const struct stat *st)
     return failed ? failed : output_write(fd, &header, sizeof header);
 }
 
-static int send_content(int file, int fd, uint64_t size, struct cay_error *err)
+static int send_large(const struct job *job, int fd, uint64_t size, struct cay_error *err)
 {
-    static const char zeros[3 * BLOCK]; /* the padding, and the end of the archive */
     AUTO_FREE char *piece = malloc(PIECE);
-    uint64_t left = size;
     int failed = 0;
 
     if (!piece)
         return cay_fail_memory(err, op);
-    while (left && !failed) {
-        ssize_t got = read(file, piece, left < PIECE ? (size_t)left : PIECE);
+    while (size && !failed) {
+        ssize_t got = read(job->file, piece, size < PIECE ? (size_t)size : PIECE);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return cay_fail_errno(err, errno, op, "source");
+            return cay_fail_errno(err, errno, op, job->path);
         if (got == 0)
-            return cay_fail(err, CAY_E_CHANGED, 0, op, "source",
+            return cay_fail(err, CAY_E_CHANGED, 0, op, job->path,
                             "the file became shorter while it was copied",
                             "copy it again when nobody changes it");
-        left -= (uint64_t)got;
+        size -= (uint64_t)got;
         failed = output_write(fd, piece, (size_t)got);
     }
-    if (!failed)
-        failed =
-            output_write(fd, zeros, (size_t)(BLOCK - size % BLOCK) % BLOCK + 2 * BLOCK);
     return failed ? cay_fail_errno(err, failed, op, "pipe") : CAY_OK;
 }
 
 static int send_file(const struct job *job, int fd, struct cay_tar_result *result,
                      struct cay_error *err)
 {
+    static const char zeros[3 * BLOCK]; /* the padding, and the end of the archive */
+    struct input input = {.len = 0};
     struct stat st;
 
     if (fstat(job->file, &st) != 0)
         return cay_fail_errno(err, errno, op, job->path);
-    int failed = write_headers(fd, job->path, &st);
-    if (failed)
-        return cay_fail_errno(err, failed, op, job->path);
-    *result = (struct cay_tar_result){.entries = 1, .bytes = (uint64_t)st.st_size};
-    return send_content(job->file, fd, (uint64_t)st.st_size, err);
+    /* The files of /proc and /sys do not tell their size: what seems to be small is read
+     * before its size is told. */
+    bool is_large = st.st_size > SMALL_MAX;
+    int code = is_large ? CAY_OK : input_read(job->file, job->path, MOST, &input, err);
+    if (code)
+        return code;
+    if (!is_large)
+        st.st_size = (off_t)input.len;
+    uint64_t size = (uint64_t)st.st_size;
+    int failed = write_headers(fd, job->name, &st);
+    if (!failed && is_large)
+        code = send_large(job, fd, size, err);
+    else if (!failed)
+        failed = output_write(fd, input.data, input.len);
+    if (!failed && !code)
+        failed =
+            output_write(fd, zeros, (size_t)(BLOCK - size % BLOCK) % BLOCK + 2 * BLOCK);
+    input_done(&input);
+    *result = (struct cay_tar_result){.entries = 1, .bytes = size};
+    return failed ? cay_fail_errno(err, failed, op, job->path) : code;
 }
 
 /* --- The process --- */
@@ -244,19 +259,19 @@ static int start(const struct job *job, bool sends, struct local_side *ret_side,
 int local_side_send_dir(const char *path, struct local_side *ret_side,
                         struct cay_error *err)
 {
-    return start(&(struct job){send_dir, path, -1}, true, ret_side, err);
+    return start(&(struct job){send_dir, path, NULL, -1}, true, ret_side, err);
 }
 
-int local_side_send_file(int file, const char *name, struct local_side *ret_side,
-                         struct cay_error *err)
+int local_side_send_file(int file, const char *path, const char *name,
+                         struct local_side *ret_side, struct cay_error *err)
 {
-    return start(&(struct job){send_file, name, file}, true, ret_side, err);
+    return start(&(struct job){send_file, path, name, file}, true, ret_side, err);
 }
 
 int local_side_receive(const char *path, struct local_side *ret_side,
                        struct cay_error *err)
 {
-    return start(&(struct job){receive, path, -1}, false, ret_side, err);
+    return start(&(struct job){receive, path, NULL, -1}, false, ret_side, err);
 }
 
 int local_side_finish(struct local_side *side, int code,

@@ -17,8 +17,8 @@ struct local_side {
 /* A directory, or one regular file as an archive that has it under `name`. */
 int local_side_send_dir(const char *path, struct local_side *ret_side,
                         struct cay_error *err);
-int local_side_send_file(int file, const char *name, struct local_side *ret_side,
-                         struct cay_error *err);
+int local_side_send_file(int file, const char *path, const char *name,
+                         struct local_side *ret_side, struct cay_error *err);
 
 /* Unpacks below a directory, which is made if need be. */
 int local_side_receive(const char *path, struct local_side *ret_side,

@@ -6,12 +6,16 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/find.h"
 #include "files/walk.h"
+#include "sys/io.h"
+
+enum { PSEUDO_MAX = 64 << 20 };
 
 struct visit {
     struct tree_read *tree;
@@ -65,6 +69,30 @@ static bool is_allowed(const struct visit *visit)
            target_check_size(files, target, (uint64_t)target->st.st_size, NULL) == CAY_OK;
 }
 
+/* A file of /proc or /sys has neither size nor content but while it is read.  Puts a copy
+ * of it in its place; false if it does not end, or cannot be read after all. */
+static bool hold_content(int *fd, struct stat *st)
+{
+    char piece[16 << 10];
+    AUTO_FD copy = memfd_create("file", MFD_CLOEXEC);
+
+    st->st_size = 0;
+    while (copy >= 0 && st->st_size <= PSEUDO_MAX) {
+        ssize_t got = read(*fd, piece, sizeof piece);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 || io_write(copy, piece, (size_t)got) != 0)
+            return false;
+        if (got == 0) {
+            (void)close(*fd);
+            *fd = TAKE_FD(copy);
+            return lseek(*fd, 0, SEEK_SET) == 0;
+        }
+        st->st_size += got;
+    }
+    return false;
+}
+
 static int take_file(struct visit *visit, const struct walk_step *step,
                      struct cay_error *err)
 {
@@ -83,7 +111,8 @@ static int take_file(struct visit *visit, const struct walk_step *step,
     }
     if (!code && fstat(fd, &visit->target.st) != 0)
         return target_fail(&visit->target, errno, err);
-    if (code || !is_allowed(visit)) {
+    if (code || (fs_is_pseudo(fd) && !hold_content(&fd, &visit->target.st)) ||
+        !is_allowed(visit)) {
         tree->skipped++;
         return CAY_OK;
     }

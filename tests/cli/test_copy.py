@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tarfile
 import time
+from pathlib import Path
 
 import pytest
 from conftest import CAY, PATIENCE
@@ -114,6 +115,22 @@ def test_long_names_and_large_files_survive(boxes, box):
     boxes.ok("cp", "large", f"{box}:")
     boxes.ok("cp", f"{box}:large", "back")
     assert (boxes.folder / "back").read_bytes() == data
+
+
+@pytest.mark.parametrize("path", ["/proc/version", "/proc/kallsyms", "/sys/kernel/fscaps"])
+def test_a_file_that_does_not_tell_its_size_is_copied_whole(boxes, box, path):
+    boxes.ok("cp", path, f"{box}:f")
+    assert boxes.ok("cat", box, "f").out == Path(path).read_bytes() != b""
+
+
+@pytest.mark.parametrize("path", ["/proc/sys/kernel/random/poolsize",
+                                  "/sys/kernel/mm/transparent_hugepage/enabled"])
+def test_and_so_is_a_directory_of_such_files(boxes, box, path):
+    if not os.path.exists(path):
+        pytest.skip(f"there is no {path}")
+    folder, name = os.path.split(path)
+    boxes.ok("cp", folder, f"{box}:there")
+    assert boxes.ok("cat", box, f"there/{name}").out == Path(path).read_bytes() != b""
 
 
 def test_a_pipe_can_be_copied(boxes, box):
