@@ -152,6 +152,13 @@ static int look_inside(struct inside *inside, struct cay_error *err)
     return code;
 }
 
+static int fail_onto_file(const char *target, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, target,
+                    "a directory cannot be copied onto a file",
+                    "name a directory, or what does not exist yet");
+}
+
 /* --- Into the sandbox --- */
 
 static int send_dir(const char *source, const struct inside *inside,
@@ -165,9 +172,7 @@ static int send_dir(const char *source, const struct inside *inside,
     if (!plain)
         return cay_fail_memory(err, op);
     if (inside->exists && inside->stat.type != CAY_TYPE_DIRECTORY)
-        return cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, inside->path,
-                        "a directory cannot be copied onto a file",
-                        "name a directory, or what does not exist yet");
+        return fail_onto_file(inside->path, err);
     bool goes_below = inside->exists && *last_name(plain);
     snprintf(target, sizeof target, "%s%s%s", inside->path, goes_below ? "/" : "",
              goes_below ? last_name(plain) : "");
@@ -249,6 +254,7 @@ static int receive_dir(const struct inside *inside, const char *target,
 {
     struct cay_tar_result result = {0}, taken = {0};
     struct local_side side;
+    struct stat st;
 
     if (strcmp(target, "-") == 0) {
         if (isatty(STDOUT_FILENO))
@@ -261,6 +267,8 @@ static int receive_dir(const struct inside *inside, const char *target,
             progress_skipped(result.skipped);
         return code;
     }
+    if (stat(target, &st) == 0 && !S_ISDIR(st.st_mode))
+        return fail_onto_file(target, err);
     int code = local_side_receive(target, &side, err);
     if (code)
         return code;

@@ -56,6 +56,23 @@ static int open_files(const char *path, bool writable, cay_files **ret_files,
         return code;
     code = cay_files_open(policy, NULL, ret_files, err);
     cay_policy_free(policy);
+    return code && err->sys_errno ? cay_fail_errno(err, err->sys_errno, op, path) : code;
+}
+
+/* The library knows the directory as "/"; the caller called it something else. */
+static int spell(const char *path, int code, struct cay_error *err)
+{
+    AUTO_BUF whole;
+    int len = (int)strlen(path);
+
+    buf_init(&whole, 64 << 10);
+    if (!code || *err->subject != '/')
+        return code;
+    while (len && path[len - 1] == '/')
+        len--;
+    bool is_below =
+        err->subject[1] && buf_format(&whole, "%.*s%s", len, path, err->subject);
+    cay_copy_text(err->subject, sizeof err->subject, is_below ? whole.data : path);
     return code;
 }
 
@@ -69,7 +86,7 @@ static int send_dir(const struct job *job, int fd, struct cay_tar_result *result
         return code;
     code = cay_files_export(files, "/", fd, NULL, result, err);
     cay_files_free(files);
-    return code;
+    return spell(job->path, code, err);
 }
 
 static int receive(const struct job *job, int fd, struct cay_tar_result *result,
@@ -82,7 +99,7 @@ static int receive(const struct job *job, int fd, struct cay_tar_result *result,
         return code;
     code = cay_files_import(files, "/", fd, NULL, result, err);
     cay_files_free(files);
-    return code;
+    return spell(job->path, code, err);
 }
 
 /* --- One file as an archive: its content, mode and time --- */

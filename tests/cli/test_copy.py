@@ -222,6 +222,19 @@ def test_refusals_name_what_is_wrong(boxes, box, words, slug):
     assert line.startswith(f"cay: {slug}: ")
 
 
+def test_errors_of_a_directory_name_it_as_the_caller_did(boxes, box):
+    boxes.ok("exec", box, "--", "sh", "-c", "mkdir dir; echo x > dir/f")
+    (boxes.folder / "file").write_text("x")
+    (boxes.folder / "in" / "f").mkdir(parents=True)
+    (boxes.folder / "dir").write_text("x")
+    for target, subject in (("file", "file"), (".", "./dir"), ("file/x", "file/x")):
+        line = boxes.fails(25, "cp", f"{box}:dir", target)
+        assert line.startswith(f"cay: not-a-directory: {subject}: "), line
+        assert str(boxes.folder) not in line
+    line = boxes.cay("cp", f"{box}:dir/.", "in").line
+    assert " in/f: " in line and str(boxes.folder) not in line
+
+
 def test_cat_and_put_say_what_is_wrong(boxes, box):
     assert boxes.fails(4, "cat", box, "missing").startswith("cay: not-found: missing: ")
     assert boxes.fails(24, "cat", box, "/tmp").startswith("cay: not-a-file: ")
