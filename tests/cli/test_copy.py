@@ -140,6 +140,26 @@ def test_a_pipe_can_be_copied(boxes, box):
     assert boxes.ok("cat", box, "f").out == b"hi\n"
 
 
+def test_a_named_link_is_followed_and_links_in_a_directory_stay_links(boxes, box, project):
+    (boxes.folder / "link").symlink_to("project/src/run.sh")
+    (boxes.folder / "folder").symlink_to("project")
+    (project / "src" / "same").symlink_to("run.sh")
+    for name in ("link", "folder"):
+        boxes.ok("cp", name, f"{box}:{name}")
+    kinds = boxes.ok("exec", box, "stat", "-c", "%F", "link", "folder", "folder/src/same").out
+    assert kinds == b"regular file\ndirectory\nsymbolic link\n"
+    boxes.ok("exec", box, "--", "sh", "-c", "mkdir l; ln -s ../link l/file; ln -s ../folder l/dir")
+    for name in ("file", "dir"):
+        boxes.ok("cp", f"{box}:l/{name}", f"back-{name}")
+        assert not (boxes.folder / f"back-{name}").is_symlink()
+    assert (boxes.folder / "back-file").read_bytes() == (project / "src/run.sh").read_bytes()
+    assert os.readlink(boxes.folder / "back-dir" / "src" / "same") == "run.sh"
+    (boxes.folder / "dangling").symlink_to("nowhere")
+    boxes.ok("exec", box, "ln", "-s", "nowhere", "dangling")
+    for words in (("dangling", f"{box}:new"), (f"{box}:dangling", "new")):
+        assert boxes.fails(4, "cp", *words).startswith("cay: not-found: dangling: ")
+
+
 def test_links_inside_cannot_lead_a_copy_out_of_the_sandbox(boxes, box):
     (boxes.folder / "secret").write_text("host")
     boxes.ok("exec", box, "--", "sh", "-c",
