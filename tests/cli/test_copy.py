@@ -160,6 +160,22 @@ def test_a_named_link_is_followed_and_links_in_a_directory_stay_links(boxes, box
         assert boxes.fails(4, "cp", *words).startswith("cay: not-found: dangling: ")
 
 
+def test_links_of_a_tar_stream_may_lead_anywhere_in_the_sandbox(boxes, box):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, target in (("up", "../x"), ("root", "../../../etc"), ("here", "up"),
+                             ("out", "../../../../x"), ("absolute", "/etc")):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            archive.addfile(member)
+    done = boxes.cay("cp", "-", f"{box}:d/", stdin=stream.getvalue())
+    assert done.status == 0 and b"2 " in done.err
+    assert sorted(boxes.ok("exec", box, "ls", "d").text.split()) == ["here", "root", "up"]
+    back = tarfile.open(fileobj=io.BytesIO(boxes.ok("cp", f"{box}:d", "-").out))
+    assert {one.name.removeprefix("./"): one.linkname for one in back if one.issym()} == {
+        "here": "up", "root": "../../../etc", "up": "../x"}
+
+
 def test_links_inside_cannot_lead_a_copy_out_of_the_sandbox(boxes, box):
     (boxes.folder / "secret").write_text("host")
     boxes.ok("exec", box, "--", "sh", "-c",
