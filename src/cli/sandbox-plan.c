@@ -169,8 +169,6 @@ static void fill_usual(const struct sandbox_options *options, struct sandbox_pla
         if (!env_sets(plan->env, configured[i]))
             plan->env[count++] = configured[i];
     sandbox->env = plan->env;
-    if (options->user)
-        sandbox->user = options->user;
     if (options->workdir) {
         sandbox->workdir = options->workdir;
         sandbox->make_workdir = false;
@@ -195,6 +193,8 @@ static void fill_sandbox(const struct sandbox_options *options,
         sandbox->network = options->network ? CAY_NETWORK_HOST : CAY_NETWORK_NONE;
     if (options->storage >= 0)
         sandbox->storage = options->storage ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;
+    if (options->user)
+        sandbox->user = options->user;
     sandbox->require |= options->require;
 }
 

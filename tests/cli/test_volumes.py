@@ -20,6 +20,17 @@ def test_a_directory_is_shown_and_can_be_written(boxes, shared):
     assert os.stat(shared / "copy").st_uid == os.stat(shared).st_uid
 
 
+@pytest.mark.parametrize("user", ["root", "1234", "1234:0", "user"])
+def test_what_is_shown_belongs_to_who_runs_the_command(boxes, shared, user):
+    owner = shared.stat().st_uid, shared.stat().st_gid
+    boxes.ok("run", "-u", user, "-v", f"{shared}:/d", "--", "sh", "-c", "mkdir /d/x; echo > /d/x/y")
+    made = (shared / "x" / "y").stat()
+    assert (made.st_uid, made.st_gid) == owner
+    box = boxes.create("-u", user, "-v", f"{shared}:/d")
+    boxes.ok("exec", box, "--", "sh", "-c", "echo > /d/x/z")
+    assert b"Value too large" in boxes.cay("exec", "-u", "4711", box, "--", "touch", "/d/w").err
+
+
 def test_a_relative_source_starts_here(boxes, shared):
     for source, where in ((".", shared), ("shared", boxes.folder), ("../shared", shared)):
         assert boxes.ok("run", "-v", f"{source}:/src", "-w", "/src", "--", "cat", "file",

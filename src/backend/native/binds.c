@@ -199,6 +199,41 @@ static int check_twice(const struct binds *binds, struct cay_error *err)
     return CAY_OK;
 }
 
+/* The number of a user or group that every template has, or that is one. */
+static bool is_known(const char *text, size_t len, uint32_t *ret_id)
+{
+    uint32_t id = 0;
+
+    if (len == 4 && (memcmp(text, "root", 4) == 0 || memcmp(text, "user", 4) == 0)) {
+        *ret_id = *text == 'r' ? 0 : PLAN_USER;
+        return true;
+    }
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] < '0' || text[i] > '9' || len > 5)
+            return false;
+        id = id * 10 + (uint32_t)(text[i] - '0');
+    }
+    *ret_id = id;
+    return len > 0 && id < RUNTIME_IDS;
+}
+
+/* What is shown belongs to whoever runs commands by default.  A name that only the
+ * template's own files explain is not looked up: then it is `user`'s. */
+static void give(struct binds *binds, const char *user)
+{
+    uint32_t uid = PLAN_USER, gid = PLAN_USER;
+    size_t len = user ? strcspn(user, ":") : 0;
+
+    if (user && is_known(user, len, &uid))
+        gid = uid;
+    if (user && user[len])
+        (void)is_known(user + len + 1, strlen(user + len + 1), &gid);
+    for (size_t i = 0; i < binds->count; i++) {
+        binds->list[i].inside_uid = uid;
+        binds->list[i].inside_gid = gid;
+    }
+}
+
 int binds_open(const struct cay_sandbox_options *options, struct binds *ret_binds,
                struct cay_error *err)
 {
@@ -221,6 +256,7 @@ int binds_open(const struct cay_sandbox_options *options, struct binds *ret_bind
         code = add(ret_binds, options->binds[i].source, options->binds[i].target,
                    options->binds[i].writable, err);
     if (!code) {
+        give(ret_binds, options->user);
         qsort(ret_binds->list, ret_binds->count, sizeof *ret_binds->list, by_target);
         code = check_twice(ret_binds, err);
     }
@@ -263,8 +299,8 @@ int bind_mount(const struct bind *bind, uint32_t id_base)
 {
     char uids[64], gids[64];
 
-    snprintf(uids, sizeof uids, "%u %u 1\n", bind->uid, id_base + PLAN_USER);
-    snprintf(gids, sizeof gids, "%u %u 1\n", bind->gid, id_base + PLAN_USER);
+    snprintf(uids, sizeof uids, "%u %u 1\n", bind->uid, id_base + bind->inside_uid);
+    snprintf(gids, sizeof gids, "%u %u 1\n", bind->gid, id_base + bind->inside_gid);
     AUTO_FD map = shift_map(uids, gids);
     if (map < 0)
         return map;

@@ -15,7 +15,8 @@ struct bind {
     bool writable;
     int fd; /* what `source` was when it was looked at */
     bool is_directory;
-    uint32_t uid, gid; /* who owns it */
+    uint32_t uid, gid;               /* who owns it */
+    uint32_t inside_uid, inside_gid; /* and who that is inside */
     uint64_t inode;
 };
 
@@ -33,9 +34,9 @@ bool binds_are_writable(const struct binds *binds); /* any of them */
 /* Where it is, for those who cannot be handed `fd`: without links, in `path`. */
 const char *bind_path(const struct bind *bind, char path[PATH_MAX]);
 
-/* A detached mount of it in which its owner is `user` inside; the owners of everything
- * else below have no number there, and it has none in what is made there.  A negative
- * errno; -EOPNOTSUPP: its file system cannot do that. */
+/* A detached mount of it in which its owner is somebody inside; the owners of everything
+ * else below have no number there, and nobody else has one in what is made there.  A
+ * negative errno; -EOPNOTSUPP: its file system cannot do that. */
 int bind_mount(const struct bind *bind, uint32_t id_base);
 
 #endif
