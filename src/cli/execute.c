@@ -18,7 +18,8 @@ enum { STATUS_CANNOT_RUN = 126, STATUS_NOT_FOUND = 127 };
 
 static struct hint hint_of(const struct execute *execute)
 {
-    return (struct hint){execute->sandbox, &execute->plan.exec, execute->is_fresh};
+    return (struct hint){execute->sandbox, &execute->plan.exec,
+                         execute->is_fresh ? &execute->plan.sandbox : NULL};
 }
 
 /* --- What became of it --- */
@@ -76,7 +77,7 @@ static void put_reason(struct json *json, const struct execute *execute,
         put_words(json, "subject", execute->plan.exec.argv[0]);
         put_words(json, "hint", hint_program(&hint, result->exec_errno, room));
     } else if (has_failed) {
-        const char *word = hint_argument(&hint, room);
+        const char *word = hint_failure(&hint, result->exit_code, room);
         if (!word)
             return;
         put_words(json, "subject", word);
@@ -135,11 +136,12 @@ static void tell_limits(const struct execute *execute,
                 pids, how);
 }
 
-static void tell_failure(const struct execute *execute)
+static void tell_failure(const struct execute *execute,
+                         const struct cay_exec_result *result)
 {
     struct hint hint = hint_of(execute);
     char room[HINT_ROOM];
-    const char *word = hint_argument(&hint, room);
+    const char *word = hint_failure(&hint, result->exit_code, room);
 
     if (!word)
         return;
@@ -181,7 +183,7 @@ static void tell_text(const struct execute *execute, const struct cay_exec_resul
         break;
     case CAY_CAUSE_EXITED:
         if (result->exit_code != 0)
-            tell_failure(execute);
+            tell_failure(execute, result);
         break;
     case CAY_CAUSE_MEMORY:
     case CAY_CAUSE_SIGNALLED:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/hint.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -10,96 +11,9 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "cli/view.h"
 
-enum { LINE_MAX_LEN = 256 };
-
-/* --- Inside --- */
-
-/* What is there, and what of it the command's user can reach: nobody but root can enter
- * /root.  The same where there is only one user. */
-struct view {
-    cay_files *all, *own;
-};
-
-static void view_open(const struct hint *hint, struct view *ret_view)
-{
-    *ret_view = (struct view){NULL, NULL};
-    if (cay_sandbox_files(hint->sandbox, hint->exec->user, &ret_view->own, NULL))
-        ret_view->own = NULL;
-    if (cay_sandbox_files(hint->sandbox, "root", &ret_view->all, NULL))
-        ret_view->all = NULL;
-}
-
-static void view_close(struct view *view)
-{
-    cay_files_free(view->all);
-    cay_files_free(view->own);
-}
-
-/* A path as the command means it: below its directory unless absolute. */
-static void place_inside(const struct hint *hint, const char *path, char *room,
-                         size_t size)
-{
-    const char *cwd = hint->exec->cwd;
-
-    if (*path == '/' || !cwd)
-        snprintf(room, size, "%s", path);
-    else
-        snprintf(room, size, "%s/%s", cwd, path);
-}
-
-/* 1, 0, or -1 if it cannot be told. */
-static int exists(const struct hint *hint, cay_files *files, const char *path)
-{
-    char inside[PATH_MAX];
-    int got;
-
-    if (!files)
-        return -1;
-    place_inside(hint, path, inside, sizeof inside);
-    got = cay_files_exists(files, inside, NULL);
-    return got < 0 ? -1 : got;
-}
-
-/* Who sees what there is; but relative paths start at the home of whoever asks. */
-static cay_files *files_for(const struct hint *hint, const struct view *view,
-                            const char *path)
-{
-    return view->all && (*path == '/' || hint->exec->cwd) ? view->all : view->own;
-}
-
-static int is_inside(const struct hint *hint, const struct view *view, const char *path)
-{
-    return exists(hint, files_for(hint, view, path), path);
-}
-
-static bool can_reach(const struct hint *hint, const struct view *view, const char *path)
-{
-    return exists(hint, view->own, path) == 1;
-}
-
-/* What follows "#!" in a file inside, up to a blank; false if it does not start so. */
-static bool read_interpreter(const struct hint *hint, cay_files *files, const char *path,
-                             char ret_name[LINE_MAX_LEN])
-{
-    struct cay_read_options start = {.size = sizeof start, .max = LINE_MAX_LEN - 1};
-    struct cay_page page;
-    char inside[PATH_MAX];
-    bool found;
-
-    place_inside(hint, path, inside, sizeof inside);
-    if (cay_files_read_bytes(files, inside, &start, &page, NULL))
-        return false;
-    found = page.len > 3 && memcmp(page.text, "#!", 2) == 0;
-    if (found) {
-        const char *name = page.text + 2 + strspn(page.text + 2, " \t");
-        size_t len = strcspn(name, " \t\r\n");
-        memcpy(ret_name, name, len);
-        ret_name[len] = '\0';
-    }
-    cay_page_done(&page);
-    return found;
-}
+enum { STATUS_NOT_FOUND = 127 };
 
 /* --- On this machine --- */
 
@@ -169,19 +83,47 @@ static bool is_in_template(const char *path)
     return false;
 }
 
-/* What follows "#!" in a file of this machine. */
-static bool read_host_interpreter(const char *path, char ret_name[LINE_MAX_LEN])
+static bool read_host_script(const char *path, struct script *ret_script)
 {
-    char line[LINE_MAX_LEN] = "";
-    FILE *file = fopen(path, "re");
+    char line[SCRIPT_LINE_MAX] = "";
+    struct stat st;
+    FILE *file;
 
-    if (!file)
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || !(file = fopen(path, "re")))
         return false;
-    bool found = fgets(line, sizeof line, file) && strncmp(line, "#!", 2) == 0;
+    bool is_script = fgets(line, sizeof line, file) && script_parse(line, ret_script);
     (void)fclose(file);
-    const char *name = line + 2 + (found ? strspn(line + 2, " \t") : 0);
-    snprintf(ret_name, LINE_MAX_LEN, "%.*s", (int)strcspn(name, " \t\r\n"), name);
-    return found;
+    return is_script;
+}
+
+/* Where there is only one user inside, what root shows must be for everybody. */
+static bool is_for_user(const struct view *view, const char *full)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    if (geteuid() != 0 || view->all)
+        return true;
+    for (size_t len = 1; len < PATH_MAX; len++) {
+        if (full[len] && full[len] != '/')
+            continue;
+        snprintf(path, sizeof path, "%.*s", (int)len, full);
+        if (stat(path, &st) != 0 || (S_ISDIR(st.st_mode) && !(st.st_mode & S_IXOTH)))
+            return false;
+        if (!full[len])
+            return st.st_mode & S_IROTH;
+    }
+    return false;
+}
+
+/* What a shell takes for one word, and -v for one path. */
+static bool is_word(const char *path)
+{
+    for (; *path; path++)
+        if ((unsigned char)*path < 0x80 && !isalnum((unsigned char)*path) &&
+            !strchr("/._-+@%,=", *path))
+            return false;
+    return true;
 }
 
 /* --- What to add --- */
@@ -190,247 +132,400 @@ struct advice {
     char options[HINT_ROOM / 2]; /* each with a blank before it */
     size_t used;
     bool is_for_root;
+    bool is_in_vain; /* something is needed that no option gives */
 };
 
 static void add_option(struct advice *advice, const char *option)
 {
     size_t left = sizeof advice->options - advice->used, len = strlen(option);
 
-    if (len >= left || strstr(advice->options, option))
+    if (strstr(advice->options, option))
         return;
+    if (len >= left) {
+        advice->is_in_vain = true;
+        return;
+    }
     memcpy(advice->options + advice->used, option, len + 1);
     advice->used += len;
 }
 
-/* Shows a file of this machine where it is. */
-static void add_share(const struct hint *hint, const struct view *view, const char *path,
-                      struct advice *advice)
+/* Shows a file of this machine where it is, with as much around it as is not inside. */
+static void add_share(const struct view *view, const char *path, struct advice *advice)
 {
     char share[PATH_MAX], option[2 * PATH_MAX + 16];
+    int len = share_of(path);
 
-    if (*path != '/' || is_in_template(path))
-        return;
     advice->is_for_root |= below(path, "/root") != NULL;
-    snprintf(share, sizeof share, "%.*s", share_of(path), path);
+    if (view_is_taken(view, path))
+        return;
+    snprintf(share, sizeof share, "%.*s", len, path);
+    while (path[len] && !view->is_in_place && view_is_taken(view, share)) {
+        len += 1 + (int)strcspn(path + len + 1, "/");
+        snprintf(share, sizeof share, "%.*s", len, path);
+    }
+    advice->is_in_vain |= *path != '/' || is_in_template(path) || !is_word(share) ||
+                          !is_for_user(view, path);
     snprintf(option, sizeof option, " -v %s:%s:ro", share, share);
-    if (is_inside(hint, view, share) != 1)
-        add_option(advice, option);
+    add_option(advice, option);
+}
+
+/* A program of this machine and where it really is. */
+static void add_program(const struct view *view, const char *path, struct advice *advice)
+{
+    AUTO_FREE char *real = realpath(path, NULL);
+
+    add_share(view, path, advice);
+    if (real)
+        add_share(view, real, advice);
+}
+
+/* What env(1) is asked for. */
+static void add_sought(const struct view *view, const char *name, struct advice *advice)
+{
+    char inside[PATH_MAX], option[PATH_MAX];
+    AUTO_FREE char *host = find_program(name);
+
+    if (!host || view_find(view, name, inside))
+        return;
+    add_program(view, host, advice);
+    snprintf(option, sizeof option, " -e PATH=%.*s:%s", (int)(strrchr(host, '/') - host),
+             host, view_path(view));
+    advice->is_in_vain |= *host != '/' || !is_word(host);
+    add_option(advice, option);
 }
 
 /* Where it really is, and what executes it. */
-static void add_what_it_needs(const struct hint *hint, const struct view *view,
-                              const char *full, const char *shown, struct advice *advice)
+static void add_what_it_needs(const struct view *view, const char *full,
+                              const char *shown, struct advice *advice)
 {
-    char interpreter[LINE_MAX_LEN];
+    struct script script;
 
-    if (!full)
-        return;
     if (!shown || !below(full, shown))
-        add_share(hint, view, full, advice);
-    if (!read_host_interpreter(full, interpreter))
+        add_share(view, full, advice);
+    if (!read_host_script(full, &script))
         return;
-    AUTO_FREE char *real = realpath(interpreter, NULL);
-    if (real) {
-        add_share(hint, view, interpreter, advice);
-        add_share(hint, view, real, advice);
-    }
+    if (access(script.interpreter, F_OK) == 0 && !view_reaches(view, script.interpreter))
+        add_program(view, script.interpreter, advice);
+    if (script.sought[0])
+        add_sought(view, script.sought, advice);
 }
 
-static void finish(const struct hint *hint, struct advice *advice)
+/* False if there is nothing to add, or that would not do. */
+static bool finish(const struct view *view, struct advice *advice)
 {
-    const char *user = hint->exec->user;
+    const char *user = view->hint->exec->user;
 
-    if (advice->is_for_root && !(user && strcmp(user, "root") == 0))
+    if (advice->is_for_root && view->all && !(user && strcmp(user, "root") == 0))
         add_option(advice, " -u root");
+    return advice->used && !advice->is_in_vain;
 }
 
 /* --- Words --- */
+
+static const char *how_to_add(const struct view *view)
+{
+    return view->hint->made ? "add" : "make the sandbox with";
+}
 
 /* A path below the current directory, as seen from there; NULL if it is not. */
 static const char *from_here(const char *path, const char *cwd)
 {
     const char *home = getenv("HOME");
 
-    if (!cwd || (home && strcmp(cwd, home) == 0)) /* not the whole home */
+    if (!cwd || strcmp(cwd, "/") == 0 ||
+        (home && (strcmp(cwd, home) == 0 || below(home, cwd)))) /* not the whole home */
         return NULL;
     if (*path == '/')
         return below(path, cwd);
     while (strncmp(path, "./", 2) == 0)
         path += 2;
-    return strncmp(path, "../", 3) == 0 ? NULL : path;
+    return strstr(path, "..") ? NULL : path;
 }
 
-static bool advise_here(const struct hint *hint, const struct view *view,
-                        const char *full, const char *cwd, const char *rest,
-                        const char *given, char room[HINT_ROOM])
+/* A copy where the command looks for it, if its user can put something there. */
+static bool advise_copy(const struct view *view, const char *source, const char *rest,
+                        bool is_renamed, char room[HINT_ROOM])
 {
+    const struct cay_exec_options *exec = view->hint->exec;
+    int access = cay_files_access(view->own, exec->cwd ? exec->cwd : ".", NULL);
+    char target[PATH_MAX];
+
+    view_place(view, rest, target);
+    if (access < 0 || !(access & CAY_ACCESS_WRITE) || !is_word(source) ||
+        !is_word(target))
+        return false;
+    int len = snprintf(room, HINT_ROOM,
+                       "it is on this machine; copy it in: cay cp%s%s %s %s:%s%s%s",
+                       exec->user ? " -u " : "", exec->user ? exec->user : "", source,
+                       cay_sandbox_id(view->hint->sandbox), target,
+                       is_renamed ? " and name it ./" : "", is_renamed ? rest : "");
+    return len < HINT_ROOM;
+}
+
+/* Shows the current directory; as /src, unless that is something else already. */
+static bool advise_directory(const struct view *view, const char *cwd, const char *full,
+                             const char *rest, const char *given, struct advice *advice,
+                             char room[HINT_ROOM])
+{
+    bool is_moved = !view->is_in_place && !view_is_taken(view, "/src");
+    const char *target = is_moved ? "/src" : cwd;
+    char name[PATH_MAX], option[3 * PATH_MAX];
+
+    snprintf(name, sizeof name, "%s/%s", target, rest);
+    snprintf(option, sizeof option, " -v %s:%s -w %s", is_moved ? "." : cwd, target,
+             target);
+    add_option(advice, option);
+    advice->is_in_vain |= !is_word(name) ||
+                          (!is_moved && !view->is_in_place && view_is_taken(view, cwd)) ||
+                          !is_for_user(view, full);
+    if (!finish(view, advice))
+        return false;
+    bool is_renamed = given && strcmp(given, name) != 0;
+    int len = snprintf(room, HINT_ROOM, "it is on this machine, not inside; %s%s%s%s",
+                       how_to_add(view), advice->options,
+                       is_renamed ? " and name it " : "", is_renamed ? name : "");
+    return len < HINT_ROOM;
+}
+
+static bool advise_here(const struct view *view, const char *host, const char *given,
+                        const char *cwd, const char *full, char room[HINT_ROOM])
+{
+    const char *rest = from_here(host, cwd), *real = below(full, cwd);
+    bool is_relative = *host != '/' && strcmp(host, given) == 0;
     struct advice advice = {.used = 0};
-    char name[PATH_MAX + 32] = "";
 
-    add_what_it_needs(hint, view, full, cwd, &advice);
-    finish(hint, &advice);
-    if (*given == '/')
-        snprintf(name, sizeof name, " and name it /src/%s", rest);
-    if (hint->is_fresh)
-        snprintf(room, HINT_ROOM,
-                 "it is on this machine, not inside; add -v .:/src -w /src%s%.400s",
-                 advice.options, name);
-    else
-        snprintf(room, HINT_ROOM,
-                 "it is on this machine; copy it in: cay cp %.400s %s:", rest,
-                 cay_sandbox_id(hint->sandbox));
-    return true;
+    add_what_it_needs(view, full, cwd, &advice);
+    if (!view->hint->made && !advice.used && !advice.is_in_vain)
+        return advise_copy(view, real ? real : full, rest, !is_relative, room);
+    return advise_directory(view, cwd, full, rest, is_relative ? NULL : given, &advice,
+                            room);
 }
 
-/* Only root may make templates. */
-static const char *or_a_template(const char *host)
+/* Only root may make templates, and start from them. */
+static const char *or_a_template(const struct view *view, const char *host)
 {
-    return geteuid() == 0 && home_of(host)
+    return geteuid() == 0 && view->all && home_of(host)
                ? ", or make a template that has it (cay template create NAME --from-dir "
                  "ROOT)"
                : "";
 }
 
-/* Shows it where it is. */
-static bool advise_in_place(const struct hint *hint, const struct view *view,
-                            const char *host, const char *full, const char *given,
-                            char room[HINT_ROOM])
+static bool advise_in_place(const struct view *view, const char *host, const char *full,
+                            bool is_renamed, char room[HINT_ROOM])
 {
     struct advice advice = {.used = 0};
-    char name[PATH_MAX + 16] = "";
 
-    add_share(hint, view, host, &advice);
-    add_what_it_needs(hint, view, full, NULL, &advice);
-    finish(hint, &advice);
-    if (!advice.used)
+    add_share(view, host, &advice);
+    add_what_it_needs(view, full, NULL, &advice);
+    if (!finish(view, &advice))
         return false;
     bool is_shown = !strstr(advice.options, " -v ");
-    if (strcmp(given, host) != 0)
-        snprintf(name, sizeof name, " and name it %s", host);
-    if (!hint->is_fresh)
-        snprintf(room, HINT_ROOM,
-                 "it is on this machine, at %.300s; make the sandbox with%s%s", host,
-                 advice.options, or_a_template(host));
-    else
-        snprintf(room, HINT_ROOM, "it is %s; add%s%.300s%s",
-                 is_shown        ? "only for root inside"
-                 : home_of(host) ? "in a home directory, which is not inside"
-                                 : "on this machine, not inside",
-                 advice.options, name, is_shown ? "" : or_a_template(host));
+    int len = snprintf(room, HINT_ROOM, "it is %s; %s%s%s%s%s",
+                       is_shown ? "only for root inside" : "on this machine, not inside",
+                       is_shown ? "add" : how_to_add(view), advice.options,
+                       is_renamed ? " and name it " : "", is_renamed ? host : "",
+                       is_shown ? "" : or_a_template(view, host));
+    return len < HINT_ROOM;
+}
+
+static bool has_template(const struct view *view)
+{
+    const struct cay_sandbox_options *made = view->hint->made;
+    struct cay_sandbox_info info;
+    const char *name = made ? made->template_name : NULL;
+
+    if (!made && cay_sandbox_inspect(view->hint->sandbox, &info, NULL) == CAY_OK)
+        name = info.template_name;
+    return name && strcmp(name, "host") != 0;
+}
+
+/* Shows it where it is. */
+static bool advise_place(const struct view *view, const char *host, const char *full,
+                         bool is_renamed, char room[HINT_ROOM])
+{
+    if (!is_in_template(host))
+        return advise_in_place(view, host, full, is_renamed, room);
+    if (!has_template(view))
+        return false;
+    snprintf(
+        room, HINT_ROOM,
+        "it is on this machine, but not in this template; %s --template host to have "
+        "this machine's programs",
+        how_to_add(view));
     return true;
+}
+
+/* What a volume shows has another name inside. */
+static bool advise_name(const struct view *view, const char *full, char room[HINT_ROOM])
+{
+    const struct cay_sandbox_options *made = view->hint->made;
+    char name[PATH_MAX];
+
+    for (size_t i = 0; made && i < made->bind_count; i++) {
+        const char *source = made->binds[i].source, *rest = below(full, source);
+        if (!rest && strcmp(full, source) != 0)
+            continue;
+        snprintf(name, sizeof name, "%s%s%s", made->binds[i].target, rest ? "/" : "",
+                 rest ? rest : "");
+        if (view_reaches(view, name))
+            return snprintf(room, HINT_ROOM, "inside it is %s; name it so", name) <
+                   HINT_ROOM;
+    }
+    return false;
 }
 
 /* For something that is at `host` on this machine, and `given` as that; false if nothing
  * of this kind helps. */
-static bool advise(const struct hint *hint, const struct view *view, const char *host,
-                   const char *given, char room[HINT_ROOM])
+static bool advise(const struct view *view, const char *host, const char *given,
+                   char room[HINT_ROOM])
 {
     AUTO_FREE char *full = realpath(host, NULL);
     AUTO_FREE char *cwd = getcwd(NULL, 0);
-    const char *rest = from_here(host, cwd);
+    bool is_taken = view_is_taken(view, given);
 
-    if (rest)
-        return advise_here(hint, view, full, cwd, rest, given, room);
+    if (!full || !cwd || access(full, R_OK) != 0)
+        return false;
+    if (advise_name(view, full, room))
+        return true;
+    if (!is_taken && from_here(host, cwd))
+        return advise_here(view, host, given, cwd, full, room);
     if (*host != '/') /* ../tools/x */
-        host = full ? full : host;
-    if (!is_in_template(host))
-        return advise_in_place(hint, view, host, full, given, room);
-    snprintf(room, HINT_ROOM,
-             "it is on this machine, but not in this template; leave --template out to "
-             "have this machine's programs");
-    return true;
+        host = full;
+    return advise_place(view, host, full, !is_taken && strcmp(host, given) != 0, room);
 }
 
 /* --- What is wrong --- */
 
-static bool explain_interpreter(const struct hint *hint, const struct view *view,
-                                const char *interpreter, char room[HINT_ROOM])
+static void explain_interpreter(const struct view *view, const char *interpreter,
+                                char room[HINT_ROOM])
 {
-    AUTO_FREE char *host = find_program(interpreter);
-    AUTO_FREE char *full = host ? realpath(host, NULL) : NULL;
-    char words[HINT_ROOM] = "write another one in its first line";
+    AUTO_FREE char *full = *interpreter == '/' ? realpath(interpreter, NULL) : NULL;
+    size_t len = strlen(interpreter);
+    char words[HINT_ROOM];
 
-    if (host && is_in_template(host))
-        (void)advise(hint, view, host, interpreter, words);
-    else if (host)
-        (void)advise_in_place(hint, view, host, full, interpreter, words);
-    snprintf(room, HINT_ROOM, "its interpreter %.200s is not inside: %.700s", interpreter,
+    if (len && interpreter[len - 1] == '\r')
+        snprintf(words, sizeof words, "take the carriage returns out of the file");
+    else if (!full || !advise_place(view, interpreter, full, false, words))
+        snprintf(words, sizeof words, "write another one in its first line");
+    snprintf(room, HINT_ROOM, "its interpreter %s is %s: %.700s", interpreter,
+             view_is_taken(view, interpreter) ? "out of reach inside" : "not inside",
              words);
-    return true;
 }
 
-static bool explain_missing(const struct hint *hint, const struct view *view,
-                            char room[HINT_ROOM])
+/* The file is inside, and the command's user can reach it. */
+static const char *explain_there(const struct view *view, const char *path,
+                                 int exec_errno)
 {
-    const char *name = hint->exec->argv[0];
-    cay_files *files = files_for(hint, view, name);
-    char interpreter[LINE_MAX_LEN];
+    char inside[PATH_MAX];
+    struct cay_stat st;
 
-    if (strchr(name, '/') && is_inside(hint, view, name) == 1 &&
-        read_interpreter(hint, files, name, interpreter) &&
-        !can_reach(hint, view, interpreter))
-        return explain_interpreter(hint, view, interpreter, room);
-    AUTO_FREE char *host = find_program(name);
-    return host && !can_reach(hint, view, host) && advise(hint, view, host, name, room);
-}
-
-static const char *explain(int exec_errno)
-{
-    switch (exec_errno) {
-    case ENOENT:
-    case ENOTDIR:
-        return "it is neither inside nor on this machine";
-    case EACCES:
-    case EPERM:
-        return "it may not be executed; chmod +x it, or name its interpreter first: sh "
-               "FILE";
-    case ENOEXEC:
-        return "it is no program of this machine's kind; a script starts with a line "
-               "like #!/bin/sh";
-    default:
-        return "cay inspect and cay doctor tell more";
+    if (exec_errno != EACCES && exec_errno != EPERM)
+        return "it is inside, but what executes it, an interpreter or a loader, is not";
+    view_place(view, path, inside);
+    if (cay_files_stat(view->own, inside, false, &st, NULL) == CAY_OK) {
+        if (st.type == CAY_TYPE_DIRECTORY)
+            return "it is a directory; name a program";
+        if (!(st.mode & 0111))
+            return "it may not be executed; chmod +x it, or name its interpreter first: "
+                   "sh FILE";
     }
+    return "it, or what executes it, is not for this user to execute";
+}
+
+/* It is not where the command looks for it. */
+static const char *explain_absent(const struct view *view, const char *host,
+                                  int exec_errno)
+{
+    const char *name = view->hint->exec->argv[0];
+
+    if (exec_errno == EACCES || exec_errno == EPERM)
+        return "it is not for this user to reach";
+    if (strchr(name, '/') && view_has(view, name) != 0)
+        return "it, or what executes it, is not inside";
+    if (host)
+        return "it is on this machine, but not inside";
+    return strchr(name, '/') ? "it is neither inside nor on this machine"
+                             : "PATH leads to it neither inside nor on this machine";
+}
+
+static void explain_missing(const struct view *view, int exec_errno, char room[HINT_ROOM])
+{
+    const char *name = view->hint->exec->argv[0];
+    AUTO_FREE char *host = find_program(name);
+    char path[PATH_MAX];
+    struct script script;
+    bool is_found = view_find(view, name, path);
+    bool is_bare = !strchr(name, '/');
+
+    if (is_found && view_script(view, path, &script) &&
+        !view_reaches(view, script.interpreter))
+        explain_interpreter(view, script.interpreter, room);
+    else if (is_bare && exec_errno == ENOENT &&
+             (is_found || (host && view_reaches(view, host))))
+        snprintf(room, HINT_ROOM,
+                 "there is %.500s inside, but PATH does not lead to it there, or what "
+                 "executes it is missing",
+                 is_found ? path : host);
+    else if (is_found)
+        snprintf(room, HINT_ROOM, "%s", explain_there(view, path, exec_errno));
+    else if (!host || !advise(view, host, name, room))
+        snprintf(room, HINT_ROOM, "%s", explain_absent(view, host, exec_errno));
 }
 
 const char *hint_program(const struct hint *hint, int exec_errno, char room[HINT_ROOM])
 {
     struct view view;
-    bool is_out_of_reach = exec_errno == ENOENT || exec_errno == ENOTDIR ||
-                           exec_errno == EACCES || exec_errno == EPERM;
 
     view_open(hint, &view);
-    if (!is_out_of_reach || !explain_missing(hint, &view, room))
-        snprintf(room, HINT_ROOM, "%s", explain(exec_errno));
+    if (exec_errno == ENOEXEC)
+        snprintf(room, HINT_ROOM,
+                 "it is no program of this machine's kind; a script starts with a line "
+                 "like #!/bin/sh");
+    else if (view.own && (exec_errno == ENOENT || exec_errno == ENOTDIR ||
+                          exec_errno == EACCES || exec_errno == EPERM))
+        explain_missing(&view, exec_errno, room);
+    else
+        snprintf(room, HINT_ROOM, "execve(2) tells what this can mean");
     view_close(&view);
     return room;
 }
 
-/* A file of this machine that the command's user does not find inside. */
-static bool is_missing(const struct hint *hint, struct view *view, const char *word)
+/* env(1) ran, and did not find what the command's first line asks it for. */
+static bool explain_sought(const struct view *view, char room[HINT_ROOM])
 {
-    struct stat st;
+    struct advice advice = {.used = 0};
+    struct script script;
+    char path[PATH_MAX];
 
-    if (*word == '-' || !*word || stat(word, &st) != 0)
+    if (!view_find(view, view->hint->exec->argv[0], path) ||
+        !view_script(view, path, &script) || !script.sought[0])
         return false;
-    if (!view->own)
-        view_open(hint, view);
-    return is_inside(hint, view, word) == 0 ||
-           (below(word, "/root") && !can_reach(hint, view, word));
+    add_sought(view, script.sought, &advice);
+    return finish(view, &advice) &&
+           snprintf(room, HINT_ROOM, "it asks for %s, which is on this machine; %s%s",
+                    script.sought, how_to_add(view), advice.options) < HINT_ROOM;
 }
 
-const char *hint_argument(const struct hint *hint, char room[HINT_ROOM])
+/* A file of this machine that the command's user does not find inside. */
+static bool is_missing(const struct view *view, const char *word)
+{
+    return *word != '-' && *word && access(word, R_OK) == 0 &&
+           (view_has(view, word) == 0 ||
+            (below(word, "/root") && !view_reaches(view, word)));
+}
+
+const char *hint_failure(const struct hint *hint, int exit_code, char room[HINT_ROOM])
 {
     const char *const *argv = hint->exec->argv;
     const char *found = NULL;
-    struct view view = {NULL, NULL};
+    struct view view;
 
-    if (!argv[0])
-        return NULL;
+    view_open(hint, &view);
+    if (exit_code == STATUS_NOT_FOUND && explain_sought(&view, room))
+        found = argv[0];
     for (argv++; *argv && !found; argv++)
-        if (is_missing(hint, &view, *argv))
+        if (is_missing(&view, *argv) && advise(&view, *argv, *argv, room))
             found = *argv;
-    if (found && !advise(hint, &view, found, found, room))
-        found = NULL;
     view_close(&view);
     return found;
 }

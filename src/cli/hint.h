@@ -2,16 +2,18 @@
 #ifndef CLI_HINT_H
 #define CLI_HINT_H
 
-#include <stdbool.h>
-
 #include "cay/sandbox.h"
 
 /* What would make a command work that did not, because something of this machine is not
- * inside.  Written for the one who typed the command: it may name paths of the host. */
+ * inside.  What is said was looked up, and what is proposed works as it stands; else
+ * nothing is proposed.  Written for the one who typed the command: it may name paths of
+ * the host. */
 struct hint {
     cay_sandbox *sandbox;
     const struct cay_exec_options *exec;
-    bool is_fresh; /* made for this command: its options can be given anew */
+    /* What the sandbox was made with, if that was for this command, and its options can
+     * be given anew; NULL if not. */
+    const struct cay_sandbox_options *made;
 };
 
 #define HINT_ROOM 1024
@@ -19,8 +21,8 @@ struct hint {
 /* The program could not be started for this errno. */
 const char *hint_program(const struct hint *hint, int exec_errno, char room[HINT_ROOM]);
 
-/* The program ran and failed: the first of its arguments that is a file of this machine
- * and not there inside, with what to do about it in `room`; NULL if there is none. */
-const char *hint_argument(const struct hint *hint, char room[HINT_ROOM]);
+/* The program ran and failed: which of its words is a file of this machine and not there
+ * inside, or needs one, with what to do about it in `room`; NULL if that is none. */
+const char *hint_failure(const struct hint *hint, int exit_code, char room[HINT_ROOM]);
 
 #endif

@@ -34,8 +34,8 @@ def work(boxes, name="work"):
 
 
 def advice(done):
-    """The options in a hint: -v, -w and -u with their values."""
-    return shlex.split(" ".join(re.findall(r"(-[vwu] \S+?)(?=[\s,;)]|$)", done.err.decode(), re.M)))
+    """The options in a hint: -v, -w, -e and -u with their values."""
+    return shlex.split(" ".join(re.findall(r"(-[vweu] \S+?)(?=[\s,;)]|$)", done.err.decode(), re.M)))
 
 
 def test_a_script_of_the_current_directory(boxes):
@@ -179,5 +179,148 @@ def test_an_argument_below_the_home_of_root(boxes, roots):
     assert works_with_its_advice(boxes, "python3", path, given=shown) == b"hello\n"
 
 
-def test_a_command_without_a_name_is_nowhere(boxes):
-    assert b"neither inside nor on this machine" in boxes.cay("run", "--", "").err
+def test_what_is_inside_is_not_said_to_be_nowhere(boxes):
+    folder = work(boxes)
+    shown = ("-v", ".:/src", "-w", "/src", "--")
+    script(folder / "dos.sh", "#!/bin/sh\r\necho x\r\n")
+    line = boxes.fails(127, "run", *shown, "./dos.sh", cwd=folder)
+    assert "its interpreter /bin/sh\\r is not inside" in line and "carriage return" in line
+    binary = bytearray(Path("/bin/true").read_bytes())
+    loader = binary.index(b"/ld-linux")
+    binary[loader:loader + 3] = b"/no"
+    (folder / "foreign").write_bytes(binary)
+    (folder / "foreign").chmod(0o755)
+    line = boxes.fails(127, "run", *shown, "./foreign", cwd=folder)
+    assert "it is inside, but what executes it" in line
+    assert "there is /usr/bin/env inside" in boxes.fails(127, "run", "-e", "PATH=/x", "--", "env")
+
+
+def test_what_env_is_asked_for_and_is_only_on_this_machine(boxes, roots):
+    script(roots / "bin" / "mynode", "#!/bin/sh\necho run by mynode\n")
+    env = {"PATH": f"{roots}/bin:{os.environ['PATH']}"}
+    folder = work(boxes)
+    for first in ("#!/usr/bin/env mynode", "#!/usr/bin/env -S mynode --flag"):
+        script(folder / "app", f"{first}\n")
+        for given in ((), ("-v", ".:/src", "-w", "/src")):
+            done = boxes.cay("run", *given, "--", "./app", cwd=folder, env=env)
+            assert done.status == 127
+            assert boxes.ok("run", *given, *advice(done), "--", "./app", cwd=folder).out == \
+                b"run by mynode\n"
+    script(folder / "found", "#!/usr/bin/env sh\nexit 127\n")
+    done = boxes.cay("run", "-v", ".:/src", "--", "/src/found", cwd=folder, env=env)
+    assert (done.status, done.err) == (127, b"")
+
+
+@pytest.mark.parametrize("options", [(), ("-w", "/tmp"), ("-u", "root")])
+def test_a_copy_goes_where_the_command_looks(boxes, box, options):
+    folder = work(boxes)
+    script(folder / "d" / "f", "content\n", 0o644)
+    (folder / "link").symlink_to("d/f")
+    for word in ("d/f", "./link", folder / "d" / "f"):
+        done = boxes.cay("exec", *options, box, "--", "cat", word, cwd=folder)
+        copy = re.search(r"cay (cp .*?)( and name it (\S+))?\n", done.err.decode())
+        boxes.ok(*copy[1].split(), cwd=folder)
+        assert boxes.ok("exec", *options, box, "--", "cat", copy[3] or word,
+                        cwd=folder).out == b"content\n"
+
+
+def test_no_copy_is_proposed_where_none_can_be_put(boxes, box):
+    folder = work(boxes)
+    script(folder / "d" / "f", "content\n", 0o644)
+    assert b"cay cp" not in boxes.cay("exec", "-w", "/etc", box, "--", "cat", "d/f", cwd=folder).err
+
+
+def test_a_place_that_is_taken_is_not_proposed(boxes):
+    folder = work(boxes)
+    (folder / "d").mkdir()
+    script(folder / "hello.py", "print('hello')\n")
+    given = ("-v", "d:/src", "-w", "/src")
+    done = boxes.cay("run", *given, "--", "python3", "hello.py", cwd=folder)
+    assert advice(done) == ["-v", f"{folder}:{folder}", "-w", str(folder)]
+    assert boxes.ok("run", *given, *advice(done), "--", "python3", "hello.py",
+                    cwd=folder).out == b"hello\n"
+    assert list((folder / "d").iterdir()) == []
+
+
+def test_what_a_volume_shows_is_named_as_it_is_inside(boxes):
+    folder = work(boxes)
+    script(folder / "hello.py", "print('hello')\n")
+    for word in ("hello.py", folder / "hello.py"):
+        done = boxes.cay("run", "-v", ".:/src", "--", "python3", word, cwd=folder)
+        assert b"inside it is /src/hello.py; name it so" in done.err
+
+
+def test_a_link_that_is_shown_needs_only_what_it_leads_to(boxes, home):
+    script(home / ".tool" / "bin" / "prog", "#!/bin/sh\necho prog\n")
+    folder = work(boxes)
+    (folder / "prog").symlink_to(home / ".tool" / "bin" / "prog")
+    given = ("-v", ".:/src", "-w", "/src")
+    env = {"HOME": str(home)}
+    done = boxes.cay("run", *given, "--", "./prog", cwd=folder, env=env)
+    assert advice(done) == ["-v", f"{home}/.tool:{home}/.tool:ro"]
+    assert boxes.ok("run", *given, *advice(done), "--", "./prog", cwd=folder).out == b"prog\n"
+
+
+@pytest.fixture(name="in_place")
+def fixture_in_place(boxes):
+    """A directory that everybody may enter, and the rung that shows things where they are."""
+    folder = Path(tempfile.mkdtemp(prefix="cay-test-"))
+    folder.chmod(0o755)
+    (boxes.folder / "landlock.yaml").write_text("type: native\nrung: landlock\n")
+    words = ("run", "--config", boxes.folder / "landlock.yaml")
+    if boxes.cay(*words, "--", "true").status != 0:
+        pytest.skip("this machine has no landlock")
+    yield folder, words
+    shutil.rmtree(folder)
+
+
+def test_where_there_are_no_mounts_things_are_shown_where_they_are(boxes, in_place):
+    folder, words = in_place
+    script(folder / "hello", "#!/bin/sh\necho hello\n")
+    for command in (("./hello",), ("sh", "hello"), ("sh", folder / "hello")):
+        done = boxes.cay(*words, "--", *command, cwd=folder)
+        assert advice(done) == ["-v", f"{folder}:{folder}", "-w", str(folder)]
+        assert boxes.ok(*words, *advice(done), "--", *command, cwd=folder).out == b"hello\n"
+    done = boxes.cay(*words, "--", "./hello", cwd=folder, env={"HOME": str(folder)})
+    assert advice(done) == ["-v", f"{folder}/hello:{folder}/hello:ro"]
+    assert boxes.ok(*words, *advice(done), "--", folder / "hello").out == b"hello\n"
+
+
+def test_what_would_stay_out_of_reach_is_not_proposed(boxes, in_place):
+    folder, words = in_place
+    script(folder / "private" / "hello", "#!/bin/sh\necho hello\n")
+    (folder / "private").chmod(0o700)
+    done = boxes.cay(*words, "--", "./hello", cwd=folder / "private")
+    assert done.status == 127 and advice(done) == []
+
+
+def test_a_file_whose_directory_is_inside(boxes):
+    log = Path("/var/log/dpkg.log")
+    if not log.exists():
+        pytest.skip("this machine has no such file")
+    done = boxes.cay("run", "--", "test", "-f", log)
+    assert advice(done) == ["-v", f"{log}:{log}:ro"]
+    boxes.ok("run", *advice(done), "--", "test", "-f", log)
+
+
+def test_what_no_shell_takes_for_one_word_is_not_proposed(boxes, home):
+    prog = script(home / "my tools" / "prog", "#!/bin/sh\necho prog\n")
+    done = boxes.cay("run", "--", prog, cwd=work(boxes), env={"HOME": str(home)})
+    assert done.status == 127 and b"(it is on this machine, but not inside)" in done.err
+
+
+def test_a_template_is_spoken_of_where_there_is_one(boxes):
+    folder = work(boxes)
+    line = boxes.fails(127, "run", "-v", f"{folder}:/usr", "--", "true")
+    assert "it is on this machine, but not inside" in line and "template" not in line
+    for name in ("bin", "etc", "tmp", "proc", "dev"):
+        (folder / name).mkdir()
+    words = ("run", "--template", folder)
+    line = boxes.fails(127, *words, "--", "true")
+    assert "add --template host" in line
+    boxes.ok(*words, "--template", "host", "--", "true")
+
+
+def test_a_directory_is_no_program(boxes):
+    line = boxes.fails(126, "run", "--", "/tmp")
+    assert "it is a directory" in line and "chmod" not in line
