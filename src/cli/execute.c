@@ -157,7 +157,7 @@ static void tell_not_started(const struct execute *execute, int exec_errno)
     struct hint hint = hint_of(execute);
     char room[HINT_ROOM];
 
-    fputs("cay: ", stderr);
+    fprintf(stderr, "cay: %s: ", cay_code_slug(CAY_E_EXEC_FAILED));
     show_name(stderr, execute->plan.exec.argv[0]);
     fprintf(stderr, ": %s (", cay_errno_words(exec_errno));
     show_name(stderr, hint_program(&hint, exec_errno, room));

@@ -227,6 +227,9 @@ int sandbox_plan(const struct sandbox_options *options,
     if (configured)
         plan->sandbox = *configured;
     int code = check_together(options, err);
+    if (!code && argv && !argv[0][0])
+        code = cay_fail(err, CAY_E_INVALID, 0, op, "COMMAND", "a command needs a name",
+                        "name a program inside, like sh");
     if (!code)
         code = plan_env(&options->env, plan, err);
     if (!code)

@@ -324,3 +324,14 @@ def test_a_template_is_spoken_of_where_there_is_one(boxes):
 def test_a_directory_is_no_program(boxes):
     line = boxes.fails(126, "run", "--", "/tmp")
     assert "it is a directory" in line and "chmod" not in line
+
+
+def test_a_command_without_a_name_makes_no_sandbox(boxes, box):
+    for words in (("run",), ("run", "-m", "1"), ("exec", box)):
+        assert "invalid: COMMAND: a command needs a name" in boxes.fails(125, *words, "--", "")
+
+
+def test_a_command_that_is_not_started_is_told_like_any_error(boxes, box):
+    for words in (("run",), ("exec", box)):
+        assert boxes.fails(127, *words, "--", "no-such").startswith(
+            "cay: exec-failed: no-such: No such file or directory (")

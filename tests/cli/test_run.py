@@ -135,7 +135,8 @@ def test_json_has_the_hint_for_an_argument_that_is_not_inside(boxes):
 
 def test_what_cannot_be_run_is_126_or_127(run):
     done = run("--", "no-such-program")
-    assert done.status == 127 and done.err.startswith(b"cay: no-such-program: ")
+    assert done.status == 127 and done.err.startswith(
+        b"cay: exec-failed: no-such-program: ")
     assert run("--", "/etc/passwd").status == 126
 
 
