@@ -83,7 +83,7 @@ struct cay_sandbox_options {
      * a whole system, whose owners 0 to 65535 are those inside.  Either stays as it is.
      */
     const char *template_name;
-    uint64_t memory_bytes; /* 0: CAY_MEMORY_DEFAULT */
+    uint64_t memory_bytes; /* 0: CAY_MEMORY_DEFAULT; this and the next: at least 1 MiB */
     uint64_t disk_bytes;   /* 0: CAY_DISK_DEFAULT; on disk: must be 0, nothing keeps it */
     uint32_t pids;         /* 0: CAY_PIDS_DEFAULT */
     uint32_t cpu_percent;  /* of one CPU: 150 is one and a half; 0: no limit */

@@ -335,3 +335,10 @@ def test_a_command_that_is_not_started_is_told_like_any_error(boxes, box):
     for words in (("run",), ("exec", box)):
         assert boxes.fails(127, *words, "--", "no-such").startswith(
             "cay: exec-failed: no-such: No such file or directory (")
+
+
+def test_a_limit_that_is_too_small_is_named(boxes):
+    for option, name in (("-m", "memory"), ("--disk", "disk")):
+        assert boxes.fails(125, "run", option, "4K", "--", "true").startswith(
+            f"cay: invalid: {name}: the limit is less than a sandbox itself takes")
+        boxes.ok("run", option, "1M", "--", "true")

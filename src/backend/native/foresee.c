@@ -12,6 +12,18 @@
 
 static const char op[] = "sandbox.create";
 
+/* What its own files and its first process take, and some room for a command. */
+#define LEAST_BYTES (1ull << 20)
+
+static int check_least(const char *what, uint64_t bytes, struct cay_error *err)
+{
+    if (bytes >= LEAST_BYTES)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, what,
+                    "the limit is less than a sandbox itself takes",
+                    "raise it to at least 1 MiB");
+}
+
 /* A disk has no limit that could be kept: this kernel has no quota for it. */
 static int complete_disk(struct cay_sandbox_options *options, struct cay_error *err)
 {
@@ -33,7 +45,7 @@ static int complete_disk(struct cay_sandbox_options *options, struct cay_error *
         return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
                         "the disk lies in memory and is larger than the memory limit",
                         "raise the memory limit to at least the size of the disk");
-    return CAY_OK;
+    return check_least("disk", options->disk_bytes, err);
 }
 
 /* It is a line of /etc/hosts inside, too. */
@@ -76,6 +88,8 @@ int foresee_complete(struct cay_sandbox_options *options, unsigned *ret_given,
             "this cannot be the default user or working directory",
             "a user has up to 63 bytes; a directory is absolute and up to 1,023 long");
     int code = check_hostname(options->hostname, err);
+    if (!code)
+        code = check_least("memory", options->memory_bytes, err);
     return code ? code : complete_disk(options, err);
 }
 
