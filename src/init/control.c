@@ -189,6 +189,16 @@ bool control_resize(struct peer *peer, const struct packet *packet)
 
 /* --- Its life --- */
 
+static bool fail_ended(struct peer *peer, const struct process *process)
+{
+    char number[16];
+
+    snprintf(number, sizeof number, "%d", (int)process->pid);
+    return fail(peer, CAY_E_NOT_FOUND, ESRCH, "process.signal",
+                *process->tag ? process->tag : number, "the command has ended",
+                "what it wrote can still be read, and its result fetched");
+}
+
 bool control_signal(struct peer *peer, const struct packet *packet)
 {
     struct process *process = peer->process;
@@ -206,8 +216,7 @@ bool control_signal(struct peer *peer, const struct packet *packet)
     /* Nobody else has this number until we have waited for it. */
     if (!(is_awaited && asks_to_end) &&
         (process->ended || kill(process->pid, number) != 0))
-        return fail(peer, CAY_E_NOT_FOUND, ESRCH, "process.signal", NULL,
-                    "the command has ended", "wait for it to get its result");
+        return fail_ended(peer, process);
     process->asked_to_end |= asks_to_end;
     return done(peer);
 }

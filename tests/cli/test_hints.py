@@ -342,3 +342,11 @@ def test_a_limit_that_is_too_small_is_named(boxes):
         assert boxes.fails(125, "run", option, "4K", "--", "true").startswith(
             f"cay: invalid: {name}: the limit is less than a sandbox itself takes")
         boxes.ok("run", option, "1M", "--", "true")
+
+
+def test_a_signal_for_what_has_ended_names_it(boxes, box):
+    boxes.ok("exec", "-d", "--tag", "web", box, "--", "echo", "written")
+    assert boxes.ok("logs", "-f", box, "web").out == b"written\n"
+    line = boxes.fails(4, "kill", "-s", "TERM", box, "web")
+    assert line.startswith("cay: not-found: web: the command has ended") and "wait" not in line
+    assert boxes.ok("logs", box, "web").out == b"written\n"
