@@ -350,3 +350,9 @@ def test_a_signal_for_what_has_ended_names_it(boxes, box):
     line = boxes.fails(4, "kill", "-s", "TERM", box, "web")
     assert line.startswith("cay: not-found: web: the command has ended") and "wait" not in line
     assert boxes.ok("logs", box, "web").out == b"written\n"
+
+
+def test_the_help_tells_where_a_command_starts(boxes):
+    for command, where in (("run", "home"), ("exec", "its working directory"),
+                           ("shell", "its working directory")):
+        assert where in re.search(r"-w, --workdir DIR(.*)", boxes.ok(command, "--help").text)[1]
