@@ -95,17 +95,12 @@ CAY_PUBLIC CAY_NODISC int cay_files_open(const cay_policy *policy,
                                          cay_files **ret_files, struct cay_error *err);
 CAY_PUBLIC void cay_files_free(cay_files *files); /* NULL is fine */
 
-enum cay_readonly {
-    CAY_READONLY_UNSET = 0,
-    CAY_READONLY_TRUE = 1,
-    CAY_READONLY_FALSE = 2
-};
+enum cay_readonly { CAY_READONLY_UNSET, CAY_READONLY_TRUE, CAY_READONLY_FALSE };
 
 /* A narrower view.  `allow_write` alone allows reading the same; `allow_read` alone
  * allows no writing; neither allows nothing unless `inherit`, which keeps what the parent
- * has. A NULL list is "not given"; an empty one is not NULL.  Entries are directories
- * (they need not exist yet); what they cover is fixed now, by what they resolve to now.
- */
+ * has.  A NULL list is "not given"; an empty one is not NULL.  Entries are directories,
+ * which need not exist yet; what they cover is fixed now, by what they resolve to now. */
 struct cay_derive {
     size_t size;
     const char *const *allow_read;
@@ -124,6 +119,12 @@ struct cay_derive {
 CAY_PUBLIC CAY_NODISC int cay_files_derive(const cay_files *files,
                                            const struct cay_derive *derive,
                                            cay_files **ret_child, struct cay_error *err);
+
+/* The same view under other options: the same directories and grants, another approver,
+ * nothing remembered.  It stands alone, too. */
+CAY_PUBLIC CAY_NODISC int cay_files_clone(const cay_files *files,
+                                          const struct cay_files_options *options,
+                                          cay_files **ret_files, struct cay_error *err);
 
 /* --- Questions ------------------------------------------------------------------ */
 
@@ -457,17 +458,15 @@ CAY_PUBLIC CAY_NODISC int cay_files_descriptor(cay_files *files, const char *pat
 enum cay_list_flag {
     CAY_LIST_FILES = 1 << 0,
     CAY_LIST_DIRECTORIES = 1 << 1,
-    CAY_LIST_LINKS =
-        1 << 2, /* links as themselves, also those that lead out or nowhere */
+    CAY_LIST_LINKS = 1 << 2, /* as themselves, also those that lead out or nowhere */
     CAY_LIST_OTHER = 1 << 3,
     CAY_LIST_STAT = 1 << 4 /* fill in cay_entry.stat beyond the type */
 };
 
 struct cay_list_options {
     size_t size;
-    unsigned flags; /* 0 means CAY_LIST_FILES */
-    const char
-        *pattern; /* NULL or "" means every name at any depth: two stars, slash, star */
+    unsigned flags;             /* 0 means CAY_LIST_FILES */
+    const char *pattern;        /* NULL or "" means every name at any depth */
     const char *const *exclude; /* patterns; what matches is skipped with all below it */
     size_t exclude_count;
     const char *after;    /* only entries that sort after this path: the next page */

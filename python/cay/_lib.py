@@ -384,6 +384,9 @@ files_free = _bind("cay_files_free", None, _HANDLE)
 files_derive = _bind(
     "cay_files_derive", c_int, _HANDLE, POINTER(Derive), POINTER(_HANDLE), _ERR
 )
+files_clone = _bind(
+    "cay_files_clone", c_int, _HANDLE, POINTER(FilesOptions), POINTER(_HANDLE), _ERR
+)
 files_locate = _bind(
     "cay_files_locate", c_int, _HANDLE, _PATH, c_uint, POINTER(Location), _ERR
 )

@@ -11,6 +11,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/inside.h"
+#include "files/session.h"
 
 static const char *origin_of(const struct mount *mount)
 {
@@ -168,13 +169,13 @@ static int handle_new(cay_policy *policy, const struct fs *fs, struct session *s
     return CAY_OK;
 }
 
-static int open_policy(const cay_policy *policy, const struct cay_files_options *options,
-                       bool is_trial, cay_files **ret_files, struct cay_error *err)
+/* What every handle of a caller's begins with: a policy of its own, and a session. */
+static int take_options(const cay_policy *policy, const struct cay_files_options *options,
+                        cay_policy **ret_copy, struct session **ret_session,
+                        struct cay_error *err)
 {
     struct cay_files_options known;
     const unsigned all_flags = CAY_FILES_CREATE_ALL | CAY_FILES_APPROVED_OUTSIDE;
-    cay_policy *copy;
-    cay_files *files;
 
     int code = cay_take_struct(&known, sizeof known, options, "files.open", err);
     if (!code && (known.flags & ~all_flags))
@@ -185,15 +186,27 @@ static int open_policy(const cay_policy *policy, const struct cay_files_options 
     struct session *session = session_new(&known, err);
     if (!session)
         return CAY_E_NO_MEMORY;
-    code = policy_copy(policy, &copy, err);
-    if (code) {
+    code = policy_copy(policy, ret_copy, err);
+    if (code)
         session_unref(session);
-        return code;
-    }
-    code = handle_new(copy, &fs_direct, session, &files, err);
+    else
+        *ret_session = session;
+    return code;
+}
+
+static int open_policy(const cay_policy *policy, const struct cay_files_options *options,
+                       bool is_trial, cay_files **ret_files, struct cay_error *err)
+{
+    struct session *session;
+    cay_policy *copy;
+    cay_files *files;
+
+    int code = take_options(policy, options, &copy, &session, err);
+    if (!code)
+        code = handle_new(copy, &fs_direct, session, &files, err);
     if (code)
         return code;
-    code = open_roots(files, known.flags, is_trial, err);
+    code = open_roots(files, session->flags, is_trial, err);
     if (code) {
         cay_files_free(files);
         return code;
@@ -234,29 +247,49 @@ int files_inside(const struct fs *fs, const char *base, cay_files **ret_files,
     return handle_new(policy, fs, session, ret_files, err);
 }
 
+/* A handle on the same directories; `policy` and `session` are taken over. */
+static int handle_share(const cay_files *from, cay_policy *policy,
+                        struct session *session, cay_files **ret_files,
+                        struct cay_error *err)
+{
+    cay_files *files;
+
+    int code = handle_new(policy, from->fs, session, &files, err);
+    if (code)
+        return code;
+    for (size_t i = 0; i < policy->mount_count; i++) {
+        if (from->roots[i] < 0)
+            continue;
+        files->roots[i] = fcntl(from->roots[i], F_DUPFD_CLOEXEC, 3);
+        if (files->roots[i] < 0) {
+            code = cay_fail_errno(err, errno, "files.open", NULL);
+            cay_files_free(files);
+            return code;
+        }
+    }
+    *ret_files = files;
+    return CAY_OK;
+}
+
 int handle_narrow(const cay_files *parent, struct grant *read, struct grant *write,
                   cay_files **ret_child, struct cay_error *err)
 {
     cay_policy *policy;
-    cay_files *child;
 
     int code = policy_narrow(parent->policy, read, write, &policy, err);
-    if (!code)
-        code = handle_new(policy, parent->fs, session_ref(parent->session), &child, err);
-    if (code)
-        return code;
-    for (size_t i = 0; i < policy->mount_count; i++) {
-        if (parent->roots[i] < 0)
-            continue;
-        child->roots[i] = fcntl(parent->roots[i], F_DUPFD_CLOEXEC, 3);
-        if (child->roots[i] < 0) {
-            code = cay_fail_errno(err, errno, "files.derive", NULL);
-            cay_files_free(child);
-            return code;
-        }
-    }
-    *ret_child = child;
-    return CAY_OK;
+    return code ? code
+                : handle_share(parent, policy, session_ref(parent->session), ret_child,
+                               err);
+}
+
+int cay_files_clone(const cay_files *files, const struct cay_files_options *options,
+                    cay_files **ret_files, struct cay_error *err)
+{
+    struct session *session;
+    cay_policy *copy;
+
+    int code = take_options(files->policy, options, &copy, &session, err);
+    return code ? code : handle_share(files, copy, session, ret_files, err);
 }
 
 void cay_files_free(cay_files *files)

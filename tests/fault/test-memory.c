@@ -336,6 +336,16 @@ static int derive(const struct cay_derive *how)
     return code;
 }
 
+SURVIVES(cloning, WHOLE)
+{
+    cay_files *clone;
+    int code = cay_files_clone(files, NULL, &clone, &err);
+
+    if (!code)
+        cay_files_free(clone);
+    return code;
+}
+
 SURVIVES(deriving_by_lists, WHOLE)
 {
     static const char *const read[] = {"data/dir", "docs"}, *const write[] = {"other"};

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,12 @@ from cay.filesystem import (
     PathConfig,
     PathNotInSandboxError,
     PathNotWritableError,
+    Request,
     Sandbox,
     SandboxConfig,
+    SandboxError,
     SandboxPermissionEscalationError,
 )
-from cay.filesystem.errors import ChangedError
 
 
 def test_a_child_may_do_nothing_by_default(world: World) -> None:
@@ -187,27 +190,124 @@ def test_what_an_entry_covers_is_fixed_when_it_is_given(world: World) -> None:
     assert not child.can_read(world.path("public/x"))
 
 
-def test_an_approver_cannot_widen_a_child_whose_directory_became_a_link(
+def yes(request: Request) -> Decision:
+    return Decision(True)
+
+
+# What may happen to the entries of a child, dir/entry and dir/other, once it is derived.
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda top: None,
+    "it becomes a file": lambda top: (top / "entry").write_text("x"),
+    "it becomes a directory": lambda top: (top / "entry").mkdir(),
+    "it becomes a link": lambda top: (top / "entry").symlink_to("other"),
+    "it becomes a link to the top": lambda top: (top / "entry").symlink_to(".."),
+    "it becomes a link out": lambda top: (top / "entry").symlink_to("/etc"),
+    "what it is in becomes a file": lambda top: (
+        top.rename(top.with_name("away")),
+        top.write_text("x"),
+    ),
+    "what it is in becomes a link": lambda top: (
+        top.rename(top.with_name("away")),
+        top.symlink_to("away"),
+    ),
+}
+DERIVATIONS: dict[str, Callable[[Sandbox, str], Sandbox]] = {
+    "read": lambda parent, entry: parent.derive(allow_read=entry),
+    "write": lambda parent, entry: parent.derive(allow_write=entry),
+    "both": lambda parent, entry: parent.derive(allow_read=[], allow_write=entry),
+    "readonly": lambda parent, entry: parent.derive(allow_write=entry, readonly=True),
+    "inherited": lambda parent, entry: (
+        parent.derive(allow_write=entry).derive(inherit=True)
+    ),
+    "grandchild": lambda parent, entry: (
+        parent.derive(allow_write=entry.rpartition("/")[0]).derive(allow_write=entry)
+    ),
+    "readonly grandchild": lambda parent, entry: (
+        parent.derive(inherit=True, readonly=True).derive(allow_read=entry)
+    ),
+    "nothing": lambda parent, entry: parent.derive(),
+}
+
+
+@pytest.mark.parametrize("was", ["missing", "directory", "file"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("derivation", DERIVATIONS)
+def test_a_child_with_an_approver_may_do_what_the_child_may(
+    style: str, tmp_path: Path, was: str, change: str, derivation: str
+) -> None:
+    world = make_world(style, tmp_path / "data", mode="rw")
+    top = world.host / "dir"
+    (top / "other").mkdir(parents=True)
+    for name in ("secret", "dir/secret", "dir/other/secret"):
+        (world.host / name).write_text("TOP")
+    if was == "directory":
+        (top / "entry").mkdir()
+    elif was == "file" and style != "mounts":
+        (top / "entry").write_text("x")
+    child = DERIVATIONS[derivation](world.sandbox, world.path("dir/entry"))
+    for there in top.glob("entry"):
+        there.rmdir() if there.is_dir() else there.unlink()
+    CHANGES[change](top)
+
+    plain, asking = Files(child), Files(child, approver=yes)
+    rests = ("", "secret", "dir", "dir/secret", "dir/new", "dir/other/secret")
+    more = ("dir/entry", "dir/entry/secret", "dir/entry/new", "dir/entry/dir/secret")
+    for path in (world.path(rest) for rest in (*rests, *more)):
+        for ask in (
+            lambda files: files.read(path).content,
+            lambda files: files.list_files(path),
+            lambda files: files.write(path, "x", new=True) and files.delete(path),
+        ):
+            assert outcome(lambda: ask(asking)) == outcome(lambda: ask(plain))
+    assert asking.list_files() == plain.list_files()
+
+
+def outcome(call: Callable[[], object]) -> object:
+    try:
+        return call()
+    except SandboxError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("style", ["paths", "root"])
+def test_an_entry_that_becomes_a_file_does_not_bring_its_directory(
     world: World,
 ) -> None:
-    (world.host / "public").mkdir()
-    (world.host / "secret").mkdir()
-    child = world.sandbox.derive(allow_read=world.path("public"))
-    asking = Files(child, approver=lambda request: Decision(True))
-    assert asking.list_files(world.path("public")) == []
-    (world.host / "public").rmdir()
-    (world.host / "public").symlink_to("secret")
-    with pytest.raises(ChangedError):
-        Files(child, approver=lambda request: Decision(True))
+    (world.host / "out").mkdir()
+    (world.host / "out" / "secret").write_text("TOP")
+    child = world.sandbox.derive(allow_write=world.path("out/report"))
+    files = Files(child, approver=yes)
+    files.write(world.path("out/report"), "x")
+    for asking in (files, Files(child, approver=yes)):
+        assert asking.read(world.path("out/report")).content == "x"
+        with pytest.raises(PathNotInSandboxError):
+            asking.read(world.path("out/secret"))
+        with pytest.raises(PathNotWritableError):
+            asking.write(world.path("out/more"), "x")
 
 
-def test_an_approver_cannot_move_a_sandbox_to_another_directory(world: World) -> None:
+def test_an_approver_does_not_move_a_sandbox_to_another_directory(world: World) -> None:
     world.host.rename(world.host.with_name("moved"))
     world.host.mkdir()
-    with pytest.raises(ChangedError):
-        Files(world.sandbox, approver=lambda request: Decision(True))
-    world.files.write(world.path("x"), "x")
-    assert (world.host.with_name("moved") / "x").read_text() == "x"
+    for number, one in enumerate((world.sandbox, world.sandbox.derive(inherit=True))):
+        Files(one, approver=yes).write(world.path(f"x{number}"), "x")
+    assert sorted(os.listdir(world.host.with_name("moved"))) == ["x0", "x1"]
+    assert os.listdir(world.host) == []
+
+
+def test_each_approver_remembers_for_itself(mounts: World) -> None:
+    asked: list[str] = []
+
+    def approve(request: Request) -> Decision:
+        asked.append(request.path)
+        return Decision(True, remember="session")
+
+    child = mounts.sandbox.derive(allow_write="/data/sub")
+    for _ in range(2):
+        files = Files(child, approver=approve)
+        files.write("/data/sub/x", "x")
+        files.write("/data/sub/x", "x")
+    assert asked == ["/data/sub/x"] * 2
 
 
 def test_rules_come_from_the_directory(style: str, tmp_path: Path) -> None:

@@ -135,6 +135,32 @@ TEST(a_remembered_yes_holds_for_that_path_and_that_access)
     ASSERT_INT(person.asked, 3);
 }
 
+TEST(a_clone_sees_the_same_and_asks_somebody_else)
+{
+    struct person first = {.verdict = CAY_VERDICT_REMEMBER};
+    struct person second = {.verdict = CAY_VERDICT_APPROVE};
+    const struct cay_files_options options = {
+        .size = sizeof options, .approver = decide, .cookie = &second};
+    const char *const entry = "data/report";
+    const struct cay_derive wish = {
+        .size = sizeof wish, .allow_write = &entry, .allow_write_count = 1};
+    cay_files *files = open_asking(&first, false), *child;
+    AUTO(cay_files) clone = NULL;
+
+    ASSERT_OK(cay_files_derive(files, &wish, &child, &err));
+    ASSERT_OK(write_x(child, "data/report"));
+    ASSERT_OK(cay_files_clone(child, &options, &clone, &err));
+    cay_files_free(child);
+    cay_files_free(files);
+    ASSERT_OK(write_x(clone, "data/report"));
+    ASSERT_INT(first.asked, 1);
+    ASSERT_INT(second.asked, 1);
+    ASSERT_CODE(write_x(clone, "data/more"), CAY_E_READ_ONLY);
+
+    const struct cay_files_options unknown = {.size = sizeof unknown, .flags = 1 << 9};
+    ASSERT_CODE(cay_files_clone(clone, &unknown, &child, &err), CAY_E_UNSUPPORTED);
+}
+
 TEST(a_plain_yes_is_asked_for_again)
 {
     struct person person = {.verdict = CAY_VERDICT_APPROVE};

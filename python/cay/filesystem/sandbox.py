@@ -17,7 +17,6 @@ from cay._owner import Owner
 from cay.filesystem.approver import Approver, Bridge
 from cay.filesystem.config import Mount, PathConfig, SandboxConfig
 from cay.filesystem.errors import (
-    ChangedError,
     EditError,
     FileTooLargeError,
     PathNotInSandboxError,
@@ -61,22 +60,6 @@ class Handle(Owner):
         free(self.pointer)  # bound early: at exit, modules are gone before objects
 
 
-class _Step:
-    """One derive(), with its entries as they resolved then."""
-
-    def __init__(
-        self,
-        read: list[bytes] | None,
-        write: list[bytes] | None,
-        readonly: bool | None,
-        inherit: bool,
-    ) -> None:
-        self.read = read
-        self.write = write
-        self.readonly = readonly
-        self.inherit = inherit
-
-
 class Sandbox:
     """Says which paths may be used and how; FileSystemToolset reads and writes.
 
@@ -90,8 +73,6 @@ class Sandbox:
     _hosts: list[Path]
     _base: Path
     _handle: Handle
-    _parent: Sandbox | None
-    _step: _Step | None
 
     def __init__(
         self,
@@ -107,8 +88,6 @@ class Sandbox:
         """
         self.config = config
         self._base = Path.cwd() if base_path is None else Path(base_path).absolute()
-        self._parent = None
-        self._step = None
         self._style, self._models = _models_of(config)
         self._handle = self._open(approver)
         self._hosts = [self._host_of(i) for i in range(len(self._models))]
@@ -235,69 +214,46 @@ class Sandbox:
         SandboxPermissionEscalationError if anything would be allowed that is not here.
         """
         read, write = _entries(allow_read), _entries(allow_write)
-        step = _Step(self._names(read), self._names(write), readonly, inherit)
-        handle = self._narrow(self._handle, step, (read or []) + (write or []))
-
-        child = type(self).__new__(type(self))
-        child.__dict__.update(self.__dict__)
-        child._handle = handle
-        child._parent = self
-        child._step = _Step(
-            self._resolved(step.read), self._resolved(step.write), readonly, inherit
-        )
-        return child
-
-    def _names(self, entries: list[str] | None) -> list[bytes] | None:
-        return None if entries is None else [self._name(entry) for entry in entries]
-
-    def _resolved(self, entries: list[bytes] | None) -> list[bytes] | None:
-        if entries is None:
-            return None
-        return [self._resolved_name(self._handle, entry) for entry in entries]
-
-    def _resolved_name(self, handle: Handle, entry: bytes) -> bytes:
-        location, err = _lib.Location(), _lib.Error()
-        if _lib.files_locate(handle.pointer, entry, 0, byref(location), byref(err)):
-            raise self._error(err, _lib.decode(entry))
-        try:
-            return bytes(location.path)
-        finally:
-            _lib.location_done(byref(location))
-
-    def _narrow(self, parent: Handle, step: _Step, spelled: Sequence[str]) -> Handle:
         options = _lib.Derive(
             size=sizeof(_lib.Derive),
-            allow_read=_lib.string_array(step.read),
-            allow_read_count=len(step.read or ()),
-            allow_write=_lib.string_array(step.write),
-            allow_write_count=len(step.write or ()),
-            readonly=_READONLY[step.readonly],
-            inherit=step.inherit,
+            allow_read=self._names(read),
+            allow_read_count=len(read or ()),
+            allow_write=self._names(write),
+            allow_write_count=len(write or ()),
+            readonly=_READONLY[readonly],
+            inherit=inherit,
         )
         pointer, err = c_void_p(), _lib.Error()
-        if _lib.files_derive(parent.pointer, byref(options), byref(pointer), byref(err)):
-            raise self._error(err, *spelled)
-        return Handle(pointer.value, parent.bridge)
+        if _lib.files_derive(
+            self._handle.pointer, byref(options), byref(pointer), byref(err)
+        ):
+            raise self._error(err, *(read or []), *(write or []))
+        child = type(self).__new__(type(self))
+        child.__dict__.update(self.__dict__)
+        child._handle = Handle(pointer.value, self._handle.bridge)
+        return child
 
-    def _handle_asking(self, approver: Approver) -> Handle:
-        """A handle that sees what this sandbox sees, and asks `approver`."""
-        if self._parent is None or self._step is None:
-            handle = self._open(approver)
-            for index, model in enumerate(self._models):
-                name = self._name(self._label(index, model))
-                if _pinned(handle, name) != _pinned(self._handle, name):
-                    raise _replaced(name)
-            return handle
-        handle = self._narrow(self._parent._handle_asking(approver), self._step, ())
-        # A link that has come between would lead the entry elsewhere than at derive().
-        for entry in (self._step.read or []) + (self._step.write or []):
-            if self._resolved_name(self._handle, entry) != entry:
-                raise _replaced(entry)
-        return handle
+    def _names(self, entries: list[str] | None) -> Any:
+        return _lib.string_array(
+            None if entries is None else [self._name(entry) for entry in entries]
+        )
 
     # --- Inside ------------------------------------------------------------------------
 
     def _open(self, approver: Approver | None) -> Handle:
+        policy = new_policy(self.config, self._base, self._models)
+        try:
+            return self._new_handle(_lib.files_open, policy, approver)
+        finally:
+            _lib.policy_free(policy)
+
+    def _handle_asking(self, approver: Approver) -> Handle:
+        """A handle that sees what this sandbox sees, and asks `approver`."""
+        return self._new_handle(_lib.files_clone, self._handle.pointer, approver)
+
+    def _new_handle(
+        self, function: Any, source: int | None, approver: Approver | None
+    ) -> Handle:
         bridge = None if approver is None else Bridge(approver)
         options = _lib.FilesOptions(
             size=sizeof(_lib.FilesOptions), flags=_lib.FILES_CREATE_ALL
@@ -306,13 +262,9 @@ class Sandbox:
             options.flags |= _lib.FILES_APPROVED_OUTSIDE
         else:
             options.approver = bridge.callback
-        policy = new_policy(self.config, self._base, self._models)
         pointer, err = c_void_p(), _lib.Error()
-        try:
-            if _lib.files_open(policy, byref(options), byref(pointer), byref(err)):
-                raise self._error(err)
-        finally:
-            _lib.policy_free(policy)
+        if function(source, byref(options), byref(pointer), byref(err)):
+            raise self._error(err)
         return Handle(pointer.value, bridge)
 
     def _label(self, index: int, model: _Model) -> str:
@@ -511,23 +463,6 @@ def _models_of(config: SandboxConfig) -> tuple[int, list[_Model]]:
             max_file_bytes=root.max_file_bytes,
         )
     ]
-
-
-def _pinned(handle: Handle, name: bytes) -> bytes:
-    """Which directory a handle has under a name; b"" if it cannot tell."""
-    pin = _lib.Pin()
-    code = _lib.files_pin(handle.pointer, name, byref(pin), None)
-    return b"" if code else bytes(pin)
-
-
-def _replaced(name: bytes) -> ChangedError:
-    spelled = _lib.decode(name)
-    hint = "Make the sandbox again"
-    return ChangedError(
-        f"'{spelled}' is no longer the directory it was.\n{hint}",
-        subject=spelled,
-        hint=hint,
-    )
 
 
 def _entries(value: str | list[str] | None) -> list[str] | None:
