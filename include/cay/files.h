@@ -181,9 +181,9 @@ CAY_PUBLIC CAY_NODISC int cay_files_check_size(const cay_files *files, size_t mo
 
 /* --- Pins: act on exactly what somebody saw ------------------------------------- */
 
-/* What a path led to at one moment.  Taken with cay_files_pin() when approval is asked
- * for elsewhere, and given to an operation later: the operation fails with CAY_E_CHANGED
- * if the path leads elsewhere or the file was changed since.  Plain data. */
+/* What a path led to at one moment (of a link that leads out: the link), taken with
+ * cay_files_pin() when approval is asked for elsewhere.  An operation that is given it
+ * fails with CAY_E_CHANGED if the path leads elsewhere or the file was changed since. */
 struct cay_pin {
     uint64_t words[8];
 };

@@ -29,7 +29,13 @@ typedef struct cay_policy cay_policy;
  * that cover a path the longer one decides. */
 enum cay_style { CAY_STYLE_ROOT = 1, CAY_STYLE_PATHS = 2, CAY_STYLE_MOUNTS = 3 };
 
-enum cay_access { CAY_ACCESS_READ = 1 << 0, CAY_ACCESS_WRITE = 1 << 1 };
+enum cay_access {
+    CAY_ACCESS_READ = 1 << 0,
+    CAY_ACCESS_WRITE = 1 << 1,
+    /* In questions: to the name itself, which is what a delete or a move acts on; a link
+     * in the last place is not followed. */
+    CAY_ACCESS_NAME = 1 << 2
+};
 
 /* What programs in a sandbox may do below a mount; the file tools do not look at it. */
 enum cay_exec_mode {

@@ -61,7 +61,7 @@ _dll = _load()
 # --- Constants --------------------------------------------------------------------------
 
 STYLE_ROOT, STYLE_PATHS, STYLE_MOUNTS = 1, 2, 3
-ACCESS_READ, ACCESS_WRITE = 1, 2
+ACCESS_READ, ACCESS_WRITE, ACCESS_NAME = 1, 2, 4
 NO_LIMIT = -1
 
 FILES_CREATE_ALL, FILES_APPROVED_OUTSIDE = 1, 2

@@ -261,7 +261,11 @@ int cay_files_pin(cay_files *files, const char *path, struct cay_pin *ret_pin,
 {
     AUTO_TARGET target = TARGET_NONE;
 
-    int code = target_find(files, "files.pin", path, 0, TARGET_FOLLOW, &target, err);
+    int code = target_find(files, "files.pin", path, 0, TARGET_FOLLOW, &target, NULL);
+    if (code) {
+        target_done(&target);
+        code = target_find(files, "files.pin", path, 0, TARGET_NO_FOLLOW, &target, err);
+    }
     if (!code)
         target_pin(&target, ret_pin);
     return code;

@@ -33,14 +33,22 @@ static char *host_path(const char *host, const char *rel)
     return buf_take(&text);
 }
 
+/* Finds what a question is about. */
+static int find(cay_files *files, const char *op, const char *path, unsigned access,
+                struct target *ret_target, struct cay_error *err)
+{
+    return target_find(files, op, path, access & ~(unsigned)CAY_ACCESS_NAME,
+                       access & CAY_ACCESS_NAME ? TARGET_NO_FOLLOW : TARGET_FOLLOW,
+                       ret_target, err);
+}
+
 int cay_files_locate(cay_files *files, const char *path, unsigned access,
                      struct cay_location *ret_location, struct cay_error *err)
 {
     AUTO_TARGET target = TARGET_NONE;
     char label[2 * PATH_MAX];
 
-    int code =
-        target_find(files, "files.locate", path, access, TARGET_FOLLOW, &target, err);
+    int code = find(files, "files.locate", path, access, &target, err);
     if (code)
         return code;
     const struct mount *mount = target_mount(files, &target);
@@ -69,16 +77,14 @@ bool cay_files_can(cay_files *files, const char *path, unsigned access)
 {
     AUTO_TARGET target = TARGET_NONE;
 
-    return target_find(files, "files.can", path, access, TARGET_FOLLOW, &target, NULL) ==
-           CAY_OK;
+    return find(files, "files.can", path, access, &target, NULL) == CAY_OK;
 }
 
 bool cay_files_needs_approval(cay_files *files, const char *path, unsigned access)
 {
     AUTO_TARGET target = TARGET_NONE;
 
-    if (target_find(files, "files.needs_approval", path, access, TARGET_FOLLOW, &target,
-                    NULL) != CAY_OK)
+    if (find(files, "files.needs_approval", path, access, &target, NULL) != CAY_OK)
         return false;
     const struct mount *mount = target_mount(files, &target);
     return (access & CAY_ACCESS_READ && mount->read_approval) ||

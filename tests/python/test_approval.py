@@ -337,6 +337,62 @@ def test_pending_calls_are_bounded(style: str, tmp_path: Path) -> None:
     assert len(toolset._pins) == 1024
 
 
+# --- Links are deleted and moved themselves ---------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../out", "nothing", "self", "file"])
+@pytest.mark.parametrize("name", ["delete_file", "move_file"])
+def test_a_link_is_asked_about_itself(
+    style: str, tmp_path: Path, target: str, name: str
+) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw")
+    (world.host / "file").write_text("x")
+    (world.host / "self").symlink_to(target)
+    approved, asked = wrapped(toolset)
+    call(approved, name, args_of(name, world.path("self")))
+    assert len(asked) == 1 and not (world.host / "self").is_symlink()
+    assert (world.host / "self2").is_symlink() is (name == "move_file")
+    assert (world.host / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize("name", ["delete_file", "move_file"])
+def test_a_link_that_became_another_is_left_alone(
+    style: str, tmp_path: Path, name: str
+) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw")
+    (world.host / "x").symlink_to("/etc/passwd")
+    (world.host / "y").write_text("y")
+    approved, _ = wrapped(toolset, then=swap_for_a_link(world))
+    with pytest.raises(ChangedError):
+        call(approved, name, args_of(name, world.path("x")))
+    assert (world.host / "x").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["read_file", "write_file", "edit_file", "copy_file"])
+def test_a_link_that_leads_out_is_blocked_where_it_is_followed(
+    style: str, tmp_path: Path, name: str
+) -> None:
+    world, toolset = approvable(style, tmp_path / "a", mode="rw")
+    (world.host / "x").symlink_to("/etc/passwd")
+    assert result(toolset, name, args_of(name, world.path("x"))).is_blocked
+
+
+def test_a_link_from_where_one_may_write_can_be_deleted_wherever_it_leads(
+    style: str, tmp_path: Path
+) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw", write_approval=False)
+    for name in ("open", "closed"):
+        (world.host / name).mkdir()
+    (world.host / "open" / "link").symlink_to("../closed")
+    (world.host / "closed" / "link").symlink_to("../open")
+    child = world.sandbox.derive(allow_read=world.top, allow_write=world.path("open"))
+    toolset = ApprovableFileSystemToolset(child, raise_errors=True)
+    free = result(toolset, "delete_file", {"path": world.path("open/link")})
+    assert free.is_pre_approved
+    blocked = result(toolset, "delete_file", {"path": world.path("closed/link")})
+    assert blocked.is_blocked
+
+
 # --- Our own approver -------------------------------------------------------------------
 
 

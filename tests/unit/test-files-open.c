@@ -342,6 +342,25 @@ TEST(what_is_released_may_be_null)
     cay_matches_done(NULL);
 }
 
+TEST(a_question_about_a_name_does_not_follow_it)
+{
+    AUTO(cay_files) files = open_data();
+    const unsigned name = CAY_ACCESS_READ | CAY_ACCESS_NAME;
+    struct cay_location location;
+    struct cay_pin pin;
+
+    ASSERT_INT(symlink("/etc", scratch_path("data/out")), 0);
+    ASSERT(!can(files, "data/out", CAY_ACCESS_READ));
+    ASSERT(can(files, "data/out", name));
+    ASSERT(!can(files, "data/out/passwd", name));
+    ASSERT(!can(files, "etc/passwd", name));
+    ASSERT_OK(cay_files_locate(files, "data/out", name, &location, &err));
+    ASSERT_STR(location.path, "data/out");
+    cay_location_done(&location);
+    ASSERT_OK(cay_files_pin(files, "data/out", &pin, &err));
+    ASSERT_CODE(cay_files_pin(files, "data/out/passwd", &pin, &err), CAY_E_OUTSIDE);
+}
+
 TEST(an_access_that_is_not_known_is_not_granted)
 {
     AUTO(cay_files) files = open_data();
@@ -349,7 +368,7 @@ TEST(an_access_that_is_not_known_is_not_granted)
     const struct cay_derive derive = {
         .size = sizeof derive, .readonly = (enum cay_readonly)9, .inherit = true};
 
-    ASSERT(!cay_files_can(files, "data/a", 4));
-    ASSERT(!cay_files_can(files, "data/a", CAY_ACCESS_READ | 4));
+    ASSERT(!cay_files_can(files, "data/a", 8));
+    ASSERT(!cay_files_can(files, "data/a", CAY_ACCESS_READ | 8));
     ASSERT_CODE(cay_files_derive(files, &derive, &child, &err), CAY_E_INVALID);
 }

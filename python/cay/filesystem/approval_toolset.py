@@ -109,8 +109,11 @@ class ApprovableFileSystemToolset(FileSystemToolset):
             return any(
                 map(self._sandbox.needs_read_approval, self._sandbox.readable_roots)
             )
+        access = _lib.ACCESS_READ if touch.access == "read" else _lib.ACCESS_WRITE
+        if touch.is_name:
+            access |= _lib.ACCESS_NAME
         try:
-            _, _, config = self._sandbox.get_path_config(path, op=touch.access)
+            config = self._sandbox._locate(path, access)[2]
         except PathNotWritableError:
             raise _Blocked(f"{touch.noun} is read-only: {path}") from None
         except PathNotInSandboxError:
@@ -122,12 +125,13 @@ class ApprovableFileSystemToolset(FileSystemToolset):
 
     def _is_read_by_move(self, source: str, destination: str) -> bool:
         """Whether it leaves a mount that asks before reading for one that can be read."""
-        config = self._sandbox.get_path_config
-        tops = [config(path, op="write")[0] for path in (source, destination)]
+        sandbox, write = self._sandbox, _lib.ACCESS_WRITE
+        leaves = sandbox._locate(source, write | _lib.ACCESS_NAME)[0]
+        read = _lib.ACCESS_READ | _lib.ACCESS_NAME
         return (
-            tops[0] != tops[1]
-            and self._sandbox.needs_read_approval(source)
-            and self._sandbox.can_read(destination)
+            leaves != sandbox._locate(destination, write)[0]
+            and sandbox._ask(_lib.files_needs_approval, source, read)
+            and sandbox.can_read(destination)
         )
 
     def _pin_call(

@@ -117,6 +117,8 @@ class Touch:
     argument: str
     access: Literal["read", "write"]
     noun: str = "Path"
+    is_name: bool = False
+    """it acts on the name itself: a link is not followed"""
 
 
 Pins = Sequence[Pin | None]
@@ -145,7 +147,10 @@ def _multi_edit(files: Files, args: MultiEditFileArgs, pins: Pins) -> str:
     return files.multi_edit(args.path, pairs, pin=pins[0])
 
 
-_PAIR = (Touch("source", "write", "Source"), Touch("destination", "write", "Destination"))
+_PAIR = (
+    Touch("source", "write", "Source", is_name=True),
+    Touch("destination", "write", "Destination"),
+)
 
 TOOLS: tuple[Tool, ...] = (
     Tool(
@@ -194,7 +199,7 @@ TOOLS: tuple[Tool, ...] = (
         "delete_file",
         DeleteFileArgs,
         "Delete a file. Directories stay.",
-        (Touch("path", "write"),),
+        (Touch("path", "write", is_name=True),),
         lambda files, a, pins: files.delete(a.path, pin=pins[0]),
         lambda a: f"Delete {a.get('path', '')}",
     ),
