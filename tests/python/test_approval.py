@@ -466,6 +466,26 @@ def test_the_approver_of_a_long_read_is_asked_once(
     assert result.chars_read == len(result.content) == _lib.READ_MAX + 1
 
 
+def test_the_approver_of_a_long_listing_is_asked_once(tmp_path: Path) -> None:
+    world = make_world("mounts", tmp_path / "a", read_approval=True)
+    (world.host / "d").mkdir()
+    for number in range(320):
+        (world.host / "d" / str(number)).write_text("x")
+        (world.host / f"link{number}").symlink_to("d")
+    asked: list[str] = []
+
+    def approve(request: Request) -> Decision:
+        asked.append(request.op)
+        return Decision(True)
+
+    files = Files(world.sandbox, approver=approve)
+    names = files.list_files("/data", "link*/*")
+    assert len(names) == 320 * 320 and names == sorted(names)
+    assert files.glob("link*/*", "/data") == names
+    assert len(files.grep("x", "/data", "link1/*").matches) == 320
+    assert asked == ["list", "list", "search"]
+
+
 def test_what_changed_while_the_approver_thought_is_left_alone(
     style: str, tmp_path: Path
 ) -> None:

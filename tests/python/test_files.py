@@ -636,23 +636,6 @@ def test_links_to_directories_are_not_walked(world: World, tmp_path: Path) -> No
     assert world.files.list_files(world.top, "out/*") == []
 
 
-def test_many_files_come_in_many_pages(
-    mounts: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(250):
-        (mounts.host / f"{number:03}").touch()
-    from cay import _lib
-
-    real = _lib.files_list
-
-    def in_small_pages(handle, path, options, *rest):  # type: ignore[no-untyped-def]
-        options._obj.max_entries = 100
-        return real(handle, path, options, *rest)
-
-    monkeypatch.setattr(_lib, "files_list", in_small_pages)
-    assert mounts.files.list_files() == [f"/data/{number:03}" for number in range(250)]
-
-
 def test_directories_are_listed_with_types_and_sizes(world: World) -> None:
     plant(world)
     os.mkfifo(world.host / "fifo")

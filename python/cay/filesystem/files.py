@@ -468,7 +468,7 @@ class Files:
     def _list(
         self, path: str, pattern: str, flags: int, exclude: Sequence[str]
     ) -> Iterator[Any]:
-        """The entries, a page at a time; each is good until the next."""
+        """The entries, each good until the next; one call, for each would ask anew."""
         if path == "/" and self._sandbox._style == _lib.STYLE_PATHS:
             raise PathNotInSandboxError(path, self._sandbox.readable_roots)
         excluded = [pattern_text(text) for text in exclude]
@@ -478,22 +478,18 @@ class Files:
             pattern=pattern_text(pattern),
             exclude=_lib.string_array(excluded),
             exclude_count=len(excluded),
+            max_entries=_lib.U64_MAX,
         )
-        name, more = self._name(path), True
-        while more:
-            listing, err = _lib.Listing(), _lib.Error()
-            if _lib.files_list(
-                self._pointer, name, byref(options), byref(listing), byref(err)
-            ):
-                raise self._failed(err, path)
-            try:
-                for index in range(listing.count):
-                    yield listing.entries[index]
-                more = listing.truncated
-                if more:
-                    options.after = bytes(listing.entries[listing.count - 1].path)
-            finally:
-                _lib.listing_done(byref(listing))
+        listing, err = _lib.Listing(), _lib.Error()
+        if _lib.files_list(
+            self._pointer, self._name(path), byref(options), byref(listing), byref(err)
+        ):
+            raise self._failed(err, path)
+        try:
+            for index in range(listing.count):
+                yield listing.entries[index]
+        finally:
+            _lib.listing_done(byref(listing))
 
     def grep(
         self,
