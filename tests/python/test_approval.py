@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -555,6 +556,28 @@ def test_a_toolset_with_an_approver_asks_and_tells_the_model(
     )
     assert "only yes" in back[0] and "Written" in back[1]
     assert len(asked) == 2 and os.listdir(world.host) == ["yes"]
+
+
+@pytest.mark.parametrize("whose", ["toolset", "sandbox", "child"])
+def test_the_event_loop_goes_on_while_an_approver_thinks(
+    style: str, whose: str, tmp_path: Path
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def approve(request: Request) -> Decision:
+        threads.append(threading.current_thread())
+        return Decision(True)
+
+    config = make_config(style, tmp_path / "a", mode="rw")
+    if whose == "toolset":
+        toolset = FileSystemToolset(Sandbox(config), approver=approve)
+    else:
+        sandbox = Sandbox(config, approver=approve)
+        if whose == "child":
+            sandbox = sandbox.derive(inherit=True).derive(inherit=True)
+        toolset = FileSystemToolset(sandbox)
+    call(toolset, "write_file", {"path": "data/x", "content": "x"})
+    assert len(threads) == 1 and threads[0] is not threading.current_thread()
 
 
 def test_a_derived_sandbox_asks_too(style: str, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ class FileSystemToolset(Files, _Toolset):
         self._toolset_id = id
         self._max_retries = max_retries
         self._raise_errors = raise_errors
-        self._blocks = approver is not None
+        self._blocks = self._handle.bridge is not None
         offered = TOOLS + (EXTRA_TOOLS if extra_tools else ())
         if sandbox._style != _lib.STYLE_MOUNTS:
             offered = tuple(_with_named_paths(tool) for tool in offered)
