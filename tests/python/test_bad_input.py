@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import array
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,35 @@ def test_what_means_nothing_is_a_value_error_with_a_hint(world: World) -> None:
         with pytest.raises(SandboxValueError) as caught:
             call()
         assert caught.value.hint and caught.value.hint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytearray(b"abcdefgh"),
+        memoryview(b"abcdefgh"),
+        memoryview(b"abcdefgh").cast("I"),
+        memoryview(b"a.b.c.d.e.f.g.h.")[::2],
+        array.array("H", b"abcdefgh"),
+    ],
+)
+def test_all_bytes_of_a_buffer_are_written(world: World, data: Any) -> None:
+    said = world.files.write_bytes(world.path("a"), data)
+    assert said == f"Written 8 bytes to {world.path('a')}"
+    assert world.files.write_many({world.path("b"): data}) == [None]
+    for name in ("a", "b"):
+        assert (world.host / name).read_bytes() == b"abcdefgh"
+
+
+@pytest.mark.parametrize("data", [5, True, None, [1, 2], 1.5, {}])
+def test_what_is_no_buffer_is_not_written(world: World, data: Any) -> None:
+    assert isinstance(
+        world.files.write_many({world.path("a"): data})[0], SandboxValueError
+    )
+    for wrong in (data, "text"):
+        with pytest.raises(SandboxValueError, match=type(wrong).__name__):
+            world.files.write_bytes(world.path("a"), wrong)
+    assert list(world.host.iterdir()) == []
 
 
 def test_a_search_may_take_for_ever(world: World) -> None:

@@ -34,9 +34,19 @@ def lend_text(content: str, what: str) -> tuple[int, int]:
         ) from None
 
 
-def to_bytes(content: str | bytes) -> bytes:
+def to_bytes(data: bytes) -> bytes:
+    """All the bytes, whatever the buffer's items are."""
+    try:
+        return bytes(memoryview(data))
+    except TypeError:
+        raise invalid(
+            f"bytes are needed, not {type(data).__name__}", "Give bytes, or encode text"
+        ) from None
+
+
+def content_bytes(content: str | bytes) -> bytes:
     if not isinstance(content, str):
-        return bytes(content)
+        return to_bytes(content)
     lend_text(content, "content")
     return content.encode()
 

@@ -15,6 +15,7 @@ from cay import _lib
 from cay.filesystem.approver import Approver
 from cay.filesystem.arguments import (
     EditPair,
+    content_bytes,
     edit_pair,
     lend_text,
     milliseconds,
@@ -218,9 +219,10 @@ class Files:
         pin: Pin | None = None,
     ) -> str:
         """As write(), of any bytes."""
+        content = to_bytes(data)
         flags = write_flags(in_place, new, durable)
-        self._write(path, bytes(data), len(data), flags, pin)
-        return f"Written {len(data)} bytes to {self._sandbox._shown(path)}"
+        self._write(path, content, len(content), flags, pin)
+        return f"Written {len(content)} bytes to {self._sandbox._shown(path)}"
 
     def append(self, path: str, content: str, *, pin: Pin | None = None) -> str:
         """Adds text at the end of a file, which is created if need be."""
@@ -251,7 +253,7 @@ class Files:
         for index, (path, content) in enumerate(pairs):
             item = items[len(asked)]
             try:
-                data = to_bytes(content)
+                data = content_bytes(content)
                 item.path, item.len = self._name(path), len(data)
             except SandboxError as error:
                 results[index] = error
