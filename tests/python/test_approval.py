@@ -209,6 +209,9 @@ def test_descriptions(style: str, tmp_path: Path) -> None:
     assert said("edit_file", path="p", old_text="old", new_text="n") == (
         "Edit p: replace 3 chars with 1 chars"
     )
+    edit = {"old_text": "old", "new_text": "n", "replace_all": True}
+    every = toolset.get_approval_description("edit_file", {"path": "p", **edit}, CONTEXT)
+    assert every == "Edit p: replace 3 chars with 1 chars everywhere"
     assert said("list_files", path="p") == "List file paths in p matching **/*"
     assert said("delete_file", path="p") == "Delete p"
     assert said("move_file", source="a", destination="b") == "Move a to b"

@@ -91,6 +91,37 @@ def test_what_is_no_buffer_is_not_written(world: World, data: Any) -> None:
     assert list(world.host.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "xy",
+        b"xy",
+        ("x",),
+        ("x", "y", True),
+        ("x", 5),
+        {"x", "y"},
+        {"old_text": "x"},
+        {"old_text": "x", "new_text": "y", "replace_al": True},
+        {"old_text": "x", "new_text": "y", "replace_all": "no"},
+        5,
+        None,
+    ],
+)
+def test_what_is_no_edit_is_refused(world: World, edit: Any) -> None:
+    world.files.write(world.path("a"), "x")
+    with pytest.raises(SandboxValueError, match="is no edit"):
+        world.files.multi_edit(world.path("a"), [("x", "z"), edit])
+    assert (world.host / "a").read_text() == "x"
+
+
+def test_edits_may_replace_all(world: World) -> None:
+    world.files.write(world.path("a"), "x x")
+    all_x: dict[str, str | bool] = {"old_text": "x", "new_text": "y"}
+    all_x["replace_all"] = True
+    world.files.multi_edit(world.path("a"), [all_x, ("y y", "z")])
+    assert (world.host / "a").read_text() == "z"
+
+
 def test_a_search_may_take_for_ever(world: World) -> None:
     world.files.write(world.path("a"), "text")
     assert len(world.files.grep("text", timeout=float("inf")).matches) == 1

@@ -108,7 +108,11 @@ def test_parameters_have_the_contracts_names_and_defaults(world: World) -> None:
         "read_file": ("ReadFileArgs", {"max_chars": 20000, "offset": 0}, ["path"]),
         "write_file": ("WriteFileArgs", {}, ["path", "content"]),
         "list_files": ("ListFilesArgs", {"path": everything, "pattern": "**/*"}, []),
-        "edit_file": ("EditFileArgs", {}, ["path", "old_text", "new_text"]),
+        "edit_file": (
+            "EditFileArgs",
+            {"replace_all": False},  # ours, so that a model can do what the hint says
+            ["path", "old_text", "new_text"],
+        ),
         "delete_file": ("DeleteFileArgs", {}, ["path"]),
         "move_file": ("MoveFileArgs", {}, ["source", "destination"]),
         "copy_file": ("CopyFileArgs", {}, ["source", "destination"]),
@@ -130,6 +134,23 @@ def test_the_description_shows_how_paths_look_here(world: World) -> None:
     tools = asyncio.run(FileSystemToolset(world.sandbox).get_tools(CONTEXT))
     shown = tools["read_file"].tool_def.description or ""
     assert world.path("notes/a.txt") in shown
+
+
+@pytest.mark.parametrize("name", ["edit_file", "multi_edit_file"])
+def test_a_model_can_replace_all_as_the_hint_says(world: World, name: str) -> None:
+    toolset = FileSystemToolset(world.sandbox, extra_tools=True)
+    (world.host / "a").write_text("x x x")
+    edit: dict[str, Any] = {"old_text": "x", "new_text": "y"}
+    every = {**edit, "replace_all": True}
+    args = [
+        {"path": world.path("a"), **one}
+        if name == "edit_file"
+        else {"path": world.path("a"), "edits": [one]}
+        for one in (edit, every)
+    ]
+    back = run(toolset, (name, args[0]), (name, args[1]))
+    assert "found 3 times" in back[0] and "replace all of them" in back[0]
+    assert (world.host / "a").read_text() == "y y y"
 
 
 def test_extra_tools_come_after_the_seven(world: World) -> None:

@@ -4,24 +4,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cay import _lib
 from cay.filesystem.errors import invalid
 
-EditPair = tuple[str, str] | Mapping[str, str]
-"""(old_text, new_text), or a mapping with those keys."""
+EditPair = tuple[str, str] | Mapping[str, str | bool]
+"""(old_text, new_text), or a mapping with those keys and perhaps replace_all."""
+
+_EDIT = {"old_text": str, "new_text": str, "replace_all": bool}
 
 
-def edit_pair(edit: EditPair) -> tuple[str, str]:
-    try:
-        if isinstance(edit, Mapping):
-            return edit["old_text"], edit["new_text"]
-        old_text, new_text = edit
-    except (KeyError, TypeError, ValueError):
+def take_edit(edit: EditPair) -> tuple[str, str, int]:
+    """The texts, and the flags."""
+    given: Any = edit
+    if isinstance(edit, (tuple, list)) and len(edit) == 2:
+        given = {"old_text": edit[0], "new_text": edit[1]}
+    if not isinstance(given, Mapping) or not (
+        {"old_text", "new_text"} <= given.keys() <= _EDIT.keys()
+        and all(isinstance(value, _EDIT[key]) for key, value in given.items())
+    ):
         raise invalid(
-            f"{edit!r} is no edit", "Give old_text and new_text, in a pair or a mapping"
-        ) from None
-    return old_text, new_text
+            f"{edit!r} is no edit",
+            "Give old_text and new_text, in a pair or in a mapping, which may say "
+            "replace_all, too",
+        )
+    flags = _lib.EDIT_ALL if given.get("replace_all") else 0
+    return given["old_text"], given["new_text"], flags
 
 
 def lend_text(content: str, what: str) -> tuple[int, int]:

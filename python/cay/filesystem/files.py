@@ -16,11 +16,11 @@ from cay.filesystem.approver import Approver
 from cay.filesystem.arguments import (
     EditPair,
     content_bytes,
-    edit_pair,
     lend_text,
     milliseconds,
     pattern_text,
     plain_text,
+    take_edit,
     to_bytes,
     write_flags,
 )
@@ -284,7 +284,7 @@ class Files:
         """Replaces ``old_text``, which must occur exactly once unless ``replace_all``;
         the file keeps its kind of line end."""
         flags = _lib.EDIT_ALL if replace_all else 0
-        replaced = self._edit(path, [(old_text, new_text)], flags, pin)
+        replaced = self._edit(path, [(old_text, new_text, flags)], pin)
         times = f" {replaced} times" if replace_all else ""
         return (
             f"Edited {self._sandbox._shown(path)}: replaced {len(old_text)} chars "
@@ -296,14 +296,15 @@ class Files:
     ) -> str:
         """Applies edits one after the other, each to the outcome of the one before: all
         of them, or none."""
-        self._edit(path, [edit_pair(edit) for edit in edits], 0, pin)
-        return f"Edited {self._sandbox._shown(path)}: made {len(edits)} edits"
+        taken = [take_edit(edit) for edit in edits]
+        self._edit(path, taken, pin)
+        return f"Edited {self._sandbox._shown(path)}: made {len(taken)} edits"
 
     def _edit(
-        self, path: str, pairs: Sequence[tuple[str, str]], flags: int, pin: Pin | None
+        self, path: str, taken: Sequence[tuple[str, str, int]], pin: Pin | None
     ) -> int:
-        edits = (_lib.Edit * max(len(pairs), 1))()
-        for edit, (old_text, new_text) in zip(edits, pairs):
+        edits = (_lib.Edit * max(len(taken), 1))()
+        for edit, (old_text, new_text, flags) in zip(edits, taken):
             edit.old_text, edit.old_len = lend_text(old_text, "old_text")
             edit.new_text, edit.new_len = lend_text(new_text, "new_text")
             edit.flags = flags
@@ -313,13 +314,13 @@ class Files:
             self._pointer,
             self._name(path),
             edits,
-            len(pairs),
+            len(taken),
             byref(options),
             byref(result),
             byref(err),
         )
         if code:
-            raise self._failed(err, path, old_texts=[old for old, _ in pairs])
+            raise self._failed(err, path, old_texts=[old for old, _, _ in taken])
         return int(result.replaced)
 
     # --- Names -------------------------------------------------------------------------

@@ -47,6 +47,9 @@ class EditFileArgs(BaseModel):
         description="Text to replace: exactly as in the file, and only once in it"
     )
     new_text: str = Field(description="Text to put in its place")
+    replace_all: bool = Field(
+        default=False, description="Replace the text wherever it is, not only once"
+    )
 
 
 class DeleteFileArgs(BaseModel):
@@ -89,6 +92,9 @@ class AppendFileArgs(BaseModel):
 class Edit(BaseModel):
     old_text: str = Field(description="Text to replace, exactly once in the file")
     new_text: str = Field(description="Text to put in its place")
+    replace_all: bool = Field(
+        default=False, description="Replace the text wherever it is, not only once"
+    )
 
 
 class MultiEditFileArgs(BaseModel):
@@ -143,8 +149,8 @@ def _length(args: dict[str, Any], name: str) -> int:
 
 
 def _multi_edit(files: Files, args: MultiEditFileArgs, pins: Pins) -> str:
-    pairs = [(edit.old_text, edit.new_text) for edit in args.edits]
-    return files.multi_edit(args.path, pairs, pin=pins[0])
+    edits = [edit.model_dump() for edit in args.edits]
+    return files.multi_edit(args.path, edits, pin=pins[0])
 
 
 _PAIR = (
@@ -187,12 +193,16 @@ TOOLS: tuple[Tool, ...] = (
         "edit_file",
         EditFileArgs,
         "Replace a piece of text in a file. The old text must be in the file exactly as "
-        "given and only once; include neighbouring lines to make it unique.",
+        "given and only once; include neighbouring lines to make it unique, or set "
+        "replace_all.",
         (Touch("path", "write"),),
-        lambda files, a, pins: files.edit(a.path, a.old_text, a.new_text, pin=pins[0]),
+        lambda files, a, pins: files.edit(
+            a.path, a.old_text, a.new_text, a.replace_all, pin=pins[0]
+        ),
         lambda a: (
             f"Edit {a.get('path', '')}: replace {_length(a, 'old_text')} chars "
             f"with {_length(a, 'new_text')} chars"
+            + (" everywhere" if a.get("replace_all") else "")
         ),
     ),
     Tool(

@@ -198,7 +198,7 @@ class SandboxFiles:
         it was replaced."""
         with self._borrow() as files:
             flags = _lib.EDIT_ALL if replace_all else 0
-            return files._edit(path, [(old_text, new_text)], flags, None)
+            return files._edit(path, [(old_text, new_text, flags)], None)
 
     def multi_edit(self, path: str, edits: Sequence[EditPair]) -> None:
         """Applies edits one after the other: all of them, or none."""
