@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -518,6 +518,37 @@ def test_what_the_approver_raises_comes_out(
     with pytest.raises(type(raised)) as caught:
         files.write(world.path("x"), "x")
     assert caught.value is raised and os.listdir(world.host) == []
+
+
+async def later(request: Request) -> Decision:
+    return Decision(True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda request: None,
+        lambda request: True,
+        lambda request: "yes",
+        lambda request: (True, None, "none"),
+        lambda request: Decision(cast(Any, "no")),
+        lambda request: Decision(False, note=cast(Any, 5)),
+        lambda request: Decision(True, remember=cast(Any, None)),
+        lambda request: MagicMock(),
+        later,
+    ],
+)
+def test_what_is_no_decision_approves_nothing(
+    style: str, tmp_path: Path, answer: Any
+) -> None:
+    world = make_world(style, tmp_path / "a", mode="rw")
+    for files in (
+        Files(world.sandbox, approver=answer),
+        FileSystemToolset(world.sandbox, approver=answer),
+    ):
+        with pytest.raises(TypeError, match="return a Decision"):
+            files.write(world.path("x"), "x")
+    assert os.listdir(world.host) == []
 
 
 def test_the_approver_may_use_the_same_files(style: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import World, make_world
 
-from cay.filesystem import PathConfig, PathNotInSandboxError
+from cay.filesystem import Files, PathConfig, PathNotInSandboxError, Sandbox
 from cay.filesystem.errors import SandboxValueError
 
 
@@ -120,6 +120,53 @@ def test_edits_may_replace_all(world: World) -> None:
     all_x["replace_all"] = True
     world.files.multi_edit(world.path("a"), [all_x, ("y y", "z")])
     assert (world.host / "a").read_text() == "z"
+
+
+WRONG: list[Any] = [5, 1.5, b"a", object(), [], ["a", 5], {"a": 1}, lambda: None]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_type_is_told_as_one(world: World, wrong: Any) -> None:
+    """As TypeError, or as ValueError with a hint, whatever the argument."""
+    path, files, sandbox = world.path("a"), world.files, world.sandbox
+    files.write(path, "text")
+    for call in (
+        lambda: sandbox.derive(allow_read=[wrong]),
+        lambda: sandbox.derive(allow_read=5),  # type: ignore[arg-type]
+        lambda: sandbox.derive(allow_write=b"a"),  # type: ignore[arg-type]
+        lambda: sandbox.derive(readonly=wrong),
+        lambda: sandbox.derive(inherit=wrong),
+        lambda: sandbox.resolve(wrong),
+        lambda: sandbox.get_path_config(path, op=wrong),
+        lambda: Sandbox(wrong),
+        lambda: Sandbox(sandbox.config, approver=5),  # type: ignore[arg-type]
+        lambda: Files(wrong),
+        lambda: files.read(wrong),
+        lambda: files.read(path, max_chars="5"),  # type: ignore[arg-type]
+        lambda: files.read(path, pin=wrong),
+        lambda: files.write(path, wrong),
+        lambda: files.append(path, wrong),
+        lambda: files.edit(path, wrong, "x"),
+        lambda: files.edit(path, "t", wrong),
+        lambda: files.multi_edit(path, [wrong]),
+        lambda: files.delete(wrong),
+        lambda: files.move(path, wrong),
+        lambda: files.list_files(wrong),
+        lambda: files.list_files(world.top, wrong),
+        lambda: files.glob("*", world.top, exclude=[wrong]),
+        lambda: files.glob("*", world.top, exclude="*"),
+        lambda: files.grep(wrong),
+        lambda: files.grep("x", world.top, wrong),
+        lambda: files.grep("x", exclude=5),  # type: ignore[arg-type]
+        lambda: files.grep("x", timeout="x"),  # type: ignore[arg-type]
+        lambda: files.export_tar(world.top, wrong if wrong != 5 else "x"),
+        lambda: files.export_tar(world.top, "x"),  # type: ignore[arg-type]
+        lambda: files.import_tar(world.top, "x"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises((TypeError, SandboxValueError)) as caught:
+            call()
+        assert str(caught.value)
+    assert (world.host / "a").read_text() == "text"
 
 
 def test_a_search_may_take_for_ever(world: World) -> None:

@@ -7,6 +7,7 @@ import ctypes
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import CoroutineType, NoneType
 from typing import Any, Literal, Protocol
 
 from cay import _lib
@@ -67,10 +68,27 @@ def _optional(name: bytes | None) -> str | None:
     return None if name is None else _lib.decode(name)
 
 
+def _check(decision: object) -> None:
+    """Nothing that is merely true approves: a coroutine, say, of an ``async def``."""
+    if not (
+        isinstance(getattr(decision, "approved", None), bool)
+        and isinstance(getattr(decision, "note", 0), (str, NoneType))
+        and isinstance(getattr(decision, "remember", None), str)
+    ):
+        if isinstance(decision, CoroutineType):
+            decision.close()  # or Python warns of it, too
+        raise TypeError(
+            f"the approver returned {decision!r}, which approves nothing: return a "
+            "Decision, from a plain function"
+        )
+
+
 class Bridge:
     """The C callback for an approver; must outlive the handle it is given to."""
 
     def __init__(self, approver: Approver) -> None:
+        if not callable(approver):
+            raise TypeError(f"an approver is a function, not {approver!r}")
         self._approver = approver
         self._raised = threading.local()
         self.callback = _lib.Approver(self._ask)
@@ -88,6 +106,7 @@ class Bridge:
                     after=_shown(shown.after, shown.after_len),
                 )
             )
+            _check(decision)
             if decision.approved:
                 remember = decision.remember == "session"
                 return _lib.VERDICT_REMEMBER if remember else _lib.VERDICT_APPROVE

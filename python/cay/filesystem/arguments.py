@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cay import _lib
@@ -33,7 +33,13 @@ def take_edit(edit: EditPair) -> tuple[str, str, int]:
     return given["old_text"], given["new_text"], flags
 
 
+def need_text(value: object, what: str) -> None:
+    if not isinstance(value, str):
+        raise invalid(f"{what} is text, not {type(value).__name__}", "Give it as a str")
+
+
 def lend_text(content: str, what: str) -> tuple[int, int]:
+    need_text(content, what)
     try:
         return _lib.utf8(content)
     except UnicodeEncodeError:
@@ -75,6 +81,7 @@ def write_flags(in_place: bool, new: bool, durable: bool) -> int:
 
 
 def plain_text(value: str, what: str) -> bytes:
+    need_text(value, what)
     name = _lib.encode(value)
     if name is None:
         raise invalid(
@@ -85,4 +92,12 @@ def plain_text(value: str, what: str) -> bytes:
 
 
 def pattern_text(pattern: str) -> bytes:
+    need_text(pattern, "pattern")
     return plain_text(pattern.replace("\\", "/").strip(), "pattern")
+
+
+def pattern_texts(patterns: Sequence[str]) -> list[bytes]:
+    # A str is a sequence, too, of patterns that nobody means.
+    if isinstance(patterns, (str, bytes)):
+        raise invalid("exclude is a list of patterns", f"Write [{patterns!r}]")
+    return [pattern_text(pattern) for pattern in patterns]

@@ -19,6 +19,7 @@ from cay.filesystem.arguments import (
     lend_text,
     milliseconds,
     pattern_text,
+    pattern_texts,
     plain_text,
     take_edit,
     to_bytes,
@@ -70,6 +71,8 @@ class Files:
     """
 
     def __init__(self, sandbox: Sandbox, *, approver: Approver | None = None) -> None:
+        if not isinstance(getattr(sandbox, "_handle", None), Handle):
+            raise TypeError(f"the files are those of a Sandbox, not of {sandbox!r}")
         self._sandbox = sandbox
         self._handle: Handle = (
             sandbox._handle if approver is None else sandbox._handle_asking(approver)
@@ -474,7 +477,7 @@ class Files:
         """The entries, each good until the next; one call, for each would ask anew."""
         if path == "/" and self._sandbox._style == _lib.STYLE_PATHS:
             raise PathNotInSandboxError(path, self._sandbox.readable_roots)
-        excluded = [pattern_text(text) for text in exclude]
+        excluded = pattern_texts(exclude)
         options = _lib.ListOptions(
             size=sizeof(_lib.ListOptions),
             flags=flags,
@@ -508,7 +511,7 @@ class Files:
     ) -> GrepResult:
         """Lines that match a regular expression (``fixed``: contain the text) in the text
         files below a directory, or in one file."""
-        excluded = [pattern_text(text) for text in exclude]
+        excluded = pattern_texts(exclude)
         options = _lib.GrepOptions(
             size=sizeof(_lib.GrepOptions),
             flags=(_lib.GREP_IGNORE_CASE if ignore_case else 0)

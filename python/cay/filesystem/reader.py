@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ctypes import byref, c_void_p, pointer, sizeof
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from cay import _lib
@@ -33,6 +34,8 @@ class Pin:
 
 
 def pointer_to(pin: Pin | None) -> Any:
+    if not isinstance(pin, (Pin, NoneType)):
+        raise TypeError(f"a pin is what pin() gave, not {pin!r}")
     return None if pin is None else pointer(pin._pin)
 
 

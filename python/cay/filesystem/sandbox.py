@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import byref, c_void_p, cast, c_char_p, sizeof
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
@@ -86,6 +86,8 @@ class Sandbox:
         ``approver`` is asked before what the configuration says needs approval; without
         one, asking is up to the caller (pydantic-ai-blocking-approval, for instance).
         """
+        if not isinstance(config, SandboxConfig):
+            raise TypeError(f"the configuration is a SandboxConfig, not {config!r}")
         self.config = config
         self._base = Path.cwd() if base_path is None else Path(base_path).absolute()
         self._style, self._models = _models_of(config)
@@ -213,6 +215,11 @@ class Sandbox:
         writing; neither allows nothing, unless ``inherit`` keeps what this one has.
         SandboxPermissionEscalationError if anything would be allowed that is not here.
         """
+        if readonly not in (None, True, False) or inherit not in (True, False):
+            raise invalid(
+                f"readonly is {readonly!r} and inherit is {inherit!r}",
+                "Write True or False; readonly may be None, too",
+            )
         read, write = _entries(allow_read), _entries(allow_write)
         options = _lib.Derive(
             size=sizeof(_lib.Derive),
@@ -325,6 +332,7 @@ class Sandbox:
         """The path as results name it: mounts as the caller spelled it, else tidied."""
         if self._style == _lib.STYLE_MOUNTS:
             return path
+        _need_path(path)
         top, _, rest = path.partition("/")
         tidy = rest and not rest.endswith("/") and not _UNTIDY.search(path)
         if tidy and (top in self.config.paths if self.config.paths else not top):
@@ -468,6 +476,10 @@ def _models_of(config: SandboxConfig) -> tuple[int, list[_Model]]:
 def _entries(value: str | list[str] | None) -> list[str] | None:
     if value is None:
         return None
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise invalid(
+            f"An allow list holds paths, and {value!r} is none", "Give a str, or a list"
+        )
     return [value] if isinstance(value, str) else list(value)
 
 
@@ -477,9 +489,13 @@ def _lower(suffix: str) -> str:
 
 
 def _encode(path: str) -> bytes | None:
+    _need_path(path)
+    return _lib.encode(path)
+
+
+def _need_path(path: object) -> None:
     if not isinstance(path, str):
         raise invalid(f"A path is text, not {type(path).__name__}", "Give it as a str")
-    return _lib.encode(path)
 
 
 def _c_text(value: str, what: str) -> bytes:

@@ -11,12 +11,21 @@ from contextlib import contextmanager
 from typing import IO
 
 
+def _need(stream: object, method: str) -> None:
+    if not callable(getattr(stream, method, None)):
+        raise TypeError(
+            f"a descriptor or a binary file that one can {method} is needed, "
+            f"not {stream!r}"
+        )
+
+
 @contextmanager
 def readable_fd(source: int | bytes | IO[bytes]) -> Iterator[int]:
     if isinstance(source, int):
         yield source
         return
     if not isinstance(source, bytes):
+        _need(source, "read")
         try:
             fd = source.fileno()
         except (AttributeError, OSError):
@@ -42,6 +51,7 @@ def writable_fd(target: int | IO[bytes]) -> Iterator[int]:
     if isinstance(target, int):
         yield target
         return
+    _need(target, "write")
     target.flush()
     try:
         fd = target.fileno()
