@@ -123,6 +123,26 @@ def test_listing_asks_at_mounts_only(style: str, tmp_path: Path) -> None:
     assert result(free, "list_files", {}).is_pre_approved
 
 
+@pytest.mark.parametrize("name", ["stat_file", "list_directory", "read_file"])
+def test_the_same_is_asked_by_an_approver_and_outside(
+    style: str, name: str, tmp_path: Path
+) -> None:
+    world = make_world(style, tmp_path / "a", read_approval=True)
+    (world.host / "x").write_text("x")
+    asked: list[Request] = []
+
+    def approve(request: Request) -> Decision:
+        asked.append(request)
+        return Decision(True)
+
+    args = {"path": world.top if name == "list_directory" else world.path("x")}
+    own = FileSystemToolset(world.sandbox, extra_tools=True, approver=approve)
+    call(own, name, args)
+    outside = ApprovableFileSystemToolset(world.sandbox, extra_tools=True)
+    assert result(outside, name, args).is_needs_approval == bool(asked)
+    assert result(outside, name, {"path": "unknown/x"}).is_blocked
+
+
 @pytest.mark.parametrize("name", WRITES)
 def test_what_cannot_be_done_is_blocked_without_asking(
     style: str, tmp_path: Path, name: str
