@@ -139,7 +139,9 @@ int build_entry(const struct plan_step *step, const char *path, const char *data
  * would show.  Then they come along. */
 int build_bind(const char *source, unsigned flags)
 {
-    struct mount_attr attributes = {.attr_set = attributes_of(flags)};
+    /* Or what the host mounts there later would appear inside. */
+    struct mount_attr attributes = {.attr_set = attributes_of(flags),
+                                    .propagation = MS_PRIVATE};
     unsigned below = 0;
     AUTO_FD fd = (int)syscall(SYS_open_tree, AT_FDCWD, source,
                               OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);

@@ -90,7 +90,10 @@ int shift_map(const char *uids, const char *gids)
 
 int shift_mount(int fd, int map, uint64_t attributes)
 {
+    /* Or what is mounted on it inside would appear on the host, where mounts are shared.
+     */
     struct mount_attr attr = {.attr_set = attributes | MOUNT_ATTR_IDMAP,
+                              .propagation = MS_PRIVATE,
                               .userns_fd = (__u64)map};
     AUTO_FD tree = (int)syscall(SYS_open_tree, fd, "",
                                 AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);

@@ -338,6 +338,48 @@ TEST(nothing_is_mounted_on_the_host)
     ASSERT_INT(count_mounts(), 0);
 }
 
+/* As systemd has it, and most machines. */
+static void share_mounts(void)
+{
+    ASSERT(unshare(CLONE_NEWNS) == 0);
+    ASSERT(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    ASSERT(mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL) == 0);
+}
+
+static void mount_on_both_sides(void)
+{
+    make_shared();
+    put_file("other/y", "y\n");
+    put_file("shared/late/under", "");
+    const struct cay_bind binds[] = {{scratch_path("shared"), "/src", true},
+                                     {scratch_path("other"), "/src/sub", false}};
+    share_mounts();
+    cay_sandbox *sandbox = make_with(binds, 2, NULL);
+    ASSERT_INT(count_mounts(), 0);
+    ASSERT(mount("none", scratch_path("shared/late"), "tmpfs", 0, NULL) == 0);
+    ASSERT(mount("none", "/usr/bin", "tmpfs", 0, NULL) == 0);
+    run(sandbox, "cat /src/sub/y; echo /src/late/*; test -x /usr/bin/env && echo there");
+    ASSERT_STR(result.out, "y\n/src/late/under\nthere\n");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_sandbox_free(sandbox);
+}
+
+TEST(where_mounts_are_shared_none_is_seen_on_the_other_side)
+{
+    int status;
+
+    need_root();
+    fflush(stdout);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        mount_on_both_sides();
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
+}
+
 static cay_policy *parse(const char *text)
 {
     cay_policy *policy = NULL;

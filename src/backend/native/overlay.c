@@ -81,7 +81,8 @@ static int create(int lower, int top)
         return -errno;
     if (!set_fd(context, "lowerdir+", lower) || !set_fd(context, "upperdir", upper) ||
         !set_fd(context, "workdir", work))
-        return errno == EINVAL ? overlay_by_path(lower, top) : -errno;
+        return errno == EINVAL || errno == EOPNOTSUPP ? overlay_by_path(lower, top)
+                                                      : -errno;
     return finish(context);
 }
 
