@@ -80,25 +80,36 @@ static void remember(struct session *session, uint64_t hash)
     pthread_mutex_unlock(&session->mutex);
 }
 
-bool approval_wanted(const cay_files *files, const struct target *target, unsigned access)
+/* What of `access` is still to be asked for. */
+static unsigned access_to_ask(const cay_files *files, const struct target *target,
+                              unsigned access)
 {
     const struct mount *mount = target_mount(files, target);
     unsigned rules = (mount->read_approval ? CAY_ACCESS_READ : 0u) |
                      (mount->write_approval ? CAY_ACCESS_WRITE : 0u);
+    unsigned wanted = access & rules;
 
-    return (access & rules) && !(files->session->flags & CAY_FILES_APPROVED_OUTSIDE) &&
-           !is_remembered(files->session, place_hash(target, access & rules));
+    if (files->session->flags & CAY_FILES_APPROVED_OUTSIDE)
+        return 0;
+    for (unsigned bit = CAY_ACCESS_READ; bit <= CAY_ACCESS_WRITE; bit <<= 1)
+        if (wanted & bit && is_remembered(files->session, place_hash(target, bit)))
+            wanted &= ~bit;
+    return wanted;
+}
+
+bool approval_wanted(const cay_files *files, const struct target *target, unsigned access)
+{
+    return access_to_ask(files, target, access) != 0;
 }
 
 static void remember_place(const cay_files *files, const struct target *target,
                            unsigned access)
 {
-    const struct mount *mount = target_mount(files, target);
-    unsigned rules = (mount->read_approval ? CAY_ACCESS_READ : 0u) |
-                     (mount->write_approval ? CAY_ACCESS_WRITE : 0u);
+    unsigned asked = access_to_ask(files, target, access);
 
-    if (access & rules)
-        remember(files->session, place_hash(target, access & rules));
+    for (unsigned bit = CAY_ACCESS_READ; bit <= CAY_ACCESS_WRITE; bit <<= 1)
+        if (asked & bit)
+            remember(files->session, place_hash(target, bit));
 }
 
 static const char *verb_of(enum cay_op op)

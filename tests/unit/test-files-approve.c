@@ -306,26 +306,58 @@ TEST(an_approver_may_use_the_handle_it_is_asked_by)
     ASSERT_OK(write_x(files, "data/a"));
 }
 
-TEST(a_move_to_another_mount_asks_what_a_read_would_ask)
+/* "asks", where reading needs approval and writing may, and "open", where nothing does.
+ */
+static cay_files *open_two(struct person *person, bool writes_too)
 {
-    struct person person = {.verdict = CAY_VERDICT_DENY};
     struct cay_mount mounts[2] = {CAY_MOUNT_INIT, CAY_MOUNT_INIT};
     AUTO(cay_policy) policy = NULL;
-    AUTO(cay_files) files = NULL;
+    cay_files *files = NULL;
     const struct cay_policy_config config = {.size = sizeof config,
                                              .style = CAY_STYLE_PATHS,
                                              .mounts = mounts,
                                              .mount_count = 2,
                                              .base = scratch()};
     const struct cay_files_options options = {
-        .size = sizeof options, .approver = decide, .cookie = &person};
+        .size = sizeof options, .approver = decide, .cookie = person};
 
     mounts[0].name = mounts[0].host = "asks";
     mounts[1].name = mounts[1].host = "open";
     mounts[0].writable = mounts[1].writable = mounts[0].read_approval = true;
-    mounts[0].write_approval = mounts[1].write_approval = false;
+    mounts[0].write_approval = writes_too;
+    mounts[1].write_approval = false;
     ASSERT_OK(cay_policy_new(&config, &policy, &err));
     ASSERT_OK(cay_files_open(policy, &options, &files, &err));
+    return files;
+}
+
+TEST(what_was_remembered_access_by_access_is_remembered_for_both_at_once)
+{
+    struct person person = {.verdict = CAY_VERDICT_REMEMBER};
+    AUTO(cay_files) files = open_two(&person, true);
+    struct cay_page page;
+
+    ASSERT_OK(write_x(files, "asks/a"));
+    ASSERT_OK(cay_files_read(files, "asks/a", NULL, &page, &err));
+    cay_page_done(&page);
+    ASSERT_INT(person.asked, 2);
+    ASSERT_OK(cay_files_move(files, "asks/a", "open/a", NULL, &err));
+    ASSERT_INT(person.asked, 2);
+
+    put_file("asks/b", "x");
+    ASSERT_OK(cay_files_move(files, "asks/b", "open/b", NULL, &err));
+    ASSERT_INT(person.asked, 3);
+    ASSERT_OK(write_x(files, "asks/b"));
+    ASSERT_OK(cay_files_read(files, "asks/b", NULL, &page, &err));
+    cay_page_done(&page);
+    ASSERT_INT(person.asked, 3);
+}
+
+TEST(a_move_to_another_mount_asks_what_a_read_would_ask)
+{
+    struct person person = {.verdict = CAY_VERDICT_DENY};
+    AUTO(cay_files) files = open_two(&person, false);
+
     put_file("asks/a", "x");
     ASSERT_CODE(cay_files_move(files, "asks/a", "open/a", NULL, &err),
                 CAY_E_NOT_APPROVED);
