@@ -171,13 +171,14 @@ static int ask(cay_files *files, struct cay_approval *shown, const struct target
     char note[CAY_NOTE_MAX] = "";
     char summary[2 * PATH_MAX + 64];
 
+    if (!shown->path)
+        shown->path = target->path;
     if (!session->approver)
-        return cay_fail(err, CAY_E_NOT_APPROVED, 0, target->op, target->path,
+        return cay_fail(err, CAY_E_NOT_APPROVED, 0, target->op, shown->path,
                         "this needs approval and nobody can be asked",
                         "run it where a person can approve it, or use a path whose "
                         "rules do not ask");
     shown->size = sizeof *shown;
-    shown->path = target->path;
     shown->other = other ? other->path : NULL;
     if (!shown->summary) {
         snprintf(summary, sizeof summary, other ? "%s %s to %s" : "%s %s",
@@ -189,7 +190,7 @@ static int ask(cay_files *files, struct cay_approval *shown, const struct target
     *ret_remember = verdict == CAY_VERDICT_REMEMBER;
     if (verdict == CAY_VERDICT_APPROVE || verdict == CAY_VERDICT_REMEMBER)
         return CAY_OK;
-    return cay_fail(err, CAY_E_NOT_APPROVED, 0, target->op, target->path,
+    return cay_fail(err, CAY_E_NOT_APPROVED, 0, target->op, shown->path,
                     "a person was asked and said no", "%s%s",
                     *note ? "the reason: " : "no reason was given", note);
 }

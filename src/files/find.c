@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,14 +70,21 @@ static bool add_target(struct find_scope *scope, struct target *target)
 
 /* Listing names asks for approval only where the policy has mounts; that is what the
  * other styles have always promised. */
-static int ask(cay_files *files, const struct cay_approval *shown, struct target *target,
-               struct cay_error *err)
+static int ask(cay_files *files, const struct find_question *question,
+               struct target *target, struct cay_error *err)
 {
-    struct cay_approval request = *shown;
+    char summary[2 * PATH_MAX];
+    struct cay_approval request = {.op = question->op, .path = question->path};
+    const char *pattern = question->pattern;
 
     if (target->fd < 0 ||
-        (shown->op == CAY_OP_LIST && files->policy->style != CAY_STYLE_MOUNTS))
+        (request.op == CAY_OP_LIST && files->policy->style != CAY_STYLE_MOUNTS))
         return CAY_OK;
+    if (request.op == CAY_OP_LIST) {
+        snprintf(summary, sizeof summary, "List file paths in %s matching %s",
+                 target->path, pattern && *pattern ? pattern : "**/*");
+        request.summary = summary;
+    }
     return approve(files, &request, target, CAY_ACCESS_READ, NULL, 0, err);
 }
 
@@ -118,16 +126,18 @@ static int open_one(cay_files *files, const char *op, const char *path,
                        err);
 }
 
-int find_scope_open(cay_files *files, const char *op, const char *path,
-                    const struct cay_approval *shown, struct find_scope *ret_scope,
+int find_scope_open(cay_files *files, const char *op,
+                    const struct find_question *question, struct find_scope *ret_scope,
                     struct cay_error *err)
 {
+    const char *path = question->path;
+
     *ret_scope = (struct find_scope){0};
     bool everything = means_everything(path) && !files->policy->base;
     int code = everything ? open_everything(files, op, ret_scope, err)
                           : open_one(files, op, path, ret_scope, err);
     for (size_t i = 0; !code && i < ret_scope->count; i++)
-        code = ask(files, shown, &ret_scope->targets[i], err);
+        code = ask(files, question, &ret_scope->targets[i], err);
     return code;
 }
 

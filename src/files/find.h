@@ -17,10 +17,17 @@ struct find_scope {
     bool is_named; /* the one place */
 };
 
-/* Asks for the approvals that reading there needs; `shown` says what for.  A place that
- * does not exist is in the scope only if it was named, with fd -1. */
-int find_scope_open(cay_files *files, const char *op, const char *path,
-                    const struct cay_approval *shown, struct find_scope *ret_scope,
+struct find_question {
+    enum cay_op op;
+    const char *path;    /* as the caller spelled it: what an approver is told */
+    const char *pattern; /* of a listing, or NULL */
+};
+
+/* Asks for the approvals that reading there needs, each with a summary that says which
+ * place it is about.  A place that does not exist is in the scope only if it was named,
+ * with fd -1. */
+int find_scope_open(cay_files *files, const char *op,
+                    const struct find_question *question, struct find_scope *ret_scope,
                     struct cay_error *err);
 void find_scope_done(struct find_scope *scope);
 #define AUTO_SCOPE __attribute__((cleanup(find_scope_done))) struct find_scope

@@ -385,12 +385,12 @@ int cay_files_grep(cay_files *files, const char *path, const char *regex,
                    struct cay_matches *ret_matches, struct cay_error *err)
 {
     __attribute__((cleanup(search_done))) struct search search = {0};
-    struct cay_approval shown = {.op = CAY_OP_SEARCH};
+    const struct find_question question = {CAY_OP_SEARCH, path, NULL};
     AUTO_SCOPE scope = {0};
 
     int code = take_options(regex, options, &search, err);
     if (!code)
-        code = find_scope_open(files, OP, path, &shown, &scope, err);
+        code = find_scope_open(files, OP, &question, &scope, err);
     if (code)
         return code;
     search.filter.deadline_ns = walk_deadline(search.options.timeout_ms);

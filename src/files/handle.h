@@ -122,9 +122,10 @@ int files_try(const cay_policy *policy, struct cay_error *err);
 
 /* --- Approval (approve.c) --- */
 
-/* Asks, if the rules of the mounts want it.  `shown` is what the approver sees; its size,
- * path and other members are filled in here.  After a yes the targets are found again and
- * must be as they were: CAY_E_CHANGED.  `other` may be NULL. */
+/* Asks, if the rules of the mounts want it.  `shown` is what the approver sees; its size
+ * and other members are filled in here, path and summary if they are NULL.  After a yes
+ * the targets are found again and must be as they were: CAY_E_CHANGED.  `other` may be
+ * NULL. */
 int approve(cay_files *files, struct cay_approval *shown, struct target *target,
             unsigned access, struct target *other, unsigned other_access,
             struct cay_error *err);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,8 +136,6 @@ int cay_files_list(cay_files *files, const char *path,
 {
     __attribute__((cleanup(auto_collection))) struct collection collection = {0};
     struct cay_list_options known;
-    char summary[2 * PATH_MAX];
-    struct cay_approval shown = {.op = CAY_OP_LIST, .summary = summary};
     AUTO_FILTER filter;
     AUTO_SCOPE scope = {0};
 
@@ -146,9 +143,8 @@ int cay_files_list(cay_files *files, const char *path,
     if (code)
         return code;
     collection.max = known.max_entries;
-    snprintf(summary, sizeof summary, "List file paths in %s matching %s", path,
-             known.pattern && *known.pattern ? known.pattern : "**/*");
-    code = find_scope_open(files, OP, path, &shown, &scope, err);
+    const struct find_question question = {CAY_OP_LIST, path, known.pattern};
+    code = find_scope_open(files, OP, &question, &scope, err);
     filter.deadline_ns = walk_deadline(known.timeout_ms);
     filter.must_read = scope.is_named;
     for (size_t i = 0; !code && i < scope.count; i++) {

@@ -365,3 +365,35 @@ TEST(a_move_to_another_mount_asks_what_a_read_would_ask)
     ASSERT_OK(cay_files_move(files, "asks/a", "asks/b", NULL, &err));
     ASSERT_INT(person.asked, 1);
 }
+
+TEST(everything_is_asked_for_mount_by_mount_in_the_callers_spelling)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_policy) policy = NULL;
+    AUTO(cay_files) files = NULL;
+    static const char text[] =
+        "mounts: [{host_path: a, mount_point: /a, mode: rw, read_approval: true},"
+        " {host_path: b, mount_point: /b, mode: rw, read_approval: true}]";
+    const struct cay_files_options options = {
+        .size = sizeof options, .approver = decide, .cookie = &person};
+    struct cay_listing listing;
+    struct cay_matches matches;
+
+    ASSERT_OK(cay_policy_parse(text, strlen(text), "x", scratch(), &policy, &err));
+    ASSERT_OK(cay_files_open(policy, &options, &files, &err));
+    ASSERT_OK(cay_files_list(files, "/", NULL, &listing, &err));
+    cay_listing_done(&listing);
+    ASSERT_INT(person.asked, 2);
+    ASSERT_STR(person.path, "/");
+    ASSERT_STR(person.summary, "List file paths in /b matching **/*");
+
+    person.verdict = CAY_VERDICT_DENY;
+    ASSERT_CODE(cay_files_list(files, "/", NULL, &listing, &err), CAY_E_NOT_APPROVED);
+    ASSERT_STR(err.subject, "/");
+    ASSERT_STR(person.summary, "List file paths in /a matching **/*");
+    ASSERT_CODE(cay_files_grep(files, ".", "x", NULL, &matches, &err),
+                CAY_E_NOT_APPROVED);
+    ASSERT_STR(err.subject, ".");
+    ASSERT_STR(person.path, ".");
+    ASSERT_STR(person.summary, "Search the files in /a");
+}

@@ -544,7 +544,7 @@ TEST(a_mount_with_read_approval_asks_once_before_it_is_listed)
     AUTO(cay_files) files = open_asking(CAY_STYLE_MOUNTS, &asked);
     ASSERT_OK(cay_files_list(files, "/", &options, &listing, &err));
     ASSERT_INT(asked.count, 1);
-    ASSERT_STR(asked.summary, "List file paths in / matching *.txt");
+    ASSERT_STR(asked.summary, "List file paths in /data matching *.txt");
     ASSERT_INT(listing.count, 2);
     asked.verdict = CAY_VERDICT_DENY;
     ASSERT_CODE(cay_files_list(files, "/data", NULL, &listing, &err), CAY_E_NOT_APPROVED);
