@@ -97,7 +97,7 @@ static int add_entry(const cay_files *files, const char *entry, unsigned access,
     if (code)
         return code;
     const char *shown =
-        S_ISREG(target.st.st_mode) && target.fd >= 0 ? target.rel : place.rel;
+        target.fd >= 0 && !S_ISDIR(target.st.st_mode) ? target.rel : place.rel;
     if (!policy_label(files->policy, target.mount, shown, label, sizeof label))
         return cay_fail_errno(err, ENAMETOOLONG, op, entry);
     struct prefix *grown =

@@ -317,6 +317,25 @@ TEST(entries_that_climb_or_are_files_are_refused)
     ASSERT_HAS(err.hint, "parent directory");
 }
 
+TEST(an_entry_that_is_no_directory_means_the_one_it_is_in)
+{
+    AUTO(cay_files) files = open_data();
+    struct cay_strings roots;
+
+    put_file("data/o/file", "x");
+    ASSERT_INT(mkfifo(scratch_path("data/o/fifo"), 0600), 0);
+    for (int i = 0; i < 2; i++) {
+        AUTO(cay_files) child = NULL;
+        const char *entry = i ? "data/o/fifo" : "data/o/file";
+        ASSERT_OK(derive(files, entry, NULL, 0, false, &child));
+        ASSERT(can(child, "data/o/x", CAY_ACCESS_READ));
+        ASSERT_OK(cay_files_roots(child, CAY_ACCESS_READ, &roots, &err));
+        ASSERT_INT(roots.count, 1);
+        ASSERT_STR(roots.items[0], "data/o");
+        cay_strings_done(&roots);
+    }
+}
+
 TEST(what_an_entry_covers_is_fixed_by_what_it_resolves_to_now)
 {
     AUTO(cay_files) files = open_data();
