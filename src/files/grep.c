@@ -260,7 +260,8 @@ static bool is_allowed(const cay_files *files, const struct search *search,
 }
 
 static int search_target(const cay_files *files, struct search *search, const char *path,
-                         const struct target *target, struct cay_error *err)
+                         const struct target *target, bool must_open,
+                         struct cay_error *err)
 {
     AUTO_FD fd = -1;
     int searched = 0;
@@ -268,7 +269,7 @@ static int search_target(const cay_files *files, struct search *search, const ch
     if (target && is_allowed(files, search, target)) {
         struct cay_error why;
         int code = target_open(target, O_RDONLY, &fd, &why);
-        if (find_is_serious(code)) {
+        if (code && (must_open || find_is_serious(code))) {
             if (err)
                 *err = why;
             return code;
@@ -302,15 +303,15 @@ static int search_directory(cay_files *files, struct search *search,
         const struct target *target;
         code = find_hold(find, FS_AND_READ, &target, err);
         if (!code)
-            code = search_target(files, search, hit.path, target, err);
+            code = search_target(files, search, hit.path, target, false, err);
     }
     search->matches.files_skipped += find ? find_denied(find) + find_unnamed(find) : 0;
     find_free(find);
     return code;
 }
 
-/* The file that was named itself: breaking a rule is an error here, not a reason to skip.
- */
+/* The file that was named itself: breaking a rule, or its mode, is an error here, not a
+ * reason to skip. */
 static int search_named(cay_files *files, struct search *search,
                         const struct target *target, struct cay_error *err)
 {
@@ -326,7 +327,7 @@ static int search_named(cay_files *files, struct search *search,
     if (!policy_label(files->policy, target->mount, target->rel, label, sizeof label))
         return target_fail(target, ENAMETOOLONG, err);
     search->limit = search->options.max_matches + (size_t)1;
-    return search_target(files, search, label, target, err);
+    return search_target(files, search, label, target, true, err);
 }
 
 static int compare(const void *left, const void *right)

@@ -391,26 +391,39 @@ TEST(searching_asks_where_reading_needs_approval)
     ASSERT_INT(asked, 1);
 }
 
-TEST(a_directory_that_may_not_be_read_is_denied_or_counted)
+/* What is closed is denied where it is named, and skipped where what it is in is. */
+static void search_closed(const char *closed)
 {
     enum { NOBODY = 65534 };
     AUTO(cay_files) files = open_data();
     struct cay_matches named = {0}, above = {0};
     bool is_root = geteuid() == 0;
 
-    put_file("data/closed/a", "x");
     put_file("data/z", "x");
-    ASSERT_INT(chmod(scratch_path("data/closed"), 0), 0);
+    ASSERT_INT(chmod(scratch_path(closed), 0), 0);
     ASSERT(!is_root || seteuid(NOBODY) == 0);
-    int code = cay_files_grep(files, "data/closed", "x", NULL, &named, &err);
+    int code = cay_files_grep(files, closed, "x", NULL, &named, &err);
     int above_code = cay_files_grep(files, "data", "x", NULL, &above, NULL);
     ASSERT(!is_root || seteuid(0) == 0);
-    ASSERT_INT(chmod(scratch_path("data/closed"), 0700), 0);
+    ASSERT_INT(chmod(scratch_path(closed), 0700), 0);
     ASSERT_INT(code, CAY_E_DENIED);
+    ASSERT_STR(err.subject, closed);
     ASSERT_INT(above_code, CAY_OK);
     ASSERT_INT(above.files_searched, 1);
     ASSERT_INT(above.files_skipped, 1);
     cay_matches_done(&above);
+}
+
+TEST(a_directory_that_may_not_be_read_is_denied_or_counted)
+{
+    put_file("data/closed/a", "x");
+    search_closed("data/closed");
+}
+
+TEST(a_file_that_may_not_be_read_is_denied_or_counted)
+{
+    put_file("data/closed", "x");
+    search_closed("data/closed");
 }
 
 TEST(a_deep_file_is_searched_too)
