@@ -474,7 +474,9 @@ bool walk_was_denied(struct walk *walk)
 int walk_enter_link(struct walk *walk, int dir, const char *real, uint64_t mark,
                     struct cay_error *err)
 {
-    int fd = walk->fs->open(walk->fs, dir, "", O_RDONLY | O_DIRECTORY, 0, 0);
+    bool copied;
+    /* Opening "." in it would ask for the right to search it, not only to read it. */
+    int fd = walk->fs->reopen(walk->fs, dir, O_RDONLY | O_DIRECTORY, &copied);
 
     return fail_if_serious(walk, fd < 0 ? fd : push(walk, fd, real, mark), err);
 }

@@ -228,7 +228,7 @@ static int open_held(int fd, mode_t mode, int flags, uint32_t *ret_flags)
     bool is_writing = (flags & O_ACCMODE) != O_RDONLY;
 
     if (flags & O_DIRECTORY ? !S_ISDIR(mode) : !S_ISREG(mode))
-        return -ENXIO;
+        return flags & O_DIRECTORY ? -ENOTDIR : -ENXIO;
     bool is_pseudo = fs_is_pseudo(fd);
     if (is_pseudo && no_pseudo)
         return -EACCES;

@@ -328,6 +328,8 @@ TEST(a_tree_is_listed_by_pattern_with_owners_as_they_are_inside)
     ASSERT_INT(listing.entries[1].stat.uid, 1234);
     ASSERT_INT(listing.entries[1].stat.gid, 77);
     cay_listing_done(&listing);
+    ASSERT_OK(cay_files_list(files, "src/a.c", NULL, &listing, &err));
+    ASSERT_INT(listing.count, 0);
     /* Of the host: its root is nobody inside. */
     ASSERT_OK(cay_files_list(files, "/usr/bin",
                              &(struct cay_list_options){.size = sizeof options,

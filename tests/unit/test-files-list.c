@@ -580,3 +580,19 @@ TEST(a_named_directory_that_may_not_be_read_is_denied_and_others_are_left_out)
     ASSERT_INT(above_code, CAY_OK);
     ASSERT_STR(paths_of(&above), "data/z ");
 }
+
+TEST(a_directory_that_may_be_read_but_not_searched_is_listed_from_wherever)
+{
+    enum { NOBODY = 65534 };
+    AUTO(cay_files) files = open_data();
+    AUTO_LISTING named = {0};
+
+    put_file("data/nox/f", "x");
+    ASSERT_INT(chmod(scratch_path("data/nox"), 0644), 0);
+    ASSERT(geteuid() != 0 || seteuid(NOBODY) == 0);
+    int code = cay_files_list(files, "data/nox", NULL, &named, NULL);
+    ASSERT(getuid() != 0 || seteuid(0) == 0);
+    ASSERT_INT(chmod(scratch_path("data/nox"), 0700), 0);
+    ASSERT_INT(code, CAY_OK);
+    ASSERT_STR(paths_of(&named), "data/nox/f ");
+}
