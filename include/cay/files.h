@@ -489,12 +489,13 @@ struct cay_listing {
 CAY_PUBLIC void cay_listing_done(struct cay_listing *listing);
 
 /* What lies below `path` and matches: "*" and "?" within one name, "[a-z]" and "[!a-z]",
- * "**" for any number of directories; names that start with a dot are ordinary.  "**"
- * does not pass through links to directories, a plain name or "*" does.  "/", "." and ""
- * mean everything readable.  A missing directory gives an empty listing; one that may not
- * be read is CAY_E_DENIED if it was named, else left out.  A pattern that is absolute or
- * climbs is CAY_E_INVALID.  What no path can name is left out: too deep, or (see
- * cay-files(1)) not in this style.  Memory grows with max_entries, not the tree. */
+ * "**" for any number of directories; names that start with a dot are ordinary, and a "/"
+ * at the end means directories only.  "**" does not pass through links to directories, a
+ * plain name or "*" does.  "/", "." and "" mean everything readable.  A missing directory
+ * gives an empty listing; one that may not be read is CAY_E_DENIED if it was named, else
+ * left out.  A pattern that is absolute or climbs is CAY_E_INVALID.  What no path can
+ * name is left out: too deep, or (see cay-files(1)) not in this style.  Memory grows with
+ * max_entries, not the tree. */
 CAY_PUBLIC CAY_NODISC int cay_files_list(cay_files *files, const char *path,
                                          const struct cay_list_options *options,
                                          struct cay_listing *ret_listing,

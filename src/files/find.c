@@ -183,10 +183,14 @@ void find_filter_done(struct find_filter *filter)
     *filter = (struct find_filter){0};
 }
 
-static bool is_excluded(const struct find_filter *filter, const char *rel)
+/* A link may be one to a directory; who excludes that rather wants it left out. */
+static bool is_excluded(const struct find_filter *filter, const struct walk_step *step)
 {
+    bool may_be_directory = step->type == DT_DIR || step->type == DT_LNK;
+
     for (size_t i = 0; i < filter->exclude_count; i++)
-        if (pattern_matches_path(&filter->exclude[i], rel))
+        if ((may_be_directory || !filter->exclude[i].only_directories) &&
+            pattern_matches_path(&filter->exclude[i], step->rel))
             return true;
     return false;
 }
@@ -201,6 +205,8 @@ static enum cay_type type_of(mode_t mode)
 
 static bool is_wanted(const struct find_filter *filter, enum cay_type type)
 {
+    if (filter->pattern.only_directories && type != CAY_TYPE_DIRECTORY)
+        return false;
     switch (type) {
     case CAY_TYPE_FILE:
         return filter->flags & CAY_LIST_FILES;
@@ -317,7 +323,7 @@ int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err
         int found = find->walk ? walk_next(find->walk, &step, err) : 0;
         if (found <= 0)
             return found;
-        if (is_excluded(find->filter, step.rel))
+        if (is_excluded(find->filter, &step))
             continue;
         int code = CAY_OK;
         if (step.event == WALK_BELOW) {

@@ -170,6 +170,7 @@ int pattern_compile(const char *op, const char *text, struct pattern *ret_patter
     int code = check(op, text, err);
     if (code)
         return code;
+    ret_pattern->only_directories = text[strlen(text) - 1] == '/';
     ret_pattern->text = strdup(text);
     if (!ret_pattern->text)
         return cay_fail_memory(err, op);

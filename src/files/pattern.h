@@ -17,7 +17,8 @@
  *   **                    as a whole component any number of directories, none included;
  *                         at the end everything below; inside a component the same as "*"
  *
- * Names that start with a dot are ordinary.  "." and empty components are left out. */
+ * Names that start with a dot are ordinary.  "." and empty components are left out, but
+ * with a slash at its end a pattern means directories only. */
 
 enum { PATTERN_LENGTH_MAX = 4096, PATTERN_COMPONENTS_MAX = 63 };
 
@@ -30,6 +31,7 @@ enum pattern_kind {
 struct pattern {
     char *text; /* the components, each NUL-terminated */
     size_t count;
+    bool only_directories; /* for the caller to see to: names have no type here */
     struct pattern_component {
         enum pattern_kind kind;
         const char *text;

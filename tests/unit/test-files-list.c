@@ -47,6 +47,13 @@ static const char *list(cay_files *files, const char *path, const char *pattern)
     return list_with(files, path, (struct cay_list_options){.pattern = pattern});
 }
 
+static const char *list_types(cay_files *files, const char *path, const char *pattern,
+                              unsigned flags)
+{
+    return list_with(files, path,
+                     (struct cay_list_options){.flags = flags, .pattern = pattern});
+}
+
 static cay_files *open_two_mounts(const char *first, const char *second)
 {
     struct cay_mount mounts[2] = {CAY_MOUNT_INIT, CAY_MOUNT_INIT};
@@ -86,6 +93,7 @@ TEST(a_pattern_chooses_among_them)
     ASSERT_STR(list(files, "data", "*/sub/util.?"),
                "data/src/sub/util.c data/src/sub/util.h ");
     ASSERT_STR(list(files, "data", "none/*"), "");
+    ASSERT_STR(list(files, "data", "main.c/"), "");
 }
 
 TEST(a_pattern_that_leaves_the_directory_is_invalid)
@@ -105,7 +113,8 @@ TEST(a_pattern_that_leaves_the_directory_is_invalid)
 
 TEST(what_is_excluded_is_left_out_with_all_below_it)
 {
-    static const char *const exclude[] = {"**/node_modules", "*.log", ".git"};
+    static const char *const exclude[] = {"**/node_modules/", "*.log", ".git",
+                                          "**/*.js/"};
 
     put_file("data/node_modules/a", "");
     put_file("data/web/node_modules/b/c", "");
@@ -116,7 +125,7 @@ TEST(what_is_excluded_is_left_out_with_all_below_it)
     AUTO(cay_files) files = open_data();
     ASSERT_STR(
         list_with(files, "data",
-                  (struct cay_list_options){.exclude = exclude, .exclude_count = 3}),
+                  (struct cay_list_options){.exclude = exclude, .exclude_count = 4}),
         "data/web/index.js data/web/y.log ");
 }
 
@@ -161,10 +170,7 @@ TEST(a_mount_inside_another_is_in_the_union_but_not_in_the_outer_one)
     ASSERT_STR(list(files, "/", NULL), "/x/a /x/sub/b /x/z ");
     ASSERT_STR(list(files, "/x", NULL), "/x/a /x/z ");
     ASSERT_STR(list(files, "/x/sub", NULL), "/x/sub/b ");
-    ASSERT_STR(list_with(files, "/x",
-                         (struct cay_list_options){.flags = CAY_LIST_DIRECTORIES |
-                                                            CAY_LIST_LINKS}),
-               "");
+    ASSERT_STR(list_types(files, "/x", NULL, CAY_LIST_DIRECTORIES | CAY_LIST_LINKS), "");
 }
 
 TEST(a_link_does_not_lead_to_a_phantom)
@@ -308,17 +314,12 @@ TEST(each_type_is_listed_when_asked_for)
     ASSERT(bind(fd, (const struct sockaddr *)&address, sizeof address) == 0);
     AUTO(cay_files) files = open_data();
     ASSERT_STR(list(files, "data", NULL), "data/dir/file ");
-    ASSERT_STR(list_with(files, "data",
-                         (struct cay_list_options){.flags = CAY_LIST_DIRECTORIES}),
-               "data/dir ");
-    ASSERT_STR(
-        list_with(files, "data", (struct cay_list_options){.flags = CAY_LIST_OTHER}),
-        "data/fifo data/socket ");
-    ASSERT_STR(list_with(files, "data",
-                         (struct cay_list_options){.flags = CAY_LIST_FILES |
-                                                            CAY_LIST_DIRECTORIES |
-                                                            CAY_LIST_OTHER}),
+    ASSERT_STR(list_types(files, "data", NULL, CAY_LIST_DIRECTORIES), "data/dir ");
+    ASSERT_STR(list_types(files, "data", NULL, CAY_LIST_OTHER), "data/fifo data/socket ");
+    unsigned all = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_OTHER;
+    ASSERT_STR(list_types(files, "data", NULL, all),
                "data/dir data/dir/file data/fifo data/socket ");
+    ASSERT_STR(list_types(files, "data", "*/", all), "data/dir ");
 }
 
 TEST(stat_is_filled_in_when_asked_for)
