@@ -62,6 +62,7 @@ static int take_host(struct yaml *yaml, const struct yaml_event *event,
 {
     int code = scalar_take_text(yaml, event, &entry->host, err);
 
+    entry->host_line = event->line;
     if (!code && !*entry->host)
         return yaml_fail(err, yaml, event->line, "must not be empty",
                          "name a directory; \".\" is the one relative paths start at");
@@ -71,6 +72,7 @@ static int take_host(struct yaml *yaml, const struct yaml_event *event,
 static int take_mount_point(struct yaml *yaml, const struct yaml_event *event,
                             struct entry *entry, struct cay_error *err)
 {
+    entry->name_line = event->line;
     return scalar_take_text(yaml, event, &entry->name, err);
 }
 
@@ -286,6 +288,8 @@ int entry_read(struct yaml *yaml, enum cay_style style, const struct yaml_event 
 
     if (style == CAY_STYLE_ROOT && scalar_is_text(first))
         return take_host(yaml, first, entry, err);
+    entry->host_key = fields[0].key;
+    entry->name_key = style == CAY_STYLE_MOUNTS ? fields[1].key : NULL;
     if (first->kind != YAML_MAP)
         return yaml_fail(err, yaml, first->line,
                          style == CAY_STYLE_ROOT ? "must be a string or a map of rules"

@@ -10,7 +10,9 @@ struct entry {
     struct cay_mount mount;
     char *name, *host, *origin;
     char **suffixes;
-    unsigned line;
+    unsigned line, name_line, host_line;
+    const char *name_key,
+        *host_key; /* where they are below the entry's own key, or NULL */
 };
 
 void entry_done(struct entry *entry);

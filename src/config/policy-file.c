@@ -45,7 +45,8 @@ static int add_entry(struct draft *draft, char *name, unsigned line,
     }
     draft->entries = grown;
     struct entry *entry = &grown[draft->count++];
-    *entry = (struct entry){.mount = CAY_MOUNT_INIT, .name = name, .line = line};
+    *entry = (struct entry){
+        .mount = CAY_MOUNT_INIT, .name = name, .line = line, .name_line = line};
     entry->mount.writable = draft->style == CAY_STYLE_ROOT;
     if (asprintf(&entry->origin, "%s:%u: %s", draft->name, line, yaml_key(draft->yaml)) <
         0) {
@@ -244,16 +245,22 @@ static int read_top(struct draft *draft, struct cay_error *err)
 }
 
 /* A rule that the policy itself checks, told with the line and the key. */
-static int fail_rule(const struct draft *draft, size_t taken,
+static int fail_rule(const struct draft *draft, const struct policy_fault *fault,
                      const struct cay_error *rule, struct cay_error *err)
 {
-    const struct entry *entry = taken > 0 ? &draft->entries[taken - 1] : NULL;
-    unsigned line = entry ? entry->line : draft->line;
+    const struct entry *entry = fault->mount ? &draft->entries[fault->mount - 1] : NULL;
     const char *key = entry ? strstr(entry->origin + strlen(draft->name), ": ") + 2
                             : styles[draft->style];
+    const char *below = NULL;
+    unsigned line = draft->line;
     char message[1024];
 
-    snprintf(message, sizeof message, "line %u: %s: %s", line, key, rule->message);
+    if (entry) {
+        below = fault->is_host ? entry->host_key : entry->name_key;
+        line = fault->is_host ? entry->host_line : entry->name_line;
+    }
+    snprintf(message, sizeof message, "line %u: %s%s%s: %s", line, key, below ? "." : "",
+             below ? below : "", rule->message);
     return cay_fail(err, CAY_E_INVALID, rule->sys_errno, yaml_op(draft->yaml),
                     draft->name, message, "%s", rule->hint);
 }
@@ -263,7 +270,7 @@ static int build(const struct draft *draft, const char *base, cay_policy **ret_p
 {
     AUTO_FREE struct cay_mount *mounts = calloc(draft->count + 1, sizeof *mounts);
     struct cay_error rule;
-    size_t taken;
+    struct policy_fault fault;
 
     if (!mounts)
         return cay_fail_memory(err, op);
@@ -283,9 +290,9 @@ static int build(const struct draft *draft, const char *base, cay_policy **ret_p
         .mount_count = draft->count,
         .base = base,
     };
-    int code = policy_build(&config, ret_policy, &taken, &rule);
+    int code = policy_build(&config, ret_policy, &fault, &rule);
     if (code == CAY_E_INVALID)
-        return fail_rule(draft, taken, &rule, err);
+        return fail_rule(draft, &fault, &rule, err);
     if (code && err)
         *err = rule;
     return code;

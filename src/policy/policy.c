@@ -265,7 +265,7 @@ static void sort_by_length(cay_policy *policy)
 }
 
 static int take_mounts(cay_policy *policy, const struct cay_policy_config *config,
-                       struct cay_error *err)
+                       struct policy_fault *ret_fault, struct cay_error *err)
 {
     /* The caller's struct may be of another version, and then of another size. */
     size_t stride = config->mount_count > 0 ? config->mounts->size : 0;
@@ -281,11 +281,13 @@ static int take_mounts(cay_policy *policy, const struct cay_policy_config *confi
             return cay_fail(err, CAY_E_INVALID, 0, op, "size",
                             "the mounts differ in their size",
                             "set the first member of each to its sizeof");
-        code = take_mount(config, &known, &policy->mounts[policy->mount_count++], err);
+        struct mount *mount = &policy->mounts[policy->mount_count++];
+        code = take_mount(config, &known, mount, err);
+        *ret_fault = (struct policy_fault){i + 1, code && mount->name};
         if (code)
             return code;
         for (size_t j = 0; j < i; j++)
-            if (strcmp(policy->mounts[j].point, policy->mounts[i].point) == 0)
+            if (strcmp(policy->mounts[j].point, mount->point) == 0)
                 return fail_mount(&known,
                                   config->style == CAY_STYLE_MOUNTS
                                       ? "the mount point is used twice"
@@ -296,11 +298,11 @@ static int take_mounts(cay_policy *policy, const struct cay_policy_config *confi
 }
 
 int policy_build(const struct cay_policy_config *config, cay_policy **ret_policy,
-                 size_t *ret_taken, struct cay_error *err)
+                 struct policy_fault *ret_fault, struct cay_error *err)
 {
     struct cay_policy_config known;
 
-    *ret_taken = 0;
+    *ret_fault = (struct policy_fault){0};
     int code = cay_take_struct(&known, sizeof known, config, op, err);
     if (!code)
         code = check_config(&known, err);
@@ -309,8 +311,7 @@ int policy_build(const struct cay_policy_config *config, cay_policy **ret_policy
     AUTO(cay_policy) policy = allocate(known.style, known.mount_count);
     if (!policy)
         return cay_fail_memory(err, op);
-    code = take_mounts(policy, &known, err);
-    *ret_taken = policy->mount_count;
+    code = take_mounts(policy, &known, ret_fault, err);
     if (code)
         return code;
     sort_by_length(policy);
@@ -322,9 +323,9 @@ int policy_build(const struct cay_policy_config *config, cay_policy **ret_policy
 int cay_policy_new(const struct cay_policy_config *config, cay_policy **ret_policy,
                    struct cay_error *err)
 {
-    size_t taken;
+    struct policy_fault fault;
 
-    return policy_build(config, ret_policy, &taken, err);
+    return policy_build(config, ret_policy, &fault, err);
 }
 
 int policy_inside(const char *base, cay_policy **ret_policy, struct cay_error *err)

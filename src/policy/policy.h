@@ -106,10 +106,14 @@ int policy_check_size(const struct mount *mount, const char *op, const char *pat
 char *policy_explain(const cay_policy *policy, const char *path, size_t mount,
                      const char *rel);
 
-/* cay_policy_new() that also tells how many mounts it took: if it fails, the last of them
- * is at fault, or none of them if that is 0. */
+struct policy_fault {
+    size_t mount; /* the one at fault, counted from 1; 0: none of them */
+    bool is_host; /* its host is; else its name, or a rule of it */
+};
+
+/* cay_policy_new() that also tells, if it fails, where the fault is. */
 int policy_build(const struct cay_policy_config *config, cay_policy **ret_policy,
-                 size_t *ret_taken, struct cay_error *err);
+                 struct policy_fault *ret_fault, struct cay_error *err);
 
 /* Everything of a sandbox, for reading and writing. */
 int policy_inside(const char *base, cay_policy **ret_policy, struct cay_error *err);

@@ -121,7 +121,7 @@ def test_what_the_system_refuses_is_denied():
     ("paths:\n  docs:\n    rot: docs\n", 3, "paths.docs.rot"),
     ("paths:\n  docs: {root: docs}\n  docs: {root: notes}\n", 3, "paths.docs"),
     ("root:\n  root: docs\n  readonly: maybe\n", 3, "root.readonly"),
-    ("mounts:\n  - {host_path: docs, mount_point: docs}\n", 2, "mounts[0]"),
+    ("mounts:\n  - {host_path: docs, mount_point: docs}\n", 2, "mounts[0].mount_point"),
     ("paths:\n  docs: {root: docs, max_file_bytes: -1}\n", 2, "paths.docs.max_file_bytes"),
     ('{"paths": {"docs": {"root": "docs",\n "suffixes": "txt"}}}', 2, "paths.docs.suffixes"),
 ])

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a configuration may say, and what it is where it says nothing. */
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -383,6 +384,26 @@ TEST(a_policy_is_checked)
                    "line 4: policy.paths.a/../b: this cannot be the name of a path");
     assert_refused("policy: {root: a, paths: {}}\n",
                    "line 2: policy.paths: only one of root, paths and mounts is used");
+}
+
+TEST(a_host_that_cannot_be_is_refused_at_its_line)
+{
+    static const char *const texts[][2] = {
+        {"policy:\n  root: ", "line 3: policy.root: the name is too long"},
+        {"policy:\n  root:\n    readonly: true\n    root: ",
+         "line 5: policy.root.root: the name is too long"},
+        {"policy:\n  paths:\n    a:\n      root: ",
+         "line 5: policy.paths.a.root: the name is too long"},
+        {"policy:\n  mounts:\n  - mount_point: /a\n    host_path: ",
+         "line 5: policy.mounts[0].host_path: the name is too long"}};
+    char name[NAME_MAX + 2], text[512];
+
+    memset(name, 'a', NAME_MAX + 1);
+    name[NAME_MAX + 1] = '\0';
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        snprintf(text, sizeof text, "%s%s", texts[i][0], name);
+        assert_refused(text, texts[i][1]);
+    }
 }
 
 /* --- Texts ---------------------------------------------------------------------------

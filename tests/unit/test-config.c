@@ -241,7 +241,7 @@ TEST(a_key_given_twice_is_refused)
                    "line 3: paths.a: the name is used twice");
     assert_refused("mounts:\n- {host_path: a, mount_point: /x}\n"
                    "- {host_path: b, mount_point: /y/../x/}\n",
-                   "line 3: mounts[1]: the mount point is used twice");
+                   "line 3: mounts[1].mount_point: the mount point is used twice");
 }
 
 TEST(only_one_of_the_three_styles_is_used)
@@ -350,8 +350,9 @@ TEST(a_name_that_cannot_be_is_refused_at_its_line)
                    "line 2: paths: there is a NUL character in the text");
     assert_refused("root: \"a\\0b\"\n",
                    "line 1: root: there is a NUL character in the text");
-    assert_refused("mounts:\n- host_path: a\n  mount_point: data\n",
-                   "line 2: mounts[0]: the mount point does not start with \"/\"");
+    assert_refused("mounts:\n- host_path: a\n  mode: rw\n  mount_point: data\n",
+                   "line 4: mounts[0].mount_point: the mount point does not start with "
+                   "\"/\"");
 }
 
 TEST(anchors_aliases_tags_and_merges_are_refused)
