@@ -39,8 +39,8 @@ enum { FS_TEMP_MAX = 24 };
 
 struct fs {
     /* Where a path below `dir` leads.  ret_rel is that place without links; ret_found
-     * holds what is there.  Links of an ordinary directory may lead only below it, and
-     * absolute ones start with `host`, its own path: -EXDEV. */
+     * holds what is there.  Links of an ordinary directory may lead only below it, those
+     * that are absolute or climb by the names of `host`, its own path: -EXDEV. */
     int (*find)(const struct fs *fs, int dir, const char *host, const char *path,
                 unsigned flags, char ret_rel[PATH_MAX], struct fs_found *ret_found);
 

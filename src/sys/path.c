@@ -54,10 +54,13 @@ DIR *path_list(int dir)
     return directory;
 }
 
-/* A walk from the root: `done` is link-free and verified, `todo` is what is left. */
+/* A walk from the root: `done` is link-free and verified, `todo` is what is left.  Above
+ * the root nothing is looked at: the way there and back is the text of its own path. */
 struct walk {
     int root;
     const char *host;
+    size_t host_len; /* 0 for "/" */
+    size_t at; /* as much of host is behind us; less than host_len: above the root */
     char done[PATH_MAX];
     char todo[PATH_MAX];
     int links;
@@ -76,26 +79,31 @@ static int push(char *path, const char *name, size_t len)
     return 0;
 }
 
-static int pop(char *path)
+static void pop(char *path)
 {
     char *slash = strrchr(path, '/');
 
-    if (!*path)
-        return -EXDEV;
     *(slash ? slash : path) = '\0';
-    return 0;
 }
 
-/* The part of an absolute link target that lies below the root, or NULL. */
-static const char *below_host(const char *host, const char *target)
+static void go_up(struct walk *walk)
 {
-    size_t len = strlen(host);
+    if (*walk->done)
+        pop(walk->done);
+    else
+        while (walk->at > 0 && walk->host[--walk->at] != '/')
+            ;
+}
 
-    if (len == 1)
-        return target + 1;
-    if (strncmp(target, host, len) != 0 || (target[len] != '/' && target[len] != '\0'))
-        return NULL;
-    return target + len;
+/* One component back to the root, from above it. */
+static int come_back(struct walk *walk, const char *name, size_t len)
+{
+    const char *next = walk->host + walk->at + 1;
+
+    if (strncmp(next, name, len) != 0 || (next[len] != '/' && next[len] != '\0'))
+        return -EXDEV;
+    walk->at += 1 + len;
+    return 0;
 }
 
 /* Puts the target of the link held by `fd` in front of what is left to do. */
@@ -113,18 +121,15 @@ static int follow(struct walk *walk, int fd)
     if (++walk->links > MAX_LINKS)
         return -ELOOP;
 
-    const char *start = target;
     if (*target == '/') {
-        start = below_host(walk->host, target);
-        if (!start)
-            return -EXDEV;
         *walk->done = '\0';
+        walk->at = 0;
     }
     memcpy(rest, walk->todo, sizeof rest);
-    if (strlen(start) + 1 + strlen(rest) >= sizeof walk->todo)
+    size_t used = (size_t)len;
+    if (used + 1 + strlen(rest) >= sizeof walk->todo)
         return -ENAMETOOLONG;
-    size_t used = strlen(start);
-    memmove(walk->todo, start, used);
+    memcpy(walk->todo, target, used);
     walk->todo[used] = '/';
     memcpy(walk->todo + used + 1, rest, strlen(rest) + 1);
     return 0;
@@ -148,17 +153,22 @@ static bool nothing_left(const struct walk *walk)
 }
 
 /* Takes one component: 0 to go on, 1 when it does not exist, or a negative errno. */
-static int step(struct walk *walk, const char *name, size_t len, bool follow_last)
+static int step(struct walk *walk, const char *name, size_t len, bool follow_last,
+                bool exists)
 {
     struct stat st;
-    int error;
 
     if (strcmp(name, ".") == 0)
         return 0;
-    if (strcmp(name, "..") == 0)
-        return pop(walk->done);
-    error = push(walk->done, name, len);
-    if (error)
+    if (strcmp(name, "..") == 0) {
+        go_up(walk);
+        return 0;
+    }
+    if (walk->at < walk->host_len)
+        return come_back(walk, name, len);
+    int error = push(walk->done, name, len);
+    /* Below what does not exist there are no links: the rest is plain text. */
+    if (error || !exists)
         return error;
 
     AUTO_FD fd = path_open(walk->root, walk->done, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
@@ -171,24 +181,26 @@ static int step(struct walk *walk, const char *name, size_t len, bool follow_las
         return -errno;
     if (!S_ISLNK(st.st_mode) || (!follow_last && nothing_left(walk)))
         return 0;
-    error = pop(walk->done);
-    return error ? error : follow(walk, fd);
+    pop(walk->done);
+    return follow(walk, fd);
 }
 
-static int walk_down(struct walk *walk, bool follow_last)
+static int walk_down(struct walk *walk, const char *rel, bool follow_last)
 {
     char name[PATH_MAX];
     bool exists = true;
 
+    if (strlen(rel) >= sizeof walk->todo)
+        return -ENAMETOOLONG;
+    memcpy(walk->todo, rel, strlen(rel) + 1);
+    *walk->done = '\0';
+    walk->links = 0;
+    walk->at = walk->host_len = strcmp(walk->host, "/") == 0 ? 0 : strlen(walk->host);
     for (;;) {
         size_t len = next_component(walk, name);
         if (!len)
-            return 0;
-        /* Below what does not exist there are no links: the rest is plain text. */
-        int result = exists                    ? step(walk, name, len, follow_last)
-                     : strcmp(name, ".") == 0  ? 0
-                     : strcmp(name, "..") == 0 ? pop(walk->done)
-                                               : push(walk->done, name, len);
+            return walk->at < walk->host_len ? -EXDEV : 0;
+        int result = step(walk, name, len, follow_last, exists);
         if (result < 0)
             return result;
         if (result > 0)
@@ -219,12 +231,7 @@ int path_resolve(int root, const char *host, const char *rel, int follow_last,
             return 0;
         }
 
-        *walk.done = '\0';
-        walk.links = 0;
-        if (strlen(rel) >= sizeof walk.todo)
-            return -ENAMETOOLONG;
-        memcpy(walk.todo, rel, strlen(rel) + 1);
-        int error = walk_down(&walk, follow_last);
+        int error = walk_down(&walk, rel, follow_last);
         if (error && error != -EAGAIN)
             return error;
         place = rel;

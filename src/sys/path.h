@@ -26,9 +26,9 @@ int path_reopen(int fd, int flags);
 DIR *path_list(int dir);
 
 /* Follows the links of `rel` by hand, one component at a time and never above `root`, to
- * a place that has none.  An absolute link is taken for one below the root if it starts
- * with `host`, the root's own path.  With `follow_last` false the last component may
- * remain a link.
+ * a place that has none.  A link that is absolute or climbs is taken for one below the
+ * root if it comes there by the names of `host`, the root's own path.  With `follow_last`
+ * false the last component may remain a link.
  *
  * On success `ret_rel` (PATH_MAX bytes) is the link-free path and *ret_fd holds it by
  * O_PATH with *ret_stat filled in; or *ret_fd is -1 and nothing is there, though links up

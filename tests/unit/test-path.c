@@ -69,6 +69,35 @@ TEST(an_absolute_link_below_the_root_is_followed)
     ASSERT_STR(rel, "real/file");
 }
 
+TEST(a_link_that_climbs_above_the_root_and_comes_back_is_followed)
+{
+    const char *own = strrchr(scratch(), '/') + 1;
+    char target[PATH_MAX];
+
+    put_file("sub/file", "x");
+    snprintf(target, sizeof target, "../%s/sub/file", own);
+    link_to(target, "back");
+    ASSERT_INT(resolve("back", 1, NULL), 0);
+    ASSERT_STR(rel, "sub/file");
+    snprintf(target, sizeof target, "../../../../../../../../..//.%s/sub/../sub",
+             scratch());
+    link_to(target, "sub/top");
+    ASSERT_INT(resolve("sub/top/file", 1, NULL), 0);
+    ASSERT_STR(rel, "sub/file");
+    snprintf(target, sizeof target, "%s/../%s/sub", scratch(), own);
+    link_to(target, "absolute");
+    ASSERT_INT(resolve("absolute/file", 1, NULL), 0);
+    ASSERT_STR(rel, "sub/file");
+    snprintf(target, sizeof target, "../%sx/../%s/sub", own, own);
+    link_to(target, "aside");
+    ASSERT_INT(resolve("aside", 1, NULL), -EXDEV);
+    link_to("..", "above");
+    ASSERT_INT(resolve("above", 1, NULL), -EXDEV);
+    snprintf(target, sizeof target, "../%.*s/sub", (int)strlen(own) - 1, own);
+    link_to(target, "shorter");
+    ASSERT_INT(resolve("shorter", 1, NULL), -EXDEV);
+}
+
 TEST(a_link_that_leads_out_is_refused)
 {
     link_to("/etc/passwd", "absolute");
