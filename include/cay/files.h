@@ -565,7 +565,7 @@ CAY_PUBLIC CAY_NODISC int cay_files_export(cay_files *files, const char *path, i
 /* Unpacks a tar stream (plain or gzip) from `fd` below the directory `path`, which is
  * made if need be.  The bytes are parsed in a confined process; each entry is then
  * written under the policy like any other write: setuid bits, owners, xattrs, devices and
- * FIFOs are not taken over, an entry that climbs or leads through a link out is
+ * FIFOs are not taken over, an entry that climbs or leads through any link is
  * CAY_E_OUTSIDE. An error stops it; what was unpacked until then stays and is counted. */
 CAY_PUBLIC CAY_NODISC int cay_files_import(cay_files *files, const char *path, int fd,
                                            const struct cay_tar_options *options,

@@ -57,11 +57,14 @@ TEST(a_file_through_a_link_of_the_archive_is_outside)
 TEST(a_link_that_was_there_before_is_not_followed_either)
 {
     put_file("outside/file", "old");
-    put_file("data/in/keep", "");
+    put_file("data/in/keep/file", "old");
+    ASSERT(symlink("keep", scratch_path("data/in/inside")) == 0);
     ASSERT(symlink("../../outside", scratch_path("data/in/out")) == 0);
     ASSERT(symlink("../../outside/file", scratch_path("data/in/file")) == 0);
     AUTO(cay_files) files = open_data();
     ASSERT_CODE(IMPORT(files, {"out/file", '0', NULL, 0, "evil"}), CAY_E_OUTSIDE);
+    ASSERT_CODE(IMPORT(files, {"inside/file", '0', NULL, 0, "evil"}), CAY_E_OUTSIDE);
+    ASSERT_STR(get_file("data/in/keep/file"), "old");
     /* A file replaces a link of its name, not what the link points to. */
     ASSERT_OK(IMPORT(files, {"file", '0', NULL, 0, "new"}));
     ASSERT_STR(get_file("outside/file"), "old");
