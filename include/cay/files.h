@@ -51,7 +51,7 @@ struct cay_approval {
     const char *summary; /* "Write 12 chars to notes/a.txt" */
     const char *before;  /* the file as it is (edits up to 1 MiB), else NULL */
     size_t before_len;
-    const char *after; /* the file as it will be (writes; edits up to 1 MiB) or NULL */
+    const char *after; /* as it will be (edits up to 1 MiB), what is appended, or NULL */
     size_t after_len;
 };
 

@@ -195,6 +195,21 @@ TEST(an_edit_shows_the_file_before_and_after)
     ASSERT_STR(get_file("data/a"), "the new text");
 }
 
+TEST(an_append_shows_what_is_added)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_files) files = open_asking(&person, false);
+    const struct cay_write_options options = {.size = sizeof options,
+                                              .flags = CAY_WRITE_APPEND};
+
+    put_file("data/a", "old");
+    ASSERT_OK(cay_files_write(files, "data/a", "new", 3, &options, &err));
+    ASSERT_STR(person.summary, "Append 3 chars to data/a");
+    ASSERT_STR(person.before, "(none)");
+    ASSERT_STR(person.after, "new");
+    ASSERT_STR(get_file("data/a"), "oldnew");
+}
+
 static void change_the_file(void)
 {
     put_file("data/a", "The old text");

@@ -31,7 +31,8 @@ class Request:
     before: str | None
     """the file as it is (edits of up to 1 MiB)"""
     after: str | None
-    """the file as it will be (writes, and edits of up to 1 MiB)"""
+    """the file as it will be (writes, and edits of up to 1 MiB); of an append what is
+    added"""
 
 
 class _Verdict(Protocol):
