@@ -240,7 +240,8 @@ CAY_PUBLIC CAY_NODISC int cay_files_read(cay_files *files, const char *path,
                                          struct cay_page *ret_page,
                                          struct cay_error *err);
 
-/* Whole lines, with their line ends.  options->max 0 means 2,000. */
+/* Whole lines, with their line ends: "\n" or "\r\n"; with every flag a "\r" alone is part
+ * of its line.  options->max 0 means 2,000. */
 CAY_PUBLIC CAY_NODISC int cay_files_read_lines(cay_files *files, const char *path,
                                                const struct cay_read_options *options,
                                                struct cay_page *ret_page,

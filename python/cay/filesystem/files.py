@@ -122,7 +122,8 @@ class Files:
         *,
         pin: Pin | None = None,
     ) -> LinesResult:
-        """Whole lines of a text file; ``offset`` is the first one's number, from 0."""
+        """Whole lines of a text file; ``offset`` is the first one's number, from 0.  A
+        lone carriage return is part of its line."""
         if max_lines == 0:
             raise invalid("max_lines must be 1 or more, not 0", "Ask for some lines")
         options = read_options(offset, max_lines, "lines", pin)

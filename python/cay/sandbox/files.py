@@ -146,7 +146,8 @@ class SandboxFiles:
     def read_lines(
         self, path: str, max_lines: int = 2_000, offset: int = 0
     ) -> LinesResult:
-        """Whole lines of a text file; ``offset`` is the first one's number, from 0."""
+        """Whole lines of a text file; ``offset`` is the first one's number, from 0.  A
+        lone carriage return is part of its line."""
         with self._borrow() as files:
             return files.read_lines(path, max_lines, offset)
 
