@@ -70,7 +70,7 @@ static bool add_target(struct find_scope *scope, struct target *target)
 
 /* Listing names asks for approval only where the policy has mounts; that is what the
  * other styles have always promised. */
-static int ask(cay_files *files, const struct find_question *question,
+static int ask(cay_files *files, const struct find_question *question, bool is_named,
                struct target *target, struct cay_error *err)
 {
     char summary[2 * PATH_MAX];
@@ -80,6 +80,13 @@ static int ask(cay_files *files, const struct find_question *question,
     if (target->fd < 0 ||
         (request.op == CAY_OP_LIST && files->policy->style != CAY_STYLE_MOUNTS))
         return CAY_OK;
+    bool is_read = S_ISDIR(target->st.st_mode) ||
+                   (request.op == CAY_OP_SEARCH && S_ISREG(target->st.st_mode));
+    if (is_named && is_read && approval_wanted(files, target, CAY_ACCESS_READ)) {
+        int error = target_try_read(target);
+        if (error)
+            return target_fail(target, -error, err);
+    }
     if (request.op == CAY_OP_LIST) {
         snprintf(summary, sizeof summary, "List file paths in %s matching %s",
                  target->path, pattern && *pattern ? pattern : "**/*");
@@ -137,7 +144,7 @@ int find_scope_open(cay_files *files, const char *op,
     int code = everything ? open_everything(files, op, ret_scope, err)
                           : open_one(files, op, path, ret_scope, err);
     for (size_t i = 0; !code && i < ret_scope->count; i++)
-        code = ask(files, question, &ret_scope->targets[i], err);
+        code = ask(files, question, ret_scope->is_named, &ret_scope->targets[i], err);
     return code;
 }
 

@@ -86,9 +86,12 @@ int target_check_size(const cay_files *files, const struct target *target, uint6
 int target_open(const struct target *target, int flags, int *ret_fd,
                 struct cay_error *err);
 
+/* Whether the file or directory the target holds may be read: 0 or a negative errno. */
+int target_try_read(const struct target *target);
+
 /* Everything a read needs, in the contract's order: access, existence, regular file,
- * suffix, size, approval (op is what the approver is told).  The caller owns *ret_fd, a
- * readable descriptor; *ret_stat is its fstat.  `pin` may be NULL. */
+ * suffix, size, permissions, approval (op is what the approver is told).  The caller owns
+ * *ret_fd, a readable descriptor; *ret_stat is its fstat.  `pin` may be NULL. */
 int target_open_for_reading(cay_files *files, const char *op, const char *path,
                             const struct cay_pin *pin, struct target *ret_target,
                             int *ret_fd, struct stat *ret_stat, struct cay_error *err);
@@ -113,6 +116,11 @@ void parent_done(struct parent *parent);
     {                                                                                    \
         .fd = -1, .made_in = -1                                                          \
     }
+
+/* For who is about to ask: fails if parent_open(), or what is done there then, is bound
+ * to, as far as can be told without touching anything. */
+int parent_check(const cay_files *files, const struct target *target, bool make,
+                 struct cay_error *err);
 
 /* The public form of a struct stat. */
 void stat_of(const struct stat *st, struct cay_stat *ret_stat);

@@ -40,6 +40,25 @@ static int must_be_name(const struct target *target, struct cay_error *err)
     return target_must_be_file(target, err);
 }
 
+/* Asks, unless it is known that a yes would be in vain.  What is written, and `other`, is
+ * changed by way of its directory, which may be made with `make`. */
+static int ask(cay_files *files, enum cay_op op, struct target *target, unsigned access,
+               struct target *other, bool make, struct cay_error *err)
+{
+    struct cay_approval shown = {.op = op};
+    int code = CAY_OK;
+
+    if (!approval_wanted(files, target, access) &&
+        !(other && approval_wanted(files, other, CAY_ACCESS_WRITE)))
+        return CAY_OK;
+    if (access & CAY_ACCESS_WRITE)
+        code = parent_check(files, target, make, err);
+    if (!code && other)
+        code = parent_check(files, other, make, err);
+    return code ? code
+                : approve(files, &shown, target, access, other, CAY_ACCESS_WRITE, err);
+}
+
 /* --- Delete --- */
 
 static int find_for_delete(cay_files *files, const char *path, bool recursive,
@@ -100,7 +119,6 @@ int cay_files_delete(cay_files *files, const char *path,
                      const struct cay_name_options *options, struct cay_error *err)
 {
     struct cay_name_options known;
-    struct cay_approval shown = {.op = CAY_OP_DELETE};
     AUTO_TARGET target = TARGET_NONE;
     AUTO_PARENT parent = PARENT_NONE;
 
@@ -116,7 +134,7 @@ int cay_files_delete(cay_files *files, const char *path,
     if (!code)
         code = target_check_pin(files, &target, known.pin, err);
     if (!code)
-        code = approve(files, &shown, &target, CAY_ACCESS_WRITE, NULL, 0, err);
+        code = ask(files, CAY_OP_DELETE, &target, CAY_ACCESS_WRITE, NULL, false, err);
     if (!code)
         code = parent_open(files, &target, false, &parent, err);
     if (!code)
@@ -175,21 +193,17 @@ static int check_pins(const cay_files *files, const struct pair *pair,
                 : target_check_pin(files, &pair->destination, options->other_pin, err);
 }
 
-/* Content, mode and times into a draft beside the destination, which then takes its name:
- * a new one only if that is not taken by now. */
-static int copy_to(const struct pair *pair, const struct parent *parent,
+/* The content of `from`, which is the source, its mode and times into a draft beside the
+ * destination, which then takes its name: a new one only if that is not taken by now. */
+static int copy_to(const struct pair *pair, int from, const struct parent *parent,
                    enum draft_commit how, struct stat *ret_copy, struct cay_error *err)
 {
     const struct stat *st = &pair->source.st;
     const struct timespec times[2] = {st->st_atim, st->st_mtim};
     const struct fs *fs = pair->destination.fs;
     AUTO_DRAFT draft = DRAFT_NONE;
-    AUTO_FD from = -1;
     uint64_t bytes;
 
-    int code = target_open(&pair->source, O_RDONLY, &from, err);
-    if (code)
-        return code;
     int error = draft_open(fs, parent->fd, 0600, &draft);
     if (!error)
         error = copy_bytes(from, draft.fd, (uint64_t)st->st_size, &bytes);
@@ -209,9 +223,9 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
 {
     static const char op[] = "files.copy";
     struct cay_name_options known;
-    struct cay_approval shown = {.op = CAY_OP_COPY};
     AUTO_PAIR pair = PAIR_NONE;
     AUTO_PARENT parent = PARENT_NONE;
+    AUTO_FD from = -1;
     struct stat copy = {0};
 
     int code = take_options(options, op, CAY_NAME_NO_PARENTS, &known, err);
@@ -232,14 +246,16 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
     if (!code)
         code = check_pins(files, &pair, &known, err);
     if (!code)
-        code = approve(files, &shown, &pair.source, CAY_ACCESS_READ, &pair.destination,
-                       CAY_ACCESS_WRITE, err);
+        code = target_open(&pair.source, O_RDONLY, &from, err);
+    bool make = !(known.flags & CAY_NAME_NO_PARENTS);
     if (!code)
-        code = parent_open(files, &pair.destination, !(known.flags & CAY_NAME_NO_PARENTS),
-                           &parent, err);
+        code = ask(files, CAY_OP_COPY, &pair.source, CAY_ACCESS_READ, &pair.destination,
+                   make, err);
+    if (!code)
+        code = parent_open(files, &pair.destination, make, &parent, err);
     if (code)
         return code;
-    code = copy_to(&pair, &parent, DRAFT_NEW, &copy, err);
+    code = copy_to(&pair, from, &parent, DRAFT_NEW, &copy, err);
     if (code)
         parent_undo(&parent);
     return code;
@@ -260,7 +276,11 @@ static int move_by_copy(const struct pair *pair, const struct parent *from,
     int denied = fs->may_write(fs, from->fd); /* before anything is replaced */
     if (denied)
         return target_fail(&pair->source, -denied, err);
-    int code = copy_to(pair, to, replace ? DRAFT_REPLACE : DRAFT_NEW, &copy, err);
+    AUTO_FD file = -1;
+    int code = target_open(&pair->source, O_RDONLY, &file, err);
+    if (code)
+        return code;
+    code = copy_to(pair, file, to, replace ? DRAFT_REPLACE : DRAFT_NEW, &copy, err);
     if (code)
         return code;
     code = check_same(&pair->source, from->fd, from->name, err);
@@ -287,10 +307,6 @@ static int move_name(const struct pair *pair, const struct parent *from,
 
     if (code)
         return code;
-    if (pair->source.mount != pair->destination.mount && S_ISLNK(pair->source.st.st_mode))
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, pair->source.op, pair->source.path,
-                        "a symbolic link means something else below another root",
-                        "move the file it points to");
     int error = fs->rename(fs, from->fd, from->name, to->fd, to->name,
                            replace ? 0 : RENAME_NOREPLACE);
     if (!error)
@@ -313,6 +329,17 @@ static int check_not_into_itself(const struct pair *pair, struct cay_error *err)
         to->rel[len] != '/')
         return CAY_OK;
     return fail_into_itself(to, err);
+}
+
+static int check_link(const struct pair *pair, struct cay_error *err)
+{
+    const struct target *from = &pair->source;
+
+    if (from->mount == pair->destination.mount || !S_ISLNK(from->st.st_mode))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, from->op, from->path,
+                    "a symbolic link means something else below another root",
+                    "move the file it points to");
 }
 
 /* Nobody looks at the files of a directory that is moved. */
@@ -375,6 +402,8 @@ static int find_for_move(cay_files *files, const char *source, const char *desti
         code = find_destination(files, op, destination,
                                 (uint64_t)ret_pair->source.st.st_size, !tree,
                                 flags & CAY_NAME_REPLACE, &ret_pair->destination, err);
+    if (!code)
+        code = check_link(ret_pair, err);
     if (!code && tree)
         code = check_whole_tree(files, &ret_pair->destination, err);
     if (!code && tree)
@@ -388,25 +417,24 @@ int cay_files_move(cay_files *files, const char *source, const char *destination
                    const struct cay_name_options *options, struct cay_error *err)
 {
     struct cay_name_options known;
-    struct cay_approval shown = {.op = CAY_OP_MOVE};
     AUTO_PAIR pair = PAIR_NONE;
     AUTO_PARENT from = PARENT_NONE, to = PARENT_NONE;
 
     int code = take_options(options, "files.move",
                             CAY_NAME_NO_PARENTS | CAY_NAME_DIRECTORY | CAY_NAME_REPLACE,
                             &known, err);
+    bool make = !(known.flags & CAY_NAME_NO_PARENTS);
     if (!code)
         code = find_for_move(files, source, destination, known.flags, &pair, err);
     if (!code)
         code = check_pins(files, &pair, &known, err);
     if (!code)
-        code = approve(files, &shown, &pair.source, source_access(files, &pair),
-                       &pair.destination, CAY_ACCESS_WRITE, err);
+        code = ask(files, CAY_OP_MOVE, &pair.source, source_access(files, &pair),
+                   &pair.destination, make, err);
     if (!code)
         code = parent_open(files, &pair.source, false, &from, err);
     if (!code)
-        code = parent_open(files, &pair.destination, !(known.flags & CAY_NAME_NO_PARENTS),
-                           &to, err);
+        code = parent_open(files, &pair.destination, make, &to, err);
     if (code)
         return code;
     code = move_name(&pair, &from, &to, known.flags & CAY_NAME_REPLACE, err);
@@ -422,7 +450,6 @@ int cay_files_mkdir(cay_files *files, const char *path,
 {
     static const char op[] = "files.mkdir";
     struct cay_name_options known;
-    struct cay_approval shown = {.op = CAY_OP_MKDIR};
     AUTO_TARGET target = TARGET_NONE;
     AUTO_PARENT parent = PARENT_NONE;
 
@@ -437,12 +464,12 @@ int cay_files_mkdir(cay_files *files, const char *path,
         bool fine = known.flags & CAY_NAME_EXIST_OK && S_ISDIR(target.st.st_mode);
         return fine ? CAY_OK : target_fail(&target, EEXIST, err);
     }
+    bool make = !(known.flags & CAY_NAME_NO_PARENTS);
     code = target_check_pin(files, &target, known.pin, err);
     if (!code)
-        code = approve(files, &shown, &target, CAY_ACCESS_WRITE, NULL, 0, err);
+        code = ask(files, CAY_OP_MKDIR, &target, CAY_ACCESS_WRITE, NULL, make, err);
     if (!code)
-        code = parent_open(files, &target, !(known.flags & CAY_NAME_NO_PARENTS), &parent,
-                           err);
+        code = parent_open(files, &target, make, &parent, err);
     if (code)
         return code;
     int error = files->fs->make_directory(files->fs, parent.fd, parent.name,

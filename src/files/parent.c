@@ -56,24 +56,63 @@ static int make_directories(struct parent *parent, int dir, const char *rest)
     return 0;
 }
 
-/* Finds the deepest directory of `path` that exists and makes the rest below it. */
-static int open_or_make(struct parent *parent, int root, const char *path)
+/* The deepest directory above `path`, which does not exist, that does: a descriptor or a
+ * negative errno.  *ret_rest is what is missing below it. */
+static int open_deepest(const struct fs *fs, int root, const char *path,
+                        const char **ret_rest)
 {
-    const struct fs *fs = parent->fs;
     char existing[PATH_MAX];
 
     memcpy(existing, path, strlen(path) + 1);
     for (;;) {
         char *slash = strrchr(existing, '/');
         *(slash ? slash : existing) = '\0';
-        AUTO_FD dir = fs->open(fs, root, existing, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
-        if (dir >= 0) {
-            const char *rest = path + strlen(existing);
-            return make_directories(parent, dir, rest + (*rest == '/'));
-        }
+        int dir = fs->open(fs, root, existing, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        *ret_rest = path + strlen(existing) + (slash != NULL);
         if (dir != -ENOENT || !*existing)
             return dir;
     }
+}
+
+static int open_or_make(struct parent *parent, int root, const char *path)
+{
+    const char *rest;
+    AUTO_FD dir = open_deepest(parent->fs, root, path, &rest);
+
+    return dir < 0 ? dir : make_directories(parent, dir, rest);
+}
+
+/* Cuts the last component off a path and returns it. */
+static const char *split(const char *rel, char ret_path[PATH_MAX])
+{
+    const char *slash = strrchr(rel, '/');
+    size_t len = slash ? (size_t)(slash - rel) : 0;
+
+    memcpy(ret_path, rel, len);
+    ret_path[len] = '\0';
+    return slash ? slash + 1 : rel;
+}
+
+/* A link can only have come here since the path was resolved. */
+static int fail_to_open(const struct target *target, int error, struct cay_error *err)
+{
+    return target_fail(target, error == -ELOOP ? EAGAIN : -error, err);
+}
+
+int parent_check(const cay_files *files, const struct target *target, bool make,
+                 struct cay_error *err)
+{
+    const struct fs *fs = files->fs;
+    int root = files->roots[target->mount];
+    char path[PATH_MAX];
+    const char *rest;
+
+    (void)split(target->rel, path);
+    AUTO_FD fd = fs->open(fs, root, path, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    if (fd == -ENOENT && make)
+        fd = open_deepest(fs, root, path, &rest);
+    int error = fd < 0 ? fd : fs->may_write(fs, fd);
+    return error ? fail_to_open(target, error, err) : CAY_OK;
 }
 
 int parent_open(const cay_files *files, struct target *target, bool make,
@@ -85,11 +124,8 @@ int parent_open(const cay_files *files, struct target *target, bool make,
 
     *ret_parent = (struct parent)PARENT_NONE;
     ret_parent->fs = fs;
-    memcpy(path, target->rel, strlen(target->rel) + 1);
-    char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
+    const char *name = split(target->rel, path);
     memcpy(ret_parent->name, name, strlen(name) + 1);
-    *(slash ? slash : path) = '\0';
 
     int fd = target->dir >= 0
                  ? TAKE_FD(target->dir)
@@ -101,9 +137,8 @@ int parent_open(const cay_files *files, struct target *target, bool make,
         parent_undo(ret_parent);
         fd = error;
     }
-    /* A link can only have come here since the path was resolved. */
     if (fd < 0)
-        return target_fail(target, fd == -ELOOP ? EAGAIN : -fd, err);
+        return fail_to_open(target, fd, err);
     ret_parent->fd = fd;
     return CAY_OK;
 }

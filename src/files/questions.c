@@ -91,19 +91,6 @@ bool cay_files_needs_approval(cay_files *files, const char *path, unsigned acces
            (access & CAY_ACCESS_WRITE && mount->write_approval);
 }
 
-static bool can_open(const struct target *target)
-{
-    int flags = S_ISDIR(target->st.st_mode) ? O_RDONLY | O_DIRECTORY : O_RDONLY;
-    bool copied;
-
-    if (target->is_open)
-        return true;
-    if (!S_ISREG(target->st.st_mode) && !S_ISDIR(target->st.st_mode))
-        return false;
-    AUTO_FD fd = target->fs->reopen(target->fs, target->fd, flags, &copied);
-    return fd >= 0;
-}
-
 int cay_files_access(cay_files *files, const char *path, struct cay_error *err)
 {
     AUTO_TARGET target = TARGET_NONE;
@@ -114,7 +101,7 @@ int cay_files_access(cay_files *files, const char *path, struct cay_error *err)
     if (code)
         return code;
     unsigned granted = policy_access(files->policy, target.mount, target.rel);
-    if (granted & CAY_ACCESS_READ && !can_open(&target))
+    if (granted & CAY_ACCESS_READ && target_try_read(&target) != 0)
         granted &= ~(unsigned)CAY_ACCESS_READ;
     if (granted & CAY_ACCESS_WRITE && target.fs->may_write(target.fs, target.fd) != 0)
         granted &= ~(unsigned)CAY_ACCESS_WRITE;

@@ -157,6 +157,19 @@ int target_open(const struct target *target, int flags, int *ret_fd,
     return CAY_OK;
 }
 
+int target_try_read(const struct target *target)
+{
+    int flags = S_ISDIR(target->st.st_mode) ? O_RDONLY | O_DIRECTORY : O_RDONLY;
+    bool copied;
+
+    if (target->is_open)
+        return 0;
+    if (!S_ISREG(target->st.st_mode) && !S_ISDIR(target->st.st_mode))
+        return -ENXIO;
+    AUTO_FD fd = target->fs->reopen(target->fs, target->fd, flags, &copied);
+    return fd < 0 ? fd : 0;
+}
+
 int target_open_for_reading(cay_files *files, const char *op, const char *path,
                             const struct cay_pin *pin, struct target *ret_target,
                             int *ret_fd, struct stat *ret_stat, struct cay_error *err)
@@ -176,9 +189,9 @@ int target_open_for_reading(cay_files *files, const char *op, const char *path,
     if (!code)
         code = target_check_pin(files, ret_target, pin, err);
     if (!code)
-        code = approve(files, &shown, ret_target, CAY_ACCESS_READ, NULL, 0, err);
-    if (!code)
         code = target_open(ret_target, O_RDONLY, &fd, err);
+    if (!code)
+        code = approve(files, &shown, ret_target, CAY_ACCESS_READ, NULL, 0, err);
     if (code)
         return code;
     if (fstat(fd, ret_stat) != 0)

@@ -266,7 +266,14 @@ int write_find(cay_files *files, const char *op, const char *path, uint64_t len,
         code = write_check_target(ret_target, err);
     if (!code && options->flags & CAY_WRITE_NEW && ret_target->fd >= 0)
         code = target_fail(ret_target, EEXIST, err);
-    return code ? code : target_check_pin(files, ret_target, options->pin, err);
+    if (!code)
+        code = target_check_pin(files, ret_target, options->pin, err);
+    bool is_over =
+        ret_target->fd >= 0 && options->flags & (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND);
+    if (!code && !is_over && approval_wanted(files, ret_target, CAY_ACCESS_WRITE))
+        code = parent_check(files, ret_target, !(options->flags & CAY_WRITE_NO_PARENTS),
+                            err);
+    return code;
 }
 
 int cay_files_write(cay_files *files, const char *path, const void *data, size_t len,

@@ -412,3 +412,73 @@ TEST(everything_is_asked_for_mount_by_mount_in_the_callers_spelling)
     ASSERT_STR(person.path, ".");
     ASSERT_STR(person.summary, "Search the files in /a");
 }
+
+TEST(what_cannot_be_done_there_is_never_asked_about)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_files) files = open_two(&person, true);
+
+    put_file("asks/f", "x");
+    ASSERT_INT(symlink("f", scratch_path("asks/link")), 0);
+    ASSERT_CODE(cay_files_move(files, "asks/link", "open/link", NULL, &err),
+                CAY_E_UNSUPPORTED);
+    ASSERT_CODE(write_x(files, "asks/f/x"), CAY_E_NOT_A_DIRECTORY);
+    ASSERT_CODE(write_x(files, "asks/f/x/y"), CAY_E_NOT_A_DIRECTORY);
+    ASSERT_CODE(cay_files_mkdir(files, "asks/f/x", NULL, &err), CAY_E_NOT_A_DIRECTORY);
+    ASSERT_CODE(cay_files_copy(files, "asks/f", "asks/f/x", NULL, &err),
+                CAY_E_NOT_A_DIRECTORY);
+    ASSERT_CODE(cay_files_move(files, "asks/f", "asks/f/x", NULL, &err),
+                CAY_E_NOT_A_DIRECTORY);
+    const struct cay_write_options options = {.size = sizeof options,
+                                              .flags = CAY_WRITE_NO_PARENTS};
+    ASSERT_CODE(cay_files_write(files, "asks/no/x", "x", 1, &options, &err),
+                CAY_E_NOT_FOUND);
+    ASSERT_INT(person.asked, 0);
+}
+
+TEST(what_its_mode_forbids_is_never_asked_about)
+{
+    enum { NOBODY = 65534 };
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_files) files = open_asking(&person, true);
+    const struct cay_write_options append = {.size = sizeof append,
+                                             .flags = CAY_WRITE_APPEND};
+    static const struct {
+        const char *name;
+        mode_t mode;
+    } modes[] = {{"data", 0777},
+                 {"data/shut", 0555},
+                 {"data/shut/f", 0666},
+                 {"data/secret", 0},
+                 {"data/closed", 0}};
+    struct cay_page page;
+    struct cay_matches matches;
+
+    put_file("data/shut/f", "x");
+    put_file("data/secret", "x");
+    put_file("data/closed/f", "x");
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        ASSERT_INT(chmod(scratch_path(modes[i].name), modes[i].mode), 0);
+    ASSERT(geteuid() != 0 || seteuid(NOBODY) == 0);
+    const int codes[] = {
+        cay_files_read(files, "data/secret", NULL, &page, NULL),
+        cay_files_copy(files, "data/secret", "data/x", NULL, NULL),
+        cay_files_write(files, "data/shut/new", "x", 1, NULL, NULL),
+        cay_files_write(files, "data/shut/f", "x", 1, NULL, NULL),
+        cay_files_mkdir(files, "data/shut/d/e", NULL, NULL),
+        cay_files_delete(files, "data/shut/f", NULL, NULL),
+        cay_files_move(files, "data/shut/f", "data/f", NULL, NULL),
+        cay_files_grep(files, "data/closed", "x", NULL, &matches, NULL),
+        cay_files_grep(files, "data/secret", "x", NULL, &matches, NULL),
+    };
+    unsigned asked = person.asked;
+    int appended = cay_files_write(files, "data/shut/f", "y", 1, &append, NULL);
+    ASSERT(getuid() != 0 || seteuid(0) == 0);
+    ASSERT_INT(chmod(scratch_path("data/shut"), 0700), 0);
+    ASSERT_INT(chmod(scratch_path("data/closed"), 0700), 0);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        ASSERT_INT(codes[i], CAY_E_DENIED);
+    ASSERT_INT(asked, 0);
+    ASSERT_INT(appended, CAY_OK);
+    ASSERT_INT(person.asked, 1);
+}
