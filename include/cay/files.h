@@ -87,9 +87,9 @@ struct cay_files_options {
     void *cookie;
 };
 
-/* Opens the policy's directories.  Missing writable ones are created, with parents;
- * a missing read-only one is CAY_E_NOT_FOUND; one inside another is CAY_E_INVALID.  A
- * failure leaves none behind.  The policy is copied.  The caller owns the result. */
+/* Opens the policy's directories.  Missing writable ones are created, with parents; a
+ * missing read-only one is CAY_E_NOT_FOUND; one inside another CAY_E_INVALID, and none is
+ * left behind.  The policy is copied.  The caller owns the result. */
 CAY_PUBLIC CAY_NODISC int cay_files_open(const cay_policy *policy,
                                          const struct cay_files_options *options,
                                          cay_files **ret_files, struct cay_error *err);
@@ -495,8 +495,7 @@ CAY_PUBLIC void cay_listing_done(struct cay_listing *listing);
  * plain name or "*" does.  "/", "." and "" mean everything readable.  A missing directory
  * gives an empty listing; one that may not be read is CAY_E_DENIED if it was named, else
  * left out.  A pattern that is absolute or climbs is CAY_E_INVALID.  What no path can
- * name is left out: too deep, or (see cay-files(1)) not in this style.  Memory grows with
- * max_entries, not the tree. */
+ * name, see cay-files(1), is left out.  Memory grows with max_entries, not the tree. */
 CAY_PUBLIC CAY_NODISC int cay_files_list(cay_files *files, const char *path,
                                          const struct cay_list_options *options,
                                          struct cay_listing *ret_listing,
