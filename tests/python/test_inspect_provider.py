@@ -35,7 +35,7 @@ from test_native_exec import MARK, sleepers, wait_for
 
 from cay import errors
 from cay.inspect import CayConfig, CaySandboxEnvironment, kept
-from cay.sandbox import SessionManager
+from cay.sandbox import Sandbox, SessionManager
 
 DONE = CaySandboxEnvironment.sample_cleanup
 
@@ -63,6 +63,7 @@ def environment() -> Iterator[CaySandboxEnvironment]:
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the module's own sandbox were another process's."""
     monkeypatch.setattr(kept, "_own", {})
+    monkeypatch.setattr(kept, "_left", [])
 
 
 def run(function: Any, *arguments: Any, **options: Any) -> Any:
@@ -483,15 +484,25 @@ def test_samples_that_are_not_cleaned_up_are_at_the_end_of_the_task(alone: None)
         assert traces(made) == []
 
 
-def test_without_cleanup_the_ids_are_told(
-    alone: None, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("ephemeral", [True, False])
+def test_without_cleanup_the_ids_are_told_and_no_later_eval_removes_them(
+    alone: None,
+    ephemeral: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "kept")
     with ledger() as made:
-        make()
-        run(CaySandboxEnvironment.task_cleanup, "shutdown", None, False)
+        make(CayConfig(ephemeral=ephemeral))
         (id,) = made
+        run(CaySandboxEnvironment.task_cleanup, "shutdown", None, False)
         assert id in capsys.readouterr().err
+        make()
         run(CaySandboxEnvironment.task_cleanup, "shutdown", None, True)
+        assert [one.id for one in Sandbox.list() if one.id in made] == [id]
+        run(CaySandboxEnvironment.cli_cleanup, id)
+        kept._left.clear()
 
 
 def test_what_is_kept_is_cleaned_up_from_the_command_line(

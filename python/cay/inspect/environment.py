@@ -248,11 +248,11 @@ class CaySandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def task_cleanup(cls, task_name: str, config: Any, cleanup: bool) -> None:
-        """Removes what samples left, or says how to."""
+        """Removes what samples left, or says how to and leaves it for good."""
         if cleanup:
             await in_thread(kept.remove_own)
             return
-        for line in kept.told():
+        for line in kept.leave_own():
             print(line, file=sys.stderr)
 
     @classmethod

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sandboxes that evals have made.
 
-Those of this process are remembered here until they are removed.  One that is meant to
-outlive the process (``ephemeral: false``) has a file of its id too, so that
-``inspect sandbox cleanup cay`` finds it later.
+Those of this process are remembered here until they are removed, or left at the end of
+an eval that was told not to clean up.  One that is meant to outlive the process
+(``ephemeral: false``) has a file of its id too, so that ``inspect sandbox cleanup cay``
+finds it later.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from cay.sandbox import Sandbox, SandboxNotFoundError
 from cay.sandbox.errors import SandboxUnavailableError
 
 _own: dict[str, tuple[Sandbox, bool]] = {}
+_left: list[Sandbox] = []
+"""ephemeral ones that are not removed: with its handle each of them would end"""
 _lock = threading.Lock()
 
 
@@ -76,17 +79,20 @@ def remove_own() -> None:
         remove_one(sandbox)
 
 
-def told() -> list[str]:
-    """What there is to know about sandboxes that are not removed."""
+def leave_own() -> list[str]:
+    """No eval removes them any more; what there is to know about each."""
     lines = []
     with _lock:
-        for id, (_, ephemeral) in _own.items():
+        for id, (sandbox, ephemeral) in _own.items():
+            if ephemeral:
+                _left.append(sandbox)
             lines.append(
                 f"cay: {id} ends with this process; 'ephemeral: false' keeps it"
                 if ephemeral
                 else f"cay: {id} is kept: cay shell {id}; "
                 f"inspect sandbox cleanup cay {id}"
             )
+        _own.clear()
     return lines
 
 
