@@ -219,7 +219,7 @@ def test_an_image_without_a_template_is_told_with_how_to_make_it(
         with pytest.raises(TemplateNotFoundError) as caught:
             call()
         assert image in str(caught.value)
-        assert f"cay template create {image_template(image)}" in caught.value.hint
+        assert f"cay template create {image_template(image)}" in str(caught.value)
 
 
 # --- What is refused -----------------------------------------------------------------------

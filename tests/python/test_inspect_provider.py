@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import pytest
 from conftest import CHECKOUT, unavailable
+from inspect_ai._util.error import exception_message
 from inspect_ai.util import (
     OutputLimitExceededError,
     SandboxEnvironment,
@@ -386,6 +387,32 @@ def test_a_sandbox_that_ends_under_a_command_is_unavailable() -> None:
         made = make()
         run_async("asyncio", work, made["default"].as_type(CaySandboxEnvironment))
         clean(made)
+
+
+def told(function: Any, *arguments: Any) -> str:
+    """What Inspect's log has of the error."""
+    with pytest.raises(errors.CayError) as caught:
+        run(function, *arguments)
+    message = exception_message(caught.value)
+    assert message == str(caught.value)
+    return message
+
+
+def test_the_log_has_what_an_error_is_about_and_what_to_do(
+    environment: CaySandboxEnvironment, tmp_path: Path
+) -> None:
+    assert told(environment.read_file, "nofile.txt").startswith("nofile.txt: ")
+    assert told(environment.write_file, "/usr/x", "").startswith("/usr/x: ")
+    assert told(environment.exec, ["true"], None, "a\0b").startswith("cwd: ")
+    sample_init = CaySandboxEnvironment.sample_init
+    message = told(sample_init, "task", CayConfig(memory="abc"), {})
+    assert message.startswith("memory: 'abc' is no size (")
+    assert "zz" in told(sample_init, "task", CayConfig(user="zz"), {})
+    file = tmp_path / "cay.yaml"
+    file.write_text("ram: 1G\n")
+    message = told(CaySandboxEnvironment.task_init, "startup", str(file))
+    assert message.startswith(f"{file}: ") and "memory" in message
+    assert "sb-none" in told(CaySandboxEnvironment.cli_cleanup, "sb-none")
 
 
 # --- Life ----------------------------------------------------------------------------------

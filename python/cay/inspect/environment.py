@@ -11,7 +11,8 @@ import errno
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NoReturn, overload
 
@@ -28,13 +29,13 @@ from inspect_ai.util import (
     is_dockerfile,
 )
 
+from cay.errors import CayError
 from cay.inspect import compose, kept
 from cay.inspect.config import CONFIG_FILE, CayConfig, load_config
 from cay.sandbox import (
     AsyncSandbox,
     Sandbox,
     SandboxBusyError,
-    SandboxError,
     SandboxNotFoundError,
     SandboxUnsupportedError,
     TemplateNotFoundError,
@@ -102,7 +103,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
                 timeout=timeout,
                 output_limit=limit,
             )
-        except SandboxError as error:
+        except CayError as error:
             if isinstance(error, UserNotFoundError) or error.op == "exec.cwd":
                 return ExecResult(False, _NOT_EXECUTED, "", f"{error}\n")
             _raise(error, user)
@@ -142,7 +143,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
         """Writes a file in place, and the directories above it, as the default user."""
         try:
             await self.sandbox.files.write(file, contents, in_place=True)
-        except SandboxError as error:
+        except CayError as error:
             _raise(error)
 
     @overload
@@ -156,7 +157,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
         limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         try:
             data = await self.sandbox.files.read_bytes(file, limit + 1)
-        except SandboxError as error:
+        except CayError as error:
             _raise(error)
         if len(data) > limit:
             raise OutputLimitExceededError(
@@ -171,7 +172,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
         """The command that opens a shell in it; ConnectionError if it does not run."""
         try:
             state = (await self.sandbox.inspect()).state
-        except SandboxError as error:
+        except CayError as error:
             raise ConnectionError(f"The sandbox does not run: {error}") from error
         if state != "running":
             raise ConnectionError(f"The sandbox {self.sandbox.id} is {state}.")
@@ -206,7 +207,8 @@ class CaySandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def task_init(cls, task_name: str, config: Any) -> None:
         """Looks at the configuration and at what it needs, before any sample does."""
-        await in_thread(_prepare, config)
+        with _in_full():
+            await in_thread(_prepare, config)
 
     @classmethod
     async def task_init_environment(
@@ -223,14 +225,14 @@ class CaySandboxEnvironment(SandboxEnvironment):
     async def sample_init(
         cls, task_name: str, config: Any, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
-        services = await in_thread(_services, config, metadata)
         made: dict[str, SandboxEnvironment] = {}
         try:
-            for service in services:
-                sandbox = await _create(service)
-                made[service.name] = cls(sandbox)
-                kept.add(sandbox.sync, service.config.ephemeral)
-                await _start(sandbox, service)
+            with _in_full():
+                for service in await in_thread(_services, config, metadata):
+                    sandbox = await _create(service)
+                    made[service.name] = cls(sandbox)
+                    kept.add(sandbox.sync, service.config.ephemeral)
+                    await _start(sandbox, service)
         except BaseException:
             await in_thread(_remove_all, made)
             raise
@@ -244,13 +246,15 @@ class CaySandboxEnvironment(SandboxEnvironment):
         environments: dict[str, SandboxEnvironment],
         interrupted: bool,
     ) -> None:
-        await in_thread(_remove_all, environments)
+        with _in_full():
+            await in_thread(_remove_all, environments)
 
     @classmethod
     async def task_cleanup(cls, task_name: str, config: Any, cleanup: bool) -> None:
         """Removes what samples left, or says how to and leaves it for good."""
         if cleanup:
-            await in_thread(kept.remove_own)
+            with _in_full():
+                await in_thread(kept.remove_own)
             return
         for line in kept.leave_own():
             print(line, file=sys.stderr)
@@ -258,7 +262,8 @@ class CaySandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:
         """Removes the sandbox of an id, or all that evals have kept."""
-        await in_thread(kept.remove, id)
+        with _in_full():
+            await in_thread(kept.remove, id)
 
 
 class _Text:
@@ -282,13 +287,24 @@ def _not_started(ended: Ended, cmd: list[str]) -> ExecResult[str]:
     return ExecResult(False, ended.exit_code, "", f"{ended.reason}\n")
 
 
-def _raise(error: SandboxError, user: str | None = None) -> NoReturn:
+@contextmanager
+def _in_full() -> Iterator[None]:
+    """Inspect logs an exception's `message` alone, so that has to say everything."""
+    try:
+        yield
+    except CayError as error:
+        error.message, error.subject, error.hint = str(error), "", ""
+        raise
+
+
+def _raise(error: CayError, user: str | None = None) -> NoReturn:
     """As Inspect names it."""
     if isinstance(error, _GONE):
         raise SandboxUnavailableError(str(error)) from error
     if user and isinstance(error, SandboxUnsupportedError):
         raise SandboxUserUnsupportedError(str(error)) from error
-    raise error
+    with _in_full():
+        raise error
 
 
 # --- From configuration to sandboxes -----------------------------------------------------
