@@ -353,12 +353,16 @@ def test_where_there_is_one_user_only_inspect_is_told_so() -> None:
         clean(made)
 
 
-def test_a_sandbox_that_is_gone_is_unavailable() -> None:
+@pytest.mark.parametrize("how", ["killed", "cleaned up"])
+def test_a_sandbox_that_is_gone_is_unavailable(how: str) -> None:
     with ledger():
         made = make()
         environment = made["default"].as_type(CaySandboxEnvironment)
         run(environment.write_file, "x", "")
-        environment.sandbox.sync.kill()
+        if how == "killed":
+            environment.sandbox.sync.kill()
+        else:
+            clean(made)
         for call in (
             lambda: run(environment.exec, ["true"]),
             lambda: run(environment.read_file, "x"),

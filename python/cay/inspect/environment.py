@@ -38,6 +38,7 @@ from cay.sandbox import (
     SandboxBusyError,
     SandboxNotFoundError,
     SandboxUnsupportedError,
+    SandboxValueError,
     TemplateNotFoundError,
     UserNotFoundError,
     errors,
@@ -106,7 +107,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
         except CayError as error:
             if isinstance(error, UserNotFoundError) or error.op == "exec.cwd":
                 return ExecResult(False, _NOT_EXECUTED, "", f"{error}\n")
-            _raise(error, user)
+            self._raise(error, user)
         return self._result(ended, cmd, timeout, limit)
 
     def _result(
@@ -144,7 +145,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
         try:
             await self.sandbox.files.write(file, contents, in_place=True)
         except CayError as error:
-            _raise(error)
+            self._raise(error)
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
@@ -158,13 +159,24 @@ class CaySandboxEnvironment(SandboxEnvironment):
         try:
             data = await self.sandbox.files.read_bytes(file, limit + 1)
         except CayError as error:
-            _raise(error)
+            self._raise(error)
         if len(data) > limit:
             raise OutputLimitExceededError(
                 limit_str=SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR,
                 truncated_output=None,
             )
         return data.decode() if text else data
+
+    def _raise(self, error: CayError, user: str | None = None) -> NoReturn:
+        """As Inspect names it."""
+        # A value that is wrong about the sandbox itself is a handle that was closed.
+        is_closed = isinstance(error, SandboxValueError) and error.subject == self.sandbox.id
+        if is_closed or isinstance(error, _GONE):
+            raise SandboxUnavailableError(str(error)) from error
+        if user and isinstance(error, SandboxUnsupportedError):
+            raise SandboxUserUnsupportedError(str(error)) from error
+        with _in_full():
+            raise error
 
     # --- From outside ------------------------------------------------------------------
 
@@ -295,16 +307,6 @@ def _in_full() -> Iterator[None]:
     except CayError as error:
         error.message, error.subject, error.hint = str(error), "", ""
         raise
-
-
-def _raise(error: CayError, user: str | None = None) -> NoReturn:
-    """As Inspect names it."""
-    if isinstance(error, _GONE):
-        raise SandboxUnavailableError(str(error)) from error
-    if user and isinstance(error, SandboxUnsupportedError):
-        raise SandboxUserUnsupportedError(str(error)) from error
-    with _in_full():
-        raise error
 
 
 # --- From configuration to sandboxes -----------------------------------------------------
