@@ -70,9 +70,6 @@ _IDLE = (
     ["/bin/sleep", "infinity"],
 )
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
-_VARIABLE = re.compile(
-    r"\$(?:(\$)|\{([A-Za-z_]\w*)(?:(:?[-?])([^}]*))?\}|([A-Za-z_]\w*))"
-)
 
 
 @dataclass(frozen=True)
@@ -122,34 +119,6 @@ def dockerfile_service(file: str) -> Service:
     """The one service a Dockerfile is."""
     image = _project_image(Path(file).resolve().parent, "default")
     return Service("default", CayConfig(template=image_template(image)), image=image)
-
-
-def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
-    """${NAME}, ${NAME:-default}, ${NAME:?why}, $NAME and $$ in every string."""
-    if isinstance(value, str):
-        return _VARIABLE.sub(lambda found: _replacement(found, environment), value)
-    if isinstance(value, dict):
-        return {key: interpolate(one, environment) for key, one in value.items()}
-    if isinstance(value, list):
-        return [interpolate(one, environment) for one in value]
-    return value
-
-
-def _replacement(found: re.Match[str], environment: Mapping[str, str]) -> str:
-    dollar, braced, operator, rest, bare = found.groups()
-    if dollar:
-        return "$"
-    name = braced or bare
-    value = environment.get(name)
-    if value is None or (operator and operator.startswith(":") and not value):
-        if operator and operator.endswith("-"):
-            return rest or ""
-        raise SandboxValueError(
-            f"the variable {name} is not set" + (f": {rest}" if rest else ""),
-            subject="the compose file",
-            hint=f"set {name}, or write ${{{name}:-default}}",
-        )
-    return value
 
 
 def _service(
@@ -379,11 +348,3 @@ def _words(given: list[str] | str | None) -> list[str]:
     if given is None:
         return []
     return shlex.split(given) if isinstance(given, str) else list(given)
-
-
-def metadata_variables(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """A sample's metadata, named as Inspect's docker provider does."""
-    return {
-        f"SAMPLE_METADATA_{str(key).replace(' ', '_').upper()}": str(value)
-        for key, value in metadata.items()
-    }

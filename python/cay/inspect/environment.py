@@ -32,6 +32,7 @@ from inspect_ai.util import (
 from cay.errors import CayError
 from cay.inspect import compose, kept
 from cay.inspect.config import CONFIG_FILE, CayConfig, load_config
+from cay.inspect.variables import interpolate, metadata_variables
 from cay.sandbox import (
     AsyncSandbox,
     Sandbox,
@@ -230,7 +231,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
         if not is_compose_yaml(config):
             return {}
         content = Path(config).read_text(encoding="utf-8")
-        named = compose.metadata_variables(metadata)
+        named = metadata_variables(metadata)
         return {name: value for name, value in named.items() if name in content}
 
     @classmethod
@@ -338,8 +339,8 @@ def _compose_services(config: Any, metadata: Mapping[str, Any]) -> list[compose.
     else:
         base = Path.cwd()
         raw = config.model_dump(by_alias=True, exclude_none=True)
-    environment = {**os.environ, **compose.metadata_variables(metadata)}
-    model = ComposeConfig.model_validate(compose.interpolate(raw, environment))
+    environment = {**os.environ, **metadata_variables(metadata)}
+    model = ComposeConfig.model_validate(interpolate(raw, environment))
     return compose.services_of(model, base, environment)
 
 
