@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cay.inspect.config import CayConfig
+from cay.inspect.env_file import read_env_file
 from cay.sandbox.errors import SandboxValueError
 
 __all__ = ["Service", "image_template", "services_of"]
@@ -136,7 +137,7 @@ def _service(
         "user": None if service.user is None else str(service.user),
         "workdir": service.working_dir,
         "hostname": service.hostname,
-        "env": dict(_environment(service, base, variables)),
+        "env": dict(_environment(name, service, base, variables)),
         "volumes": tuple(_volumes(name, service, base)),
     }
     for key, value in extra.items():
@@ -283,22 +284,30 @@ def _network(name: str, service: Any) -> str:
 
 
 def _environment(
-    service: Any, base: Path, variables: Mapping[str, str]
+    name: str, service: Any, base: Path, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
+    given = dict(_given_variables(service.environment or {}, variables))
     files = service.env_file or []
     for file in [files] if isinstance(files, str) else files:
-        for line in (base / file).read_text(encoding="utf-8").splitlines():
-            if line.strip() and not line.lstrip().startswith("#"):
-                name, _, value = line.strip().partition("=")
-                yield name.strip(), value.strip().strip("'\"")
-    given = service.environment or {}
+        try:
+            found = read_env_file(base / file, {**variables, **given})
+        except (OSError, UnicodeDecodeError) as error:
+            raise refused(
+                name, "env_file", str(error), "name a file of lines NAME=value"
+            ) from error
+        yield from found.items()
+    yield from given.items()
+
+
+def _given_variables(
+    given: list[str] | dict[str, str | None], variables: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     if isinstance(given, list):
-        given = dict(
-            line.split("=", 1) if "=" in line else (line, None) for line in given
-        )
+        split = (line.partition("=") for line in given)
+        given = {name: value if equals else None for name, equals, value in split}
     for name, value in given.items():
         # A name without a value is passed on from the surroundings, if it is set there.
-        found = variables.get(name) if value is None else str(value)
+        found = variables.get(name) if value is None else value
         if found is not None:
             yield name, found
 
