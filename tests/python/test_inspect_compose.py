@@ -180,6 +180,22 @@ def test_a_model_will_do_for_a_file() -> None:
     assert service.config.cpus == 2.0
 
 
+@pytest.mark.parametrize("kind", ["model", "env_file"])
+def test_metadata_is_there_before_any_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vars").write_text("A=$SAMPLE_METADATA_NAME\n")
+    keys = {"model": {"hostname": "$SAMPLE_METADATA_NAME"}, "env_file": {"env_file": "vars"}}
+    config = ComposeConfig.model_validate({"services": {"default": {**BASE, **keys[kind]}}})
+    metadata = {"name": "box"}
+    needed = run(CaySandboxEnvironment.task_init_environment, config, metadata)
+    assert needed == {"SAMPLE_METADATA_NAME": "box"}
+    for name, value in needed.items():
+        monkeypatch.setenv(name, value)
+    run(CaySandboxEnvironment.task_init, "startup", config)
+
+
 # --- Images --------------------------------------------------------------------------------
 
 

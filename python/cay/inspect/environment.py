@@ -228,10 +228,15 @@ class CaySandboxEnvironment(SandboxEnvironment):
         cls, config: Any, metadata: dict[str, str]
     ) -> dict[str, str]:
         """The metadata a compose file speaks of, so that task_init() knows it too."""
-        if not is_compose_yaml(config):
+        if isinstance(config, ComposeConfig):
+            content = config.model_dump_json(by_alias=True, exclude_none=True)
+        elif is_compose_yaml(config):
+            content = Path(config).read_text(encoding="utf-8")
+        else:
             return {}
-        content = Path(config).read_text(encoding="utf-8")
         named = metadata_variables(metadata)
+        if "env_file" in content:
+            return named  # which may be what such a file speaks of
         return {name: value for name, value in named.items() if name in content}
 
     @classmethod
