@@ -15,7 +15,7 @@ from inspect_ai.util._sandbox.compose import ComposeService
 from native import ledger, traces
 from test_inspect_provider import clean, make, run
 
-from cay.inspect import CaySandboxEnvironment, compose
+from cay.inspect import CayConfig, CaySandboxEnvironment, compose
 from cay.inspect.compose import Service, image_template
 from cay.inspect.environment import _services
 from cay.sandbox import SandboxValueError, TemplateNotFoundError
@@ -236,6 +236,24 @@ def test_an_image_without_a_template_is_told_with_how_to_make_it(
             call()
         assert image in str(caught.value)
         assert f"cay template create {image_template(image)}" in str(caught.value)
+
+
+@pytest.mark.parametrize("template", ["no-such", "./no-such", "/no/such"])
+def test_a_template_that_is_not_there_is_told_before_any_sample(
+    tmp_path: Path, template: str
+) -> None:
+    for config in (
+        write(tmp_path, {"default": BASE, "other": {"x-cay-template": template}}),
+        CayConfig(template=template),
+    ):
+        with pytest.raises(TemplateNotFoundError, match="no-such|/no/such") as caught:
+            run(CaySandboxEnvironment.task_init, "startup", config)
+        assert "cay template ls" in str(caught.value)
+
+
+@pytest.mark.parametrize("template", [None, "host", "/usr", "/", ".", "./."])
+def test_a_template_that_is_there_is_none_to_stop_for(template: str | None) -> None:
+    run(CaySandboxEnvironment.task_init, "startup", CayConfig(template=template))
 
 
 # --- What is refused -----------------------------------------------------------------------

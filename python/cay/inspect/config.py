@@ -113,6 +113,11 @@ def load_config(file: str) -> CayConfig:
     return config.model_copy(update={"volumes": volumes})
 
 
+def is_path(template: str) -> bool:
+    """Whether it is a directory and no name, as Sandbox.create() tells them apart."""
+    return "/" in template or template in (".", "..")
+
+
 def from_directory(volume: str, base: Path) -> str:
     """SOURCE:TARGET with the source made absolute."""
     source, colon, rest = volume.partition(":")

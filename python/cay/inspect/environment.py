@@ -31,7 +31,7 @@ from inspect_ai.util import (
 
 from cay.errors import CayError
 from cay.inspect import compose, kept
-from cay.inspect.config import CONFIG_FILE, CayConfig, load_config
+from cay.inspect.config import CONFIG_FILE, CayConfig, is_path, load_config
 from cay.inspect.variables import interpolate, metadata_variables
 from cay.sandbox import (
     AsyncSandbox,
@@ -351,16 +351,23 @@ def _compose_services(config: Any, metadata: Mapping[str, Any]) -> list[compose.
 
 def _prepare(config: Any) -> None:
     Sandbox.collect()
-    services = _services(config, {})
-    if any(service.image for service in services):
+    wanted = [one for one in _services(config, {}) if one.config.template is not None]
+    if wanted:
         names = {template.name for template in templates()}
-        for service in services:
-            if service.image and service.config.template not in names:
+        for service in wanted:
+            template = service.config.template or ""
+            if not (Path(template).is_dir() if is_path(template) else template in names):
                 raise _no_template(service)
 
 
 def _no_template(service: compose.Service) -> TemplateNotFoundError:
     name, image = service.config.template or "", service.image
+    if not image:
+        return TemplateNotFoundError(
+            f"there is no such template for service {service.name!r}",
+            subject=name,
+            hint="`cay template ls` tells which there are; or name a directory",
+        )
     return TemplateNotFoundError(
         f"there is no template for the image {image!r} of service {service.name!r}",
         subject=name,
@@ -373,8 +380,8 @@ def _no_template(service: compose.Service) -> TemplateNotFoundError:
 async def _create(service: compose.Service) -> AsyncSandbox:
     try:
         return await AsyncSandbox.create(**service.config.options())
-    except TemplateNotFoundError as error:
-        raise (_no_template(service) if service.image else error) from None
+    except TemplateNotFoundError:
+        raise _no_template(service) from None
 
 
 async def _start(sandbox: AsyncSandbox, service: compose.Service) -> None:
