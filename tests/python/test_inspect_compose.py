@@ -256,6 +256,17 @@ def test_a_template_that_is_there_is_none_to_stop_for(template: str | None) -> N
     run(CaySandboxEnvironment.task_init, "startup", CayConfig(template=template))
 
 
+def test_a_directory_as_the_template_starts_where_the_file_is(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    file = tmp_path / "cay.yaml"
+    file.write_text("template: ./root\n")
+    compose_file = write(tmp_path, {"default": {"x-cay-template": "./root"}})
+    for config in (str(file), compose_file):
+        (service,) = _services(config, {})
+        assert service.config.template == str(tmp_path / "root")
+        run(CaySandboxEnvironment.task_init, "startup", config)
+
+
 # --- What is refused -----------------------------------------------------------------------
 
 REFUSED: dict[str, Any] = {

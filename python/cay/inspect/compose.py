@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cay.inspect.config import CayConfig
+from cay.inspect.config import CayConfig, template_from
 from cay.inspect.env_file import read_env_file
 from cay.sandbox.errors import SandboxValueError
 
@@ -206,7 +206,7 @@ def _template(name: str, service: Any, base: Path) -> tuple[str, str]:
     """The template, and the image it is to be made from."""
     given = service.extensions.get("x-cay-template")
     if given is not None:
-        return str(given), ""
+        return template_from(str(given), base) or "", ""
     if service.image:
         return image_template(service.image), service.image
     if service.build is None:

@@ -87,7 +87,7 @@ class CayConfig(BaseModel):
 
 
 def load_config(file: str) -> CayConfig:
-    """From a YAML file; volumes with a relative source start at its directory."""
+    """From a YAML file; relative paths in it start at its directory."""
     import yaml
 
     with open(file, encoding="utf-8") as stream:
@@ -110,12 +110,20 @@ def load_config(file: str) -> CayConfig:
     config = CayConfig.model_validate(content)
     base = Path(file).resolve().parent
     volumes = tuple(from_directory(volume, base) for volume in config.volumes)
-    return config.model_copy(update={"volumes": volumes})
+    template = template_from(config.template, base)
+    return config.model_copy(update={"volumes": volumes, "template": template})
 
 
 def is_path(template: str) -> bool:
     """Whether it is a directory and no name, as Sandbox.create() tells them apart."""
     return "/" in template or template in (".", "..")
+
+
+def template_from(template: str | None, base: Path) -> str | None:
+    """A directory made absolute; a name stays one."""
+    if template is None or not is_path(template):
+        return template
+    return str((base / Path(template).expanduser()).resolve())
 
 
 def from_directory(volume: str, base: Path) -> str:
