@@ -104,6 +104,20 @@ def test_nothing_of_inspect_is_imported_before_it_is_needed() -> None:
     assert done.stdout == "False\n", done.stderr
 
 
+def test_without_inspect_it_is_told_how_to_have_it() -> None:
+    script = (
+        "import sys\n"
+        "class Without:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'inspect_ai':\n"
+        "            raise ModuleNotFoundError('No module', name=name)\n"
+        "sys.meta_path.insert(0, Without())\n"
+        "from cay.inspect import CaySandboxEnvironment"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "pip install 'cay[inspect]'" in done.stderr
+
+
 # --- exec ----------------------------------------------------------------------------------
 
 

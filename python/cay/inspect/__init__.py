@@ -23,7 +23,14 @@ __all__ = ["CayConfig", "CaySandboxEnvironment"]
 
 def __getattr__(name: str) -> Any:
     if name == "CaySandboxEnvironment":
-        from cay.inspect.environment import CaySandboxEnvironment
-
+        try:
+            from cay.inspect.environment import CaySandboxEnvironment
+        except ModuleNotFoundError as error:
+            if error.name != "inspect_ai":
+                raise
+            raise ModuleNotFoundError(
+                "Inspect AI is not installed: pip install 'cay[inspect]', or inspect-ai",
+                name=error.name,
+            ) from error
         return CaySandboxEnvironment
     raise AttributeError(f"module 'cay.inspect' has no attribute {name!r}")
