@@ -304,6 +304,36 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(tmp_path: Path, key: str
     assert caught.value.hint and "default" in str(caught.value)
 
 
+def volume(tmp_path: Path, **keys: Any) -> tuple[str, ...]:
+    given = {"type": "bind", "source": "./data", "target": "/data", **keys}
+    return one(tmp_path, volumes=[given]).config.volumes
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"bind": {"propagation": "rshared"}},
+        {"bind": {"recursive": "disabled"}},
+        {"bind": {"create_host_path": True}},
+        {"volume": {"nocopy": True}},
+        {"tmpfs": {"size": "1m"}},
+        {"image": {"subpath": "a"}},
+        {"type": "tmpfs"},
+    ],
+)
+def test_what_a_volume_cannot_be_is_refused(tmp_path: Path, keys: dict[str, Any]) -> None:
+    with pytest.raises(SandboxValueError, match="'default'.*volumes: "):
+        volume(tmp_path, **keys)
+
+
+def test_options_of_a_volume_that_ask_for_nothing_are_accepted(tmp_path: Path) -> None:
+    plain = (f"{tmp_path}/data:/data:rw",)
+    assert volume(tmp_path, consistency="cached") == plain
+    assert volume(tmp_path, bind={"create_host_path": False, "selinux": "z"}) == plain
+    (tmp_path / "data").mkdir()
+    assert volume(tmp_path, bind={"create_host_path": True}) == plain
+
+
 def test_every_key_inspect_knows_is_honoured_accepted_or_refused() -> None:
     known = set(ComposeService.model_fields)
     assert compose._DONE | compose._MEANINGLESS | set(REFUSED) >= known

@@ -317,6 +317,7 @@ def _volumes(name: str, service: Any, base: Path) -> Iterator[str]:
         if isinstance(volume, str):
             source, target, mode = _short_volume(name, volume)
         elif volume.type == "bind" and volume.source and volume.target:
+            _refuse_options(name, volume, base)
             source, target = volume.source, volume.target
             mode = "ro" if volume.read_only else "rw"
         else:
@@ -326,8 +327,31 @@ def _volumes(name: str, service: Any, base: Path) -> Iterator[str]:
                 f"a volume of type {volume.type!r} cannot be had",
                 "use a bind mount: SOURCE:TARGET",
             )
-        directory = (base / Path(source).expanduser()).resolve()
-        yield f"{directory}:{target}:{mode}"
+        yield f"{_directory(source, base)}:{target}:{mode}"
+
+
+def _directory(source: str, base: Path) -> Path:
+    return (base / Path(source).expanduser()).resolve()
+
+
+def _refuse_options(name: str, volume: Any, base: Path) -> None:
+    """What a volume in the long form asks for beyond being shown."""
+    for kind in ("bind", "volume", "tmpfs", "image"):
+        options = getattr(volume, kind, None)
+        for key in type(options).model_fields if options is not None else ():
+            given = getattr(options, key)
+            if given is not None and key not in ("create_host_path", "selinux"):
+                raise refused(
+                    name, "volumes", f"{kind}.{key} cannot be had", "leave it out"
+                )
+            if key == "create_host_path" and given:
+                if not _directory(volume.source, base).is_dir():
+                    raise refused(
+                        name,
+                        "volumes",
+                        f"{volume.source!r} is not there and is not made",
+                        "make the directory, and leave out create_host_path",
+                    )
 
 
 def _short_volume(name: str, volume: str) -> tuple[str, str, str]:
