@@ -304,6 +304,23 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(tmp_path: Path, key: str
     assert caught.value.hint and "default" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"pids_limit": "abc"}, "pids_limit: 'abc'"),
+        ({"deploy": {"resources": {"limits": {"cpus": "abc"}}}}, "cpus: 'abc'"),
+        ({"command": "echo 'a"}, "command: .*echo 'a"),
+        ({"entrypoint": 'sh "'}, "entrypoint: 'sh "),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_told_with_its_key(
+    tmp_path: Path, keys: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SandboxValueError, match=f"'default'.*{said}") as caught:
+        one(tmp_path, **keys)
+    assert caught.value.hint
+
+
 def volume(tmp_path: Path, **keys: Any) -> tuple[str, ...]:
     given = {"type": "bind", "source": "./data", "target": "/data", **keys}
     return one(tmp_path, volumes=[given]).config.volumes

@@ -11,10 +11,10 @@ from __future__ import annotations
 import platform
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cay.inspect.config import CayConfig, template_from
 from cay.inspect.env_file import read_env_file
@@ -70,6 +70,7 @@ _IDLE = (
     ["sleep", "inf"],
     ["/bin/sleep", "infinity"],
 )
+_Number = TypeVar("_Number", int, float)
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
@@ -155,7 +156,7 @@ def _service(
     return Service(
         name,
         CayConfig.model_validate(own),
-        _command(service),
+        _command(name, service),
         is_default=bool(service.x_default),
         image=image,
     )
@@ -244,7 +245,14 @@ def _cpus(name: str, service: Any) -> float | None:
     _refuse_devices(name, service)
     limits = _limits(service)
     found = service.cpus or (limits.cpus if limits is not None else None)
-    return float(found) if found else None
+    return _number(name, "cpus", float, found) if found else None
+
+
+def _number(name: str, key: str, kind: Callable[[Any], _Number], given: Any) -> _Number:
+    try:
+        return kind(given)
+    except ValueError:
+        raise refused(name, key, f"{given!r} is no number", "give one") from None
 
 
 def _refuse_devices(name: str, service: Any) -> None:
@@ -262,7 +270,7 @@ def _refuse_devices(name: str, service: Any) -> None:
 def _pids(name: str, service: Any) -> int | None:
     if service.pids_limit is None:
         return None
-    count = int(service.pids_limit)
+    count = _number(name, "pids_limit", int, service.pids_limit)
     if count <= 0:
         raise refused(name, "pids_limit", "there is always a limit", "give a number")
     return count
@@ -372,12 +380,15 @@ def _short_volume(name: str, volume: str) -> tuple[str, str, str]:
     return source, rest[0], "ro" if read_only else "rw"
 
 
-def _command(service: Any) -> tuple[str, ...]:
-    words = _words(service.entrypoint) + _words(service.command)
+def _command(name: str, service: Any) -> tuple[str, ...]:
+    words = _words(name, "entrypoint", service) + _words(name, "command", service)
     return () if words in _IDLE else tuple(words)
 
 
-def _words(given: list[str] | str | None) -> list[str]:
-    if given is None:
-        return []
-    return shlex.split(given) if isinstance(given, str) else list(given)
+def _words(name: str, key: str, service: Any) -> list[str]:
+    given = getattr(service, key) or []
+    try:
+        return shlex.split(given) if isinstance(given, str) else list(given)
+    except ValueError as error:
+        hint = "end the quotes, or write a list of words"
+        raise refused(name, key, f"{given!r}: {error}", hint) from None
