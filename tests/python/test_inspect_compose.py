@@ -321,6 +321,49 @@ def test_a_value_that_cannot_be_read_is_told_with_its_key(
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("services", "top", "said"),
+    [
+        ({"a": {**BASE, "container_name": "x"}}, {}, "services: a: .*'container_name'"),
+        ({"a": {**BASE, "build": {"args": {}}}}, {}, "services: a: build: .*'args'"),
+        ({"a": {**BASE, "environment": {"A": True}}}, {}, "a: environment: A: .*quotes"),
+        ({"a": {**BASE, "mem_limit": 1000}}, {}, "a: mem_limit: .*quotes"),
+        ({"a": {**BASE, "cpus": 0.001}}, {}, "service 'a'.*cpus: "),
+        ({"a": {**BASE, "x-cay-storage": "tape"}}, {}, "service 'a'.*storage: .*disk"),
+        ({"a": BASE}, {"secrets": {}}, "the compose file: .*'secrets'"),
+        (["a"], {}, "the compose file: services: "),
+        (None, {}, "the compose file: services: "),
+    ],
+)
+def test_what_inspect_cannot_read_is_told_in_a_sentence(
+    tmp_path: Path, services: Any, top: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SandboxValueError, match=said) as caught:
+        _services(write(tmp_path, services, **top), {})
+    assert caught.value.hint and "\n" not in str(caught.value)
+
+
+def test_a_file_of_settings_that_cannot_be_read_is_told_in_a_sentence(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "cay.yaml"
+    for content, said in [
+        ("network: bridge\n", "network: .*'none'"),
+        ("env: {A: 1}\n", "env: A: .*quotes"),
+        ("require: [magic]\n", "require: 0: "),
+    ]:
+        file.write_text(content)
+        with pytest.raises(SandboxValueError, match=f"^{file}: {said}") as caught:
+            _services(str(file), {})
+        assert "\n" not in str(caught.value)
+
+
+def test_a_version_and_numbers_as_variables_are_fine(tmp_path: Path) -> None:
+    keys = {**BASE, "environment": {"A": 1, "B": 1.5, "C": "x", "NONE": None}}
+    (service,) = _services(write(tmp_path, {"default": keys}, version="3.8"), {})
+    assert service.config.env == {"A": "1", "B": "1.5", "C": "x"}
+
+
 def volume(tmp_path: Path, **keys: Any) -> tuple[str, ...]:
     given = {"type": "bind", "source": "./data", "target": "/data", **keys}
     return one(tmp_path, volumes=[given]).config.volumes

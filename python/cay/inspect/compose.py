@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cay.inspect.config import CayConfig, template_from
+from cay.inspect.config import CayConfig, template_from, validated
 from cay.inspect.env_file import read_env_file
 from cay.sandbox.errors import SandboxValueError
 
@@ -87,9 +87,28 @@ class Service:
 
 
 def refused(service: str, key: str, why: str, hint: str) -> SandboxValueError:
-    return SandboxValueError(
-        f"{key}: {why}", subject=f"service {service!r} of the compose file", hint=hint
-    )
+    return SandboxValueError(f"{key}: {why}", subject=_subject(service), hint=hint)
+
+
+def _subject(service: str) -> str:
+    return f"service {service!r} of the compose file"
+
+
+def as_inspect_reads(content: Any) -> Any:
+    """Without `version`, which says nothing, and with numbers among the variables as the
+    text they are: compose has both, Inspect's model has not."""
+    if not isinstance(content, dict):
+        return content
+    for service in _mapping(content.get("services")).values():
+        variables = _mapping(_mapping(service).get("environment"))
+        for name, value in variables.items():
+            if type(value) in (int, float):
+                variables[name] = str(value)
+    return {key: value for key, value in content.items() if key != "version"}
+
+
+def _mapping(given: Any) -> dict[Any, Any]:
+    return given if isinstance(given, dict) else {}
 
 
 def image_template(image: str) -> str:
@@ -155,7 +174,7 @@ def _service(
             own[wanted] = tuple(value) if isinstance(value, list) else value
     return Service(
         name,
-        CayConfig.model_validate(own),
+        validated(CayConfig, own, _subject(name)),
         _command(name, service),
         is_default=bool(service.x_default),
         image=image,

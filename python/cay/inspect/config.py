@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cay.sandbox.configs import (
     NativeSandboxConfig,
@@ -22,6 +23,8 @@ from cay.sandbox.spelling import written
 __all__ = ["CONFIG_FILE", "CayConfig"]
 
 CONFIG_FILE = "cay.yaml"
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class CayConfig(BaseModel):
@@ -107,11 +110,38 @@ def load_config(file: str) -> CayConfig:
             subject=file,
             hint=f"the keys there are: {', '.join(CayConfig.model_fields)}",
         )
-    config = CayConfig.model_validate(content)
+    config = validated(CayConfig, content, file)
     base = Path(file).resolve().parent
     volumes = tuple(from_directory(volume, base) for volume in config.volumes)
     template = template_from(config.template, base)
     return config.model_copy(update={"volumes": volumes, "template": template})
+
+
+def validated(model: type[_Model], content: Any, subject: str) -> _Model:
+    """The model with this content, or one sentence about what is wrong with it."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        # Of the types that were tried, the one that came furthest is the one meant.
+        wrong = max(error.errors(), key=lambda one: len(one["loc"]))
+    path = "".join(f"{part}: " for part in _keys(wrong["loc"], content))
+    raise SandboxValueError(
+        path + wrong["msg"].removeprefix("Value error, "),
+        subject=subject,
+        hint="put it in quotes"
+        if wrong["type"] == "string_type"
+        else "write it so, or leave it out",
+    )
+
+
+def _keys(location: tuple[int | str, ...], content: Any) -> Iterator[str]:
+    """Without the names of types, which pydantic has among them."""
+    for part in location:
+        try:
+            content = content[part]
+        except (LookupError, TypeError):
+            continue
+        yield str(part)
 
 
 def is_path(template: str) -> bool:
@@ -155,13 +185,12 @@ def _of_configuration(file: str) -> CayConfig:
     given, limits = written(config), config.limits
     with parsed(given) as handle:
         env = environment(handle)
-    return CayConfig.model_validate(
-        {
-            **{name: one for name, one in given.items() if name in CayConfig.model_fields},
-            **{name: limits.get(name) for name in ("memory", "disk", "pids")},
-            "cpus": limits["cpu"] / 100 if "cpu" in limits else None,
-            "workdir": str(given["work_dir"]) if "work_dir" in given else None,
-            "env": env,
-            "volumes": tuple(config.mounts),
-        }
-    )
+    content = {
+        **{name: one for name, one in given.items() if name in CayConfig.model_fields},
+        **{name: limits.get(name) for name in ("memory", "disk", "pids")},
+        "cpus": limits["cpu"] / 100 if "cpu" in limits else None,
+        "workdir": str(given["work_dir"]) if "work_dir" in given else None,
+        "env": env,
+        "volumes": tuple(config.mounts),
+    }
+    return validated(CayConfig, content, file)

@@ -31,7 +31,13 @@ from inspect_ai.util import (
 
 from cay.errors import CayError
 from cay.inspect import compose, kept
-from cay.inspect.config import CONFIG_FILE, CayConfig, is_path, load_config
+from cay.inspect.config import (
+    CONFIG_FILE,
+    CayConfig,
+    is_path,
+    load_config,
+    validated,
+)
 from cay.inspect.variables import interpolate, metadata_variables
 from cay.sandbox import (
     AsyncSandbox,
@@ -345,7 +351,8 @@ def _compose_services(config: Any, metadata: Mapping[str, Any]) -> list[compose.
         base = Path.cwd()
         raw = config.model_dump(by_alias=True, exclude_none=True)
     environment = {**os.environ, **metadata_variables(metadata)}
-    model = ComposeConfig.model_validate(interpolate(raw, environment))
+    content = compose.as_inspect_reads(interpolate(raw, environment))
+    model = validated(ComposeConfig, content, "the compose file")
     return compose.services_of(model, base, environment)
 
 
