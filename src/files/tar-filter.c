@@ -153,7 +153,9 @@ static int take_link(struct tar_filter *filter, const char *op, uint32_t depth,
         return CAY_OK;
     }
     memcpy(target, filter->link, sizeof target);
-    int result = make_plain(filter, op, target, filter->link, err);
+    /* A root's own names may start at it; images have such links. */
+    size_t slashes = filter->is_root ? strspn(target, "/") : 0;
+    int result = make_plain(filter, op, target + slashes, filter->link, err);
     return result > 0 ? CAY_OK : result < 0 ? result : fail_name(filter, op, err);
 }
 

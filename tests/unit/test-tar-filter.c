@@ -162,6 +162,17 @@ TEST(a_link_may_climb_as_far_as_the_top_and_only_at_its_beginning)
     }
 }
 
+TEST(a_hard_link_of_a_root_may_start_at_it)
+{
+    start();
+    ASSERT_CODE(take_entry(TAR_HARD_LINK, "a", "/etc/b", 0), CAY_E_OUTSIDE);
+    filter.is_root = true;
+    ASSERT_OK(take_entry(TAR_HARD_LINK, "a", "//etc/b", 0));
+    ASSERT_STR(item.link, "etc/b");
+    ASSERT_CODE(take_entry(TAR_HARD_LINK, "a", "/../b", 0), CAY_E_OUTSIDE);
+    ASSERT_CODE(take_entry(TAR_HARD_LINK, "a", "/", 0), CAY_E_INVALID);
+}
+
 TEST(what_is_wrong_with_an_archive_is_said)
 {
     start();
