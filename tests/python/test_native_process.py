@@ -15,7 +15,13 @@ import pytest
 from native import ledger, make_sandbox
 from test_native_exec import MARK, sleepers, wait_for
 
-from cay.sandbox import Process, Sandbox, SandboxError, SandboxTimeoutError
+from cay.sandbox import (
+    Process,
+    Sandbox,
+    SandboxError,
+    SandboxTimeoutError,
+    SandboxValueError,
+)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +119,20 @@ def test_a_terminal_has_a_size_that_can_change(box: Sandbox) -> None:
         process.write(b"\n")
         rest = b"".join(output.data for output in process)
         assert rest.split() == [b"40", b"120"]
+
+
+def test_a_number_that_c_has_no_room_for_is_refused(box: Sandbox) -> None:
+    for size in ((70000, 80), (24, 65617), (-1, 80)):
+        with pytest.raises(SandboxValueError, match="out of range"):
+            box.start(["true"], tty=True, size=size)
+    with pytest.raises(SandboxValueError, match="out of range"):
+        box.exec(["true"], output_limit=2**64 + 5)
+    with box.start(MARK.split(), tty=True) as process:
+        with pytest.raises(SandboxValueError, match="65535"):
+            process.resize(24, 65617)
+        with pytest.raises(SandboxValueError, match="out of range"):
+            process.signal(2**32 + signal.SIGKILL)
+        assert process.poll() is None
 
 
 def test_a_background_process_is_found_again_with_its_output(box: Sandbox) -> None:

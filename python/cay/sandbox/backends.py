@@ -72,6 +72,7 @@ def _timeout(milliseconds: int | None) -> int:
 
 
 _MOST_MS = 2**62  # what is more, C would take for less
+_MOST_CHARS = 2**32 - 1
 
 
 def _bytes(address: int | None, length: int) -> bytes:
@@ -204,9 +205,9 @@ class BackendSandbox(Reached):
             cwd=optional(self._inside(cwd or ""), "cwd"),
             user=optional(user, "user"),
             env=environment(merged, "envs"),
-            threshold_chars=self.output_char_threshold,
-            head_chars=self.truncate_head_chars,
-            tail_chars=self.truncate_tail_chars,
+            threshold_chars=min(self.output_char_threshold, _MOST_CHARS),
+            head_chars=min(self.truncate_head_chars, _MOST_CHARS),
+            tail_chars=min(self.truncate_tail_chars, _MOST_CHARS),
         )
 
     def _run(self, function: Any, *arguments: Any) -> CommandResult:

@@ -39,9 +39,11 @@ Layer = Literal[
     "disk",
 ]
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 CPUS_MAX = 10_000_000
 """What C has room for, in hundredths."""
+PIDS_MAX = 2**32 - 1
+_SIDE_MAX = 2**16 - 1
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -59,7 +61,7 @@ Volumes = Iterable[Bind | str] | Mapping[str, str]
 mapping from SOURCE to "TARGET[:ro|rw]"."""
 
 
-def parse_size(value: Size, what: str) -> int:
+def parse_size(value: Size, what: str, most: int = _lib.U64_MAX) -> int:
     """Bytes of a size; units are powers of 1024."""
     if isinstance(value, int):
         size = value
@@ -71,16 +73,32 @@ def parse_size(value: Size, what: str) -> int:
                 subject=what,
                 hint='write bytes, or a number with a unit: "512M", "1.5g"',
             )
-        size = int(float(found[1]) * (1 << _UNITS[(found[2] or "").lower()]))
-    return _positive(size, what)
+        unit = 1 << _UNITS[(found[2] or "").lower()]
+        # A float has not the room for every whole number.
+        size = int(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit
+    return _positive(size, what, most)
 
 
-def _positive(value: int, what: str) -> int:
+def _positive(value: int, what: str, most: int) -> int:
     if value <= 0:
         raise SandboxValueError(
             f"{value} is not more than 0", subject=what, hint="leave it out for the usual"
         )
+    return within(value, what, most)
+
+
+def within(value: int, what: str, most: int) -> int:
+    """What C has room for; ctypes would cut off what is over that."""
+    if not 0 <= value <= most:
+        raise SandboxValueError(
+            f"{value} is out of range", subject=what, hint=f"give {most} at most"
+        )
     return value
+
+
+def terminal(rows: int, columns: int) -> tuple[int, int]:
+    """The size of one; 0 is the usual."""
+    return within(rows, "rows", _SIDE_MAX), within(columns, "columns", _SIDE_MAX)
 
 
 def cpu_percent(cpus: float | None) -> int:
@@ -243,7 +261,7 @@ class Command:
                 subject="argv",
                 hint="give at least the name of a program",
             )
-        rows, columns = size or (0, 0)
+        rows, columns = terminal(*(size or (0, 0)))
         self.options = _sandbox_lib.ExecOptions(
             size=sizeof(_sandbox_lib.ExecOptions),
             flags=flags,

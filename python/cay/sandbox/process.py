@@ -25,12 +25,13 @@ from cay.sandbox.errors import (
     error_of,
 )
 from cay.sandbox.handles import Handles
-from cay.sandbox.options import Command
+from cay.sandbox.options import Command, terminal, within
 from cay.sandbox.results import ExecResult, Output
 
 __all__ = ["Process"]
 
 _PIECE = 64 << 10
+_SIGNAL_MAX = 64
 # When a full pipe is tried again; nothing tells that there is room.
 _WRITE_AGAIN = 0.002
 
@@ -145,6 +146,7 @@ class Process(Owner):
 
     def resize(self, rows: int, columns: int) -> None:
         """Of its terminal."""
+        rows, columns = terminal(rows, columns)
         with self._lock:
             self._call(_sandbox_lib.process_resize, rows, columns)
 
@@ -179,8 +181,9 @@ class Process(Owner):
 
     def signal(self, number: int) -> None:
         """To its first process."""
+        number = within(int(number), "signal", _SIGNAL_MAX)
         with self._lock:
-            self._call(_sandbox_lib.process_signal, int(number))
+            self._call(_sandbox_lib.process_signal, number)
 
     def kill(self) -> None:
         """It and all it started: they are dead when this returns."""

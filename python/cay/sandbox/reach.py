@@ -23,7 +23,7 @@ from cay.sandbox import configs
 from cay.sandbox.base import BaseSandbox
 from cay.sandbox.errors import SandboxError, error_of
 from cay.sandbox.handles import Handles
-from cay.sandbox.options import text
+from cay.sandbox.options import milliseconds, text
 
 __all__ = ["Reached"]
 
@@ -206,8 +206,8 @@ class Reached(_Connected, BaseSandbox):
 
     def set_ttl(self, seconds: float | None) -> None:
         """It ends by itself so many seconds from now; None: it does not."""
-        milliseconds = 0 if seconds is None else max(int(seconds * 1000), 1)
-        self._call(_sandbox_lib.sandbox_set_ttl, milliseconds)
+        soon = None if seconds is None else max(seconds, 0.001)
+        self._call(_sandbox_lib.sandbox_set_ttl, milliseconds(soon, "seconds"))
 
     def remove(self) -> None:
         """Nothing is left of it."""

@@ -90,7 +90,7 @@ class Sandbox:
                 template_name=_template(template),
                 memory_bytes=_size(memory, "memory"),
                 disk_bytes=_size(disk, "disk"),
-                pids=_size(pids, "pids"),
+                pids=_size(pids, "pids", _options.PIDS_MAX),
                 cpu_percent=_options.cpu_percent(cpus),
                 network=_options.choice(network, _sandbox_lib.NETWORKS, "network"),
                 binds=array,
@@ -332,5 +332,5 @@ def _template(template: str | os.PathLike[str] | None) -> bytes | None:
     return _options.text(name, "template")
 
 
-def _size(value: Size | None, what: str) -> int:
-    return 0 if value is None else _options.parse_size(value, what)
+def _size(value: Size | None, what: str, most: int = _lib.U64_MAX) -> int:
+    return 0 if value is None else _options.parse_size(value, what, most)
