@@ -14,7 +14,7 @@ import pytest
 from native import ledger, make_sandbox
 
 from cay.filesystem import SandboxError as FilesystemError
-from cay.sandbox import Sandbox, SandboxError, SandboxFiles
+from cay.sandbox import Sandbox, SandboxError, SandboxFiles, SandboxValueError
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,12 @@ def test_another_user_has_other_rights(box: Sandbox, files: SandboxFiles) -> Non
     assert root.read_text("/root/secret") == "s"
     with pytest.raises(PermissionError):
         files.read_text("/root/secret")
+
+
+def test_a_user_is_one_whole_name(files: SandboxFiles) -> None:
+    for name in ("root\0junk", "\ud800"):
+        with pytest.raises(SandboxValueError, match="user"):
+            files.as_user(name)
 
 
 def test_links_mean_what_they_mean_inside(box: Sandbox, files: SandboxFiles) -> None:

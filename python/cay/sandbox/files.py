@@ -72,7 +72,7 @@ class SandboxFiles:
 
     def __init__(self, handles: Handles, user: str | int | None = None) -> None:
         self._handles = handles
-        self._user = None if user is None else str(user)
+        self._user = None if user is None else text(str(user), "user")
         self._idle: list[Files] = []
         self._lock = threading.Lock()
         self._connected = self._connection()
@@ -107,10 +107,11 @@ class SandboxFiles:
                     self._idle.append(files)
 
     def _open(self) -> Files:
-        user = None if self._user is None else self._user.encode()
         pointer, err = c_void_p(), _lib.Error()
         with self._handles.borrow() as sandbox:
-            if _sandbox_lib.sandbox_files(sandbox, user, byref(pointer), byref(err)):
+            if _sandbox_lib.sandbox_files(
+                sandbox, self._user, byref(pointer), byref(err)
+            ):
                 raise error_of(err)
         return Files(cast(Any, _Root(Handle(pointer.value, None))))
 
