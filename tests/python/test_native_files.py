@@ -8,13 +8,19 @@ import io
 import os
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from native import ledger, make_sandbox
 
 from cay.filesystem import SandboxError as FilesystemError
-from cay.sandbox import Sandbox, SandboxError, SandboxFiles, SandboxValueError
+from cay.sandbox import (
+    Sandbox,
+    SandboxBusyError,
+    SandboxError,
+    SandboxFiles,
+    SandboxValueError,
+)
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +185,38 @@ def test_threads_read_and_write_at_the_same_time(files: SandboxFiles) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda files: files.read_text("a"),
+        lambda files: files.read_many(["a"])[0].decode(),
+        lambda files: files.write_many(iter([("a", "1")])) == [None] and "1",
+        lambda files: files.export_tar(".", io.BytesIO()).entries and "1",
+    ],
+)
+def test_files_are_there_again_when_somebody_else_has_started_the_sandbox_again(
+    again: Callable[[SandboxFiles], str],
+) -> None:
+    with ledger():
+        box = Sandbox.create(storage="disk")
+        other = Sandbox.open(box.id)
+        try:
+            box.files.write("a", "1")
+            assert other.files.read_text("a") == "1"
+            box.kill()
+            with pytest.raises(SandboxBusyError):
+                other.files.read_text("a")
+            box.restart()
+            assert again(other.files) == "1"
+            box.kill()
+            box.restart()
+            assert again(other.files) == "1"
+        finally:
+            other.close()
+            box.remove()
+            box.close()
 
 
 def test_a_path_that_is_none_is_a_value_error(files: SandboxFiles) -> None:

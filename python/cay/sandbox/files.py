@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_void_p
-from typing import IO, Any, cast
+from errno import ECONNRESET, ETIME
+from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from cay import _lib, _sandbox_lib
 from cay.filesystem.files import EditPair, Files
@@ -26,11 +26,14 @@ from cay.filesystem.results import (
     TarResult,
 )
 from cay.filesystem.sandbox import Handle
-from cay.sandbox.errors import SandboxError, error_of
+from cay.sandbox.errors import SandboxError, SandboxUnavailableError, error_of
 from cay.sandbox.handles import Handles
 from cay.sandbox.options import text
 
 __all__ = ["SandboxFiles"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _KEPT = 2
 
@@ -63,6 +66,19 @@ class _Root:
         return error_of(err)
 
 
+def _read_bytes(files: Files, path: str, max_bytes: int | None, offset: int) -> bytes:
+    pieces: list[bytes] = []
+    got = 0
+    while max_bytes is None or got < max_bytes:
+        room = _lib.READ_MAX if max_bytes is None else max_bytes - got
+        most = min(room, _lib.READ_MAX)
+        pieces.append(files.read_bytes(path, most, offset + got))
+        got += len(pieces[-1])
+        if len(pieces[-1]) < most:
+            break
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 class SandboxFiles:
     """File operations inside, for several threads at once.
 
@@ -91,20 +107,65 @@ class SandboxFiles:
         parent's, and a sandbox that is started again knows none of before."""
         return os.getpid(), self._handles.life
 
-    @contextmanager
-    def _borrow(self) -> Iterator[Files]:
+    def _call(
+        self,
+        operation: Callable[Concatenate[Files, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """An operation, on a connection that nobody else uses meanwhile.
+
+        If that leads to where nobody is any more, somebody else may have started the
+        sandbox again: once more, on a new one.
+        """
+        files = self._idle_one()
+        if files is not None:
+            try:
+                return self._on(files, operation, *args, **kwargs)
+            except SandboxUnavailableError as error:
+                if error.errno != ECONNRESET:
+                    raise
+            self.close()  # for the others are as old
+        return self._on(self._open(), operation, *args, **kwargs)
+
+    def _on(
+        self,
+        files: Files,
+        operation: Callable[Concatenate[Files, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        is_good = True
+        try:
+            return operation(files, *args, **kwargs)
+        except SandboxError as error:
+            is_good = error.errno not in (ECONNRESET, ETIME)
+            raise
+        finally:
+            if is_good:
+                with self._lock:
+                    if len(self._idle) < _KEPT:
+                        self._idle.append(files)
+
+    def _call_many(
+        self, operation: Callable[[Files, Any], list[Any]], argument: Any
+    ) -> list[Any]:
+        """The same for one that tells of each item by itself what went wrong."""
+        results = self._call(operation, argument)
+        if any(isinstance(one, SandboxUnavailableError) for one in results):
+            self.close()
+            results = self._call(operation, argument)
+        return results
+
+    def _connect(self) -> None:
+        """Before an operation that cannot be done twice: a stream is read only once."""
+        self._call(Files.exists, "/")
+
+    def _idle_one(self) -> Files | None:
         with self._lock:
             if self._connected != self._connection():
                 self._idle, self._connected = [], self._connection()
-            files = self._idle.pop() if self._idle else None
-        if files is None:
-            files = self._open()
-        try:
-            yield files
-        finally:
-            with self._lock:
-                if len(self._idle) < _KEPT:
-                    self._idle.append(files)
+            return self._idle.pop() if self._idle else None
 
     def _open(self) -> Files:
         pointer, err = c_void_p(), _lib.Error()
@@ -121,17 +182,7 @@ class SandboxFiles:
         self, path: str, max_bytes: int | None = None, offset: int = 0
     ) -> bytes:
         """The bytes of a file, of any size unless ``max_bytes`` is given."""
-        pieces: list[bytes] = []
-        got = 0
-        with self._borrow() as files:
-            while max_bytes is None or got < max_bytes:
-                room = _lib.READ_MAX if max_bytes is None else max_bytes - got
-                most = min(room, _lib.READ_MAX)
-                pieces.append(files.read_bytes(path, most, offset + got))
-                got += len(pieces[-1])
-                if len(pieces[-1]) < most:
-                    break
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self._call(_read_bytes, path, max_bytes, offset)
 
     def read_text(self, path: str) -> str:
         """The whole of a UTF-8 file, line ends as they are; else UnicodeDecodeError."""
@@ -141,21 +192,18 @@ class SandboxFiles:
         self, path: str, max_chars: int = DEFAULT_MAX_READ_CHARS, offset: int = 0
     ) -> ReadResult:
         """A page of a text file, counted in characters."""
-        with self._borrow() as files:
-            return files.read(path, max_chars, offset)
+        return self._call(Files.read, path, max_chars, offset)
 
     def read_lines(
         self, path: str, max_lines: int = 2_000, offset: int = 0
     ) -> LinesResult:
         """Whole lines of a text file; ``offset`` is the first one's number, from 0.  A
         lone carriage return is part of its line."""
-        with self._borrow() as files:
-            return files.read_lines(path, max_lines, offset)
+        return self._call(Files.read_lines, path, max_lines, offset)
 
     def read_many(self, paths: Sequence[str]) -> list[bytes | SandboxError]:
         """The bytes of many files in one call, or what went wrong with each."""
-        with self._borrow() as files:
-            return cast(list[bytes | SandboxError], files.read_many(paths))
+        return cast(list[bytes | SandboxError], self._call_many(Files.read_many, paths))
 
     # --- Writing -----------------------------------------------------------------------
 
@@ -173,71 +221,57 @@ class SandboxFiles:
         ``in_place`` overwrites what is there instead, which keeps its owner, mode and
         links; ``new`` fails if there is something; ``durable`` waits for the disk.
         """
-        with self._borrow() as files:
-            if isinstance(content, str):
-                files.write(path, content, in_place=in_place, new=new, durable=durable)
-            else:
-                files.write_bytes(
-                    path, content, in_place=in_place, new=new, durable=durable
-                )
+        write: Any = Files.write if isinstance(content, str) else Files.write_bytes
+        self._call(write, path, content, in_place=in_place, new=new, durable=durable)
 
     def append(self, path: str, content: str) -> None:
         """Adds text at the end of a file, which is created if need be."""
-        with self._borrow() as files:
-            files.append(path, content)
+        self._call(Files.append, path, content)
 
     def write_many(
         self, files: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
     ) -> list[SandboxError | None]:
         """Writes many files in one call, each by itself; None for each that worked."""
-        with self._borrow() as inner:
-            return cast(list[SandboxError | None], inner.write_many(files))
+        pairs = list(files.items() if isinstance(files, Mapping) else files)
+        return cast(list[SandboxError | None], self._call_many(Files.write_many, pairs))
 
     def edit(
         self, path: str, old_text: str, new_text: str, *, replace_all: bool = False
     ) -> int:
         """Replaces text that must occur exactly once, unless ``replace_all``; how often
         it was replaced."""
-        with self._borrow() as files:
-            flags = _lib.EDIT_ALL if replace_all else 0
-            return files._edit(path, [(old_text, new_text, flags)], None)
+        flags = _lib.EDIT_ALL if replace_all else 0
+        return self._call(Files._edit, path, [(old_text, new_text, flags)], None)
 
     def multi_edit(self, path: str, edits: Sequence[EditPair]) -> None:
         """Applies edits one after the other: all of them, or none."""
-        with self._borrow() as files:
-            files.multi_edit(path, edits)
+        self._call(Files.multi_edit, path, edits)
 
     # --- Names -------------------------------------------------------------------------
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Deletes a file or a link; with ``recursive`` also a directory and all in it."""
-        with self._borrow() as files:
-            files.delete(path, recursive=recursive)
+        self._call(Files.delete, path, recursive=recursive)
 
     def move(self, source: str, destination: str) -> None:
         """Moves or renames a file or directory to a name that is not taken."""
-        with self._borrow() as files:
-            files.move(source, destination, directory=True)
+        self._call(Files.move, source, destination, directory=True)
 
     def copy(self, source: str, destination: str) -> None:
         """Copies a file to a name that is not taken."""
-        with self._borrow() as files:
-            files.copy(source, destination)
+        self._call(Files.copy, source, destination)
 
     def mkdir(self, path: str, *, exist_ok: bool = False) -> None:
         """Creates a directory, with those above it."""
-        with self._borrow() as files:
-            files.create_directory(path, exist_ok=exist_ok)
+        self._call(Files.create_directory, path, exist_ok=exist_ok)
 
     def exists(self, path: str) -> bool:
         """Whether something is there."""
-        with self._borrow() as files:
-            return files.exists(path)
+        return self._call(Files.exists, path)
 
     def stat(self, path: str, *, follow: bool = True) -> FileStat:
         """Type, size, mode and times; without ``follow``, of a link itself."""
-        with self._borrow() as files:
-            return files.stat(path, follow=follow)
+        return self._call(Files.stat, path, follow=follow)
 
     # --- Listing and searching ----------------------------------------------------------
 
@@ -250,8 +284,9 @@ class SandboxFiles:
         directories: bool = True,
     ) -> list[str]:
         """The paths below a directory that match; "**" is any number of directories."""
-        with self._borrow() as files:
-            return files.glob(pattern, path, exclude=exclude, directories=directories)
+        return self._call(
+            Files.glob, pattern, path, exclude=exclude, directories=directories
+        )
 
     def grep(
         self,
@@ -266,34 +301,33 @@ class SandboxFiles:
         timeout: float = 10.0,
     ) -> GrepResult:
         """Lines that match in the text files below a directory, or in one file."""
-        with self._borrow() as files:
-            return files.grep(
-                regex,
-                path,
-                pattern,
-                ignore_case=ignore_case,
-                fixed=fixed,
-                exclude=exclude,
-                max_matches=max_matches,
-                timeout=timeout,
-            )
+        return self._call(
+            Files.grep,
+            regex,
+            path,
+            pattern,
+            ignore_case=ignore_case,
+            fixed=fixed,
+            exclude=exclude,
+            max_matches=max_matches,
+            timeout=timeout,
+        )
 
     # --- Directories -------------------------------------------------------------------
 
     def export_tar(self, path: str, target: int | IO[bytes]) -> TarResult:
         """Writes a directory as a tar stream to a descriptor or binary file."""
-        with self._borrow() as files:
-            return files.export_tar(path, target)
+        self._connect()
+        return self._call(Files.export_tar, path, target)
 
     def import_tar(self, path: str, source: int | bytes | IO[bytes]) -> TarResult:
         """Unpacks a tar stream (plain or gzip) below a directory."""
-        with self._borrow() as files:
-            return files.import_tar(path, source)
+        self._connect()
+        return self._call(Files.import_tar, path, source)
 
     # Last, for it hides the type of the same name.
     def list(
         self, path: str = ".", pattern: str = "*", *, exclude: Sequence[str] = ()
     ) -> list[Entry]:
         """What is in a directory, of every type, with sizes and times."""
-        with self._borrow() as files:
-            return files.list_dir(path, pattern, exclude=exclude)
+        return self._call(Files.list_dir, path, pattern, exclude=exclude)
