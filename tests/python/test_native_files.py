@@ -20,6 +20,7 @@ from cay.sandbox import (
     SandboxError,
     SandboxFiles,
     SandboxValueError,
+    UserNotFoundError,
 )
 
 
@@ -217,6 +218,50 @@ def test_files_are_there_again_when_somebody_else_has_started_the_sandbox_again(
             other.close()
             box.remove()
             box.close()
+
+
+def test_what_is_refused_before_the_library_sees_it_is_ours_too(
+    files: SandboxFiles,
+) -> None:
+    for call in (
+        lambda: files.read("f", -1),
+        lambda: files.read_lines("f", 0),
+        lambda: files.read_bytes("f", 1, -1),
+        lambda: files.write("q", "\ud800"),
+        lambda: files.append("q", "\ud800"),
+        lambda: files.edit("q", "\ud800", "x"),
+        lambda: files.multi_edit("q", [("one",)]),  # type: ignore[list-item]
+        lambda: files.grep("x\0"),
+        lambda: files.glob("x\0"),
+        lambda: files.stat("x\0"),
+    ):
+        with pytest.raises(SandboxValueError) as caught:
+            call()  # type: ignore[no-untyped-call]
+        error = caught.value
+        assert isinstance(error, ValueError) and not isinstance(error, FilesystemError)
+        assert error.hint and "\n" not in str(error)
+        assert error.__cause__ is None and error.__suppress_context__
+
+
+def test_of_many_files_each_is_refused_by_itself(files: SandboxFiles) -> None:
+    files.write("a", "1")
+    first, second = files.read_many(["a", "a\0b"])
+    assert first == b"1" and isinstance(second, SandboxValueError)
+    assert "embedded null byte" in str(second)
+    wrong = files.write_many({"b": "\ud800", "c\0": "x", "d": "4"})
+    assert [type(one) for one in wrong] == [
+        SandboxValueError,
+        SandboxValueError,
+        type(None),
+    ]
+    assert files.read_text("d") == "4"
+
+
+def test_a_user_that_is_not_there_is_named_so(files: SandboxFiles) -> None:
+    for name in ("zzz", "user:zzz", ""):
+        with pytest.raises(UserNotFoundError) as caught:
+            files.as_user(name).read_text("a")
+        assert caught.value.subject == name and caught.value.hint
 
 
 def test_a_path_that_is_none_is_a_value_error(files: SandboxFiles) -> None:

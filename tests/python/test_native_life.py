@@ -27,6 +27,7 @@ from cay.sandbox import (
     SandboxUnsupportedError,
     SandboxValueError,
     TemplateNotFoundError,
+    UserNotFoundError,
 )
 
 
@@ -183,19 +184,25 @@ def test_a_policy_shows_its_directories(tmp_path: Path) -> None:
         ({"require": ["walls"]}, SandboxValueError),
         ({"volumes": ["nowhere"]}, SandboxValueError),
         ({"volumes": ["/etc:/a:rwx"]}, SandboxValueError),
-        ({"volumes": ["/no/such/source:/a"]}, SandboxError),
+        ({"volumes": ["/no/such/source:/a"]}, FileNotFoundError),
+        ({"workdir": "/no/such/directory"}, FileNotFoundError),
+        ({"policy": "/no/such/file"}, FileNotFoundError),
+        ({"user": "stranger"}, UserNotFoundError),
         ({"env": {"": "x"}}, SandboxValueError),
         ({"user": "a\0b"}, SandboxValueError),
         ({"ttl": 0}, SandboxValueError),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_hint(
-    options: dict[str, Any], kind: type[SandboxError]
+    options: dict[str, Any], kind: type[Exception]
 ) -> None:
     with ledger() as made:
         with pytest.raises(kind) as caught:
             make_sandbox(**options)
-        assert caught.value.hint and made == set()
+        error = caught.value
+        assert isinstance(error, SandboxError) and error.hint and made == set()
+        if isinstance(error, FileNotFoundError):
+            assert error.filename == error.subject
 
 
 def test_a_layer_that_is_not_there_is_an_error_if_it_is_required() -> None:

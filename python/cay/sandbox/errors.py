@@ -202,14 +202,26 @@ _BY_CODE: dict[int, tuple[type[SandboxError], int]] = {
     errors.Io.code: (SandboxIOError, _errno.EIO),
 }
 
-_FILE_OPS = ("backend.load", "config.", "directory.", "file.", "files.", "reader.")
+_FILE_OPS = (
+    "backend.load",
+    "config.",
+    "directory.",
+    "exec.cwd",
+    "file.",
+    "files.",
+    "policy.load",
+    "reader.",
+    "sandbox.mount",
+)
 
 
 def _class_of(code: int, sys_errno: int, op: str) -> tuple[type[SandboxError], int]:
     if code == errors.NotFound.code:
-        if op.startswith(_FILE_OPS) or op == "exec.cwd":
+        is_workdir = op == "sandbox.create" and sys_errno == _errno.ENOENT
+        if op.startswith(_FILE_OPS) or is_workdir:
             return SandboxFileNotFoundError, _errno.ENOENT
-        if op == "exec.user":
+        # Files are reached as a user, and that is all that may be missing then.
+        if op in ("exec.user", "sandbox.files"):
             return UserNotFoundError, 0
         if op.startswith("template."):
             return TemplateNotFoundError, 0

@@ -15,6 +15,7 @@ from errno import ECONNRESET, ETIME
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from cay import _lib, _sandbox_lib
+from cay.filesystem.errors import SandboxError as FilesystemError
 from cay.filesystem.files import EditPair, Files
 from cay.filesystem.reader import DEFAULT_MAX_READ_CHARS
 from cay.filesystem.results import (
@@ -26,7 +27,12 @@ from cay.filesystem.results import (
     TarResult,
 )
 from cay.filesystem.sandbox import Handle
-from cay.sandbox.errors import SandboxError, SandboxUnavailableError, error_of
+from cay.sandbox.errors import (
+    SandboxError,
+    SandboxUnavailableError,
+    SandboxValueError,
+    error_of,
+)
 from cay.sandbox.handles import Handles
 from cay.sandbox.options import text
 
@@ -36,6 +42,22 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _KEPT = 2
+
+
+class _Refused(FilesystemError):
+    """One of ours, as Files expects it."""
+
+    def __init__(self, ours: SandboxError) -> None:
+        super().__init__(ours.message)
+        self.ours = ours
+
+
+def _ours(error: FilesystemError) -> SandboxError:
+    """For what Files refuses by itself, which are errors of cay.filesystem."""
+    if isinstance(error, _Refused):
+        return error.ours
+    message = error.message.removesuffix(f".\n{error.hint}")
+    return SandboxValueError(message, hint=error.hint)
 
 
 class _Root:
@@ -48,7 +70,10 @@ class _Root:
         self._handle = handle
 
     def _name(self, path: str) -> bytes:
-        return text(path, "path")
+        try:
+            return text(path, "path")
+        except SandboxValueError as error:
+            raise _Refused(error) from None
 
     def _shown(self, path: str) -> str:
         return path
@@ -138,6 +163,8 @@ class SandboxFiles:
         is_good = True
         try:
             return operation(files, *args, **kwargs)
+        except FilesystemError as error:
+            raise _ours(error) from None
         except SandboxError as error:
             is_good = error.errno not in (ECONNRESET, ETIME)
             raise
@@ -155,7 +182,7 @@ class SandboxFiles:
         if any(isinstance(one, SandboxUnavailableError) for one in results):
             self.close()
             results = self._call(operation, argument)
-        return results
+        return [_ours(one) if isinstance(one, FilesystemError) else one for one in results]
 
     def _connect(self) -> None:
         """Before an operation that cannot be done twice: a stream is read only once."""
