@@ -16,7 +16,12 @@ from native import BACKENDS, ledger, make_async, run_async
 from test_native_exec import ESCAPED, MARK, sleepers, wait_for
 
 from cay import AsyncSandbox
-from cay.sandbox import Output, SandboxNotFoundError, UserNotFoundError
+from cay.sandbox import (
+    Output,
+    SandboxNotFoundError,
+    SandboxValueError,
+    UserNotFoundError,
+)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -203,6 +208,31 @@ def test_one_task_reads_while_another_waits(backend: str) -> None:
                     group.start_soon(read)
                     result = await process.wait()
                 assert b"".join(seen) + result.stdout_bytes == b"1\n2\n3\n"
+
+    with ledger():
+        run_async(backend, work)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_closing_wakes_the_tasks_that_wait(backend: str) -> None:
+    async def work() -> None:
+        async with await make_async() as sandbox:
+            process = await sandbox.start(MARK.split())
+            told: list[str] = []
+
+            async def wait(call: Any) -> None:
+                try:
+                    await call()
+                except SandboxValueError as error:
+                    told.append(error.message)
+
+            with anyio.fail_after(20):
+                async with anyio.create_task_group() as group:
+                    for call in (process.read, process.read, process.wait, process.wait):
+                        group.start_soon(wait, call)
+                    await anyio.sleep(0.2)
+                    await process.close()
+            assert told == ["the process's handle is closed"] * 4
 
     with ledger():
         run_async(backend, work)

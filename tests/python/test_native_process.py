@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from native import ledger, make_sandbox
@@ -104,6 +104,35 @@ def test_closing_kills_the_tree_of_a_foreground_process(box: Sandbox) -> None:
     assert wait_for(lambda: sleepers(box) == [])
     with pytest.raises(SandboxError, match="closed"):
         process.wait()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_closing_wakes_those_who_wait(box: Sandbox, background: bool) -> None:
+    process = box.start(MARK.split(), background=background)
+    told: list[str] = []
+
+    def wait(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except SandboxValueError as error:
+            told.append(error.message)
+
+    threads = [
+        threading.Thread(target=wait, args=(call,), daemon=True)
+        for call in (process.read, process.read, process.wait, process.wait)
+    ]
+    for thread in threads:
+        thread.start()
+    assert wait_for(lambda: len(process._watches) == 3)
+    time.sleep(0.1)
+    process.close()
+    for thread in threads:
+        thread.join(10)
+    assert told == ["the process's handle is closed"] * 4
+    if background:
+        with box.attach(process.pid) as again:
+            again.kill()
+            again.wait(timeout=10)  # or it stays in the list
 
 
 def test_a_terminal_has_a_size_that_can_change(box: Sandbox) -> None:

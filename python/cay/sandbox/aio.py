@@ -100,7 +100,8 @@ class AsyncProcess:
             output = self._sync.read_now()
             if output is None or output.data:
                 return output
-            await readable(self._sync.fileno())
+            news = self._sync._readable()
+            await readable(news.fileno())
 
     async def __aiter__(self) -> AsyncIterator[Output]:
         """All it writes until it ends."""
@@ -117,10 +118,13 @@ class AsyncProcess:
 
     async def wait(self) -> ExecResult:
         """How it ended, with the output that nobody has read."""
-        with self._sync._edge() as edge:
+        edge = self._sync._edge()
+        try:
             while (result := await in_thread(self._sync.poll, _STAY_MS)) is None:
                 await readable(edge.fileno())
                 edge.poll(0)
+        finally:
+            self._sync._leave(edge)
         return result
 
     close_input = _twin(Process.close_input)

@@ -27,6 +27,7 @@ from cay.sandbox.errors import (
 from cay.sandbox.handles import Handles
 from cay.sandbox.options import Command, terminal, within
 from cay.sandbox.results import ExecResult, Output
+from cay.sandbox.watch import Watch
 
 __all__ = ["Process"]
 
@@ -49,6 +50,8 @@ class Process(Owner):
         self._pointer: int | None = None
         self._result: ExecResult | None = None
         self._buffer: Any = None
+        self._news: Watch | None = None
+        self._watches: list[Watch] = []
         self.pid = 0
         """inside"""
 
@@ -157,11 +160,18 @@ class Process(Owner):
 
         SandboxTimeoutError if it still runs when the time is over; it goes on then.
         """
+        result = self.poll()
+        if result is not None:
+            return result
         deadline = _deadline(timeout)
-        with self._edge() as edge:
-            while (result := self.poll()) is None:
+        edge = self._edge()
+        try:
+            while result is None:
                 edge.poll(_left(deadline))
                 self._check(deadline)
+                result = self.poll()
+        finally:
+            self._leave(edge)
         return result
 
     def poll(self, wait_ms: int = 0) -> ExecResult | None:
@@ -191,10 +201,19 @@ class Process(Owner):
             self._call(_sandbox_lib.process_kill)
 
     def close(self, _free: Any = _sandbox_lib.process_free) -> None:
-        """Lets go of it; kills one that is not in the background.  Again is fine."""
+        """Lets go of it; kills one that is not in the background.  Again is fine.
+
+        Whoever waits for it is told that it is closed.
+        """
         with self._lock:
             pointer, self._pointer = self._pointer, None
-        _free(pointer)
+            watches, self._watches = self._watches, []
+            self._news = None
+        try:
+            for watch in watches:
+                watch.ring()
+        finally:
+            _free(pointer)
 
     def __enter__(self) -> Process:
         return self
@@ -203,6 +222,7 @@ class Process(Owner):
         self.close()
 
     def __del__(self) -> None:
+        self._watches = []  # nobody waits
         self.close()
 
     # --- Inside ------------------------------------------------------------------------
@@ -228,20 +248,36 @@ class Process(Owner):
 
     def _wait_for_news(self, deadline: float | None) -> None:
         left = _left(deadline)
+        news = self._readable()
         poll = select.poll()
-        poll.register(self.fileno(), select.POLLIN)
+        poll.register(news, select.POLLIN)
         poll.poll(None if left is None else left * 1000)
         self._check(deadline)
 
-    def _edge(self) -> select.epoll:
-        """Wakes whoever waits for the end when something happens.
+    def _readable(self) -> Watch:
+        """Wakes whoever waits for output, or the end."""
+        with self._lock:
+            if self._news is None:
+                self._news = Watch(_sandbox_lib.process_fd(self._held()))
+                self._watches.append(self._news)
+            return self._news
+
+    def _edge(self) -> Watch:
+        """Wakes whoever waits for the end when something happens, until _leave().
 
         Output that C has taken in meanwhile is news for readers, and so keeps the
         descriptor itself readable.
         """
-        edge = select.epoll()
-        edge.register(self.fileno(), select.EPOLLIN | select.EPOLLET)
+        with self._lock:
+            fd = _sandbox_lib.process_fd(self._held())
+            edge = Watch(fd, select.EPOLLIN | select.EPOLLET)
+            self._watches.append(edge)
         return edge
+
+    def _leave(self, edge: Watch) -> None:
+        with self._lock:
+            if edge in self._watches:
+                self._watches.remove(edge)
 
     def _check(self, deadline: float | None) -> None:
         if deadline is not None and time.monotonic() >= deadline:
