@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import unavailable
 from native import ledger, make_sandbox, traces
 from test_native_exec import wait_for
 
@@ -86,6 +88,53 @@ def test_an_ephemeral_one_dies_with_its_object_and_with_its_process() -> None:
             made.add(maker.stdout.readline().strip())
             maker.send_signal(signal.SIGKILL)
         assert wait_for(lambda: Sandbox.collect() + 1 and traces(made) == [])
+
+
+MAKERS = {
+    "idle": "box = Sandbox.create(ephemeral=True)\nid = box.id\n",
+    "lent": (  # to a thread that is not in the child
+        "box = Sandbox.create(ephemeral=True)\nid = box.id\n"
+        "threading.Thread(target=box._handles.take).start()\n"
+    ),
+    "configured": "box = NativeSandbox.create(ephemeral=True)\nid = box.sandbox_id\n",
+    "local": "box = LocalSandbox.create(ephemeral=True)\nid = box.sandbox_id\n",
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_a_child_of_its_maker_does_not_keep_an_ephemeral_one_alive(maker: str) -> None:
+    script = (
+        "import os, signal, threading, time\n"
+        "from cay.sandbox import LocalSandbox, NativeSandbox, Sandbox\n"
+        f"{MAKERS[maker]}"
+        "child = os.fork()\n"
+        "if child == 0:\n    time.sleep(60)\n    os._exit(0)\n"
+        "print(id, child, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    if os.geteuid() != 0:
+        unavailable("the tests of sandboxes are run by root")
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as made:
+        assert made.stdout is not None
+        id, child = made.stdout.readline().split()
+    try:
+        assert wait_for(lambda: Sandbox.collect() + 1 and traces({id}) == [])
+        os.kill(int(child), 0)
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_forked_child_opens_its_own_way_to_the_sandbox() -> None:
+    with ledger(), make_sandbox() as sandbox:
+        sandbox.files.write("a", "1")
+        child = os.fork()
+        if child == 0:
+            ok = sandbox.exec(["true"]).ok and sandbox.files.read_text("a") == "1"
+            sandbox.close()
+            os._exit(0 if ok else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert sandbox.exec(["true"]).ok
 
 
 def test_pause_stops_the_clock_inside() -> None:

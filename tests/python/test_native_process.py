@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import subprocess
@@ -133,6 +134,27 @@ def test_closing_wakes_those_who_wait(box: Sandbox, background: bool) -> None:
         with box.attach(process.pid) as again:
             again.kill()
             again.wait(timeout=10)  # or it stays in the list
+
+
+def test_a_forked_child_holds_no_process_of_its_parent(box: Sandbox) -> None:
+    process = box.start(MARK.split())
+    child = os.fork()
+    if child == 0:
+        closed = 3
+        try:
+            process.wait(timeout=0.1)
+        except SandboxValueError:
+            closed = 4
+        time.sleep(30 if closed == 4 else 0)
+        os._exit(closed)
+    try:
+        assert process.poll() is None
+        process.close()
+        assert wait_for(lambda: sleepers(box) == [])
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_a_terminal_has_a_size_that_can_change(box: Sandbox) -> None:

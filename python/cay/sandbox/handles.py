@@ -2,7 +2,8 @@
 """The handles of one sandbox: C's are for one thread at a time, Python's for any number.
 
 A call borrows a handle that is idle, or opens one more, which is cheap.  The handle that
-made an ephemeral sandbox holds the line the sandbox hangs on, so it is kept to the end.
+made an ephemeral sandbox holds the line the sandbox hangs on, so it is kept to the end,
+and a forked child lets go of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from cay import _lib, _sandbox_lib
 from cay._owner import Owner
+from cay.sandbox import forks
 from cay.sandbox.errors import SandboxValueError, error_of
 
 _KEPT = 4
@@ -25,7 +27,11 @@ class Handles(Owner):
     """Borrowed and given back, from any thread."""
 
     def __init__(
-        self, id: str, first: int, open: Callable[[], int] | None = None
+        self,
+        id: str,
+        first: int,
+        open: Callable[[], int] | None = None,
+        ephemeral: bool = False,
     ) -> None:
         """``open`` gives one more, if it is not a native sandbox."""
         self.id = id
@@ -37,6 +43,11 @@ class Handles(Owner):
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
+        self._is_line = ephemeral
+        """whether a sandbox hangs on the first"""
+        self._borrower = 0
+        """the thread that has the first, or had it last"""
+        forks.held.add(self)
 
     @contextmanager
     def borrow(self) -> Iterator[int]:
@@ -58,7 +69,10 @@ class Handles(Owner):
             if self._pid != os.getpid():
                 self._forget()
             if self._idle:
-                return self._idle.pop()
+                handle = self._idle.pop()
+                if handle == self._first:
+                    self._borrower = threading.get_ident()
+                return handle
         return open_handle(self.id) if self._open is None else self._open()
 
     def give_back(self, handle: int) -> None:
@@ -67,6 +81,8 @@ class Handles(Owner):
             if not self._closed and (mine or len(self._idle) < _KEPT):
                 self._idle.append(handle)
                 return
+            if mine:
+                self._first = None
         _sandbox_lib.sandbox_free(handle)
 
     def _forget(self) -> None:
@@ -75,11 +91,22 @@ class Handles(Owner):
             _sandbox_lib.sandbox_free(handle)
         self._idle, self._first, self._pid = [], None, os.getpid()
 
+    def _forked(self) -> None:
+        self._lock = threading.Lock()  # nobody here would release the other
+        if not self._is_line:
+            return  # there is time until somebody needs it
+        line, here = self._first, threading.get_ident()
+        if line is not None and line not in self._idle and self._borrower != here:
+            self._idle.append(line)  # nobody here gives it back
+        self._forget()
+
     def close(self, _free: Any = _sandbox_lib.sandbox_free) -> None:
         """Frees them; those that are lent follow when they come back."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
+            if self._first in idle:
+                self._first = None
         for handle in idle:
             _free(handle)
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 
 from cay import _lib, _sandbox_lib, errors
 from cay._owner import Owner
+from cay.sandbox import forks
 from cay.sandbox.errors import (
     SandboxError,
     SandboxTimeoutError,
@@ -41,7 +42,7 @@ class Process(Owner):
     """What Sandbox.start() and Sandbox.attach() give; for several threads at once.
 
     Closing the handle of a foreground process kills it and all it started; a background
-    one goes on without it.
+    one goes on without it.  In a forked child it is closed, and the process goes on.
     """
 
     def __init__(self, handles: Handles) -> None:
@@ -80,6 +81,7 @@ class Process(Owner):
             if function(sandbox, argument, byref(pointer), byref(err)):
                 raise error_of(err)
         self._pointer = pointer.value
+        forks.held.add(self)
         self.pid = _sandbox_lib.process_pid(self._pointer)
         return self
 
@@ -224,6 +226,13 @@ class Process(Owner):
     def __del__(self) -> None:
         self._watches = []  # nobody waits
         self.close()
+
+    def _forked(self) -> None:
+        is_busy, self._lock = self._lock.locked(), threading.Lock()
+        pointer, self._pointer = self._pointer, None
+        self._news, self._watches = None, []
+        if not is_busy:  # else half a change may be in it
+            _sandbox_lib.process_free(pointer)
 
     # --- Inside ------------------------------------------------------------------------
 

@@ -123,7 +123,9 @@ class Reached(_Connected, BaseSandbox):
         handle = _handle(config, id)
         self.sandbox_id = _sandbox_lib.sandbox_id(handle).decode()
         again = functools.partial(_another, whole, self.sandbox_id)
-        self._handles = Handles(self.sandbox_id, handle, again)
+        # Only of backends that run them on this machine.
+        ephemeral = whole.get("ephemeral") is True and id is None
+        self._handles = Handles(self.sandbox_id, handle, again, ephemeral)
         if self.work_dir is None or not os.path.isabs(self.work_dir):
             start = self.config.get("work_dir") or self._start_of(handle)
             self.work_dir = None if start is None else Path(start)

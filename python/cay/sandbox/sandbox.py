@@ -319,7 +319,8 @@ def _create(made: Any, template: str | os.PathLike[str] | None) -> Handles:
         )
         raise error_of(err, cls=TemplateNotFoundError if no_template else None)
     assert handle.value is not None
-    return Handles(_sandbox_lib.sandbox_id(handle).decode(), handle.value)
+    id = _sandbox_lib.sandbox_id(handle).decode()
+    return Handles(id, handle.value, ephemeral=made.ephemeral)
 
 
 def _template(template: str | os.PathLike[str] | None) -> bytes | None:
