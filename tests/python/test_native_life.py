@@ -280,6 +280,16 @@ def test_killing_twice_is_no_error_for_the_context_manager() -> None:
         sandbox.kill()
 
 
+@pytest.mark.parametrize("ephemeral", [False, True])
+def test_the_context_manager_ends_one_that_was_closed_inside(ephemeral: bool) -> None:
+    if os.geteuid() != 0:
+        unavailable("the tests of sandboxes are run by root")
+    with ledger() as made:
+        with Sandbox.create(ephemeral=ephemeral) as sandbox:
+            sandbox.close()
+        assert wait_for(lambda: Sandbox.collect() + 1 and traces(made) == [])
+
+
 def test_the_host_is_looked_at() -> None:
     checks = cay.doctor()
     assert len(checks) > 5

@@ -42,7 +42,7 @@ class Handles(Owner):
         self._idle = [first]
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._closed = False
+        self.is_closed = False
         self._is_line = ephemeral
         """whether a sandbox hangs on the first"""
         self._borrower = 0
@@ -60,7 +60,7 @@ class Handles(Owner):
     def take(self) -> int:
         """A handle of one's own until give_back()."""
         with self._lock:
-            if self._closed:
+            if self.is_closed:
                 raise SandboxValueError(
                     "the sandbox's handle is closed",
                     subject=self.id,
@@ -78,7 +78,7 @@ class Handles(Owner):
     def give_back(self, handle: int) -> None:
         with self._lock:
             mine = handle == self._first
-            if not self._closed and (mine or len(self._idle) < _KEPT):
+            if not self.is_closed and (mine or len(self._idle) < _KEPT):
                 self._idle.append(handle)
                 return
             if mine:
@@ -103,7 +103,7 @@ class Handles(Owner):
     def close(self, _free: Any = _sandbox_lib.sandbox_free) -> None:
         """Frees them; those that are lent follow when they come back."""
         with self._lock:
-            self._closed = True
+            self.is_closed = True
             idle, self._idle = self._idle, []
             if self._first in idle:
                 self._first = None

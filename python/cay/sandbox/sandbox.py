@@ -144,12 +144,15 @@ class Sandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
+        sandbox = self
         try:
-            self.remove()
+            if self._handles.is_closed:  # which ends an ephemeral one only
+                sandbox = Sandbox.open(self.id)
+            sandbox.remove()
         except SandboxNotFoundError:
             pass  # killed before, or its time was over
         finally:
-            self.close()
+            sandbox.close()
 
     def close(self) -> None:
         """Lets go of it; it lives on unless it is ephemeral."""
