@@ -55,6 +55,8 @@ def test_large_files_go_both_ways(files: SandboxFiles) -> None:
     assert files.read_bytes("large") == data
     assert files.read_bytes("large", 10, 5) == data[5:15]
     assert files.read_bytes("large", 0) == b""
+    with pytest.raises(FileNotFoundError):
+        files.read_bytes("missing", 0)
 
 
 def test_writing_in_place_keeps_the_file(box: Sandbox, files: SandboxFiles) -> None:
@@ -227,6 +229,7 @@ def test_what_is_refused_before_the_library_sees_it_is_ours_too(
         lambda: files.read("f", -1),
         lambda: files.read_lines("f", 0),
         lambda: files.read_bytes("f", 1, -1),
+        lambda: files.read_bytes("f", -1),
         lambda: files.write("q", "\ud800"),
         lambda: files.append("q", "\ud800"),
         lambda: files.edit("q", "\ud800", "x"),

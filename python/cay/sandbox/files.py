@@ -94,12 +94,12 @@ class _Root:
 def _read_bytes(files: Files, path: str, max_bytes: int | None, offset: int) -> bytes:
     pieces: list[bytes] = []
     got = 0
-    while max_bytes is None or got < max_bytes:
+    while True:  # once at least: what is wrong with the request is told then
         room = _lib.READ_MAX if max_bytes is None else max_bytes - got
         most = min(room, _lib.READ_MAX)
         pieces.append(files.read_bytes(path, most, offset + got))
         got += len(pieces[-1])
-        if len(pieces[-1]) < most:
+        if len(pieces[-1]) < most or got == max_bytes:
             break
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

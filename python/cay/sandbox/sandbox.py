@@ -281,7 +281,7 @@ class Sandbox:
         self._call(_sandbox_lib.sandbox_set_ttl, _options.milliseconds(ttl, "ttl"))
 
     def kill(self) -> None:
-        """Ends every process inside.  With storage on disk, start() brings it back;
+        """Ends every process inside.  With storage on disk, restart() brings it back;
         otherwise nothing is left of it."""
         self._call(_sandbox_lib.sandbox_kill)
 
