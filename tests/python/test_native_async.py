@@ -48,6 +48,8 @@ def test_everything_has_its_twin(backend: str) -> None:
                 await process.close_input()
                 assert [one.data async for one in process] == [b"hello"]
                 assert (await process.wait()).ok
+            assert sandbox.id in [one.id for one in await AsyncSandbox.list()]
+            assert await AsyncSandbox.collect() >= 0
             again = await AsyncSandbox.open(sandbox.id)
             assert await again.processes() == await sandbox.processes()
             again.close()

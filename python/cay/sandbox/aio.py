@@ -19,7 +19,7 @@ from cay.sandbox.errors import SandboxExecError
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.options import Command, Size
 from cay.sandbox.process import Process
-from cay.sandbox.results import ExecResult, Output
+from cay.sandbox.results import ExecResult, Output, SandboxInfo
 from cay.sandbox.sandbox import OnOutput, Sandbox
 from cay.sandbox.waiting import in_thread, make_in_thread, readable, sleep
 
@@ -268,7 +268,18 @@ class AsyncSandbox:
     restart = _twin(Sandbox.restart)
     remove = _twin(Sandbox.remove)
 
+    @staticmethod
+    async def collect() -> int:
+        """Cleans up after sandboxes and makers that ended by themselves; how many."""
+        return await in_thread(Sandbox.collect)
+
     async def attach(self, which: int | str) -> AsyncProcess:
         """A background process by its pid or tag, running or not long ended."""
         attach = functools.partial(self._sync.attach, which)
         return AsyncProcess(await make_in_thread(attach, Process.close))
+
+    # Last, for it hides the type of the same name.
+    @staticmethod
+    async def list() -> list[SandboxInfo]:
+        """Every sandbox of this user, oldest first."""
+        return await in_thread(Sandbox.list)
