@@ -13,6 +13,8 @@ class Owner:
 
     __slots__ = ()
 
+    _instead = "pickle the configuration and make a new one from it"
+
     def __copy__(self: _Self) -> _Self:
         return self
 
@@ -22,5 +24,5 @@ class Owner:
     def __reduce_ex__(self, _protocol: Any) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} holds open files of this process and cannot be "
-            "pickled; pickle the configuration and make a new one from it"
+            f"pickled; {self._instead}"
         )

@@ -14,6 +14,7 @@ import pytest
 from conftest import World
 from native import make_sandbox
 
+from cay import AsyncSandbox
 from cay.filesystem import Decision, FileSystemToolset, Request
 from cay.sandbox import DatabaseEngine
 
@@ -77,3 +78,12 @@ def test_what_holds_open_files_says_that_it_cannot_be_pickled(world: World) -> N
     for held in (world.sandbox, world.files, FileSystemToolset(world.sandbox)):
         with pytest.raises(TypeError, match="pickle the configuration"):
             pickle.dumps(held)
+
+
+def test_what_is_pickled_instead_of_a_native_sandbox_is_its_id() -> None:
+    with make_sandbox() as box, box.start(["sleep", "100"]) as process:
+        box.files.exists("a")
+        for held in (box, box.files, AsyncSandbox(box), process):
+            with pytest.raises(TypeError, match=r"Sandbox\.open\(id\)"):
+                pickle.dumps(held)
+        assert copy.deepcopy(box).files.exists("/")

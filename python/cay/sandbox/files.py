@@ -15,6 +15,7 @@ from errno import ECONNRESET, ETIME
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from cay import _lib, _sandbox_lib
+from cay._owner import Owner
 from cay.filesystem.errors import SandboxError as FilesystemError
 from cay.filesystem.files import EditPair, Files
 from cay.filesystem.reader import DEFAULT_MAX_READ_CHARS
@@ -104,12 +105,14 @@ def _read_bytes(files: Files, path: str, max_bytes: int | None, offset: int) -> 
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class SandboxFiles:
+class SandboxFiles(Owner):
     """File operations inside, for several threads at once.
 
     Relative paths start at the working directory, and links mean what they mean inside.
     What goes wrong is a SandboxError, and the OSError that Python has for it.
     """
+
+    _instead = "pickle the sandbox's id: Sandbox.open(id).files are the same"
 
     def __init__(self, handles: Handles, user: str | int | None = None) -> None:
         self._handles = handles

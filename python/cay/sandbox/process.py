@@ -45,6 +45,11 @@ class Process(Owner):
     one goes on without it.  In a forked child it is closed, and the process goes on.
     """
 
+    _instead = (
+        "pickle its pid and the sandbox's id: Sandbox.open(id).attach(pid) finds one in "
+        "the background again"
+    )
+
     def __init__(self, handles: Handles) -> None:
         self._lock = threading.Lock()
         self._handles = handles

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from cay import _lib, _sandbox_lib
+from cay._owner import Owner
 from cay.filesystem.config import SandboxConfig
 from cay.sandbox import options as _options
 from cay.sandbox.errors import (
@@ -38,13 +39,15 @@ __all__ = ["Sandbox"]
 OnOutput = Callable[[Output], object]
 
 
-class Sandbox:
+class Sandbox(Owner):
     """A place of its own on this machine in which commands run.
 
     Use it from any number of threads.  As a context manager it is killed at the end;
     otherwise it lives on when this object is gone, unless it is ephemeral, and
     Sandbox.open() finds it again from any process of the same user.
     """
+
+    _instead = "pickle its id, and Sandbox.open(id) finds it again"
 
     def __init__(self, handles: Handles) -> None:
         """Use create() or open()."""
