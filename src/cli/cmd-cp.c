@@ -289,8 +289,10 @@ static int receive_file(const struct inside *inside, const char *target,
         return read_out(inside, STDOUT_FILENO, "standard output", err);
     /* Never more rights than the umask leaves, and no set-user-id bits from inside. */
     int code = local_file_create(target, inside->stat.mode & 0777, &file, err);
-    if (!code)
-        code = read_out(inside, file.fd, target, err);
+    if (!code) /* a new file keeps the holes, of which there may be more than disk */
+        code = *file.place
+                   ? cay_files_read_to(inside->files, inside->path, file.fd, NULL, err)
+                   : read_out(inside, file.fd, target, err);
     return code ? code : local_file_commit(&file, target, err);
 }
 

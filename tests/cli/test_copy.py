@@ -117,6 +117,19 @@ def test_long_names_and_large_files_survive(boxes, box):
     assert (boxes.folder / "back").read_bytes() == data
 
 
+def test_what_is_nothing_but_holes_does_not_fill_the_disk(boxes, box, tmp_path):
+    boxes.ok("exec", box, "--", "sh", "-c",
+             "mkdir d; truncate -s 300M d/big; echo end >> d/big; cp d/big big")
+    boxes.ok("cp", f"{box}:d", tmp_path / "tree")
+    boxes.ok("cp", f"{box}:big", tmp_path / "big")
+    for copy in (tmp_path / "tree" / "big", tmp_path / "big"):
+        assert copy.stat().st_size == (300 << 20) + 4
+        assert copy.stat().st_blocks * 512 < 1 << 20
+        with copy.open("rb") as file:
+            file.seek(-8, 2)
+            assert file.read() == b"\0\0\0\0end\n"
+
+
 @pytest.mark.parametrize("path", ["/proc/version", "/proc/kallsyms", "/sys/kernel/fscaps"])
 def test_a_file_that_does_not_tell_its_size_is_copied_whole(boxes, box, path):
     boxes.ok("cp", path, f"{box}:f")
