@@ -204,7 +204,7 @@ static void add_what_it_needs(const struct view *view, const char *full,
         add_share(view, full, advice);
     if (!read_host_script(full, &script))
         return;
-    if (access(script.interpreter, F_OK) == 0 && !view_reaches(view, script.interpreter))
+    if (access(script.interpreter, X_OK) == 0 && !view_reaches(view, script.interpreter))
         add_program(view, script.interpreter, advice);
     if (script.sought[0])
         add_sought(view, script.sought, advice);
@@ -405,7 +405,8 @@ static void explain_interpreter(const struct view *view, const char *interpreter
 
     if (len && interpreter[len - 1] == '\r')
         snprintf(words, sizeof words, "take the carriage returns out of the file");
-    else if (!full || !advise_place(view, interpreter, full, false, words))
+    else if (!full || access(full, X_OK) != 0 || /* it was named by who is inside */
+             !advise_place(view, interpreter, full, false, words))
         snprintf(words, sizeof words, "write another one in its first line");
     snprintf(room, HINT_ROOM, "its interpreter %s is %s: %.700s", interpreter,
              view_is_taken(view, interpreter) ? "out of reach inside" : "not inside",

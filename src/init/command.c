@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -92,6 +93,8 @@ static int become(const struct user *user)
     long error =
         raw_call(SYS_setgroups, (long)user->group_count, address(user->groups), 0, 0, 0);
 
+    if (error >= 0 && !is_unconfined) /* for LOCK_OWN, see shed() */
+        error = raw_call(SYS_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
     if (error >= 0)
         error = raw_call(SYS_setresgid, user->gid, user->gid, user->gid, 0, 0);
     if (error >= 0)
@@ -113,7 +116,8 @@ static int limit_it(void)
 }
 
 /* Paths that are chosen inside, like a home, are looked up with what its program will
- * have.  With ours, /proc/1/fd would lead out of the sandbox. */
+ * have.  With ours, /proc/1/fd would lead out of the sandbox.  What keeps others of the
+ * same user from our memory, which is still its memory, goes when it is executed. */
 static int shed(const struct user *user)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -122,7 +126,8 @@ static int shed(const struct user *user)
     long error = raw_call(SYS_capget, address(&header), address(data), 0, 0, 0);
 
     if (error >= 0) {
-        data[0].effective = data[0].permitted &= kept;
+        data[0].permitted &= kept | LOCK_OWN;
+        data[0].effective = data[0].permitted & kept;
         data[1].effective = data[1].permitted = 0;
         data[0].inheritable = data[1].inheritable = 0;
         error = raw_call(SYS_capset, address(&header), address(data), 0, 0, 0);

@@ -356,3 +356,13 @@ def test_the_help_tells_where_a_command_starts(boxes):
     for command, where in (("run", "home"), ("exec", "its working directory"),
                            ("shell", "its working directory")):
         assert where in re.search(r"-w, --workdir DIR(.*)", boxes.ok(command, "--help").text)[1]
+
+
+def test_what_a_script_inside_calls_its_interpreter_is_shown_only_if_it_is_a_program(boxes, box, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    boxes.ok("exec", box, "--", "sh", "-c", f"echo '#!{secret}' > s && chmod +x s")
+    told = boxes.cay("exec", box, "--", "./s").err
+    assert b"write another one" in told and b"-v" not in told
+    secret.chmod(0o755)
+    assert b"-v" in boxes.cay("exec", box, "--", "./s").err
