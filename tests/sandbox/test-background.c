@@ -313,13 +313,13 @@ TEST(the_list_shows_everything_that_runs)
     ASSERT_OK(start_script(sandbox, "exec sleep 3333",
                            (struct cay_exec_options){.user = "root"}, &root));
     hear_all(over, &heard);
-    for (int i = 0; i < 500 && sleeps != 3; i++) {
+    for (int i = 0; i < 2000 && sleeps != 3; i++) {
         rest_ms(10);
         cay_free(infos);
         ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
         sleeps = 0;
         for (size_t k = 0; k < count; k++)
-            sleeps += strncmp(infos[k].command, "sleep", 5) == 0;
+            sleeps += strncmp(infos[k].command, "sleep", 5) == 0 && infos[k].state == 'S';
     }
     ASSERT_INT(count, 6); /* three sleeps, a shell for the first two and one between */
     const struct cay_process_info *leader =
