@@ -298,10 +298,10 @@ TEST(the_calls_of_the_third_rule_are_out)
     static const long unknown[] = {SYS_io_uring_setup,    SYS_io_uring_enter,
                                    SYS_io_uring_register, SYS_keyctl,
                                    SYS_add_key,           SYS_request_key};
-    static const long refused[] = {
-        SYS_bpf,        SYS_userfaultfd, SYS_perf_event_open,
-        SYS_kexec_load, SYS_init_module, SYS_mount,
-        SYS_setns,      SYS_pivot_root,  SYS_open_by_handle_at};
+    static const long refused[] = {SYS_bpf,        SYS_userfaultfd, SYS_perf_event_open,
+                                   SYS_kexec_load, SYS_init_module, SYS_mount,
+                                   SYS_setns,      SYS_pivot_root,  SYS_open_by_handle_at,
+                                   SYS_kcmp};
 
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         ASSERT_INT(ask_own(unknown[i], ~0ull, ~0ull, ~0ull), REFUSED(ENOSYS));

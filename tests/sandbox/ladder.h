@@ -18,6 +18,8 @@ static inline cay_sandbox *make_on(enum cay_rung rung)
 /* Calls `act` as somebody whose best rung is this one. */
 static inline void on_rung(enum cay_rung rung, void (*act)(void))
 {
+    if (rung == CAY_RUNG_LANDLOCK)
+        need_landlock();
     rung_here = rung;
     as_ordinary(ordinary_user(rung == CAY_RUNG_RANGE), act);
 }

@@ -6,14 +6,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/landlock.h>
 #include <pwd.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -186,6 +189,19 @@ static inline void become_ordinary(const struct ordinary *user)
     unsetenv("XDG_STATE_HOME");
     unsetenv("CAY_HOME");
     setenv("CAY_TEST_RUNG", "any", 0);
+}
+
+/* Landlock alone is enough for a sandbox from Linux 6.2 on, and 6.1 is the floor. */
+static inline bool has_landlock(void)
+{
+    return syscall(SYS_landlock_create_ruleset, NULL, 0,
+                   LANDLOCK_CREATE_RULESET_VERSION) >= 3;
+}
+
+static inline void need_landlock(void)
+{
+    if (!has_landlock())
+        harness_remark("left out: the rung landlock needs Linux 6.2");
 }
 
 /* Calls `act` in a process that is the user's; a failed assertion there is one here. */

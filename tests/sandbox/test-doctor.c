@@ -159,6 +159,7 @@ static void expect_no_proc(void)
 
 TEST(a_masked_proc_as_in_containers_is_found_out)
 {
+    need_landlock();
     in_own_mounts("/proc/cmdline", ordinary_user(false), expect_no_proc);
 }
 
@@ -196,6 +197,7 @@ TEST(user_namespaces_switched_off_name_the_switch)
     struct stat st;
 
     need_root();
+    need_landlock();
     as_ordinary(&nobody, expect_no_namespaces);
     if (lstat(runtime, &st) == 0 && st.st_uid == nobody.uid)
         ASSERT(rmdir(runtime) == 0);

@@ -86,6 +86,7 @@ TEST(commands_run_on_the_rung_single)
 
 TEST(commands_run_on_the_rung_landlock)
 {
+    need_landlock();
     run_program("test-sandbox", CAY_RUNG_LANDLOCK,
                 "a_command_runs_as_user_* a_program_that_cannot_* a_command_ends_with_* "
                 "the_memory_limit_* the_limit_on_processes_* the_disk_* users_* "
@@ -213,6 +214,7 @@ static void expect_landlock(void)
 
 TEST(without_user_namespaces_there_is_landlock_and_seccomp_and_no_more)
 {
+    need_landlock();
     as_ordinary(ordinary_user(false), expect_landlock);
 }
 
@@ -221,6 +223,7 @@ TEST(root_lends_a_user_id_of_its_own_to_the_lower_rungs)
 {
     static const enum cay_rung rungs[] = {CAY_RUNG_SINGLE, CAY_RUNG_LANDLOCK};
 
+    need_landlock();
     for (size_t i = 0; i < 2; i++) {
         cay_sandbox *sandbox = make_on(rungs[i]);
         look(sandbox);
@@ -289,6 +292,7 @@ static void fall_to_landlock(void)
 
 TEST(a_host_without_user_namespaces_gives_the_rung_landlock)
 {
+    need_landlock();
     as_ordinary(ordinary_user(false), fall_to_landlock);
 }
 
@@ -315,6 +319,7 @@ static void fall_with_a_command(void)
 
 TEST(a_first_command_falls_with_its_sandbox)
 {
+    need_landlock();
     in_own_mounts("/proc/cmdline", ordinary_user(false), fall_with_a_command);
 }
 
@@ -346,6 +351,7 @@ TEST(a_required_layer_that_is_missing_is_an_error_that_names_it)
         .size = sizeof demand, .network = CAY_NETWORK_HOST, .require = CAY_LAYER_NETWORK};
     cay_sandbox *sandbox = NULL;
 
+    need_landlock();
     need_root();
     ASSERT_CODE(cay_sandbox_create(&demand, &sandbox, &err), CAY_E_UNSUPPORTED);
     ASSERT_HAS(err.hint, "missing: network; the network was asked to be the host's");
@@ -537,6 +543,7 @@ TEST(the_callers_terminal_and_log_file_do_not_go_inside)
     const struct cay_exec_options options = {
         .size = sizeof options, .argv = argv, .flags = CAY_EXEC_BACKGROUND};
 
+    need_landlock();
     need_root();
     ASSERT(log >= 0 && terminal >= 0);
     for (size_t i = 0; i < 3; i++) {

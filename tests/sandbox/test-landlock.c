@@ -78,6 +78,7 @@ static void refuse_wishes(void)
 
 TEST(what_needs_a_root_of_its_own_is_refused_on_the_rung_landlock)
 {
+    need_landlock();
     as_ordinary(ordinary_user(false), refuse_wishes);
 }
 
@@ -140,6 +141,7 @@ static void climb_the_walls(void)
 
 TEST(landlock_alone_keeps_files_and_processes_of_the_same_user_out_of_reach)
 {
+    need_landlock();
     as_ordinary(ordinary_user(false), climb_the_walls);
 }
 
@@ -172,6 +174,7 @@ static void try_calls(void)
 
 TEST(sockets_and_the_memory_of_others_are_refused_on_the_rung_landlock)
 {
+    need_landlock();
     as_ordinary(ordinary_user(false), try_calls);
 }
 
@@ -292,6 +295,7 @@ TEST(a_directory_that_cannot_be_removed_yet_is_removed_later)
 {
     if (geteuid() != 0)
         SKIP("only root can mount something there");
+    need_landlock();
     AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
     char place[64];
 

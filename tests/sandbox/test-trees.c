@@ -133,6 +133,7 @@ static void kill_the_holder_from_outside(void)
 
 TEST(the_death_of_a_holder_is_the_death_of_what_it_held)
 {
+    need_landlock();
     as_ordinary(ordinary_user(false), kill_the_holder_from_outside);
 }
 
@@ -154,6 +155,7 @@ static void kill_init_from_outside(void)
 
 TEST(the_death_of_init_is_the_death_of_all_also_without_a_pid_namespace)
 {
+    need_landlock();
     as_ordinary(ordinary_user(false), kill_init_from_outside);
 }
 

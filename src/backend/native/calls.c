@@ -323,6 +323,7 @@ const int calls_refused[] = {
     SCMP_SYS(init_module),
     SCMP_SYS(iopl),
     SCMP_SYS(ioperm),
+    SCMP_SYS(kcmp),
     SCMP_SYS(kexec_file_load),
     SCMP_SYS(kexec_load),
     SCMP_SYS(lookup_dcookie),

@@ -460,7 +460,8 @@ static void find_actions(enum filter_kind kind, uint32_t actions[NUMBERS])
         mark(calls_refused_alone, calls_refused_alone_count, SECCOMP_RET_ERRNO | EPERM,
              actions);
     for (uint32_t i = 0; i < CHECKS; i++)
-        actions[checks[i].number] = CHECKED + i;
+        if (actions[checks[i].number] == SECCOMP_RET_ALLOW)
+            actions[checks[i].number] = CHECKED + i;
 }
 
 static int compile(enum filter_kind kind, struct program *program, uint32_t *ret_calls,

@@ -148,10 +148,11 @@ static int check_landlock(const struct cay_sandbox_options *options,
     const char *rung = cay_rung_slug(CAY_RUNG_LANDLOCK);
 
     if (landlock_abi() < OLDEST_LANDLOCK)
-        return fail_option("landlock", rung, "needs landlock, ABI 3 or newer",
-                           "use Linux 6.2 or newer with lsm=landlock, or allow user "
-                           "namespaces",
-                           err);
+        return cay_fail(
+            err, CAY_E_UNAVAILABLE, 0, "sandbox.create", "landlock",
+            "a sandbox without user namespaces needs landlock, ABI 3 or newer",
+            "use Linux 6.2 or newer with lsm=landlock, or allow user "
+            "namespaces");
     if (options->hostname)
         return fail_option("hostname", rung, "has the host's name", namespaces_hint, err);
     if (options->policy)
