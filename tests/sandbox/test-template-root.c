@@ -113,10 +113,10 @@ TEST(an_image_says_who_runs_commands_and_where)
     use_own_home();
     make_template("saved");
     AUTO(cay_sandbox) sandbox = make_sandbox(&options);
-    run(sandbox, "id -u; pwd");
-    ASSERT_STR(result.out, "33\n/srv\n");
+    run(sandbox, "id -u; id -G; pwd");
+    ASSERT_STR(result.out, "33\n33\n/srv\n");
     ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
-    ASSERT_STR(info.user, "33");
+    ASSERT_STR(info.user, "33:33");
     ASSERT_STR(info.workdir, "/srv");
     options.user = "root";
     options.workdir = "/tmp";

@@ -136,7 +136,7 @@ TEST(hostile_archives_are_refused_and_leave_nothing)
     assert_refused("hostile-through-link", CAY_E_OUTSIDE);
     assert_refused("hostile-through-climbing-link", CAY_E_OUTSIDE);
     assert_refused("hostile-hard-link", CAY_E_OUTSIDE);
-    assert_refused("hostile-hard-link-absolute", CAY_E_OUTSIDE);
+    assert_refused("hostile-hard-link-absolute", CAY_E_NOT_FOUND);
     assert_refused("hostile-hard-link-through-link", CAY_E_OUTSIDE);
     assert_refused("hostile-whiteout", CAY_E_INVALID);
     assert_refused("hostile-whiteout-through-link", CAY_E_OUTSIDE);
