@@ -191,11 +191,17 @@ static inline void become_ordinary(const struct ordinary *user)
     setenv("CAY_TEST_RUNG", "any", 0);
 }
 
-/* Landlock alone is enough for a sandbox from Linux 6.2 on, and 6.1 is the floor. */
-static inline bool has_landlock(void)
+/* Landlock alone is enough for a sandbox from Linux 6.2 on (ABI 3), and 6.1 is the floor.
+ */
+static inline bool has_landlock_abi(int abi)
 {
     return syscall(SYS_landlock_create_ruleset, NULL, 0,
-                   LANDLOCK_CREATE_RULESET_VERSION) >= 3;
+                   LANDLOCK_CREATE_RULESET_VERSION) >= abi;
+}
+
+static inline bool has_landlock(void)
+{
+    return has_landlock_abi(3);
 }
 
 static inline void need_landlock(void)

@@ -92,7 +92,8 @@ static void attack_holders(void)
     run(sandbox, "kill -9 $PPID 2>/dev/null && echo ESCAPE; "
                  "kill -STOP $PPID 2>/dev/null && echo ESCAPE; "
                  "kill -9 -1; echo still");
-    ASSERT(!strstr(result.out, "ESCAPE"));
+    /* Before that the kernel takes such a signal, and PID 1 does not. */
+    ASSERT(!has_landlock_abi(6) || !strstr(result.out, "ESCAPE"));
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
     cay_exec_done(&result);
