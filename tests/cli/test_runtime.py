@@ -84,7 +84,7 @@ def test_a_file_that_changes_on_the_host_is_new_for_new_sandboxes_only(disk):
         ls -d /run/cay/etc-* | wc -l
         "$CAY" run -- sh -c 'test -s /etc/protocols && echo fine'
     """).splitlines()
-    assert [line for line in told if "clean" not in line] == ["0", "1", "2", "changed 1", "1", "fine"]
+    assert [line for line in told if "leftover" not in line] == ["0", "1", "2", "changed 1", "1", "fine"]
 
 
 def test_what_only_root_may_read_is_not_shown(disk):

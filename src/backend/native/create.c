@@ -520,9 +520,10 @@ static int create_on_best(struct making *making, struct native *native,
     do {
         if (create_on(making, native, &now) == CAY_OK)
             return CAY_OK;
-        /* Why the best is not to be had tells more than why the last is not, unless that
-         * is something the caller can change. */
-        if (first.code == CAY_OK || now.code == CAY_E_UNSUPPORTED)
+        /* Why the best is not to be had tells more than why the last is not, unless there
+         * is a last one that only cannot do what is asked. */
+        if (first.code == CAY_OK ||
+            (now.code == CAY_E_UNSUPPORTED && making->rung == CAY_RUNG_LANDLOCK))
             first = now;
         making->rung = rung_from((enum cay_rung)(making->rung + 1));
     } while (rung_may_fall(&now) && making->rung != CAY_RUNG_BEST);
