@@ -47,7 +47,8 @@ enum cay_network {
  * owner may; what others own is nobody's, and nobody else inside can make anything there
  * (EOVERFLOW).  Where something is writable no command can set set-user-id bits; but one
  * that a file has already stays, whatever is written to it by way of memory: think before
- * you show what root owns for writing.  Other file systems mounted below are not shown. */
+ * you show what root owns for writing.  Other file systems mounted below are not shown.
+ */
 struct cay_bind {
     const char *source;
     const char *target; /* absolute, inside; made if it is not there */

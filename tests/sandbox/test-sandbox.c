@@ -28,9 +28,9 @@ TEST(a_command_runs_as_user_in_its_home_and_its_streams_are_separate)
 TEST(the_umask_of_the_maker_is_not_seen_inside)
 {
     static const mode_t masks[] = {0, 022, 027, 077};
-    static const char look[] =
-        "umask; stat -c '%n %a %U %G' / /etc /etc/ld.so.cache /etc/passwd /tmp /home/user "
-        "/root /dev /dev/null /dev/shm /run /var/tmp";
+    static const char look[] = "umask; stat -c '%n %a %U %G' / /etc /etc/ld.so.cache "
+                               "/etc/passwd /tmp /home/user "
+                               "/root /dev /dev/null /dev/shm /run /var/tmp";
     AUTO_FREE char *usual = NULL;
     mode_t before = umask(0);
 
