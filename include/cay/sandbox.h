@@ -96,7 +96,7 @@ struct cay_sandbox_options {
     const char *const *env;
     const char *hostname; /* letters, digits and "-", up to 63; NULL: the id */
     unsigned require;     /* enum cay_layer */
-    bool ephemeral;       /* dies with the process that makes it */
+    bool ephemeral;       /* dies with who makes it, and so does what it has on disk */
     /* Its directories appear inside at /NAME, a single root at /workspace; read-only
      * where it asks for approvals, suffixes or sizes, unless it says exec: rw. */
     const cay_policy *policy;

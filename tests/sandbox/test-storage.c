@@ -351,16 +351,18 @@ TEST(what_a_crash_left_on_disk_is_collected)
 }
 
 /* In a process of its own, which says so when it is done. */
-static pid_t begin_making(int *ret_done)
+static pid_t begin_making(bool ephemeral, int *ret_done)
 {
-    struct cay_sandbox_options options = {0};
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .storage = CAY_STORAGE_DISK, .ephemeral = ephemeral};
+    cay_sandbox *sandbox = NULL;
     int ends[2];
 
     ASSERT(pipe2(ends, O_CLOEXEC) == 0);
     pid_t pid = fork();
     ASSERT(pid >= 0);
     if (pid == 0) {
-        (void)make_on_disk(&options);
+        ASSERT_OK(cay_sandbox_create(&options, &sandbox, &err));
         (void)!write(ends[1], "", 1);
         pause();
         _exit(0);
@@ -386,13 +388,13 @@ TEST(a_maker_that_dies_at_any_moment_leaves_what_can_be_collected)
     use_own_home();
     for (int i = 0; i < 24; i++) {
         AUTO_FD done = -1;
-        pid_t pid = begin_making(&done);
+        pid_t pid = begin_making(false, &done);
         usleep((useconds_t)i * 400);
         ASSERT(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
         char byte;
         bool was_made = read(done, &byte, 1) == 1;
         collect_until_quiet();
-        /* What is left is whole, and is there for sure if the maker could say so. */
+        /* What is left can be removed, and is whole if the maker could say so. */
         ASSERT(count_stored() <= 1 && (count_stored() == 1 || !was_made));
         DIR *directory = opendir(scratch_path("home/sandboxes"));
         for (struct dirent *entry; directory && (entry = readdir(directory));) {
@@ -400,7 +402,10 @@ TEST(a_maker_that_dies_at_any_moment_leaves_what_can_be_collected)
             if (entry->d_name[0] == '.')
                 continue;
             ASSERT_OK(cay_sandbox_open(entry->d_name, &sandbox, &err));
-            ASSERT_OK(cay_sandbox_start(sandbox, &err));
+            if (was_made) {
+                ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+                ASSERT_OK(cay_sandbox_start(sandbox, &err));
+            }
             ASSERT_OK(cay_sandbox_remove(sandbox, &err));
             cay_sandbox_free(sandbox);
         }
@@ -408,6 +413,20 @@ TEST(a_maker_that_dies_at_any_moment_leaves_what_can_be_collected)
             closedir(directory);
     }
     ASSERT_INT(count_stored(), 0);
+}
+
+TEST(what_dies_with_its_maker_leaves_no_disk)
+{
+    use_own_home();
+    for (int i = 0; i < 24; i++) {
+        AUTO_FD done = -1;
+        pid_t pid = begin_making(true, &done);
+        usleep((useconds_t)i * 400);
+        ASSERT(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+        for (int k = 0; k < 500 && count_stored(); k++)
+            collect_until_quiet();
+        ASSERT_INT(count_stored(), 0);
+    }
 }
 
 static void make_empty_file(const char *path)

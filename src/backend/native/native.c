@@ -220,9 +220,11 @@ static size_t collect(const char *id)
         return runtime_forget(id);
     if (code || runtime_is_alive(&record))
         return 0;
-    native_remove(&record, -1);
     if (record.ephemeral && record.storage == CAY_STORAGE_DISK)
-        (void)storage_remove(id, NULL);
+        code = storage_remove(id, NULL);
+    if (code && code != CAY_E_NOT_FOUND)
+        return 0; /* without its record nobody would try again */
+    native_remove(&record, -1);
     return 1;
 }
 
