@@ -81,10 +81,14 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Bytes that may be returned. */
+/* Bytes that may be returned.  Who asks for little does not get much of a file that grows
+ * while it is read. */
 static uint64_t page_max(const struct job *job)
 {
-    return job->options.flags & CAY_READ_LARGE ? SIZE_MAX / 2 : CAY_READ_MAX;
+    bool is_large =
+        job->options.flags & CAY_READ_LARGE && job->options.max > CAY_READ_MAX / 4;
+
+    return is_large ? SIZE_MAX / 2 : CAY_READ_MAX;
 }
 
 /* Reads [from, to) as far as the file goes into fresh memory with a NUL behind. */

@@ -213,8 +213,10 @@ static bool is_known(const char *text, size_t len, uint32_t *ret_id)
             return false;
         id = id * 10 + (uint32_t)(text[i] - '0');
     }
+    if (len == 0 || id >= RUNTIME_IDS) /* that would be in another sandbox's range */
+        return false;
     *ret_id = id;
-    return len > 0 && id < RUNTIME_IDS;
+    return true;
 }
 
 /* What is shown belongs to whoever runs commands by default.  A name that only the
