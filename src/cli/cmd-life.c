@@ -26,7 +26,7 @@ static int do_one(const char *id, life_step step, struct cay_error *err)
 
 /* One that fails does not keep the others from their turn.  Every failure is told: the
  * last one by the caller. */
-static int do_each(const char *const *ids, size_t count, life_step step,
+static int do_each(const char *const *ids, size_t count, life_step step, bool may_be_gone,
                    struct cay_error *err)
 {
     int failed = CAY_OK;
@@ -34,7 +34,7 @@ static int do_each(const char *const *ids, size_t count, life_step step,
     for (size_t i = 0; i < count; i++) {
         struct cay_error own;
         int code = do_one(ids[i], step, &own);
-        if (!code)
+        if (!code || (may_be_gone && code == CAY_E_NOT_FOUND))
             continue;
         if (failed)
             (void)output_error(err, false);
@@ -55,10 +55,10 @@ static int do_all(life_step step, struct cay_error *err)
     AUTO_FREE const char **ids = calloc(count + 1, sizeof *ids);
     for (size_t i = 0; ids && i < count; i++)
         ids[i] = infos[i].id;
-    code = ids ? do_each(ids, count, step, err) : cay_fail_memory(err, "cli.life");
+    /* They may end by themselves meanwhile. */
+    code = ids ? do_each(ids, count, step, true, err) : cay_fail_memory(err, "cli.life");
     cay_free(infos);
-    /* The last may have ended by itself meanwhile. */
-    return code == CAY_E_NOT_FOUND ? CAY_OK : code;
+    return code;
 }
 
 /* A word that is no id is a slip, to be told before anything has ended. */
@@ -87,7 +87,8 @@ static int do_given(struct sandbox_call *call, life_step step, struct cay_error 
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", line->subcommand->name,
                         "it is not said which sandbox", "write an id, or --all");
     int code = check_ids(line->arguments, line->count, err);
-    return code ? code : do_each(line->arguments, line->count, step, err);
+    return code ? code
+                : do_each(line->arguments, line->count, step, call->options.force, err);
 }
 
 int cmd_pause(struct sandbox_call *call, struct cay_error *err)

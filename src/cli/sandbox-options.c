@@ -160,6 +160,8 @@ static const struct option_rule options[] = {
     {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "only the ids"},
     {"all", 0, OPTION_FLAG, BIT(KILL) | BIT(RM), FIELD(all), NULL,
      "every sandbox of yours"},
+    {"force", 'f', OPTION_FLAG, BIT(RM), FIELD(force), NULL,
+     "one that is gone already is no error"},
     {"signal", 's', OPTION_PARSED, BIT(KILL), FIELD(signal), "SIGNAL",
      "send this: TERM, INT, 9; KILL takes all it started", parse_signal,
      "a name like TERM or a number"},

@@ -41,7 +41,7 @@ struct sandbox_options {
     unsigned require;     /* enum cay_layer */
     int network, storage; /* which of the choices; -1: none was made */
     bool interactive, tty, detach;
-    bool follow, quiet, all;
+    bool follow, quiet, all, force;
     int signal;
 };
 

@@ -318,6 +318,13 @@ def test_several_are_ended_at_once_and_one_that_is_not_there_is_told(boxes):
     assert gone(one) and gone(two)
 
 
+def test_who_cleans_up_may_find_it_gone_already(boxes, box):
+    absent = "sb-aaaaaaaaaaaaaaaa"
+    assert boxes.cay("rm", absent).status == 4
+    assert boxes.ok("rm", "-f", absent, box, absent).err == b"" and gone(box)
+    assert boxes.cay("rm", "-f", "web").status == 2
+
+
 def test_which_sandbox_must_be_said(boxes, box):
     for command in ("kill", "rm"):
         assert "--all" in boxes.fails(2, command)
