@@ -298,6 +298,7 @@ static bool is_hit(struct find *find, const struct walk_step *step,
     find->dir = step->dir;
     find->name = step->name;
     ret_hit->path = find->label;
+    ret_hit->dir = find->target.fd >= 0 ? -1 : step->dir;
     return is_wanted(filter, ret_hit->type) && name(find);
 }
 

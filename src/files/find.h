@@ -59,10 +59,12 @@ int find_new(cay_files *files, const struct target *start,
 void find_free(struct find *find); /* NULL is fine */
 
 /* 1 and what is found next, in the order of paths; 0 at the end; or a code.  `path` is in
- * the policy's spelling and lives until the next call. */
+ * the policy's spelling and lives until the next call.  Its last component is a name in
+ * `dir`, which is the find's; -1 if the hit is what a link leads to. */
 struct find_hit {
     const char *path;
     enum cay_type type;
+    int dir;
 };
 int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err);
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
@@ -11,7 +14,8 @@
 
 enum {
     TYPES = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_LINKS | CAY_LIST_OTHER,
-    ENTRIES = 100000
+    ENTRIES = 100000,
+    LOOKS = 64
 };
 
 /* A listing being made: sorted, without doubles, at most max + 1 entries between starts
@@ -20,6 +24,9 @@ struct collection {
     struct cay_listing listing;
     size_t room;
     uint64_t max;
+    /* Entries of one directory whose stat is still to be asked for, all at once. */
+    size_t waiting[LOOKS], waiting_count;
+    int dir;
 };
 
 static void drop(struct cay_listing *listing, size_t from)
@@ -40,6 +47,8 @@ void cay_listing_done(struct cay_listing *listing)
 static void auto_collection(struct collection *collection)
 {
     cay_listing_done(&collection->listing);
+    if (collection->dir >= 0)
+        (void)close(collection->dir);
 }
 
 static int add(struct collection *collection, const char *path,
@@ -63,6 +72,82 @@ static int add(struct collection *collection, const char *path,
     return CAY_OK;
 }
 
+static size_t directory_len(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* What is gone by now stays without. */
+static int look(const struct target *start, struct collection *collection,
+                struct cay_error *err)
+{
+    struct cay_entry *entries = collection->listing.entries;
+    struct fs_look looks[LOOKS];
+    size_t count = collection->waiting_count;
+
+    for (size_t i = 0; i < count; i++) {
+        const char *path = entries[collection->waiting[i]].path;
+        looks[i].name = path + directory_len(path);
+    }
+    collection->waiting_count = 0;
+    int error = start->fs->look(start->fs, collection->dir, looks, count);
+    for (size_t i = 0; !error && i < count; i++) {
+        if (!looks[i].error)
+            stat_of(&looks[i].st, &entries[collection->waiting[i]].stat);
+        else if (!walk_may_skip(-looks[i].error))
+            error = looks[i].error;
+    }
+    return error ? target_fail(start, -error, err) : CAY_OK;
+}
+
+/* The paths tell whether it is the same directory as before: the number of a descriptor
+ * may be another's by now. */
+static bool can_wait(const struct collection *collection, const char *path)
+{
+    size_t len = directory_len(path);
+
+    if (collection->waiting_count == LOOKS)
+        return false;
+    if (!collection->waiting_count)
+        return true;
+    const char *other = collection->listing.entries[collection->waiting[0]].path;
+    return directory_len(other) == len && memcmp(other, path, len) == 0;
+}
+
+/* The hit, which is the last entry, gets its stat together with others. */
+static int look_later(const struct target *start, const struct find_hit *hit,
+                      struct collection *collection, struct cay_error *err)
+{
+    int code = can_wait(collection, hit->path) ? CAY_OK : look(start, collection, err);
+
+    if (!collection->waiting_count) {
+        if (collection->dir >= 0)
+            (void)close(collection->dir);
+        collection->dir = fcntl(hit->dir, F_DUPFD_CLOEXEC, 3);
+        if (collection->dir < 0)
+            return target_fail(start, errno, err);
+    }
+    collection->waiting[collection->waiting_count++] = collection->listing.count - 1;
+    return code;
+}
+
+static int add_with_stat(const struct target *start, struct find *find,
+                         const struct find_hit *hit, struct collection *collection,
+                         struct cay_error *err)
+{
+    struct cay_stat stat = {.type = hit->type};
+    const struct target *target = NULL;
+
+    int code = hit->dir < 0 ? find_hold(find, 0, &target, err) : CAY_OK;
+    if (target)
+        stat_of(&target->st, &stat);
+    if (!code)
+        code = add(collection, hit->path, &stat, err);
+    return code || hit->dir < 0 ? code : look_later(start, hit, collection, err);
+}
+
 static int collect(cay_files *files, const struct target *start,
                    const struct find_filter *filter, struct collection *collection,
                    struct cay_error *err)
@@ -76,15 +161,13 @@ static int collect(cay_files *files, const struct target *start,
         code = find_next(find, &hit, err);
         if (code <= 0)
             break;
-        struct cay_stat stat = {.type = hit.type};
-        const struct target *target = NULL;
-        code = filter->flags & CAY_LIST_STAT ? find_hold(find, 0, &target, err) : CAY_OK;
-        if (target)
-            stat_of(&target->st, &stat);
-        if (!code)
-            code = add(collection, hit.path, &stat, err);
+        code = filter->flags & CAY_LIST_STAT
+                   ? add_with_stat(start, find, &hit, collection, err)
+                   : add(collection, hit.path, &(struct cay_stat){.type = hit.type}, err);
         found++;
     }
+    if (!code)
+        code = look(start, collection, err);
     collection->listing.skipped += find ? find_unnamed(find) : 0;
     find_free(find);
     return code;
@@ -134,7 +217,7 @@ int cay_files_list(cay_files *files, const char *path,
                    const struct cay_list_options *options,
                    struct cay_listing *ret_listing, struct cay_error *err)
 {
-    __attribute__((cleanup(auto_collection))) struct collection collection = {0};
+    __attribute__((cleanup(auto_collection))) struct collection collection = {.dir = -1};
     struct cay_list_options known;
     AUTO_FILTER filter;
     AUTO_SCOPE scope = {0};

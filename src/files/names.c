@@ -494,6 +494,17 @@ int cay_files_stat(cay_files *files, const char *path, bool no_follow,
     return code;
 }
 
+/* Any second can be set on a file, also one that is not counted in nanoseconds. */
+static int64_t nanoseconds(struct timespec time)
+{
+    int64_t total;
+
+    if (__builtin_mul_overflow((int64_t)time.tv_sec, 1000000000, &total) ||
+        __builtin_add_overflow(total, (int64_t)time.tv_nsec, &total))
+        return time.tv_sec < 0 ? INT64_MIN : INT64_MAX;
+    return total;
+}
+
 void stat_of(const struct stat *st, struct cay_stat *ret_stat)
 {
     *ret_stat = (struct cay_stat){
@@ -506,7 +517,7 @@ void stat_of(const struct stat *st, struct cay_stat *ret_stat)
         .gid = st->st_gid,
         .bytes = (uint64_t)st->st_size,
         .links = st->st_nlink,
-        .mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
+        .mtime_ns = nanoseconds(st->st_mtim),
     };
 }
 

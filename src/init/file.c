@@ -15,6 +15,7 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/fs.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,10 +47,17 @@ struct job {
     struct file_request head;
     const char *name, *other;
     int fds[2];
-    struct file_answer answer;
-    char text[PATH_MAX];
     int fd, dir; /* to be sent, or -1 */
+    struct file_answer answer;
+    union { /* follows it in the packet, too */
+        char text[PATH_MAX];
+        struct file_look looks[FILE_LOOKS_MAX];
+    };
+    size_t look_count;
 };
+_Static_assert(offsetof(struct job, text) ==
+                   offsetof(struct job, answer) + sizeof(struct file_answer),
+               "an answer is sent as it lies there");
 
 static int root_fd = -1;
 static uid_t own_uid;
@@ -326,6 +334,21 @@ static int reopen(struct job *job)
     return 0;
 }
 
+/* --- Names -------------------------------------------------------------------------
+ */
+
+enum text { NOTHING, NAME, NAME_OR_NOTHING, ANYTHING };
+
+static bool fits(const char *text, enum text kind)
+{
+    if (kind == ANYTHING)
+        return strlen(text) < PATH_MAX;
+    if (!*text)
+        return kind != NAME;
+    return kind != NOTHING && strlen(text) <= NAME_MAX && !strchr(text, '/') &&
+           strcmp(text, ".") != 0 && strcmp(text, "..") != 0;
+}
+
 /* --- The rest ------------------------------------------------------------------------
  */
 
@@ -339,6 +362,43 @@ static int read_link(struct job *job)
         return -ENAMETOOLONG;
     job->text[len] = '\0';
     job->answer.flags |= FILE_HAS_TEXT;
+    return 0;
+}
+
+static struct file_look look_at(int dir, const char *name)
+{
+    struct stat st;
+    int error = fs_direct.stat(&fs_direct, dir, name, &st);
+
+    if (error)
+        return (struct file_look){.error = error};
+    return (struct file_look){
+        .mode = st.st_mode,
+        .uid = st.st_uid,
+        .gid = st.st_gid,
+        .links = st.st_nlink < UINT32_MAX ? (uint32_t)st.st_nlink : UINT32_MAX,
+        .bytes = (uint64_t)st.st_size,
+        .mtime = st.st_mtim.tv_sec,
+        .mtime_nanoseconds = (uint32_t)st.st_mtim.tv_nsec,
+    };
+}
+
+static int look(struct job *job)
+{
+    char name[NAME_MAX + 1];
+    const char *names = job->name;
+
+    do {
+        size_t len = strcspn(names, "/");
+        if (len > NAME_MAX || job->look_count == FILE_LOOKS_MAX)
+            return -EINVAL;
+        memcpy(name, names, len);
+        name[len] = '\0';
+        if (!fits(name, NAME))
+            return -EINVAL;
+        job->looks[job->look_count++] = look_at(job->fds[0], name);
+        names += len;
+    } while (*names++);
     return 0;
 }
 
@@ -404,14 +464,14 @@ static int act(struct job *job)
         return fs->like(fs, fds[0], fds[1]);
     case FILE_COMMIT:
         return fs->commit(fs, fds[0], fds[1], job->other, job->name, job->head.flags & 1);
+    case FILE_LOOK:
+        return look(job);
     }
     return -EINVAL;
 }
 
 /* --- Requests ------------------------------------------------------------------------
  */
-
-enum text { NOTHING, NAME, NAME_OR_NOTHING, ANYTHING };
 
 /* What goes with each operation: how many descriptors, which of them are of what is
  * changed (bits), and the two strings. */
@@ -435,17 +495,8 @@ static const struct rule {
     [FILE_DRAFT_LIKE] = {2, 1, NOTHING, NOTHING},
     [FILE_LIKE] = {2, 1, NOTHING, NOTHING},
     [FILE_COMMIT] = {2, 2, NAME, NAME_OR_NOTHING},
+    [FILE_LOOK] = {1, 0, ANYTHING, NOTHING},
 };
-
-static bool fits(const char *text, enum text kind)
-{
-    if (kind == ANYTHING)
-        return strlen(text) < PATH_MAX;
-    if (!*text)
-        return kind != NAME;
-    return kind != NOTHING && strlen(text) <= NAME_MAX && !strchr(text, '/') &&
-           strcmp(text, ".") != 0 && strcmp(text, "..") != 0;
-}
 
 /* The strings and descriptors of a request, if they are what its operation takes. */
 static bool parse(const struct packet *packet, struct job *job)
@@ -456,7 +507,7 @@ static bool parse(const struct packet *packet, struct job *job)
     if (packet->head.len < sizeof job->head + 2 || end[-1] != '\0')
         return false;
     memcpy(&job->head, packet->payload, sizeof job->head);
-    if (job->head.op < FILE_FIND || job->head.op > FILE_COMMIT)
+    if (job->head.op < FILE_FIND || job->head.op > FILE_LOOK)
         return false;
     const struct rule *rule = &rules[job->head.op];
     job->name = packet->payload + sizeof job->head;
@@ -489,7 +540,6 @@ static int act_as(const struct file_user *user, struct job *job)
 
 static int reply(int socket, struct job *job)
 {
-    char payload[sizeof job->answer + PATH_MAX];
     int fds[2];
     size_t count = 0, len = sizeof job->answer;
 
@@ -503,11 +553,10 @@ static int reply(int socket, struct job *job)
     }
     if (job->answer.flags & FILE_HAS_TEXT) {
         job->answer.text_len = (uint32_t)strlen(job->text);
-        memcpy(payload + len, job->text, job->answer.text_len + 1);
         len += job->answer.text_len + 1;
-    }
-    memcpy(payload, &job->answer, sizeof job->answer);
-    int error = packet_send(socket, MESSAGE_FILE_DONE, payload, len, fds, count);
+    } else if (!job->answer.error)
+        len += job->look_count * sizeof *job->looks;
+    int error = packet_send(socket, MESSAGE_FILE_DONE, &job->answer, len, fds, count);
     if (error != -ETOOMANYREFS)
         return error;
     /* So many descriptors are under way inside that no more may be. */
@@ -524,6 +573,7 @@ bool file_answer(int socket, const struct packet *packet, struct file_user **use
     job.fd = job.dir = -1;
     job.answer = (struct file_answer){.write_error = 1};
     job.text[0] = '\0';
+    job.look_count = 0;
     if (!*user || !parse(packet, &job))
         return false;
     job.answer.error = act_as(*user, &job);

@@ -214,7 +214,8 @@ enum file_op {
     FILE_DRAFT = 13,         /* [dir] */
     FILE_DRAFT_LIKE = 14,    /* [dir, model] */
     FILE_LIKE = 15,          /* [file, model] */
-    FILE_COMMIT = 16         /* [file, dir] name, temporary name or "" */
+    FILE_COMMIT = 16,        /* [file, dir] name, temporary name or "" */
+    FILE_LOOK = 17           /* [dir] names with slashes between them */
 };
 
 struct file_request {
@@ -239,6 +240,16 @@ struct file_answer {
     int32_t write_error; /* 1: not looked at */
     uint32_t text_len;   /* without its NUL */
 };
+
+/* What an answer to FILE_LOOK has for each name, in their order, instead of a text. */
+struct file_look {
+    int32_t error;
+    uint32_t mode, uid, gid;
+    uint32_t links, mtime_nanoseconds;
+    uint64_t bytes;
+    int64_t mtime;
+};
+enum { FILE_LOOKS_MAX = 64 };
 
 enum { FILE_COPY_MAX = 1 << 20 };
 

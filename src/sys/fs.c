@@ -59,6 +59,13 @@ static int direct_stat(const struct fs *fs, int dir, const char *name,
                : -errno;
 }
 
+static int direct_look(const struct fs *fs, int dir, struct fs_look *looks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        looks[i].error = direct_stat(fs, dir, looks[i].name, &looks[i].st);
+    return 0;
+}
+
 static ssize_t direct_read_link(const struct fs *fs, int fd, char *text, size_t room)
 {
     ssize_t len = readlinkat(fd, "", text, room);
@@ -246,6 +253,7 @@ const struct fs fs_direct = {
     .reopen = direct_reopen,
     .may_write = direct_may_write,
     .stat = direct_stat,
+    .look = direct_look,
     .read_link = direct_read_link,
     .make_directory = direct_make_directory,
     .make_link = direct_make_link,

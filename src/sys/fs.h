@@ -35,6 +35,12 @@ struct fs_found {
     int write_error; /* of may_write(), or 1 if that was not asked */
 };
 
+struct fs_look {
+    const char *name;
+    int error; /* 0 or a negative errno */
+    struct stat st;
+};
+
 enum { FS_TEMP_MAX = 24 };
 
 struct fs {
@@ -52,6 +58,8 @@ struct fs {
     int (*reopen)(const struct fs *fs, int fd, int flags, bool *ret_copied);
     int (*may_write)(const struct fs *fs, int fd);
     int (*stat)(const struct fs *fs, int dir, const char *name, struct stat *ret_stat);
+    /* The same for many names of one directory, where each alone would be a trip. */
+    int (*look)(const struct fs *fs, int dir, struct fs_look *looks, size_t count);
     ssize_t (*read_link)(const struct fs *fs, int fd, char *text, size_t room);
 
     int (*make_directory)(const struct fs *fs, int dir, const char *name, mode_t mode);

@@ -342,6 +342,46 @@ TEST(a_tree_is_listed_by_pattern_with_owners_as_they_are_inside)
     cay_exec_done(&result);
 }
 
+TEST(many_names_are_looked_at_together_and_each_is_told_its_own)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+    const struct cay_list_options options = {.size = sizeof options,
+                                             .flags = CAY_LIST_FILES | CAY_LIST_STAT};
+    struct cay_listing listing = {0};
+
+    /* More than go into one question, by their number and by their length. */
+    (void)told(sandbox,
+               "cd /srv; mkdir b; long=$(printf %0200d 0); for i in $(seq 100 299); "
+               "do truncate -s $i $i b/$i-$long; done; ln -s 200 c");
+    ASSERT_OK(cay_files_list(files, "/srv", &options, &listing, &err));
+    ASSERT_INT(listing.count, 401);
+    for (size_t i = 0; i < listing.count; i++) {
+        const char *name = strrchr(listing.entries[i].path, '/') + 1;
+        long size = strtol(name, NULL, 10);
+        /* 0: the link, which leads to the one of 200. */
+        ASSERT_INT(listing.entries[i].stat.bytes, size ? size : 200);
+        ASSERT_INT(listing.entries[i].stat.mode, 0644);
+    }
+    cay_listing_done(&listing);
+    cay_exec_done(&result);
+}
+
+TEST(a_time_that_nanoseconds_cannot_count_is_the_last_they_can)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+    struct cay_stat stat;
+
+    (void)told(sandbox,
+               "cd /srv; touch -d @99999999999 late; touch -d @-99999999999 early");
+    ASSERT_OK(cay_files_stat(files, "/srv/late", false, &stat, &err));
+    ASSERT(stat.mtime_ns == INT64_MAX);
+    ASSERT_OK(cay_files_stat(files, "/srv/early", false, &stat, &err));
+    ASSERT(stat.mtime_ns == INT64_MIN);
+    cay_exec_done(&result);
+}
+
 TEST(a_tree_is_searched)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An init that lies to the library, and a library that lies to init. */
+/* An init that lies to the library. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,6 +13,7 @@
 #include "backend/native/native.h"
 #include "init/packet.h"
 #include "inside.h"
+#include "kinds.h"
 #include "sys/fs.h"
 
 /* --- An init that says what a test wants it to --- */
@@ -83,51 +84,6 @@ static void answer_with(const struct liar *liar, uint32_t flags, const int *fds,
 
     (void)packet_send(liar->socket, MESSAGE_FILE_DONE, &answer, sizeof answer, fds,
                       count);
-}
-
-enum kind {
-    A_PIPE,
-    A_SOCKET,
-    A_DIRECTORY,
-    A_DEVICE,
-    AN_EPOLL,
-    A_WAITING_FILE,
-    A_WRITABLE_FILE,
-    A_HELD_FILE,
-    OF_PROC,
-    KINDS
-};
-
-static int make(enum kind kind)
-{
-    const char *exe = "/proc/self/exe";
-    int pair[2] = {-1, -1};
-
-    switch (kind) {
-    case A_PIPE:
-        ASSERT(pipe2(pair, O_CLOEXEC | O_NONBLOCK) == 0);
-        close(pair[1]);
-        return pair[0];
-    case A_SOCKET:
-        return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    case A_DIRECTORY:
-        return open("/", O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
-    case A_DEVICE:
-        return open("/dev/zero", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    case AN_EPOLL:
-        return epoll_create1(EPOLL_CLOEXEC);
-    case A_WAITING_FILE:
-        return open(exe, O_RDONLY | O_CLOEXEC);
-    case A_WRITABLE_FILE:
-        return open(scratch(), O_TMPFILE | O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0600);
-    case A_HELD_FILE:
-        return open(exe, O_PATH | O_CLOEXEC);
-    case OF_PROC:
-        return open("/proc/self/status", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    case KINDS:
-        break;
-    }
-    return -1;
 }
 
 /* One of the kinds, said to be a file that is open for reading. */
@@ -354,6 +310,60 @@ TEST(a_place_that_is_no_plain_path_is_refused)
     }
 }
 
+static const struct {
+    struct file_look look;
+    int more; /* bytes */
+    uint32_t flags;
+} looks[] = {
+    {{.mode = S_IFREG, .bytes = 7}, 0, 0}, /* as it should be */
+    {{.mode = S_IFREG}, sizeof(struct file_look), 0},
+    {{.mode = S_IFREG}, -(int)sizeof(struct file_look), 0},
+    {{.mode = S_IFREG}, -1, 0},
+    {{.mode = S_IFREG}, 0, FILE_HAS_TEXT},
+    {{.error = 1}, 0, 0},
+    {{.error = -5000}, 0, 0},
+    {{.bytes = UINT64_MAX}, 0, 0},
+    {{.mtime_nanoseconds = 1000000000}, 0, 0},
+};
+
+/* Honest until names are to be looked at. */
+static void look_wrong(const struct liar *liar, const struct file_request *question)
+{
+    struct {
+        struct file_answer answer;
+        struct file_look looks[2];
+    } whole = {{.flags = looks[liar->which].flags, .write_error = 1},
+               {looks[liar->which].look}};
+    size_t len = sizeof whole.answer + sizeof whole.looks[0];
+    AUTO_FD held = open(scratch(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FD dir = open(scratch(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (question->op != FILE_LOOK)
+        answer_with(liar, FILE_HAS_FD, question->op == FILE_FIND ? &held : &dir, 1);
+    else
+        (void)packet_send(liar->socket, MESSAGE_FILE_DONE, &whole,
+                          len + (size_t)looks[liar->which].more, NULL, 0);
+}
+
+TEST(a_look_at_names_is_taken_only_as_it_should_be)
+{
+    const struct cay_list_options options = {.size = sizeof options,
+                                             .flags = CAY_LIST_FILES | CAY_LIST_STAT};
+
+    put_file("f", "");
+    for (int which = 0; which < (int)(sizeof looks / sizeof *looks); which++) {
+        struct liar liar = {.answer = look_wrong, .which = which};
+        struct cay_listing listing = {0};
+        cay_files *files;
+        ASSERT_OK(meet(&liar, &files));
+        ASSERT_CODE(cay_files_list(files, "/", &options, &listing, &err),
+                    which ? CAY_E_PROTOCOL : CAY_OK);
+        ASSERT_INT(listing.count ? listing.entries[0].stat.bytes : 0, which ? 0 : 7);
+        cay_listing_done(&listing);
+        part(&liar, files);
+    }
+}
+
 static void say_nothing(const struct liar *liar, const struct file_request *question)
 {
     (void)liar;
@@ -425,136 +435,4 @@ TEST(a_wrong_beginning_is_refused)
         ASSERT(!files);
         part(&liar, NULL);
     }
-}
-
-/* --- A library that lies to init --- */
-
-static int dial(cay_sandbox *sandbox)
-{
-    struct record record;
-    int socket = -1;
-
-    ASSERT_OK(runtime_load(cay_sandbox_id(sandbox), &record, &err));
-    ASSERT_OK(native_dial(&record, &socket, &err));
-    return socket;
-}
-
-static struct packet reply;
-
-/* What init answers: its error, or 1 if it hung up. */
-static int question(int socket, const struct file_request *head, const char *strings,
-                    size_t len, const int *fds, size_t fd_count)
-{
-    char payload[sizeof *head + 2 * PATH_MAX];
-    struct file_answer answer;
-
-    memcpy(payload, head, sizeof *head);
-    memcpy(payload + sizeof *head, strings, len);
-    ASSERT(packet_send(socket, MESSAGE_FILE, payload, sizeof *head + len, fds,
-                       fd_count) == 0);
-    int got = packet_receive(socket, &reply);
-    if (got == 0)
-        return 1;
-    ASSERT_INT(got, 1);
-    ASSERT_INT(reply.head.kind, MESSAGE_FILE_DONE);
-    memcpy(&answer, reply.payload, sizeof answer);
-    packet_close_fds(&reply);
-    return answer.error;
-}
-
-static int begin_as(cay_sandbox *sandbox, const char *user)
-{
-    int socket = dial(sandbox);
-
-    ASSERT(packet_send(socket, MESSAGE_FILES, user, strlen(user) + 1, NULL, 0) == 0);
-    ASSERT_INT(packet_receive(socket, &reply), 1);
-    ASSERT_INT(reply.head.kind, MESSAGE_FILES_READY);
-    return socket;
-}
-
-TEST(init_hangs_up_on_questions_of_the_wrong_shape)
-{
-    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    static const struct {
-        struct file_request head;
-        const char *strings;
-        size_t len, fds;
-    } wrong[] = {
-        {{.op = 0, .at_root = 1}, "\0", 2, 0},
-        {{.op = 99, .at_root = 1}, "\0", 2, 0},
-        {{.op = FILE_FIND, .at_root = 1}, "x", 1, 0},
-        {{.op = FILE_FIND, .at_root = 1}, "x\0y", 3, 0},
-        {{.op = FILE_FIND, .at_root = 1}, "x\0\0\0", 4, 0},
-        {{.op = FILE_FIND}, "x\0", 3, 0},
-        {{.op = FILE_FIND, .at_root = 1}, "x\0", 3, 1},
-        {{.op = FILE_REMOVE, .at_root = 1}, "a/b\0", 5, 0},
-        {{.op = FILE_REMOVE, .at_root = 1}, "..\0", 4, 0},
-        {{.op = FILE_REMOVE, .at_root = 1}, "\0", 2, 0},
-        {{.op = FILE_RENAME, .at_root = 3}, "a\0b/c", 6, 0},
-        {{.op = FILE_RENAME, .at_root = 1}, "a\0b", 4, 0},
-        {{.op = FILE_COMMIT, .at_root = 3}, "a\0../b", 7, 0},
-    };
-
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        AUTO_FD socket = begin_as(sandbox, "root");
-        AUTO_FD fd = make(A_HELD_FILE);
-        ASSERT_INT(question(socket, &wrong[i].head, wrong[i].strings, wrong[i].len, &fd,
-                            wrong[i].fds),
-                   1);
-    }
-    AUTO_FD early = dial(sandbox);
-    ASSERT_INT(question(early, &(struct file_request){.op = FILE_FIND, .at_root = 1},
-                        "x\0", 3, NULL, 0),
-               1);
-    AUTO_FD twice = begin_as(sandbox, "root");
-    ASSERT(packet_send(twice, MESSAGE_FILES, "user", 5, NULL, 0) == 0);
-    ASSERT_INT(packet_receive(twice, &reply), 0);
-    run(sandbox, "echo alive");
-    ASSERT_STR(result.out, "alive\n");
-    cay_exec_done(&result);
-}
-
-TEST(init_opens_nothing_but_files_and_directories_whoever_asks)
-{
-    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    AUTO_FD socket = begin_as(sandbox, "root");
-    const struct file_request reopen = {.op = FILE_REOPEN, .flags = O_RDONLY};
-    const enum kind kinds[] = {A_PIPE, A_SOCKET, A_DEVICE, A_DIRECTORY};
-    struct file_request open_request = {.op = FILE_OPEN, .at_root = 1};
-    const uint64_t flags[] = {O_RDONLY, O_RDWR | O_CREAT, O_WRONLY | O_TRUNC,
-                              O_PATH | O_CREAT};
-
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        AUTO_FD fd = make(kinds[i]);
-        ASSERT_INT(question(socket, &reopen, "\0", 2, &fd, 1), -ENXIO);
-    }
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        open_request.flags = flags[i];
-        ASSERT_INT(question(socket, &open_request, "etc/passwd\0", 12, NULL, 0), -EINVAL);
-    }
-}
-
-TEST(init_keeps_no_descriptor_of_ours)
-{
-    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    AUTO(cay_files) files = files_of(sandbox, "root");
-    char path[64];
-    struct record record;
-
-    ASSERT_OK(runtime_load(cay_sandbox_id(sandbox), &record, &err));
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)record.init);
-    run(sandbox, "true"); /* after which it is at rest */
-    size_t before = count_names(path, "");
-    ASSERT(before > 3);
-    for (int i = 0; i < 100; i++) {
-        put(files, "/root/d/f", "x");
-        expect(files, "/root/d/f", "x");
-        ASSERT_CODE(read_code(files, "/root/none"), CAY_E_NOT_FOUND);
-        ASSERT_CODE(write_code(files, "/proc/cpuinfo"), CAY_E_DENIED);
-        (void)read_code(files, "/proc/cpuinfo");
-        ASSERT_OK(cay_files_delete(files, "/root/d/f", NULL, &err));
-    }
-    run(sandbox, "true");
-    ASSERT_INT(count_names(path, ""), before);
-    cay_exec_done(&result);
 }

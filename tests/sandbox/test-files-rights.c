@@ -34,6 +34,27 @@ TEST(the_user_is_refused_what_belongs_to_root_and_told_who_was_refused)
     cay_exec_done(&result);
 }
 
+TEST(names_can_be_told_where_no_more_of_them_can)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) files = files_of(sandbox, NULL);
+    AUTO(cay_files) root = files_of(sandbox, "root");
+    const struct cay_list_options options = {.size = sizeof options,
+                                             .flags = CAY_LIST_FILES | CAY_LIST_STAT};
+    struct cay_listing refused = {0}, seen = {0};
+
+    (void)told(sandbox, "cd /srv; mkdir d; echo 12345 > d/f; chmod 744 d");
+    ASSERT_OK(cay_files_list(files, "/srv/d", &options, &refused, &err));
+    ASSERT_INT(refused.count, 1);
+    ASSERT_INT(refused.entries[0].stat.type, CAY_TYPE_FILE);
+    ASSERT_INT(refused.entries[0].stat.bytes, 0);
+    ASSERT_OK(cay_files_list(root, "/srv/d", &options, &seen, &err));
+    ASSERT_INT(seen.entries[0].stat.bytes, 6);
+    cay_listing_done(&refused);
+    cay_listing_done(&seen);
+    cay_exec_done(&result);
+}
+
 TEST(root_inside_may_do_what_root_may)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -193,6 +193,62 @@ static int remote_stat(const struct fs *fs, int dir, const char *name,
     return 0;
 }
 
+/* As told inside, where the owners need not be turned into those of there. */
+static bool take_look(const struct file_look *look, struct fs_look *ret_look)
+{
+    if (look->error > 0 || look->error < -4095 || look->bytes > INT64_MAX ||
+        look->mtime_nanoseconds >= 1000000000)
+        return false;
+    ret_look->error = look->error;
+    ret_look->st = (struct stat){
+        .st_mode = look->mode,
+        .st_uid = look->uid,
+        .st_gid = look->gid,
+        .st_nlink = look->links,
+        .st_size = (off_t)look->bytes,
+        .st_mtim = {look->mtime, look->mtime_nanoseconds},
+    };
+    return true;
+}
+
+/* As many names as go into one question; how many these are. */
+static size_t join_names(const struct fs_look *looks, size_t count, char names[PATH_MAX])
+{
+    size_t done = 0, used = 0;
+
+    while (done < count && done < FILE_LOOKS_MAX) {
+        size_t len = strlen(looks[done].name);
+        if (used + len + 1 > PATH_MAX)
+            break;
+        memcpy(names + used, looks[done++].name, len);
+        used += len;
+        names[used++] = '/';
+    }
+    names[used - 1] = '\0';
+    return done;
+}
+
+static int remote_look(const struct fs *fs, int dir, struct fs_look *looks, size_t count)
+{
+    struct file_look found[FILE_LOOKS_MAX];
+    char names[PATH_MAX];
+
+    while (count) {
+        size_t part = join_names(looks, count, names);
+        AUTO_CALL call = CALL(FILE_LOOK, .name = names, .fds = {dir}, .fd_count = 1,
+                              .looks = found, .look_count = part);
+        int error = ask_plain(fs, &call);
+        if (error)
+            return error;
+        for (size_t i = 0; i < part; i++)
+            if (!take_look(&found[i], &looks[i]))
+                return refuse(fs);
+        looks += part;
+        count -= part;
+    }
+    return 0;
+}
+
 static ssize_t remote_read_link(const struct fs *fs, int fd, char *text, size_t room)
 {
     AUTO_CALL call = CALL(FILE_READ_LINK, .fds = {fd}, .fd_count = 1);
@@ -364,6 +420,7 @@ static const struct fs calls = {
     .reopen = remote_reopen,
     .may_write = remote_may_write,
     .stat = remote_stat,
+    .look = remote_look,
     .read_link = remote_read_link,
     .make_directory = remote_make_directory,
     .make_link = remote_make_link,

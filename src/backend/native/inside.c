@@ -118,13 +118,16 @@ static bool take_answer(struct packet *packet, struct call *call)
     memcpy(answer, packet->payload, sizeof *answer);
     bool has_fd = answer->flags & FILE_HAS_FD, has_dir = answer->flags & FILE_HAS_DIR;
     size_t text_len = answer->flags & FILE_HAS_TEXT ? (size_t)answer->text_len + 1 : 0;
+    size_t looks_len = answer->error ? 0 : call->look_count * sizeof *call->looks;
     if (answer->error > 0 || answer->error < -4095 || text_len > PATH_MAX ||
-        len != sizeof *answer + text_len ||
+        (text_len && looks_len) || len != sizeof *answer + text_len + looks_len ||
         packet->head.fd_count != (unsigned)has_fd + has_dir ||
         (answer->error && packet->head.fd_count) ||
         (text_len && strnlen(text, text_len) != text_len - 1))
         return false;
     memcpy(call->text, text, text_len);
+    if (looks_len)
+        memcpy(call->looks, text, looks_len);
     if (has_fd)
         call->fd = TAKE_FD(packet->fds[0]);
     if (has_dir)

@@ -31,6 +31,8 @@ struct call {
     struct file_answer answer;
     int fd, dir; /* the caller's to check and to close; -1: none came */
     char text[PATH_MAX];
+    struct file_look *looks; /* room for look_count of them: so many must come */
+    size_t look_count;
 };
 
 void call_done(struct call *call);
