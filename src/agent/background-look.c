@@ -52,7 +52,7 @@ static bool read_exit(struct task *task, struct task_end *ret_end)
     if (ops->stat(&task->place, command, false, &begin, NULL) == CAY_OK &&
         ops->stat(&task->place, exit, false, &end, NULL) == CAY_OK &&
         end.mtime_ns > begin.mtime_ns)
-        ret_end->end.wall_us = (uint64_t)(end.mtime_ns - begin.mtime_ns) / 1000;
+        ret_end->end.wall_us = ((uint64_t)end.mtime_ns - (uint64_t)begin.mtime_ns) / 1000;
     return true;
 }
 
