@@ -129,8 +129,8 @@ static int finish(struct compose *compose, cay_files *files, struct cay_error *e
     if (code)
         return code;
     names_read(files, &names);
-    return entry_tell(files, &names, compose->path, compose->path, compose->task.channel,
-                      err);
+    const struct entry entry = {compose->path, compose->path, NULL};
+    return entry_tell(files, &names, &entry, compose->task.channel, err);
 }
 
 static int open_next(struct compose *compose, cay_files *files, struct cay_error *err)

@@ -235,17 +235,20 @@ static void add_target(cay_files *files, const char *path, bool is_link,
     }
 }
 
-int entry_describe(cay_files *files, const struct names *names, const char *path,
-                   const char *shown, int64_t *numbers, struct buf *strings,
-                   uint32_t *count, struct cay_error *err)
+int entry_describe(cay_files *files, const struct names *names, const struct entry *entry,
+                   int64_t *numbers, struct buf *strings, uint32_t *count,
+                   struct cay_error *err)
 {
+    const char *path = entry->path, *shown = entry->shown;
     const char *slash = strrchr(shown, '/');
     struct cay_stat own, st;
     char owner[64], group[64];
 
-    int code = cay_files_stat(files, path, true, &own, err);
+    int code = entry->stat ? CAY_OK : cay_files_stat(files, path, true, &own, err);
     if (code)
         return code;
+    if (entry->stat)
+        own = *entry->stat;
     st = own;
     bool is_link = own.type == CAY_TYPE_LINK;
     if (is_link && cay_files_stat(files, path, false, &st, NULL) != CAY_OK)
@@ -268,17 +271,17 @@ int entry_describe(cay_files *files, const struct names *names, const char *path
     return CAY_OK;
 }
 
-int entry_tell(cay_files *files, const struct names *names, const char *path,
-               const char *shown, int channel, struct cay_error *err)
+int entry_tell(cay_files *files, const struct names *names, const struct entry *entry,
+               int channel, struct cay_error *err)
 {
     struct tell tell = {.kind = TELL_ENTRY};
     AUTO_BUF strings = {0};
 
     buf_init(&strings, CHANNEL_PACKET);
-    int code = entry_describe(files, names, path, shown, tell.numbers, &strings,
-                              &tell.count, err);
+    int code =
+        entry_describe(files, names, entry, tell.numbers, &strings, &tell.count, err);
     if (code)
         return code;
     int error = tell_send(channel, &tell, &strings, -1);
-    return error ? cay_fail_errno(err, -error, "files.entry", shown) : CAY_OK;
+    return error ? cay_fail_errno(err, -error, "files.entry", entry->shown) : CAY_OK;
 }

@@ -31,7 +31,8 @@ static int tell_entry(struct question *question, cay_files *files, const char *p
     struct names names;
 
     names_read(files, &names);
-    return entry_tell(files, &names, path, path, question->channel, err);
+    return entry_tell(files, &names, &(struct entry){path, path, NULL}, question->channel,
+                      err);
 }
 
 int keep_stat(struct keep *keep, struct question *question, struct cay_error *err)
@@ -102,7 +103,8 @@ static int list_once(cay_files *files, const char *path, uint32_t depth,
 {
     const struct cay_list_options options = {
         .size = sizeof options,
-        .flags = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_LINKS | CAY_LIST_OTHER,
+        .flags = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_LINKS | CAY_LIST_OTHER |
+                 CAY_LIST_STAT,
         .max_depth = depth,
         .timeout_ms = WAIT_MS,
     };
@@ -126,12 +128,15 @@ static int tell_listing(struct question *question, cay_files *files, const char 
     names_read(files, &names);
     for (size_t i = 0; i < listing->count && !code; i++) {
         const char *found = listing->entries[i].path;
+        const struct cay_stat *stat = &listing->entries[i].stat;
+        /* Without a link to it there is none: it has gone, or may not be looked at. */
+        const struct entry entry = {found, shown, stat->links ? stat : NULL};
         is_plain = strncmp(found, location.path, skip) == 0;
         snprintf(shown, sizeof shown, "%s%s", strcmp(path, "/") == 0 ? "" : path,
                  is_plain ? found + skip : found + strlen(path));
         code = keep_wait(question->channel, err);
         if (!code)
-            code = entry_tell(files, &names, found, shown, question->channel, err);
+            code = entry_tell(files, &names, &entry, question->channel, err);
         if (code == CAY_E_NOT_FOUND)
             code = CAY_OK; /* it has gone meanwhile */
     }

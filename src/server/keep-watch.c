@@ -173,8 +173,9 @@ static void add_entry(struct keep *keep, const struct watch *watch,
         event->change == CHANGE_RENAME)
         return;
     names_read(files, &names);
-    if (entry_describe(files, &names, path, path, tell->numbers + CHANGE_ENTRY, strings,
-                       &tell->count, NULL) != CAY_OK)
+    if (entry_describe(files, &names, &(struct entry){path, path, NULL},
+                       tell->numbers + CHANGE_ENTRY, strings, &tell->count,
+                       NULL) != CAY_OK)
         strings->len = before;
 }
 

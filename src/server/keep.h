@@ -101,14 +101,19 @@ void names_read(cay_files *files, struct names *ret_names);
 /* Nothing of the sandbox is held open for them any more. */
 void names_forget(void);
 
-/* What is at `path`, as `shown`: the numbers of enum entry_number and the strings; how
- * many of them is added to *count. */
-int entry_describe(cay_files *files, const struct names *names, const char *path,
-                   const char *shown, int64_t *numbers, struct buf *strings,
-                   uint32_t *count, struct cay_error *err);
+struct entry {
+    const char *path, *shown;
+    const struct cay_stat *stat; /* of itself, if that is known; or NULL */
+};
+
+/* What an entry is: the numbers of enum entry_number and the strings; how many of them is
+ * added to *count. */
+int entry_describe(cay_files *files, const struct names *names, const struct entry *entry,
+                   int64_t *numbers, struct buf *strings, uint32_t *count,
+                   struct cay_error *err);
 
 /* Tells it. */
-int entry_tell(cay_files *files, const struct names *names, const char *path,
-               const char *shown, int channel, struct cay_error *err);
+int entry_tell(cay_files *files, const struct names *names, const struct entry *entry,
+               int channel, struct cay_error *err);
 
 #endif
