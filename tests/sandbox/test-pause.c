@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Pause, resume and the time to live. */
+/* Pause, resume, the time to live, and the one that does not answer. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include "backend/native/native.h"
 #include "processes.h"
+#include "sandbox/backend.h"
 
 /* How far a counter inside has got. */
 static long count_of(cay_process *process)
@@ -269,4 +276,60 @@ TEST(wrong_defaults_are_refused)
     ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
     options.workdir = "relative";
     ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
+}
+
+/* --- One that does not answer --- */
+
+/* As many connections as its init may have waiting. */
+static size_t fill_queue(const struct record *record, int *sockets, size_t room)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char path[PATH_MAX];
+    size_t count = 0;
+
+    ASSERT_OK(runtime_socket(record, path, &err));
+    ASSERT(strlen(path) < sizeof address.sun_path);
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    for (; count < room; count++) {
+        sockets[count] =
+            socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (connect(sockets[count], (const struct sockaddr *)&address, sizeof address) !=
+            0)
+            break;
+    }
+    ASSERT(count < room && errno == EAGAIN);
+    return count + 1;
+}
+
+static void *list_all(void *cookie)
+{
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+
+    *(int *)cookie = cay_sandbox_list(&infos, &count, NULL) ? 0 : (int)count;
+    cay_free(infos);
+    return NULL;
+}
+
+TEST(one_that_takes_no_connection_is_listed_and_killed_all_the_same)
+{
+    AUTO(cay_sandbox) other = make_sandbox(NULL);
+    AUTO(cay_sandbox) silent = make_sandbox(NULL);
+    const struct native *native = silent->cookie;
+    static int sockets[5000];
+    pthread_t lister;
+    int listed = 0;
+
+    ASSERT_INT(kill(native->record.init, SIGSTOP), 0);
+    size_t count = fill_queue(&native->record, sockets, 5000);
+    ASSERT(pthread_create(&lister, NULL, list_all, &listed) == 0);
+    cay_sandbox *again = NULL;
+    ASSERT_OK(cay_sandbox_open(cay_sandbox_id(silent), &again, &err));
+    ASSERT(pthread_join(lister, NULL) == 0);
+    ASSERT(listed >= 2);
+    ASSERT_OK(cay_sandbox_kill(again, &err));
+    cay_sandbox_free(again);
+    for (size_t i = 0; i < count; i++)
+        close(sockets[i]);
+    ASSERT_CODE(cay_sandbox_open(cay_sandbox_id(silent), &again, &err), CAY_E_NOT_FOUND);
 }

@@ -190,7 +190,7 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     char *piece = TAKE_PTR(native->piece);
     struct sink sink = {.options = &known, .piece = piece};
     if (known.timeout_ms && known.timeout_ms < INT_MAX)
-        sink.give_up_ms = clock_ms() + known.timeout_ms + WIRE_ANSWER_MS;
+        sink.give_up_ms = clock_ms() + known.timeout_ms + NATIVE_ANSWER_MS;
     tail_init(&sink.tails[0], (size_t)limit);
     tail_init(&sink.tails[1], (size_t)limit);
     run_init(&run, socket, native->record.id, NULL);

@@ -475,7 +475,7 @@ int native_files(void *cookie, const char *user, cay_files **ret_files,
 
     int code = native_check(native, err);
     if (!code)
-        code = native_dial(&native->record, &sandbox.socket, err);
+        code = native_dial(&native->record, native->answer_ms, &sandbox.socket, err);
     if (code)
         return code;
     snprintf(users, sizeof users, "/proc/%d/uid_map", (int)native->record.init);

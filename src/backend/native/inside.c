@@ -163,7 +163,7 @@ static int exchange(struct inside *inside, struct call *call)
     if (error == -ENAMETOOLONG)
         return error;
     int got = error ? 0 : receive(inside);
-    if (got == -EAGAIN)
+    if (error == -EAGAIN || got == -EAGAIN)
         return break_off(inside, ETIME);
     if (got == 0)
         return break_off(inside, ECONNRESET);

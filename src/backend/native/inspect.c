@@ -17,6 +17,8 @@
 
 static const char op[] = "sandbox.inspect";
 
+enum { SILENT_MS = 100 };
+
 __attribute__((format(printf, 3, 4))) static void
 enforce(struct cay_sandbox_info *info, unsigned layer, const char *by, ...)
 {
@@ -116,13 +118,12 @@ static void copy_facts(const struct record *record, struct cay_sandbox_info *inf
 }
 
 /* What no cgroup counts is counted one by one; those that have ended are left out. */
-static void count_processes(struct native *native, struct cay_sandbox_info *info)
+static int count_processes(struct native *native, struct cay_sandbox_info *info)
 {
     struct cay_process_info *processes = NULL;
     size_t count = 0;
 
-    if (native_processes.list(native, &processes, &count, NULL) != CAY_OK)
-        return;
+    int code = native_processes.list(native, &processes, &count, NULL);
     for (size_t i = 0; i < count; i++) {
         if (processes[i].has_ended)
             continue;
@@ -131,29 +132,34 @@ static void count_processes(struct native *native, struct cay_sandbox_info *info
         info->cpu_us += processes[i].cpu_us;
     }
     free(processes);
+    return code;
 }
 
-static void measure(struct native *native, struct cay_sandbox_info *info)
+static int measure(struct native *native, struct cay_sandbox_info *info)
 {
     struct groups_usage usage;
     struct state state;
+    int code = CAY_OK;
 
     groups_usage(&native->record.groups, &usage);
     info->state = usage.frozen ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
     if (!usage.has_pids || !usage.has_memory || !usage.has_cpu)
-        count_processes(native, info);
+        code = count_processes(native, info);
     if (usage.has_pids)
         info->pids_used = usage.pids;
     if (usage.has_memory)
         info->memory_used = usage.memory;
     if (usage.has_cpu)
         info->cpu_us = usage.cpu_us;
-    if (native_state(native, &state, NULL) != CAY_OK)
-        return;
+    if (code != CAY_E_TIMEOUT)
+        code = native_state(native, &state, NULL);
+    if (code)
+        return code;
     if (native->record.layers & CAY_LAYER_DISK) /* else it is what others use, too */
         info->disk_used = state.disk_used;
     if (state.ttl_left_ms != UINT64_MAX) /* 0 would mean that it has none */
         info->ttl_left_ms = state.ttl_left_ms ? state.ttl_left_ms : 1;
+    return CAY_OK;
 }
 
 /* The cgroup of one that has ended stays until that is removed. */
@@ -167,7 +173,8 @@ static uint64_t count_memory_kills(const struct record *record)
     return run_memory_kills(run_mark(&events, 0), 0);
 }
 
-static void look(struct native *native, struct cay_sandbox_info *ret_info)
+/* What is known outside is told in any case; the code is of what init was asked. */
+static int look(struct native *native, struct cay_sandbox_info *ret_info)
 {
     const struct record *record = &native->record;
 
@@ -176,12 +183,12 @@ static void look(struct native *native, struct cay_sandbox_info *ret_info)
     ret_info->memory_kills = count_memory_kills(record);
     if (!runtime_is_alive(record)) {
         ret_info->state = CAY_STATE_STOPPED;
-        return;
+        return CAY_OK;
     }
     ret_info->init_pid = record->init;
-    measure(native, ret_info);
     say_namespaces(record, ret_info);
     say_limits(record, ret_info);
+    return measure(native, ret_info);
 }
 
 /* One that has a disk and does not run. */
@@ -226,7 +233,7 @@ int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_erro
         return look_at_stopped(native->record.id, ret_info, err);
     if (!code) {
         native->record = now;
-        look(native, ret_info);
+        (void)look(native, ret_info);
     }
     return code;
 }
@@ -236,6 +243,7 @@ int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_erro
 struct listing {
     struct cay_sandbox_info *infos;
     size_t count, room;
+    int answer_ms; /* for each; little once there was one that did not answer */
     bool failed;
 };
 
@@ -260,12 +268,14 @@ static struct cay_sandbox_info *add(struct listing *listing)
 static void add_living(const char *id, void *cookie)
 {
     struct listing *listing = cookie;
-    struct native native = {.pidfd = -1, .leash = -1, .socket = -1, .events = {-1, -1}};
+    struct native native = NATIVE_NONE;
 
+    native.answer_ms = listing->answer_ms;
     if (listing->failed || runtime_load(id, &native.record, NULL) != CAY_OK ||
         !runtime_is_alive(&native.record) || !add(listing))
         return;
-    look(&native, &listing->infos[listing->count++]);
+    if (look(&native, &listing->infos[listing->count++]) == CAY_E_TIMEOUT)
+        listing->answer_ms = SILENT_MS;
     if (native.socket >= 0)
         (void)close(native.socket);
 }
@@ -295,7 +305,7 @@ static int by_age(const void *a, const void *b)
 int cay_sandbox_list(struct cay_sandbox_info **ret_infos, size_t *ret_count,
                      struct cay_error *err)
 {
-    struct listing listing = {0};
+    struct listing listing = {.answer_ms = NATIVE_ANSWER_MS};
     int code = runtime_visit(add_living, &listing, err);
 
     if (!code)

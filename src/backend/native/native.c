@@ -16,6 +16,7 @@
 #include "backend/native/home.h"
 #include "backend/native/storage.h"
 #include "backend/native/template.h"
+#include "backend/native/wire.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
@@ -50,8 +51,7 @@ struct native *native_new(void)
     struct native *native = calloc(1, sizeof *native);
 
     if (native)
-        native->pidfd = native->leash = native->socket = native->events.memory =
-            native->events.pids = -1;
+        *native = NATIVE_NONE;
     return native;
 }
 
@@ -105,6 +105,19 @@ static int check_kind(const struct record *record, bool is_local, struct cay_err
                     "reach it by the backend \"%s\"", is_local ? "native" : "local");
 }
 
+/* One on disk that is just ending can be started, one that does not answer killed. */
+static int reach(struct native *native, struct cay_error *err)
+{
+    struct cay_error why;
+    int code = native_connect(native, &why);
+
+    if (!code || code == CAY_E_TIMEOUT || native->record.storage == CAY_STORAGE_DISK)
+        return CAY_OK;
+    if (err)
+        *err = why;
+    return code;
+}
+
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
 {
     AUTO_NATIVE native = native_new();
@@ -115,10 +128,8 @@ int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_err
     if (!code)
         code = check_kind(&native->record, is_local, err);
     bool is_on_disk = native->record.storage == CAY_STORAGE_DISK;
-    if (!code && !is_on_disk)
-        code = native_connect(native, err);
-    else if (!code && runtime_is_alive(&native->record))
-        (void)native_connect(native, NULL); /* one that is just ending can be started */
+    if (!code && (!is_on_disk || runtime_is_alive(&native->record)))
+        code = reach(native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -146,11 +157,14 @@ int native_connect(struct native *native, struct cay_error *err)
 
     if (code || native->socket >= 0)
         return code;
-    return native_dial(&native->record, &native->socket, err);
+    return native_dial(&native->record, native->answer_ms, &native->socket, err);
 }
 
-int native_dial(const struct record *record, int *ret_socket, struct cay_error *err)
+/* One that takes no connections, or no messages, is not waited for for ever. */
+int native_dial(const struct record *record, int answer_ms, int *ret_socket,
+                struct cay_error *err)
 {
+    const struct timeval limit = {answer_ms / 1000, answer_ms % 1000 * 1000};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char path[PATH_MAX];
 
@@ -161,9 +175,9 @@ int native_dial(const struct record *record, int *ret_socket, struct cay_error *
         return cay_fail_errno(err, ENAMETOOLONG, "sandbox.connect", path);
     memcpy(address.sun_path, path, strlen(path) + 1);
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, errno, "sandbox.connect", record->id,
-                        "the sandbox does not answer", "it has ended; make a new one");
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
+        connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
+        return wire_fail_gone("sandbox.connect", record->id, errno, err);
     *ret_socket = TAKE_FD(fd);
     return CAY_OK;
 }

@@ -15,12 +15,23 @@ struct events {
 /* One handle on a native sandbox. */
 struct native {
     struct record record;
-    int pidfd;  /* of its init, or -1 */
-    int leash;  /* closing it ends an ephemeral sandbox, or -1 */
-    int socket; /* a connection that is free, or -1 */
+    int pidfd;     /* of its init, or -1 */
+    int leash;     /* closing it ends an ephemeral sandbox, or -1 */
+    int socket;    /* a connection that is free, or -1 */
+    int answer_ms; /* that init may take for an answer */
     struct events events;
     char *piece; /* room for output, once there was a command */
 };
+
+/* Init answers at once, or something is wrong with it. */
+enum { NATIVE_ANSWER_MS = 10000 };
+
+#define NATIVE_NONE                                                                      \
+    (struct native)                                                                      \
+    {                                                                                    \
+        .pidfd = -1, .leash = -1, .socket = -1, .answer_ms = NATIVE_ANSWER_MS,           \
+        .events = {-1, -1},                                                              \
+    }
 
 struct native *native_new(void); /* an empty handle; NULL if memory is exhausted */
 void native_free(void *cookie);
@@ -114,7 +125,8 @@ int native_get_ready(struct native *native, struct cay_error *err);
 
 /* Connections to its init: the handle's own, and one more. */
 int native_connect(struct native *native, struct cay_error *err);
-int native_dial(const struct record *record, int *ret_socket, struct cay_error *err);
+int native_dial(const struct record *record, int answer_ms, int *ret_socket,
+                struct cay_error *err);
 
 /* Ends it and removes every trace. */
 void native_remove(const struct record *record, int pidfd);

@@ -53,7 +53,7 @@ static void listing_done(struct listing *listing)
 static int receive_page(const struct native *native, struct packet *packet,
                         struct cay_error *err)
 {
-    int code = wire_wait(native->socket, op, native->record.id, err);
+    int code = wire_wait(native->socket, native->answer_ms, op, native->record.id, err);
 
     if (code)
         return code;

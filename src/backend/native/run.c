@@ -209,7 +209,7 @@ int run_ask(struct run *run, const char *op, enum message_kind kind, const void 
         return wire_fail_gone(op, run->id, -error, err);
     }
     for (;;) {
-        int code = wire_wait(run->socket, op, run->id, err);
+        int code = wire_wait(run->socket, NATIVE_ANSWER_MS, op, run->id, err);
         if (code)
             return code;
         if (hear(run, &answer) == 1)
@@ -231,7 +231,7 @@ int run_ask(struct run *run, const char *op, enum message_kind kind, const void 
 int run_wait_start(struct run *run, const char *op, struct cay_error *err)
 {
     while (!run->started && !run->ended) {
-        int code = wire_wait(run->socket, op, run->id, err);
+        int code = wire_wait(run->socket, NATIVE_ANSWER_MS, op, run->id, err);
         if (code)
             return code;
         (void)hear(run, NULL);

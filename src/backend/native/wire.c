@@ -36,8 +36,17 @@ int wire_error(const void *payload, size_t len, struct cay_error *err)
     return error.code;
 }
 
+static int fail_silent(const char *op, const char *id, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
+                    "the sandbox's first process does not answer",
+                    "the machine may be overloaded; else kill the sandbox");
+}
+
 int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_error *err)
 {
+    if (sys_errno == EAGAIN)
+        return fail_silent(op, id, err);
     return cay_fail(err, CAY_E_NOT_FOUND, sys_errno, op, id,
                     "the sandbox does not answer", "it has ended; make a new one");
 }
@@ -58,25 +67,23 @@ int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
 
 /* --- Questions --- */
 
-int wire_wait(int socket, const char *op, const char *id, struct cay_error *err)
+int wire_wait(int socket, int ms, const char *op, const char *id, struct cay_error *err)
 {
     struct pollfd waiting = {.fd = socket, .events = POLLIN};
     int count;
 
     do
-        count = poll(&waiting, 1, WIRE_ANSWER_MS);
+        count = poll(&waiting, 1, ms);
     while (count < 0 && errno == EINTR);
-    if (count > 0)
-        return CAY_OK;
-    return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
-                    "the sandbox's first process does not answer",
-                    "the machine may be overloaded; else kill the sandbox");
+    return count > 0 ? CAY_OK : fail_silent(op, id, err);
 }
 
-static int receive(int socket, const char *op, const char *id, struct answer *answer,
+static int receive(const struct native *native, const char *op, struct answer *answer,
                    struct cay_error *err)
 {
-    int code = wire_wait(socket, op, id, err);
+    const char *id = native->record.id;
+    int socket = native->socket;
+    int code = wire_wait(socket, native->answer_ms, op, id, err);
 
     if (code)
         return code;
@@ -95,7 +102,7 @@ static int ask(struct native *native, const char *op, enum message_kind kind,
         return code;
     int error = packet_send(native->socket, kind, payload, payload_len, NULL, 0);
     return error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
-                 : receive(native->socket, op, native->record.id, answer, err);
+                 : receive(native, op, answer, err);
 }
 
 /* It failed, or was nonsense: the state of the connection is unknown. */

@@ -5,8 +5,6 @@
 #include "backend/native/native.h"
 #include "init/packet.h"
 
-enum { WIRE_ANSWER_MS = 10000 }; /* init answers at once, or something is wrong with it */
-
 /* A message too short to be output: every answer but OUTPUT and LISTED. */
 struct answer {
     struct message head;
@@ -19,6 +17,7 @@ void wire_close_fds(int fds[MESSAGE_FDS_MAX]);
 /* What init says that failed, which may be anything: CAY_E_PROTOCOL if it is no error. */
 int wire_error(const void *payload, size_t len, struct cay_error *err);
 
+/* EAGAIN: it is there, but takes no message. */
 int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_error *err);
 
 /* After a message could not be sent: what init said before it hung up, or that it is
@@ -26,8 +25,8 @@ int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_err
 int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
                    struct cay_error *err);
 
-/* Until there is something to receive; CAY_E_TIMEOUT if init says nothing. */
-int wire_wait(int socket, const char *op, const char *id, struct cay_error *err);
+/* Until there is something to receive; CAY_E_TIMEOUT if init says nothing for `ms`. */
+int wire_wait(int socket, int ms, const char *op, const char *id, struct cay_error *err);
 
 /* Asks init something over the handle's own connection and waits for the answer, which
  * must be of kind `want`, with `len` bytes and no descriptor. */
