@@ -14,7 +14,7 @@
 #include "race.h"
 #include "scale.h"
 
-enum { ROUNDS = 300, QUICK_ROUNDS = 20, FROZEN = 10 };
+enum { ROUNDS = 300, QUICK_ROUNDS = 20 };
 
 static const char *const truth[] = {"/bin/true", NULL};
 

@@ -47,7 +47,8 @@ static bool is_unknown_user(const struct told *told)
     return told->head.status == 401 && told->head.code == CAY_E_NOT_FOUND;
 }
 
-bool connect_is_refused(const struct told *told)
+/* It concerns the way to the sandbox, and not the call: then it is told as by a proxy. */
+static bool is_refused(const struct told *told)
 {
     return told->head.kind == TELL_FAILED && told->head.status && !is_unknown_user(told);
 }
@@ -87,7 +88,7 @@ void connect_refuse_told(struct exchange *exchange, const struct told *told)
     const char *message = told_next(told, NULL);
     unsigned status;
 
-    if (connect_is_refused(told)) {
+    if (is_refused(told)) {
         exchange_refuse_told(exchange, told);
         return;
     }
@@ -149,7 +150,7 @@ bool connect_begin_stream(struct exchange *exchange, const struct told *told,
 
     if (exchange->is_stream)
         return true;
-    if (connect_is_refused(told)) {
+    if (is_refused(told)) {
         exchange_refuse_told(exchange, told);
         return false;
     }

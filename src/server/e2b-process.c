@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "server/base64.h"
 
-enum { LIST_TEXT = 16 << 20, SERVICE_MAX = 64 };
+enum { LIST_TEXT = 16 << 20 };
 
 /* --- Asking --- */
 

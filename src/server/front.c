@@ -304,7 +304,6 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
         return;
     if (exchange->has_begun)
         write_log(exchange);
-    exchange->is_completed = true;
     exchange_forget_client(exchange);
     if (exchange->is_stream)
         front->streams--;

@@ -69,7 +69,7 @@ struct exchange {
     size_t body_left; /* of a piece: what handler->feed() wants to see again */
     struct buf body;
     bool has_begun, is_again; /* a first call that was suspended is made again */
-    bool has_body, is_suspended, is_stream, is_queued, is_completed;
+    bool has_body, is_suspended, is_stream, is_queued;
     bool is_last;        /* of its connection */
     bool is_refused;     /* its reply was sent though the body goes on */
     size_t unread;       /* of the body since then */
@@ -200,8 +200,6 @@ bool route_matches(const char *pattern, const char *path, char part[PART_MAX]);
 
 /* --- Connect (connect.c) --- */
 
-/* It concerns the way to the sandbox, and not the call: then it is told as by a proxy. */
-bool connect_is_refused(const struct told *told);
 /* The HTTP status and the name for a failure. */
 const char *connect_code(const struct told *told, unsigned *ret_status);
 void connect_refuse_told(struct exchange *exchange, const struct told *told);

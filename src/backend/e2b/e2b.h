@@ -21,7 +21,6 @@ enum {
 
 /* From which version on the daemon has it. */
 enum {
-    E2B_HAS_NO_STDIN = 0x000300,
     E2B_HAS_DEFAULT_USER = 0x000400,
     E2B_HAS_CLOSE_STDIN = 0x000502,
     E2B_HAS_PLAIN_UPLOAD = 0x000507

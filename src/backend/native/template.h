@@ -48,7 +48,6 @@ struct template
  * lists those there are. */
 int template_open(const char *name, struct template *ret_template, struct cay_error *err);
 void template_done(struct template *template);
-#define AUTO_TEMPLATE __attribute__((cleanup(template_done))) struct template
 
 /* Removes what makers and removers that crashed have left. */
 size_t template_sweep(void);
