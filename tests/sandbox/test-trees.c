@@ -4,6 +4,8 @@
  * were delegated to them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <time.h>
 
 #include "ladder.h"
@@ -369,4 +371,43 @@ TEST(delegated_cgroups_keep_limits_on_the_rung_single)
 TEST(delegated_cgroups_keep_limits_on_the_rung_landlock)
 {
     use_delegated_on(CAY_RUNG_LANDLOCK);
+}
+
+/* --- Some cgroups and not others --- */
+
+static void list_uncounted(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_BEST);
+    struct cay_sandbox_info *infos;
+    size_t count;
+
+    look(sandbox);
+    ASSERT_HAS(by(CAY_LAYER_MEMORY), "cgroup v1 memory");
+    ASSERT_HAS(by(CAY_LAYER_PIDS), "rlimit");
+    size_t before = count_names("/proc/self/fd", "");
+    ASSERT_OK(cay_sandbox_list(&infos, &count, &err));
+    ASSERT(count >= 1);
+    cay_free(infos);
+    ASSERT_INT(count_names("/proc/self/fd", ""), before);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+}
+
+TEST(a_list_leaves_nothing_open_where_it_counts_processes_itself)
+{
+    int status;
+
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (unshare(CLONE_NEWNS) != 0 ||
+            mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+            umount2("/sys/fs/cgroup/pids", MNT_DETACH) != 0)
+            _exit(77);
+        list_uncounted();
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        SKIP("the cgroups of this machine are elsewhere");
+    ASSERT_INT(status, 0);
 }

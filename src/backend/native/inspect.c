@@ -276,8 +276,7 @@ static void add_living(const char *id, void *cookie)
         return;
     if (look(&native, &listing->infos[listing->count++]) == CAY_E_TIMEOUT)
         listing->answer_ms = SILENT_MS;
-    if (native.socket >= 0)
-        (void)close(native.socket);
+    native_let_go(&native);
 }
 
 static void add_stopped(const char *id, void *cookie)
