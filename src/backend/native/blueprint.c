@@ -62,6 +62,25 @@ static struct plan_step *add(struct blueprint *blueprint, enum plan_kind kind,
     return step;
 }
 
+static void add_directory(struct blueprint *blueprint, enum plan_kind kind,
+                          const char *path, unsigned mode, unsigned owner)
+{
+    struct plan_step *step = add(blueprint, kind, path);
+
+    step->mode = mode;
+    step->uid = step->gid = owner;
+}
+
+static struct plan_step *add_data(struct blueprint *blueprint, enum plan_kind kind,
+                                  const char *path, const void *data, size_t len)
+{
+    struct plan_step *step = add(blueprint, kind, path);
+
+    step->data_len = (uint32_t)len;
+    step->data = keep(&blueprint->bytes, data, len);
+    return step;
+}
+
 void blueprint_tree(struct blueprint *blueprint, const char *path, unsigned mode,
                     uint64_t size, unsigned flags)
 {
@@ -75,20 +94,13 @@ void blueprint_tree(struct blueprint *blueprint, const char *path, unsigned mode
 void blueprint_directory(struct blueprint *blueprint, const char *path, unsigned mode,
                          unsigned owner)
 {
-    struct plan_step *step = add(blueprint, PLAN_DIRECTORY, path);
-
-    step->mode = mode;
-    step->uid = step->gid = owner;
+    add_directory(blueprint, PLAN_DIRECTORY, path, mode, owner);
 }
 
 void blueprint_bytes(struct blueprint *blueprint, const char *path, unsigned mode,
                      const void *data, size_t len)
 {
-    struct plan_step *step = add(blueprint, PLAN_FILE, path);
-
-    step->mode = mode;
-    step->data_len = (uint32_t)len;
-    step->data = keep(&blueprint->bytes, data, len);
+    add_data(blueprint, PLAN_FILE, path, data, len)->mode = mode;
 }
 
 void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode,
@@ -119,10 +131,7 @@ void blueprint_copy(struct blueprint *blueprint, const char *path, unsigned mode
 
 void blueprint_link(struct blueprint *blueprint, const char *path, const char *target)
 {
-    struct plan_step *step = add(blueprint, PLAN_LINK, path);
-
-    step->data_len = (uint32_t)strlen(target);
-    step->data = keep(&blueprint->bytes, target, strlen(target));
+    (void)add_data(blueprint, PLAN_LINK, path, target, strlen(target));
 }
 
 void blueprint_node(struct blueprint *blueprint, const char *path, unsigned mode,
@@ -137,30 +146,19 @@ void blueprint_node(struct blueprint *blueprint, const char *path, unsigned mode
 void blueprint_bind(struct blueprint *blueprint, const char *path, const char *source,
                     unsigned flags)
 {
-    struct plan_step *step = add(blueprint, PLAN_BIND, path);
-
-    step->flags = flags;
-    step->data_len = (uint32_t)strlen(source);
-    step->data = keep(&blueprint->bytes, source, strlen(source));
+    add_data(blueprint, PLAN_BIND, path, source, strlen(source))->flags = flags;
 }
 
 void blueprint_need(struct blueprint *blueprint, const char *path, unsigned mode,
                     unsigned owner)
 {
-    struct plan_step *step = add(blueprint, PLAN_NEED, path);
-
-    step->mode = mode;
-    step->uid = step->gid = owner;
+    add_directory(blueprint, PLAN_NEED, path, mode, owner);
 }
 
 void blueprint_replace(struct blueprint *blueprint, const char *path, unsigned mode,
                        const void *data, size_t len)
 {
-    struct plan_step *step = add(blueprint, PLAN_REPLACE, path);
-
-    step->mode = mode;
-    step->data_len = (uint32_t)len;
-    step->data = keep(&blueprint->bytes, data, len);
+    add_data(blueprint, PLAN_REPLACE, path, data, len)->mode = mode;
 }
 
 /* The library mounts what it has open; cay-init can only look for it again, and must find

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
@@ -44,19 +43,15 @@ enum { MAX_FILES = 65536 };
 
 static int open_control(const struct record *record, struct cay_error *err)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char path[PATH_MAX];
-    int code = runtime_socket(record, path, err);
+    struct sockaddr_un address;
+    int code = runtime_address(record, &address, err);
 
     if (code)
         return code;
-    if (strlen(path) >= sizeof address.sun_path)
-        return cay_fail_errno(err, ENAMETOOLONG, op, path);
-    memcpy(address.sun_path, path, strlen(path) + 1);
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
         listen(fd, 128) != 0)
-        return cay_fail_errno(err, errno, op, path);
+        return cay_fail_errno(err, errno, op, address.sun_path);
     return TAKE_FD(fd);
 }
 

@@ -79,6 +79,13 @@ int native_make(const struct cay_sandbox_options *options, const char *id,
     return code;
 }
 
+/* Of one on disk that does not run. */
+static void note_stopped(const char *id, struct record *ret_record)
+{
+    *ret_record = (struct record){.storage = CAY_STORAGE_DISK};
+    memcpy(ret_record->id, id, strlen(id) + 1);
+}
+
 static int find(const char *id, struct record *ret_record, struct cay_error *err)
 {
     struct storage_saved saved;
@@ -89,8 +96,7 @@ static int find(const char *id, struct record *ret_record, struct cay_error *err
     if (code && code != CAY_E_IO) /* what is damaged can be removed */
         return runtime_load(id, ret_record, err);
     storage_saved_done(&saved);
-    *ret_record = (struct record){.storage = CAY_STORAGE_DISK};
-    memcpy(ret_record->id, id, strlen(id) + 1);
+    note_stopped(id, ret_record);
     return CAY_OK;
 }
 
@@ -165,15 +171,11 @@ int native_dial(const struct record *record, int answer_ms, int *ret_socket,
                 struct cay_error *err)
 {
     const struct timeval limit = {answer_ms / 1000, answer_ms % 1000 * 1000};
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char path[PATH_MAX];
+    struct sockaddr_un address;
+    int code = runtime_address(record, &address, err);
 
-    int code = runtime_socket(record, path, err);
     if (code)
         return code;
-    if (strlen(path) >= sizeof address.sun_path)
-        return cay_fail_errno(err, ENAMETOOLONG, "sandbox.connect", path);
-    memcpy(address.sun_path, path, strlen(path) + 1);
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
         connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
@@ -360,8 +362,7 @@ int native_start_again(void *cookie, struct cay_error *err)
     int code = native_start(id, native, err);
     if (code) {
         native_let_go(native);
-        native->record = (struct record){.storage = CAY_STORAGE_DISK};
-        memcpy(native->record.id, id, sizeof id);
+        note_stopped(id, &native->record);
     }
     return code;
 }

@@ -129,11 +129,6 @@ static int wait_until(struct process *process, uint64_t timeout_ms)
     uint64_t begin = clock_ms();
 
     for (;;) {
-        struct pollfd fds[] = {
-            {.fd = run->socket, .events = POLLIN},
-            {.fd = run->streams[0], .events = POLLIN},
-            {.fd = run->streams[1], .events = POLLIN},
-        };
         int over = take_all(process);
         if (over)
             return over;
@@ -141,8 +136,11 @@ static int wait_until(struct process *process, uint64_t timeout_ms)
         if (gone >= timeout_ms)
             return catch_up(process);
         uint64_t left = timeout_ms - gone;
-        fds[1].fd = run->streams[0];
-        fds[2].fd = run->streams[1];
+        struct pollfd fds[] = {
+            {.fd = run->socket, .events = POLLIN},
+            {.fd = run->streams[0], .events = POLLIN},
+            {.fd = run->streams[1], .events = POLLIN},
+        };
         if (poll(fds, 3, left > INT_MAX ? -1 : (int)left) < 0 && errno != EINTR)
             return -errno;
     }

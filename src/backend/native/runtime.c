@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,29 +33,26 @@ enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
  * somebody waits for the lock. */
 enum { FORGET_S = 5, LOCK_TRIES = 1000 };
 
-/* A directory that nobody else can put things into. */
-static bool is_own(const char *path, mode_t forbidden)
-{
-    struct stat st;
-
-    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
-           !(st.st_mode & forbidden);
-}
-
 /* What is where the directory is to be.  It is the gate to every sandbox, so nothing is
  * read from it, nor written to it, unless it is ours alone; what is not there may be
  * somebody else's by the time it is opened. */
 enum place { PLACE_OWN, PLACE_EMPTY, PLACE_FOREIGN };
 
-static enum place look_at(const char *path)
+static enum place look_at(const char *path, mode_t forbidden)
 {
     struct stat st;
 
     if (lstat(path, &st) != 0)
         return errno == ENOENT ? PLACE_EMPTY : PLACE_FOREIGN;
-    return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 0077)
+    return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & forbidden)
                ? PLACE_OWN
                : PLACE_FOREIGN;
+}
+
+/* A directory that nobody else can put things into. */
+static bool is_own(const char *path)
+{
+    return look_at(path, 0022) == PLACE_OWN;
 }
 
 /* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so.  Root of a user
@@ -68,14 +66,13 @@ static enum place find_place(char ret_path[PATH_MAX])
     snprintf(usual, sizeof usual, "/run/user/%u", uid);
     if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0))
         snprintf(ret_path, PATH_MAX, "/run/cay");
-    else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 &&
-             is_own(given, 0022))
+    else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 && is_own(given))
         snprintf(ret_path, PATH_MAX, "%.4000s/cay", given);
-    else if (is_own(usual, 0022))
+    else if (is_own(usual))
         snprintf(ret_path, PATH_MAX, "%s/cay", usual);
     else
         snprintf(ret_path, PATH_MAX, "/tmp/cay-%u", uid);
-    return look_at(ret_path);
+    return look_at(ret_path, 0077);
 }
 
 static int fail_foreign(const char *path, struct cay_error *err)
@@ -119,7 +116,7 @@ static int open_runtime(const char *below, struct cay_error *err)
     enum place place = find_place(top);
 
     if (place == PLACE_EMPTY && (mkdir(top, 0700) == 0 || errno == EEXIST))
-        place = look_at(top);
+        place = look_at(top, 0077);
     if (place == PLACE_FOREIGN)
         return fail_foreign(top, err);
     if (place == PLACE_EMPTY)
@@ -142,9 +139,10 @@ int runtime_make(struct cay_error *err)
     return fd < 0 ? fd : CAY_OK;
 }
 
+static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567"; /* of ids */
+
 static void draw_id(char id[CAY_ID_MAX])
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
     unsigned char random[16];
 
     (void)!getrandom(random, sizeof random, 0);
@@ -357,8 +355,7 @@ bool runtime_is_id(const char *text)
 {
     size_t len = strlen(text);
 
-    return len == 19 && strncmp(text, "sb-", 3) == 0 &&
-           strspn(text + 3, "abcdefghijklmnopqrstuvwxyz234567") == 16;
+    return len == 19 && strncmp(text, "sb-", 3) == 0 && strspn(text + 3, letters) == 16;
 }
 
 static bool ends(const char *text, size_t room)
@@ -494,10 +491,19 @@ bool runtime_was_visited(int64_t within_ms)
     return past >= 0 && past < within_ms;
 }
 
-int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
-                   struct cay_error *err)
+int runtime_address(const struct record *record, struct sockaddr_un *ret_address,
+                    struct cay_error *err)
 {
-    return record_path(record->id, control_suffix, ret_path, err);
+    char path[PATH_MAX];
+    int code = record_path(record->id, control_suffix, path, err);
+
+    if (code)
+        return code;
+    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof ret_address->sun_path)
+        return cay_fail_errno(err, ENAMETOOLONG, op, path);
+    memcpy(ret_address->sun_path, path, strlen(path) + 1);
+    return CAY_OK;
 }
 
 uint64_t runtime_start_time(pid_t pid)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 #include "backend/native/groups.h"
 #include "cay/sandbox.h"
@@ -78,9 +79,9 @@ bool runtime_was_visited(int64_t within_ms);
 int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err);
 
-/* "RUNTIME/ID.control" */
-int runtime_socket(const struct record *record, char ret_path[PATH_MAX],
-                   struct cay_error *err);
+/* Where its init listens: "RUNTIME/ID.control". */
+int runtime_address(const struct record *record, struct sockaddr_un *ret_address,
+                    struct cay_error *err);
 
 /* Made by the backend "local". */
 static inline bool runtime_is_local(const struct record *record)

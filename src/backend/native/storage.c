@@ -29,6 +29,20 @@ static int open_sandboxes(bool make, struct cay_error *err)
     return state_open("sandboxes", make, err);
 }
 
+static int fail_unknown(const char *id, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "there is no such sandbox",
+                    "it was removed, or was in memory only; make a new one");
+}
+
+/* Where the one of that id is, if it is anywhere. */
+static int open_sandboxes_with(const char *id, struct cay_error *err)
+{
+    int sandboxes = open_sandboxes(false, err);
+
+    return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
+}
+
 void storage_done(struct storage *storage)
 {
     if (storage->disk >= 0)
@@ -67,12 +81,6 @@ int storage_make(const char *id, struct storage *ret_storage, struct cay_error *
     return make_disk(ret_storage->dir, &ret_storage->disk, err);
 }
 
-static int fail_unknown(const char *id, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "there is no such sandbox",
-                    "it was removed, or was in memory only; make a new one");
-}
-
 static int hold(int sandboxes, const char *id, struct cay_error *err)
 {
     struct stat st;
@@ -91,11 +99,11 @@ static int hold(int sandboxes, const char *id, struct cay_error *err)
 
 int storage_hold(const char *id, struct storage *ret_storage, struct cay_error *err)
 {
-    AUTO_FD sandboxes = open_sandboxes(false, err);
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
 
     *ret_storage = (struct storage)STORAGE_NONE;
     if (sandboxes < 0)
-        return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
+        return sandboxes;
     int dir = hold(sandboxes, id, err);
     if (dir < 0)
         return dir;
@@ -124,10 +132,10 @@ static int bury(int sandboxes, const char *id, struct cay_error *err)
 
 int storage_remove(const char *id, struct cay_error *err)
 {
-    AUTO_FD sandboxes = open_sandboxes(false, err);
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
 
     if (sandboxes < 0)
-        return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
+        return sandboxes;
     AUTO_FD dir = hold(sandboxes, id, err);
     return dir < 0 ? dir : bury(sandboxes, id, err);
 }
@@ -243,11 +251,11 @@ static void take_options(struct storage_saved *saved)
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err)
 {
     struct facts *facts = &ret_saved->facts;
-    AUTO_FD sandboxes = open_sandboxes(false, err);
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
 
     *ret_saved = (struct storage_saved){0};
     if (sandboxes < 0)
-        return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
+        return sandboxes;
     AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     facts->data = dir < 0 ? NULL : state_read(dir, "options", OPTIONS_MAX, &facts->len);
     if (!facts->data && (dir < 0 || errno == ENOENT))
