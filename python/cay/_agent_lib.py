@@ -24,8 +24,6 @@ from cay._lib import _ERR, _HANDLE, U64_MAX, Stat, Strings, _bind
 
 STATUSES = {1: "success", 2: "error", 3: "timeout", 4: "running", 5: "stopped"}
 COMMAND_BACKGROUND, COMMAND_CLEAN = 1, 2
-COMMAND_TIMEOUT_MS = 120000
-TIMEOUT_NONE = U64_MAX
 TIMEOUT_AT_ONCE = U64_MAX - 1
 THRESHOLD_CHARS, HEAD_CHARS, TAIL_CHARS = 10000, 5000, 5000
 

@@ -64,10 +64,6 @@ FINDINGS = {1: "ok", 2: "weaker", 3: "missing"}
 EXEC_FAIL_ON_LIMIT, EXEC_TTY, EXEC_BACKGROUND, EXEC_INPUT = 1, 2, 4, 8
 ID_MAX = 32
 LAYERS_MAX = 16
-OUTPUT_DEFAULT = 10 << 20
-MEMORY_DEFAULT = 1 << 30
-DISK_DEFAULT = 512 << 20
-PIDS_DEFAULT = 512
 
 
 # --- Structs ----------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from cay.sandbox import (
     SandboxValueError,
     UserNotFoundError,
 )
+from cay.sandbox.errors import SandboxExecError
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -55,6 +56,21 @@ def test_everything_has_its_twin(backend: str) -> None:
             again.close()
         with pytest.raises(SandboxNotFoundError):
             await AsyncSandbox.open(sandbox.id)
+
+    with ledger():
+        run_async(backend, work)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_listener_raises_is_its_own(backend: str) -> None:
+    def listen(output: Output) -> None:
+        raise SandboxExecError("another command could not be started")
+
+    async def work() -> None:
+        async with await make_async() as sandbox:
+            with pytest.raises(SandboxExecError, match="another command"):
+                await sandbox.shell("echo a; exec sleep 1000", on_output=listen)
+            assert await sandbox.processes() == []
 
     with ledger():
         run_async(backend, work)

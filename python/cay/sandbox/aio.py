@@ -236,17 +236,18 @@ class AsyncSandbox:
         process = Process(self._sync._handles)
         result: ExecResult | None = None
         try:
-            if on_output is None:
-                result = await in_thread(process._run, command, _FIRST_MS)
-            else:
-                await in_thread(process._start, command)
+            try:
+                if on_output is None:
+                    result = await in_thread(process._run, command, _FIRST_MS)
+                else:
+                    await in_thread(process._start, command)
+            except SandboxExecError as error:
+                result = ExecResult.not_started(error)
+            if result is None and on_output is not None:
                 async for output in AsyncProcess(process):
                     on_output(output)
             if result is None:
                 result = await AsyncProcess(process).wait()
-            return result
-        except SandboxExecError as error:
-            result = ExecResult.not_started(error)
             return result
         finally:
             if result is None:
