@@ -18,9 +18,9 @@ typedef struct cay_policy cay_policy;
 
 /* How paths are spelled.  One engine serves all three.
  *
- *   ROOT    one directory that is "/".             /a/b  or  a/b
- *   PATHS   named directories.                     name/a/b  name:a/b  name, or a host
- * path MOUNTS  directories at mount points.           /point/a/b  or  point/a/b
+ *   ROOT    one directory that is "/".     /a/b  or  a/b
+ *   PATHS   named directories.             name/a/b, name:a/b, name, or a host path
+ *   MOUNTS  directories at mount points.   /point/a/b  or  point/a/b
  *
  * ROOT and MOUNTS take '\' for '/' and ignore blanks around the path; PATHS takes every
  * byte as it is.  Names are case-sensitive bytes.  "." and ".." are taken out of the

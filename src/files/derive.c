@@ -6,15 +6,16 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/handle.h"
+#include "policy/tidy.h"
 
 static const char op[] = "files.derive";
 
-static bool climbs(const char *entry)
+static bool climbs(const char *text, size_t len)
 {
-    for (const char *p = strstr(entry, ".."); p; p = strstr(p + 1, "..")) {
-        bool starts = p == entry || strchr("/\\:", p[-1]);
-        bool ends = p[2] == '\0' || p[2] == '/' || p[2] == '\\';
-        if (starts && ends)
+    for (size_t i = 0; i + 2 <= len; i++) {
+        bool starts = i == 0 || strchr("/\\:", text[i - 1]);
+        bool ends = i + 2 == len || text[i + 2] == '/' || text[i + 2] == '\\';
+        if (starts && ends && text[i] == '.' && text[i + 1] == '.')
             return true;
     }
     return false;
@@ -23,30 +24,20 @@ static bool climbs(const char *entry)
 static int check_spelling(const cay_files *files, const char *entry,
                           struct cay_error *err)
 {
-    if (climbs(entry))
+    const cay_policy *policy = files->policy;
+    const char *text = entry;
+    size_t len = strlen(entry);
+
+    if (policy->style != CAY_STYLE_PATHS)
+        text = tidy_strip(entry, &len);
+    if (climbs(text, len))
         return cay_fail(err, CAY_E_INVALID, 0, op, entry,
                         "a path in an allow list must not contain '..'",
                         "spell the directory out from its root");
-    if (files->policy->style == CAY_STYLE_ROOT && *entry != '/' && !files->policy->base)
+    if (policy->style == CAY_STYLE_ROOT && *text != '/' && *text != '\\' && !policy->base)
         return cay_fail(err, CAY_E_INVALID, 0, op, entry,
-                        "a path in an allow list must start with '/'", "write \"/%s\"",
-                        entry);
-    return CAY_OK;
-}
-
-/* In the contract's words a file entry is refused at mount points, and elsewhere means
- * the directory it lies in. */
-static int take_directory(const cay_files *files, struct target *target,
-                          struct cay_error *err)
-{
-    if (target->fd < 0 || S_ISDIR(target->st.st_mode))
-        return CAY_OK;
-    if (files->policy->style == CAY_STYLE_MOUNTS)
-        return cay_fail(err, CAY_E_INVALID, 0, op, target->path,
-                        "an allow list takes directories, and this is a file",
-                        "allow its parent directory instead");
-    char *slash = strrchr(target->rel, '/');
-    *(slash ? slash : target->rel) = '\0';
+                        "a path in an allow list must start with '/'", "write \"/%.*s\"",
+                        (int)len, text);
     return CAY_OK;
 }
 
@@ -63,6 +54,13 @@ static int fail_escalation(const cay_files *files, const char *entry, int sys_er
                     sys_errno == EROFS ? "the parent may not write here"
                                        : "the parent may not read here",
                     "%s", why.hint);
+}
+
+static void drop_last_name(char *rel)
+{
+    char *slash = strrchr(rel, '/');
+
+    *(slash ? slash : rel) = '\0';
 }
 
 /* Checks one entry against the parent and adds it to the grant. */
@@ -85,19 +83,25 @@ static int add_entry(const cay_files *files, const char *entry, unsigned access,
             *err = why;
         return code;
     }
-    code = take_directory(files, &target, err);
-    if (code)
-        return code;
+    /* In the contract's words a file entry is refused at mount points, and elsewhere
+     * means the directory it lies in. */
+    bool is_file = target.fd >= 0 && !S_ISDIR(target.st.st_mode);
+    bool by_mounts = files->policy->style == CAY_STYLE_MOUNTS;
+    if (is_file && !by_mounts)
+        drop_last_name(target.rel);
     unsigned granted = policy_access(files->policy, target.mount, target.rel);
     if (access & ~granted)
         return fail_escalation(
             files, entry, access & ~granted & CAY_ACCESS_WRITE ? EROFS : EACCES, err);
 
+    if (is_file && by_mounts)
+        return cay_fail(err, CAY_E_INVALID, 0, op, entry,
+                        "an allow list takes directories, and this is a file",
+                        "allow its parent directory instead");
     code = policy_place(files->policy, op, entry, &place, err);
     if (code)
         return code;
-    const char *shown =
-        target.fd >= 0 && !S_ISDIR(target.st.st_mode) ? target.rel : place.rel;
+    const char *shown = is_file ? target.rel : place.rel;
     if (!policy_label(files->policy, target.mount, shown, label, sizeof label))
         return cay_fail_errno(err, ENAMETOOLONG, op, entry);
     struct prefix *grown =

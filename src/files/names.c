@@ -386,11 +386,11 @@ static int find_for_move(cay_files *files, const char *source, const char *desti
                            TARGET_NO_FOLLOW | TARGET_CHANGE, &ret_pair->source, err);
     if (!code)
         code = target_must_exist(&ret_pair->source, err);
-    if (!code && !*ret_pair->source.rel)
-        code = fail_is_root(&ret_pair->source, err);
     if (code)
         return code;
     bool tree = flags & CAY_NAME_DIRECTORY && S_ISDIR(ret_pair->source.st.st_mode);
+    if (tree && !*ret_pair->source.rel)
+        return fail_is_root(&ret_pair->source, err);
     if (tree) {
         code = check_whole_tree(files, &ret_pair->source, err);
     } else {

@@ -166,7 +166,7 @@ TEST(move_needs_writing_at_both_ends)
     ASSERT_CODE(cay_files_move(files, "data/a", "docs/b", NULL, &err), CAY_E_READ_ONLY);
     ASSERT_CODE(cay_files_move(files, "data/none", "data/b", NULL, &err),
                 CAY_E_NOT_FOUND);
-    ASSERT_CODE(cay_files_move(files, "data", "data/b", NULL, &err), CAY_E_INVALID);
+    ASSERT_CODE(cay_files_move(files, "data", "data/b", NULL, &err), CAY_E_NOT_A_FILE);
 }
 
 TEST(move_respects_the_destinations_size_rule)
@@ -249,6 +249,9 @@ TEST(move_takes_directories_only_when_asked_to)
                 CAY_E_NOT_A_FILE);
     ASSERT_OK(cay_files_move(files, "data/dir", "data/new", &options, &err));
     ASSERT(is_there("data/new/a"));
+    ASSERT_CODE(cay_files_move(files, "data", "other/new", NULL, &err), CAY_E_NOT_A_FILE);
+    ASSERT_CODE(cay_files_move(files, "data", "other/new", &options, &err),
+                CAY_E_INVALID);
     ASSERT_CODE(cay_files_move(files, "data/new", "data/new/inside", &options, &err),
                 CAY_E_INVALID);
     ASSERT(is_there("data/new/a"));

@@ -313,8 +313,32 @@ TEST(entries_that_climb_or_are_files_are_refused)
     put_file("m/file", "x");
     ASSERT_CODE(derive(files, "/m/a/../b", NULL, 0, false, &never), CAY_E_INVALID);
     ASSERT_HAS(err.message, "must not contain '..'");
+    ASSERT_CODE(derive(files, " /m/a/.. ", NULL, 0, false, &never), CAY_E_INVALID);
     ASSERT_CODE(derive(files, "/m/file", NULL, 0, false, &never), CAY_E_INVALID);
     ASSERT_HAS(err.hint, "parent directory");
+
+    /* What the parent may not have comes first: it learns of no file there. */
+    AUTO(cay_files) child = NULL;
+    ASSERT_CODE(derive(files, NULL, "/m/file", 0, false, &never), CAY_E_ESCALATION);
+    ASSERT_OK(derive(files, "/m/a", NULL, 0, false, &child));
+    ASSERT_CODE(derive(child, "/m/file", NULL, 0, false, &never), CAY_E_ESCALATION);
+}
+
+TEST(entries_below_one_root_start_with_a_slash_whatever_blanks_are_around)
+{
+    struct cay_mount mount = CAY_MOUNT_INIT;
+    cay_files *never = NULL;
+
+    mount.host = "m";
+    AUTO(cay_files) files = open_mounts(CAY_STYLE_ROOT, &mount, 1);
+    for (int i = 0; i < 2; i++) {
+        AUTO(cay_files) child = NULL;
+        ASSERT_OK(derive(files, i ? "\\a" : " /a ", NULL, 0, false, &child));
+        ASSERT(can(child, "/a/x", CAY_ACCESS_READ));
+    }
+    ASSERT_CODE(derive(files, " a ", NULL, 0, false, &never), CAY_E_INVALID);
+    ASSERT_STR(err.hint, "write \"/a\"");
+    ASSERT_CODE(derive(files, "", NULL, 0, false, &never), CAY_E_INVALID);
 }
 
 TEST(an_entry_that_is_no_directory_means_the_one_it_is_in)
