@@ -49,7 +49,7 @@ static int fail_escalation(const cay_files *files, const char *entry, int sys_er
     if (sys_errno == EROFS)
         policy_fail_read_only(files->policy, op, entry, &why);
     else
-        policy_fail_outside(files->policy, op, entry, &why);
+        policy_fail_outside(files->policy, op, entry, NULL, &why);
     return cay_fail(err, CAY_E_ESCALATION, sys_errno, op, entry,
                     sys_errno == EROFS ? "the parent may not write here"
                                        : "the parent may not read here",

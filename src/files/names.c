@@ -364,7 +364,7 @@ static int check_read_by_move(const cay_files *files, const struct pair *pair,
     if (policy_access(files->policy, from->mount, from->rel) & CAY_ACCESS_READ ||
         !policy_reads_within(files->policy, to->mount, to->rel))
         return CAY_OK;
-    return policy_fail_outside(files->policy, from->op, from->path, err);
+    return policy_fail_outside(files->policy, from->op, from->path, NULL, err);
 }
 
 /* Within a mount, what asks before reading asks at the destination, too. */

@@ -83,7 +83,7 @@ static int judge(struct unpack *unpack, const char *path, struct cay_error *err)
         !policy_label(policy, mount, unpack->rel, unpack->label, sizeof unpack->label))
         return cay_fail_errno(err, ENAMETOOLONG, unpack->op, path);
     if (policy_is_hidden(policy, mount, unpack->rel))
-        return policy_fail_outside(policy, unpack->op, unpack->label, err);
+        return policy_fail_outside(policy, unpack->op, unpack->label, NULL, err);
     if (!(policy_access(policy, mount, unpack->rel) & CAY_ACCESS_WRITE))
         return policy_fail_read_only(policy, unpack->op, unpack->label, err);
     return CAY_OK;
@@ -284,7 +284,7 @@ static int hold_original(struct unpack *unpack, const char *path, int *ret_fd,
     if (code)
         return code;
     if (!(policy_access(policy, unpack->target->mount, unpack->rel) & CAY_ACCESS_READ))
-        return policy_fail_outside(policy, unpack->op, unpack->label, err);
+        return policy_fail_outside(policy, unpack->op, unpack->label, NULL, err);
     *ret_fd = fs->open(fs, unpack->target->fd, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
     if (*ret_fd < 0)
         return fail_at(unpack, -*ret_fd, err);

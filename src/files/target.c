@@ -29,11 +29,11 @@ static int check_access(const cay_files *files, const struct target *target,
                         "an unknown access is asked for",
                         "use the bits of enum cay_access");
     if (policy_is_hidden(policy, target->mount, target->rel))
-        return policy_fail_outside(policy, target->op, target->path, err);
+        return policy_fail_outside(policy, target->op, target->path, NULL, err);
     if (access & CAY_ACCESS_WRITE & ~granted)
         return policy_fail_read_only(policy, target->op, target->path, err);
     if (access & CAY_ACCESS_READ & ~granted)
-        return policy_fail_outside(policy, target->op, target->path, err);
+        return policy_fail_outside(policy, target->op, target->path, NULL, err);
     return CAY_OK;
 }
 
@@ -61,7 +61,8 @@ int target_find(const cay_files *files, const char *op, const char *path, unsign
     ret_target->dir = found.dir;
     ret_target->write_error = found.write_error;
     if (error == -EXDEV)
-        return policy_fail_outside(files->policy, op, path, err);
+        return policy_fail_outside(files->policy, op, path,
+                                   "a symbolic link in it leads out", err);
     if (error)
         return target_fail(ret_target, -error, err);
     return check_access(files, ret_target, access, err);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,12 +99,14 @@ const char *grant_list(const cay_policy *policy, unsigned access, struct words_l
 }
 
 int policy_fail_outside(const cay_policy *policy, const char *op, const char *path,
-                        struct cay_error *err)
+                        const char *why, struct cay_error *err)
 {
     struct words_list roots = {.len = 0};
+    char message[sizeof err->message];
 
-    return cay_fail(err, CAY_E_OUTSIDE, 0, op, path,
-                    "outside sandbox: no readable path covers it", "readable paths: %s",
+    snprintf(message, sizeof message, "outside sandbox: %s",
+             why ? why : "no readable path covers it");
+    return cay_fail(err, CAY_E_OUTSIDE, 0, op, path, message, "readable paths: %s",
                     grant_list(policy, CAY_ACCESS_READ, &roots));
 }
 

@@ -10,7 +10,26 @@
 #include "policy/policy.h"
 #include "policy/tidy.h"
 
-enum verdict { PLACED, OUTSIDE, TOO_LONG };
+enum verdict {
+    PLACED,
+    TOO_LONG,
+    OUTSIDE,
+    CLIMBS,
+    HAS_UP,
+    HAS_COLON,
+    HAS_DRIVE,
+    HAS_HOME
+};
+
+/* Why the spelling alone is refused. */
+static const char *const refused[] = {
+    [OUTSIDE] = NULL,
+    [CLIMBS] = "'..' leads above its top",
+    [HAS_UP] = "no path here has '..' in it",
+    [HAS_COLON] = "no path here has ':' in it",
+    [HAS_DRIVE] = "no path starts with a drive letter",
+    [HAS_HOME] = "no path starts with '~'",
+};
 
 /* Whole components only: "data" covers "data/a", not "database".  `len` 0 covers all. */
 static bool covers(const char *top, size_t len, const char *path)
@@ -52,15 +71,18 @@ static enum verdict place_in_tree(const cay_policy *policy, const char *path,
     size_t len;
     const char *text = tidy_strip(path, &len);
 
-    bool has_drive = len > 1 && text[1] == ':' && *text != '/' && *text != '\\';
-    if (is_root)
-        has_drive = memchr(text, ':', len) != NULL;
-    if (has_drive || (len > 0 && *text == '~'))
-        return OUTSIDE;
+    if (len > 0 && *text == '~')
+        return HAS_HOME;
+    if (len > 1 && text[1] == ':' && *text != '/' && *text != '\\')
+        return HAS_DRIVE;
+    if (is_root && memchr(text, ':', len))
+        return HAS_COLON;
 
     struct tidy tidy = tidy_path(text, len, TIDY_BACKSLASH, place->rel);
-    if (tidy.climbs || (is_root && tidy.has_up))
-        return OUTSIDE;
+    if (is_root && tidy.has_up)
+        return HAS_UP;
+    if (tidy.climbs)
+        return CLIMBS;
     return tidy.fits ? settle(policy, place) : TOO_LONG;
 }
 
@@ -91,7 +113,7 @@ static enum verdict place_below(const cay_policy *policy, const char *name,
     size_t len = strlen(name);
 
     if (tidy.climbs)
-        return OUTSIDE;
+        return CLIMBS;
     if (!tidy.fits || len + 1 + tidy.len > PATH_MAX - 2)
         return TOO_LONG;
     memmove(place->rel + len + 1, place->rel, tidy.len + 1);
@@ -108,7 +130,7 @@ static enum verdict place_on_host(const cay_policy *policy, const char *path,
     bool found = false;
 
     if (tidy.climbs)
-        return OUTSIDE;
+        return CLIMBS;
     if (!tidy.fits)
         return TOO_LONG;
     for (size_t i = 0; i < policy->mount_count; i++) {
@@ -167,9 +189,11 @@ int policy_place(const cay_policy *policy, const char *op, const char *path,
                                ? place_by_name(policy, path, ret_place)
                                : place_in_tree(policy, path, ret_place);
 
-    if (verdict == OUTSIDE)
-        return policy_fail_outside(policy, op, path, err);
-    return verdict == TOO_LONG ? cay_fail_errno(err, ENAMETOOLONG, op, path) : CAY_OK;
+    if (verdict == PLACED)
+        return CAY_OK;
+    return verdict == TOO_LONG
+               ? cay_fail_errno(err, ENAMETOOLONG, op, path)
+               : policy_fail_outside(policy, op, path, refused[verdict], err);
 }
 
 /* Where another mount's point lies below this one's, or NULL. */

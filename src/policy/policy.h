@@ -86,8 +86,9 @@ bool policy_label_means(const cay_policy *policy, const char *label, size_t moun
 int policy_roots(const cay_policy *policy, unsigned access, struct cay_strings *ret_roots,
                  struct cay_error *err);
 
+/* `why` may be NULL: nothing covers the path. */
 int policy_fail_outside(const cay_policy *policy, const char *op, const char *path,
-                        struct cay_error *err);
+                        const char *why, struct cay_error *err);
 int policy_fail_read_only(const cay_policy *policy, const char *op, const char *path,
                           struct cay_error *err);
 

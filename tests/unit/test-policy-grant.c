@@ -189,12 +189,13 @@ TEST(an_outside_error_lists_what_can_be_read)
     AUTO(cay_policy) policy = policy_of(CAY_STYLE_PATHS, "data", "docs", NULL);
     AUTO(cay_policy) none = policy_of(CAY_STYLE_PATHS, NULL);
 
-    ASSERT_CODE(policy_fail_outside(policy, "files.read", "/etc/x", &err), CAY_E_OUTSIDE);
+    ASSERT_CODE(policy_fail_outside(policy, "files.read", "/etc/x", NULL, &err),
+                CAY_E_OUTSIDE);
     ASSERT_STR(err.op, "files.read");
     ASSERT_STR(err.subject, "/etc/x");
     ASSERT_STR(err.message, "outside sandbox: no readable path covers it");
     ASSERT_STR(err.hint, "readable paths: data, docs");
-    ASSERT_CODE(policy_fail_outside(none, "files.read", "x", &err), CAY_E_OUTSIDE);
+    ASSERT_CODE(policy_fail_outside(none, "files.read", "x", NULL, &err), CAY_E_OUTSIDE);
     ASSERT_STR(err.hint, "readable paths: none");
 }
 
@@ -230,7 +231,7 @@ TEST(a_long_list_is_cut_and_says_how_many_more_there_are)
                                        .mounts = mounts,
                                        .mount_count = 100};
     ASSERT_OK(cay_policy_new(&config, &policy, &err));
-    ASSERT_CODE(policy_fail_outside(policy, "test", "x", &err), CAY_E_OUTSIDE);
+    ASSERT_CODE(policy_fail_outside(policy, "test", "x", NULL, &err), CAY_E_OUTSIDE);
     ASSERT_HAS(err.hint, "readable paths: a-rather-long-name-00, a-rather");
     ASSERT_HAS(err.hint, "a-rather-long-name-17, and 82 more");
     ASSERT(strlen(err.hint) < sizeof err.hint - 1);
@@ -243,7 +244,7 @@ TEST(names_too_long_to_list_are_counted)
     memset(name, 'n', 255);
     name[255] = '\0';
     AUTO(cay_policy) policy = policy_of(CAY_STYLE_PATHS, name, "b", NULL);
-    ASSERT_CODE(policy_fail_outside(policy, "test", "x", &err), CAY_E_OUTSIDE);
+    ASSERT_CODE(policy_fail_outside(policy, "test", "x", NULL, &err), CAY_E_OUTSIDE);
     ASSERT_HAS(err.hint, "n, b");
 
     char longer[600];
@@ -251,6 +252,6 @@ TEST(names_too_long_to_list_are_counted)
     longer[250] = longer[500] = '/';
     longer[599] = '\0';
     AUTO(cay_policy) other = policy_of(CAY_STYLE_PATHS, longer, "b", NULL);
-    ASSERT_CODE(policy_fail_outside(other, "test", "x", &err), CAY_E_OUTSIDE);
+    ASSERT_CODE(policy_fail_outside(other, "test", "x", NULL, &err), CAY_E_OUTSIDE);
     ASSERT_STR(err.hint, "readable paths: 2, too long to show");
 }

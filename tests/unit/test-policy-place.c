@@ -115,6 +115,34 @@ TEST(a_path_may_leave_a_nested_mount_for_the_outer_one)
     ASSERT_PLACE(policy, "/data/special/a/../../f", "/data|f");
 }
 
+TEST(a_spelling_that_is_refused_is_told_why)
+{
+    static const struct {
+        enum cay_style style;
+        const char *path, *why;
+    } rows[] = {
+        {CAY_STYLE_ROOT, "/a/../b", "no path here has '..' in it"},
+        {CAY_STYLE_ROOT, "/a:b", "no path here has ':' in it"},
+        {CAY_STYLE_ROOT, "~/a", "no path starts with '~'"},
+        {CAY_STYLE_MOUNTS, "C:\\a", "no path starts with a drive letter"},
+        {CAY_STYLE_MOUNTS, "/data/../../a", "'..' leads above its top"},
+        {CAY_STYLE_PATHS, "data/../a", "'..' leads above its top"},
+        {CAY_STYLE_PATHS, "other/a", "no readable path covers it"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *name = rows[i].style == CAY_STYLE_MOUNTS ? "/data" : "data";
+        AUTO(cay_policy)
+        policy = rows[i].style == CAY_STYLE_ROOT ? policy_of(CAY_STYLE_ROOT, "/", NULL)
+                                                 : policy_of(rows[i].style, name, NULL);
+        struct place place;
+        ASSERT_CODE(policy_place(policy, "test", rows[i].path, &place, &err),
+                    CAY_E_OUTSIDE);
+        ASSERT_HAS(err.message, "outside sandbox: ");
+        ASSERT_HAS(err.message, rows[i].why);
+    }
+}
+
 TEST(climbing_above_the_top_is_outside)
 {
     AUTO(cay_policy) policy = policy_of(CAY_STYLE_MOUNTS, "/", NULL);

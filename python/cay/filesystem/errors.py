@@ -62,12 +62,17 @@ class SandboxError(errors.CayError):
 class PathNotInSandboxError(SandboxError, errors.Outside):
     """The path leads outside what may be read."""
 
-    def __init__(self, path: str, readable_roots: list[str]) -> None:
+    def __init__(
+        self,
+        path: str,
+        readable_roots: list[str],
+        why: str = "no readable path covers it",
+    ) -> None:
         self.path = path
         self.readable_roots = readable_roots
         hint = f"Paths you can read: {_listed(readable_roots)}"
         super().__init__(
-            f"Cannot use '{path}': it is outside sandbox limits.\n{hint}",
+            f"Cannot use '{path}', which is outside sandbox limits: {why}.\n{hint}",
             subject=path,
             hint=hint,
         )

@@ -382,7 +382,8 @@ class Sandbox:
     ) -> SandboxError | None:
         """The exceptions that carry more than a message."""
         if code == errors.Outside.code:
-            return PathNotInSandboxError(path, self.readable_roots)
+            why = message.removeprefix("outside sandbox: ")
+            return PathNotInSandboxError(path, self.readable_roots, why)
         if code == errors.ReadOnly.code:
             return PathNotWritableError(path, self.writable_roots)
         if code == errors.Suffix.code and (found := _SUFFIX.fullmatch(message)):
