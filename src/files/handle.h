@@ -109,6 +109,8 @@ struct parent {
  * directories are created; parent_undo() removes those again if the operation fails. */
 int parent_open(const cay_files *files, struct target *target, bool make,
                 struct parent *ret_parent, struct cay_error *err);
+/* Makes the directory of that name, unless it is there; parent_undo() removes it, too. */
+int parent_make(struct parent *parent);
 void parent_undo(struct parent *parent);
 void parent_done(struct parent *parent);
 #define AUTO_PARENT __attribute__((cleanup(parent_done))) struct parent
@@ -118,9 +120,10 @@ void parent_done(struct parent *parent);
     }
 
 /* For who is about to ask: fails if parent_open(), or what is done there then, is bound
- * to, as far as can be told without touching anything. */
+ * to, as far as can be told without touching anything.  *ret_dir is the directory, or
+ * the one that new ones would be made in. */
 int parent_check(const cay_files *files, const struct target *target, bool make,
-                 struct cay_error *err);
+                 struct stat *ret_dir, struct cay_error *err);
 
 /* The public form of a struct stat. */
 void stat_of(const struct stat *st, struct cay_stat *ret_stat);

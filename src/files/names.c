@@ -13,6 +13,7 @@
 #include "files/handle.h"
 #include "files/walk.h"
 #include "sys/copy.h"
+#include "sys/sticky.h"
 
 static int take_options(const struct cay_name_options *options, const char *op,
                         unsigned allowed, struct cay_name_options *ret_known,
@@ -40,21 +41,44 @@ static int must_be_name(const struct target *target, struct cay_error *err)
     return target_must_be_file(target, err);
 }
 
+static int fail_between_systems(const struct target *target, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNSUPPORTED, EXDEV, target->op, target->path,
+                    "only regular files can be moved between file systems",
+                    "copy its files one by one");
+}
+
+/* A name that changes is changed in its directory, and a taken one goes from there. */
+static int check_change(const cay_files *files, const struct target *target, bool make,
+                        struct stat *ret_dir, struct cay_error *err)
+{
+    int code = parent_check(files, target, make, ret_dir, err);
+
+    if (code || target->fd < 0)
+        return code;
+    int error = sticky_may_remove(ret_dir, &target->st);
+    return error ? target_fail(target, -error, err) : CAY_OK;
+}
+
 /* Asks, unless it is known that a yes would be in vain.  What is written, and `other`, is
  * changed by way of its directory, which may be made with `make`. */
 static int ask(cay_files *files, enum cay_op op, struct target *target, unsigned access,
                struct target *other, bool make, struct cay_error *err)
 {
     struct cay_approval shown = {.op = op};
+    struct stat from, to;
     int code = CAY_OK;
 
     if (!approval_wanted(files, target, access) &&
         !(other && approval_wanted(files, other, CAY_ACCESS_WRITE)))
         return CAY_OK;
     if (access & CAY_ACCESS_WRITE)
-        code = parent_check(files, target, make, err);
+        code = check_change(files, target, make, &from, err);
     if (!code && other)
-        code = parent_check(files, other, make, err);
+        code = check_change(files, other, make, &to, err);
+    if (!code && op == CAY_OP_MOVE && !S_ISREG(target->st.st_mode) &&
+        from.st_dev != to.st_dev)
+        code = fail_between_systems(target, err);
     return code ? code
                 : approve(files, &shown, target, access, other, CAY_ACCESS_WRITE, err);
 }
@@ -270,9 +294,7 @@ static int move_by_copy(const struct pair *pair, const struct parent *from,
     struct stat copy = {0};
 
     if (!S_ISREG(pair->source.st.st_mode))
-        return cay_fail(err, CAY_E_UNSUPPORTED, EXDEV, pair->source.op, pair->source.path,
-                        "only regular files can be moved between file systems",
-                        "copy its files one by one");
+        return fail_between_systems(&pair->source, err);
     int denied = fs->may_write(fs, from->fd); /* before anything is replaced */
     if (denied)
         return target_fail(&pair->source, -denied, err);

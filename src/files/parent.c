@@ -9,6 +9,37 @@
 #include "files/handle.h"
 #include "sys/path.h"
 
+/* For parent_undo().  A directory that was not made counts if those above it were. */
+static int note_made(struct parent *parent, int dir, const char *name, bool is_new)
+{
+    size_t used = strlen(parent->made);
+
+    if (parent->made_in < 0 && !is_new)
+        return 0;
+    if (parent->made_in < 0) {
+        parent->made_in = fcntl(dir, F_DUPFD_CLOEXEC, 3);
+        if (parent->made_in < 0) {
+            int error = -errno;
+            (void)parent->fs->remove(parent->fs, dir, name, AT_REMOVEDIR);
+            return error;
+        }
+        used = 0;
+    }
+    if (used)
+        parent->made[used++] = '/';
+    memcpy(parent->made + used, name, strlen(name) + 1);
+    return 0;
+}
+
+static int make_directory(struct parent *parent, int dir, const char *name)
+{
+    int error = parent->fs->make_directory(parent->fs, dir, name, 0777);
+
+    if (error && error != -EEXIST)
+        return error;
+    return note_made(parent, dir, name, !error);
+}
+
 /* Makes the directories of `rest` below `dir` one by one.  Each new one is entered by
  * descriptor, so what is made is made below `dir` whatever is renamed meanwhile. */
 static int make_directories(struct parent *parent, int dir, const char *rest)
@@ -25,27 +56,9 @@ static int make_directories(struct parent *parent, int dir, const char *rest)
         name[len] = '\0';
         rest += len + (rest[len] == '/');
 
-        int error = fs->make_directory(fs, current, name, 0777);
-        if (!error) {
-            if (parent->made_in < 0) {
-                parent->made_in = fcntl(current, F_DUPFD_CLOEXEC, 3);
-                if (parent->made_in < 0) {
-                    error = errno;
-                    (void)fs->remove(fs, current, name, AT_REMOVEDIR);
-                    return -error;
-                }
-            }
-        } else if (error != -EEXIST) {
+        int error = make_directory(parent, current, name);
+        if (error)
             return error;
-        } else if (parent->made_in < 0) {
-            *parent->made = '\0';
-        }
-        if (parent->made_in >= 0) {
-            size_t used = strlen(parent->made);
-            if (used)
-                parent->made[used++] = '/';
-            memcpy(parent->made + used, name, len + 1);
-        }
         int next = fs->open(fs, current, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
         if (next < 0)
             return next;
@@ -100,7 +113,7 @@ static int fail_to_open(const struct target *target, int error, struct cay_error
 }
 
 int parent_check(const cay_files *files, const struct target *target, bool make,
-                 struct cay_error *err)
+                 struct stat *ret_dir, struct cay_error *err)
 {
     const struct fs *fs = files->fs;
     int root = files->roots[target->mount];
@@ -112,6 +125,8 @@ int parent_check(const cay_files *files, const struct target *target, bool make,
     if (fd == -ENOENT && make)
         fd = open_deepest(fs, root, path, &rest);
     int error = fd < 0 ? fd : fs->may_write(fs, fd);
+    if (!error && fstat(fd, ret_dir) != 0)
+        error = -errno;
     return error ? fail_to_open(target, error, err) : CAY_OK;
 }
 
@@ -141,6 +156,11 @@ int parent_open(const cay_files *files, struct target *target, bool make,
         return fail_to_open(target, fd, err);
     ret_parent->fd = fd;
     return CAY_OK;
+}
+
+int parent_make(struct parent *parent)
+{
+    return make_directory(parent, parent->fd, parent->name);
 }
 
 void parent_undo(struct parent *parent)

@@ -80,6 +80,7 @@ int cay_files_import(cay_files *files, const char *path, int fd,
     struct cay_tar_options known;
     struct cay_approval shown = {.op = CAY_OP_IMPORT};
     AUTO_TARGET target = TARGET_NONE;
+    AUTO_PARENT parent = PARENT_NONE;
 
     *ret_result = (struct cay_tar_result){0};
     int code = tar_take_options(options, OP, &known, err);
@@ -91,8 +92,15 @@ int cay_files_import(cay_files *files, const char *path, int fd,
     if (!code && target.fd >= 0)
         code = target_must_be_directory(&target, err);
     if (!code)
+        code = unpack_check_directory(files, &target, err);
+    if (!code)
         code = approve(files, &shown, &target, CAY_ACCESS_WRITE, NULL, 0, err);
     if (!code)
-        code = unpack_open_directory(files, &target, err);
-    return code ? code : import(files, &target, fd, &known, ret_result, err);
+        code = unpack_open_directory(files, &target, &parent, err);
+    if (code)
+        return code;
+    code = import(files, &target, fd, &known, ret_result, err);
+    if (code && !ret_result->entries)
+        parent_undo(&parent);
+    return code;
 }

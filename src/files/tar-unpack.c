@@ -38,18 +38,32 @@ void unpack_init(struct unpack *unpack, const cay_files *files,
                               .draft = DRAFT_NONE};
 }
 
-int unpack_open_directory(cay_files *files, struct target *target, struct cay_error *err)
+int unpack_check_directory(const cay_files *files, const struct target *target,
+                           struct cay_error *err)
 {
-    AUTO_PARENT parent = PARENT_NONE;
+    struct stat dir;
+
+    if (!approval_wanted(files, target, CAY_ACCESS_WRITE))
+        return CAY_OK;
+    if (target->fd < 0)
+        return parent_check(files, target, true, &dir, err);
+    /* Below a directory that may not be written there may be some that may. */
+    int error = files->fs->may_write(files->fs, target->fd);
+    return error == -EROFS ? target_fail(target, EROFS, err) : CAY_OK;
+}
+
+int unpack_open_directory(cay_files *files, struct target *target,
+                          struct parent *ret_parent, struct cay_error *err)
+{
     const char *path = target->path, *op = target->op;
 
     if (target->fd < 0) {
-        int code = parent_open(files, target, true, &parent, err);
+        int code = parent_open(files, target, true, ret_parent, err);
         if (code)
             return code;
-        int error = files->fs->make_directory(files->fs, parent.fd, parent.name, 0777);
-        if (error && error != -EEXIST) {
-            parent_undo(&parent);
+        int error = parent_make(ret_parent);
+        if (error) {
+            parent_undo(ret_parent);
             return target_fail(target, -error, err);
         }
         target_done(target);

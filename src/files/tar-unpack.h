@@ -32,8 +32,14 @@ struct unpack {
 void unpack_init(struct unpack *unpack, const cay_files *files,
                  const struct target *target, uint64_t max_made);
 
-/* Makes the directory of a target if nothing is there; after that the target holds it. */
-int unpack_open_directory(cay_files *files, struct target *target, struct cay_error *err);
+/* Before anybody is asked: fails if unpacking there is bound to. */
+int unpack_check_directory(const cay_files *files, const struct target *target,
+                           struct cay_error *err);
+
+/* Makes the directory of a target if nothing is there; after that the target holds it,
+ * and `ret_parent` what was made. */
+int unpack_open_directory(cay_files *files, struct target *target,
+                          struct parent *ret_parent, struct cay_error *err);
 
 /* Also after a failure: sets modes and times of the directories made, drops a file that
  * is not complete. */

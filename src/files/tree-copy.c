@@ -163,6 +163,7 @@ int cay_files_copy_tree(cay_files *files, const char *source, cay_files *other,
     struct cay_tar_options known;
     struct cay_approval out = {.op = CAY_OP_EXPORT}, in = {.op = CAY_OP_IMPORT};
     AUTO_TARGET from = TARGET_NONE, to = TARGET_NONE;
+    AUTO_PARENT parent = PARENT_NONE;
 
     *ret_result = (struct cay_tree_result){0};
     int code = tar_take_options(options, OP, &known, err);
@@ -176,12 +177,19 @@ int cay_files_copy_tree(cay_files *files, const char *source, cay_files *other,
     if (!code && to.fd >= 0)
         code = target_must_be_directory(&to, err);
     if (!code)
+        code = unpack_check_directory(other, &to, err);
+    if (!code)
         code = approve(files, &out, &from, CAY_ACCESS_READ, NULL, 0, err);
     if (!code)
         code = approve(other, &in, &to, CAY_ACCESS_WRITE, NULL, 0, err);
     if (!code)
-        code = unpack_open_directory(other, &to, err);
+        code = unpack_open_directory(other, &to, &parent, err);
+    if (code)
+        return code;
+    code = check_apart(&from, &to, err);
     if (!code)
-        code = check_apart(&from, &to, err);
-    return code ? code : copy_all(files, &from, other, &to, &known, ret_result, err);
+        code = copy_all(files, &from, other, &to, &known, ret_result, err);
+    if (code && !(ret_result->files | ret_result->directories | ret_result->links))
+        parent_undo(&parent);
+    return code;
 }

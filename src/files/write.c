@@ -270,9 +270,10 @@ int write_find(cay_files *files, const char *op, const char *path, uint64_t len,
         code = target_check_pin(files, ret_target, options->pin, err);
     bool is_over =
         ret_target->fd >= 0 && options->flags & (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND);
+    struct stat dir;
     if (!code && !is_over && approval_wanted(files, ret_target, CAY_ACCESS_WRITE))
         code = parent_check(files, ret_target, !(options->flags & CAY_WRITE_NO_PARENTS),
-                            err);
+                            &dir, err);
     return code;
 }
 

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "policies.h"
+
+enum { NOBODY = 65534 };
 
 /* An approver that notes what it is asked and may do mischief before it answers. */
 struct person {
@@ -436,9 +442,64 @@ TEST(what_cannot_be_done_there_is_never_asked_about)
     ASSERT_INT(person.asked, 0);
 }
 
+TEST(what_a_sticky_directory_forbids_is_never_asked_about)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    AUTO(cay_files) files = open_asking(&person, true);
+
+    if (geteuid() != 0)
+        SKIP("only root makes files of others");
+    put_file("data/theirs", "x");
+    put_file("data/ours", "x");
+    ASSERT_INT(chmod(scratch_path("data"), 01777), 0);
+    ASSERT_INT(chown(scratch_path("data/ours"), NOBODY, NOBODY), 0);
+    ASSERT_OK(seteuid(NOBODY));
+    int deleted = cay_files_delete(files, "data/theirs", NULL, NULL);
+    int moved = cay_files_move(files, "data/theirs", "data/x", NULL, NULL);
+    unsigned asked = person.asked;
+    int ours = cay_files_delete(files, "data/ours", NULL, NULL);
+    ASSERT_OK(seteuid(0));
+    ASSERT_INT(deleted, CAY_E_DENIED);
+    ASSERT_INT(moved, CAY_E_DENIED);
+    ASSERT_INT(asked, 0);
+    ASSERT_INT(ours, CAY_OK);
+    ASSERT_OK(cay_files_delete(files, "data/theirs", NULL, &err));
+    ASSERT_INT(person.asked, 2);
+}
+
+/* 0: refused and not asked; 1: something else; 2: cannot be tried here. */
+static int move_between_systems(void)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE};
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_DIRECTORY};
+
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", scratch_path("data/other"), "tmpfs", 0, NULL) != 0)
+        return 2;
+    AUTO(cay_files) files = open_asking(&person, true);
+    int code = cay_files_move(files, "data/dir", "data/other/dir", &options, NULL);
+    return code == CAY_E_UNSUPPORTED && person.asked == 0 ? 0 : 1;
+}
+
+TEST(a_directory_for_another_file_system_is_never_asked_about)
+{
+    int status;
+
+    put_file("data/dir/f", "x");
+    put_file("data/other/f", "x");
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(move_between_systems());
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    if (WEXITSTATUS(status) == 2)
+        SKIP("mounting is not permitted here");
+    ASSERT_INT(WEXITSTATUS(status), 0);
+}
+
 TEST(what_its_mode_forbids_is_never_asked_about)
 {
-    enum { NOBODY = 65534 };
     struct person person = {.verdict = CAY_VERDICT_APPROVE};
     AUTO(cay_files) files = open_asking(&person, true);
     const struct cay_write_options append = {.size = sizeof append,
@@ -453,6 +514,8 @@ TEST(what_its_mode_forbids_is_never_asked_about)
                  {"data/closed", 0}};
     struct cay_page page;
     struct cay_matches matches;
+    struct cay_tar_result result;
+    AUTO_FD archive = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     put_file("data/shut/f", "x");
     put_file("data/secret", "x");
@@ -468,6 +531,7 @@ TEST(what_its_mode_forbids_is_never_asked_about)
         cay_files_mkdir(files, "data/shut/d/e", NULL, NULL),
         cay_files_delete(files, "data/shut/f", NULL, NULL),
         cay_files_move(files, "data/shut/f", "data/f", NULL, NULL),
+        cay_files_import(files, "data/shut/new", archive, NULL, &result, NULL),
         cay_files_grep(files, "data/closed", "x", NULL, &matches, NULL),
         cay_files_grep(files, "data/secret", "x", NULL, &matches, NULL),
     };

@@ -46,6 +46,22 @@ TEST(what_was_unpacked_before_an_error_stays_and_is_counted)
     ASSERT_STR(get_file("data/in/a"), "aaa");
 }
 
+TEST(an_error_before_anything_was_unpacked_leaves_no_directory)
+{
+    AUTO(cay_files) files = open_data();
+    AUTO_BUF nonsense;
+
+    buf_init(&nonsense, 1024);
+    buf_text(&nonsense, "this is not an archive");
+    ASSERT_CODE(import_bytes(files, "data/a/b/c", &nonsense, NULL), CAY_E_INVALID);
+    ASSERT(!exists("data/a"));
+    put_file("data/a/f", "x");
+    ASSERT_CODE(import_bytes(files, "data/a/b", &nonsense, NULL), CAY_E_INVALID);
+    ASSERT(exists("data/a/f") && !exists("data/a/b"));
+    ASSERT_CODE(IMPORT(files, {"../c", '0', NULL, 0, ""}), CAY_E_OUTSIDE);
+    ASSERT(!exists("data/in"));
+}
+
 TEST(a_link_that_stays_below_the_mount_is_made)
 {
     put_file("data/shared", "shared");

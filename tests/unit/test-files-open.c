@@ -319,7 +319,7 @@ TEST(entries_that_climb_or_are_files_are_refused)
 
     /* What the parent may not have comes first: it learns of no file there. */
     AUTO(cay_files) child = NULL;
-    ASSERT_CODE(derive(files, NULL, "/m/file", 0, false, &never), CAY_E_ESCALATION);
+    ASSERT_CODE(derive(files, "/m/a", "/m/file", 0, false, &never), CAY_E_ESCALATION);
     ASSERT_OK(derive(files, "/m/a", NULL, 0, false, &child));
     ASSERT_CODE(derive(child, "/m/file", NULL, 0, false, &never), CAY_E_ESCALATION);
 }
