@@ -499,3 +499,26 @@ TEST(the_end_of_the_sandbox_is_told)
     ASSERT_CODE(cay_process_write(far, "x", 1, &put, &err), CAY_E_NOT_FOUND);
     cay_exec_done(&result);
 }
+
+static int listen_slowly(void *cookie, int stream, const void *data, size_t len)
+{
+    (void)cookie;
+    (void)stream;
+    (void)data;
+    (void)len;
+    usleep(2000);
+    return 0;
+}
+
+/* The pipe is never empty, as who writes is faster than who reads. */
+TEST(the_end_is_heard_of_while_children_go_on_writing)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const char *const argv[] = {"sh", "-c", "yes & sleep 0.1; exit 3", NULL};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .on_output = listen_slowly};
+
+    ASSERT_OK(cay_sandbox_exec(sandbox, &options, &result, &err));
+    ASSERT_INT(result.exit_code, 3);
+    cay_exec_done(&result);
+}

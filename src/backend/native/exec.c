@@ -63,10 +63,11 @@ static int take_in(struct run *run, struct sink *sink, int stream, size_t len)
     return 0;
 }
 
-/* All that is there now.  1 when there will not be any more, 0, or a negative errno. */
-static int take_all(struct run *run, struct sink *sink)
+/* What is there now, or much of it.  1 when there will not be any more, 0, or a negative
+ * errno. */
+static int take_some(struct run *run, struct sink *sink)
 {
-    for (;;) {
+    for (int i = 0; i < RUN_PIECES; i++) {
         int stream;
         size_t len;
         uint64_t dropped;
@@ -77,6 +78,7 @@ static int take_all(struct run *run, struct sink *sink)
         if (error)
             return error;
     }
+    return 0;
 }
 
 /* Sleeps until something happens, and takes note of what has not. */
@@ -114,7 +116,7 @@ static int pump(struct run *run, struct sink *sink)
     for (;;) {
         int over = run->ended ? 0 : wait_for_news(run, sink->give_up_ms);
         if (!over)
-            over = take_all(run, sink);
+            over = take_some(run, sink);
         if (over)
             return over < 0 ? over : 0;
     }

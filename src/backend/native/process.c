@@ -88,10 +88,11 @@ static int take_in(struct process *process, int stream, size_t len, uint64_t dro
     return 0;
 }
 
-/* All that is there now.  1 when there will not be any more, 0, or a negative errno. */
-static int take_all(struct process *process)
+/* What is there now, or much of it; of one that has ended all.  1 when there will not be
+ * any more, 0, or a negative errno. */
+static int take_some(struct process *process)
 {
-    for (;;) {
+    for (int i = 0; i < RUN_PIECES || process->run.ended; i++) {
         int stream;
         size_t len;
         uint64_t dropped;
@@ -103,6 +104,7 @@ static int take_all(struct process *process)
         if (error)
             return error;
     }
+    return 0;
 }
 
 /* A background command's output is on its way from init.  An answer to something else
@@ -110,14 +112,17 @@ static int take_all(struct process *process)
  * who needs more than that still runs. */
 static int catch_up(struct process *process)
 {
+    uint64_t end = clock_ms() + WIRE_ANSWER_MS;
     int over = 0;
 
     for (int i = 0; i < CATCH_UP && process->run.is_background && !over; i++) {
+        if (clock_ms() >= end)
+            break;
         (void)run_ask(&process->run, "process.wait", MESSAGE_PING, NULL, 0, MESSAGE_PONG,
                       NULL, 0, NULL);
         if (!process->run.has_output && !process->run.ended)
             break;
-        over = take_all(process);
+        over = take_some(process);
     }
     return over;
 }
@@ -129,7 +134,7 @@ static int wait_until(struct process *process, uint64_t timeout_ms)
     uint64_t begin = clock_ms();
 
     for (;;) {
-        int over = take_all(process);
+        int over = take_some(process);
         if (over)
             return over;
         uint64_t gone = clock_ms() - begin;

@@ -171,6 +171,7 @@ static int hear(struct run *run, struct answer *ret_answer)
     const void *payload = answer.payload;
     int got;
 
+    run->unheard = 0;
     /* Output can only come when the last was read. */
     if (run->is_background && !run->has_output) {
         head = &run->packet->head;
@@ -280,6 +281,9 @@ static int take_piece(struct run *run, int index, void *data, size_t room,
 static int take_foreground(struct run *run, int *ret_stream, void *data, size_t room,
                            size_t *ret_len)
 {
+    /* Its end is told even where its children keep the pipes full. */
+    if (!run->ended && ++run->unheard > RUN_PIECES)
+        (void)hear(run, NULL);
     for (int round = 0; round < 2; round++) {
         bool ended = run->ended;
         for (unsigned i = 0; i < 2; i++) {

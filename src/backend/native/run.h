@@ -8,7 +8,10 @@
 /* A command as its caller sees it: the connection on which init tells of it, and for a
  * foreground one the pipes or the terminal that run straight between the two.  A
  * background one's output comes from init, a packet at a time. */
-enum { RUN_SOCKET = 1 << 2 };
+enum {
+    RUN_SOCKET = 1 << 2,
+    RUN_PIECES = 16 /* at a time: who writes without end is not all there is to look at */
+};
 
 struct run {
     int socket;
@@ -22,6 +25,7 @@ struct run {
     uint64_t left[2]; /* once it has ended: what may still be read of them */
     unsigned turn;    /* which one is read next */
     unsigned idle;    /* bit i: stream i was seen to have nothing; bit 2: the socket */
+    unsigned unheard; /* pieces that were read since init was last listened to */
     const char *data; /* still to be written to its stdin, which then ends */
     size_t data_len;
     unsigned ends_left;    /* ^D still to be written, to a terminal */
