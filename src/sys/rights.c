@@ -7,9 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* There is room for all that the kernel passes at a time: what it has none for it would
+ * close itself. */
+enum { KERNEL_MOST = 253 };
+
 union control {
     struct cmsghdr header;
-    char room[CMSG_SPACE(RIGHTS_MAX * sizeof(int))];
+    char room[CMSG_SPACE(KERNEL_MOST * sizeof(int))];
 };
 
 int rights_send(int socket, const struct iovec *parts, size_t part_count, const int *fds,
@@ -37,6 +41,16 @@ int rights_send(int socket, const struct iovec *parts, size_t part_count, const 
     return sent < 0 ? -errno : 0;
 }
 
+/* Whoever sent it may have told the kernel to wait at its end until all was read at the
+ * other (SO_LINGER), for ever if nobody reads.  What is not connected does not wait. */
+static void dismiss(int fd)
+{
+    const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+
+    (void)connect(fd, &nobody, sizeof nobody);
+    (void)close(fd);
+}
+
 /* Takes the descriptors whatever else is wrong, so that they can be closed. */
 static size_t take(struct msghdr *message, int *fds, size_t room)
 {
@@ -53,7 +67,7 @@ static size_t take(struct msghdr *message, int *fds, size_t room)
             if (count < room)
                 fds[count] = fd;
             else
-                (void)close(fd);
+                dismiss(fd);
             count++;
         }
     }
@@ -67,10 +81,11 @@ ssize_t rights_receive(int socket, struct iovec *parts, size_t part_count, int *
     struct msghdr message = {.msg_iov = parts,
                              .msg_iovlen = part_count,
                              .msg_control = control.room,
-                             .msg_controllen = CMSG_SPACE(fd_room * sizeof *fds)};
+                             .msg_controllen = sizeof control.room};
     ssize_t len;
 
-    memset(fds, -1, fd_room * sizeof *fds);
+    if (fd_room > 0)
+        memset(fds, -1, fd_room * sizeof *fds);
     /* A peer that went away without reading everything may have said something before. */
     int resets = 0;
     do
@@ -90,7 +105,21 @@ void rights_close(int *fds, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (fds[i] >= 0)
-            (void)close(fds[i]);
+            dismiss(fds[i]);
         fds[i] = -1;
     }
+}
+
+void rights_hang_up(int socket)
+{
+    char byte;
+    struct iovec part = {&byte, sizeof byte};
+    size_t count;
+    ssize_t len;
+
+    (void)shutdown(socket, SHUT_RDWR);
+    do
+        len = rights_receive(socket, &part, 1, NULL, 0, &count, MSG_DONTWAIT);
+    while (len > 0 || len == -EPROTO);
+    (void)close(socket);
 }

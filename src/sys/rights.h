@@ -20,7 +20,12 @@ int rights_send(int socket, const struct iovec *parts, size_t part_count, const 
 ssize_t rights_receive(int socket, struct iovec *parts, size_t part_count, int *fds,
                        size_t fd_room, size_t *ret_fd_count, int flags);
 
-/* Those that are not -1, which they are then. */
+/* Those that are not -1, which they are then.  A connection among them is broken off, and
+ * not waited for. */
 void rights_close(int *fds, size_t count);
+
+/* Closes a socket, and before it in the same way what a peer may have put there.  Whoever
+ * shares the socket since a fork loses it as well. */
+void rights_hang_up(int socket);
 
 #endif

@@ -283,13 +283,10 @@ TEST(wrong_defaults_are_refused)
 /* As many connections as its init may have waiting. */
 static size_t fill_queue(const struct record *record, int *sockets, size_t room)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char path[PATH_MAX];
+    struct sockaddr_un address;
     size_t count = 0;
 
-    ASSERT_OK(runtime_socket(record, path, &err));
-    ASSERT(strlen(path) < sizeof address.sun_path);
-    memcpy(address.sun_path, path, strlen(path) + 1);
+    ASSERT_OK(runtime_address(record, &address, &err));
     for (; count < room; count++) {
         sockets[count] =
             socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

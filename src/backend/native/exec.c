@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "sys/rights.h"
 #include "sys/sigpipe.h"
 
 static const char op[] = "sandbox.exec";
@@ -207,7 +208,7 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     tail_done(&sink.tails[0]);
     tail_done(&sink.tails[1]);
     if (run.gone || code || native->socket >= 0) /* its state is unknown, or it has one */
-        (void)close(socket);
+        rights_hang_up(socket);
     else
         native->socket = socket;
     free(native->piece);

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "init/packet.h"
 #include "init/user.h"
+#include "sys/rights.h"
 
 static const char op[] = "sandbox.files";
 
@@ -69,7 +70,7 @@ void call_done(struct call *call)
 static int break_off(struct inside *inside, int sys_errno)
 {
     if (inside->socket >= 0)
-        (void)close(inside->socket);
+        rights_hang_up(inside->socket);
     inside->socket = -1;
     inside->broken = sys_errno;
     return -sys_errno;
@@ -245,6 +246,7 @@ static bool take_beginning(const struct packet *packet, struct inside *inside,
         return false;
     memcpy(ret_start, packet->payload, start);
     memcpy(inside->user, packet->payload + start, user);
+    wire_make_text(inside->user, user - 1);
     return true;
 }
 

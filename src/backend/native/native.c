@@ -20,6 +20,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
+#include "sys/rights.h"
 
 enum { KILL_MS = 10000, TIDY_MS = 1000 };
 
@@ -111,19 +112,6 @@ static int check_kind(const struct record *record, bool is_local, struct cay_err
                     "reach it by the backend \"%s\"", is_local ? "native" : "local");
 }
 
-/* One on disk that is just ending can be started, one that does not answer killed. */
-static int reach(struct native *native, struct cay_error *err)
-{
-    struct cay_error why;
-    int code = native_connect(native, &why);
-
-    if (!code || code == CAY_E_TIMEOUT || native->record.storage == CAY_STORAGE_DISK)
-        return CAY_OK;
-    if (err)
-        *err = why;
-    return code;
-}
-
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
 {
     AUTO_NATIVE native = native_new();
@@ -133,9 +121,11 @@ int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_err
     int code = find(id, &native->record, err);
     if (!code)
         code = check_kind(&native->record, is_local, err);
-    bool is_on_disk = native->record.storage == CAY_STORAGE_DISK;
-    if (!code && (!is_on_disk || runtime_is_alive(&native->record)))
-        code = reach(native, err);
+    /* One that lives and does not answer can be killed, if nothing else. */
+    if (!code && runtime_is_alive(&native->record))
+        (void)native_connect(native, NULL);
+    else if (!code && native->record.storage != CAY_STORAGE_DISK)
+        code = wire_fail_gone("sandbox.open", id, 0, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -337,7 +327,7 @@ static bool answers(struct native *native)
     if (native_check(native, NULL) != CAY_OK)
         return false;
     if (native->socket >= 0)
-        (void)close(native->socket);
+        rights_hang_up(native->socket);
     native->socket = -1;
     if (native_state(native, &state, NULL) == CAY_OK)
         return true;

@@ -21,9 +21,10 @@
 #include "backend/native/idmap.h"
 #include "backend/native/process.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
-#include "base/utf8.h"
 #include "sys/path.h"
+#include "sys/rights.h"
 
 static const char op[] = "process.list";
 
@@ -69,6 +70,23 @@ static bool is_proc(int fd)
     return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
 }
 
+/* Whether it can be one; then what is only told, and not acted on, is made fit for it. */
+static bool take_entry(struct list_entry *entry)
+{
+    int64_t now = clock_since_1970_ms();
+
+    if (entry->pid <= 0 ||
+        (entry->flags & LIST_ENDED &&
+         (entry->cause < CAY_CAUSE_EXITED || entry->cause > CAY_CAUSE_NOT_STARTED)))
+        return false;
+    if (entry->started_ms < 0 || entry->started_ms > now)
+        entry->started_ms = now;
+    entry->tag[TAG_MAX - 1] = entry->words[WORDS_MAX - 1] = '\0';
+    wire_make_text(entry->tag, strlen(entry->tag));
+    wire_make_text(entry->words, strlen(entry->words));
+    return true;
+}
+
 /* Adds the page's entries; false if it is not one. */
 static bool take_page(struct listing *listing, struct packet *packet, uint64_t *after,
                       size_t *ret_count)
@@ -94,10 +112,9 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
     more += listing->command_count;
     memcpy(more, packet->payload + sizeof head, size * sizeof *more);
     for (size_t i = 0; i < size; i++) {
-        if (more[i].number <= *after)
+        if (more[i].number <= *after || !take_entry(&more[i]))
             return false;
         *after = more[i].number;
-        more[i].tag[TAG_MAX - 1] = more[i].words[WORDS_MAX - 1] = '\0';
     }
     listing->command_count += size;
     *ret_count = size;
@@ -107,7 +124,7 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
 static int ask_init(struct native *native, struct listing *listing, struct cay_error *err)
 {
     AUTO_FREE struct packet *packet = calloc(1, sizeof *packet);
-    uint64_t after = 0;
+    uint64_t after = 0, end = clock_ms() + (uint64_t)native->answer_ms;
     size_t count = 1;
     int code = packet ? native_connect(native, err) : cay_fail_memory(err, op);
 
@@ -118,7 +135,8 @@ static int ask_init(struct native *native, struct listing *listing, struct cay_e
             code = wire_fail_send(native->socket, op, native->record.id, -error, err);
             break;
         }
-        code = receive_page(native, packet, err);
+        code = clock_ms() < end ? receive_page(native, packet, err)
+                                : wire_fail_silent(op, native->record.id, err);
         if (code)
             break;
         if (packet->head.kind == MESSAGE_FAILED)
@@ -128,7 +146,7 @@ static int ask_init(struct native *native, struct listing *listing, struct cay_e
         wire_close_fds(packet->fds);
     }
     if (code && native->socket >= 0) {
-        (void)close(native->socket);
+        rights_hang_up(native->socket);
         native->socket = -1;
     }
     return code;
@@ -144,29 +162,6 @@ static ssize_t read_file(int directory, const char *name, char *text, size_t roo
 
     text[len > 0 ? len : 0] = '\0';
     return len;
-}
-
-/* Of the character at the start; 0 if there is no whole one. */
-static size_t char_size(const char *text, size_t len)
-{
-    unsigned char first = (unsigned char)text[0];
-    size_t size = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-
-    return size <= len && utf8_is_valid(text, size) ? size : 0;
-}
-
-/* Whole characters of UTF-8 without control characters; whatever else is "?". */
-static void make_text(char *text, size_t len)
-{
-    for (size_t i = 0; i < len;) {
-        size_t size = char_size(text + i, len - i);
-        unsigned char byte = (unsigned char)text[i];
-        if (size == 0 || byte < 0x20 || byte == 0x7F) {
-            text[i] = byte == 0 ? ' ' : '?';
-            size = 1;
-        }
-        i += size;
-    }
 }
 
 /* Just after it has executed, a process has a name and no words yet. */
@@ -185,7 +180,7 @@ static void read_command(int directory, const char *name, size_t name_len,
         len--;
     if (len <= 0) /* a zombie, or one that has overwritten its words */
         len = snprintf(text, sizeof text, "[%.*s]", (int)name_len, name);
-    make_text(text, (size_t)len);
+    wire_make_text(text, (size_t)len);
     text[len] = '\0';
     cay_copy_text(info->command, sizeof info->command, text);
 }
@@ -386,7 +381,6 @@ static int add_command(struct listing *listing, const struct list_entry *entry,
 {
     struct cay_process_info *info = add(listing);
     bool ended = entry->flags & LIST_ENDED;
-    char words[WORDS_MAX];
 
     if (!info)
         return cay_fail_memory(err, op);
@@ -397,9 +391,7 @@ static int add_command(struct listing *listing, const struct list_entry *entry,
                                       .state = ended ? 'X' : 'Z',
                                       .cause = ended ? cause_of(listing, entry) : 0};
     describe(entry, info);
-    memcpy(words, entry->words, sizeof words);
-    make_text(words, strlen(words));
-    cay_copy_text(info->command, sizeof info->command, words);
+    cay_copy_text(info->command, sizeof info->command, entry->words);
     listing->count++;
     return CAY_OK;
 }

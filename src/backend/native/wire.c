@@ -9,12 +9,41 @@
 #include "base/auto.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "sys/memfd.h"
 #include "sys/rights.h"
 
 void wire_close_fds(int fds[MESSAGE_FDS_MAX])
 {
     rights_close(fds, MESSAGE_FDS_MAX);
+}
+
+/* Of the character at the start; 0 if there is no whole one, or if it is not for show. */
+static size_t char_size(const char *text, size_t len)
+{
+    unsigned char first = (unsigned char)text[0];
+    size_t size = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+
+    if (size > len || !utf8_is_valid(text, size) || first < 0x20 || first == 0x7F ||
+        (first == 0xC2 && (unsigned char)text[1] < 0xA0))
+        return 0;
+    return size;
+}
+
+void wire_make_text(char *text, size_t len)
+{
+    for (size_t i = 0; i < len;) {
+        size_t size = char_size(text + i, len - i);
+        if (size == 0)
+            text[i] = text[i] == '\0' ? ' ' : '?';
+        i += size ? size : 1;
+    }
+}
+
+static void take_field(char *field, size_t room)
+{
+    field[room - 1] = '\0';
+    wire_make_text(field, strlen(field));
 }
 
 int wire_error(const void *payload, size_t len, struct cay_error *err)
@@ -27,28 +56,29 @@ int wire_error(const void *payload, size_t len, struct cay_error *err)
         return cay_fail(err, CAY_E_PROTOCOL, 0, "sandbox.connect", NULL,
                         "the sandbox's first process sent something malformed",
                         "kill the sandbox; it may have been broken into");
-    error.op[sizeof error.op - 1] = '\0';
-    error.subject[sizeof error.subject - 1] = '\0';
-    error.message[sizeof error.message - 1] = '\0';
-    error.hint[sizeof error.hint - 1] = '\0';
+    int code = error.code;
+    take_field(error.op, sizeof error.op);
+    error.subject[sizeof error.subject - 1] = '\0'; /* any bytes, as it was spelled */
+    take_field(error.message, sizeof error.message);
+    take_field(error.hint, sizeof error.hint);
     if (err)
         *err = error;
-    return error.code;
-}
-
-static int fail_silent(const char *op, const char *id, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
-                    "the sandbox's first process does not answer",
-                    "the machine may be overloaded; else kill the sandbox");
+    return code;
 }
 
 int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_error *err)
 {
-    if (sys_errno == EAGAIN)
-        return fail_silent(op, id, err);
+    if (sys_errno == EAGAIN) /* it has not read in time what was sent before */
+        return wire_fail_silent(op, id, err);
     return cay_fail(err, CAY_E_NOT_FOUND, sys_errno, op, id,
                     "the sandbox does not answer", "it has ended; make a new one");
+}
+
+int wire_fail_silent(const char *op, const char *id, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
+                    "the sandbox's first process does not answer",
+                    "the machine may be overloaded; else kill the sandbox");
 }
 
 int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
@@ -75,7 +105,7 @@ int wire_wait(int socket, int ms, const char *op, const char *id, struct cay_err
     do
         count = poll(&waiting, 1, ms);
     while (count < 0 && errno == EINTR);
-    return count > 0 ? CAY_OK : fail_silent(op, id, err);
+    return count > 0 ? CAY_OK : wire_fail_silent(op, id, err);
 }
 
 static int receive(const struct native *native, const char *op, struct answer *answer,
@@ -115,7 +145,7 @@ static int give_up(struct native *native, int code, struct answer *answer,
         code = wire_error(answer->payload, answer->head.len, err);
     }
     if (native->socket >= 0)
-        (void)close(native->socket);
+        rights_hang_up(native->socket);
     native->socket = -1;
     return code;
 }
@@ -129,7 +159,8 @@ int wire_ask(struct native *native, const char *op, enum message_kind kind,
 
     if (!code)
         wire_close_fds(answer.fds);
-    if (code || answer.head.kind != want || answer.head.len != len)
+    if (code || answer.head.kind != want || answer.head.len != len ||
+        answer.head.fd_count != 0)
         return give_up(native, code, &answer, err);
     if (len)
         memcpy(ret_answer, answer.payload, len);

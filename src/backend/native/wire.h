@@ -14,11 +14,17 @@ struct answer {
 
 void wire_close_fds(int fds[MESSAGE_FDS_MAX]);
 
+/* Makes whole characters of UTF-8 without control characters of any bytes: NUL becomes a
+ * space, and what else is not for show "?". */
+void wire_make_text(char *text, size_t len);
+
 /* What init says that failed, which may be anything: CAY_E_PROTOCOL if it is no error. */
 int wire_error(const void *payload, size_t len, struct cay_error *err);
 
 /* EAGAIN: it is there, but takes no message. */
 int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_error *err);
+
+int wire_fail_silent(const char *op, const char *id, struct cay_error *err);
 
 /* After a message could not be sent: what init said before it hung up, or that it is
  * gone. */
