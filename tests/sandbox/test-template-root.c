@@ -125,6 +125,17 @@ TEST(an_image_says_who_runs_commands_and_where)
     ASSERT_STR(result.out, "0\n/tmp\n");
 }
 
+TEST(where_commands_of_an_image_start_is_made_if_no_layer_has_it)
+{
+    use_own_home();
+    umask(0077);
+    make_template("saved-workdir");
+    umask(0022);
+    AUTO(cay_sandbox) sandbox = make_tiny();
+    run(sandbox, "pwd -P; stat -c '%u %a' .");
+    ASSERT_STR(result.out, "/srv/a/c\n0 755\n");
+}
+
 TEST(a_directory_can_be_used_as_it_is)
 {
     use_own_home();

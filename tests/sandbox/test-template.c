@@ -161,6 +161,10 @@ TEST(an_image_that_describes_itself_wrongly_is_refused)
     assert_refused("saved-climbing-layer", CAY_E_INVALID);
     assert_refused("saved-two-images", CAY_E_INVALID);
     ASSERT_HAS(err.hint, "it has 2");
+    assert_refused("saved-user-long", CAY_E_INVALID);
+    assert_refused("saved-workdir-long", CAY_E_INVALID);
+    assert_refused("saved-workdir-is-file", CAY_E_INVALID);
+    assert_refused("saved-workdir-leads-out", CAY_E_INVALID);
 }
 
 TEST(an_image_for_another_machine_is_refused)

@@ -30,7 +30,7 @@ const char *digest_hex(const char *digest)
                : NULL;
 }
 
-int digest_stream(int from, int to, char ret_hex[DIGEST_HEX + 1], uint64_t *ret_len)
+int digest_stream(int from, int to, uint64_t max, char ret_hex[DIGEST_HEX + 1])
 {
     struct sha256_ctx context;
     uint8_t digest[SHA256_DIGEST_SIZE];
@@ -39,7 +39,6 @@ int digest_stream(int from, int to, char ret_hex[DIGEST_HEX + 1], uint64_t *ret_
     if (!piece)
         return -ENOMEM;
     sha256_init(&context);
-    *ret_len = 0;
     for (;;) {
         ssize_t len = read(from, piece, PIECE);
         if (len < 0 && errno == EINTR)
@@ -48,8 +47,10 @@ int digest_stream(int from, int to, char ret_hex[DIGEST_HEX + 1], uint64_t *ret_
             return -errno;
         if (len == 0)
             break;
+        if ((uint64_t)len > max)
+            return -EFBIG;
+        max -= (uint64_t)len;
         sha256_update(&context, (size_t)len, piece);
-        *ret_len += (uint64_t)len;
         int error = to < 0 ? 0 : io_write(to, piece, (size_t)len);
         if (error)
             return error;

@@ -11,7 +11,8 @@ enum { DIGEST_HEX = 64 };
 const char *digest_hex(const char *digest);
 
 /* The SHA-256 of all that can be read from `from`, as hexadecimal text.  With `to` not -1
- * the bytes are also written there.  0 or a negative errno; *ret_len is their number. */
-int digest_stream(int from, int to, char ret_hex[DIGEST_HEX + 1], uint64_t *ret_len);
+ * the bytes are also written there.  0 or a negative errno: -EFBIG if there are more than
+ * `max`. */
+int digest_stream(int from, int to, uint64_t max, char ret_hex[DIGEST_HEX + 1]);
 
 #endif

@@ -94,7 +94,6 @@ static int open_verified(const struct image *image, const char *path, const char
                          struct cay_error *err)
 {
     char found[DIGEST_HEX + 1];
-    uint64_t len;
     AUTO_FD copy = -1;
     AUTO_FD fd = open_file(image, path, err);
 
@@ -105,7 +104,7 @@ static int open_verified(const struct image *image, const char *path, const char
         if (copy < 0)
             return cay_fail_errno(err, errno, op, path);
     }
-    int error = digest_stream(fd, copy, found, &len);
+    int error = digest_stream(fd, copy, TEMPLATE_BYTES_MAX, found);
     if (error)
         return cay_fail_errno(err, -error, op, path);
     if (strcmp(found, hex) != 0)
@@ -212,10 +211,42 @@ static int take_config(const struct image *image, const json_t *config,
                         "the image is for another kind of machine",
                         "get it for linux/%s: docker pull --platform linux/%s NAME",
                         image->architecture, image->architecture);
-    cay_copy_text(info->shown.user, sizeof info->shown.user, text_of(inner, "User"));
-    cay_copy_text(info->shown.workdir, sizeof info->shown.workdir,
-                  text_of(inner, "WorkingDir"));
+    const char *user = text_of(inner, "User"), *workdir = text_of(inner, "WorkingDir");
+    if (strlen(user) >= sizeof info->shown.user ||
+        strlen(workdir) >= sizeof info->shown.workdir)
+        return fail_format("config", "the image's User or WorkingDir is too long", err);
+    cay_copy_text(info->shown.user, sizeof info->shown.user, user);
+    cay_copy_text(info->shown.workdir, sizeof info->shown.workdir, workdir);
     return take_env(info, json_object_get(inner, "Env"), err);
+}
+
+/* Containers find it made if no layer has it.  A link on the way leads where it will
+ * inside. */
+static int make_workdir(const struct image *image, struct cay_error *err)
+{
+    char path[sizeof image->making->info.shown.workdir];
+    AUTO_FD dir = fcntl(image->making->root, F_DUPFD_CLOEXEC, 3);
+
+    memcpy(path, image->making->info.shown.workdir, sizeof path);
+    for (char *at = path + strspn(path, "/"); dir >= 0 && *at; at += strspn(at, "/")) {
+        const char *name = at;
+        at += strcspn(at, "/");
+        char end = *at;
+        *at = '\0';
+        bool is_made = mkdirat(dir, name, 0755) == 0 && fchmodat(dir, name, 0755, 0) == 0;
+        int next = is_made || errno == EEXIST
+                       ? path_open(image->making->root, path, O_PATH | O_DIRECTORY, 0,
+                                   RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+                       : -errno;
+        *at = end;
+        if (next < 0)
+            return cay_fail(err, CAY_E_INVALID, -next, op, path,
+                            "the image's working directory cannot be made",
+                            "something else is there: correct the image's WorkingDir");
+        (void)close(dir);
+        dir = next;
+    }
+    return dir < 0 ? cay_fail_errno(err, errno, op, path) : CAY_OK;
 }
 
 /* --- Layers --------------------------------------------------------------------------
@@ -444,6 +475,8 @@ int template_from_image(struct template_making *making, struct cay_error *err)
         return fail_format(path, "this is neither a file nor a directory", err);
     if (!code)
         code = use_image(&image, err);
+    if (!code)
+        code = make_workdir(&image, err);
     if (image.dir >= 0)
         (void)close(image.dir);
     if (!code && image.is_ours)

@@ -40,7 +40,6 @@ struct unpacking {
     const char *name;        /* the entry's name in it */
     int file;
     struct tar_item item; /* what `file` is being made from */
-    uint64_t made;        /* directories that entries needed and did not bring */
 };
 
 static int fail_at(int sys_errno, const char *path, struct cay_error *err)
@@ -73,10 +72,10 @@ static int make_directories(struct unpacking *unpacking, const char *path)
         name[len] = '\0';
         path += len + (path[len] == '/');
         /* The caller's umask is not the template's business. */
-        if (mkdirat(dir, name, 0755) == 0 ? fchmodat(dir, name, 0755, 0) != 0
-                                          : errno != EEXIST)
+        bool is_made = mkdirat(dir, name, 0755) == 0;
+        if (is_made ? fchmodat(dir, name, 0755, 0) != 0 : errno != EEXIST)
             return -errno;
-        if (++unpacking->made > TEMPLATE_ENTRIES_MAX)
+        if (is_made && ++unpacking->making->made > TEMPLATE_ENTRIES_MAX)
             return -EDQUOT;
         int next = path_open(dir, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
         if (next < 0)

@@ -61,6 +61,7 @@ struct template_making {
     int root; /* the root in it */
     struct template_info info;
     uint64_t entries, bytes, skipped;
+    uint64_t made;    /* directories that entries needed and did not bring */
     uint64_t told_ns; /* when the caller was last told */
 };
 
