@@ -38,10 +38,38 @@ static int fail_name(const char *path, struct cay_error *err)
                     "give the path of the file to be made");
 }
 
+/* The path of what is there, links followed, or `path` itself.  It is asked of the
+ * kernel, which has looked at it already: in a directory for everybody it follows no
+ * links of others, and somebody may be changing them. */
+static int find_place(const char *path, char ret_place[PATH_MAX], struct cay_error *err)
+{
+    AUTO_FD held = open(path, O_PATH | O_CLOEXEC);
+    struct stat st, there;
+    char name[32];
+
+    if (held < 0 && errno == ENOENT) {
+        memcpy(ret_place, path, strlen(path) + 1);
+        return CAY_OK;
+    }
+    if (held < 0 || fstat(held, &st) != 0)
+        return cay_fail_errno(err, errno, op, path);
+    if (!S_ISREG(st.st_mode))
+        return cay_fail(err, CAY_E_NOT_A_FILE, S_ISDIR(st.st_mode) ? EISDIR : 0, op, path,
+                        "something else than a regular file is there",
+                        "name the file itself, not the directory it is to be in");
+    snprintf(name, sizeof name, "/proc/self/fd/%d", held);
+    ssize_t len = readlink(name, ret_place, PATH_MAX - 1);
+    ret_place[len > 0 ? len : 0] = '\0';
+    if (lstat(ret_place, &there) != 0)
+        return cay_fail_errno(err, errno, op, path);
+    return there.st_dev == st.st_dev && there.st_ino == st.st_ino
+               ? CAY_OK
+               : cay_fail_errno(err, ESTALE, op, path);
+}
+
 int host_file_open(const char *path, struct host_file *ret_file, struct cay_error *err)
 {
     char real[PATH_MAX];
-    struct stat st;
 
     *ret_file = (struct host_file)HOST_FILE_NONE;
     if (!*path || strlen(path) >= PATH_MAX)
@@ -49,12 +77,9 @@ int host_file_open(const char *path, struct host_file *ret_file, struct cay_erro
     int error = make_parents(path);
     if (error)
         return cay_fail_errno(err, error, op, path);
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return cay_fail(err, CAY_E_NOT_A_FILE, S_ISDIR(st.st_mode) ? EISDIR : 0, op, path,
-                        "something else than a regular file is there",
-                        "name the file itself, not the directory it is to be in");
-    if (!realpath(path, real))
-        memcpy(real, path, strlen(path) + 1);
+    int code = find_place(path, real, err);
+    if (code)
+        return code;
     char *slash = strrchr(real, '/');
     const char *name = slash ? slash + 1 : real;
     if (!*name || strlen(name) >= sizeof ret_file->name)

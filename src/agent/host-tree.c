@@ -108,24 +108,17 @@ static int download_archive(struct place *place, const char *path, const char *l
 struct journey {
     struct place *from, *to;
     const char *source, *destination;
-    const char *local; /* of a host directory that is read, else NULL */
     struct cay_transfer *transfer;
 };
 
-/* The file itself if it is the host's, else a copy of it. */
-static int open_source(const struct journey *journey, const char *path, int *ret_fd,
-                       struct cay_error *err)
+/* A copy of the file: of the host's, too, since what is below a directory there may be
+ * changing, and a path that was looked at may lead through a link by now. */
+static int open_copy(const struct journey *journey, const char *path, int *ret_fd,
+                     struct cay_error *err)
 {
+    AUTO_FREE char *source = place_join(journey->source, path);
     struct cay_stat stat;
 
-    if (journey->local) {
-        AUTO_FREE char *host = place_join(journey->local, path);
-        if (!host)
-            return cay_fail_memory(err, "directory.copy");
-        *ret_fd = open(host, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        return *ret_fd < 0 ? cay_fail_errno(err, errno, "directory.copy", path) : CAY_OK;
-    }
-    AUTO_FREE char *source = place_join(journey->source, path);
     if (!source)
         return cay_fail_memory(err, "directory.copy");
     int code = open_spool("/tmp", ret_fd, err);
@@ -155,8 +148,8 @@ static int carry_file(const struct journey *journey, const struct cay_entry *ent
     uint64_t bytes = 0;
     AUTO_FD fd = -1;
 
-    int code = open_source(journey, entry->path, &fd, err);
-    if (!code && !journey->local && dress(fd, &entry->stat))
+    int code = open_copy(journey, entry->path, &fd, err);
+    if (!code && journey->to->files && dress(fd, &entry->stat))
         flags = CAY_WRITE_KEEP;
     if (!code)
         code = journey->to->ops->write_from(journey->to, destination, fd, flags, &bytes,
@@ -245,7 +238,6 @@ int host_tree_upload(struct place *place, const char *local, const char *path,
                                     .to = place,
                                     .source = HOST_TREE_TOP,
                                     .destination = path,
-                                    .local = local,
                                     .transfer = ret_transfer};
     return travel(&journey, err);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 #include "agent/host-file.h"
@@ -15,17 +16,22 @@ static int upload(struct place *place, const char *local, const char *inside,
                   struct cay_transfer *ret_transfer, struct cay_error *err)
 {
     static const char op[] = "file.upload";
-    /* A FIFO must not make us wait before it is refused. */
-    AUTO_FD fd = open(local, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    /* Looked at before it is opened: to open a device may do anything. */
+    AUTO_FD held = open(local, O_PATH | O_CLOEXEC);
     struct stat st;
+    char name[32];
     uint64_t bytes = 0;
 
-    if (fd < 0 || fstat(fd, &st) != 0)
+    if (held < 0 || fstat(held, &st) != 0)
         return cay_fail_errno(err, errno, op, local);
     if (!S_ISREG(st.st_mode))
         return cay_fail(err, CAY_E_NOT_A_FILE, S_ISDIR(st.st_mode) ? EISDIR : 0, op,
                         local, "is no regular file",
                         "upload a directory with cay_upload_directory()");
+    snprintf(name, sizeof name, "/proc/self/fd/%d", held);
+    AUTO_FD fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return cay_fail_errno(err, errno, op, local);
     int code = place->ops->write_from(place, inside, fd, CAY_WRITE_KEEP, &bytes, err);
     if (!code)
         *ret_transfer = (struct cay_transfer){.files = 1, .bytes = bytes};

@@ -111,11 +111,29 @@ static int open_new(mode_t mode, struct local_file *file)
     return file->fd < 0 ? errno : 0;
 }
 
+/* Where the file that is held lies: its name may mean another by now.  In a directory for
+ * everybody the kernel follows no links of others; who follows them by hand, does. */
+static int find_place(int held, const struct stat *st, char place[PATH_MAX])
+{
+    char name[32];
+    struct stat there;
+
+    snprintf(name, sizeof name, "/proc/self/fd/%d", held);
+    ssize_t len = readlink(name, place, PATH_MAX - 1);
+    if (len < 0)
+        return errno;
+    place[len] = '\0';
+    if (lstat(place, &there) != 0)
+        return errno;
+    return there.st_dev == st->st_dev && there.st_ino == st->st_ino ? 0 : ESTALE;
+}
+
 int local_file_create(const char *path, mode_t mode, struct local_file *ret_file,
                       struct cay_error *err)
 {
     AUTO_FD held = open(path, O_PATH | O_CLOEXEC);
     struct stat st;
+    int error = 0;
 
     *ret_file = (struct local_file)LOCAL_FILE_NONE;
     if (held < 0 && errno != ENOENT)
@@ -128,9 +146,10 @@ int local_file_create(const char *path, mode_t mode, struct local_file *ret_file
         return cay_fail_errno(err, ENAMETOOLONG, op, path);
     if (held < 0)
         memcpy(ret_file->place, path, strlen(path) + 1);
-    else if (!realpath(path, ret_file->place))
-        return cay_fail_errno(err, errno, op, path);
-    int error = open_new(mode, ret_file);
+    else
+        error = find_place(held, &st, ret_file->place);
+    if (!error)
+        error = open_new(mode, ret_file);
     return error ? cay_fail_errno(err, error, op, path) : CAY_OK;
 }
 

@@ -265,7 +265,7 @@ static int start(const struct job *job, bool sends, struct local_side *ret_side,
     int saved = errno;
     (void)close(report[1]);
     (void)close(data[sends ? 1 : 0]);
-    *ret_side = (struct local_side){data[sends ? 0 : 1], report[0], pid};
+    *ret_side = (struct local_side){data[sends ? 0 : 1], report[0], pid, sends};
     if (pid > 0)
         return CAY_OK;
     (void)close(ret_side->fd);
@@ -305,8 +305,11 @@ int local_side_finish(struct local_side *side, int code,
         return code ? code
                     : cay_fail(err, CAY_E_KILLED, 0, op, "copy",
                                "the process that copies was killed", "copy it again");
-    /* It loses its reader or writer when the other side fails; then that is the cause. */
-    if (report.code && !(code && report.err.sys_errno == EPIPE)) {
+    /* When a side fails its reader finds the archive broken, and its writer the pipe:
+     * neither is the cause. */
+    bool is_cause =
+        !code || (side->sends ? report.err.sys_errno != EPIPE : err->sys_errno == EPIPE);
+    if (report.code && is_cause) {
         *err = report.err;
         return report.code;
     }

@@ -2,6 +2,7 @@
 #ifndef CLI_LOCAL_SIDE_H
 #define CLI_LOCAL_SIDE_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "cay/files.h"
@@ -12,6 +13,7 @@ struct local_side {
     int fd; /* our end of the pipe; close it when the other end is done */
     int report;
     pid_t pid;
+    bool sends;
 };
 
 /* A directory, or one regular file as an archive that has it under `name`. */

@@ -10,6 +10,7 @@
 #include "sandbox/backend.h"
 
 uint64_t far_sent;
+void (*far_meanwhile)(void);
 
 static char calls[4096];
 
@@ -112,6 +113,8 @@ static int far_mkdir(void *cookie, const char *user, const char *path, unsigned 
 
     FILES(cookie, user, err);
     note('m');
+    if (far_meanwhile)
+        far_meanwhile();
     return cay_files_mkdir(files, path, &options, err);
 }
 

@@ -19,4 +19,7 @@ const char *far_calls(void);
 /* Bytes that its last read sent before it was stopped, or all. */
 extern uint64_t far_sent;
 
+/* What happens meanwhile, before it makes a directory; NULL: nothing. */
+extern void (*far_meanwhile)(void);
+
 #endif

@@ -213,6 +213,29 @@ TEST(a_directory_goes_as_an_archive_where_that_is_taken)
     ASSERT_STR(far_calls(), "t");
 }
 
+static void lead_out(void)
+{
+    (void)rename(scratch_path("from/sub"), scratch_path("moved"));
+    (void)!symlink(scratch_path("secret"), scratch_path("from/sub"));
+}
+
+/* Programs that see the directory may be changing it. */
+TEST(a_directory_that_becomes_a_link_leads_no_upload_elsewhere)
+{
+    AUTO(cay_sandbox) native = make_sandbox(NULL);
+    __attribute__((cleanup(auto_far))) cay_sandbox *sandbox = far_new(native);
+
+    put_file("from/sub/file", "ours");
+    put_file("secret/file", "a secret");
+    far_meanwhile = lead_out;
+    int code =
+        cay_upload_directory(sandbox, NULL, scratch_path("from"), "to", &transfer, &err);
+    far_meanwhile = NULL;
+    ASSERT(code != CAY_OK);
+    ASSERT_STR(says(sandbox, "cat to/sub/file 2>/dev/null; true"), "");
+    clear_answer();
+}
+
 BOTH(what_is_no_directory_cannot_be_transferred_as_one)
 {
     put_file("file", "x");

@@ -284,6 +284,12 @@ def test_errors_of_a_directory_name_it_as_the_caller_did(boxes, box):
     assert " in/f: " in line and str(boxes.folder) not in line
 
 
+def test_the_side_that_failed_first_is_the_one_that_is_told_of(boxes, box):
+    boxes.ok("exec", box, "--", "sh", "-c", "mkdir large; truncate -s 20G large/f")
+    line = boxes.fails(10, "cp", f"{box}:large", "here")
+    assert line.startswith("cay: limit: /home/user/large/f: ")
+
+
 def test_cat_and_put_say_what_is_wrong(boxes, box):
     assert boxes.fails(4, "cat", box, "missing").startswith("cay: not-found: missing: ")
     assert boxes.fails(24, "cat", box, "/tmp").startswith("cay: not-a-file: ")
