@@ -253,53 +253,103 @@ TEST(where_no_cgroup_keeps_memory_each_process_has_an_rlimit)
 static const char *const hierarchies[] = {"/sys/fs/cgroup/unified",
                                           "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids",
                                           "/sys/fs/cgroup/cpu"};
+static const char cgroup2[] = "/sys/fs/cgroup"; /* where there are no others */
+static pid_t delegator;
+
+static bool has_only_cgroup2(void)
+{
+    return access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0;
+}
+
+static size_t count_hierarchies(void)
+{
+    return has_only_cgroup2() ? 1 : 4;
+}
 
 static void name_delegated(char *path, size_t room, size_t i, const char *below)
 {
-    snprintf(path, room, "%s/cay-test-%d%s", hierarchies[i], (int)getpid(), below);
+    snprintf(path, room, "%s/cay-test-%d%s",
+             has_only_cgroup2() ? cgroup2 : hierarchies[i], (int)delegator, below);
 }
 
 static void remove_delegated(void)
 {
     char path[128];
 
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < count_hierarchies(); i++) {
+        name_delegated(path, sizeof path, i, "/scope");
+        (void)rmdir(path);
+        name_delegated(path, sizeof path, i, "/cay");
+        (void)rmdir(path);
         name_delegated(path, sizeof path, i, "");
         (void)rmdir(path);
     }
 }
 
-/* As systemd does for a scope with Delegate=yes. */
-static void delegate(const struct ordinary *user)
+static void give(size_t i, const char *below, const struct ordinary *user)
 {
     static const char *const given[] = {"", "/cgroup.procs", "/tasks",
                                         "/cgroup.subtree_control"};
-    char path[128];
+    char directory[128], path[160];
 
-    for (size_t i = 0; i < 4; i++) {
-        name_delegated(path, sizeof path, i, "");
-        if (mkdir(path, 0755) != 0) {
-            remove_delegated();
-            SKIP("the cgroups of this machine are elsewhere");
-        }
-        for (size_t k = 0; k < 4; k++) {
-            name_delegated(path, sizeof path, i, given[k]);
-            (void)!chown(path, user->uid, user->gid);
-        }
+    name_delegated(directory, sizeof directory, i, below);
+    if (mkdir(directory, 0755) != 0) {
+        remove_delegated();
+        SKIP("the cgroups of this machine are elsewhere");
+    }
+    for (size_t k = 0; k < 4; k++) {
+        snprintf(path, sizeof path, "%s%s", directory, given[k]);
+        (void)!chown(path, user->uid, user->gid);
     }
 }
 
-static void enter_delegated(pid_t of)
+static bool hand_on(const char *directory, const char *order)
+{
+    char path[160];
+
+    snprintf(path, sizeof path, "%s/cgroup.subtree_control", directory);
+    FILE *file = fopen(path, "we");
+    ASSERT(file && fputs(order, file) >= 0);
+    return fclose(file) == 0;
+}
+
+/* As systemd does for a scope with Delegate=yes; with cgroup2 alone that is in the user's
+ * own manager, which owns what is above it and hands on what its units use. */
+static void delegate(const struct ordinary *user)
 {
     char path[128];
 
-    for (size_t i = 0; i < 4; i++) {
-        snprintf(path, sizeof path, "%s/cay-test-%d/cgroup.procs", hierarchies[i],
-                 (int)of);
+    delegator = getpid();
+    for (size_t i = 0; i < count_hierarchies(); i++)
+        give(i, "", user);
+    if (!has_only_cgroup2())
+        return;
+    name_delegated(path, sizeof path, 0, "");
+    ASSERT(hand_on(cgroup2, "+memory +pids +cpu"));
+    ASSERT(hand_on(path, "+memory +pids"));
+    give(0, "/scope", user);
+}
+
+static void enter_delegated(void)
+{
+    char path[128];
+
+    for (size_t i = 0; i < count_hierarchies(); i++) {
+        name_delegated(path, sizeof path, i,
+                       has_only_cgroup2() ? "/scope/cgroup.procs" : "/cgroup.procs");
         FILE *file = fopen(path, "we");
         if (!file || fputs("0", file) < 0 || fclose(file) != 0)
             _exit(6);
     }
+}
+
+static void expect_kept(unsigned layer, const char *controller)
+{
+    char expected[64];
+
+    snprintf(expected, sizeof expected, "cgroup %s %s", has_only_cgroup2() ? "v2" : "v1",
+             controller);
+    ASSERT_HAS(by(layer), expected);
 }
 
 static void use_delegated(void)
@@ -312,10 +362,16 @@ static void use_delegated(void)
                                                 .require = CAY_LAYER_CGROUP};
     AUTO(cay_sandbox) sandbox = make_sandbox(&options);
 
+    /* As the manager does when no unit of its own uses them any more. */
+    if (has_only_cgroup2()) {
+        char path[128];
+        name_delegated(path, sizeof path, 0, "");
+        ASSERT(!hand_on(path, "-memory -pids -cpu"));
+    }
     look(sandbox);
-    ASSERT_HAS(by(CAY_LAYER_MEMORY), "cgroup v1 memory");
-    ASSERT_HAS(by(CAY_LAYER_PIDS), "cgroup v1 pids");
-    ASSERT_HAS(by(CAY_LAYER_CPU), "cgroup v1 cpu");
+    expect_kept(CAY_LAYER_MEMORY, "memory");
+    expect_kept(CAY_LAYER_PIDS, "pids");
+    expect_kept(CAY_LAYER_CPU, "cpu");
     ASSERT_HAS(by(CAY_LAYER_CGROUP), "cgroup v2");
     run(sandbox, "exec tail /dev/zero");
     ASSERT_INT(result.cause, CAY_CAUSE_MEMORY);
@@ -337,20 +393,21 @@ static void use_delegated_on(enum cay_rung rung)
     const struct ordinary *user = ordinary_user(rung == CAY_RUNG_RANGE);
     int status;
 
+    if (rung == CAY_RUNG_LANDLOCK)
+        need_landlock();
     rung_here = rung;
     delegate(user);
     fflush(stdout);
-    pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0) {
-        enter_delegated(parent);
+        enter_delegated();
         become_ordinary(user);
         use_delegated();
         _exit(0);
     }
     pid_t got = waitpid(pid, &status, 0);
     char path[128];
-    name_delegated(path, sizeof path, 0, "");
+    name_delegated(path, sizeof path, 0, has_only_cgroup2() ? "/cay" : "");
     size_t left = count_names(path, "cay-");
     remove_delegated();
     ASSERT_INT(got, pid);

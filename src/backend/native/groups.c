@@ -288,44 +288,70 @@ static void cut_last(char *path)
         *slash = '\0';
 }
 
-/* An ordinary user may own more of the tree than the directory it is in. */
-static void climb(struct hierarchy *where)
+/* An ordinary user may own more of the tree than the directory it is in.  False if none
+ * of it hands on controllers. */
+static bool climb(struct hierarchy *where)
 {
-    struct hierarchy at = *where;
     char path[2 * GROUPS_PATH], handed[256];
 
-    while (is_ours(&at)) {
-        snprintf(path, sizeof path, "%s%s", at.mount, at.own);
+    while (is_ours(where)) {
+        snprintf(path, sizeof path, "%s%s", where->mount, where->own);
         read_list(path, "cgroup.subtree_control", handed);
-        if (lists(handed, " \n", "memory") || lists(handed, " \n", "pids")) {
-            *where = at;
-            return;
-        }
-        if (!at.own[0])
-            return;
-        cut_last(at.own);
+        if (lists(handed, " \n", "memory") || lists(handed, " \n", "pids"))
+            return true;
+        if (!where->own[0])
+            return false;
+        cut_last(where->own);
     }
+    return false;
+}
+
+/* How many of ours a directory hands on, after it was asked to do so with all it has. */
+static size_t hand_on(const char *directory)
+{
+    char there[256], handed[256], order[32];
+    size_t count = 0;
+
+    read_list(directory, "cgroup.controllers", there);
+    read_list(directory, "cgroup.subtree_control", handed);
+    for (size_t i = 0; i < GROUPS_V1; i++) {
+        const char *name = controllers[i].controller;
+        snprintf(order, sizeof order, "+%s", name);
+        count += lists(handed, " \n", name) ||
+                 (lists(there, " \n", name) &&
+                  put(directory, "cgroup.subtree_control", order) == 0);
+    }
+    return count;
 }
 
 /* Where cgroup2 has controllers of its own, a directory with processes in it cannot hand
- * them on, and ours has us in it.  Root then makes its sandboxes in a place beside. */
+ * them on, and ours has us in it.  Sandboxes are then made in a place beside.  It hands
+ * them on itself: so nobody can take them from what is above it, as systemd does as soon
+ * as none of its own units there has a use for them. */
 static void choose_parent(struct hierarchy *where)
 {
-    static const char wanted[] = "+memory +pids +cpu";
-    char there[256], beside[GROUPS_PATH + 8];
+    struct hierarchy at = *where;
+    char there[256], above[2 * GROUPS_PATH], beside[2 * GROUPS_PATH + 8];
 
-    read_list(where->mount, "cgroup.controllers", there);
+    read_list(at.mount, "cgroup.controllers", there);
     if (!lists(there, " \n", "memory"))
         return;
-    if (geteuid() != 0) {
-        climb(where);
+    if (geteuid() == 0)
+        at.own[0] = '\0';
+    else if (!climb(&at))
         return;
+    snprintf(above, sizeof above, "%s%s", at.mount, at.own);
+    snprintf(beside, sizeof beside, "%s/cay", above);
+    if (hand_on(beside) < GROUPS_V1) {
+        (void)hand_on(above);
+        (void)!mkdir(beside, 0755);
+        if (hand_on(beside) == 0)
+            return;
     }
-    snprintf(beside, sizeof beside, "%s/cay", where->mount);
-    (void)put(where->mount, "cgroup.subtree_control", wanted);
-    if ((mkdir(beside, 0755) == 0 || errno == EEXIST) &&
-        put(beside, "cgroup.subtree_control", wanted) == 0)
-        memcpy(where->own, "/cay", sizeof "/cay");
+    if (strlen(at.own) + sizeof "/cay" <= sizeof at.own) {
+        memcpy(at.own + strlen(at.own), "/cay", sizeof "/cay");
+        *where = at;
+    }
 }
 
 static int limit_unified(const struct groups_limits *limits, struct groups *groups)
