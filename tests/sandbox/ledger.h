@@ -9,6 +9,7 @@
 
 #include "../unit/harness.h"
 #include "cay/sandbox.h"
+#include "cgroups.h"
 
 static inline void auto_cay_sandbox(cay_sandbox **sandbox)
 {

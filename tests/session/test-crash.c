@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#include "../sandbox/cgroups.h"
 #include "session/manager.h"
 #include "sessions.h"
 #include "steps.h"
@@ -120,11 +121,8 @@ static void assert_nothing_left(char ids[2][CAY_ID_MAX])
     ASSERT_OK(cay_sandbox_collect(&count, &err));
     assert_empty_world();
     for (int i = 0; i < 2; i++)
-        if (ids[i][0]) {
-            ASSERT_INT(count_in("/sys/fs/cgroup", ids[i]), 0);
-            ASSERT_INT(count_in("/sys/fs/cgroup/unified", ids[i]), 0);
-            ASSERT_INT(count_in("/sys/fs/cgroup/memory", ids[i]), 0);
-        }
+        if (ids[i][0])
+            ASSERT_INT(count_groups(ids[i]), 0);
     assert_no_process_left();
 }
 
