@@ -5,8 +5,6 @@
 
 #include "agent.h"
 
-enum { PATIENCE_MS = 30000 };
-
 static int start_with(cay_sandbox *sandbox, const char *command,
                       struct cay_command_options options)
 {

@@ -45,7 +45,7 @@ static inline int write_code(cay_files *files, const char *path)
 /* What a command inside says, without its last newline; until the next. */
 static inline const char *told(cay_sandbox *sandbox, const char *script)
 {
-    run_as(sandbox, "root", script, 60000);
+    run_as(sandbox, "root", script, PATIENCE_MS);
     if (result.exit_code != 0)
         harness_fail(__FILE__, __LINE__, "%s: exit %d: %s", script, result.exit_code,
                      result.error);

@@ -11,6 +11,9 @@
 #include "cay/sandbox.h"
 #include "cgroups.h"
 
+/* For a machine that is very slow, not for waiting. */
+enum { PATIENCE_MS = 120000 };
+
 static inline void auto_cay_sandbox(cay_sandbox **sandbox)
 {
     if (*sandbox)
@@ -84,7 +87,7 @@ static inline void run_as(cay_sandbox *sandbox, const char *user, const char *sc
 
 static inline void run(cay_sandbox *sandbox, const char *script)
 {
-    run_as(sandbox, NULL, script, 20000);
+    run_as(sandbox, NULL, script, PATIENCE_MS);
 }
 
 /* Names in a directory that contain a text. */

@@ -8,8 +8,6 @@
 
 #include "ledger.h"
 
-enum { PATIENCE_MS = 20000 };
-
 static inline void auto_cay_process(cay_process **process)
 {
     cay_process_free(*process);

@@ -70,7 +70,7 @@ TEST(it_outlives_its_starter_and_is_found_by_tag_and_by_number)
     elsewhere(finish, cay_sandbox_id(sandbox));
     cay_process *process = NULL;
     int code = CAY_OK;
-    for (int i = 0; i < 1000 && code == CAY_OK;
+    for (int i = 0; i < PATIENCE_MS / 10 && code == CAY_OK;
          i++) { /* what held it may still be there */
         rest_ms(10);
         code = cay_process_attach(sandbox, "web", &process, &err);
@@ -90,7 +90,7 @@ TEST(the_last_mebibyte_is_kept_and_the_rest_counted)
                      "head -c 2000000 /dev/zero | tr '\\0' b >&2; echo last >&2");
 
     cay_process_free(starter); /* nobody reads */
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < PATIENCE_MS / 10; i++) {
         run(sandbox, "ps -eo comm | grep -c -e head -e tr -e '^sh$'");
         if (strcmp(result.out, "1\n") == 0) /* the one that looks */
             break;
@@ -313,7 +313,7 @@ TEST(the_list_shows_everything_that_runs)
     ASSERT_OK(start_script(sandbox, "exec sleep 3333",
                            (struct cay_exec_options){.user = "root"}, &root));
     hear_all(over, &heard);
-    for (int i = 0; i < 2000 && sleeps != 3; i++) {
+    for (int i = 0; i < PATIENCE_MS / 10 && sleeps != 3; i++) {
         rest_ms(10);
         cay_free(infos);
         ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
@@ -386,7 +386,7 @@ TEST(hostile_names_are_cut_and_cleaned)
 
     ASSERT_OK(cay_process_start(sandbox, &odd_options, &odd, &err));
     ASSERT_OK(cay_process_start(sandbox, &long_options, &lengthy, &err));
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < PATIENCE_MS / 10; i++) {
         cay_free(infos);
         ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
         if (count == 3 && strstr(infos[0].command, "R 1 1 1000") &&
@@ -413,7 +413,7 @@ TEST(kept_output_is_bounded_by_the_memory_limit)
     for (int i = 0; i < COUNT; i++) {
         cay_process_free(
             start(sandbox, CAY_EXEC_BACKGROUND, "head -c 1048576 /dev/zero"));
-        for (int k = 0; k < 1000; k++) {
+        for (int k = 0; k < PATIENCE_MS / 10; k++) {
             struct cay_process_info *infos = NULL;
             size_t count = 0, ended = 0;
             ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));

@@ -8,7 +8,7 @@ static cay_sandbox *sandbox;
 /* The script prints "ESCAPE" if it gets away with something. */
 static void must_fail(const char *user, const char *script)
 {
-    run_as(sandbox, user, script, 20000);
+    run_as(sandbox, user, script, PATIENCE_MS);
     if (strstr(result.out, "ESCAPE") || result.cause != CAY_CAUSE_EXITED)
         harness_fail(__FILE__, __LINE__, "as %s: %s\n# out: %s\n# err: %s",
                      user ? user : "user", script, result.out, result.error);
@@ -107,7 +107,7 @@ TEST(devices_cannot_be_made)
 TEST(setuid_programs_give_nothing)
 {
     begin();
-    run_as(sandbox, "root", "cp /bin/sh /tmp/s && chmod 6755 /tmp/s", 20000);
+    run_as(sandbox, "root", "cp /bin/sh /tmp/s && chmod 6755 /tmp/s", PATIENCE_MS);
     must_fail(NULL, "[ \"$(/tmp/s -p -c 'id -u')\" = 0 ] && echo ESCAPE; true");
     end();
 }
@@ -118,7 +118,7 @@ TEST(capabilities_are_few_for_root_and_none_for_user)
     run(sandbox, "grep -E 'Cap[IPEA]' /proc/self/status | grep -vc 0000000000000000");
     ASSERT_STR(result.out, "0\n");
     run_as(sandbox, "root",
-           "awk '/CapEff|CapBnd/ {print $2}' /proc/self/status | sort -u", 20000);
+           "awk '/CapEff|CapBnd/ {print $2}' /proc/self/status | sort -u", PATIENCE_MS);
     ASSERT_STR(result.out, "00000000200004fb\n");
     run(sandbox, "awk '/NoNewPrivs|Seccomp:/ {printf \"%s \", $2}' /proc/self/status");
     ASSERT_STR(result.out, "1 2 ");
@@ -192,7 +192,7 @@ TEST(killing_everything_inside_does_not_end_the_sandbox)
 {
     begin();
     run(sandbox, "sleep 1000 & exit 0");
-    run_as(sandbox, "root", "kill -9 -1; while pgrep -x sleep; do :; done", 20000);
+    run_as(sandbox, "root", "kill -9 -1; while pgrep -x sleep; do :; done", PATIENCE_MS);
     ASSERT_INT(result.exit_code, 0);
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");

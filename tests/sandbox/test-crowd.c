@@ -117,7 +117,7 @@ TEST(leaves_of_commands_that_left_something_behind_are_cleaned_up)
     for (int i = 0; i < COMMANDS; i++)
         run(sandbox, "sleep 2 &");
     ASSERT(count_leaves(sandbox) > KEPT);
-    for (int i = 0; i < 500 && count_leaves(sandbox) > KEPT; i++) {
+    for (int i = 0; i < PATIENCE_MS / 20 && count_leaves(sandbox) > KEPT; i++) {
         rest_ms(20);
         run(sandbox, "true");
     }
@@ -427,7 +427,7 @@ TEST(a_connection_runs_one_command_at_a_time)
     ASSERT_INT(heard.head.kind, MESSAGE_STARTED);
     ASSERT_INT(send_demand(fd, &demand, 2), 0);
     assert_closed(fd);
-    for (int i = 0; i < 500; i++) { /* and what it ran is gone with it */
+    for (int i = 0; i < PATIENCE_MS / 20; i++) { /* and what it ran is gone with it */
         run(sandbox, "ps -eo comm | grep -c sleep");
         if (strcmp(result.out, "0\n") == 0)
             break;
@@ -475,7 +475,7 @@ TEST(so_many_connections_and_no_more)
     for (int i = 0; i < MOST; i++)
         (void)close(fds[i]);
     int code = CAY_E_BUSY;
-    for (int i = 0; i < 500 && code == CAY_E_BUSY; i++)
+    for (int i = 0; i < PATIENCE_MS / 20 && code == CAY_E_BUSY; i++)
         code = cay_sandbox_exec(sandbox, &options, &result, NULL);
     ASSERT_INT(code, CAY_OK);
     ASSERT_INT(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -582,7 +582,7 @@ TEST(an_idle_sandbox_has_only_init)
     ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
     ASSERT_INT(count, 0); /* it is not shown */
     cay_free(infos);
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < PATIENCE_MS / 20; i++) {
         static char text[64];
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         ssize_t len = read(fd, text, sizeof text - 1);

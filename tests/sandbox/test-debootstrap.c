@@ -87,7 +87,7 @@ TEST(adduser_and_su_work_inside_a_debian)
            ">/dev/null && id -u a-name-of-28-characters-abcd && "
            "su a-name-of-28-characters-abcd -c 'whoami; touch ~/x' && "
            "userdel -r a-name-of-28-characters-abcd 2>/dev/null; ls /home",
-           60000);
+           PATIENCE_MS);
     ASSERT_STR(result.error, "");
     ASSERT_STR(result.out, "1001\na-name-of-28-characters-abcd\nuser\n");
 }

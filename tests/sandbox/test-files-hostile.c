@@ -338,7 +338,7 @@ TEST(a_tree_of_five_thousand_levels_is_deleted)
         sandbox, NULL,
         "python3 -c \"import os\nos.mkdir('deep')\nos.chdir('deep')\n"
         "for i in range(5000):\n os.mkdir('d'); open('f','w').close(); os.chdir('d')\"",
-        60000);
+        PATIENCE_MS);
     ASSERT_INT(result.exit_code, 0);
     ASSERT_OK(cay_files_delete(files, "deep", &options, &err));
     ASSERT_STR(told(sandbox, "ls -A /home/user"), "");

@@ -163,7 +163,7 @@ static void expect_range(void)
     ASSERT_STR(by(CAY_LAYER_DISK), "tmpfs size");
     run(sandbox, "awk '{print $1, $3}' /proc/self/uid_map; id -u; exit 0");
     ASSERT_STR(result.out, "0 1000\n1000 1\n1001 64535\n1000\n");
-    run_as(sandbox, "root", "id -u; touch /root/x && stat -c %u /root/x", 20000);
+    run_as(sandbox, "root", "id -u; touch /root/x && stat -c %u /root/x", PATIENCE_MS);
     ASSERT_STR(result.out, "0\n0\n");
     cay_exec_done(&result);
 }

@@ -362,9 +362,9 @@ static void be_oneself(void)
     cay_files *files = NULL;
 
     snprintf(number, sizeof number, "%u", (unsigned)geteuid());
-    run_as(sandbox, self->pw_name, "id -un", 20000);
+    run_as(sandbox, self->pw_name, "id -un", PATIENCE_MS);
     ASSERT_HAS(result.out, self->pw_name);
-    run_as(sandbox, number, "id -u", 20000);
+    run_as(sandbox, number, "id -u", PATIENCE_MS);
     ASSERT_HAS(result.out, number);
     ASSERT_OK(cay_sandbox_files(sandbox, self->pw_name, &files, &err));
     cay_files_free(files);
@@ -419,7 +419,7 @@ static void be_others_as_root(const char *unused)
     run_as(sandbox, "nobody",
            "id -un; id -G; echo $HOME $USER $LOGNAME; "
            "echo x > made; setsid sleep 1000 & exit 0",
-           20000);
+           PATIENCE_MS);
     ASSERT_STR(result.out, "nobody\n65534\n/nonexistent nobody nobody\n");
     ASSERT_HAS(result.error, "ermission denied");
     run_as(sandbox, "123456789", "id -u; sleep 1000", 300);

@@ -97,9 +97,9 @@ TEST(the_owner_may_be_root_who_is_still_nobody_inside)
     ASSERT_STR(result.out, "host\nuser\n");
     ASSERT_INT(stat_of("roots/new").st_uid, 0);
     /* Root inside has no number there, and cannot leave anything. */
-    run_as(sandbox, "root", "touch /src/by-root", 20000);
+    run_as(sandbox, "root", "touch /src/by-root", PATIENCE_MS);
     ASSERT(result.exit_code != 0);
-    run_as(sandbox, "daemon", "touch /src/by-daemon", 20000);
+    run_as(sandbox, "daemon", "touch /src/by-daemon", PATIENCE_MS);
     ASSERT(result.exit_code != 0);
     ASSERT_INT(count_names(scratch_path("roots"), "by-"), 0);
 }
@@ -116,7 +116,7 @@ TEST(read_only_is_kept_by_the_kernel_even_from_root_inside)
                "cd /src; cat file; for try in 'echo x > file' 'touch new' 'rm file' "
                "'chmod 777 file' 'mount -o remount,rw /src'; do "
                "sh -c \"$try\" && echo wrong; done; true",
-               20000);
+               PATIENCE_MS);
         ASSERT_STR(result.out, "host\n");
         ASSERT_HAS(result.error, "Read-only file system");
     }
@@ -130,7 +130,7 @@ TEST(what_others_own_is_out_of_reach_of_root_inside)
     ASSERT(chmod(scratch_path("shared/foreign"), 0600) == 0);
     AUTO(cay_sandbox) sandbox = make_with(&bind, 1, NULL);
     run_as(sandbox, "root", "cat /src/foreign || chown user /src/foreign || echo no",
-           20000);
+           PATIENCE_MS);
     ASSERT_STR(result.out, "no\n");
     ASSERT_INT(stat_of("shared/foreign").st_uid, 0);
 }
@@ -146,7 +146,7 @@ TEST(a_set_user_id_bit_there_means_nothing)
     ASSERT(chmod(scratch_path("shared/id"), 04755) == 0);
     const struct cay_bind bind = {scratch_path("shared"), "/src", false};
     AUTO(cay_sandbox) sandbox = make_with(&bind, 1, NULL);
-    run_as(sandbox, "daemon", "stat -c %a /src/id; /src/id -u", 20000);
+    run_as(sandbox, "daemon", "stat -c %a /src/id; /src/id -u", PATIENCE_MS);
     ASSERT_STR(result.out, "4755\n1\n");
 }
 

@@ -49,7 +49,7 @@ TEST(a_pause_stops_everything_and_resuming_lets_it_go_on)
     ASSERT_INT(count_of(process), 0);
     ASSERT_OK(cay_sandbox_pause(sandbox, &err)); /* again is fine */
     ASSERT_OK(cay_sandbox_resume(sandbox, &err));
-    for (int i = 0; i < 1000 && count_of(process) == 0; i++)
+    for (int i = 0; i < PATIENCE_MS / 5 && count_of(process) == 0; i++)
         rest_ms(5);
     while (count_of(process) == 0)
         rest_ms(5);
@@ -159,7 +159,7 @@ TEST(a_sandbox_ends_when_its_time_is_over)
     wait_for(process);
     ASSERT_INT(result.cause, CAY_CAUSE_GONE);
     ASSERT(now_ms() - before >= 200);
-    for (int i = 0; i < 1000 && is_alive(cay_sandbox_id(sandbox)); i++)
+    for (int i = 0; i < PATIENCE_MS / 5 && is_alive(cay_sandbox_id(sandbox)); i++)
         rest_ms(5);
     ASSERT(!is_alive(cay_sandbox_id(sandbox)));
     cay_exec_done(&result);
@@ -179,7 +179,7 @@ TEST(the_time_to_live_can_be_changed_and_taken_away)
     ASSERT_OK(cay_sandbox_set_ttl(sandbox, UINT64_MAX, &err));
     ASSERT(is_alive(id));
     ASSERT_OK(cay_sandbox_set_ttl(sandbox, 1, &err));
-    for (int i = 0; i < 1000 && is_alive(id); i++)
+    for (int i = 0; i < PATIENCE_MS / 5 && is_alive(id); i++)
         rest_ms(5);
     ASSERT(!is_alive(id));
     ASSERT_CODE(cay_sandbox_set_ttl(sandbox, 1, &err), CAY_E_NOT_FOUND);

@@ -37,7 +37,7 @@ static void assert_survives(const char *template_name)
            "echo 'worker:x:1001:1001::/home/worker:/bin/sh' >> /etc/passwd; "
            "mkdir -p /srv/new /etc/gone; echo root > /srv/new/file; rm -r /etc/gone; "
            "mkdir /home/worker && chown 1001 /home/worker",
-           20000);
+           PATIENCE_MS);
     ASSERT_STR(result.error, "");
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
     ASSERT_OK(cay_sandbox_start(sandbox, &err));
@@ -45,7 +45,8 @@ static void assert_survives(const char *template_name)
         "cat ~/file; stat -c '%a %U' ~/file ~/dir /srv/new; cat /tmp/x; "
         "cat /srv/new/file; ls -d /etc/gone /dev/shm/x; hostname; cat /etc/hostname");
     ASSERT_STR(result.out, "mine\n600 user\n755 user\n755 root\nx\nroot\nbox\nbox\n");
-    run_as(sandbox, "worker", "id -u; cd; pwd; touch here && stat -c %U here", 20000);
+    run_as(sandbox, "worker", "id -u; cd; pwd; touch here && stat -c %U here",
+           PATIENCE_MS);
     ASSERT_STR(result.out, "1001\n/home/worker\nworker\n");
     ASSERT_OK(cay_sandbox_remove(sandbox, &err));
     ASSERT_INT(count_stored(), 0);
@@ -75,7 +76,7 @@ TEST(changes_of_a_template_are_seen_again)
     run_as(sandbox, "root",
            "rm /etc/motd; rm -r /srv; mkdir /srv; mv /opt/hidden /opt/shown; "
            "chown 5 /opt/shown; rm /etc/hosts",
-           20000);
+           PATIENCE_MS);
     ASSERT_STR(result.error, "");
     for (int i = 0; i < 3; i++) {
         ASSERT_OK(cay_sandbox_kill(sandbox, &err));
@@ -161,7 +162,7 @@ TEST(one_whose_root_was_moved_about_starts_again)
     run_as(sandbox, "root",
            "mkdir /new && cp -a /etc/passwd /etc/group /etc/shadow /new && mv /etc /old "
            "&& mv /new /etc",
-           20000);
+           PATIENCE_MS);
     ASSERT_STR(result.error, "");
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
     ASSERT_OK(cay_sandbox_start(sandbox, &err));
@@ -423,7 +424,7 @@ TEST(what_dies_with_its_maker_leaves_no_disk)
         pid_t pid = begin_making(true, &done);
         usleep((useconds_t)i * 400);
         ASSERT(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
-        for (int k = 0; k < 500 && count_stored(); k++)
+        for (int k = 0; k < PATIENCE_MS / 10 && count_stored(); k++)
             collect_until_quiet();
         ASSERT_INT(count_stored(), 0);
     }

@@ -16,7 +16,7 @@ TEST(a_template_is_the_root_and_stays_as_it_is)
     run_as(sandbox, "root",
            "cat /etc/motd; echo changed > /etc/motd; rm -r /srv; mkdir /srv; "
            "mv /home/user /home/moved; ls /srv; cat /etc/motd; id -u; stat -c %u /bin",
-           20000);
+           PATIENCE_MS);
     ASSERT_STR(result.error, "");
     ASSERT_STR(result.out, "lower\nchanged\n0\n0\n");
     ASSERT_STR(get_file("home/templates/tiny/root/etc/motd"), "lower\n");
@@ -36,7 +36,7 @@ TEST(the_default_user_and_others_are_who_they_are_inside)
     run(sandbox, "stat -c '%u %g %a' /srv/owned /etc/motd; cat /srv/owned");
     ASSERT_HAS(result.out, "33 33 640\n65534 65534 644\n");
     ASSERT_HAS(result.error, "denied");
-    run_as(sandbox, "33", "cat /srv/owned", 20000);
+    run_as(sandbox, "33", "cat /srv/owned", PATIENCE_MS);
     ASSERT_STR(result.out, "33\n");
 }
 
@@ -48,10 +48,10 @@ TEST(users_can_be_added_inside)
     run_as(sandbox, "root",
            "echo worker:x:1001:1001::/home/worker:/bin/sh >> /etc/passwd && "
            "mkdir /home/worker && chown worker /home/worker && stat -c %U /home/worker",
-           20000);
+           PATIENCE_MS);
     ASSERT_STR(result.error, "");
     ASSERT_STR(result.out, "worker\n");
-    run_as(sandbox, "worker", "whoami; touch ~/x && stat -c %U ~/x", 20000);
+    run_as(sandbox, "worker", "whoami; touch ~/x && stat -c %U ~/x", PATIENCE_MS);
     ASSERT_STR(result.out, "worker\nworker\n");
 }
 
@@ -67,7 +67,7 @@ TEST(the_root_has_proc_dev_and_names_of_its_own)
                  "cat /proc/1/comm; touch /tmp/x /dev/shm/x && echo made");
     ASSERT_STR(result.out,
                "box\n127.0.0.1 localhost box\n::1 localhost\nbox\n3\ncay-init\nmade\n");
-    run_as(sandbox, "root", "echo x > /proc/sys/kernel/hostname", 20000);
+    run_as(sandbox, "root", "echo x > /proc/sys/kernel/hostname", PATIENCE_MS);
     ASSERT(result.exit_code != 0);
 }
 
@@ -145,7 +145,7 @@ TEST(a_directory_can_be_used_as_it_is)
     AUTO(cay_sandbox) sandbox = make_sandbox(&options);
     run(sandbox, "id -un; touch ~/x && echo made; stat -c %u /srv/owned");
     ASSERT_STR(result.out, "user\nmade\n33\n");
-    run_as(sandbox, "root", "rm /etc/motd; echo x > /new; ls /", 20000);
+    run_as(sandbox, "root", "rm /etc/motd; echo x > /new; ls /", PATIENCE_MS);
     ASSERT_HAS(result.out, "new\n");
     ASSERT_STR(get_file("directory/etc/motd"), "lower\n");
     ASSERT(access(scratch_path("directory/new"), F_OK) != 0);
@@ -215,7 +215,7 @@ TEST(an_image_whose_tmp_or_run_leads_out_stays_inside)
         run_as(sandbox, "root",
                "echo x > /tmp/canary; echo x > /run/canary; echo x > /dev/null; "
                "cat /etc/hosts | head -c 9; test -c /dev/null && echo real",
-               20000);
+               PATIENCE_MS);
         ASSERT_STR(result.out, "127.0.0.1real\n");
         ASSERT_OK(cay_sandbox_kill(sandbox, &err));
         ASSERT_OK(cay_template_remove("tiny", &err));

@@ -154,7 +154,7 @@ TEST(a_shell_has_job_control)
     ASSERT_OK(cay_process_start(sandbox, &options, &process, &err));
     hear_until(process, &heard, 1, "% ");
     type(process, "sleep 1000\r");
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < PATIENCE_MS / 10; i++) {
         run(sandbox, "ps -eo comm | grep -c sleep");
         if (strcmp(result.out, "1\n") == 0)
             break;
