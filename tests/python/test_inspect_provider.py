@@ -121,17 +121,39 @@ def test_without_inspect_it_is_told_how_to_have_it() -> None:
 # --- exec ----------------------------------------------------------------------------------
 
 
-def test_a_missing_program_and_directory_and_user_are_failed_results(
+def test_what_cannot_be_run_is_a_failed_result_that_says_why(
     environment: CaySandboxEnvironment,
 ) -> None:
     for options, name in (
         ({"cmd": ["no-such-program"]}, "no-such-program"),
         ({"cmd": ["true"], "cwd": "/no/where"}, "/no/where"),
         ({"cmd": ["true"], "user": "no-such-user"}, "no-such-user"),
+        # What a model writes is not to fail its sample.
+        ({"cmd": ["bash", "-c", "#" * 200_000]}, "128 KiB"),
+        ({"cmd": ["true", *["x" * 100_000] * 40]}, "2 MiB"),
     ):
         result = run(environment.exec, **options)
         assert not result.success and result.returncode in (126, 127)
         assert name in result.stderr
+
+
+@pytest.mark.parametrize("user", [None, "user", "root", "1234"])
+def test_the_working_directory_is_the_samples_whoever_runs_the_command(
+    environment: CaySandboxEnvironment, user: str | None
+) -> None:
+    run(environment.write_file, "below/it.txt", "there")
+    for cwd, file in ((None, "below/it.txt"), ("below", "it.txt"), ("./", "below/it.txt")):
+        result = run(environment.exec, ["cat", file], cwd=cwd, user=user)
+        assert result.stdout == "there", result
+    assert run(environment.exec, ["pwd"], cwd="/tmp", user=user).stdout == "/tmp\n"
+
+
+def test_the_working_directory_of_a_configuration_is_everybodys() -> None:
+    made = make(CayConfig(workdir="/srv/work", user="root"))
+    environment = made["default"].as_type(CaySandboxEnvironment)
+    for user in (None, "root", "user"):
+        assert run(environment.exec, ["pwd"], user=user).stdout == "/srv/work\n"
+    clean(made)
 
 
 @pytest.mark.parametrize("timeout", [None, 10])

@@ -81,6 +81,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
     def __init__(self, sandbox: AsyncSandbox) -> None:
         super().__init__()
         self.sandbox = sandbox
+        self._workdir: str | None = None
 
     # --- Commands ----------------------------------------------------------------------
 
@@ -105,17 +106,31 @@ class CaySandboxEnvironment(SandboxEnvironment):
             ended = await self.sandbox.exec(
                 cmd,
                 input=input,
-                cwd=cwd,
+                cwd=await self._directory(cwd, user),
                 env=env,
                 user=user or None,
                 timeout=timeout,
                 output_limit=limit,
             )
         except CayError as error:
-            if isinstance(error, UserNotFoundError) or error.op == "exec.cwd":
+            if (
+                isinstance(error, UserNotFoundError)
+                or error.op == "exec.cwd"
+                or error.errno == errno.E2BIG
+            ):
                 return ExecResult(False, _NOT_EXECUTED, "", f"{error}\n")
             self._raise(error, user)
         return self._result(ended, cmd, timeout, limit)
+
+    async def _directory(self, cwd: str | None, user: str | None) -> str | None:
+        """For every user relative to the sample's working directory, where its files are;
+        a sandbox would start others than the default one in their own homes."""
+        if not user or (cwd and cwd.startswith("/")):
+            return cwd
+        if self._workdir is None:
+            ended = await self.sandbox.exec(["sh", "-c", "pwd"], timeout=30)
+            self._workdir = ended.stdout.removesuffix("\n") if ended.exit_code == 0 else ""
+        return f"{self._workdir}/{cwd or ''}" if self._workdir else cwd
 
     def _result(
         self, ended: Ended, cmd: list[str], timeout: int | None, limit: int
