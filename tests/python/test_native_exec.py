@@ -81,6 +81,8 @@ def test_the_environment_is_the_sandboxes_and_the_commands(box: Sandbox) -> None
     script = "echo $COLOUR,$SHAPE"
     assert box.shell(script, env={"SHAPE": "a b"}).stdout == "blue,a b\n"
     assert box.shell(script, env={"COLOUR": "red"}).stdout == "red,\n"
+    with pytest.raises(SandboxValueError, match="'COLOUR' has no value"):
+        box.shell(script, env={"COLOUR": None})  # type: ignore[dict-item]
     again = Sandbox.open(box.id)
     assert again.shell(script).stdout == "blue,\n"
     again.close()

@@ -166,6 +166,10 @@ def environment(env: Mapping[str, str] | None, what: str = "env") -> Any:
                 subject=what,
                 hint="a name is not empty and has no '='",
             )
+        if value is None:
+            raise SandboxValueError(
+                f"the variable {name!r} has no value", subject=what, hint="leave it out"
+            )
         pairs.append(text(f"{name}={value}", what))
     return _sandbox_lib.null_terminated(pairs)
 
