@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define DIGITS_MAX 64
 
@@ -44,7 +45,7 @@ bool quantity_parse(const char *text, const struct quantity_unit *units,
     if (unit[0] == ' ' && unit[1])
         unit++;
     for (; units->suffix; units++)
-        if (strcmp(unit, units->suffix) == 0) {
+        if (strcasecmp(unit, units->suffix) == 0) {
             *ret_value *= units->scale;
             return *ret_value <= 1e15;
         }
@@ -54,9 +55,10 @@ bool quantity_parse(const char *text, const struct quantity_unit *units,
 bool quantity_parse_size(const char *text, void *field)
 {
     static const struct quantity_unit units[] = {
-        {"", 1},         {"K", 0x1p10},   {"M", 0x1p20}, {"G", 0x1p30},   {"T", 0x1p40},
-        {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30}, {"KiB", 0x1p10}, {"MiB", 0x1p20},
-        {"GiB", 0x1p30}, {"TiB", 0x1p40}, {NULL, 0},
+        {"", 1},         {"B", 1},        {"K", 0x1p10},   {"KB", 0x1p10},
+        {"KiB", 0x1p10}, {"M", 0x1p20},   {"MB", 0x1p20},  {"MiB", 0x1p20},
+        {"G", 0x1p30},   {"GB", 0x1p30},  {"GiB", 0x1p30}, {"T", 0x1p40},
+        {"TB", 0x1p40},  {"TiB", 0x1p40}, {NULL, 0},
     };
     double bytes;
 

@@ -126,7 +126,7 @@ static json_t *make_number(const struct cay_field *field)
     json_t *number = null_or(is_whole ? "integer" : "number");
     const char *pattern =
         field->type == CAY_FIELD_BYTES
-            ? "^[0-9]+(\\.[0-9]*)?( ?([KMGT]|[kmg]|[KMGT]iB))?$|\\$\\{"
+            ? "^[0-9]+(\\.[0-9]*)?( ?([KMGTkmgt]([Ii]?[Bb])?|[Bb]))?$|\\$\\{"
         : is_whole ? "^[-+]?[0-9]+$|\\$\\{"
                    : "^[-+]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?$|\\$\\{";
 

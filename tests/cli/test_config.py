@@ -303,7 +303,7 @@ BAD = [
     "tmplate: x\n",
     "type: natve\n",
     "limits: {memry: 1}\n",
-    "limits: {memory: 1GB}\n",
+    "limits: {memory: 1XB}\n",
     "limits: {pids: 0}\n",
     "limits: {pids: x}\n",
     "limits: []\n",

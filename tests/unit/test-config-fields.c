@@ -269,8 +269,8 @@ TEST(a_whole_number_has_only_digits_and_is_in_range)
 
 TEST(a_size_has_a_unit_or_none)
 {
-    static const char *const bad[] = {"-1",   "1GB", "1 gib", "G",   "1  M", "2G",
-                                      "lots", "1M ", "0x10",  "nan", "-1M",  "[1]"};
+    static const char *const bad[] = {"-1",   "2GB", "1 Gi", "G",   "1  M", "2G",
+                                      "lots", "1M ", "0x10", "nan", "-1M",  "[1]"};
     char line[64];
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -278,6 +278,12 @@ TEST(a_size_has_a_unit_or_none)
                  bad[i][0] == '[' ? "" : "\"", bad[i], bad[i][0] == '[' ? "" : "\"");
         assert_refused(
             line, "line 2: group.bytes: must be a number of bytes from 0 to 1073741824");
+    }
+    static const char *const good[] = {"1G", "1g", "1gb", "1 GB", "1GiB", "1 gib"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(line, sizeof line, "group: {bytes: %s}\n", good[i]);
+        AUTO(cay_config) config = trial(line);
+        ASSERT_INT(cay_config_integer(config, "group.bytes"), 1 << 30);
     }
     AUTO(cay_config) config = trial("group: {bytes: 0, deep: {size: 0.5K}}\n");
     ASSERT_INT(cay_config_integer(config, "group.bytes"), 0);
