@@ -298,7 +298,7 @@ static void settle(struct process *process)
 
 static int fail_paused(struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_BUSY, 0, "exec.start", "paused", "the sandbox is paused",
+    return cay_fail(err, CAY_E_BUSY, 0, "exec.start", NULL, "the sandbox is paused",
                     "resume it first");
 }
 

@@ -287,7 +287,7 @@ def test_a_paused_sandbox_stands_still(boxes, box):
     wait_until(lambda: boxes.cay("logs", box).out, "it does not tick")
     boxes.ok("pause", box)
     assert boxes.ok("inspect", "-o", "json", box).json["state"] == "paused"
-    assert boxes.fails(125, "exec", box, "true").startswith("cay: busy: ")
+    assert boxes.fails(125, "exec", box, "true").startswith(f"cay: busy: {box}: ")
     first = len(boxes.cay("logs", box).out)
     time.sleep(0.3)
     assert len(boxes.cay("logs", box).out) == first

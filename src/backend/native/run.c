@@ -154,6 +154,8 @@ static int note(struct run *run, const struct message *head, const void *payload
         if (run->started)
             return 1;
         (void)wire_error(payload, head->len, &run->failure);
+        if (!*run->failure.subject) /* it does not know its own id */
+            cay_copy_text(run->failure.subject, sizeof run->failure.subject, run->id);
         note_end(run);
         return 0;
     default:
