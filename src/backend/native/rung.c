@@ -171,24 +171,25 @@ static int check_landlock(const struct cay_sandbox_options *options,
 int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
                struct cay_error *err)
 {
-    static const char as_root[] =
-        "make it as root, or use what the template \"host\" has";
     const char *user = options->user, *name = cay_rung_slug(rung);
 
     if (rung == CAY_RUNG_ROOT || rung == CAY_RUNG_NONE)
         return CAY_OK;
     /* Both are overlays whose owners only root can shift. */
     if (options->template_name && strcmp(options->template_name, "host") != 0)
-        return fail_option("template", name, "has only the template \"host\"", as_root,
-                           err);
+        return fail_option("template", name, "has only the template \"host\"",
+                           "make it as root, or use what the template \"host\" has", err);
     if (options->storage != CAY_STORAGE_MEMORY)
-        return fail_option("storage", name, "can be kept in memory only", as_root, err);
+        return fail_option("storage", name, "can be kept in memory only",
+                           "make it as root, or leave the storage out", err);
     if (rung < CAY_RUNG_SINGLE)
         return CAY_OK;
     if (user && strcmp(user, "user") != 0 && strcmp(user, "1000") != 0)
         return fail_option("user", name, "has only one user, \"user\"",
-                           "install newuidmap (package uidmap) and give this user 65536 "
-                           "ids in /etc/subuid and /etc/subgid",
+                           rung == CAY_RUNG_LANDLOCK
+                               ? namespaces_hint
+                               : "install newuidmap (package uidmap) and give this user "
+                                 "65536 ids in /etc/subuid and /etc/subgid",
                            err);
     return rung == CAY_RUNG_LANDLOCK ? check_landlock(options, err) : CAY_OK;
 }
