@@ -90,6 +90,13 @@ def test_wrong_words_are_refused(boxes, words):
     assert boxes.fails(2, "template", *words).startswith("cay: invalid: ")
 
 
+@pytest.mark.parametrize("source", ["--from-tar", "--from-oci"])
+def test_what_is_no_archive_is_told_by_its_name(boxes, source):
+    (boxes.folder / "notes.txt").write_text("no archive\n" * 100)
+    assert boxes.fails(2, "template", "create", "x", source, "notes.txt").startswith(
+        "cay: invalid: notes.txt: this is not a tar archive")
+
+
 def test_what_is_not_there_is_told(boxes):
     assert boxes.fails(4, "template", "rm", "no-such").startswith("cay: not-found: ")
     assert boxes.fails(4, "template", "create", "x", "--from-dir", "no-such").startswith(

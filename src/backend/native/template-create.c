@@ -77,6 +77,8 @@ static int fill(struct template_making *making, struct cay_error *err)
     if (!code)
         cay_copy_text(making->info.shown.source, sizeof making->info.shown.source,
                       names[source]);
+    else if (err && !*err->subject) /* an archive does not know its name */
+        cay_copy_text(err->subject, sizeof err->subject, making->options->from);
     return code;
 }
 
