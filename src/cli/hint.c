@@ -461,14 +461,12 @@ static void explain_missing(const struct view *view, int exec_errno, char room[H
     if (is_found && view_script(view, path, &script) &&
         !view_reaches(view, script.interpreter))
         explain_interpreter(view, script.interpreter, room);
-    else if (is_bare && exec_errno == ENOENT &&
-             (is_found || (host && view_reaches(view, host))))
-        snprintf(room, HINT_ROOM,
-                 "there is %.500s inside, but PATH does not lead to it there, or what "
-                 "executes it is missing",
-                 is_found ? path : host);
     else if (is_found)
         snprintf(room, HINT_ROOM, "%s", explain_there(view, path, exec_errno));
+    else if (is_bare && host && view_reaches(view, host))
+        snprintf(room, HINT_ROOM,
+                 "there is %.500s inside, but PATH does not lead to it there; name it so",
+                 host);
     else if (!host || !advise(view, host, name, room))
         snprintf(room, HINT_ROOM, "%s", explain_absent(view, host, exec_errno));
 }

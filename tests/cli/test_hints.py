@@ -192,7 +192,8 @@ def test_what_is_inside_is_not_said_to_be_nowhere(boxes):
     (folder / "foreign").chmod(0o755)
     line = boxes.fails(127, "run", *shown, "./foreign", cwd=folder)
     assert "it is inside, but what executes it" in line
-    assert "there is /usr/bin/env inside" in boxes.fails(127, "run", "-e", "PATH=/x", "--", "env")
+    line = boxes.fails(127, "run", "-e", "PATH=/x", "--", "env")
+    assert "there is /usr/bin/env inside" in line and "name it so" in line
 
 
 def test_what_env_is_asked_for_and_is_only_on_this_machine(boxes, roots):
