@@ -19,10 +19,10 @@ static void expect_kept(cay_sandbox *sandbox, const char *file, uint64_t bytes)
     ASSERT_INT(info.stat.bytes, bytes);
     cay_file_info_done(&info);
     run_as(sandbox, "1234", "ls -d /tmp/cay-results-* && ! ls /tmp/cay-results-*/",
-           20000);
+           PATIENCE_MS);
     ASSERT_INT(result.exit_code, 0);
     snprintf(command, sizeof command, "stat -c %%a $(dirname $(dirname '%s'))", file);
-    run_as(sandbox, "root", command, 20000);
+    run_as(sandbox, "root", command, PATIENCE_MS);
     ASSERT_STR(result.out, "700\n");
     cay_exec_done(&result);
 }
@@ -306,7 +306,7 @@ TEST(a_directory_that_others_have_prepared_is_not_used)
            "mkdir -m 700 /tmp/cay-results-0123456789abcdef; "
            "mkdir -m 777 /tmp/cay-results-0123456789abcde0; "
            "ln -s /tmp/x /tmp/cay-results-0123456789abcde1",
-           20000);
+           PATIENCE_MS);
     ASSERT_INT(result.exit_code, 0);
     bash_with(sandbox, "printf '\\033[1mone'", clean);
     ASSERT(answer.out_file && !strstr(answer.out_file, "cay-results-0123456789"));

@@ -500,7 +500,7 @@ TEST(a_command_that_comes_with_its_sandbox_waits_for_the_directory)
     ASSERT_OK(cay_sandbox_options_new(config, &options, &err));
     ASSERT_OK(cay_sandbox_run(options, &exec, &sandbox, &process, &err));
     cay_sandbox_options_free(options);
-    ASSERT_OK(cay_process_wait(process, 20000, &end, &err));
+    ASSERT_OK(cay_process_wait(process, PATIENCE_MS, &end, &err));
     ASSERT_INT(end.exit_code, 0);
     cay_exec_done(&end);
     cay_process_free(process);

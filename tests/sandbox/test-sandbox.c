@@ -498,13 +498,13 @@ TEST(an_ephemeral_sandbox_ends_with_its_leash)
             cay_sandbox_free(again);
     }
     ASSERT_INT(code, CAY_E_NOT_FOUND);
-    size_t count = 0;
+    size_t count;
     ASSERT_INT(count_names(runtime_path(), id), 2); /* record and socket */
-    for (int i = 0; i < PATIENCE_MS / 10 && count == 0; i++) {
-        nanosleep(&pause, NULL); /* its socket goes before it has ended */
+    /* Who no longer answers may still be about to end, and is not collected before. */
+    for (int i = 0; i < PATIENCE_MS / 10 && count_names(runtime_path(), id) > 0; i++) {
+        nanosleep(&pause, NULL);
         ASSERT_OK(cay_sandbox_collect(&count, &err));
     }
-    ASSERT(count >= 1);
     ASSERT_INT(count_names(runtime_path(), id), 0);
     ASSERT_INT(count_groups(id), 0);
 }
