@@ -53,8 +53,8 @@ struct answer attack_program(const char *which);
 typedef struct answer probe(const char *arg);
 
 probe probe_call, probe_personality, probe_family, probe_netlink, probe_protocol,
-    probe_new_calls, probe_tty, probe_high, probe_int80, probe_x32, probe_clone,
-    probe_unshare, probe_clone3, probe_adjtimex, probe_raw_socket;
+    probe_new_calls, probe_tty, probe_high, probe_int80, probe_x32, probe_arm32,
+    probe_clone, probe_unshare, probe_clone3, probe_adjtimex, probe_raw_socket;
 probe probe_mount, probe_unmount, probe_remount, probe_bind, probe_chroot,
     probe_chroot_breakout, probe_handle, probe_mknod, probe_device_node, probe_setuid,
     probe_file_capability, probe_xattr, probe_link, probe_usr, probe_pivot,

@@ -326,7 +326,9 @@
     X(E23, x32_getpid, BOTH, SECCOMP, MAY_LACK, BLOCKED, (BY_SIGSYS), probe_x32, "39")   \
     X(E23, x32_socket, BOTH, SECCOMP, MAY_LACK, BLOCKED, (BY_SIGSYS), probe_x32, "41")
 #else
-#define ROWS_OF_MACHINE(X)
+#define ROWS_OF_MACHINE(X)                                                               \
+    X(E23, arm32_getpid, BOTH, SECCOMP, MAY_LACK, BLOCKED, (BY_SIGSYS, ENOSYS),          \
+      probe_arm32, "")
 #endif
 
 #define EVERY_ROW(X)                                                                     \
