@@ -53,6 +53,19 @@ static inline void bash_with(cay_sandbox *sandbox, const char *command,
     ASSERT_INT(answer.error[answer.error_len], 0);
 }
 
+/* A command that writes and does not end.  It has the options' timeout, or as much more
+ * as it needs to write something first; that is given. */
+static inline uint64_t bash_late(cay_sandbox *sandbox, const char *command,
+                                 struct cay_command_options options)
+{
+    for (;; options.timeout_ms *= 4) {
+        bash_with(sandbox, command, options);
+        ASSERT_INT(answer.status, CAY_STATUS_TIMEOUT);
+        if (answer.out_len > 0 || options.timeout_ms > PATIENCE_MS)
+            return options.timeout_ms;
+    }
+}
+
 static inline void bash(cay_sandbox *sandbox, const char *command)
 {
     bash_with(sandbox, command, (struct cay_command_options){0});
