@@ -8,6 +8,7 @@
 
 #include "agent/match.h"
 #include "agent/place.h"
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -34,14 +35,9 @@ static int add(struct glob *glob, char *path, struct cay_error *err)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
                         "the pattern matches more than 100,000 paths",
                         "give a narrower pattern");
-    if (paths->count == glob->room) {
-        size_t room = glob->room ? 2 * glob->room : 64;
-        char **grown = reallocarray(paths->items, room, sizeof *grown);
-        if (!grown)
-            return cay_fail_memory(err, op);
-        paths->items = grown;
-        glob->room = room;
-    }
+    if (!array_reserve(&paths->items, &glob->room, paths->count + 1,
+                       sizeof *paths->items))
+        return cay_fail_memory(err, op);
     paths->items[paths->count++] = TAKE_PTR(own);
     return CAY_OK;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "config/expand.h"
 
 /* Escapes such as "\L" make a text longer than it was written, and each has a NUL. */
@@ -24,20 +25,6 @@ void record_done(struct record *record)
     buf_done(&record->texts);
 }
 
-static bool make_room(struct record *record)
-{
-    size_t room = record->room ? 2 * record->room : 64;
-
-    if (record->count < record->room)
-        return true;
-    struct record_node *grown = reallocarray(record->nodes, room, sizeof *grown);
-    if (!grown)
-        return false;
-    record->nodes = grown;
-    record->room = room;
-    return true;
-}
-
 int record_event(struct record *record, const struct yaml *yaml,
                  const struct yaml_event *event, bool is_key, struct cay_error *err)
 {
@@ -48,7 +35,8 @@ int record_event(struct record *record, const struct yaml *yaml,
     record->texts.max = TEXTS_MAX;
     size_t text = record->texts.len;
     bool is_scalar = event->kind == YAML_SCALAR;
-    if (!make_room(record) ||
+    if (!array_reserve(&record->nodes, &record->room, record->count + 1,
+                       sizeof *record->nodes) ||
         (is_scalar && !(buf_append(&record->texts, event->text, event->len) &&
                         buf_append(&record->texts, "", 1))))
         return cay_fail_memory(err, yaml_op(yaml));

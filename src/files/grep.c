@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/find.h"
@@ -112,15 +113,9 @@ static int add_match(struct search *search, const struct scan *scan, const char 
     struct cay_matches *matches = &search->matches;
     struct regex_span part = shown_part(line, len, span, search->options.max_line_bytes);
 
-    if (matches->count == search->room) {
-        size_t room = search->room ? 2 * search->room : 64;
-        struct cay_match *grown =
-            reallocarray(matches->items, room, sizeof *matches->items);
-        if (!grown)
-            return cay_fail_memory(err, OP);
-        matches->items = grown;
-        search->room = room;
-    }
+    if (!array_reserve(&matches->items, &search->room, matches->count + 1,
+                       sizeof *matches->items))
+        return cay_fail_memory(err, OP);
     AUTO_FREE char *path = strdup(scan->path);
     char *text = malloc(part.end - part.start + 1);
     if (!path || !text) {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/find.h"
@@ -56,15 +57,9 @@ static int add(struct collection *collection, const char *path,
 {
     struct cay_listing *listing = &collection->listing;
 
-    if (listing->count == collection->room) {
-        size_t room = collection->room ? 2 * collection->room : 64;
-        struct cay_entry *grown =
-            reallocarray(listing->entries, room, sizeof *listing->entries);
-        if (!grown)
-            return cay_fail_memory(err, OP);
-        listing->entries = grown;
-        collection->room = room;
-    }
+    if (!array_reserve(&listing->entries, &collection->room, listing->count + 1,
+                       sizeof *listing->entries))
+        return cay_fail_memory(err, OP);
     char *copy = strdup(path);
     if (!copy)
         return cay_fail_memory(err, OP);

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
@@ -340,15 +341,9 @@ static int add_hard_link(struct unpack *unpack, const struct tar_item *item,
 static int remember(struct unpack *unpack, const struct tar_item *item,
                     const struct stat *st, struct cay_error *err)
 {
-    if (unpack->made_count == unpack->made_room) {
-        size_t room = unpack->made_room ? 2 * unpack->made_room : 16;
-        struct unpack_made *grown =
-            reallocarray(unpack->made, room, sizeof *unpack->made);
-        if (!grown)
-            return cay_fail_memory(err, unpack->op);
-        unpack->made = grown;
-        unpack->made_room = room;
-    }
+    if (!array_reserve(&unpack->made, &unpack->made_room, unpack->made_count + 1,
+                       sizeof *unpack->made))
+        return cay_fail_memory(err, unpack->op);
     char *path = strdup(item->path);
     if (!path)
         return cay_fail_memory(err, unpack->op);

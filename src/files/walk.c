@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -98,20 +99,6 @@ static void sort_names(struct frame *frame)
                 frame->names);
 }
 
-static bool grow(void *array, size_t *room, size_t needed, size_t item)
-{
-    size_t wanted = *room < 64 ? 64 : *room;
-
-    while (wanted < needed)
-        wanted *= 2;
-    void *grown = reallocarray(*(void **)array, wanted, item);
-    if (!grown)
-        return false;
-    *(void **)array = grown;
-    *room = wanted;
-    return true;
-}
-
 /* Adds name and ending as one key, unless it had its turn already. */
 static bool add_key(struct frame *frame, unsigned char type, const char *name, size_t len,
                     const char *ending)
@@ -126,10 +113,10 @@ static bool add_key(struct frame *frame, unsigned char type, const char *name, s
         return true;
     if (*frame->most && strcmp(key, frame->most) > 0)
         return true;
-    if ((frame->names_room < frame->names_len + len + 2 &&
-         !grow(&frame->names, &frame->names_room, frame->names_len + len + 2, 1)) ||
-        (frame->room == frame->count &&
-         !grow(&frame->items, &frame->room, frame->count + 1, sizeof *frame->items)))
+    if (!array_reserve(&frame->names, &frame->names_room, frame->names_len + len + 2,
+                       1) ||
+        !array_reserve(&frame->items, &frame->room, frame->count + 1,
+                       sizeof *frame->items))
         return false;
     frame->items[frame->count++] = (uint32_t)frame->names_len;
     frame->names[frame->names_len] = (char)type;
@@ -264,8 +251,7 @@ static int push(struct walk *walk, int fd, const char *real, uint64_t mark)
 
     if (fstat(fd, &st) != 0)
         return -errno;
-    if (walk->count == walk->room &&
-        !grow(&walk->frames, &walk->room, walk->count + 1, sizeof *walk->frames))
+    if (!array_reserve(&walk->frames, &walk->room, walk->count + 1, sizeof *walk->frames))
         return -ENOMEM;
     struct frame *frame = &walk->frames[walk->count];
     *frame = (struct frame){.fd = -1,

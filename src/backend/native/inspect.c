@@ -6,14 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backend/native/groups-look.h"
-#include "backend/native/process.h"
+#include "backend/native/run.h"
 #include "backend/native/storage.h"
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "sandbox/backend.h"
 #include "sys/rights.h"
 
 static const char op[] = "sandbox.inspect";
@@ -251,17 +250,9 @@ struct listing {
 /* Room for one more, or NULL. */
 static struct cay_sandbox_info *add(struct listing *listing)
 {
-    if (listing->count == listing->room) {
-        size_t room = listing->room ? listing->room * 2 : 16;
-        struct cay_sandbox_info *more =
-            reallocarray(listing->infos, room, sizeof *listing->infos);
-        listing->failed = !more;
-        if (!more)
-            return NULL;
-        listing->infos = more;
-        listing->room = room;
-    }
-    return &listing->infos[listing->count];
+    listing->failed = !array_reserve(&listing->infos, &listing->room, listing->count + 1,
+                                     sizeof *listing->infos);
+    return listing->failed ? NULL : &listing->infos[listing->count];
 }
 
 /* One that ends meanwhile is none; one that has ended by itself waits for

@@ -20,6 +20,7 @@
 
 #include "backend/native/idmap.h"
 #include "backend/native/process.h"
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -233,15 +234,10 @@ static bool read_process(const struct listing *listing, const char *name,
 
 static struct cay_process_info *add(struct listing *listing)
 {
-    if (listing->count == listing->room) {
-        size_t room = listing->room ? 2 * listing->room : 32;
-        struct cay_process_info *infos = realloc(listing->infos, room * sizeof *infos);
-        if (!infos)
-            return NULL;
-        listing->infos = infos;
-        listing->room = room;
-    }
-    return &listing->infos[listing->count];
+    return array_reserve(&listing->infos, &listing->room, listing->count + 1,
+                         sizeof *listing->infos)
+               ? &listing->infos[listing->count]
+               : NULL;
 }
 
 static void find_boot(struct listing *listing)
