@@ -14,9 +14,6 @@
 /* For a machine that is very slow, not for waiting. */
 enum { PATIENCE_MS = 120000 };
 
-/* For what takes a moment; on an emulated processor of a busy machine that is long. */
-enum { PATIENCE_MS = 60000 };
-
 static inline void auto_cay_sandbox(cay_sandbox **sandbox)
 {
     if (*sandbox)

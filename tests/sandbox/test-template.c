@@ -82,6 +82,12 @@ TEST(tar_files_are_unpacked_whatever_compresses_them)
     }
 }
 
+TEST(only_directories_that_are_made_count_for_the_limit)
+{
+    use_own_home();
+    make_template("tar-deep");
+}
+
 static void assert_layers(void)
 {
     struct cay_template_info *infos;

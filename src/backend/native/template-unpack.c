@@ -48,6 +48,10 @@ static int fail_at(int sys_errno, const char *path, struct cay_error *err)
         return cay_fail(err, CAY_E_OUTSIDE, sys_errno, op, path,
                         "an entry of the archive leads through a link or a file",
                         "do not trust this archive, or make it anew from a directory");
+    if (sys_errno == E2BIG)
+        return cay_fail(err, CAY_E_LIMIT, 0, op, path,
+                        "the archive needs more directories than it may have entries",
+                        "the limit is %d", TEMPLATE_ENTRIES_MAX);
     return cay_fail_errno(err, sys_errno, op, path);
 }
 
@@ -76,7 +80,7 @@ static int make_directories(struct unpacking *unpacking, const char *path)
         if (is_made ? fchmodat(dir, name, 0755, 0) != 0 : errno != EEXIST)
             return -errno;
         if (is_made && ++unpacking->making->made > TEMPLATE_ENTRIES_MAX)
-            return -EDQUOT;
+            return -E2BIG;
         int next = path_open(dir, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
         if (next < 0)
             return next;

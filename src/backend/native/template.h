@@ -9,7 +9,7 @@
 #include "cay/sandbox.h"
 
 /* Templates lie in STATE/templates/NAME/: "root", a directory with the owners as inside
- * (0 to 65535), which a sandbox sees shifted into its own range, and "info", JSON about
+ * (0 to 65535), which a sandbox sees shifted into its own range, and "info", facts about
  * it.  They are made in a directory called ".new-..." and renamed when they are whole,
  * and renamed to ".old-..." before they are removed. */
 
