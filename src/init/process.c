@@ -20,7 +20,6 @@
 #include "base/error.h"
 #include "init/hold.h"
 #include "init/pty.h"
-#include "init/report.h"
 #include "init/serve.h"
 #include "init/spare.h"
 
@@ -493,6 +492,15 @@ static void tell_the_dead(struct process *process)
         }
 }
 
+/* Until when its time counts: the end of its first process, or, if it is like a pipe, of
+ * all that write to it. */
+static bool is_timed(const struct process *process)
+{
+    bool is_over = process->flags & EXEC_PIPED ? process->finished : process->ended;
+
+    return process->deadline_ns && !is_over && !process->killed;
+}
+
 /* Its first process has ended; but one like a pipe is over only when nobody can write to
  * it any more, unless it was to end. */
 static bool is_over(const struct process *process)
@@ -523,8 +531,7 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
         process->stuck = true;
         process_kill(process);
     }
-    if (process->deadline_ns && process->deadline_ns <= now && !process->killed &&
-        !(process->flags & EXEC_PIPED ? process->finished : process->ended)) {
+    if (is_timed(process) && process->deadline_ns <= now) {
         process->timed_out = true;
         process_kill(process);
     }
@@ -563,11 +570,8 @@ void process_tend(void)
 /* When this one is to be looked at even if nothing happens. */
 static uint64_t next_ns(const struct process *process, uint64_t now)
 {
-    uint64_t at = UINT64_MAX;
+    uint64_t at = is_timed(process) ? process->deadline_ns : UINT64_MAX;
 
-    bool is_over = process->flags & EXEC_PIPED ? process->finished : process->ended;
-    if (process->deadline_ns && !is_over && !process->killed)
-        at = process->deadline_ns;
     if (process->birth && !process->ended && at > now + BORN_AGAIN_MS * 1000000ull)
         at = now + BORN_AGAIN_MS * 1000000ull;
     /* A process may be reaped a moment before it has left its cgroup. */
