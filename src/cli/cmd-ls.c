@@ -2,29 +2,14 @@
 /* cay ls and cay inspect: which sandboxes there are, and all about one. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/error.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/find.h"
 #include "cli/quantity.h"
 #include "cli/show.h"
 #include "cli/table.h"
 #include "json/json.h"
-
-static const char *state_of(const struct cay_sandbox_info *info)
-{
-    switch (info->state) {
-    case CAY_STATE_RUNNING:
-        return "running";
-    case CAY_STATE_PAUSED:
-        return "paused";
-    case CAY_STATE_STOPPED:
-        return "stopped";
-    }
-    return "unknown";
-}
 
 static const char *network_of(const struct cay_sandbox_info *info)
 {
@@ -107,7 +92,7 @@ static void put_sandbox(struct json *json, const struct cay_sandbox_info *info)
 {
     json_set_text(json, "id", info->id);
     json_set_text(json, "type", info->type);
-    json_set_text(json, "state", state_of(info));
+    json_set_text(json, "state", show_state(info->state));
     json_put_key(json, "rung");
     if (info->state == CAY_STATE_STOPPED)
         json_put_null(json);
@@ -166,7 +151,7 @@ static int list_as_table(struct sandbox_call *call, const struct cay_sandbox_inf
         const struct cay_sandbox_info *info = &infos[i];
         table_cell(&table, "%s", info->id);
         table_cell(&table, "%s", info->type);
-        table_cell(&table, "%s", state_of(info));
+        table_cell(&table, "%s", show_state(info->state));
         table_cell(&table, "%s", quantity_age(info->created_ms, age));
         table_cell(&table, "%s",
                    info->ttl_left_ms ? quantity_time(info->ttl_left_ms, ttl) : "");
@@ -259,7 +244,7 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
     if (gmtime_r(&seconds, &tm))
         (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
     fprintf(file, "id:        %s\ntype:      %s\nstate:     %s\n", info->id, info->type,
-            state_of(info));
+            show_state(info->state));
     fprintf(file, "created:   %s, %s ago", when, quantity_age(info->created_ms, room));
     fputs(info->ephemeral ? ", ends with its maker\n" : "\n", file);
     if (info->ttl_left_ms)

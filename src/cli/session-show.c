@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "cli/cmd-session.h"
 #include "cli/quantity.h"
 #include "cli/show.h"
@@ -12,19 +11,6 @@
 #include "json/json.h"
 
 enum { DEFAULTS_MAX = 256 };
-
-static const char *word_of(enum cay_state state)
-{
-    switch (state) {
-    case CAY_STATE_RUNNING:
-        return "running";
-    case CAY_STATE_PAUSED:
-        return "paused";
-    case CAY_STATE_STOPPED:
-        return "stopped";
-    }
-    return "none";
-}
 
 static int reach(const struct cay_session *session, cay_sandbox **ret_sandbox)
 {
@@ -71,7 +57,7 @@ const char *session_state(const struct cay_session *session)
 
     if (!*session->sandbox_id)
         return "none";
-    return is_here && !look(session, &state) ? "gone" : word_of(state);
+    return is_here && !look(session, &state) ? "gone" : show_state(state);
 }
 
 /* --- For programs --- */

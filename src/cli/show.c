@@ -42,6 +42,18 @@ void show_name(FILE *file, const char *name)
     show_text(file, name, strlen(name), SIZE_MAX);
 }
 
+const char *show_state(enum cay_state state)
+{
+    static const char *const words[] = {
+        "none",
+        [CAY_STATE_RUNNING] = "running",
+        [CAY_STATE_PAUSED] = "paused",
+        [CAY_STATE_STOPPED] = "stopped",
+    };
+
+    return (unsigned)state < sizeof words / sizeof *words ? words[state] : "unknown";
+}
+
 const char *show_cause(enum cay_cause cause)
 {
     static const char *const words[] = {

@@ -15,6 +15,9 @@ void show_text(FILE *file, const char *text, size_t len, size_t limit);
 /* "timeout"; NULL for 0. */
 const char *show_cause(enum cay_cause cause);
 
+/* "paused"; "none" for 0. */
+const char *show_state(enum cay_state state);
+
 /* All of a NUL-terminated string. */
 void show_name(FILE *file, const char *name);
 
