@@ -2,8 +2,6 @@
 #include "agent/capture.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/host-tree.h"

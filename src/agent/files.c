@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <stdlib.h>
 
 #include "agent/place.h"
-#include "base/error.h"
 
 int cay_read_file(cay_sandbox *sandbox, const char *user, const char *path,
                   struct cay_content *ret_content, struct cay_error *err)

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Lines that were written over, and lines that repeat. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "agent/text.h"
 #include "base/auto.h"
-#include "cay/agent.h"
 
 struct line {
     const char *text;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/traceback.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "agent/text.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cay exec and cay shell: a command in a sandbox that is there already. */
-#include <errno.h>
 #include <stdio.h>
 
 #include "cli/cmd-sandbox.h"

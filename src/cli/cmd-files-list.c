@@ -8,7 +8,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "cli/show.h"
 #include "json/json.h"
 
 static unsigned list_flags(const struct files_options *options)

@@ -12,7 +12,6 @@
 
 #include "base/auto.h"
 #include "base/nearest.h"
-#include "config/common-fields.h"
 #include "config/expand.h"
 #include "config/policy-entry.h"
 #include "config/record.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/scalar.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 bool scalar_is_word(const struct yaml_event *event, const char *word)

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "base/error.h"
 #include "files/handle.h"
 #include "sys/path.h"
 

@@ -2,7 +2,6 @@
 
 /* A directory from one handle to another, without a stream between them: what
  * tree-read.c finds is put where tar-unpack.c puts what comes out of an archive. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,6 @@
 #include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include "base/clock.h"
-#include "init/serve.h"
 
 enum { LEAVES = 8, WAIT_MS = 1000 };
 

@@ -5,7 +5,6 @@
  * not count. */
 #include "init/user.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <stdbool.h>

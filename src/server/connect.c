@@ -11,7 +11,6 @@
 #include <strings.h>
 
 #include "base/auto.h"
-#include "base/error.h"
 #include "server/front.h"
 
 enum { ENVELOPE = 5, END_STREAM = 2, DEPTH_MAX = 64, KEEPALIVE_S = 90 };

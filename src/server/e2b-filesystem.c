@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* filesystem.Filesystem of E2B's envd. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/auto.h"
-#include "base/error.h"
 #include "server/entry.h"
 #include "server/fields.h"
 #include "server/front.h"

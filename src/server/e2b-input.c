@@ -2,7 +2,6 @@
 
 /* StreamInput of process.Process: a stream from the client, of which each message is
  * passed on before the next is looked at. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

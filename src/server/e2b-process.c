@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/auto.h"
-#include "base/error.h"
 #include "server/base64.h"
 
 enum { LIST_TEXT = 16 << 20 };

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The control plane of E2B's API: /sandboxes, first and second version. */
-#include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/auto.h"
-#include "base/error.h"
 #include "server/e2b-sandboxes.h"
 #include "server/fields.h"
 #include "server/filter.h"

@@ -2,7 +2,6 @@
 #include "server/filter.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/front.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "base/error.h"
 
 enum {
     CONNECTIONS_MAX = 4096,

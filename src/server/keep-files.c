@@ -10,7 +10,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/keep.h"
-#include "sys/io.h"
 
 enum { WAIT_MS = 60000 };
 

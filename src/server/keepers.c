@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/keepers.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <signal.h>

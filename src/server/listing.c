@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "base/error.h"
 #include "server/broker.h"
 
 enum { LIST_MAX = 100 };

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "base/error.h"
 #include "server/front.h"
 #include "server/relay.h"
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/auto.h"
-#include "base/error.h"
 #include "server/errand.h"
 
 enum { AGAIN_MS = 1000 };

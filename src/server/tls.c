@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gnutls/gnutls.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

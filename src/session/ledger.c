@@ -7,7 +7,6 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "session/query.h"
 
 enum { LISTING_MAX = 64 << 20, FIELDS = 5 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* How a session comes to have a running sandbox: see manager.h. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

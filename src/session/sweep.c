@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What starts that crashed have left. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "sandbox/backend.h"
 #include "session/manager.h"
 

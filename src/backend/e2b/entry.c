@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/e2b/entry.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/e2b/bytes.h"

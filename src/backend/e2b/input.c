@@ -5,7 +5,6 @@
  * has taken it. */
 #include <nettle/base64.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "backend/e2b/run.h"
 #include "base/auto.h"

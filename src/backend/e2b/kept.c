@@ -3,11 +3,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "backend/e2b/entry.h"
 #include "base/auto.h"
-#include "base/error.h"
 
 enum { PAUSE_MIN_MS = 20, PAUSE_MAX_MS = 500 };
 

@@ -8,7 +8,6 @@
 
 #include "backend/e2b/entry.h"
 #include "base/auto.h"
-#include "base/error.h"
 
 enum { TEXT_MAX = 1 << 20 };
 

@@ -8,7 +8,6 @@
  * background from the files that it is kept in (kept.c).  A wait gathers them in the
  * tails, and who reads gets those first. */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,7 @@
 #include "backend/native/blueprint.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

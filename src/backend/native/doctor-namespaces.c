@@ -5,7 +5,6 @@
 #include <net/if.h>
 #include <sched.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>

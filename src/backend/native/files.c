@@ -21,7 +21,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/inside.h"
-#include "sys/io.h"
 
 struct remote {
     struct fs fs; /* whose cookie this is */

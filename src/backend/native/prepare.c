@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
-#include "base/auto.h"
 #include "base/error.h"
 #include "init/build.h"
 #include "sys/fsid.h"

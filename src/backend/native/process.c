@@ -3,16 +3,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "backend/streams.h"
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "sandbox/backend.h"
 #include "sys/sigpipe.h"
 
 enum { ROWS = 24, COLUMNS = 80, CATCH_UP = 2 * OUTPUT_KEPT / MESSAGE_MAX + 8 };

@@ -4,7 +4,6 @@
  * the caller's ever goes inside. */
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
