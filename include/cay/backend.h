@@ -150,9 +150,9 @@ CAY_PUBLIC CAY_NODISC int cay_backend_load(const char *file,
                                            const struct cay_backend **ret_backend,
                                            struct cay_error *err);
 
-CAY_PUBLIC const struct cay_backend *cay_backend_find(const char *name); /* or NULL */
-CAY_PUBLIC const struct cay_backend *
-cay_backend_at(size_t index); /* NULL past the last */
+/* By its name, and one after the other; NULL if there is none. */
+CAY_PUBLIC const struct cay_backend *cay_backend_find(const char *name);
+CAY_PUBLIC const struct cay_backend *cay_backend_at(size_t index);
 
 /* Whether there could be such a sandbox here and now: what its backend knows beyond the
  * values of the fields.  CAY_OK where the backend cannot tell. */

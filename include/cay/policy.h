@@ -58,11 +58,9 @@ struct cay_mount {
     bool limit_suffixes; /* only `suffixes` (each with its dot, any case) are allowed */
     const char *const *suffixes;
     size_t suffix_count;
-    int64_t
-        max_file_bytes; /* largest file that may be read or written, or CAY_NO_LIMIT */
+    int64_t max_file_bytes; /* that may be read or written, or CAY_NO_LIMIT */
     enum cay_exec_mode exec;
-    const char
-        *origin; /* where it was configured, for errors: "cay.yaml:7: paths.docs" */
+    const char *origin; /* where it was written, for errors: "cay.yaml:7: paths.docs" */
 };
 
 /* A mount with the defaults of the documents: read-only, writes approved, no limits. */

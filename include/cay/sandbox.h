@@ -57,9 +57,8 @@ struct cay_bind {
 
 /* Where what is written inside is kept. */
 enum cay_storage {
-    CAY_STORAGE_MEMORY =
-        0,               /* gone with the sandbox; its size limit is kept by the kernel */
-    CAY_STORAGE_DISK = 1 /* survives a kill, and a start brings it back */
+    CAY_STORAGE_MEMORY = 0, /* gone with the sandbox; the kernel keeps its size limit */
+    CAY_STORAGE_DISK = 1    /* survives a kill, and a start brings it back */
 };
 
 /* How much of the kernel's help there was to be had, best first; cay_sandbox_inspect()
@@ -108,6 +107,7 @@ struct cay_sandbox_options {
     bool make_workdir;  /* if it is not there; it is then the user's */
 };
 
+/* The caller owns the handle; without it the sandbox lives on, unless it is ephemeral. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_create(const struct cay_sandbox_options *options,
                                              cay_sandbox **ret_sandbox,
                                              struct cay_error *err);
@@ -174,7 +174,8 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_list(struct cay_sandbox_info **ret_infos,
  */
 
 /* Stops the clock for everything inside, and lets it go on.  A paused sandbox can be
- * inspected and killed; commands and CAY_STATE_STOPPED are CAY_E_BUSY. */
+ * inspected and killed, but runs no commands: CAY_E_BUSY.  So are both calls for one that
+ * is stopped. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_pause(cay_sandbox *sandbox, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_sandbox_resume(cay_sandbox *sandbox, struct cay_error *err);
 

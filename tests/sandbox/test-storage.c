@@ -116,6 +116,7 @@ TEST(a_stopped_sandbox_is_found_by_its_id_and_runs_nothing)
     ASSERT_CODE(cay_sandbox_files(other, NULL, &none, &err), CAY_E_BUSY);
     ASSERT_CODE(cay_process_start(other, &command, &nobody, &err), CAY_E_BUSY);
     ASSERT_CODE(cay_sandbox_pause(other, &err), CAY_E_BUSY);
+    ASSERT_CODE(cay_sandbox_resume(other, &err), CAY_E_BUSY);
     ASSERT_CODE(cay_sandbox_set_ttl(other, 1000, &err), CAY_E_BUSY);
     ASSERT_OK(cay_sandbox_start(other, &err));
     ASSERT_OK(cay_sandbox_start(other, &err));

@@ -348,3 +348,13 @@ TEST(threads_may_register_at_the_same_time)
     ASSERT_INT(registered, THREADS * EACH / 2 + EACH / 2);
     ASSERT_INT(count_backends(), before + THREADS * EACH / 2 + EACH / 2);
 }
+
+TEST(a_layer_has_a_name_and_several_have_none)
+{
+    ASSERT_STR(cay_layer_slug(CAY_LAYER_USER), "user");
+    ASSERT_STR(cay_layer_slug(CAY_LAYER_SECCOMP), "seccomp");
+    ASSERT_STR(cay_layer_slug(CAY_LAYER_DISK), "disk");
+    ASSERT(!cay_layer_slug(0));
+    ASSERT(!cay_layer_slug(CAY_LAYER_DISK << 1));
+    ASSERT(!cay_layer_slug(CAY_LAYER_USER | CAY_LAYER_PID));
+}

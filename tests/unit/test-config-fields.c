@@ -56,6 +56,24 @@ TEST(a_backend_that_is_not_there_is_an_error_that_names_those_that_are)
     assert_no_config("type: 3\n", "line 1: type: must be a string");
 }
 
+TEST(every_key_there_may_be_is_told_once)
+{
+    AUTO(cay_config) config = NULL;
+    const struct cay_field *field;
+    size_t count = 0, own = 0;
+
+    ASSERT_OK(parse_config("{}", &config));
+    for (; (field = cay_config_field(config, count)); count++) {
+        for (size_t i = 0; i < count; i++)
+            ASSERT(strcmp(cay_config_field(config, i)->name, field->name) != 0);
+        if (strcmp(field->name, "template") == 0)
+            own = count;
+    }
+    ASSERT_STR(cay_config_field(config, 0)->name, "type");
+    ASSERT(own > 0 && own < count);
+    ASSERT(!cay_config_field(config, count) && !cay_config_field(config, SIZE_MAX));
+}
+
 TEST(siblings_of_sandbox_config_are_left_alone)
 {
     AUTO(cay_config) config = NULL;
