@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "files/draft.h"
 #include "files/handle.h"
 #include "files/replace.h"
@@ -169,6 +171,14 @@ static int check_shown(const struct target *target, const char *text,
                     "read it again and ask for a new approval");
 }
 
+static uint64_t characters(const char *text, size_t len)
+{
+    struct utf8_scan scan = {.trusted = true, .count = UTF8_CHARS};
+
+    (void)utf8_scan(&scan, text, len);
+    return scan.chars;
+}
+
 static int ask(cay_files *files, struct target *target, int from,
                const struct cay_edit *edits, size_t count, const struct draft *draft,
                uint64_t bytes, struct cay_error *err)
@@ -184,8 +194,11 @@ static int ask(cay_files *files, struct target *target, int from,
     if (code)
         return code;
     if (count == 1)
-        snprintf(summary, sizeof summary, "Edit %s: replace %zu bytes with %zu bytes",
-                 target->path, edits[0].old_len, edits[0].new_len);
+        snprintf(summary, sizeof summary,
+                 "Edit %s: replace %" PRIu64 " chars with %" PRIu64 " chars%s",
+                 target->path, characters(edits->old_text, edits->old_len),
+                 characters(edits->new_text, edits->new_len),
+                 edits->flags & CAY_EDIT_ALL ? " everywhere" : "");
     else
         snprintf(summary, sizeof summary, "Edit %s: %zu edits", target->path, count);
     struct cay_approval shown = {

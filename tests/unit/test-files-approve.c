@@ -199,6 +199,11 @@ TEST(an_edit_shows_the_file_before_and_after)
     ASSERT_STR(person.before, "the old text");
     ASSERT_STR(person.after, "the new text");
     ASSERT_STR(get_file("data/a"), "the new text");
+    ASSERT_STR(person.summary, "Edit data/a: replace 3 chars with 3 chars");
+
+    const struct cay_edit edit = {"e", 1, "\xC3\xBC", 2, CAY_EDIT_ALL};
+    ASSERT_OK(cay_files_edit(files, "data/a", &edit, 1, NULL, NULL, &err));
+    ASSERT_STR(person.summary, "Edit data/a: replace 1 chars with 1 chars everywhere");
 }
 
 TEST(an_append_shows_what_is_added)
