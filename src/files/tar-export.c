@@ -61,9 +61,9 @@ static la_ssize_t put(struct archive *archive, void *cookie, const void *data, s
 static int fail_stream(const struct export *export, struct cay_error *err)
 {
     if (export->write_error && export->write_error != EPIPE)
-        return cay_fail_errno(err, export->write_error, OP, export->start->path);
+        return cay_fail_errno(err, export->write_error, OP, "the archive");
     if (export->write_error)
-        return cay_fail(err, CAY_E_IO, export->write_error, OP, export->start->path,
+        return cay_fail(err, CAY_E_IO, export->write_error, OP, "the archive",
                         cay_errno_words(export->write_error),
                         "keep the reading end of the stream open until it ends");
     if (libarchive.archive_errno(export->archive) == ENOMEM)

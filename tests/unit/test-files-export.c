@@ -133,4 +133,5 @@ TEST(a_stream_that_has_no_room_is_told_as_that)
     ASSERT_CODE(cay_files_export(files, "data", full, NULL, &result, &err),
                 CAY_E_NO_SPACE);
     ASSERT_INT(err.sys_errno, ENOSPC);
+    ASSERT_STR(err.subject, "the archive");
 }
