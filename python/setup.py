@@ -13,6 +13,7 @@ from pathlib import Path
 from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 LIBRARY = "libcay.so"
@@ -87,6 +88,13 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+class NoSources(sdist):
+    """The library's sources lie outside this folder: nobody could install such a file."""
+
+    def run(self) -> None:
+        raise stop("this folder alone is no source distribution; make a wheel: pip wheel .")
+
+
 class BinaryDistribution(Distribution):
     def has_ext_modules(self) -> bool:
         return True
@@ -102,5 +110,9 @@ setup(
         "egg_info": {"egg_base": scratch.name},
     },
     distclass=BinaryDistribution,
-    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
+    cmdclass={
+        "build_py": BuildWithLibrary,
+        "bdist_wheel": PlatformWheel,
+        "sdist": NoSources,
+    },
 )

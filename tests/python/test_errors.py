@@ -15,9 +15,13 @@ import cay
 from cay import errors
 from cay.filesystem import (
     EditError,
+    Files,
     FileTooLargeError,
     PathNotInSandboxError,
     PathNotWritableError,
+    RootSandboxConfig,
+    Sandbox,
+    SandboxConfig,
     SandboxError,
     SandboxPermissionEscalationError,
     SuffixNotAllowedError,
@@ -168,3 +172,9 @@ def test_errors_can_be_pickled(style: str, tmp_path: Path) -> None:
         assert type(copy) is type(caught.value)
         assert str(copy) == str(caught.value) and copy.__dict__ == caught.value.__dict__
         assert copy.errno == caught.value.errno
+
+
+def test_what_is_said_of_an_empty_path_is_a_sentence_too(tmp_path: Path) -> None:
+    files = Files(Sandbox(SandboxConfig(root=RootSandboxConfig(root=tmp_path))))
+    with pytest.raises(IsADirectoryError, match="^Is a directory, not a file"):
+        files.read("")

@@ -109,6 +109,19 @@ def test_what_is_missing_is_told_with_the_command_that_installs_it(
     assert "meson is not installed" in said and "make deps" in said
 
 
+def test_a_source_distribution_that_nobody_could_install_is_not_made(
+    checkout: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "setup.py", "sdist", f"--dist-dir={tmp_path}"],
+        cwd=checkout / "python",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0 and "make a wheel" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def import_with(library: str, package: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", "import cay._lib"],

@@ -299,7 +299,9 @@ def plain(
     """The exception for a code that has no constructor of its own."""
     cls, usual = BY_CODE.get(code, (SandboxError, 0))
     verb = _VERBS.get(op, "use")
-    what = f"Cannot {verb} '{subject}': {message}." if subject else f"{message}."
+    what = f"Cannot {verb} '{subject}': {message}."
+    if not subject:
+        what = f"{message[:1].upper()}{message[1:]}."
     told = f"{what}\n{hint[:1].upper()}{hint[1:]}" if hint else what
     error = cls(
         told, code=code, errno=sys_errno or usual, op=op, subject=subject, hint=hint
