@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/front.h"
+#include "sys/rights.h"
 
 enum { WAKES = 64 };
 
@@ -383,7 +384,7 @@ static void hear_answers(struct exchange *exchange, unsigned events)
         }
         exchange->handler->told(exchange, told);
         if (told->fd >= 0)
-            (void)close(told->fd); /* nobody has taken it */
+            rights_dismiss(told->fd); /* nobody has taken it */
     }
     if (exchange->response && !exchange->is_stream)
         exchange_hang_up(exchange);
@@ -462,7 +463,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room
         if (got == 1) {
             exchange->handler->told(exchange, told);
             if (told->fd >= 0)
-                (void)close(told->fd);
+                rights_dismiss(told->fd);
         } else {
             note_loss(exchange);
         }

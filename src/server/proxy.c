@@ -19,6 +19,7 @@
 #include "base/auto.h"
 #include "server/front.h"
 #include "server/relay.h"
+#include "sys/rights.h"
 
 enum {
     HEAD_MAX = 16 << 10,   /* it goes into what a connection has, beside the request */
@@ -57,7 +58,7 @@ static void proxy_done(struct exchange *exchange)
     if (proxy->relay)
         relay_free(proxy->relay);
     if (proxy->upstream >= 0)
-        (void)close(proxy->upstream);
+        rights_dismiss(proxy->upstream);
     buf_done(&proxy->to);
     buf_done(&proxy->head);
     free(proxy);

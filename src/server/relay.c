@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "sys/rights.h"
 
 enum { PIECE = 16 << 10, CLIENT = 0, UPSTREAM = 1 };
 
@@ -34,7 +35,7 @@ void relay_free(struct relay *relay)
     exchange_stop_watching(&relay->sides[CLIENT].watch);
     exchange_stop_watching(&relay->sides[UPSTREAM].watch);
     if (relay->sides[UPSTREAM].fd >= 0)
-        (void)close(relay->sides[UPSTREAM].fd);
+        rights_dismiss(relay->sides[UPSTREAM].fd);
     if (relay->upgrade) {
         (void)MHD_upgrade_action(relay->upgrade, MHD_UPGRADE_ACTION_CLOSE);
         relay->front->has_resumed = true;

@@ -42,12 +42,13 @@ int rights_send(int socket, const struct iovec *parts, size_t part_count, const 
 }
 
 /* Whoever sent it may have told the kernel to wait at its end until all was read at the
- * other (SO_LINGER), for ever if nobody reads.  What is not connected does not wait. */
-static void dismiss(int fd)
+ * other (SO_LINGER), for ever if nobody reads.  What is not connected does not wait.  No
+ * address is as short as this one. */
+void rights_dismiss(int fd)
 {
     const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
 
-    (void)connect(fd, &nobody, sizeof nobody);
+    (void)connect(fd, &nobody, sizeof nobody.sa_family);
     (void)close(fd);
 }
 
@@ -67,7 +68,7 @@ static size_t take(struct msghdr *message, int *fds, size_t room)
             if (count < room)
                 fds[count] = fd;
             else
-                dismiss(fd);
+                rights_dismiss(fd);
             count++;
         }
     }
@@ -105,7 +106,7 @@ void rights_close(int *fds, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (fds[i] >= 0)
-            dismiss(fds[i]);
+            rights_dismiss(fds[i]);
         fds[i] = -1;
     }
 }

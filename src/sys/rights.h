@@ -20,8 +20,11 @@ int rights_send(int socket, const struct iovec *parts, size_t part_count, const 
 ssize_t rights_receive(int socket, struct iovec *parts, size_t part_count, int *fds,
                        size_t fd_room, size_t *ret_fd_count, int flags);
 
-/* Those that are not -1, which they are then.  A connection among them is broken off, and
- * not waited for. */
+/* Closes what somebody has sent whom nobody trusts.  A connection is broken off, and not
+ * waited for, as close(2) may do. */
+void rights_dismiss(int fd);
+
+/* The same for those that are not -1, which they are then. */
 void rights_close(int *fds, size_t count);
 
 /* Closes a socket, and before it in the same way what a peer may have put there.  Whoever

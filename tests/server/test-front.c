@@ -25,6 +25,7 @@
 #include "cay/sandbox.h"
 #include "server/broker.h"
 #include "server/front.h"
+#include "sys/rights.h"
 
 enum { PATIENCE_MS = 60000 };
 
@@ -187,6 +188,58 @@ TEST(a_front_can_do_nothing_with_the_system)
     ASSERT_INT(attempt_all(true), 0);
     ASSERT(attempt_all(false) > 0); /* it is the confinement that forbids it */
     close(others);
+}
+
+/* A port of a sandbox's, as its first process may hand it out: full, and told to wait at
+ * its end until all of that was read.  It is the child's alone when that closes it. */
+static int connect_lingering(struct sockaddr_in *address, int *ret_other)
+{
+    const struct linger lingers = {.l_onoff = 1, .l_linger = 600};
+    socklen_t len = sizeof *address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    static char data[65536];
+
+    ASSERT(bind(listener, (struct sockaddr *)address, len) == 0 &&
+           listen(listener, 4) == 0 &&
+           getsockname(listener, (struct sockaddr *)address, &len) == 0 &&
+           connect(fd, (struct sockaddr *)address, len) == 0);
+    while (send(fd, data, sizeof data, MSG_DONTWAIT) > 0)
+        continue;
+    ASSERT(setsockopt(fd, SOL_SOCKET, SO_LINGER, &lingers, sizeof lingers) == 0);
+    *ret_other = listener;
+    return fd;
+}
+
+TEST(a_front_ends_connections_at_once_and_begins_none)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int listener, status = 0, gate[2];
+    int fd = connect_lingering(&address, &listener);
+
+    ASSERT(pipe2(gate, O_CLOEXEC) == 0);
+    pid_t child = fork();
+    ASSERT(child >= 0);
+    if (child == 0) {
+        struct cay_error error;
+        int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        close(gate[1]);
+        alarm(PATIENCE_MS / 1000);
+        if (confine(&error) != CAY_OK || read(gate[0], &status, 1) != 0)
+            _exit(100);
+        if (connect(other, (struct sockaddr *)&address, sizeof address) == 0)
+            _exit(1);
+        rights_dismiss(fd);
+        _exit(0);
+    }
+    close(fd);
+    close(gate[0]);
+    close(gate[1]);
+    ASSERT_INT(waitpid(child, &status, 0), child);
+    close(listener);
+    ASSERT(WIFEXITED(status));
+    ASSERT_INT(WEXITSTATUS(status), 0);
 }
 
 /* --- The broker --- */
