@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 
 enum {
     TERMINAL_LEFT = 256 << 10 /* more than a terminal's buffers hold */
