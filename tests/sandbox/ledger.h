@@ -90,6 +90,17 @@ static inline void run(cay_sandbox *sandbox, const char *script)
     run_as(sandbox, NULL, script, PATIENCE_MS);
 }
 
+/* Runs into a timeout that is long enough, on this machine, for some output. */
+static inline void run_late(cay_sandbox *sandbox, const char *user, const char *script)
+{
+    for (uint64_t ms = 300; ms < PATIENCE_MS; ms *= 4) {
+        run_as(sandbox, user, script, ms);
+        ASSERT_INT(result.cause, CAY_CAUSE_TIMEOUT);
+        if (result.out_len)
+            break;
+    }
+}
+
 /* Names in a directory that contain a text. */
 static inline size_t count_names(const char *path, const char *part)
 {

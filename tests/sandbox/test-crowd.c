@@ -115,8 +115,9 @@ TEST(leaves_of_commands_that_left_something_behind_are_cleaned_up)
     enum { COMMANDS = 60, KEPT = 9 };
 
     for (int i = 0; i < COMMANDS; i++)
-        run(sandbox, "sleep 2 &");
+        run(sandbox, "sleep 1000 &");
     ASSERT(count_leaves(sandbox) > KEPT);
+    run(sandbox, "pkill sleep");
     for (int i = 0; i < PATIENCE_MS / 20 && count_leaves(sandbox) > KEPT; i++) {
         rest_ms(20);
         run(sandbox, "true");

@@ -422,9 +422,8 @@ static void be_others_as_root(const char *unused)
            PATIENCE_MS);
     ASSERT_STR(result.out, "nobody\n65534\n/nonexistent nobody nobody\n");
     ASSERT_HAS(result.error, "ermission denied");
-    run_as(sandbox, "123456789", "id -u; sleep 1000", 300);
+    run_late(sandbox, "123456789", "id -u; sleep 1000");
     ASSERT_STR(result.out, "123456789\n");
-    ASSERT_INT(result.cause, CAY_CAUSE_TIMEOUT);
     await(1, "sleep");
     ASSERT_OK(cay_sandbox_files(sandbox, "nobody", &opened, &err));
     AUTO(cay_files) files = opened;
