@@ -102,10 +102,13 @@ struct groups_limits foresee_limits(const struct cay_sandbox_options *options)
 int foresee_layers(const struct record *record, const struct cay_sandbox_options *options,
                    unsigned given, struct cay_error *err)
 {
+    const struct groups_limits limits = foresee_limits(options);
+
     if (!(given | options->require))
         return CAY_OK;
-    return rung_demand(record, rung_layers(record, groups_promise(&record->groups)),
-                       given, options->require, err);
+    unsigned promise = groups_promise(&record->groups, &limits);
+    return rung_demand(record, rung_layers(record, promise), given, options->require,
+                       err);
 }
 
 static int check_host(const struct cay_sandbox_options *options, unsigned given,

@@ -400,7 +400,7 @@ int groups_name(const char *id, const struct groups_limits *limits,
     return fits ? CAY_OK : fail("cgroup", -ENAMETOOLONG, err);
 }
 
-unsigned groups_promise(const struct groups *groups)
+unsigned groups_promise(const struct groups *groups, const struct groups_limits *limits)
 {
     char parent[GROUPS_PATH], handed[256] = "";
     unsigned layers = 0;
@@ -412,7 +412,7 @@ unsigned groups_promise(const struct groups *groups)
     for (size_t i = 0; i < GROUPS_V1; i++)
         if (groups->v1[i][0] || lists(handed, " \n", controllers[i].controller))
             layers |= controllers[i].layer;
-    return layers;
+    return limits->cpu_percent ? layers : layers & ~(unsigned)CAY_LAYER_CPU;
 }
 
 int groups_begin(const struct groups *groups, int *ret_group, struct cay_error *err)

@@ -29,8 +29,8 @@ struct groups_limits {
 int groups_name(const char *id, const struct groups_limits *limits,
                 struct groups *ret_groups, struct cay_error *err);
 
-/* The limits that groups_limit() will set, if asked to: CAY_LAYER_MEMORY, _PIDS, _CPU. */
-unsigned groups_promise(const struct groups *groups);
+/* Those of the limits that groups_limit() will set: CAY_LAYER_MEMORY, _PIDS, _CPU. */
+unsigned groups_promise(const struct groups *groups, const struct groups_limits *limits);
 
 /* Makes the cgroup2 one, of which *ret_group is an O_PATH descriptor (-1 if there is
  * none); then the rest, with the limits. */
