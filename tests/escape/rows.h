@@ -63,7 +63,8 @@
     CALL(X, S09, move_mount, BOTH, SECCOMP | CAPS, 0, EPERM)                             \
     CALL(X, S09, mount_setattr, BOTH, SECCOMP, 0, EPERM)                                 \
     CALL(X, S09, setns, BOTH, SECCOMP, 0, EPERM)                                         \
-    CALL(X, S10, open_by_handle_at, BOTH, SECCOMP, 0, EPERM)                             \
+    /* Older kernels ask for the capability first. */                                    \
+    CALL(X, S10, open_by_handle_at, BOTH, SECCOMP, USERNS | CAPS, EPERM)                 \
     CALL(X, S11, fanotify_init, BOTH, SECCOMP, 0, EPERM)                                 \
     CALL(X, S11, fanotify_mark, BOTH, SECCOMP, 0, EPERM)                                 \
     CALL(X, S11, lookup_dcookie, BOTH, SECCOMP, MAY_LACK, EPERM)                         \
@@ -109,7 +110,7 @@
     FAMILY(X, S17, pppox, 24, MAY_LACK)                                                  \
     FAMILY(X, S17, mctp, 45, MAY_LACK)                                                   \
     FAMILY(X, S17, kcm, 41, MAY_LACK)                                                    \
-    FAMILY(X, S17, llc, 26, MAY_LACK)                                                    \
+    FAMILY(X, S17, llc, 26, CAPS | MAY_LACK)                                             \
     FAMILY(X, E25, inet6, 10, MAY_LACK)                                                  \
     X(S17, every_other_family, BOTH, SECCOMP, CAPS, BLOCKED, (EAFNOSUPPORT, EPERM),      \
       probe_family, "")                                                                  \
