@@ -202,18 +202,47 @@ TEST(user_namespaces_switched_off_name_the_switch)
 }
 
 /* As a program's own filter, or a container's, may do. */
-static void forbid_execveat(void)
+static void forbid(unsigned call, unsigned error)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execveat, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
 
-    ASSERT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    if (geteuid() != 0)
+        ASSERT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     ASSERT(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void expect_no_clone(void)
+{
+    examine();
+    ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_MISSING);
+    ASSERT_STR(check("range of user ids")->fix, "allow user namespaces first");
+    ASSERT_INT(check("sandboxes")->finding, CAY_FINDING_MISSING);
+    for (size_t i = 0; i < check_count; i++)
+        ASSERT(!strstr(checks[i].fix, "cay doctor"));
+    done();
+}
+
+TEST(what_only_lacks_user_namespaces_is_not_blamed_on_anything_else)
+{
+    const struct ordinary *user = ordinary_user(true);
+    int status;
+
+    fflush(stdout);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        forbid(SYS_clone3, EPERM);
+        as_ordinary(user, expect_no_clone);
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
 }
 
 static void fail_to_execute(void)
@@ -221,7 +250,7 @@ static void fail_to_execute(void)
     const struct cay_sandbox_options best = {.size = sizeof best, .ephemeral = true};
     cay_sandbox *sandbox = NULL;
 
-    forbid_execveat();
+    forbid(SYS_execveat, EACCES);
     ASSERT_CODE(cay_sandbox_create(&best, &sandbox, &err), CAY_E_UNAVAILABLE);
     ASSERT_INT(err.sys_errno, EACCES);
     ASSERT_HAS(err.message, "cannot be executed");

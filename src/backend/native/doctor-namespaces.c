@@ -157,6 +157,8 @@ static void check_namespaces(struct doctor *doctor)
         explain_namespaces(doctor, outcome);
 }
 
+static const char namespaces_first[] = "allow user namespaces first";
+
 /* The helpers are tried on a namespace, too: they have rules of their own. */
 static void check_helpers(struct doctor *doctor, const struct subids *users,
                           const struct subids *groups)
@@ -186,6 +188,9 @@ static void check_helpers(struct doctor *doctor, const struct subids *users,
         doctor_say(doctor, CAY_FINDING_OK, facility, "",
                    "%u+%u for users, %u+%u for groups, by newuidmap and newgidmap",
                    users->first, users->count, groups->first, groups->count);
+    else if (!doctor->has_namespaces)
+        doctor_say(doctor, CAY_FINDING_WEAKER, facility, namespaces_first,
+                   "/etc/subuid has one, for the users of a user namespace");
     else
         doctor_say(doctor, CAY_FINDING_WEAKER, facility,
                    "look whether the lines of /etc/subuid and /etc/subgid are right",
@@ -223,7 +228,7 @@ static void check_range(struct doctor *doctor)
 
 static void check_mounts(struct doctor *doctor)
 {
-    const char *see = "allow user namespaces first";
+    const char *see = namespaces_first;
     int error = outcome_of(MOUNTS | CLONE_NEWPID, try_proc, NULL);
 
     doctor_tell(doctor, "/proc", error, CAY_FINDING_MISSING,

@@ -90,7 +90,9 @@ static void say_rung(struct doctor *doctor)
     if (!code)
         code = cay_sandbox_inspect(sandbox, &info, &error);
     if (code)
-        doctor_say(doctor, CAY_FINDING_MISSING, facility, error.hint,
+        doctor_say(doctor, CAY_FINDING_MISSING, facility,
+                   strstr(error.hint, "cay doctor") ? "see what else is missing"
+                                                    : error.hint,
                    "none can be made: %.80s, %.150s", error.subject, error.message);
     else
         doctor_say(doctor, rungs[info.rung].finding, facility, rungs[info.rung].fix, "%s",
