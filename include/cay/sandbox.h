@@ -330,7 +330,7 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_run(const struct cay_sandbox_options *opti
 
 /* A background process by its number inside or its tag, running or not long ended: until
  * its result was fetched by cay_process_wait() and nothing runs any more that it started,
- * or 64 others have ended after it.  Its kept output is read first. */
+ * or 64 others have ended after it.  The first read has its kept output, whole. */
 CAY_PUBLIC CAY_NODISC int cay_process_attach(cay_sandbox *sandbox, const char *which,
                                              cay_process **ret_process,
                                              struct cay_error *err);

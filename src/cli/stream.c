@@ -214,23 +214,14 @@ static int turn(struct stream *stream, struct cay_error *err)
     return code;
 }
 
-/* All that a background command has said so far.  Waiting no time at all makes the
- * library fetch it; if the command has ended just now, it comes as its result. */
+/* All that a background command has said so far.  Nobody waits for it here: its result
+ * stays for who does. */
 static int show_kept(struct stream *stream, struct cay_error *err)
 {
-    struct cay_exec_result result;
     bool any = true;
-    int code = cay_process_wait(stream->process, 0, &result, err);
+    int code = CAY_OK;
 
-    if (code == CAY_OK) {
-        pass_output(stream, STDOUT_FILENO, result.out, result.out_len);
-        pass_output(stream, STDERR_FILENO, result.error, result.error_len);
-        cay_exec_done(&result);
-        return CAY_OK;
-    }
-    if (code != CAY_E_TIMEOUT)
-        return code;
-    for (code = CAY_OK; !code && any && !stream->is_dying;)
+    while (!code && any && !stream->ended && !stream->is_dying)
         code = take_output(stream, &any, err);
     return code;
 }

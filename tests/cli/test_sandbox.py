@@ -241,6 +241,16 @@ def test_the_output_of_an_ended_command_can_still_be_had(boxes, box):
     wait_until(lambda: boxes.cay("logs", box, "short").out == b"done\n", "nothing is kept")
 
 
+def test_to_look_at_the_output_of_a_command_that_ends_takes_nothing_away(boxes, box):
+    for turn in range(5):
+        tag = f"t{turn}"
+        boxes.ok("exec", "-d", "--tag", tag, box, "--", "seq", "100000")
+        wait_until(lambda: boxes.cay("logs", box, tag).out.endswith(b"\n100000\n"), "no end")
+        wait_until(lambda: re.search(rb"ended 0 .* %s " % tag.encode(), boxes.ok("ps", box).out),
+                   "it is forgotten")
+        assert boxes.ok("logs", box, tag).out.endswith(b"\n100000\n")
+
+
 def test_logs_says_which_there_are(boxes, box):
     assert boxes.fails(4, "logs", box).startswith("cay: not-found: ")
     for tag in ("one", "two"):

@@ -198,6 +198,28 @@ TEST(two_that_run_never_share_a_tag)
     cay_exec_done(&result);
 }
 
+TEST(what_was_kept_is_there_at_the_first_read)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_process)
+    first =
+        start_tagged(sandbox, CAY_EXEC_INPUT, "kept", "seq 100000; echo all >&2; read x");
+    struct heard heard = {0};
+
+    hear_until(first, &heard, 2, "all\n");
+    for (int i = 0; i < 20; i++) {
+        AUTO(cay_process) later = attach(sandbox, "kept");
+        char piece[4096];
+        size_t total = 0, len = 0;
+        int stream = 1;
+        for (; stream > 0; total += len) /* without waiting */
+            ASSERT_OK(
+                cay_process_read(later, &stream, piece, sizeof piece, &len, NULL, &err));
+        ASSERT_INT(stream, 0);
+        ASSERT_INT(total, 588895 + 4);
+    }
+}
+
 TEST(who_is_not_there_cannot_be_attached_to)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

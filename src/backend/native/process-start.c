@@ -302,6 +302,7 @@ int process_attach(void *cookie, const char *which, void **ret_process,
         return code;
     run->has_tty = run->begin.flags & EXEC_TTY;
     run_ask_for_more(run);
+    process->is_new = true;
     process_show_news(process);
     *ret_process = TAKE_PTR(process);
     return CAY_OK;

@@ -26,24 +26,6 @@ static int fd_of(const void *cookie)
 
 /* --- Its output and end --- */
 
-static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
-                     size_t *ret_len, uint64_t *ret_dropped, struct cay_error *err)
-{
-    struct process *process = cookie;
-    uint64_t dropped = 0;
-    int error = 0;
-
-    if (room == 0)
-        return streams_fail_room(err);
-    *ret_stream = 0;
-    if (!streams_read(process->tails, ret_stream, data, room, ret_len, &dropped))
-        error = run_take(&process->run, ret_stream, data, room, ret_len, &dropped);
-    if (ret_dropped)
-        *ret_dropped = dropped;
-    process_show_news(process);
-    return error ? cay_fail_errno(err, -error, "process.read", NULL) : CAY_OK;
-}
-
 /* Answers come in order, so what was kept and is under way is here before this one. */
 static int skip(void *cookie, struct cay_error *err)
 {
@@ -122,6 +104,26 @@ static int catch_up(struct process *process)
         over = take_some(process);
     }
     return over;
+}
+
+static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
+                     size_t *ret_len, uint64_t *ret_dropped, struct cay_error *err)
+{
+    struct process *process = cookie;
+    uint64_t dropped = 0;
+    int error = 0;
+
+    if (room == 0)
+        return streams_fail_room(err);
+    *ret_stream = 0;
+    if (process->is_new && catch_up(process) >= 0) /* what was kept is there now */
+        process->is_new = false;
+    if (!streams_read(process->tails, ret_stream, data, room, ret_len, &dropped))
+        error = run_take(&process->run, ret_stream, data, room, ret_len, &dropped);
+    if (ret_dropped)
+        *ret_dropped = dropped;
+    process_show_news(process);
+    return error ? cay_fail_errno(err, -error, "process.read", NULL) : CAY_OK;
 }
 
 /* 1 when it is over, 0 if it still runs, or a negative errno. */

@@ -12,6 +12,7 @@ struct process {
     int epoll; /* for the caller to poll: the socket, the streams and `ready` */
     int ready; /* an eventfd: there is something that they do not show */
     bool is_ready;
+    bool is_new; /* attached, and nothing was read yet */
     bool fails_on_limit, over_limit, fetched;
     struct tail tails[2]; /* output that a wait took in and nobody has read yet */
     char *piece;
