@@ -2,7 +2,7 @@
 # fish completion for cay(1).  Commands and options are what --help says.
 
 function __cay_commands
-    $argv --help | string match -rg '^  ([a-z]+(?:, [a-z]+)*) +' | string split ', '
+    $argv --help | string match -rg '^  ([a-z]+(?:, [a-z]+)*) +[A-Z[]' | string split ', '
 end
 
 function __cay_options
@@ -37,6 +37,19 @@ function __cay_options_here
     end
 end
 
+# The words after the command, without options.
+function __cay_words
+    string match -v -- '-*' (commandline -opc)[3..]
+end
+
+function __cay_takes # whether the command has this option
+    contains -- --$argv[1] (__cay_options_here)
+end
+
+function __cay_tags # of the sandbox that was named
+    cay ps -o json -- (__cay_words)[1] 2>/dev/null | string match -arg '"tag":"([^"]*)"'
+end
+
 set -l with_id exec shell inspect ps logs cat put pause resume start kill rm
 set -l layers user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk
 
@@ -45,9 +58,12 @@ complete -c cay -n __fish_use_subcommand -a '(__cay_commands cay)'
 complete -c cay -n 'not __fish_use_subcommand' -a '(__cay_options_here)'
 complete -c cay -n '__fish_seen_subcommand_from files; and not __cay_files_command' \
     -a '(__cay_commands cay files)'
-complete -c cay -n "not __fish_seen_subcommand_from session; and __fish_seen_subcommand_from $with_id" \
+complete -c cay -n '__fish_seen_subcommand_from help' -a '(__cay_commands cay)'
+complete -c cay -n "not __fish_seen_subcommand_from session template; and __fish_seen_subcommand_from $with_id; and not __fish_seen_subcommand_from (cay ls -q 2>/dev/null)" \
     -a '(cay ls -q 2>/dev/null)'
-complete -c cay -n '__fish_seen_subcommand_from cp' -F
+complete -c cay -n '__fish_seen_subcommand_from logs kill; and test (count (__cay_words)) -gt 0' \
+    -a '(__cay_tags)'
+complete -c cay -n '__fish_seen_subcommand_from cp' -Fa '(cay ls -q 2>/dev/null | string replace -r \$ :)'
 complete -c cay -n '__fish_seen_subcommand_from config; and not __fish_seen_subcommand_from check schema' \
     -a 'check schema'
 complete -c cay -n '__fish_seen_subcommand_from config; and __fish_seen_subcommand_from check' -F
@@ -58,15 +74,19 @@ complete -c cay -n '__fish_seen_subcommand_from session; and __fish_seen_subcomm
 complete -c cay -n '__fish_seen_subcommand_from template; and not __fish_seen_subcommand_from create ls rm' \
     -a 'create ls rm'
 complete -c cay -n '__fish_seen_subcommand_from template; and __fish_seen_subcommand_from rm' \
-    -a '(cay template ls -q 2>/dev/null)'
-complete -c cay -l config -l edits -l from-tar -l from-oci -rF
-complete -c cay -l base -l from-dir -xa '(__fish_complete_directories)'
-complete -c cay -s v -l volume -rF
-complete -c cay -l template -xa '(cay template ls -q 2>/dev/null)'
-complete -c cay -s o -l output -xa 'text json'
-complete -c cay -l approve -xa 'ask yes no'
-complete -c cay -l network -xa 'none host'
-complete -c cay -l storage -xa 'memory disk'
-complete -c cay -l require -xa "$layers"
-complete -c cay -s u -l user -xa 'user root'
-complete -c cay -s s -l signal -xa 'TERM INT HUP KILL STOP CONT USR1 USR2'
+    -a '(cay template ls -q 2>/dev/null | string match -v host)'
+complete -c cay -n '__cay_takes config' -l config -rF
+complete -c cay -n '__cay_takes edits' -l edits -rF
+complete -c cay -n '__cay_takes from-tar' -l from-tar -rF
+complete -c cay -n '__cay_takes from-oci' -l from-oci -rF
+complete -c cay -n '__cay_takes base' -l base -xa '(__fish_complete_directories)'
+complete -c cay -n '__cay_takes from-dir' -l from-dir -xa '(__fish_complete_directories)'
+complete -c cay -n '__cay_takes volume' -s v -l volume -rF
+complete -c cay -n '__cay_takes template' -l template -xa '(cay template ls -q 2>/dev/null)'
+complete -c cay -n '__cay_takes output' -s o -l output -xa 'text json'
+complete -c cay -n '__cay_takes approve' -l approve -xa 'ask yes no'
+complete -c cay -n '__cay_takes network' -l network -xa 'none host'
+complete -c cay -n '__cay_takes storage' -l storage -xa 'memory disk'
+complete -c cay -n '__cay_takes require' -l require -xa "$layers"
+complete -c cay -n '__cay_takes user' -s u -l user -xa 'user root'
+complete -c cay -n '__cay_takes signal' -s s -l signal -xa 'TERM INT HUP KILL STOP CONT USR1 USR2'

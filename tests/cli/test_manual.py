@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -217,3 +218,61 @@ def test_every_command_has_a_page_by_its_own_name():
     built = os.path.join(os.path.dirname(os.path.abspath(CAY)), "docs")
     for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files"]:
         assert os.path.exists(os.path.join(built, f"cay-{command}.1")), command
+
+
+def complete_in_fish(line, path):
+    done = subprocess.run(["fish", "-N", "-c", f"source {COMPLETIONS / 'cay.fish'}; complete -C '{line}'"],
+                          capture_output=True, text=True, timeout=PATIENCE, check=False,
+                          env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"})
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="there is no fish")
+def test_fish_completes_what_the_command_takes_and_nothing_else(path, boxes):
+    box = boxes.create()
+    boxes.ok("exec", "-d", "--tag", "counting", box, "--", "sleep", "1000")
+    commands = complete_in_fish("cay ", path)
+    assert {"run", "inspect", "version"} <= set(commands) and "cay" not in commands
+    assert set(commands) <= set(complete_in_fish("cay help ", path))
+    assert complete_in_fish("cay run --ti", path) == ["--timeout"]
+    assert complete_in_fish("cay run --appr", path) == complete_in_fish("cay run --from", path) == []
+    assert complete_in_fish("cay run --storage ", path) == ["disk", "memory"]
+    assert box in complete_in_fish("cay exec ", path)
+    assert complete_in_fish(f"cay logs {box} c", path) == ["counting"]
+    assert complete_in_fish(f"cay cp {box[:6]}", path) == [f"{box}:"]
+    assert not {"host", box} & set(complete_in_fish("cay template rm ", path))
+
+
+# Into an array, what is added; the rest of zsh's machinery is not needed for that.
+ZSH = """
+compadd() { while [[ $1 == -* && $1 != -- ]]; do [[ $1 == -S ]] && shift; shift; done
+            shift; print -rl -- "$@" }
+_files() { print files }
+_command_names() { (( ${+commands[sh]} )) && print names }
+zmodload zsh/parameter
+complete_now() { source COMPLETIONS/_cay }
+words=("$@") CURRENT=$# PREFIX=${@[-1]}
+complete_now
+"""
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")
+def test_zsh_completes_what_comes_next(path, boxes):
+    box = boxes.create()
+    boxes.ok("exec", "-d", "--tag", "counting", box, "--", "sleep", "1000")
+
+    def complete(*words):
+        script = ZSH.replace("COMPLETIONS", str(COMPLETIONS))
+        done = subprocess.run(["zsh", "-f", "-c", script, "zsh", "cay", *words], text=True,
+                              capture_output=True, timeout=PATIENCE, check=False,
+                              env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"})
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert {"run", "help"} <= set(complete("")) and "--timeout" in complete("run", "--t")
+    assert complete("run", "--", "tru") == complete("exec", box, "tru") == ["names"]
+    assert box in complete("exec", "") and box in complete("rm", box, "")
+    assert complete("logs", box, "") == complete("kill", "-s", "TERM", box, "") == ["counting"]
+    assert f"{box}:" in complete("cp", "") and "files" in complete("cp", "")
+    assert "host" not in complete("template", "rm", "") and "read" in complete("files", "")
