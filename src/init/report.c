@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "init/report.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,9 +25,11 @@ void report_failure(int sys_errno, const char *step, const char *subject)
 void report_place(int sys_errno, const char *path)
 {
     struct cay_error error;
+    char place[sizeof error.subject];
 
     memset(&error, 0, sizeof error);
-    (void)cay_fail_errno(&error, sys_errno, "sandbox.mount", path);
+    snprintf(place, sizeof place, "/%s", path); /* as it was asked for */
+    (void)cay_fail_errno(&error, sys_errno, "sandbox.mount", place);
     cay_copy_text(error.hint, sizeof error.hint,
                   "mount a directory on a directory, a file on a file, or either where "
                   "nothing is yet and something may be made");

@@ -87,6 +87,11 @@ print("the rest works")
 """
 
 
+def test_a_place_where_nothing_can_be_is_told_as_it_was_written(boxes, shared):
+    line = boxes.fails(125, "run", "-v", f"{shared}:/usr/bin/no-such", "--", "true")
+    assert line.startswith("cay: denied: /usr/bin/no-such: ")
+
+
 def test_nothing_that_is_shown_becomes_a_program_of_its_owners(boxes, shared):
     done = boxes.ok("run", "-v", f"{shared}:/data", "-e", "PLACE=/data", "--", "python3", "-c",
                     SET_IDS)
