@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "backend/native/inspect.h"
 #include "backend/native/process.h"
@@ -288,6 +289,28 @@ TEST(one_that_accepts_nobody_is_found_and_killed)
     ASSERT_INT(cay_sandbox_open(cay_sandbox_id(sandbox), &other, &err), CAY_E_NOT_FOUND);
 }
 
+/* A stopped one does not see that its maker is gone: somebody else has to end it then. */
+static pid_t guard(pid_t init, int *ret_leash)
+{
+    int ends[2], pidfd = (int)syscall(SYS_pidfd_open, init, 0);
+
+    ASSERT(pidfd >= 0 && pipe2(ends, O_CLOEXEC) == 0);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        char byte;
+        close(ends[1]);
+        setsid();
+        (void)!read(ends[0], &byte, 1);
+        (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+        _exit(0);
+    }
+    close(ends[0]);
+    close(pidfd);
+    *ret_leash = ends[1];
+    return pid;
+}
+
 /* It is stopped, and its queue is full: who calls would wait for ever. */
 TEST(one_that_lets_us_wait_does_not_hold_us)
 {
@@ -295,12 +318,16 @@ TEST(one_that_lets_us_wait_does_not_hold_us)
     AUTO_FD listener = listener_of(sandbox);
     struct cay_sandbox_info info;
     cay_sandbox *others[3] = {NULL};
+    int leash;
 
     ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    pid_t pid = guard(info.init_pid, &leash);
     ASSERT(kill(info.init_pid, SIGSTOP) == 0 && listen(listener, 0) == 0);
     for (size_t i = 0; i < 3; i++)
         ASSERT_OK(cay_sandbox_open(cay_sandbox_id(sandbox), &others[i], &err));
     ASSERT_OK(cay_sandbox_kill(others[2], &err));
     for (size_t i = 0; i < 3; i++)
         cay_sandbox_free(others[i]);
+    close(leash);
+    ASSERT(waitpid(pid, NULL, 0) == pid);
 }

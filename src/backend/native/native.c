@@ -204,9 +204,9 @@ void native_remove(const struct record *record, int pidfd)
 {
     AUTO_FD opened = -1;
 
-    if (pidfd < 0 && runtime_is_alive(record))
+    if (pidfd < 0 && record->init > 0)
         opened = (int)syscall(SYS_pidfd_open, record->init, 0);
-    if (opened >= 0)
+    if (opened >= 0 && runtime_is_alive(record)) /* now, so that it is not another's */
         pidfd = opened;
     if (pidfd >= 0)
         end_init(record, pidfd);
