@@ -324,10 +324,10 @@ def test_a_value_that_cannot_be_read_is_told_with_its_key(
 @pytest.mark.parametrize(
     ("services", "top", "said"),
     [
-        ({"a": {**BASE, "container_name": "x"}}, {}, "services: a: .*'container_name'"),
+        ({"a": {**BASE, "dns": ["x"]}}, {}, "services: a: .*'dns'"),
         ({"a": {**BASE, "build": {"args": {}}}}, {}, "services: a: build: .*'args'"),
         ({"a": {**BASE, "environment": {"A": True}}}, {}, "a: environment: A: .*quotes"),
-        ({"a": {**BASE, "mem_limit": 1000}}, {}, "a: mem_limit: .*quotes"),
+        ({"a": {**BASE, "mem_limit": True}}, {}, "a: mem_limit: .*quotes"),
         ({"a": {**BASE, "cpus": 0.001}}, {}, "service 'a'.*cpus: "),
         ({"a": {**BASE, "x-cay-storage": "tape"}}, {}, "service 'a'.*storage: .*disk"),
         ({"a": BASE}, {"secrets": {}}, "the compose file: .*'secrets'"),
@@ -362,6 +362,14 @@ def test_a_version_and_numbers_as_variables_are_fine(tmp_path: Path) -> None:
     keys = {**BASE, "environment": {"A": 1, "B": 1.5, "C": "x", "NONE": None}}
     (service,) = _services(write(tmp_path, {"default": keys}, version="3.8"), {})
     assert service.config.env == {"A": "1", "B": "1.5", "C": "x"}
+
+
+def test_names_and_labels_say_nothing_and_a_size_may_be_a_number(tmp_path: Path) -> None:
+    keys = {**BASE, "container_name": "c", "labels": ["a=b"], "mem_limit": 64 << 20}
+    (service,) = _services(write(tmp_path, {"default": keys}, name="project"), {})
+    assert service.config.memory == str(64 << 20)
+    limits = {"resources": {"limits": {"memory": 96 << 20}}}
+    assert one(tmp_path, deploy=limits).config.memory == str(96 << 20)
 
 
 def volume(tmp_path: Path, **keys: Any) -> tuple[str, ...]:

@@ -95,16 +95,24 @@ def _subject(service: str) -> str:
 
 
 def as_inspect_reads(content: Any) -> Any:
-    """Without `version`, which says nothing, and with numbers among the variables as the
-    text they are: compose has both, Inspect's model has not."""
+    """Without what says nothing, and with numbers among variables and sizes as the text
+    they are: compose has both, Inspect's model has not."""
     if not isinstance(content, dict):
         return content
-    for service in _mapping(content.get("services")).values():
-        variables = _mapping(_mapping(service).get("environment"))
-        for name, value in variables.items():
-            if type(value) in (int, float):
-                variables[name] = str(value)
-    return {key: value for key, value in content.items() if key != "version"}
+    for service in map(_mapping, _mapping(content.get("services")).values()):
+        for key in ("container_name", "labels"):
+            service.pop(key, None)
+        resources = _mapping(_mapping(service.get("deploy")).get("resources"))
+        _numbers_to_text(_mapping(service.get("environment")))
+        _numbers_to_text(service, "mem_limit")
+        _numbers_to_text(_mapping(resources.get("limits")), "memory")
+    return {key: value for key, value in content.items() if key not in ("version", "name")}
+
+
+def _numbers_to_text(given: dict[Any, Any], *only: str) -> None:
+    for name in only or tuple(given):
+        if type(given.get(name)) in (int, float):
+            given[name] = str(given[name])
 
 
 def _mapping(given: Any) -> dict[Any, Any]:
