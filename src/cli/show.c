@@ -66,5 +66,6 @@ const char *show_cause(enum cay_cause cause)
         [CAY_CAUSE_NOT_STARTED] = "not-started",
     };
 
-    return words[cause];
+    return (size_t)cause < sizeof words / sizeof *words && words[cause] ? words[cause]
+                                                                        : "unknown";
 }
