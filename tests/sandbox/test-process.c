@@ -142,7 +142,8 @@ TEST(a_wait_has_its_time_and_loses_nothing)
         ASSERT_CODE(cay_process_wait(process, 300, &result, &err), CAY_E_TIMEOUT);
     while (!poll_process(process, 0));
     ASSERT_CODE(cay_process_wait(process, 0, &result, &err), CAY_E_TIMEOUT);
-    ASSERT(poll_process(process, 0)); /* what the wait took in is still to be read */
+    ASSERT(poll_process(process,
+                        PATIENCE_MS)); /* what the wait took in is still to be read */
     hear_once(process, &heard);
     ASSERT_STR(heard.text[0], "early\n");
     ASSERT(!poll_process(process, 0));
