@@ -90,11 +90,13 @@ TEST(the_last_mebibyte_is_kept_and_the_rest_counted)
                      "head -c 2000000 /dev/zero | tr '\\0' b >&2; echo last >&2");
 
     cay_process_free(starter); /* nobody reads */
-    for (int i = 0; i < PATIENCE_MS / 10; i++) {
-        run(sandbox, "ps -eo comm | grep -c -e head -e tr -e '^sh$'");
-        if (strcmp(result.out, "1\n") == 0) /* the one that looks */
-            break;
-        rest_ms(10);
+    for (bool ended = false; !ended; rest_ms(10)) {
+        struct cay_process_info *infos = NULL;
+        size_t count = 0;
+        ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
+        for (size_t i = 0; i < count; i++)
+            ended = ended || (strcmp(infos[i].tag, "seq") == 0 && infos[i].has_ended);
+        cay_free(infos);
     }
     for (int i = 0; i < 2; i++) {
         AUTO(cay_process) process = attach(sandbox, "seq");

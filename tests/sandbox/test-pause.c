@@ -329,4 +329,7 @@ TEST(one_that_takes_no_connection_is_listed_and_killed_all_the_same)
     for (size_t i = 0; i < count; i++)
         close(sockets[i]);
     ASSERT_CODE(cay_sandbox_open(cay_sandbox_id(silent), &again, &err), CAY_E_NOT_FOUND);
+    run(other, "echo answers");
+    ASSERT_STR(result.out, "answers\n");
+    cay_exec_done(&result);
 }

@@ -154,7 +154,7 @@ static int note(struct run *run, const struct message *head, const void *payload
         if (run->started)
             return 1;
         (void)wire_error(payload, head->len, &run->failure);
-        if (!*run->failure.subject) /* it does not know its own id */
+        if (run->failure.code == CAY_E_BUSY) /* it does not know its own id */
             cay_copy_text(run->failure.subject, sizeof run->failure.subject, run->id);
         note_end(run);
         return 0;
