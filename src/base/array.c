@@ -5,11 +5,14 @@
 
 bool array_grow(void *array, size_t *room, size_t needed, size_t size)
 {
-    size_t wanted = *room < 64 ? 64 : *room;
+    size_t wanted = *room < 64 ? 64 : *room, bytes;
 
     while (wanted < needed)
-        wanted *= 2;
-    void *grown = reallocarray(*(void **)array, wanted, size);
+        if (__builtin_mul_overflow(wanted, 2, &wanted))
+            return false;
+    if (__builtin_mul_overflow(wanted, size, &bytes))
+        return false;
+    void *grown = realloc(*(void **)array, bytes);
     if (!grown)
         return false;
     *(void **)array = grown;

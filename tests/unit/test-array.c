@@ -29,6 +29,7 @@ TEST(what_does_not_fit_into_memory_changes_nothing)
     size_t had = room;
     bytes[9] = 'x';
     ASSERT(!array_reserve(&bytes, &room, had + 1, SIZE_MAX / had));
+    ASSERT(!array_reserve(&bytes, &room, SIZE_MAX, 1));
     ASSERT_INT(room, had);
     ASSERT_INT(bytes[9], 'x');
 }
