@@ -2,6 +2,7 @@
 #include "sys/rights.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,7 +14,7 @@ enum { KERNEL_MOST = 253 };
 
 union control {
     struct cmsghdr header;
-    char room[CMSG_SPACE(KERNEL_MOST * sizeof(int))];
+    char room[CMSG_SPACE(KERNEL_MOST * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 };
 
 int rights_send(int socket, const struct iovec *parts, size_t part_count, const int *fds,
@@ -111,16 +112,32 @@ void rights_close(int *fds, size_t count)
     }
 }
 
-void rights_hang_up(int socket)
+/* Every packet then has something beside it, and so even an empty one is told from the
+ * end. */
+static bool drain(int socket)
 {
+    union control control;
     char byte;
     struct iovec part = {&byte, sizeof byte};
-    size_t count;
-    ssize_t len;
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.room,
+                             .msg_controllen = sizeof control.room};
+    ssize_t len = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 
+    if (len < 0)
+        return errno == EINTR || errno == ECONNRESET;
+    (void)take(&message, NULL, 0);
+    return message.msg_controllen > 0;
+}
+
+void rights_hang_up(int socket)
+{
+    const int on = 1;
+
+    (void)setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
     (void)shutdown(socket, SHUT_RDWR);
-    do
-        len = rights_receive(socket, &part, 1, NULL, 0, &count, MSG_DONTWAIT);
-    while (len > 0 || len == -EPROTO);
+    while (drain(socket))
+        continue;
     (void)close(socket);
 }
