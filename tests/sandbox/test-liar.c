@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "backend/native/files.h"
 #include "backend/native/inspect.h"
 #include "backend/native/process.h"
 #include "backend/native/wire.h"
@@ -249,6 +250,72 @@ TEST(no_descriptor_of_its_keeps_us_from_closing_it)
             close(others[i]);
         part(&liar, native);
     }
+}
+
+static bool open_files(const struct liar *liar, const struct packet *question)
+{
+    if (question->head.kind == MESSAGE_FILES)
+        (void)packet_send(liar->socket, MESSAGE_FILES_READY, "/\0user", 7, NULL, 0);
+    return true;
+}
+
+TEST(no_descriptor_of_its_keeps_a_handle_from_being_freed)
+{
+    struct liar liar = {.answer = open_files};
+    int others[2];
+
+    struct native *native = meet(&liar);
+    const struct files_of sandbox = {.socket = TAKE_FD(native->socket), .user = "user"};
+    cay_files *files;
+    ASSERT_OK(files_of_sandbox(&sandbox, &files, &err));
+    send_lingering(liar.socket, 1, others);
+    uint64_t begin = clock_ms();
+    cay_files_free(files);
+    part(&liar, native);
+
+    native = meet(&liar);
+    struct process *process = calloc(1, sizeof *process);
+    ASSERT(process != NULL);
+    run_init(&process->run, TAKE_FD(native->socket), "id", 0, &process->packet);
+    process->events.memory = process->events.pids = process->epoll = process->ready = -1;
+    send_lingering(liar.socket, 1, others + 1);
+    process_free(process);
+    ASSERT(clock_ms() - begin < 300000);
+    part(&liar, native);
+    close(others[0]);
+    close(others[1]);
+}
+
+/* --- Its time --- */
+
+static bool answer_the_second(const struct liar *liar, const struct packet *question)
+{
+    const uint32_t put = 5;
+
+    if (question->head.kind != MESSAGE_WRITE)
+        return true;
+    (void)packet_send(liar->socket, MESSAGE_PONG, NULL, 0, NULL, 0);
+    (void)packet_send(liar->socket, MESSAGE_WRITTEN, &put, sizeof put, NULL, 0);
+    return true;
+}
+
+TEST(an_answer_that_comes_too_late_is_not_taken_for_another)
+{
+    struct liar liar = {.answer = answer_the_second};
+    struct native *native = meet(&liar);
+    AUTO_FREE struct packet *packet = malloc(sizeof *packet);
+    struct run run;
+    uint32_t put = 0;
+
+    run_init(&run, native->socket, "id", 50, packet);
+    ASSERT_CODE(run_ask(&run, "test", MESSAGE_PING, NULL, 0, MESSAGE_PONG, NULL, 0, &err),
+                CAY_E_TIMEOUT);
+    run.answer_ms = PATIENCE_MS;
+    ASSERT_OK(run_ask(&run, "test", MESSAGE_WRITE, "12345", 5, MESSAGE_WRITTEN, &put,
+                      sizeof put, &err));
+    ASSERT_INT(put, 5);
+    ASSERT(!run.gone);
+    part(&liar, native);
 }
 
 /* --- A real one that has turned --- */

@@ -192,10 +192,10 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     char *piece = TAKE_PTR(native->piece);
     struct sink sink = {.options = &known, .piece = piece};
     if (known.timeout_ms && known.timeout_ms < INT_MAX)
-        sink.give_up_ms = clock_ms() + known.timeout_ms + NATIVE_ANSWER_MS;
+        sink.give_up_ms = clock_ms() + known.timeout_ms + (uint64_t)native->answer_ms;
     tail_init(&sink.tails[0], (size_t)limit);
     tail_init(&sink.tails[1], (size_t)limit);
-    run_init(&run, socket, native->record.id, NULL);
+    run_init(&run, socket, native->record.id, native->answer_ms, NULL);
     run.has_tty = known.flags & CAY_EXEC_TTY;
     bool writes = known.input || run.has_tty;
     if (writes)

@@ -44,7 +44,7 @@ void inside_free(struct inside *inside)
     if (!inside)
         return;
     if (inside->socket >= 0)
-        (void)close(inside->socket);
+        rights_hang_up(inside->socket);
     pthread_mutex_destroy(&inside->mutex);
     free(inside);
 }

@@ -11,6 +11,7 @@
 #include "backend/native/process.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/rights.h"
 
 static const char start_op[] = "process.start";
 
@@ -28,8 +29,10 @@ void process_free(void *cookie)
     if (!process)
         return;
     run_close(&process->run);
-    const int fds[] = {process->run.socket, process->events.memory, process->events.pids,
-                       process->epoll, process->ready};
+    if (process->run.socket >= 0)
+        rights_hang_up(process->run.socket);
+    const int fds[] = {process->events.memory, process->events.pids, process->epoll,
+                       process->ready};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);
@@ -56,7 +59,7 @@ static int new_process(struct native *native, uint64_t limit, const char *op,
         return cay_fail_memory(err, op);
     memset(process, 0, offsetof(struct process, packet));
     memcpy(process->id, native->record.id, sizeof process->id);
-    run_init(&process->run, -1, process->id, &process->packet);
+    run_init(&process->run, -1, process->id, native->answer_ms, &process->packet);
     process->events.memory = process->events.pids = process->epoll = process->ready = -1;
     tail_init(&process->tails[0], (size_t)(limit ? limit : CAY_OUTPUT_DEFAULT));
     tail_init(&process->tails[1], process->tails[0].limit);

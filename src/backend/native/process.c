@@ -91,7 +91,7 @@ static int take_some(struct process *process)
  * who needs more than that still runs. */
 static int catch_up(struct process *process)
 {
-    uint64_t end = clock_ms() + NATIVE_ANSWER_MS;
+    uint64_t end = clock_ms() + (uint64_t)process->run.answer_ms;
     int over = 0;
 
     for (int i = 0; i < CATCH_UP && process->run.is_background && !over; i++) {

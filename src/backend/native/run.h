@@ -16,6 +16,8 @@ enum {
 struct run {
     int socket;
     const char *id; /* of the sandbox */
+    int answer_ms;  /* how long init may take to answer */
+    unsigned late;  /* answers that nobody waits for any more */
     bool is_background, has_tty;
     bool started, ended, gone, killed;
     int input;        /* our end of its stdin, or -1 */
@@ -38,7 +40,8 @@ struct run {
     struct cay_error failure; /* of the start */
 };
 
-void run_init(struct run *run, int socket, const char *id, struct packet *packet);
+void run_init(struct run *run, int socket, const char *id, int answer_ms,
+              struct packet *packet);
 void run_close(struct run *run); /* all but the socket */
 
 /* stdin, stdout and stderr as the options want them: our ends into `run`, the others and
