@@ -96,15 +96,30 @@ static int put_link(struct tree_copy *copy, const struct tree_entry *entry,
     return 1;
 }
 
+static int fail_into_itself(const struct target *from, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, OP, from->path,
+                    "a directory cannot be copied into itself",
+                    "name a destination that is not below the source");
+}
+
+/* Known before anything is copied; where they are seen through two handles it turns out
+ * on the way. */
+static bool is_below(const struct target *from, const struct target *to)
+{
+    size_t len = strlen(from->rel);
+
+    return from->mount == to->mount && strncmp(from->rel, to->rel, len) == 0 &&
+           (len == 0 || to->rel[len] == '/' || to->rel[len] == '\0');
+}
+
 /* One that would grow while it is copied. */
 static int check_apart(const struct target *from, const struct target *to,
                        struct cay_error *err)
 {
-    if (from->st.st_dev != to->st.st_dev || from->st.st_ino != to->st.st_ino)
-        return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, OP, from->path,
-                    "a directory cannot be copied into itself",
-                    "name a destination that is not below the source");
+    bool same = from->st.st_dev == to->st.st_dev && from->st.st_ino == to->st.st_ino;
+
+    return same ? fail_into_itself(from, err) : CAY_OK;
 }
 
 static int put_directory(struct tree_copy *copy, const struct tree_entry *entry,
@@ -175,6 +190,8 @@ int cay_files_copy_tree(cay_files *files, const char *source, cay_files *other,
                            err);
     if (!code && to.fd >= 0)
         code = target_must_be_directory(&to, err);
+    if (!code && files == other && is_below(&from, &to))
+        code = fail_into_itself(&from, err);
     if (!code)
         code = unpack_check_directory(other, &to, err);
     if (!code)

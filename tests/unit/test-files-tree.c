@@ -163,9 +163,25 @@ TEST(a_directory_is_not_copied_into_itself)
     ASSERT_CODE(
         cay_files_copy_tree(files, "data", files, "data/dir/sub", NULL, &result, &err),
         CAY_E_INVALID);
+    ASSERT(!is_there("data/dir/sub"));
     ASSERT_OK(
-        cay_files_copy_tree(files, "data/dir", files, "data/copy", NULL, &result, &err));
-    ASSERT_STR(get_file("data/copy/a"), "x");
+        cay_files_copy_tree(files, "data/dir", files, "data/dir2", NULL, &result, &err));
+    ASSERT_STR(get_file("data/dir2/a"), "x");
+}
+
+TEST(nor_through_another_handle)
+{
+    AUTO(cay_files) files = open_one("data", true);
+    struct cay_mount mount = CAY_MOUNT_INIT;
+
+    put_file("data/dir/a", "x");
+    mount.name = "below";
+    mount.host = "data/dir";
+    mount.writable = true;
+    AUTO(cay_files) below = open_mounts(CAY_STYLE_PATHS, &mount, 1);
+    ASSERT_CODE(
+        cay_files_copy_tree(files, "data", below, "below/sub", NULL, &result, &err),
+        CAY_E_INVALID);
 }
 
 TEST(the_policies_of_both_sides_hold)
