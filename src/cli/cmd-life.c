@@ -13,13 +13,17 @@
 
 typedef int (*life_step)(cay_sandbox *sandbox, struct cay_error *err);
 
-static int do_one(const char *id, life_step step, struct cay_error *err)
+/* `done`: where to tell of it, or NULL. */
+static int do_one(const char *id, life_step step, struct json *done,
+                  struct cay_error *err)
 {
     cay_sandbox *sandbox = NULL;
     int code = find_sandbox(id, &sandbox, err);
 
     if (!code)
         code = step(sandbox, err);
+    if (!code && done)
+        json_put_text(done, cay_sandbox_id(sandbox));
     cay_sandbox_free(sandbox);
     return code;
 }
@@ -27,24 +31,24 @@ static int do_one(const char *id, life_step step, struct cay_error *err)
 /* One that fails does not keep the others from their turn.  Every failure is told: the
  * last one by the caller. */
 static int do_each(const char *const *ids, size_t count, life_step step, bool may_be_gone,
-                   struct cay_error *err)
+                   struct json *done, struct cay_error *err)
 {
     int failed = CAY_OK;
 
     for (size_t i = 0; i < count; i++) {
         struct cay_error own;
-        int code = do_one(ids[i], step, &own);
+        int code = do_one(ids[i], step, done, &own);
         if (!code || (may_be_gone && code == CAY_E_NOT_FOUND))
             continue;
         if (failed)
-            (void)output_error(err, false);
+            (void)output_error(err, done != NULL);
         *err = own;
         failed = code;
     }
     return failed;
 }
 
-static int do_all(life_step step, struct cay_error *err)
+static int do_all(life_step step, struct json *done, struct cay_error *err)
 {
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
@@ -56,7 +60,8 @@ static int do_all(life_step step, struct cay_error *err)
     for (size_t i = 0; ids && i < count; i++)
         ids[i] = infos[i].id;
     /* They may end by themselves meanwhile. */
-    code = ids ? do_each(ids, count, step, true, err) : cay_fail_memory(err, "cli.life");
+    code = ids ? do_each(ids, count, step, true, done, err)
+               : cay_fail_memory(err, "cli.life");
     cay_free(infos);
     return code;
 }
@@ -74,21 +79,40 @@ static int check_ids(const char *const *ids, size_t count, struct cay_error *err
     return CAY_OK;
 }
 
-static int do_given(struct sandbox_call *call, life_step step, struct cay_error *err)
+static int check_line(const struct sandbox_call *call, struct cay_error *err)
 {
     const struct command_line *line = &call->line;
 
     if (call->options.all && line->count)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", line->arguments[0],
                         "--all and an id are too much", "leave out one of them");
-    if (call->options.all)
-        return do_all(step, err);
-    if (!line->count)
+    if (!call->options.all && !line->count)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", line->subcommand->name,
                         "it is not said which sandbox", "write an id, or --all");
-    int code = check_ids(line->arguments, line->count, err);
-    return code ? code
-                : do_each(line->arguments, line->count, step, call->options.force, err);
+    return check_ids(line->arguments, line->count, err);
+}
+
+static int do_given(struct sandbox_call *call, life_step step, struct cay_error *err)
+{
+    const struct command_line *line = &call->line;
+    struct json json, *done = call->options.as_json ? &json : NULL;
+    int code = check_line(call, err);
+
+    if (code)
+        return code;
+    if (done) {
+        output_begin_json(&call->output, done);
+        json_put_key(done, "sandboxes");
+        json_put_array(done);
+    }
+    code = call->options.all ? do_all(step, done, err)
+                             : do_each(line->arguments, line->count, step,
+                                       call->options.force, done, err);
+    if (done) {
+        json_put_end(done);
+        output_end_json(&call->output, done);
+    }
+    return code;
 }
 
 int cmd_pause(struct sandbox_call *call, struct cay_error *err)
@@ -117,6 +141,7 @@ static int send_signal(struct sandbox_call *call, struct cay_error *err)
     const struct command_line *line = &call->line;
     cay_sandbox *sandbox = NULL;
     cay_process *process = NULL;
+    struct json json;
 
     if (line->count != 2 || call->options.all)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", "-s",
@@ -129,6 +154,11 @@ static int send_signal(struct sandbox_call *call, struct cay_error *err)
         code = call->options.signal == SIGKILL
                    ? cay_process_kill(process, err)
                    : cay_process_signal(process, call->options.signal, err);
+    if (!code && call->options.as_json) {
+        output_begin_json(&call->output, &json);
+        json_set_int(&json, "pid", cay_process_pid(process));
+        output_end_json(&call->output, &json);
+    }
     cay_process_free(process);
     cay_sandbox_free(sandbox);
     return code;

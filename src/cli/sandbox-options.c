@@ -107,7 +107,8 @@ static const struct subcommand commands[] = {
 #define FIELD(name)   offsetof(struct sandbox_options, name)
 #define MAKES         (BIT(RUN) | BIT(CREATE))
 #define RUNS          (BIT(RUN) | BIT(EXEC))
-#define TELLS         (MAKES | RUNS | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(GC) | BIT(DOCTOR))
+#define LIVES         (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
+#define TELLS         (MAKES | RUNS | LIVES | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(DOCTOR))
 #define SIZE_ALLOWED  "like 512M or 2G"
 #define TIME_ALLOWED  "like 500ms, 30 (seconds), 2m or 1h"
 #define COUNT_ALLOWED "a whole number from 1"

@@ -382,6 +382,20 @@ def test_a_word_that_is_no_id_is_told_before_anything_ends(boxes, box, step):
     assert boxes.ok("inspect", "-o", "json", box).json["state"] == "running"
 
 
+def test_a_life_is_told_to_programs(boxes):
+    box, other, absent = boxes.create(), boxes.create(), "sb-aaaaaaaaaaaaaaaa"
+    for step in ("pause", "resume"):
+        assert boxes.ok(step, box, "-o", "json").json == {"sandboxes": [box]}
+    pid = boxes.ok("exec", "-d", "-o", "json", box, "--", "sleep", "1000").json["pid"]
+    assert boxes.ok("kill", "-o", "json", "-s", "TERM", box, str(pid)).json == {"pid": pid}
+    done = boxes.cay("kill", "-o", "json", other, absent, box, absent)
+    assert done.status == 4 and done.json == {"sandboxes": [other, box]}
+    errors = [json.loads(line)["error"] for line in done.err.splitlines()]
+    assert [error["subject"] for error in errors] == [absent, absent]
+    done = boxes.cay("rm", "-o", "json", "web")
+    assert done.status == 2 and not done.out and json.loads(done.err)["error"]
+
+
 def test_gc_answers_as_text_and_json(boxes):
     assert re.fullmatch(r"removed \d+ leftovers?\n", boxes.ok("gc").text)
     assert json.loads(boxes.ok("gc", "-o", "json").out).keys() == {"collected"}
