@@ -27,7 +27,7 @@ static const char *suffix_of(const char *path, size_t *ret_len)
 const char *rules_list_suffixes(const struct mount *mount, struct words_list *list)
 {
     for (size_t i = 0; i < mount->suffix_count; i++)
-        words_add(list, mount->suffixes[i]);
+        words_add(list, *mount->suffixes[i] ? mount->suffixes[i] : "'' (no suffix)");
     return words_end(list);
 }
 

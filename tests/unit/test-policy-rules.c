@@ -78,11 +78,12 @@ TEST(a_suffix_without_its_dot_never_matches)
 
 TEST(an_empty_suffix_allows_names_that_have_none)
 {
-    static char *const allowed[] = {empty};
+    static char *const allowed[] = {empty, md};
 
     ASSERT_OK(check_suffix("Makefile", allowed, 1));
     ASSERT_OK(check_suffix(".profile", allowed, 1));
-    ASSERT_CODE(check_suffix("a.c", allowed, 1), CAY_E_SUFFIX);
+    ASSERT_CODE(check_suffix("a.c", allowed, 2), CAY_E_SUFFIX);
+    ASSERT_STR(err.hint, "allowed suffixes: '' (no suffix), .md");
 }
 
 TEST(without_a_suffix_rule_every_name_is_fine)
