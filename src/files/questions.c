@@ -166,7 +166,7 @@ int cay_files_explain(cay_files *files, const char *path, char **ret_sentence,
     }
     if (code) {
         AUTO_BUF text;
-        buf_init(&text, 8192);
+        buf_init(&text, strlen(path) + sizeof why);
         buf_format(&text, "%s: %s; %s", path, why.message, why.hint);
         sentence = buf_take(&text);
     } else {

@@ -173,6 +173,20 @@ TEST(explain_says_which_rule_decides_and_no_host_path)
     cay_free(sentence);
 }
 
+TEST(explain_says_why_also_of_a_path_that_is_longer_than_any_can_be)
+{
+    AUTO(cay_files) files = NULL;
+    AUTO_FREE char *sentence = NULL;
+    char path[20000];
+
+    memset(path, 'a', sizeof path);
+    path[0] = '~';
+    path[sizeof path - 1] = '\0';
+    ASSERT_OK(open_text("root: data\n", &files));
+    ASSERT_OK(cay_files_explain(files, path, &sentence, &err));
+    ASSERT_HAS(sentence, "no path starts with '~'; readable paths: /");
+}
+
 TEST(suffix_and_size_rules_can_be_asked_directly)
 {
     static const char *const suffixes[] = {".txt"};
