@@ -213,25 +213,26 @@ static int ask(cay_files *files, struct target *target, int from,
     return code ? code : check_shown(target, before, err);
 }
 
-/* In place the outcome is copied into the file; else the draft takes its name. */
+/* In place the outcome is copied into the file; else the draft takes its name.  Either
+ * way what others have made of the file since it was read is not lost. */
 static int finish(const cay_files *files, const struct target *target,
                   struct draft *draft, const struct parent *parent, uint64_t bytes,
                   unsigned flags, struct cay_error *err)
 {
     int error = flags & CAY_WRITE_IN_PLACE ? -EPERM : draft_like(draft, target);
+    AUTO_TARGET now = TARGET_NONE;
+    struct cay_pin pin;
 
-    if (!error) {
-        AUTO_TARGET now = TARGET_NONE;
-        struct cay_pin pin;
-        target_pin(target, &pin);
-        int code = target_find(files, op, target->path, 0, TARGET_FOLLOW, &now, err);
-        if (!code)
-            code = target_check_pin(files, &now, &pin, err);
-        return code ? code : write_commit(draft, parent->name, target, flags, err);
-    }
-    if (error != -EPERM)
+    if (error && error != -EPERM)
         return target_fail(target, -error, err);
-    return write_in_place(target, draft->fd, bytes, flags, err);
+    target_pin(target, &pin);
+    int code = target_find(files, op, target->path, 0, TARGET_FOLLOW, &now, err);
+    if (!code)
+        code = target_check_pin(files, &now, &pin, err);
+    if (code)
+        return code;
+    return error ? write_in_place(target, draft->fd, bytes, flags, err)
+                 : write_commit(draft, parent->name, target, flags, err);
 }
 
 /* Access, suffix, existence, size and pin, in the contract's order. */

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What happens between two system calls of one operation: the file system's own calls
+ * are kept, but for one before which, or instead of which, something else is done. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "files/handle.h"
+#include "policies.h"
+
+static struct fs changed;
+
+static void put_between(cay_files *files, const struct fs *fs)
+{
+    changed = *fs;
+    files->fs = &changed;
+}
+
+static int replace_and_draft(const struct fs *fs, int dir, mode_t mode, int model,
+                             char ret_temp[FS_TEMP_MAX])
+{
+    (void)fs;
+    put_file("data/new", "somebody else's");
+    ASSERT_INT(rename(scratch_path("data/new"), scratch_path("data/a")), 0);
+    return fs_direct.draft(&fs_direct, dir, mode, model, ret_temp);
+}
+
+TEST(an_edit_in_place_is_not_lost_to_who_replaces_the_file_meanwhile)
+{
+    AUTO(cay_files) files = open_data();
+    const struct cay_edit edit = {"hello", 5, "HELLO", 5, 0};
+    const struct cay_write_options options = {.size = sizeof options,
+                                              .flags = CAY_WRITE_IN_PLACE};
+    struct fs fs = fs_direct;
+
+    fs.draft = replace_and_draft;
+    put_file("data/a", "hello");
+    put_between(files, &fs);
+    ASSERT_CODE(cay_files_edit(files, "data/a", &edit, 1, &options, NULL, &err),
+                CAY_E_CHANGED);
+    ASSERT_STR(get_file("data/a"), "somebody else's");
+}
