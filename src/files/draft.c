@@ -37,19 +37,22 @@ int draft_commit(struct draft *draft, const char *name, enum draft_commit how,
                  bool durable)
 {
     const struct fs *fs = draft->fs;
+    AUTO_FD dir = -1;
     bool copied;
 
-    if (durable && fsync(draft->fd) != 0)
-        return -errno;
+    if (durable) { /* what can fail does so before the name means the new file */
+        dir = fs->reopen(fs, draft->dir, O_RDONLY | O_DIRECTORY, &copied);
+        if (dir < 0)
+            return dir;
+        if (fsync(draft->fd) != 0)
+            return -errno;
+    }
     int error =
         fs->commit(fs, draft->fd, draft->dir, draft->temp, name, how == DRAFT_REPLACE);
     if (!error)
         draft->temp[0] = '\0';
     if (error || !durable)
         return error;
-    AUTO_FD dir = fs->reopen(fs, draft->dir, O_RDONLY | O_DIRECTORY, &copied);
-    if (dir < 0)
-        return dir;
     return fsync(dir) == 0 ? 0 : -errno;
 }
 

@@ -42,3 +42,27 @@ TEST(an_edit_in_place_is_not_lost_to_who_replaces_the_file_meanwhile)
                 CAY_E_CHANGED);
     ASSERT_STR(get_file("data/a"), "somebody else's");
 }
+
+static int open_no_directory(const struct fs *fs, int fd, int flags, bool *ret_copied)
+{
+    (void)fs;
+    return flags & O_DIRECTORY ? -EACCES
+                               : fs_direct.reopen(&fs_direct, fd, flags, ret_copied);
+}
+
+TEST(a_durable_write_below_a_directory_that_cannot_be_synced_is_not_done)
+{
+    AUTO(cay_files) files = open_data();
+    const struct cay_write_options options = {.size = sizeof options,
+                                              .flags = CAY_WRITE_DURABLE};
+    struct fs fs = fs_direct;
+
+    fs.reopen = open_no_directory;
+    put_file("data/a", "old");
+    put_between(files, &fs);
+    ASSERT_CODE(cay_files_write(files, "data/a", "new", 3, &options, &err), CAY_E_DENIED);
+    ASSERT_STR(get_file("data/a"), "old");
+    ASSERT_CODE(cay_files_write(files, "data/b/c", "new", 3, &options, &err),
+                CAY_E_DENIED);
+    ASSERT(access(scratch_path("data/b"), F_OK) != 0);
+}
