@@ -196,6 +196,10 @@ int target_open_for_reading(cay_files *files, const char *op, const char *path,
         return code;
     if (fstat(fd, ret_stat) != 0)
         return target_fail(ret_target, errno, err);
+    /* It may have grown since it was found, and what is read is what it has now. */
+    code = target_check_size(files, ret_target, (uint64_t)ret_stat->st_size, err);
+    if (code)
+        return code;
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;
 }

@@ -66,3 +66,33 @@ TEST(a_durable_write_below_a_directory_that_cannot_be_synced_is_not_done)
                 CAY_E_DENIED);
     ASSERT(access(scratch_path("data/b"), F_OK) != 0);
 }
+
+static int find_and_grow(const struct fs *fs, int dir, const char *host, const char *path,
+                         unsigned flags, char ret_rel[PATH_MAX],
+                         struct fs_found *ret_found)
+{
+    (void)fs;
+    int error = fs_direct.find(&fs_direct, dir, host, path, flags, ret_rel, ret_found);
+    put_file("data/a", "longer than is allowed");
+    return error;
+}
+
+TEST(a_file_that_grows_over_the_limit_while_it_is_opened_is_not_read)
+{
+    struct cay_mount mount = CAY_MOUNT_INIT;
+    struct cay_page page;
+    struct fs fs = fs_direct;
+    AUTO_FD null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    mount.name = "data";
+    mount.host = "data";
+    mount.max_file_bytes = 8;
+    put_file("data/a", "short");
+    AUTO(cay_files) files = open_mounts(CAY_STYLE_PATHS, &mount, 1);
+    fs.find = find_and_grow;
+    put_between(files, &fs);
+    ASSERT_CODE(cay_files_read_bytes(files, "data/a", NULL, &page, &err),
+                CAY_E_TOO_LARGE);
+    put_file("data/a", "short");
+    ASSERT_CODE(cay_files_read_to(files, "data/a", null, NULL, &err), CAY_E_TOO_LARGE);
+}
