@@ -206,6 +206,14 @@ static uint64_t left_in(int fd)
                : 0;
 }
 
+static bool is_same_file(int one, int other)
+{
+    struct stat a, b;
+
+    return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
 int write_stream(const struct target *target, int from, uint64_t max, unsigned flags,
                  uint64_t *ret_bytes, struct cay_error *err)
 {
@@ -215,6 +223,9 @@ int write_stream(const struct target *target, int from, uint64_t max, unsigned f
     int code = open_to_write(target, appends ? O_APPEND : 0, &fd, err);
     if (code)
         return code;
+    /* The end of a file that is added to itself would never be reached. */
+    if (appends && is_same_file(from, fd) && left_in(from) < max)
+        max = left_in(from);
     int error = appends ? 0 : take_room(fd, &target->st, left_in(from));
     if (!error)
         error = copy_bytes(from, fd, max, ret_bytes);

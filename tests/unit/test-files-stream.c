@@ -3,8 +3,10 @@
 /* Content from and to descriptors, links, and what may be done with a file. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +154,25 @@ TEST(a_stream_is_appended_or_put_over_a_file_when_asked)
     ASSERT_STR(get_file("data/a"), "new");
     ASSERT_INT(stat_file("data/a").st_ino, before);
     ASSERT_CODE(write_from(files, "data/a", from, CAY_WRITE_NEW, NULL), CAY_E_EXISTS);
+}
+
+TEST(a_file_that_is_added_to_itself_is_there_twice)
+{
+    AUTO(cay_files) files = open_data();
+    const struct rlimit limit = {1 << 20, RLIM_INFINITY};
+    struct rlimit before;
+    uint64_t bytes = 0;
+
+    put_file("data/a", "0123456789");
+    AUTO_FD from = open_scratch("data/a", O_RDONLY);
+    ASSERT(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    ASSERT_INT(getrlimit(RLIMIT_FSIZE, &before), 0);
+    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int code = write_from(files, "data/a", from, CAY_WRITE_APPEND, &bytes);
+    ASSERT_INT(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ASSERT_INT(code, CAY_OK);
+    ASSERT_INT(bytes, 10);
+    ASSERT_STR(get_file("data/a"), "01234567890123456789");
 }
 
 TEST(mode_and_time_of_the_source_are_kept_when_asked_but_not_its_set_user_id)
