@@ -96,6 +96,8 @@ static int open_directory(cay_files *files, const char *path, int *ret_fd,
 
     int code = target_find(files, op, path, CAY_ACCESS_READ, TARGET_FOLLOW, &target, err);
     if (!code)
+        code = check_rules(files, &target, err);
+    if (!code)
         code = target_must_be_directory(&target, err);
     if (code)
         return code;

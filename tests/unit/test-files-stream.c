@@ -275,6 +275,28 @@ TEST(access_is_what_policy_and_permissions_both_grant)
     struct cay_mount mounts[2] = {CAY_MOUNT_INIT, CAY_MOUNT_INIT};
 
     mounts[0].name = mounts[0].host = "data";
+TEST(no_descriptor_is_given_where_the_policy_looks_at_what_is_read_or_written)
+{
+    static const enum cay_descriptor all[] = {CAY_DESCRIPTOR_READ, CAY_DESCRIPTOR_WRITE,
+                                              CAY_DESCRIPTOR_DIRECTORY};
+    struct cay_mount mount = CAY_MOUNT_INIT;
+    int fd;
+
+    mount.name = "/data";
+    mount.host = "data";
+    mount.writable = true;
+    mount.write_approval = false;
+    mount.read_approval = true;
+    put_file("data/sub/a", "x");
+    AUTO(cay_files) files = open_mounts(CAY_STYLE_MOUNTS, &mount, 1);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        ASSERT_CODE(cay_files_descriptor(
+                        files,
+                        all[i] == CAY_DESCRIPTOR_DIRECTORY ? "/data/sub" : "/data/sub/a",
+                        all[i], &fd, &err),
+                    CAY_E_UNSUPPORTED);
+}
+
     mounts[0].writable = true;
     mounts[1].name = mounts[1].host = "docs";
     AUTO(cay_files) files = open_mounts(CAY_STYLE_PATHS, mounts, 2);
