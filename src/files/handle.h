@@ -66,6 +66,10 @@ void target_done(struct target *target);
 
 const struct mount *target_mount(const cay_files *files, const struct target *target);
 
+/* Whether `text`, that of the link which the target is, names what lies around its root:
+ * it is absolute, or climbs above the top. */
+bool target_link_tells_host(const struct target *target, const char *text);
+
 /* The failure of a system call on the target. */
 int target_fail(const struct target *target, int sys_errno, struct cay_error *err);
 

@@ -145,7 +145,7 @@ int cay_files_read_link(cay_files *files, const char *path, char **ret_target,
     if (len < 0 || (size_t)len >= sizeof text)
         return target_fail(&target, len < 0 ? (int)-len : ENAMETOOLONG, err);
     text[len] = '\0';
-    if (*text == '/' && !files->policy->base)
+    if (!files->policy->base && target_link_tells_host(&target, text))
         return tell_place(files, path, ret_target, err);
     *ret_target = strdup(text);
     return *ret_target ? CAY_OK : cay_fail_memory(err, op);

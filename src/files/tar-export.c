@@ -151,7 +151,7 @@ static int put_file(struct export *export, const struct tree_entry *from,
     return taken;
 }
 
-/* An absolute link would tell a host path, so it is left out like one that leads out. */
+/* A link that would tell a host path is left out like one that leads out. */
 static int put_link(struct export *export, const struct tree_entry *from,
                     struct cay_error *err)
 {
@@ -173,6 +173,8 @@ static int put_link(struct export *export, const struct tree_entry *from,
     if (error || len == 0 || (size_t)len >= sizeof text || *text == '/')
         return 0;
     text[len] = '\0';
+    if (!export->files->policy->base && target_link_tells_host(target, text))
+        return 0;
     return put_header(export, from, text, err);
 }
 

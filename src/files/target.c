@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/handle.h"
+#include "policy/tidy.h"
 
 const struct mount *target_mount(const cay_files *files, const struct target *target)
 {
@@ -75,6 +77,14 @@ void target_done(struct target *target)
         (void)close(target->dir);
     target->fd = target->dir = -1;
     target->is_open = false;
+}
+
+bool target_link_tells_host(const struct target *target, const char *text)
+{
+    char joined[2 * PATH_MAX + 4], plain[PATH_MAX];
+    int len = snprintf(joined, sizeof joined, "%s/../%s", target->rel, text);
+
+    return *text == '/' || tidy_path(joined, (size_t)len, 0, plain).climbs;
 }
 
 int target_must_exist(const struct target *target, struct cay_error *err)

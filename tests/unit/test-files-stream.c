@@ -255,26 +255,26 @@ TEST(a_full_descriptor_is_told)
 TEST(a_link_tells_its_text_but_no_host_path)
 {
     AUTO(cay_files) files = open_data();
-    AUTO_FREE char *relative = NULL, *absolute = NULL, *none = NULL;
+    AUTO_FREE char *relative = NULL, *absolute = NULL, *climbing = NULL, *none = NULL;
 
     put_file("data/a", "x");
     ASSERT_INT(symlink("dir/../a", scratch_path("data/relative")), 0);
     ASSERT_INT(symlink(scratch_path("data/a"), scratch_path("data/absolute")), 0);
     ASSERT_INT(symlink("/etc/passwd", scratch_path("data/out")), 0);
+    ASSERT_INT(symlink("../data/a", scratch_path("data/climbing")), 0);
+    ASSERT_INT(symlink("../home/secret", scratch_path("data/up")), 0);
     ASSERT_OK(cay_files_read_link(files, "data/relative", &relative, &err));
     ASSERT_STR(relative, "dir/../a");
     ASSERT_OK(cay_files_read_link(files, "data/absolute", &absolute, &err));
     ASSERT_STR(absolute, "data/a");
+    ASSERT_OK(cay_files_read_link(files, "data/climbing", &climbing, &err));
+    ASSERT_STR(climbing, "data/a");
     ASSERT_CODE(cay_files_read_link(files, "data/out", &none, &err), CAY_E_OUTSIDE);
+    ASSERT_CODE(cay_files_read_link(files, "data/up", &none, &err), CAY_E_OUTSIDE);
     ASSERT_CODE(cay_files_read_link(files, "data/a", &none, &err), CAY_E_INVALID);
     ASSERT_CODE(cay_files_read_link(files, "data/none", &none, &err), CAY_E_NOT_FOUND);
 }
 
-TEST(access_is_what_policy_and_permissions_both_grant)
-{
-    struct cay_mount mounts[2] = {CAY_MOUNT_INIT, CAY_MOUNT_INIT};
-
-    mounts[0].name = mounts[0].host = "data";
 TEST(no_descriptor_is_given_where_the_policy_looks_at_what_is_read_or_written)
 {
     static const enum cay_descriptor all[] = {CAY_DESCRIPTOR_READ, CAY_DESCRIPTOR_WRITE,
@@ -297,6 +297,11 @@ TEST(no_descriptor_is_given_where_the_policy_looks_at_what_is_read_or_written)
                     CAY_E_UNSUPPORTED);
 }
 
+TEST(access_is_what_policy_and_permissions_both_grant)
+{
+    struct cay_mount mounts[2] = {CAY_MOUNT_INIT, CAY_MOUNT_INIT};
+
+    mounts[0].name = mounts[0].host = "data";
     mounts[0].writable = true;
     mounts[1].name = mounts[1].host = "docs";
     AUTO(cay_files) files = open_mounts(CAY_STYLE_PATHS, mounts, 2);
