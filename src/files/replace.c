@@ -33,6 +33,8 @@ struct needle {
 struct window {
     char *memory;
     size_t lead; /* of the memory, for what a window keeps of the one before */
+    size_t step; /* bytes read at a time: no fewer than the needle has, or most of the
+                    time would go into looking again at what is kept */
     char *bytes;
     size_t len;
     char *translated; /* as large as the memory; from the first "\r" on */
@@ -157,17 +159,17 @@ static int refill(struct stream *stream)
     memmove(fresh - window->len, window->bytes, window->len);
     window->bytes = fresh - window->len;
     ssize_t got =
-        stream->source->get(stream->source->cookie, fresh, STEP, window->offset);
+        stream->source->get(stream->source->cookie, fresh, window->step, window->offset);
     if (got < 0)
         return (int)got;
     if (!utf8_scan(&stream->scan, fresh, (size_t)got))
         return -EILSEQ;
     if (stream->scan.has_cr && !stream->needle.exact && !window->translated) {
-        window->translated = malloc(window->lead + STEP);
+        window->translated = malloc(window->lead + window->step);
         if (!window->translated)
             return -ENOMEM;
     }
-    window->at_end = (size_t)got < STEP;
+    window->at_end = (size_t)got < window->step;
     window->offset += (uint64_t)got;
     window->len += (size_t)got;
     return 0;
@@ -335,7 +337,8 @@ int replace_stream(const struct replace_source *source, const struct cay_edit *e
     if (!error) {
         /* What is kept of a window may be "\r\n" where the needle has "\n". */
         window->lead = (2 * stream.needle.len + 2 + LINE - 1) / LINE * LINE;
-        window->memory = big_alloc(window->lead + STEP, &untouched);
+        window->step = stream.needle.len > STEP ? window->lead / 2 : STEP;
+        window->memory = big_alloc(window->lead + window->step, &untouched);
         window->bytes = window->memory;
         error = window->memory ? run(&stream) : -ENOMEM;
     }

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files/replace.h"
 #include "policies.h"
 
 static struct cay_edit_result result;
@@ -265,6 +266,52 @@ TEST(large_files_are_edited_as_small_ones_wherever_the_text_lies)
         const char *have = get_file("data/a");
         ASSERT_MEM(have, strlen(have), want, strlen(want));
     }
+}
+
+struct counted {
+    const char *text;
+    size_t len;
+    unsigned reads;
+};
+
+static ssize_t get_counted(void *cookie, void *data, size_t len, uint64_t offset)
+{
+    struct counted *counted = cookie;
+    size_t left = counted->len - (size_t)offset;
+
+    counted->reads++;
+    len = len < left ? len : left;
+    memcpy(data, counted->text + offset, len);
+    return (ssize_t)len;
+}
+
+static int put_nowhere(void *cookie, const void *data, size_t len)
+{
+    (void)data;
+    *(size_t *)cookie += len;
+    return 0;
+}
+
+/* Whatever a window keeps is searched again with the next one. */
+TEST(a_long_text_is_looked_for_in_windows_of_its_own_size)
+{
+    enum { LEN = 16 << 20, NEEDLE = 4 << 20 };
+    AUTO_FREE char *text = malloc(LEN);
+    struct counted counted = {.text = text, .len = LEN};
+    const struct replace_source source = {get_counted, &counted};
+    size_t bytes = 0;
+    const struct replace_sink sink = {put_nowhere, &bytes};
+    uint64_t found = 0;
+
+    ASSERT(text);
+    for (size_t i = 0; i < LEN; i++)
+        text[i] = (char)('a' + i * 7919 % 26);
+    memcpy(text + LEN - NEEDLE - 5, "FROM", 4);
+    const struct cay_edit edit = {text + LEN - NEEDLE - 5, NEEDLE, "to", 2, 0};
+    ASSERT_INT(replace_stream(&source, &edit, &sink, &found), 0);
+    ASSERT_INT(found, 1);
+    ASSERT_INT(bytes, LEN - NEEDLE + 2);
+    ASSERT(counted.reads <= 2 + LEN / NEEDLE);
 }
 
 TEST(random_edits_agree_with_the_plain_ones_whatever_the_line_ends)
