@@ -21,6 +21,7 @@ enum {
     TIMEOUT_MS = 10000,
     WINDOW = 1 << 20,   /* a longer line is searched in pieces of this size... */
     OVERLAP = 64 << 10, /* ...that have so much in common */
+    LEAD = 4 << 10, /* ...and show so much of what is before them, for "\b" and such */
     BINARY_LOOK = 8 << 10,
     LINES_PER_LOOK = 16 /* lines between two looks at the clock */
 };
@@ -42,6 +43,7 @@ struct scan {
     int fd;
     uint64_t left;     /* bytes that may still be read */
     size_t begin, end; /* of what the window holds and is not yet searched */
+    size_t lead;       /* bytes of that line before begin that are still there */
     bool at_end;       /* of the file */
     uint64_t line;     /* number of the line at begin */
     uint64_t column;   /* bytes of that line that came before begin */
@@ -148,12 +150,13 @@ static int search_line(struct search *search, struct scan *scan, size_t len,
         return CAY_OK;
     if (is_whole && len && line[len - 1] == '\r')
         len--;
-    int found = regex_match(&search->regex, OP, line, len,
-                            (scan->column ? REGEX_NOT_LINE_START : 0) |
-                                (is_whole ? 0 : REGEX_NOT_LINE_END),
-                            &span, err);
+    const struct regex_text text = {line - scan->lead, scan->lead + len, scan->lead,
+                                    !is_whole};
+    int found = regex_match(&search->regex, OP, &text, &span, err);
     if (found <= 0)
         return found;
+    span.start -= scan->lead;
+    span.end -= scan->lead;
     scan->has_match = true;
     return add_match(search, scan, line, len, span, err);
 }
@@ -164,11 +167,11 @@ static int search_line(struct search *search, struct scan *scan, size_t len,
 /* Moves what is left to the front and reads on behind it; a negative errno on failure. */
 static int refill(struct search *search, struct scan *scan)
 {
-    size_t kept = scan->end - scan->begin;
+    size_t from = scan->begin - scan->lead, kept = scan->end - from;
     ssize_t got;
 
-    memmove(search->window, search->window + scan->begin, kept);
-    scan->begin = 0;
+    memmove(search->window, search->window + from, kept);
+    scan->begin = scan->lead;
     scan->end = kept;
     size_t wanted = WINDOW - kept < scan->left ? WINDOW - kept : (size_t)scan->left;
     do
@@ -193,6 +196,7 @@ static int search_piece(struct search *search, struct scan *scan, struct cay_err
         next++;
     scan->column += next - scan->begin;
     scan->begin = next;
+    scan->lead = LEAD;
     return code;
 }
 
@@ -203,8 +207,9 @@ static int search_window(struct search *search, struct scan *scan, struct cay_er
         const char *start = search->window + scan->begin;
         const char *newline = memchr(start, '\n', scan->end - scan->begin);
         if (!newline && !scan->at_end)
-            return scan->end - scan->begin == WINDOW ? search_piece(search, scan, err)
-                                                     : CAY_OK;
+            return scan->end - scan->begin + scan->lead == WINDOW
+                       ? search_piece(search, scan, err)
+                       : CAY_OK;
         size_t len = newline ? (size_t)(newline - start) : scan->end - scan->begin;
         int code = search_line(search, scan, len, true, err);
         if (code)
@@ -212,6 +217,7 @@ static int search_window(struct search *search, struct scan *scan, struct cay_er
         scan->begin += len + (newline != NULL);
         scan->line++;
         scan->column = 0;
+        scan->lead = 0;
         scan->has_match = false;
     }
     return CAY_OK;

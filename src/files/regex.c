@@ -85,13 +85,12 @@ void regex_done(struct regex *regex)
     *regex = (struct regex){0};
 }
 
-int regex_match(const struct regex *regex, const char *op, const char *line, size_t len,
-                unsigned flags, struct regex_span *ret_span, struct cay_error *err)
+int regex_match(const struct regex *regex, const char *op, const struct regex_text *text,
+                struct regex_span *ret_span, struct cay_error *err)
 {
-    uint32_t options = (flags & REGEX_NOT_LINE_START ? PCRE2_NOTBOL : 0) |
-                       (flags & REGEX_NOT_LINE_END ? PCRE2_NOTEOL : 0);
-    int found = pcre2_match(regex->code, (PCRE2_SPTR)line, len, 0, options, regex->data,
-                            regex->context);
+    int found =
+        pcre2_match(regex->code, (PCRE2_SPTR)text->bytes, text->len, text->start,
+                    text->goes_on ? PCRE2_NOTEOL : 0, regex->data, regex->context);
 
     if (found == PCRE2_ERROR_NOMATCH)
         return 0;
@@ -102,8 +101,11 @@ int regex_match(const struct regex *regex, const char *op, const char *line, siz
                         "the regular expression takes too many steps on a line",
                         "use a simpler one: avoid nested repeats such as (a+)+");
     const size_t *spans = pcre2_get_ovector_pointer(regex->data);
-    /* "\K" in a lookahead can put the start after the end. */
-    ret_span->start = spans[0] < spans[1] ? spans[0] : spans[1];
-    ret_span->end = spans[1];
+    /* "\K" in a lookahead can put the start after the end, in a lookbehind before what is
+     * searched. */
+    ret_span->end = spans[1] > text->start ? spans[1] : text->start;
+    ret_span->start = spans[0] < ret_span->end ? spans[0] : ret_span->end;
+    if (ret_span->start < text->start)
+        ret_span->start = text->start;
     return 1;
 }

@@ -27,10 +27,16 @@ int regex_compile(const char *op, const char *text, unsigned flags,
                   struct regex *ret_regex, struct cay_error *err);
 void regex_done(struct regex *regex);
 
-enum { REGEX_NOT_LINE_START = 1 << 0, REGEX_NOT_LINE_END = 1 << 1 };
+/* A line, or a piece of one. */
+struct regex_text {
+    const char *bytes;
+    size_t len;
+    size_t start; /* a match begins here or later; what is before can only be seen */
+    bool goes_on; /* the line does not end where the text does */
+};
 
 /* 1 and the first match, 0 if there is none, or CAY_E_LIMIT if it takes too much. */
-int regex_match(const struct regex *regex, const char *op, const char *line, size_t len,
-                unsigned flags, struct regex_span *ret_span, struct cay_error *err);
+int regex_match(const struct regex *regex, const char *op, const struct regex_text *text,
+                struct regex_span *ret_span, struct cay_error *err);
 
 #endif

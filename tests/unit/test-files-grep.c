@@ -323,6 +323,31 @@ TEST(a_line_of_many_megabytes_is_searched_to_its_end)
     ASSERT_STR(grep(files, "data", "^xneedle"), "");
 }
 
+/* A line that is longer is searched in pieces; where one begins is no border of words. */
+TEST(what_is_before_a_piece_of_a_long_line_is_seen)
+{
+    AUTO(cay_files) files = open_data();
+    enum { LEN = 3 << 20, SECOND = (1 << 20) - (64 << 10) };
+    static const char *const none[] = {"\\bfoo", "(?<!x)foo", "\\Afoo", "^foo"};
+    AUTO_FREE char *line = malloc(LEN + 1);
+
+    ASSERT(line);
+    memset(line, 'x', LEN);
+    line[LEN] = '\0';
+    memcpy(line + SECOND, "foo", 3);
+    put_file("data/a", line);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        ASSERT_STR(grep(files, "data", none[i]), "");
+    ASSERT_STR(grep_with(files, "data", "(?<=x)foo",
+                         (struct cay_grep_options){.max_line_bytes = 3}),
+               "data/a:1:983041:foo|");
+    line[SECOND - 1] = ' ';
+    put_file("data/a", line);
+    ASSERT_STR(grep_with(files, "data", "\\bfoo",
+                         (struct cay_grep_options){.max_line_bytes = 3}),
+               "data/a:1:983041:foo|");
+}
+
 TEST(a_fifo_is_not_opened_and_a_link_out_not_followed)
 {
     put_file("outside/secret", "match");
