@@ -229,9 +229,20 @@ static void run_child(void *cookie)
 
 /* --- Its parent --- */
 
+/* Who makes sandboxes may have a limit below the one that was asked for, and cannot raise
+ * it. */
+static rlim_t as_many_as_allowed(uint32_t processes)
+{
+    struct rlimit now;
+
+    return processes && getrlimit(RLIMIT_NPROC, &now) == 0 && now.rlim_max < processes
+               ? now.rlim_max
+               : processes;
+}
+
 void birth_prepare(const struct plan *plan)
 {
-    limit_on_processes = plan->max_processes;
+    limit_on_processes = as_many_as_allowed(plan->max_processes);
     is_unconfined = plan->unconfined;
     forbid_prepare(plan);
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "ladder.h"
@@ -180,6 +181,23 @@ TEST(the_number_of_processes_is_kept_by_an_rlimit)
 {
     on_rung(CAY_RUNG_SINGLE, fill_processes);
     on_rung(CAY_RUNG_RANGE, fill_processes);
+}
+
+static void make_below_a_lower_limit(void)
+{
+    struct rlimit most = {60, 60};
+
+    ASSERT_INT(setrlimit(RLIMIT_NPROC, &most), 0);
+    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    run(sandbox, "echo runs; ulimit -p 2> /dev/null || ulimit -u");
+    ASSERT_STR(result.out, "runs\n60\n");
+    cay_exec_done(&result);
+}
+
+TEST(a_user_who_may_have_fewer_processes_than_a_sandbox_has_sandboxes)
+{
+    on_rung(CAY_RUNG_SINGLE, make_below_a_lower_limit);
+    on_rung(CAY_RUNG_RANGE, make_below_a_lower_limit);
 }
 
 /* Two sandboxes of a user do not count for each other. */
