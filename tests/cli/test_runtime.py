@@ -165,3 +165,22 @@ def test_cgroups_are_found_also_where_nobody_has_them(disk):
     if told == "none\n":
         pytest.skip("this machine has no cgroup2")
     assert told == '"cgroup"\n1\n0\n'
+
+
+def test_a_disk_without_room_for_one_more_name_can_be_freed(disk):
+    told = inside(disk, """
+        mkdir -p "$DISK/home" "$DISK/root/bin"
+        mount -t tmpfs -o mode=700,nr_inodes=300 none "$DISK/home"
+        export CAY_HOME="$DISK/home"
+        "$CAY" template create small --from-dir "$DISK/root"
+        id=$("$CAY" create --storage disk)
+        "$CAY" exec "$id" -- sh -c 'for i in $(seq 400); do : > f$i || exit; done' 2>&1 |
+            grep -c 'No space'
+        "$CAY" create --storage disk 2>&1 | grep -o 'cay: no-space'
+        "$CAY" rm "$id"
+        i=0; while mkdir "$DISK/home/$i" 2> /dev/null; do i=$((i+1)); done
+        "$CAY" template rm small
+        rmdir "$DISK"/home/[0-9]*
+        find "$DISK/home" -mindepth 2
+    """).splitlines()
+    assert [line for line in told if not line.startswith("sb-")] == ["1", "cay: no-space"]

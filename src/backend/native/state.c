@@ -47,13 +47,19 @@ static bool hold(int fd)
     return flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_nlink > 0;
 }
 
+static void draw_name(const char *prefix, char ret_name[NAME_MAX + 1])
+{
+    uint64_t random = 0;
+
+    (void)!getrandom(&random, sizeof random, 0);
+    snprintf(ret_name, NAME_MAX + 1, "%s%016llx", prefix, (unsigned long long)random);
+}
+
 int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
                 struct cay_error *err)
 {
     for (int tries = 0; tries < TRIES; tries++) {
-        uint64_t random = 0;
-        (void)!getrandom(&random, sizeof random, 0);
-        snprintf(ret_name, NAME_MAX + 1, "%s%016llx", prefix, (unsigned long long)random);
+        draw_name(prefix, ret_name);
         if (mkdirat(dir, ret_name, 0700) != 0)
             return cay_fail_errno(err, errno, op, ret_name);
         AUTO_FD fd = path_open(dir, ret_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
@@ -62,6 +68,16 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
     }
     return cay_fail(err, CAY_E_BUSY, 0, op, prefix,
                     "somebody keeps removing what is being made", "try again");
+}
+
+int state_bury(int dir, const char *name, const char *who, struct cay_error *err)
+{
+    char grave[NAME_MAX + 1];
+
+    draw_name(".old-", grave);
+    if (renameat(dir, name, dir, grave) != 0)
+        return cay_fail_errno(err, errno, who, name);
+    return tree_remove(&fs_direct, who, dir, grave, name, err);
 }
 
 size_t state_sweep(int dir, const char *prefix)

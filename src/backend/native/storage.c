@@ -15,8 +15,6 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "files/walk.h"
-#include "sys/fs.h"
 #include "sys/path.h"
 
 static const char op[] = "sandbox.storage";
@@ -116,19 +114,6 @@ int storage_hold(const char *id, struct storage *ret_storage, struct cay_error *
     return CAY_OK;
 }
 
-/* Out of everybody's sight first: what is half removed is no sandbox. */
-static int bury(int sandboxes, const char *id, struct cay_error *err)
-{
-    char grave[NAME_MAX + 1];
-    AUTO_FD draft = state_draft(sandboxes, ".old-", grave, err);
-
-    if (draft < 0)
-        return draft;
-    if (renameat(sandboxes, id, draft, id) != 0)
-        return cay_fail_errno(err, errno, op, id);
-    return tree_remove(&fs_direct, op, sandboxes, grave, id, err);
-}
-
 int storage_remove(const char *id, struct cay_error *err)
 {
     AUTO_FD sandboxes = open_sandboxes_with(id, err);
@@ -136,7 +121,7 @@ int storage_remove(const char *id, struct cay_error *err)
     if (sandboxes < 0)
         return sandboxes;
     AUTO_FD dir = hold(sandboxes, id, err);
-    return dir < 0 ? dir : bury(sandboxes, id, err);
+    return dir < 0 ? dir : state_bury(sandboxes, id, op, err);
 }
 
 /* --- The options --- */
@@ -336,7 +321,7 @@ size_t storage_sweep(void)
             continue;
         AUTO_FD dir = hold(sandboxes, id, NULL);
         if (dir >= 0 && !has_options(sandboxes, id) && !lives(id))
-            count += bury(sandboxes, id, NULL) == CAY_OK;
+            count += state_bury(sandboxes, id, op, NULL) == CAY_OK;
     }
     if (directory)
         closedir(directory);

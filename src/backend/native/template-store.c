@@ -15,8 +15,6 @@
 #include "backend/native/template.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "files/walk.h"
-#include "sys/fs.h"
 #include "sys/path.h"
 
 static const char op[] = "template.open";
@@ -249,8 +247,6 @@ static int check_unused(int dir, const char *who, const char *name, struct cay_e
 int cay_template_remove(const char *name, struct cay_error *err)
 {
     static const char who[] = "template.remove";
-    char grave[NAME_MAX + 1];
-
     int code = template_check_name(name, who, err);
     if (code)
         return code;
@@ -263,10 +259,5 @@ int cay_template_remove(const char *name, struct cay_error *err)
     code = check_unused(dir, who, name, err);
     if (code)
         return code;
-    AUTO_FD draft = state_draft(store, ".old-", grave, err);
-    if (draft < 0)
-        return draft;
-    if (renameat(store, name, draft, "template") != 0)
-        return cay_fail_errno(err, errno, who, name);
-    return tree_remove(&fs_direct, who, store, grave, name, err);
+    return state_bury(store, name, who, err);
 }
