@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <time.h>
 
+#include "backend/native/runtime.h"
+
 static cay_sandbox *make_on_disk(struct cay_sandbox_options *options)
 {
     cay_sandbox *sandbox = NULL;
@@ -458,6 +460,29 @@ TEST(a_maker_that_died_before_its_record_is_forgotten_after_a_while)
     ASSERT(access(file, F_OK) != 0 && lstat(range, &st) != 0);
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
+}
+
+/* Its maker has the record's lock, and has not come to the disk's: gc must not be faster.
+ */
+TEST(a_disk_that_is_just_being_made_is_left_alone)
+{
+    static const char file[] = "/run/cay/sb-testbbbbbbbbbbbb";
+    struct cay_sandbox_options options = {0};
+    size_t count;
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    make_empty_file(file);
+    put_file("home/sandboxes/sb-testbbbbbbbbbbbb/disk/upper/x", "x");
+    int lock = runtime_lock(file + 9);
+    ASSERT(lock >= 0);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT_INT(count_stored(), 2);
+    (void)close(lock);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT_INT(count_stored(), 1);
+    ASSERT(unlink(file) == 0);
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
 }
 
 TEST(tidying_looks_once_in_a_second_and_not_for_every_start)

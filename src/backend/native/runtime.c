@@ -426,8 +426,10 @@ int runtime_lock(const char *id)
     char path[PATH_MAX];
     struct stat st;
 
-    if (record_path(id, no_suffix, path, NULL) != CAY_OK)
+    if (record_path(id, no_suffix, path, NULL) != CAY_OK) {
+        errno = ENOENT;
         return -1;
+    }
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
         return -1;

@@ -63,9 +63,9 @@ void runtime_release(const struct record *record);
  * not that.  Call it with the lock held. */
 bool runtime_forget(const char *id);
 
-/* Held by whoever makes or removes the sandbox: a descriptor, or -1 if somebody else has
- * it. A record without its lock held and without a living init is left over from a crash.
- */
+/* Held by whoever makes or removes the sandbox: a descriptor, or -1 with EWOULDBLOCK if
+ * somebody else has it, with ENOENT if there is none, or with another errno.  A record
+ * without its lock held and without a living init is left over from a crash. */
 int runtime_lock(const char *id);
 
 /* The same, but waits a little: who collects looks at every record there is. */

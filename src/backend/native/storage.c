@@ -319,6 +319,10 @@ size_t storage_sweep(void)
         const char *id = entry->d_name;
         if (!runtime_is_id(id) || has_options(sandboxes, id))
             continue;
+        /* Who makes one holds its record before there is a disk, and after. */
+        AUTO_FD lock = runtime_lock(id);
+        if (lock < 0 && errno != ENOENT)
+            continue;
         AUTO_FD dir = hold(sandboxes, id, NULL);
         if (dir >= 0 && !has_options(sandboxes, id) && !lives(id))
             count += state_bury(sandboxes, id, op, NULL) == CAY_OK;
