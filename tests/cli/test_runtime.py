@@ -167,6 +167,21 @@ def test_cgroups_are_found_also_where_nobody_has_them(disk):
     assert told == '"cgroup"\n1\n0\n'
 
 
+@pytest.mark.parametrize("room", ["size=16k", "nr_inodes=9"])
+def test_a_full_runtime_directory_is_told_and_can_be_used_again(disk, room):
+    told = inside(disk, f"""
+        mkdir -m 700 /run/cay; mount -t tmpfs -o mode=700,{room} none /run/cay
+        for i in $(seq 20); do "$CAY" create > "$DISK/id" || break; done 2> "$DISK/told"
+        cat "$DISK/told"
+        "$CAY" rm --all > /dev/null
+        "$CAY" run -- echo again
+        find /run/cay -name 'sb-*'; ls -A /run/cay/ranges
+    """).splitlines()
+    assert told[0].startswith("cay: no-space: ")
+    assert "no space is left in the runtime directory" in told[0]
+    assert told[1:] == ["again"]
+
+
 def test_a_disk_without_room_for_one_more_name_can_be_freed(disk):
     told = inside(disk, """
         mkdir -p "$DISK/home" "$DISK/root/bin"
