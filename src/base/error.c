@@ -108,6 +108,12 @@ const char *cay_errno_words(int sys_errno)
     return words ? words : "an error this library has no words for";
 }
 
+bool cay_errno_is_shortage(int sys_errno)
+{
+    return sys_errno == EMFILE || sys_errno == ENFILE || sys_errno == ENOMEM ||
+           sys_errno == ENOBUFS;
+}
+
 int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
                    const char *subject)
 {

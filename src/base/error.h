@@ -2,6 +2,8 @@
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H
 
+#include <stdbool.h>
+
 #include "cay/error.h"
 
 /* Fills `err` (which may be NULL) and returns `code`, so that a failure is one statement:
@@ -19,6 +21,10 @@ int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
 
 /* Never NULL, and safe in every thread. */
 const char *cay_errno_words(int sys_errno);
+
+/* Whether it says that too few files or too little memory are left: nothing about what
+ * was asked for, which may well be there. */
+bool cay_errno_is_shortage(int sys_errno);
 
 int cay_fail_memory(struct cay_error *err, const char *op);
 

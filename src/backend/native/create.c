@@ -319,8 +319,9 @@ static int note_init(const struct making *making, const struct launch *launch,
                      struct cay_error *err)
 {
     making->record->init = launch->pid;
-    making->record->init_start = runtime_start_time(launch->pid);
-    return runtime_save(making->record, err);
+    int error = runtime_start_time(launch->pid, &making->record->init_start);
+    return error ? cay_fail_errno(err, -error, op, "cay-init")
+                 : runtime_save(making->record, err);
 }
 
 /* All that happens while cay-init makes its namespaces.  From the order to go on it may
@@ -472,7 +473,7 @@ static int build_locked(struct making *making, struct native *native,
     if (!code && is_new_disk)
         code = storage_save(storage, &making->options, &making->parts.binds, err);
     if (code)
-        native_remove(record, native->pidfd);
+        (void)!native_remove(record, native->pidfd, NULL);
     if (code && is_new_disk) {
         storage_done(storage);
         (void)storage_remove(record->id, NULL);
@@ -507,7 +508,10 @@ static int create_on_best(struct making *making, struct native *native,
                           struct cay_error *err)
 {
     struct cay_error first = {0}, now = {0};
+    int error = idmap_check(); /* or root would be taken for somebody else */
 
+    if (cay_errno_is_shortage(-error))
+        return cay_fail_errno(err, -error, op, "uid_map");
     making->rung = rung_from(making->options.rung);
     if (making->rung == CAY_RUNG_BEST)
         return rung_fail_none(err);

@@ -81,5 +81,5 @@ void doctor_limits(struct doctor *doctor)
                 doctor->has_namespaces ? "kept for each user inside only (RLIMIT_NPROC)"
                                        : "not kept");
     check_limit(doctor, &groups, CAY_LAYER_CPU, "cpu limit", "not kept");
-    groups_remove(&groups);
+    (void)groups_remove(&groups);
 }

@@ -124,48 +124,54 @@ static void note_usual(struct hierarchies *all, size_t which)
     all->mounted[which] = statfs(path, &fs) == 0 && fs.f_type == type;
 }
 
-/* False if they could not be read to the end. */
-static bool each_line(const char *path, void (*note)(struct hierarchies *all, char *line),
-                      struct hierarchies *all)
+/* Negative if they cannot all be read now; a machine need not have any. */
+static int each_line(const char *path, void (*note)(struct hierarchies *all, char *line),
+                     struct hierarchies *all)
 {
     char line[4096];
     FILE *file = fopen(path, "re");
 
-    while (file && fgets(line, sizeof line, file))
+    if (!file)
+        return cay_errno_is_shortage(errno) ? -errno : 0;
+    while (fgets(line, sizeof line, file))
         note(all, line);
-    bool is_whole = file && !ferror(file);
-    if (file)
-        fclose(file);
-    return is_whole;
+    int error = ferror(file) ? -EIO : 0;
+    fclose(file);
+    return error;
 }
 
-/* False if there may be more than were found. */
-static bool find_hierarchies(struct hierarchies *all)
+/* Negative if there may be more than were found. */
+static int find_hierarchies(struct hierarchies *all)
 {
     bool all_usual = true;
 
     *all = (struct hierarchies){0};
-    bool is_whole = each_line("/proc/self/cgroup", note_own, all);
+    int error = each_line("/proc/self/cgroup", note_own, all);
     for (size_t i = 0; i < HIERARCHIES; i++)
         if (all->joined[i]) {
             note_usual(all, i);
             all_usual &= all->mounted[i];
         }
-    return is_whole && (all_usual || each_line("/proc/self/mountinfo", note_mount, all));
+    if (!error && !all_usual)
+        error = each_line("/proc/self/mountinfo", note_mount, all);
+    return error;
 }
 
 /* Where things are mounted does not change under us, and a process that is moved makes
- * its later sandboxes where it was: both are fine, and looking takes long. */
-static bool find_hierarchy(size_t which, struct hierarchy *ret)
+ * its later sandboxes where it was: both are fine, and looking takes long.  1, or 0 if
+ * there is none, or negative if it cannot be told now: a sandbox without its limits is
+ * not what was asked for. */
+static int find_hierarchy(size_t which, struct hierarchy *ret)
 {
     static struct hierarchies known;
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static pid_t owner; /* a child may have been moved before it comes here */
 
     pthread_mutex_lock(&mutex);
-    if (owner != getpid())
-        owner = find_hierarchies(&known) ? getpid() : 0;
-    bool found = known.mounted[which] && known.joined[which];
+    int found = owner == getpid() ? 0 : find_hierarchies(&known);
+    owner = found ? 0 : getpid();
+    if (!found)
+        found = known.mounted[which] && known.joined[which];
     *ret = known.where[which];
     pthread_mutex_unlock(&mutex);
     return found;
@@ -387,15 +393,18 @@ int groups_name(const char *id, const struct groups_limits *limits,
 {
     struct hierarchy where;
     bool fits = true;
+    int found = find_hierarchy(CGROUP2, &where); /* if it can tell of one, then of all */
 
     memset(ret_groups, 0, sizeof *ret_groups);
-    if (find_hierarchy(CGROUP2, &where)) {
+    if (found < 0)
+        return cay_fail_errno(err, -found, op, "cgroup");
+    if (found) {
         choose_parent(&where);
         fits = !is_ours(&where) || name_group(ret_groups->unified, &where, id);
     }
     for (size_t i = 0; fits && i < GROUPS_V1; i++)
         if ((controllers[i].layer != CAY_LAYER_CPU || limits->cpu_percent) &&
-            find_hierarchy(i, &where) && is_ours(&where))
+            find_hierarchy(i, &where) > 0 && is_ours(&where))
             fits = name_group(ret_groups->v1[i], &where, id);
     return fits ? CAY_OK : fail("cgroup", -ENAMETOOLONG, err);
 }
@@ -460,34 +469,41 @@ int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
 }
 
 /* Directories go only when empty, and what was killed takes a moment to be gone. */
-static void remove_patiently(const char *path)
+static int remove_patiently(const char *path)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
 
     for (int tries = 0; tries < 1000; tries++) {
-        if (rmdir(path) == 0 || errno != EBUSY)
-            return;
+        if (rmdir(path) == 0 || errno == ENOENT)
+            return 0;
+        if (errno != EBUSY)
+            return -errno;
         nanosleep(&pause, NULL);
     }
+    return -EBUSY;
 }
 
-static void remove_below(const char *path, void (*remove)(const char *path))
+static int remove_if_empty(const char *path)
+{
+    return rmdir(path) == 0 || errno == ENOENT ? 0 : -errno;
+}
+
+/* What went wrong first, if anything did. */
+static int remove_below(const char *path, int (*remove)(const char *path))
 {
     char child[GROUPS_PATH + 300];
     DIR *directory = opendir(path);
+    int first = directory || errno == ENOENT ? 0 : -errno;
 
     for (struct dirent *entry; directory && (entry = readdir(directory));)
         if (entry->d_type == DT_DIR && entry->d_name[0] != '.') {
             snprintf(child, sizeof child, "%s/%s", path, entry->d_name);
-            remove(child);
+            int error = remove(child);
+            first = first ? first : error;
         }
     if (directory)
         closedir(directory);
-}
-
-static void remove_if_empty(const char *path)
-{
-    (void)!rmdir(path);
+    return first;
 }
 
 static void name_work(char out[GROUPS_PATH + 16], const struct groups *groups)
@@ -502,30 +518,35 @@ void groups_clear(const struct groups *groups)
     if (!groups->unified[0])
         return;
     name_work(work, groups);
-    remove_below(work, remove_if_empty);
-    remove_if_empty(work);
+    (void)remove_below(work, remove_if_empty);
+    (void)remove_if_empty(work);
 }
 
-static void remove_unified(const struct groups *groups)
+static int remove_unified(const struct groups *groups)
 {
     char work[GROUPS_PATH + 16];
 
     name_work(work, groups);
-    remove_if_empty(work);
-    if (rmdir(groups->unified) == 0 || errno == ENOENT)
-        return;
+    (void)remove_if_empty(work);
+    if (remove_if_empty(groups->unified) == 0)
+        return 0;
     /* Somebody is left. */
     (void)put(groups->unified, "cgroup.kill", "1");
-    remove_below(work, remove_patiently);
-    remove_below(groups->unified, remove_patiently);
-    remove_patiently(groups->unified);
+    int below = remove_below(work, remove_patiently);
+    if (!below)
+        below = remove_below(groups->unified, remove_patiently);
+    /* Why what is in it is there still tells more than that it is. */
+    return below ? below : remove_patiently(groups->unified);
 }
 
-void groups_remove(const struct groups *groups)
+int groups_remove(const struct groups *groups)
 {
-    if (groups->unified[0])
-        remove_unified(groups);
+    int first = groups->unified[0] ? remove_unified(groups) : 0;
+
     for (size_t i = 0; i < GROUPS_V1; i++)
-        if (groups->v1[i][0])
-            remove_patiently(groups->v1[i]);
+        if (groups->v1[i][0]) {
+            int error = remove_patiently(groups->v1[i]);
+            first = first ? first : error;
+        }
+    return first;
 }

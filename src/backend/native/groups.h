@@ -47,7 +47,9 @@ int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
 /* Removes those of commands that have ended. */
 void groups_clear(const struct groups *groups);
 
-/* Kills whatever is in them and removes them; they may be gone already. */
-void groups_remove(const struct groups *groups);
+/* Kills whatever is in them and removes them; they may be gone already.  Negative if
+ * something is left: EBUSY if it is killed and takes its time, else what kept us from it.
+ */
+int groups_remove(const struct groups *groups);
 
 #endif

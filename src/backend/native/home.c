@@ -72,5 +72,5 @@ bool home_remove(const struct record *record)
     home_path(record, path);
     const char *name = strrchr(path, '/') + 1;
     AUTO_FD parent = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return parent < 0 || tree_remove(&forced, op, parent, name, name, NULL) == CAY_OK;
+    return parent >= 0 && tree_remove(&forced, op, parent, name, name, NULL) == CAY_OK;
 }

@@ -25,7 +25,7 @@ static int find_line(unsigned long id, unsigned long count, unsigned long *ret_a
     bool found = false;
 
     if (!file)
-        return -1;
+        return -errno;
     while (!found && fgets(line, sizeof line, file)) {
         char *at = line;
         unsigned long inside = strtoul(at, &at, 10);
@@ -69,21 +69,31 @@ uint32_t idmap_inside(const struct idmap_shown *shown, uint32_t outside)
 }
 
 /* A process's map does not change, and looking takes a while. */
-bool idmap_is_root(void)
+static int has_all_ranges(void)
 {
     static _Atomic pid_t looked; /* the process that did, negative if it found it all */
     pid_t self = getpid();
     unsigned long above;
 
-    if (geteuid() != 0)
-        return false;
     if (looked != self && looked != -self) {
         int found = find_line(0x70000000, 0x0FFF0000, &above);
         if (found < 0)
-            return false;
+            return found;
         looked = found ? -self : self;
     }
     return looked == -self;
+}
+
+bool idmap_is_root(void)
+{
+    return geteuid() == 0 && has_all_ranges() > 0;
+}
+
+int idmap_check(void)
+{
+    int found = geteuid() == 0 ? has_all_ranges() : 0;
+
+    return found < 0 ? found : 0;
 }
 
 /* Who cannot tell may be. */

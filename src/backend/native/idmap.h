@@ -42,6 +42,9 @@ uint32_t idmap_inside(const struct idmap_shown *shown, uint32_t outside);
  * has only some. */
 bool idmap_is_root(void);
 
+/* Negative if that cannot be told now. */
+int idmap_check(void);
+
 /* Whether it is the host's root, as far as can be seen from here. */
 bool idmap_is_host_root(void);
 

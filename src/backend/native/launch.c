@@ -311,7 +311,7 @@ static int begin(struct birth *birth, int status, int program)
     birth->status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
     birth->program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
     if (birth->status < 0 || birth->program < 0)
-        return -errno;
+        return errno == EINVAL ? -EMFILE : -errno; /* they may not even be so high */
     if (!birth->makes_network)
         return give_birth(birth);
     give_order(birth, ORDER_GO);
@@ -327,9 +327,24 @@ static void free_birth(struct birth *birth)
     free(birth);
 }
 
+/* What ran out, if something did. */
 static int fail_start(int error, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_UNAVAILABLE, error, "sandbox.launch", "cay-init",
+    static const char launch[] = "sandbox.launch", program[] = "cay-init";
+
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, launch, program);
+    if (error == EAGAIN)
+        return cay_fail(err, CAY_E_UNAVAILABLE, error, launch, program,
+                        "no more processes can be started",
+                        "end some, or raise the limit: ulimit -u, or pids.max of the "
+                        "cgroup this runs in");
+    if (error == ENOSPC)
+        return cay_fail(err, CAY_E_UNAVAILABLE, error, launch, program,
+                        "no more namespaces can be made",
+                        "kill some sandboxes, or raise user.max_user_namespaces and "
+                        "its like");
+    return cay_fail(err, CAY_E_UNAVAILABLE, error, launch, program,
                     "the first process of the sandbox cannot be started",
                     "cay doctor tells what this machine lacks");
 }
@@ -474,6 +489,8 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
         return CAY_OK;
     if (is_gone(launch))
         return launch_wait(launch, err);
+    if (cay_errno_is_shortage(-error) || error == -EAGAIN)
+        return fail_start(-error, err); /* nobody said that it may not be */
     return cay_fail(err, CAY_E_UNAVAILABLE, -error, "sandbox.map",
                     map->by_helper ? "newuidmap" : "uid_map",
                     "the sandbox's user ids cannot be mapped",

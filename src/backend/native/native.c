@@ -200,20 +200,48 @@ static void end_init(const struct record *record, int pidfd)
     (void)poll(&ended, 1, KILL_MS);
 }
 
-void native_remove(const struct record *record, int pidfd)
+/* -1 if it has ended. */
+static int open_init(const struct record *record, int *ret_pidfd, struct cay_error *err)
+{
+    *ret_pidfd = -1;
+    if (record->init <= 0)
+        return CAY_OK;
+    AUTO_FD fd = (int)syscall(SYS_pidfd_open, record->init, 0);
+    int lives = fd < 0 && cay_errno_is_shortage(errno)
+                    ? -errno
+                    : runtime_look(record); /* now, so that it is not another's */
+    if (lives < 0)
+        return cay_fail_errno(err, -lives, "sandbox.kill", record->id);
+    if (lives)
+        *ret_pidfd = TAKE_FD(fd);
+    return CAY_OK;
+}
+
+static int fail_groups(const struct record *record, int error, struct cay_error *err)
+{
+    if (error != EBUSY)
+        return cay_fail_errno(err, error, "sandbox.kill", record->id);
+    return cay_fail(err, CAY_E_BUSY, error, "sandbox.kill", record->id,
+                    "what ran in the sandbox was killed and has not ended yet",
+                    "try again later, or run cay gc");
+}
+
+/* Without its record nobody would know of what is left. */
+int native_remove(const struct record *record, int pidfd, struct cay_error *err)
 {
     AUTO_FD opened = -1;
+    int code = pidfd < 0 ? open_init(record, &opened, err) : CAY_OK;
 
-    if (pidfd < 0 && record->init > 0)
-        opened = (int)syscall(SYS_pidfd_open, record->init, 0);
-    if (opened >= 0 && runtime_is_alive(record)) /* now, so that it is not another's */
-        pidfd = opened;
-    if (pidfd >= 0)
-        end_init(record, pidfd);
-    groups_remove(&record->groups);
-    /* Without its record nobody would know of what is left. */
+    if (code)
+        return code;
+    if (pidfd >= 0 || opened >= 0)
+        end_init(record, pidfd >= 0 ? pidfd : opened);
+    int error = groups_remove(&record->groups);
+    if (error)
+        return fail_groups(record, -error, err);
     if (runtime_has_namespaces(record) || home_remove(record))
         runtime_release(record);
+    return CAY_OK;
 }
 
 /* With its lock held. */
@@ -230,8 +258,7 @@ static size_t collect(const char *id)
         code = storage_remove(id, NULL);
     if (code && code != CAY_E_NOT_FOUND)
         return 0; /* without its record nobody would try again */
-    native_remove(&record, -1);
-    return 1;
+    return native_remove(&record, -1, NULL) == CAY_OK;
 }
 
 static void collect_one(const char *id, void *cookie)
@@ -276,17 +303,25 @@ static int end_this_one(const struct native *native, struct cay_error *err)
 {
     const struct record *own = &native->record;
     struct record now;
+    struct cay_error why;
     AUTO_FD lock = runtime_wait_lock(own->id);
 
     if (lock < 0 && errno == EWOULDBLOCK)
         return cay_fail(err, CAY_E_BUSY, 0, "sandbox.kill", own->id,
                         "somebody else is removing this sandbox", "try again");
-    int code = lock < 0 ? CAY_E_NOT_FOUND : runtime_load(own->id, &now, NULL);
+    if (lock < 0 && errno != ENOENT)
+        return cay_fail_errno(err, errno, "sandbox.kill", own->id);
+    int code = lock < 0 ? CAY_E_NOT_FOUND : runtime_load(own->id, &now, &why);
+    if (code && code != CAY_E_NOT_FOUND && code != CAY_E_INTERNAL) {
+        if (err)
+            *err = why;
+        return code;
+    }
     bool is_another =
         !code && (now.init != own->init || now.init_start != own->init_start);
     if (code != CAY_E_NOT_FOUND && !is_another)
-        native_remove(own, native->pidfd);
-    else if (native->pidfd >= 0)
+        return native_remove(own, native->pidfd, err);
+    if (native->pidfd >= 0)
         end_init(own, native->pidfd); /* nothing else of it is ours by now */
     return CAY_OK;
 }

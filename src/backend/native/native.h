@@ -129,7 +129,7 @@ int native_dial(const struct record *record, int answer_ms, int *ret_socket,
                 struct cay_error *err);
 
 /* Ends it and removes every trace. */
-void native_remove(const struct record *record, int pidfd);
+int native_remove(const struct record *record, int pidfd, struct cay_error *err);
 
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err);

@@ -243,14 +243,15 @@ static bool release_if_of(int ranges, const char *name, const char *id)
            unlinkat(ranges, name, 0) == 0;
 }
 
+/* By its path, which works where no more files can be opened, too. */
 static void release_range(const struct record *record)
 {
-    char name[16];
-    AUTO_FD ranges = open_runtime("ranges", NULL);
+    char directory[PATH_MAX], path[PATH_MAX];
 
-    snprintf(name, sizeof name, "%x", record->id_base >> 16);
-    if (ranges >= 0)
-        (void)release_if_of(ranges, name, record->id);
+    if (runtime_directory(directory, NULL) != CAY_OK)
+        return;
+    snprintf(path, sizeof path, "%.4000s/ranges/%x", directory, record->id_base >> 16);
+    (void)release_if_of(AT_FDCWD, path, record->id);
 }
 
 static const char no_suffix[] = "", control_suffix[] = ".control";
@@ -275,10 +276,11 @@ static bool forget(const char *id)
     if (ranges < 0)
         return false;
     DIR *list = path_list(ranges);
-    for (struct dirent *entry; list && (entry = readdir(list));)
+    if (!list) /* without its file nobody would look again */
+        return false;
+    for (struct dirent *entry; (entry = readdir(list));)
         (void)release_if_of(ranges, entry->d_name, id);
-    if (list)
-        closedir(list);
+    closedir(list);
     if (record_path(id, control_suffix, path, NULL) == CAY_OK)
         (void)unlink(path);
     return record_path(id, no_suffix, path, NULL) == CAY_OK && unlink(path) == 0;
@@ -471,14 +473,15 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     int code = runtime_directory(path, err);
     DIR *directory = code ? NULL : opendir(path);
 
-    if (code == CAY_E_NOT_FOUND)
-        return CAY_OK;
-    for (struct dirent *entry; directory && (entry = readdir(directory));)
+    if (code)
+        return code == CAY_E_NOT_FOUND ? CAY_OK : code;
+    if (!directory)
+        return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, path);
+    for (struct dirent *entry; (entry = readdir(directory));)
         if (runtime_is_id(entry->d_name))
             visit(entry->d_name, cookie);
-    if (directory)
-        closedir(directory);
-    return code;
+    closedir(directory);
+    return CAY_OK;
 }
 
 void runtime_note_visit(void)
@@ -519,15 +522,16 @@ int runtime_address(const struct record *record, struct sockaddr_un *ret_address
     return CAY_OK;
 }
 
-uint64_t runtime_start_time(pid_t pid)
+int runtime_start_time(pid_t pid, uint64_t *ret_start)
 {
     char path[64], text[1024];
 
+    *ret_start = 0;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (len <= 0)
-        return 0;
+        return len < 0 && cay_errno_is_shortage(errno) ? -errno : 0;
     text[len] = '\0';
     /* The name may contain anything; what follows its last ")" is fields 3 onwards. */
     const char *at = strrchr(text, ')');
@@ -535,11 +539,16 @@ uint64_t runtime_start_time(pid_t pid)
         return 0;
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
+    *ret_start = at ? strtoull(at + 1, NULL, 10) : 0;
+    return 0;
 }
 
-bool runtime_is_alive(const struct record *record)
+int runtime_look(const struct record *record)
 {
-    return record->init > 0 && record->init_start &&
-           runtime_start_time(record->init) == record->init_start;
+    uint64_t start;
+
+    if (record->init <= 0 || !record->init_start)
+        return 0;
+    int error = runtime_start_time(record->init, &start);
+    return error ? error : start == record->init_start;
 }

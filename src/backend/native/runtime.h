@@ -95,9 +95,17 @@ static inline bool runtime_has_namespaces(const struct record *record)
     return record->rung != CAY_RUNG_LANDLOCK && record->rung != CAY_RUNG_NONE;
 }
 
-uint64_t runtime_start_time(pid_t pid); /* 0 if no such process lives */
+/* 0 if no such process lives.  Negative: too few files or too little memory are left to
+ * look. */
+int runtime_start_time(pid_t pid, uint64_t *ret_start);
 
-/* Whether its init runs. */
-bool runtime_is_alive(const struct record *record);
+/* Whether its init runs: 1 or 0, or negative as above. */
+int runtime_look(const struct record *record);
+
+/* The same, for those who only leave alone what lives: who cannot look says yes. */
+static inline bool runtime_is_alive(const struct record *record)
+{
+    return runtime_look(record) != 0;
+}
 
 #endif

@@ -26,8 +26,10 @@ static int open_sandboxes(bool make, struct cay_error *err)
     return state_open("sandboxes", make, err);
 }
 
-static int fail_unknown(const char *id, struct cay_error *err)
+static int fail_unknown(const char *id, int error, struct cay_error *err)
 {
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, op, id);
     return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "there is no such sandbox",
                     "it was removed, or was in memory only; make a new one");
 }
@@ -37,7 +39,7 @@ static int open_sandboxes_with(const char *id, struct cay_error *err)
 {
     int sandboxes = open_sandboxes(false, err);
 
-    return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, err) : sandboxes;
+    return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, ENOENT, err) : sandboxes;
 }
 
 void storage_done(struct storage *storage)
@@ -72,6 +74,8 @@ int storage_make(const char *id, struct storage *ret_storage, struct cay_error *
     if (mkdirat(sandboxes, id, 0700) != 0)
         return cay_fail_errno(err, errno, op, id);
     ret_storage->dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (cay_errno_is_shortage(-ret_storage->dir))
+        return cay_fail_errno(err, -ret_storage->dir, op, id);
     if (ret_storage->dir < 0 || flock(ret_storage->dir, LOCK_EX | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
                         "somebody else holds the new sandbox's disk", "try again");
@@ -84,13 +88,13 @@ static int hold(int sandboxes, const char *id, struct cay_error *err)
     AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
 
     if (dir < 0)
-        return fail_unknown(id, err);
+        return fail_unknown(id, -dir, err);
     if (flock(dir, LOCK_EX | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
                         "somebody else is starting or removing this sandbox",
                         "try again");
     if (fstat(dir, &st) != 0 || st.st_nlink == 0)
-        return fail_unknown(id, err);
+        return fail_unknown(id, ENOENT, err);
     return TAKE_FD(dir);
 }
 
@@ -242,8 +246,9 @@ int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_err
         return sandboxes;
     AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     facts->data = dir < 0 ? NULL : state_read(dir, "options", OPTIONS_MAX, &facts->len);
-    if (!facts->data && (dir < 0 || errno == ENOENT))
-        return fail_unknown(id, err);
+    int error = dir < 0 ? -dir : facts->data ? 0 : errno;
+    if (dir < 0 || error == ENOENT || cay_errno_is_shortage(error))
+        return fail_unknown(id, error, err);
     if (!facts->data || !facts_are_sound(facts)) {
         storage_saved_done(ret_saved);
         return cay_fail(err, CAY_E_IO, 0, op, id,
@@ -290,11 +295,12 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
         return sandboxes;
     }
     DIR *directory = path_list(sandboxes);
-    for (struct dirent *entry; directory && (entry = readdir(directory));)
+    if (!directory)
+        return cay_fail_errno(err, errno, op, "sandboxes");
+    for (struct dirent *entry; (entry = readdir(directory));)
         if (runtime_is_id(entry->d_name) && has_options(sandboxes, entry->d_name))
             visit(entry->d_name, cookie);
-    if (directory)
-        closedir(directory);
+    closedir(directory);
     return CAY_OK;
 }
 

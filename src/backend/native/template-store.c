@@ -65,9 +65,11 @@ static void free_names(struct dirent **names, int count)
     free(names);
 }
 
-static int fail_unknown(int store, const char *who, const char *name,
+static int fail_unknown(int store, const char *who, const char *name, int error,
                         struct cay_error *err)
 {
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, who, name);
     char list[400] = "host";
     struct dirent **names;
     int count = store < 0 ? 0 : read_names(store, &names);
@@ -98,18 +100,19 @@ static int open_stored(const char *name, struct template *template, struct cay_e
     AUTO_FD store = state_open("templates", false, err);
 
     if (store == CAY_E_NOT_FOUND)
-        return fail_unknown(-1, op, name, err);
+        return fail_unknown(-1, op, name, ENOENT, err);
     if (store < 0)
         return store;
     template->dir = is_name(name)
                         ? path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN)
                         : -ENOENT;
     if (template->dir < 0 || flock(template->dir, LOCK_SH | LOCK_NB) != 0)
-        return fail_unknown(store, op, name, err);
+        return fail_unknown(store, op, name, template->dir < 0 ? -template->dir : ENOENT,
+                            err);
     template->root =
         path_open(template->dir, "root", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (template->root < 0)
-        return fail_unknown(store, op, name, err);
+        return fail_unknown(store, op, name, -template->root, err);
     return template_info_load(template->dir, &template->info, err);
 }
 
@@ -117,6 +120,8 @@ static int open_directory(const char *path, struct template *template,
                           struct cay_error *err)
 {
     template->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (template->root < 0 && cay_errno_is_shortage(errno))
+        return cay_fail_errno(err, errno, op, path);
     if (template->root < 0)
         return cay_fail(err, errno == ENOTDIR ? CAY_E_NOT_A_DIRECTORY : CAY_E_NOT_FOUND,
                         errno, op, path, "this directory cannot be used as a template",
@@ -252,10 +257,11 @@ int cay_template_remove(const char *name, struct cay_error *err)
         return code;
     AUTO_FD store = state_open("templates", false, err);
     if (store < 0)
-        return store == CAY_E_NOT_FOUND ? fail_unknown(-1, who, name, err) : store;
+        return store == CAY_E_NOT_FOUND ? fail_unknown(-1, who, name, ENOENT, err)
+                                        : store;
     AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (dir < 0)
-        return fail_unknown(store, who, name, err);
+        return fail_unknown(store, who, name, -dir, err);
     code = check_unused(dir, who, name, err);
     if (code)
         return code;

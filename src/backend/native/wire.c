@@ -70,6 +70,8 @@ int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_err
 {
     if (sys_errno == EAGAIN) /* it has not read in time what was sent before */
         return wire_fail_silent(op, id, err);
+    if (cay_errno_is_shortage(sys_errno))
+        return cay_fail_errno(err, sys_errno, op, id);
     return cay_fail(err, CAY_E_NOT_FOUND, sys_errno, op, id,
                     "the sandbox does not answer", "it has ended; make a new one");
 }

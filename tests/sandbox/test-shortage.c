@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* When this process, or the sandbox, has no more descriptors to spare: that is told as
+ * what it is, nothing that lives is taken for dead, and nothing is left behind. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "backend/native/native.h"
+#include "processes.h"
+#include "sandbox/backend.h"
+
+/* Until the end of the scope, as many more files as `spare` can be opened. */
+struct few {
+    struct rlimit before;
+};
+
+static void few_done(const struct few *few)
+{
+    ASSERT_INT(setrlimit(RLIMIT_NOFILE, &few->before), 0);
+}
+
+#define AUTO_FEW __attribute__((cleanup(few_done))) struct few
+
+static struct few leave(int spare)
+{
+    struct few few;
+    int next = dup(0); /* the lowest that is free; those below are all taken */
+
+    ASSERT(next >= 0);
+    (void)close(next);
+    ASSERT_INT(getrlimit(RLIMIT_NOFILE, &few.before), 0);
+    struct rlimit now = few.before;
+    now.rlim_cur = (rlim_t)next + (rlim_t)spare;
+    ASSERT_INT(setrlimit(RLIMIT_NOFILE, &now), 0);
+    return few;
+}
+
+static size_t count_of(const char *id)
+{
+    return count_names(runtime_path(), id) + count_names("/sys/fs/cgroup/memory", id) +
+           count_names("/sys/fs/cgroup/pids", id) +
+           count_names("/sys/fs/cgroup/unified", id) +
+           count_names("/sys/fs/cgroup/cay", id);
+}
+
+static void expect_files(int code)
+{
+    ASSERT_INT(code, CAY_E_UNAVAILABLE);
+    ASSERT_INT(err.sys_errno, EMFILE);
+    ASSERT_HAS(err.message, "too many files open");
+    ASSERT_HAS(err.hint, "ulimit -n");
+}
+
+/* With a handle that was opened, as by another program. */
+static int kill_with(const char *id, int spare)
+{
+    cay_sandbox *sandbox = NULL;
+    AUTO_FEW few = leave(spare);
+    int code = cay_sandbox_open(id, &sandbox, &err);
+
+    if (!code)
+        code = cay_sandbox_kill(sandbox, &err);
+    cay_sandbox_free(sandbox);
+    return code;
+}
+
+TEST(a_kill_that_lacks_descriptors_says_so_and_the_sandbox_lives)
+{
+    char id[CAY_ID_MAX];
+    int refused = 0, code = CAY_E_UNAVAILABLE;
+
+    for (int spare = 0; code; spare++) {
+        AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+        snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
+        run(sandbox, "true");
+        code = kill_with(id, spare);
+        if (code) {
+            expect_files(code);
+            run(sandbox, "echo alive");
+            ASSERT_STR(result.out, "alive\n");
+            refused++;
+        } else {
+            ASSERT_INT(count_of(id), 0);
+        }
+        ASSERT(spare < 40);
+    }
+    ASSERT(refused > 2);
+    cay_exec_done(&result);
+}
+
+TEST(who_cannot_look_at_a_process_does_not_say_that_it_is_dead)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const struct native *native = sandbox->cookie;
+    struct record dead = native->record;
+    size_t count;
+
+    dead.init_start++;
+    ASSERT_INT(runtime_look(&native->record), 1);
+    ASSERT_INT(runtime_look(&dead), 0);
+    {
+        AUTO_FEW few = leave(0);
+        ASSERT_INT(runtime_look(&native->record), -EMFILE);
+        ASSERT(runtime_is_alive(&native->record));
+        expect_files(cay_sandbox_collect(&count, &err));
+        expect_files(native_remove(&native->record, -1, &err));
+    }
+    run(sandbox, "echo alive");
+    ASSERT_STR(result.out, "alive\n");
+    cay_exec_done(&result);
+}
+
+/* A range that nobody has would be taken for ever. */
+TEST(what_is_dead_is_removed_whole_or_stays_on_record)
+{
+    char id[CAY_ID_MAX];
+    size_t count;
+
+    for (int spare = 0; spare < 12; spare++) {
+        AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+        const struct native *native = sandbox->cookie;
+        snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
+        run(sandbox, "true");
+        ASSERT_INT(kill(native->record.init, SIGKILL), 0);
+        while (runtime_is_alive(&native->record))
+            rest_ms(1);
+        {
+            AUTO_FEW few = leave(spare);
+            (void)!cay_sandbox_collect(&count, NULL);
+        }
+        ASSERT(count_of(id) == 0 || count_names(runtime_path(), id) > 0);
+        ASSERT_OK(cay_sandbox_collect(&count, &err));
+        ASSERT_INT(count_of(id), 0);
+        (void)!cay_sandbox_kill(sandbox, NULL);
+    }
+    cay_exec_done(&result);
+}
+
+TEST(a_create_that_lacks_descriptors_says_so_and_leaves_nothing)
+{
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .ephemeral = true};
+    int code = CAY_E_UNAVAILABLE;
+
+    need_root();
+    AUTO(cay_sandbox) usual = make_sandbox(NULL);
+    for (int spare = 0; code; spare++) {
+        AUTO(cay_sandbox) sandbox = NULL;
+        size_t before = count_names(runtime_path(), "sb-");
+        {
+            AUTO_FEW few = leave(spare);
+            code = cay_sandbox_create(&options, &sandbox, &err);
+        }
+        if (code)
+            expect_files(code);
+        else
+            ASSERT_INT(cay_sandbox_layers(sandbox), cay_sandbox_layers(usual));
+        ASSERT(!code || count_names(runtime_path(), "sb-") == before);
+        ASSERT(spare < 60);
+    }
+}
+
+TEST(a_sandbox_that_cannot_be_called_for_lack_of_descriptors_has_not_ended)
+{
+    AUTO(cay_sandbox) made = make_sandbox(NULL);
+    const struct native *native = made->cookie;
+    int socket = -1;
+    AUTO_FEW few = leave(0);
+
+    expect_files(native_dial(&native->record, 1000, &socket, &err));
+    ASSERT_INT(socket, -1);
+}
