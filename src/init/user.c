@@ -5,6 +5,7 @@
  * not count. */
 #include "init/user.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <stdbool.h>
@@ -22,21 +23,31 @@
 
 enum { FILE_MAX = 1 << 20, FIELDS = 7 };
 
-static char *read_text(const char *path)
+/* Negative if it cannot be read now, but may well be there.  What is no such file is an
+ * empty one. */
+static int read_text(const char *path, char **ret_text)
 {
     struct stat st;
     /* Not by way of our own descriptors, should /etc have become a link there. */
     AUTO_FD fd = path_open(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY,
                            0, RESOLVE_NO_MAGICLINKS);
 
-    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
-        return NULL;
+    *ret_text = NULL;
+    if (fd < 0)
+        return cay_errno_is_shortage(-fd) ? fd : 0;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
+        return 0;
     char *text = malloc((size_t)st.st_size + 1);
     if (!text)
-        return NULL;
+        return -ENOMEM;
     ssize_t len = io_pread(fd, text, (size_t)st.st_size, 0);
+    if (len < 0 && cay_errno_is_shortage((int)-len)) {
+        free(text);
+        return (int)len;
+    }
     text[len > 0 ? len : 0] = '\0';
-    return text;
+    *ret_text = text;
+    return 0;
 }
 
 static uint32_t id_max = USER_ID_MAX;
@@ -85,12 +96,16 @@ static bool is_asked_for(const struct user *user, const char *who, bool by_id,
     return by_id ? uid == user->uid : strcmp(fields[0], who) == 0;
 }
 
-static bool find_in_passwd(const char *who, bool by_id, struct user *user)
+/* 1 if it is there, 0 if not; negative as above. */
+static int find_in_passwd(const char *who, bool by_id, struct user *user)
 {
-    AUTO_FREE char *text = read_text("/etc/passwd");
+    AUTO_FREE char *text = NULL;
+    int error = read_text("/etc/passwd", &text), count;
     char *rest = text, *fields[FIELDS];
     unsigned uid, gid;
-    int count;
+
+    if (error)
+        return error;
 
     while (rest && (count = next_line(&rest, fields)) >= 0) {
         if (count < 6 || !parse_id(fields[2], &uid) || !parse_id(fields[3], &gid) ||
@@ -101,9 +116,9 @@ static bool find_in_passwd(const char *who, bool by_id, struct user *user)
         memcpy(user->home, fields[5], strlen(fields[5]) + 1);
         user->uid = uid;
         user->gid = gid;
-        return true;
+        return 1;
     }
-    return false;
+    return 0;
 }
 
 static bool lists(const char *members, const char *name)
@@ -117,12 +132,12 @@ static bool lists(const char *members, const char *name)
     return false;
 }
 
-static void find_groups(struct user *user)
+static int find_groups(struct user *user)
 {
-    AUTO_FREE char *text = read_text("/etc/group");
+    AUTO_FREE char *text = NULL;
+    int error = read_text("/etc/group", &text), count;
     char *rest = text, *fields[FIELDS];
     unsigned gid;
-    int count;
 
     user->groups[user->group_count++] = user->gid;
     while (rest && (count = next_line(&rest, fields)) >= 0 &&
@@ -130,20 +145,23 @@ static void find_groups(struct user *user)
         if (count >= 4 && parse_id(fields[2], &gid) && gid != user->gid &&
             lists(fields[3], user->name))
             user->groups[user->group_count++] = gid;
+    return error;
 }
 
-static bool find_group(const char *which, gid_t *ret_gid)
+static int find_group(const char *which, gid_t *ret_gid)
 {
-    AUTO_FREE char *text = read_text("/etc/group");
-    char *rest = text, *fields[FIELDS];
+    AUTO_FREE char *text = NULL;
+    char *fields[FIELDS];
     int count;
 
     if (parse_id(which, ret_gid))
-        return true;
+        return 1;
+    int error = read_text("/etc/group", &text);
+    char *rest = text;
     while (rest && (count = next_line(&rest, fields)) >= 0)
         if (count >= 3 && strcmp(fields[0], which) == 0 && parse_id(fields[2], ret_gid))
-            return true;
-    return false;
+            return 1;
+    return error;
 }
 
 /* That group and no other, as containers do it. */
@@ -151,8 +169,11 @@ static int be_in_group(const char *which, const char *who, struct user *user,
                        struct cay_error *err)
 {
     gid_t gid;
+    int found = find_group(which, &gid);
 
-    if (!find_group(which, &gid))
+    if (found < 0)
+        return cay_fail_errno(err, -found, "exec.user", who);
+    if (!found)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "exec.user", who,
                         "there is no such group in the sandbox",
                         "use a name in its /etc/group, or a number from 0 to %u", id_max);
@@ -313,13 +334,16 @@ static int find_named(const char *name, const char *who, struct user *ret_user,
         ret_user->uid = ret_user->gid = id;
         memcpy(ret_user->name, name, strlen(name) + 1);
     }
-    if (!find_in_passwd(name, by_id, ret_user) && !by_id)
+    int found = find_in_passwd(name, by_id, ret_user);
+    int error = found < 0 ? found : find_groups(ret_user);
+    if (error)
+        return cay_fail_errno(err, -error, "exec.user", who);
+    if (!found && !by_id)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "exec.user", who,
                         "there is no such user in the sandbox",
                         "use \"user\", \"root\", a name in its /etc/passwd, or a number "
                         "from 0 to %u",
                         id_max);
-    find_groups(ret_user);
     return caller.is_known ? be_caller(ret_user, err) : CAY_OK;
 }
 

@@ -171,3 +171,68 @@ TEST(a_sandbox_that_cannot_be_called_for_lack_of_descriptors_has_not_ended)
     expect_files(native_dial(&native->record, 1000, &socket, &err));
     ASSERT_INT(socket, -1);
 }
+
+/* --- Inside --- */
+
+static int start_one(cay_sandbox *sandbox, const char *user)
+{
+    AUTO(cay_process) process = NULL;
+
+    return start_script(
+        sandbox, "exec sleep 1000",
+        (struct cay_exec_options){.flags = CAY_EXEC_BACKGROUND, .user = user}, &process);
+}
+
+/* By another process, since not everybody can have the limit back. */
+static void make_with_few(char ret_id[CAY_ID_MAX])
+{
+    const struct cay_sandbox_options options = {.size = sizeof options, .ttl_ms = 600000};
+    const struct rlimit few = {64, 64};
+    cay_sandbox *sandbox = NULL;
+    int ends[2], status;
+
+    ASSERT_INT(pipe2(ends, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        if (setrlimit(RLIMIT_NOFILE, &few) != 0 ||
+            cay_sandbox_create(&options, &sandbox, NULL) != CAY_OK)
+            _exit(1);
+        _exit(write(ends[1], cay_sandbox_id(sandbox), CAY_ID_MAX) != CAY_ID_MAX);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
+    ASSERT_INT(read(ends[0], ret_id, CAY_ID_MAX), CAY_ID_MAX);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
+/* Its maker's limit is its own.  The user was looked up in a file that could not be
+ * opened, and was said not to be there. */
+TEST(a_sandbox_that_has_no_more_descriptors_says_so)
+{
+    const char *const users[] = {NULL, "user", "root", "1234", "user:1000"};
+    int count = 0, code = CAY_OK;
+    char id[CAY_ID_MAX];
+
+    need_root();
+    make_with_few(id);
+    AUTO(cay_sandbox) sandbox = NULL;
+    ASSERT_OK(cay_sandbox_open(id, &sandbox, &err));
+    AUTO(cay_process) first = start(sandbox, CAY_EXEC_BACKGROUND, "exec sleep 1000");
+    AUTO(cay_process) second = start(sandbox, CAY_EXEC_BACKGROUND, "exec sleep 1000");
+    while (!code && count++ < 64)
+        code = start_one(sandbox, NULL);
+    expect_files(code);
+    ASSERT_HAS(err.message, "the sandbox's first process");
+    for (int i = 0; i < 20; i++) { /* up to the very last one */
+        code = start_one(sandbox, users[i % 5]);
+        if (code)
+            expect_files(code);
+    }
+    ASSERT_OK(cay_process_kill(first, &err));
+    ASSERT_OK(cay_process_kill(second, &err));
+    run_as(sandbox, "1000", "id -un; id -gn; echo $HOME", PATIENCE_MS);
+    ASSERT_STR(result.out, "user\nuser\n/home/user\n");
+    cay_exec_done(&result);
+}

@@ -57,6 +57,13 @@ int wire_error(const void *payload, size_t len, struct cay_error *err)
                         "the sandbox's first process sent something malformed",
                         "kill the sandbox; it may have been broken into");
     int code = error.code;
+    if (error.sys_errno == EMFILE) { /* not this process's own */
+        cay_copy_text(error.message, sizeof error.message,
+                      "the sandbox's first process has too many files open");
+        cay_copy_text(error.hint, sizeof error.hint,
+                      "end some of the sandbox's commands, or make it where ulimit -n "
+                      "allows more");
+    }
     take_field(error.op, sizeof error.op);
     error.subject[sizeof error.subject - 1] = '\0'; /* any bytes, as it was spelled */
     take_field(error.message, sizeof error.message);
