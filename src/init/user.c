@@ -241,14 +241,14 @@ static int be_caller(struct user *user, struct cay_error *err)
 static int find_only(const char *who, struct user *ret_user, struct cay_error *err)
 {
     if (strcmp(who, "user") != 0 && strcmp(who, "1000") != 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "exec.user", who,
-                        "this sandbox has only one user, \"user\"",
-                        *only->home /* of the host, without user namespaces */
-                            ? "for others allow user namespaces: cay doctor tells the "
-                              "command"
-                            : "for others install newuidmap (package uidmap) and give "
-                              "the user who makes sandboxes 65536 ids in /etc/subuid and "
-                              "/etc/subgid");
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED, 0, "exec.user", who,
+            "this sandbox has only one user, \"user\"",
+            *only->home /* of the host, without user namespaces */
+                ? "for others allow user namespaces: cay doctor tells the "
+                  "command"
+                : "for others give the user who makes sandboxes 65536 ids in "
+                  "/etc/subuid and /etc/subgid: cay doctor tells the command");
     *ret_user = (struct user){.name = "user",
                               .home = "/home/user",
                               .uid = only->uid,

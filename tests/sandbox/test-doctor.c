@@ -170,6 +170,18 @@ static void write_text(const char *path, const char *text)
     ASSERT(fclose(file) == 0);
 }
 
+/* What is refused is refused for the rung that there is. */
+static void expect_landlock(const char *subject, struct cay_sandbox_options wish)
+{
+    cay_sandbox *sandbox = NULL;
+
+    wish.size = sizeof wish;
+    ASSERT_CODE(cay_sandbox_create(&wish, &sandbox, &err), CAY_E_UNSUPPORTED);
+    ASSERT_STR(err.subject, subject);
+    ASSERT_HAS(err.message, "rung \"landlock\"");
+    ASSERT(!strstr(err.hint, "subuid"));
+}
+
 /* A user namespace in which no other can be made: what a hardened host is like. */
 static void expect_no_namespaces(void)
 {
@@ -184,6 +196,9 @@ static void expect_no_namespaces(void)
     ASSERT_HAS(check("sandboxes")->detail, "rung \"landlock\"");
     ASSERT_INT(check("sandboxes")->finding, CAY_FINDING_WEAKER);
     done();
+    expect_landlock("user", (struct cay_sandbox_options){.user = "root"});
+    expect_landlock("storage", (struct cay_sandbox_options){.storage = CAY_STORAGE_DISK});
+    expect_landlock("template", (struct cay_sandbox_options){.template_name = "/"});
 }
 
 TEST(user_namespaces_switched_off_name_the_switch)

@@ -23,47 +23,36 @@
 #define MOUNT_ATTR_IDMAP 0x00100000
 #endif
 
-/* Something to mount on that every host has. */
-#define PLACE "/tmp"
-
 enum { MOUNTS = CLONE_NEWUSER | CLONE_NEWNS };
 
 /* --- What is tried, in the process of a trial --- */
 
-static int try_mount(const char *type, const char *options)
-{
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount(type, PLACE, type, MS_NOSUID, options) != 0)
-        return errno;
-    return 0;
-}
-
 static int try_tmpfs(void)
 {
-    return try_mount("tmpfs", "size=65536,mode=755");
+    return trial_mount("tmpfs", "size=65536,mode=755");
 }
 
 static int try_proc(void)
 {
-    return try_mount("proc", NULL);
+    return trial_mount("proc", NULL);
 }
 
 static int try_devpts(void)
 {
-    return try_mount("devpts", "newinstance,ptmxmode=0666,mode=620");
+    return trial_mount("devpts", "newinstance,ptmxmode=0666,mode=620");
 }
 
 static int try_overlay(void)
 {
     static const char options[] =
-        "lowerdir=" PLACE "/l,upperdir=" PLACE "/u,workdir=" PLACE "/w";
+        "lowerdir=" TRIAL_PLACE "/l,upperdir=" TRIAL_PLACE "/u,workdir=" TRIAL_PLACE "/w";
     int error = try_tmpfs();
 
     if (error)
         return error;
-    if (mkdir(PLACE "/l", 0755) != 0 || mkdir(PLACE "/u", 0755) != 0 ||
-        mkdir(PLACE "/w", 0755) != 0 || mkdir(PLACE "/m", 0755) != 0 ||
-        mount("overlay", PLACE "/m", "overlay", MS_NOSUID, options) != 0)
+    if (mkdir(TRIAL_PLACE "/l", 0755) != 0 || mkdir(TRIAL_PLACE "/u", 0755) != 0 ||
+        mkdir(TRIAL_PLACE "/w", 0755) != 0 || mkdir(TRIAL_PLACE "/m", 0755) != 0 ||
+        mount("overlay", TRIAL_PLACE "/m", "overlay", MS_NOSUID, options) != 0)
         return errno;
     return 0;
 }
@@ -85,8 +74,8 @@ static int try_shifted_mount(pid_t pid)
 
     snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
     AUTO_FD userns = open(path, O_RDONLY | O_CLOEXEC);
-    AUTO_FD tree =
-        (int)syscall(SYS_open_tree, AT_FDCWD, PLACE, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    AUTO_FD tree = (int)syscall(SYS_open_tree, AT_FDCWD, TRIAL_PLACE,
+                                OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     attributes.userns_fd = (__u64)userns;
     if (userns < 0 || tree < 0 ||
         syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attributes,
@@ -274,8 +263,9 @@ static void check_shifted_mounts(struct doctor *doctor)
                 outcome_of(CLONE_NEWUSER, NULL, try_shifted_mount), CAY_FINDING_WEAKER,
                 "use a kernel and a file system that support them, such as ext4, xfs, "
                 "btrfs or tmpfs",
-                "work on " PLACE ": \"user\" inside may write what a bind's owner may",
-                "cannot be made on " PLACE);
+                "work on " TRIAL_PLACE
+                ": \"user\" inside may write what a bind's owner may",
+                "cannot be made on " TRIAL_PLACE);
 }
 
 /* What a trial needs of the process it is tried in, sandboxes do not: they execute. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/native/trial.h"
 #include "base/error.h"
 #include "init/plan.h"
 #include "sys/landlock.h"
@@ -168,8 +169,8 @@ static int check_landlock(const struct cay_sandbox_options *options,
     return CAY_OK;
 }
 
-int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
-               struct cay_error *err)
+static int check_options(enum cay_rung rung, const struct cay_sandbox_options *options,
+                         struct cay_error *err)
 {
     const char *user = options->user, *name = cay_rung_slug(rung);
 
@@ -188,10 +189,23 @@ int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
         return fail_option("user", name, "has only one user, \"user\"",
                            rung == CAY_RUNG_LANDLOCK
                                ? namespaces_hint
-                               : "install newuidmap (package uidmap) and give this user "
-                                 "65536 ids in /etc/subuid and /etc/subgid",
+                               : "give this user 65536 ids in /etc/subuid and "
+                                 "/etc/subgid: cay doctor tells the command",
                            err);
     return rung == CAY_RUNG_LANDLOCK ? check_landlock(options, err) : CAY_OK;
+}
+
+/* What is refused here would be refused further down; which of the two it is decides what
+ * helps, and is found out only now. */
+int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
+               struct cay_error *err)
+{
+    int code = check_options(rung, options, err);
+    bool is_between = rung == CAY_RUNG_RANGE || rung == CAY_RUNG_SINGLE;
+
+    if (code && is_between && !trial_own_root())
+        return check_options(CAY_RUNG_LANDLOCK, options, err);
+    return code;
 }
 
 /* --- Layers --- */

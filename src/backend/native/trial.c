@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -102,4 +103,26 @@ struct trial_outcome trial_run(const struct trial *trial)
     (void)close(TAKE_FD(ours)); /* without the byte it ends by itself */
     struct trial_outcome end = reap(held);
     return outcome.step == TRIAL_FINE ? end : outcome;
+}
+
+int trial_mount(const char *type, const char *options)
+{
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount(type, TRIAL_PLACE, type, MS_NOSUID, options) != 0)
+        return errno;
+    return 0;
+}
+
+static int try_proc(void)
+{
+    return trial_mount("proc", NULL);
+}
+
+bool trial_own_root(void)
+{
+    const struct trial trial = {.namespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID,
+                                .cgroup = -1,
+                                .inside = try_proc};
+
+    return trial_run(&trial).step == TRIAL_FINE;
 }

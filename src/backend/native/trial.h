@@ -2,6 +2,7 @@
 #ifndef NATIVE_TRIAL_H
 #define NATIVE_TRIAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -28,5 +29,12 @@ struct trial_outcome {
 };
 
 struct trial_outcome trial_run(const struct trial *trial);
+
+/* Something to mount on that every host has; and to do so, in the process. */
+#define TRIAL_PLACE "/tmp"
+int trial_mount(const char *type, const char *options);
+
+/* Whether a sandbox of this user can have a root and a /proc of its own. */
+bool trial_own_root(void);
 
 #endif
