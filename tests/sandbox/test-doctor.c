@@ -93,6 +93,7 @@ static void expect_single(void)
     examine();
     ASSERT_INT(check("range of user ids")->finding, CAY_FINDING_WEAKER);
     ASSERT_HAS(check("range of user ids")->fix, "usermod --add-subuids ");
+    ASSERT(!strchr(check("range of user ids")->fix, ',')); /* it is typed as it is */
     ASSERT_HAS(check("sandboxes")->detail, "rung \"single\"");
     ASSERT_INT(check("sandboxes")->finding, CAY_FINDING_WEAKER);
     done();
@@ -195,6 +196,8 @@ static void expect_no_namespaces(void)
     ASSERT_HAS(check("user namespaces")->fix, "sysctl -w user.max_user_namespaces=");
     ASSERT_HAS(check("sandboxes")->detail, "rung \"landlock\"");
     ASSERT_INT(check("sandboxes")->finding, CAY_FINDING_WEAKER);
+    ASSERT_STR(check("disk limit")->detail, "not kept");
+    ASSERT_STR(check("process limit")->detail, "not kept");
     done();
     expect_landlock("user", (struct cay_sandbox_options){.user = "root"});
     expect_landlock("storage", (struct cay_sandbox_options){.storage = CAY_STORAGE_DISK});

@@ -195,15 +195,6 @@ static void check_capabilities(struct doctor *doctor)
         doctor_say(doctor, CAY_FINDING_OK, "capabilities", "", "root has all it needs");
 }
 
-/* What lies in memory has a tmpfs of its own; for disks no quota is used, whatever the
- * file system could do. */
-static void check_disk(struct doctor *doctor)
-{
-    doctor_say(doctor, CAY_FINDING_WEAKER, "disk limit",
-               "keep sandboxes in memory, the default, where the limit must hold",
-               "kept in memory, by the size of a tmpfs; not kept on disk");
-}
-
 void doctor_host(struct doctor *doctor)
 {
     check_kernel(doctor);
@@ -214,5 +205,4 @@ void doctor_host(struct doctor *doctor)
     check_devices(doctor);
     check_runtime(doctor);
     check_capabilities(doctor);
-    check_disk(doctor);
 }

@@ -48,6 +48,19 @@ static void check_leaf(struct doctor *doctor, int leaf)
                 "every command starts in a cgroup of its own", without);
 }
 
+/* What lies in memory has a tmpfs of its own; for disks no quota is used, whatever the
+ * file system could do. */
+static void check_disk(struct doctor *doctor)
+{
+    if (doctor->has_own_root)
+        doctor_say(doctor, CAY_FINDING_WEAKER, "disk limit",
+                   "keep sandboxes in memory, the default, where the limit must hold",
+                   "kept in memory, by the size of a tmpfs; not kept on disk");
+    else
+        doctor_say(doctor, CAY_FINDING_WEAKER, "disk limit",
+                   "see \"user namespaces\" and \"/proc\"", "not kept");
+}
+
 /* A cgroup is made as for a sandbox, with its limits, looked at, and removed. */
 void doctor_limits(struct doctor *doctor)
 {
@@ -78,8 +91,9 @@ void doctor_limits(struct doctor *doctor)
     check_leaf(doctor, leaf);
     check_limit(doctor, &groups, CAY_LAYER_MEMORY, "memory limit", "not kept");
     check_limit(doctor, &groups, CAY_LAYER_PIDS, "process limit",
-                doctor->has_namespaces ? "kept for each user inside only (RLIMIT_NPROC)"
-                                       : "not kept");
+                doctor->has_own_root ? "kept for each user inside only (RLIMIT_NPROC)"
+                                     : "not kept");
     check_limit(doctor, &groups, CAY_LAYER_CPU, "cpu limit", "not kept");
+    check_disk(doctor);
     (void)groups_remove(&groups);
 }

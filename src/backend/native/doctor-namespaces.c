@@ -204,10 +204,10 @@ static void check_range(struct doctor *doctor)
         return;
     }
     uint32_t next = subids_free_from();
-    snprintf(fix, sizeof fix,
-             "usermod --add-subuids %u-%u --add-subgids %u-%u %.64s, and apt-get install "
-             "uidmap",
-             next, next + IDMAP_COUNT - 1, next, next + IDMAP_COUNT - 1,
+    bool has_helpers = subids_program("newuidmap") && subids_program("newgidmap");
+    snprintf(fix, sizeof fix, "%susermod --add-subuids %u-%u --add-subgids %u-%u %.64s",
+             has_helpers ? "" : "apt-get install uidmap && ", next,
+             next + IDMAP_COUNT - 1, next, next + IDMAP_COUNT - 1,
              subids_user(name, sizeof name));
     doctor_say(
         doctor, CAY_FINDING_WEAKER, facility, fix,
@@ -220,6 +220,7 @@ static void check_mounts(struct doctor *doctor)
     const char *see = namespaces_first;
     int error = outcome_of(MOUNTS | CLONE_NEWPID, try_proc, NULL);
 
+    doctor->has_own_root = !error;
     doctor_tell(doctor, "/proc", error, CAY_FINDING_MISSING,
                 !doctor->has_namespaces ? see
                                         : "in a container, start it with --security-opt "

@@ -14,6 +14,7 @@ struct doctor {
     size_t count;
     bool is_root;        /* may map any ids */
     bool has_namespaces; /* user namespaces, with mounts in them */
+    bool has_own_root;   /* and a fresh /proc: all that a root of its own takes */
 };
 
 /* One line.  The detail is a format. */
