@@ -146,6 +146,7 @@ def test_groups_of_commands_have_their_help(group, commands):
 
 @pytest.mark.parametrize("words, subject, hint", [
     (["creat"], "creat", "did you mean create?"),
+    (["rnu", "ls"], "rnu", "did you mean run?"),
     (["ls", "--quite"], "--quite", "did you mean --quiet?"),
     (["ls", "--follow"], "--follow", "cay ls --help lists the options"),
     (["ls", "x"], "x", "(usage: cay ls)"),
