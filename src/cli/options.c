@@ -108,11 +108,30 @@ static bool next_token(struct cursor *cursor, struct token *token)
     return true;
 }
 
+/* "run, create": those that do take it, if it is an option of others. */
+static void name_takers(const struct grammar *grammar, uint32_t takers,
+                        const struct token *token, char *text, size_t room)
+{
+    const struct cursor all = {.grammar = grammar, .takers = ~takers};
+    const struct option_rule *rule = NULL;
+    size_t used = 0;
+
+    if (strncmp(token->word, "--", 2) == 0)
+        rule = find_long(&all, token->word + 2, strcspn(token->word + 2, "="));
+    else if (!token->word[2]) /* of a cluster it is not clear which */
+        rule = find_letter(&all, token->word[1]);
+    text[0] = '\0';
+    for (size_t i = 0; rule && i < grammar->subcommand_count && used < room; i++)
+        if (rule->takers >> i & 1)
+            used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
+                                     grammar->subcommands[i].name);
+}
+
 static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
                                const struct token *token, struct cay_error *err)
 {
     const char *known[64];
-    char name[NAME_MAX_LEN + 1];
+    char name[NAME_MAX_LEN + 1], others[128];
     size_t count = 0, len = strcspn(token->word, "=");
 
     for (size_t i = 0; i < grammar->option_count; i++)
@@ -124,6 +143,12 @@ static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
         name[len - 2] = '\0';
         nearest = nearest_name(name, known, sizeof *known, count);
     }
+    name_takers(grammar, takers, token, others, sizeof others);
+    if (others[0])
+        return cay_fail(
+            err, CAY_E_INVALID, 0, "cli.options", token->word, "unknown option",
+            "it is one of %s; %s %s --help lists those here", others, grammar->program,
+            grammar->subcommands[__builtin_ctz(takers)].name);
     if (nearest)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word,
                         "unknown option", "did you mean --%s?", nearest);
@@ -212,19 +237,23 @@ static int find_subcommand(struct cursor cursor, const struct subcommand **ret_s
                            struct cay_error *err)
 {
     const struct grammar *grammar = cursor.grammar;
-    struct token token;
+    struct token token, unknown = {0};
 
     *ret_subcommand = NULL;
-    do
+    do {
         if (!next_token(&cursor, &token))
             return CAY_OK;
-    while (token.is_option);
+        if (token.is_option && !token.rule && !unknown.word)
+            unknown = token;
+    } while (token.is_option);
 
     for (size_t i = 0; i < grammar->subcommand_count; i++)
         if (strcmp(token.word, grammar->subcommands[i].name) == 0) {
             *ret_subcommand = &grammar->subcommands[i];
             return CAY_OK;
         }
+    if (unknown.word) /* the word may be its value */
+        return fail_unknown_option(grammar, UINT32_MAX, &unknown, err);
     const char *nearest =
         nearest_name(token.word, &grammar->subcommands[0].name,
                      sizeof *grammar->subcommands, grammar->subcommand_count);
