@@ -6,6 +6,7 @@
 #include "cli/execute.h"
 #include "cli/find.h"
 #include "cli/signals.h"
+#include "cli/terminal.h"
 #include "json/json.h"
 
 static int start_detached(struct execute *execute, struct cay_error *err)
@@ -84,6 +85,8 @@ int cmd_shell(struct sandbox_call *call, struct cay_error *err)
 
     call->options.interactive = call->options.tty = true;
     int status = find_sandbox(call->line.arguments[0], &execute.sandbox, err);
+    if (!status)
+        status = terminal_require("shell", "cay exec -i ID -- sh reads from a pipe", err);
     if (!status) {
         argv[0] = choose_shell(&execute);
         status = exec_in(&execute, argv, err);

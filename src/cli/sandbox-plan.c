@@ -155,7 +155,10 @@ static int check_together(const struct sandbox_options *options, struct cay_erro
         return cay_fail(err, CAY_E_INVALID, 0, op, "-d",
                         "what runs in the background has nobody to talk to",
                         "leave out -d, or -i and -t");
-    return options->tty ? terminal_require(err) : CAY_OK;
+    return options->tty
+               ? terminal_require(
+                     "-t", "leave -t out; -i alone passes a pipe or a file on", err)
+               : CAY_OK;
 }
 
 /* For every command to come, rather than for this one. */

@@ -10,13 +10,12 @@
 static struct termios original;
 static bool is_raw, is_known;
 
-int terminal_require(struct cay_error *err)
+int terminal_require(const char *what, const char *hint, struct cay_error *err)
 {
     if (isatty(STDIN_FILENO))
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, "cli.terminal", "-t",
-                    "standard input is not a terminal",
-                    "leave -t out; -i alone passes a pipe or a file on");
+    return cay_fail(err, CAY_E_INVALID, 0, "cli.terminal", what,
+                    "standard input is not a terminal", "%s", hint);
 }
 
 bool terminal_size(uint16_t *ret_rows, uint16_t *ret_columns)

@@ -7,8 +7,8 @@
 
 #include "cay/error.h"
 
-/* CAY_E_INVALID if standard input is no terminal. */
-int terminal_require(struct cay_error *err);
+/* CAY_E_INVALID, about `what`, if standard input is no terminal. */
+int terminal_require(const char *what, const char *hint, struct cay_error *err);
 
 /* Rows and columns of our terminal; false if they cannot be had. */
 bool terminal_size(uint16_t *ret_rows, uint16_t *ret_columns);

@@ -78,9 +78,11 @@ def test_the_terminal_comes_back_after_a_timeout_and_a_failure(screen):
 
 
 def test_without_a_terminal_it_is_refused_with_a_hint(boxes, box):
-    for words in (["run", "-it", "--", "sh"], ["exec", "-it", box, "sh"], ["shell", box]):
+    for words in (["run", "-it", "--", "sh"], ["exec", "-it", box, "sh"]):
         line = boxes.fails(125, *words)
         assert "not a terminal" in line and "-i alone" in line
+    line = boxes.fails(125, "shell", box)  # to which nobody gave a -t
+    assert "not a terminal" in line and "-t" not in line and "cay exec -i ID -- sh" in line
 
 
 def test_shell_is_bash_as_the_user_that_is_asked_for(boxes, box, screen):
