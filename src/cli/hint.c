@@ -37,6 +37,16 @@ static char *find_program(const char *name)
     return NULL;
 }
 
+/* A file of the current directory that was named as if it were in PATH. */
+static char *find_here(const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    snprintf(path, sizeof path, "./%s", name);
+    return stat(name, &st) == 0 && S_ISREG(st.st_mode) ? strdup(path) : NULL;
+}
+
 /* `path` without `top` and the slash after it; NULL if it is not below. */
 static const char *below(const char *path, const char *top)
 {
@@ -275,12 +285,12 @@ static bool advise_directory(const struct view *view, const char *cwd, const cha
     snprintf(option, sizeof option, " -v %s:%s -w %s", is_moved ? "." : cwd, target,
              target);
     add_option(advice, option);
-    advice->is_in_vain |= !is_word(name) ||
+    bool is_renamed = given && strcmp(given, name) != 0;
+    advice->is_in_vain |= !is_word(is_renamed ? name : target) ||
                           (!is_moved && !view->is_in_place && view_is_taken(view, cwd)) ||
                           !is_for_user(view, full);
     if (!finish(view, advice))
         return false;
-    bool is_renamed = given && strcmp(given, name) != 0;
     int len = snprintf(room, HINT_ROOM, "it is on this machine, not inside; %s%s%s%s",
                        how_to_add(view), advice->options,
                        is_renamed ? " and name it " : "", is_renamed ? name : "");
@@ -458,6 +468,8 @@ static void explain_missing(const struct view *view, int exec_errno, char room[H
     bool is_found = view_find(view, name, path);
     bool is_bare = !strchr(name, '/');
 
+    if (!host && is_bare)
+        host = find_here(name);
     if (is_found && view_script(view, path, &script) &&
         !view_reaches(view, script.interpreter))
         explain_interpreter(view, script.interpreter, room);

@@ -46,6 +46,28 @@ def test_a_script_of_the_current_directory(boxes):
     assert boxes.ok("run", *advice(done), "--", "python3", "hello.py", cwd=folder).out == b"hello\n"
 
 
+def test_a_script_with_a_blank_in_its_name(boxes):
+    folder = work(boxes, "my work")
+    script(folder / "say hello.py", "print('hello')\n")
+    done = boxes.cay("run", "--", "python3", "say hello.py", cwd=folder)
+    assert done.status == 2 and advice(done) == ["-v", ".:/src", "-w", "/src"]
+    words = ["--", "python3", "say hello.py"]
+    assert boxes.ok("run", *advice(done), *words, cwd=folder).out == b"hello\n"
+
+
+def test_a_script_of_the_current_directory_as_if_it_were_in_path(boxes, box):
+    folder = work(boxes)
+    script(folder / "hello.py", "#!/usr/bin/python3\nprint('hello')\n")
+    done = boxes.cay("run", "hello.py", cwd=folder)
+    assert done.status == 127 and advice(done) == ["-v", ".:/src", "-w", "/src"]
+    assert b"name it /src/hello.py" in done.err
+    assert boxes.ok("run", *advice(done), "/src/hello.py", cwd=folder).out == b"hello\n"
+    done = boxes.cay("run", *advice(done), "hello.py", cwd=folder)
+    assert done.status == 127 and b"there is ./hello.py inside" in done.err
+    done = boxes.cay("exec", box, "hello.py", cwd=folder)
+    assert f"cay cp hello.py {box}:hello.py and name it ./hello.py" in done.err.decode()
+
+
 def test_a_program_of_the_current_directory(boxes):
     folder = work(boxes)
     script(folder / "bin" / "hello", "#!/bin/sh\necho hello\n")
