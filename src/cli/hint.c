@@ -437,8 +437,8 @@ static const char *explain_there(const struct view *view, const char *path,
         if (st.type == CAY_TYPE_DIRECTORY)
             return "it is a directory; name a program";
         if (!(st.mode & 0111))
-            return "it may not be executed; chmod +x it, or name its interpreter first: "
-                   "sh FILE";
+            return "it may not be executed; chmod +x it, or name its interpreter first, "
+                   "like sh or python3";
     }
     return "it, or what executes it, is not for this user to execute";
 }

@@ -135,7 +135,7 @@ def test_what_may_not_be_executed(boxes):
     folder = work(boxes)
     script(folder / "plain.sh", "echo x\n", 0o644)
     done = boxes.cay("run", "-v", ".:/src", "-w", "/src", "--", "./plain.sh", cwd=folder)
-    assert done.status == 126 and b"chmod +x" in done.err
+    assert done.status == 126 and b"chmod +x" in done.err and b"like sh or python3" in done.err
 
 
 def test_a_failure_that_has_another_cause_gets_no_advice(boxes):
