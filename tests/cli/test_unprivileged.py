@@ -90,6 +90,17 @@ def test_what_needs_more_than_there_is_is_refused(cay):
         assert done.status == 125 and layer.encode() in done.err
 
 
+def test_a_disk_is_held_against_a_memory_limit_only_where_one_is_kept(cay, boxes, box):
+    larger = ["run", "--disk", "1100M", "--", "df", "-m", "--output=size", "/"]
+    own = cay("create").text.strip()
+    for run, some in ((cay, own), (boxes.cay, box)):
+        done = run(*larger)
+        if "memory" in run("inspect", "-o", "json", some).json["layers"]:
+            assert done.status == 125 and b"larger than the memory limit" in done.err
+        else:
+            assert done.status == 0 and done.text.split() == ["1M-blocks", "1100"]
+
+
 def test_others_sandboxes_are_not_listed_and_not_reached(cay, boxes, box):
     assert box not in cay("ls", "-q").text
     assert cay("exec", box, "true").status == 125

@@ -267,8 +267,9 @@ static int set_limits(const struct making *making, struct cay_error *err)
         return code;
     record->layers = rung_layers(record, record->groups.layers);
     record->pids_by_rlimit = record->layers & CAY_LAYER_PIDS & ~record->groups.layers;
-    return rung_demand(record, record->layers, making->given, making->options.require,
-                       err);
+    code =
+        rung_demand(record, record->layers, making->given, making->options.require, err);
+    return code ? code : foresee_disk(&making->options, record->layers, err);
 }
 
 /* If it is gone, why it is tells more. */

@@ -24,8 +24,19 @@ static int check_least(const char *what, uint64_t bytes, struct cay_error *err)
                     "raise it to at least 1 MiB");
 }
 
+static int check_disk(const struct cay_sandbox_options *options, struct cay_error *err)
+{
+    if (options->storage != CAY_STORAGE_MEMORY ||
+        options->disk_bytes <= options->memory_bytes)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
+                    "the disk lies in memory and is larger than the memory limit",
+                    "raise the memory limit to at least the size of the disk");
+}
+
 /* A disk has no limit that could be kept: this kernel has no quota for it. */
-static int complete_disk(struct cay_sandbox_options *options, struct cay_error *err)
+static int complete_disk(struct cay_sandbox_options *options, unsigned given,
+                         struct cay_error *err)
 {
     if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
@@ -41,11 +52,8 @@ static int complete_disk(struct cay_sandbox_options *options, struct cay_error *
         options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
                                   ? options->memory_bytes
                                   : CAY_DISK_DEFAULT;
-    if (options->disk_bytes > options->memory_bytes)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
-                        "the disk lies in memory and is larger than the memory limit",
-                        "raise the memory limit to at least the size of the disk");
-    return check_least("disk", options->disk_bytes, err);
+    int code = given & CAY_LAYER_MEMORY ? check_disk(options, err) : CAY_OK;
+    return code ? code : check_least("disk", options->disk_bytes, err);
 }
 
 /* It is a line of /etc/hosts inside, too. */
@@ -90,7 +98,13 @@ int foresee_complete(struct cay_sandbox_options *options, unsigned *ret_given,
     int code = check_hostname(options->hostname, err);
     if (!code)
         code = check_least("memory", options->memory_bytes, err);
-    return code ? code : complete_disk(options, err);
+    return code ? code : complete_disk(options, *ret_given, err);
+}
+
+int foresee_disk(const struct cay_sandbox_options *options, unsigned layers,
+                 struct cay_error *err)
+{
+    return layers & CAY_LAYER_MEMORY ? check_disk(options, err) : CAY_OK;
 }
 
 struct groups_limits foresee_limits(const struct cay_sandbox_options *options)
@@ -107,8 +121,9 @@ int foresee_layers(const struct record *record, const struct cay_sandbox_options
     if (!(given | options->require))
         return CAY_OK;
     unsigned promise = groups_promise(&record->groups, &limits);
-    return rung_demand(record, rung_layers(record, promise), given, options->require,
-                       err);
+    unsigned layers = rung_layers(record, promise);
+    int code = rung_demand(record, layers, given, options->require, err);
+    return code ? code : foresee_disk(options, layers, err);
 }
 
 static int check_host(const struct cay_sandbox_options *options, unsigned given,

@@ -18,6 +18,11 @@ struct groups_limits foresee_limits(const struct cay_sandbox_options *options);
 int foresee_layers(const struct record *record, const struct cay_sandbox_options *options,
                    unsigned given, struct cay_error *err);
 
+/* Refuses a disk in memory that is larger than a memory limit that is kept: one of
+ * `layers`.  One that was given is checked when the options are completed. */
+int foresee_disk(const struct cay_sandbox_options *options, unsigned layers,
+                 struct cay_error *err);
+
 /* All of it, for options that nobody has completed: whether there could be such a
  * sandbox here and now. */
 int foresee(const struct cay_sandbox_options *options, struct cay_error *err);
