@@ -3,13 +3,14 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/find.h"
-#include "files/regex.h"
+#include "files/regex-aside.h"
 #include "files/walk.h"
 
 #define OP "files.grep"
@@ -23,18 +24,21 @@ enum {
     OVERLAP = 64 << 10, /* ...that have so much in common */
     LEAD = 4 << 10, /* ...and show so much of what is before them, for "\b" and such */
     BINARY_LOOK = 8 << 10,
-    LINES_PER_LOOK = 16 /* lines between two looks at the clock */
+    ASIDE_MIN = 8 << 10, /* a longer text may take longer than one can wait for */
+    LOOK_BYTES = 8 << 10 /* between two looks at the clock... */,
+    LINE_COST = 64 /* ...to which each line adds so many of its own */
 };
 
 struct search {
     struct cay_grep_options options;
     struct regex regex;
+    struct regex_aside aside;
     struct find_filter filter;
     struct cay_matches matches;
     size_t room;
-    size_t limit; /* stop once there are so many */
-    char *window;
-    unsigned lines; /* since the start, for looking at the clock */
+    size_t limit;    /* stop once there are so many */
+    char *window;    /* shared with the process aside */
+    size_t unlooked; /* bytes searched since the last look at the clock */
 };
 
 /* Where a file's search has got to. */
@@ -72,8 +76,10 @@ static void search_done(struct search *search)
 {
     cay_matches_done(&search->matches);
     find_filter_done(&search->filter);
+    regex_aside_done(&search->aside);
     regex_done(&search->regex);
-    free(search->window);
+    if (search->window)
+        (void)munmap(search->window, WINDOW);
 }
 
 /* --- One line ------------------------------------------------------------------------
@@ -141,10 +147,13 @@ static int search_line(struct search *search, struct scan *scan, size_t len,
     const char *line = search->window + scan->begin;
     struct regex_span span;
 
-    if (search->lines++ % LINES_PER_LOOK == 0) {
-        int code = walk_check_deadline(OP, search->filter.deadline_ns, err);
+    uint64_t deadline_ns = search->filter.deadline_ns;
+    search->unlooked += LINE_COST + len;
+    if (search->unlooked >= LOOK_BYTES) {
+        int code = walk_check_deadline(OP, deadline_ns, err);
         if (code)
             return code;
+        search->unlooked = 0;
     }
     if (scan->has_match)
         return CAY_OK;
@@ -152,7 +161,10 @@ static int search_line(struct search *search, struct scan *scan, size_t len,
         len--;
     const struct regex_text text = {line - scan->lead, scan->lead + len, scan->lead,
                                     !is_whole};
-    int found = regex_match(&search->regex, OP, &text, &span, err);
+    int found = text.len < ASIDE_MIN
+                    ? regex_match(&search->regex, OP, &text, &span, err)
+                    : regex_aside_match(&search->aside, &search->regex, OP, &text,
+                                        deadline_ns, &span, err);
     if (found <= 0)
         return found;
     span.start -= scan->lead;
@@ -386,7 +398,8 @@ int cay_files_grep(cay_files *files, const char *path, const char *regex,
                    const struct cay_grep_options *options,
                    struct cay_matches *ret_matches, struct cay_error *err)
 {
-    __attribute__((cleanup(search_done))) struct search search = {0};
+    __attribute__((cleanup(search_done))) struct search search = {.aside =
+                                                                      REGEX_ASIDE_NONE};
     const struct find_question question = {CAY_OP_SEARCH, path, NULL};
     AUTO_SCOPE scope = {0};
 
@@ -397,9 +410,11 @@ int cay_files_grep(cay_files *files, const char *path, const char *regex,
         return code;
     search.filter.deadline_ns = walk_deadline(search.options.timeout_ms);
     search.filter.must_read = scope.is_named;
-    search.window = malloc(WINDOW);
-    if (!search.window)
+    void *window =
+        mmap(NULL, WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (window == MAP_FAILED)
         return cay_fail_memory(err, OP);
+    search.window = window;
     for (size_t i = 0; !code && i < scope.count; i++) {
         const struct target *target = &scope.targets[i];
         code = target->fd >= 0 && S_ISDIR(target->st.st_mode)

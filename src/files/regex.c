@@ -85,6 +85,15 @@ void regex_done(struct regex *regex)
     *regex = (struct regex){0};
 }
 
+int regex_fail(int code, const char *op, struct cay_error *err)
+{
+    if (code == CAY_E_NO_MEMORY)
+        return cay_fail_memory(err, op);
+    return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
+                    "the regular expression takes too many steps on a line",
+                    "use a simpler one: avoid nested repeats such as (a+)+");
+}
+
 int regex_match(const struct regex *regex, const char *op, const struct regex_text *text,
                 struct regex_span *ret_span, struct cay_error *err)
 {
@@ -94,12 +103,9 @@ int regex_match(const struct regex *regex, const char *op, const struct regex_te
 
     if (found == PCRE2_ERROR_NOMATCH)
         return 0;
-    if (found == PCRE2_ERROR_NOMEMORY)
-        return cay_fail_memory(err, op);
     if (found < 0)
-        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
-                        "the regular expression takes too many steps on a line",
-                        "use a simpler one: avoid nested repeats such as (a+)+");
+        return regex_fail(found == PCRE2_ERROR_NOMEMORY ? CAY_E_NO_MEMORY : CAY_E_LIMIT,
+                          op, err);
     const size_t *spans = pcre2_get_ovector_pointer(regex->data);
     /* "\K" in a lookahead can put the start after the end, in a lookbehind before what is
      * searched. */

@@ -35,8 +35,12 @@ struct regex_text {
     bool goes_on; /* the line does not end where the text does */
 };
 
-/* 1 and the first match, 0 if there is none, or CAY_E_LIMIT if it takes too much. */
+/* 1 and the first match, 0 if there is none, CAY_E_LIMIT if it takes too much, or
+ * CAY_E_NO_MEMORY. */
 int regex_match(const struct regex *regex, const char *op, const struct regex_text *text,
                 struct regex_span *ret_span, struct cay_error *err);
+
+/* The words for the two codes with which that fails. */
+int regex_fail(int code, const char *op, struct cay_error *err);
 
 #endif

@@ -83,16 +83,18 @@ static int limit_all(const struct worker_job *job)
     return error;
 }
 
-/* Leaves exactly the two descriptors open, at their fixed numbers. */
+/* Leaves exactly the two descriptors open, at their fixed numbers; without an input the
+ * one. */
 static bool arrange_descriptors(int channel, int input)
 {
+    int last = input < 0 ? WORKER_CHANNEL : WORKER_INPUT;
     int high_channel = fcntl(channel, F_DUPFD_CLOEXEC, WORKER_INPUT + 1);
-    int high_input = fcntl(input, F_DUPFD_CLOEXEC, WORKER_INPUT + 1);
+    int high_input = input < 0 ? -1 : fcntl(input, F_DUPFD_CLOEXEC, WORKER_INPUT + 1);
 
-    return high_channel >= 0 && high_input >= 0 &&
-           dup3(high_channel, WORKER_CHANNEL, O_CLOEXEC) >= 0 &&
-           dup3(high_input, WORKER_INPUT, O_CLOEXEC) >= 0 &&
-           syscall(SYS_close_range, WORKER_INPUT + 1, ~0u, 0) == 0 &&
+    return high_channel >= 0 && dup3(high_channel, WORKER_CHANNEL, O_CLOEXEC) >= 0 &&
+           (input < 0 ||
+            (high_input >= 0 && dup3(high_input, WORKER_INPUT, O_CLOEXEC) >= 0)) &&
+           syscall(SYS_close_range, last + 1, ~0u, 0) == 0 &&
            syscall(SYS_close_range, 0, WORKER_CHANNEL - 1, 0) == 0;
 }
 

@@ -19,7 +19,7 @@ enum {
 struct worker_job {
     void (*run)(void *cookie); /* in the child; the process ends when it returns */
     void *cookie;
-    int input;            /* the one descriptor handed over */
+    int input;            /* the one descriptor handed over, or -1 */
     uint64_t memory;      /* bytes it may map beyond what it starts with */
     uint32_t cpu_seconds; /* after which it is killed */
 };

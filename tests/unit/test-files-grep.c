@@ -147,6 +147,24 @@ TEST(an_expression_that_would_take_for_ever_is_stopped)
 }
 
 /* Each line costs some milliseconds, a thousand of them more than the time given. */
+TEST(an_expression_that_would_take_for_ever_on_a_long_line_ends_at_the_deadline)
+{
+    AUTO(cay_files) files = open_data();
+    enum { LEN = 1 << 20 };
+    static const char *const all[] = {"a+a+b", "(?=(a+))a*b", ".{0,65535}b", "a+(?>a+)b"};
+    const struct cay_grep_options options = {.size = sizeof options, .timeout_ms = 100};
+    struct cay_matches matches;
+    AUTO_FREE char *line = malloc(LEN + 1);
+
+    ASSERT(line);
+    memset(line, 'a', LEN);
+    line[LEN] = '\0';
+    put_file("data/a", line);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        ASSERT_CODE(cay_files_grep(files, "data", all[i], &options, &matches, &err),
+                    CAY_E_TIMEOUT);
+}
+
 TEST(a_search_ends_at_its_deadline)
 {
     struct cay_grep_options options = {.size = sizeof options, .timeout_ms = 1};
