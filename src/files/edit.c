@@ -248,9 +248,15 @@ static int find(cay_files *files, const char *path, const struct cay_pin *pin,
         code = target_must_be_file(ret_target, err);
     if (!code)
         code = write_check_target(ret_target, err);
-    if (!code)
-        code =
-            target_check_size(files, ret_target, (uint64_t)ret_target->st.st_size, err);
+    if (code)
+        return code;
+    uint64_t bytes = (uint64_t)ret_target->st.st_size,
+             max = target_text_max(&ret_target->st);
+    code = target_check_size(files, ret_target, bytes, err);
+    if (!code && bytes > max)
+        code = cay_fail(err, CAY_E_LIMIT, EFBIG, op, path,
+                        "the file is too long to be edited as text",
+                        "text may have %" PRIu64 " bytes here", max);
     return code ? code : target_check_pin(files, ret_target, pin, err);
 }
 

@@ -129,6 +129,12 @@ void parent_done(struct parent *parent);
 int parent_check(const cay_files *files, const struct target *target, bool make,
                  struct stat *ret_dir, struct cay_error *err);
 
+/* How long a file may be that is passed over as text, where no policy says.  Whoever is
+ * in a sandbox can make one of any length from nothing, of holes; elsewhere what is
+ * stored counts, many times, for some file systems compress. */
+#define TARGET_TEXT_MAX (1ull << 30)
+uint64_t target_text_max(const struct stat *st);
+
 /* The public form of a struct stat. */
 void stat_of(const struct stat *st, struct cay_stat *ret_stat);
 

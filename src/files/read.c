@@ -24,9 +24,6 @@ enum { SMALL = 64 << 10, PIECE = 256 << 10, PLACED = 1 << 20, DEFAULT_LINES = 20
 
 #define KNOWN_FLAGS ((unsigned)(CAY_READ_UNIVERSAL_NEWLINES | CAY_READ_LARGE))
 
-/* Whoever is in a sandbox can make a file of any length from nothing. */
-#define INSIDE_TEXT_MAX (1ull << 30)
-
 struct cay_reader {
     int fd;
     char *path;
@@ -325,11 +322,13 @@ static int index_of(const struct job *job, struct text_index **ret_index,
     *ret_index = recall(job->session, &job->st);
     if (*ret_index)
         return CAY_OK;
-    if ((uint64_t)job->st.st_size > job->max_bytes)
+    uint64_t max =
+        job->max_bytes < UINT64_MAX ? job->max_bytes : target_text_max(&job->st);
+    if ((uint64_t)job->st.st_size > max)
         return cay_fail(err, CAY_E_LIMIT, EFBIG, job->op, job->path,
                         "the file is too long to count its characters",
                         "read it as bytes, with offset and a maximum; text may have %llu",
-                        (unsigned long long)job->max_bytes);
+                        (unsigned long long)max);
     int error = text_index_build(job->fd, &job->st, job->max_bytes, ret_index);
     if (error)
         return fail_read(job, error, err);
@@ -441,7 +440,7 @@ static uint64_t limit_of(const cay_files *files, const struct target *target)
     int64_t limit = target_mount(files, target)->max_file_bytes;
 
     return limit >= 0            ? (uint64_t)limit
-           : files->policy->base ? INSIDE_TEXT_MAX
+           : files->policy->base ? TARGET_TEXT_MAX
                                  : UINT64_MAX;
 }
 

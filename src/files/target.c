@@ -136,6 +136,14 @@ int target_check_size(const cay_files *files, const struct target *target, uint6
                              err);
 }
 
+uint64_t target_text_max(const struct stat *st)
+{
+    enum { BLOCK = 512, COMPRESSED = 64 };
+    uint64_t stored = (uint64_t)st->st_blocks * BLOCK * COMPRESSED;
+
+    return stored > TARGET_TEXT_MAX ? stored : TARGET_TEXT_MAX;
+}
+
 static int duplicate(int fd)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);

@@ -350,3 +350,24 @@ TEST(random_edits_agree_with_the_plain_ones_whatever_the_line_ends)
         ASSERT_STR(get_file("data/a"), found ? want_file.data : file.data);
     }
 }
+
+/* Hours of nothing but NUL characters. */
+TEST(a_file_that_is_long_only_by_its_holes_is_not_passed_over_as_text)
+{
+    AUTO(cay_files) files = open_data();
+    AUTO(cay_reader) reader = NULL;
+    struct cay_page page;
+
+    put_file("data/a", "a");
+    if (truncate(scratch_path("data/a"), (off_t)1 << 42) != 0)
+        SKIP("the file system has no files of 4 TiB");
+    ASSERT_CODE(edit(files, "data/a", "a", "b", 0), CAY_E_LIMIT);
+    ASSERT_CODE(cay_files_read(files, "data/a", NULL, &page, &err), CAY_E_LIMIT);
+    ASSERT_CODE(cay_files_read_lines(files, "data/a", NULL, &page, &err), CAY_E_LIMIT);
+    ASSERT_OK(cay_reader_open(files, "data/a", &reader, &err));
+    ASSERT_CODE(cay_reader_page(reader, NULL, &page, &err), CAY_E_LIMIT);
+    const struct cay_read_options some = {.size = sizeof some, .max = 1};
+    ASSERT_OK(cay_files_read_bytes(files, "data/a", &some, &page, &err));
+    ASSERT_STR(page.text, "a");
+    cay_page_done(&page);
+}
