@@ -245,6 +245,17 @@ static int do_step(struct call *call, const struct cay_session *session,
     return code;
 }
 
+/* A person has asked for something that was not done, and that is fine, but not silence.
+ */
+static void tell_if_it_runs(const struct cay_session *session)
+{
+    if (strcmp(session_state(session), "running") != 0)
+        return;
+    fputs("cay: note: ", stderr);
+    show_name(stderr, session->session_id);
+    fputs(": its sandbox cannot be paused here and goes on running\n", stderr);
+}
+
 static int do_one(struct call *call, const char *name, struct json *json,
                   struct cay_error *err)
 {
@@ -264,6 +275,8 @@ static int do_one(struct call *call, const char *name, struct json *json,
         session = NULL;
         code = cay_store_get(options->store, user, name, &session, err);
     }
+    if (!code && !json && call->line.subcommand == &subcommands[PAUSE])
+        tell_if_it_runs(session);
     if (!code && json) {
         json_put_object(json);
         session_put(json, session, is_removal ? "removed" : session_state(session));

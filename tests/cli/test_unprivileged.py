@@ -101,6 +101,15 @@ def test_a_disk_is_held_against_a_memory_limit_only_where_one_is_kept(cay, boxes
             assert done.status == 0 and done.text.split() == ["1M-blocks", "1100"]
 
 
+def test_a_session_that_cannot_be_paused_says_so(cay):
+    layers = cay("inspect", "-o", "json", cay("session", "start", "work").text.strip()).json["layers"]
+    done = cay("session", "pause", "work")
+    (told,) = cay("session", "pause", "work", "-o", "json").json["sessions"]
+    assert done.status == 0 and told["state"] == ("paused" if "cgroup" in layers else "running")
+    assert (b"work: its sandbox cannot be paused" in done.err) == ("cgroup" not in layers)
+    assert cay("session", "rm", "work").status == 0
+
+
 def test_others_sandboxes_are_not_listed_and_not_reached(cay, boxes, box):
     assert box not in cay("ls", "-q").text
     assert cay("exec", box, "true").status == 125
