@@ -2,6 +2,7 @@
 /* Commands on names and whole directories: delete, move, copy, mkdir, export, import. */
 #include "cli/cmd-files.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <unistd.h>
 
@@ -37,6 +38,14 @@ static void tell_path(struct files_run *run)
     output_end_json(&run->output, &json);
 }
 
+static int explain_directory(const struct files_run *run, int rc, struct cay_error *err)
+{
+    if (rc == CAY_E_NOT_A_FILE && err->sys_errno == EISDIR && !run->options.recursive)
+        cay_copy_text(err->hint, sizeof err->hint,
+                      "-r is for a directory, with all that is below it");
+    return rc;
+}
+
 int cmd_files_delete(struct files_run *run, struct cay_error *err)
 {
     struct cay_name_options options = name_options(&run->options, CAY_NAME_RECURSIVE);
@@ -44,7 +53,7 @@ int cmd_files_delete(struct files_run *run, struct cay_error *err)
 
     if (!rc)
         tell_path(run);
-    return rc;
+    return explain_directory(run, rc, err);
 }
 
 int cmd_files_move(struct files_run *run, struct cay_error *err)
@@ -55,7 +64,7 @@ int cmd_files_move(struct files_run *run, struct cay_error *err)
 
     if (!rc)
         tell_path(run);
-    return rc;
+    return explain_directory(run, rc, err);
 }
 
 int cmd_files_copy(struct files_run *run, struct cay_error *err)
