@@ -134,6 +134,20 @@ static int take_max_file_bytes(struct yaml *yaml, const struct yaml_event *event
     return CAY_OK;
 }
 
+/* One that no file can have would silently allow nothing. */
+static int check_suffix(struct yaml *yaml, const struct yaml_event *event,
+                        const char *suffix, struct cay_error *err)
+{
+    const char *dot = strrchr(suffix, '.');
+
+    if (!*suffix || dot == suffix)
+        return CAY_OK;
+    return yaml_fail(err, yaml, event->line,
+                     dot ? "only the last suffix of a name counts"
+                         : "a suffix starts with a dot",
+                     "write %s%s", dot ? "" : ".", dot ? dot : suffix);
+}
+
 static int add_suffix(struct yaml *yaml, const struct yaml_event *event,
                       struct entry *entry, struct cay_error *err)
 {
@@ -145,8 +159,10 @@ static int add_suffix(struct yaml *yaml, const struct yaml_event *event,
     entry->suffixes = grown;
     size_t mark = yaml_enter_index(yaml, count);
     int code = scalar_take_text(yaml, event, &grown[count], err);
-    yaml_leave(yaml, mark);
     entry->mount.suffix_count += !code;
+    if (!code)
+        code = check_suffix(yaml, event, grown[count], err);
+    yaml_leave(yaml, mark);
     return code;
 }
 

@@ -132,6 +132,18 @@ def test_a_wrong_policy_is_told_by_line_and_key(world, text, line, key):
     assert f"line {line}" in told and key in told
 
 
+def test_a_suffix_that_no_file_can_have_is_refused(world):
+    for suffix, why, right in (("txt", "a suffix starts with a dot", ".txt"),
+                               (".tar.gz", "only the last suffix", ".gz"),
+                               ('"*.md"', "only the last suffix", ".md")):
+        world.put("wrong.yaml", f"paths: {{d: {{root: docs, suffixes: [.a, {suffix}]}}}}\n")
+        line = world.fails(2, "roots", config="wrong.yaml")
+        assert f"paths.d.suffixes[1]: {why}" in line and f"(write {right})" in line
+    world.put("right.yaml", 'paths: {d: {root: docs, suffixes: [.a, ""]}}\n')
+    world.put("docs/Makefile", "all:\n")
+    assert world.ok("read", "d/Makefile", config="right.yaml").out == b"all:\n"
+
+
 def test_a_policy_that_is_missing_or_no_text_is_told(world):
     assert world.fails(4, "roots", config="none.yaml").startswith("cay: not-found: none.yaml: ")
     world.put("bad.yaml", b"\xff\xfe\0")
