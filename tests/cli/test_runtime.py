@@ -199,3 +199,14 @@ def test_a_disk_without_room_for_one_more_name_can_be_freed(disk):
         find "$DISK/home" -mindepth 2
     """).splitlines()
     assert [line for line in told if not line.startswith("sb-")] == ["1", "cay: no-space"]
+
+
+def test_a_create_that_lacks_descriptors_leaves_nothing(disk):
+    told = inside(disk, """
+        for n in $(seq 5 40); do prlimit --nofile=$n "$CAY" create --ttl 60 2>&1 || true; done
+        "$CAY" rm --all > /dev/null
+        find /run/cay -name 'sb-*'; ls -A /run/cay/ranges
+    """).splitlines()
+    failed = [line for line in told if not line.startswith("sb-")]
+    assert 5 < len(failed) < len(told)
+    assert [line for line in failed if "too many files open" not in line] == []
