@@ -141,3 +141,11 @@ void rights_hang_up(int socket)
         continue;
     (void)close(socket);
 }
+
+void rights_let_go(int socket, pid_t owner)
+{
+    if (getpid() == owner)
+        rights_hang_up(socket);
+    else
+        (void)close(socket);
+}

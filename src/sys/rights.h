@@ -31,4 +31,8 @@ void rights_close(int *fds, size_t count);
  * shares the socket since a fork loses it as well. */
 void rights_hang_up(int socket);
 
+/* The same in the process that connected it; in a child that has it since a fork only
+ * close(2), for the parent goes on with it. */
+void rights_let_go(int socket, pid_t owner);
+
 #endif

@@ -157,6 +157,19 @@ def test_a_forked_child_holds_no_process_of_its_parent(box: Sandbox) -> None:
         os.waitpid(child, 0)
 
 
+@pytest.mark.parametrize("keep_input", [True, False])
+def test_a_process_goes_on_when_its_starter_forks(box: Sandbox, keep_input: bool) -> None:
+    script = "read x; echo got $x" if keep_input else "sleep 0.5; echo got it"
+    with box.start(["sh", "-c", script], keep_input=keep_input) as process:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        if keep_input:
+            process.write("it\n")
+        assert process.wait(timeout=20).stdout == "got it\n"
+
+
 def test_a_terminal_has_a_size_that_can_change(box: Sandbox) -> None:
     with box.start(
         ["sh", "-c", "stty size; read x; stty size"],

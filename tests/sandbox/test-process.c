@@ -241,6 +241,32 @@ TEST(a_foreground_process_goes_with_its_handle)
     cay_exec_done(&result);
 }
 
+/* A child of a fork has the handles, too, and lets go of them; they are the parent's. */
+TEST(a_forked_child_that_frees_handles_ends_nothing)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_process) process = start(sandbox, CAY_EXEC_INPUT, "read x; echo got $x");
+    cay_files *files = NULL;
+    size_t put = 0;
+    int status = -1;
+
+    ASSERT_OK(cay_sandbox_files(sandbox, NULL, &files, &err));
+    pid_t child = fork();
+    if (child == 0) {
+        cay_process_free(process);
+        cay_files_free(files);
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(child, &status, 0), child);
+    ASSERT_INT(status, 0);
+    ASSERT_OK(cay_process_write(process, "it\n", 3, &put, &err));
+    wait_for(process);
+    ASSERT_STR(result.out, "got it\n");
+    ASSERT_INT(cay_files_exists(files, "/etc/passwd", &err), 1);
+    cay_files_free(files);
+    cay_exec_done(&result);
+}
+
 TEST(a_timeout_ends_it_with_its_output_kept)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -34,8 +34,9 @@ struct inside {
 
     pthread_mutex_t mutex; /* guards what follows */
     int socket;
-    int broken; /* why there is no socket: an errno */
-    int looks;  /* before we sleep for an answer */
+    pid_t owner; /* who connected it, and no child of a fork */
+    int broken;  /* why there is no socket: an errno */
+    int looks;   /* before we sleep for an answer */
     struct packet packet;
 };
 
@@ -44,7 +45,7 @@ void inside_free(struct inside *inside)
     if (!inside)
         return;
     if (inside->socket >= 0)
-        rights_hang_up(inside->socket);
+        rights_let_go(inside->socket, inside->owner);
     pthread_mutex_destroy(&inside->mutex);
     free(inside);
 }
@@ -206,6 +207,7 @@ static struct inside *allocate(void)
     pthread_mutex_init(&inside->mutex, NULL);
     inside->user[0] = '\0';
     inside->socket = -1;
+    inside->owner = getpid();
     inside->broken = 0;
     inside->looks = count_looks();
     return inside;

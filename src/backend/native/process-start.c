@@ -30,7 +30,7 @@ void process_free(void *cookie)
         return;
     run_close(&process->run);
     if (process->run.socket >= 0)
-        rights_hang_up(process->run.socket);
+        rights_let_go(process->run.socket, process->run.owner);
     const int fds[] = {process->events.memory, process->events.pids, process->epoll,
                        process->ready};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)

@@ -25,6 +25,7 @@ void run_init(struct run *run, int socket, const char *id, int answer_ms,
               struct packet *packet)
 {
     *run = (struct run){.socket = socket,
+                        .owner = getpid(),
                         .id = id,
                         .answer_ms = answer_ms,
                         .packet = packet,

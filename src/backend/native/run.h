@@ -15,6 +15,7 @@ enum {
 
 struct run {
     int socket;
+    pid_t owner;    /* who connected it, and no child of a fork */
     const char *id; /* of the sandbox */
     int answer_ms;  /* how long init may take to answer */
     unsigned late;  /* answers that nobody waits for any more */
