@@ -66,6 +66,10 @@ def test_the_wheel_is_for_any_python_3_on_this_kind_of_machine(wheel: Path) -> N
     names = zipfile.ZipFile(wheel).namelist()
     assert "cay/libcay.so" in names and "cay/py.typed" in names
     assert not [name for name in names if "test" in name or name.endswith(".c")]
+    (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+    text = zipfile.ZipFile(wheel).read(metadata).decode()
+    # The older spelling stops builds with setuptools from February 2027 on.
+    assert "\nLicense-Expression: Apache-2.0\n" in text
 
 
 def test_the_wheel_works_with_the_checkout_gone(
