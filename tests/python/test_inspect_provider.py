@@ -156,6 +156,16 @@ def test_the_working_directory_of_a_configuration_is_everybodys() -> None:
     clean(made)
 
 
+def test_nobody_inside_says_where_others_start() -> None:
+    made = make(CayConfig(env={"PATH": "/home/user/bin:/usr/bin:/bin"}))
+    environment = made["default"].as_type(CaySandboxEnvironment)
+    plant = "mkdir bin; printf '#!/bin/bash\\necho /tmp\\n' > bin/sh; chmod +x bin/sh"
+    run(environment.exec, ["/bin/sh", "-c", plant])
+    assert run(environment.exec, ["sh"]).stdout == "/tmp\n"
+    assert run(environment.exec, ["pwd"], user="root").stdout == "/home/user\n"
+    clean(made)
+
+
 @pytest.mark.parametrize("timeout", [None, 10])
 def test_what_may_not_be_executed_is_a_permission_error(
     environment: CaySandboxEnvironment, timeout: int | None

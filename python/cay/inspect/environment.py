@@ -128,9 +128,12 @@ class CaySandboxEnvironment(SandboxEnvironment):
         if not user or (cwd and cwd.startswith("/")):
             return cwd
         if self._workdir is None:
-            ended = await self.sandbox.exec(["sh", "-c", "pwd"], timeout=30)
-            self._workdir = ended.stdout.removesuffix("\n") if ended.exit_code == 0 else ""
-        return f"{self._workdir}/{cwd or ''}" if self._workdir else cwd
+            # Not by PATH, where somebody inside may have put a shell of their own.
+            ended = await self.sandbox.shell("pwd", timeout=30)
+            if ended.exit_code != 0:
+                return cwd
+            self._workdir = ended.stdout.removesuffix("\n")
+        return f"{self._workdir}/{cwd or ''}"
 
     def _result(
         self, ended: Ended, cmd: list[str], timeout: int | None, limit: int
