@@ -131,6 +131,8 @@ def test_what_cannot_be_run_is_a_failed_result_that_says_why(
         # What a model writes is not to fail its sample.
         ({"cmd": ["bash", "-c", "#" * 200_000]}, "128 KiB"),
         ({"cmd": ["true", *["x" * 100_000] * 40]}, "2 MiB"),
+        ({"cmd": ["bash", "-c", "echo \ud83d"]}, "half a surrogate pair"),
+        ({"cmd": ["python3", "-"], "input": "print('\ud83d')"}, "half a surrogate pair"),
     ):
         result = run(environment.exec, **options)
         assert not result.success and result.returncode in (126, 127)
@@ -163,6 +165,27 @@ def test_nobody_inside_says_where_others_start() -> None:
     run(environment.exec, ["/bin/sh", "-c", plant])
     assert run(environment.exec, ["sh"]).stdout == "/tmp\n"
     assert run(environment.exec, ["pwd"], user="root").stdout == "/home/user\n"
+    clean(made)
+
+
+def test_a_sandbox_full_of_processes_is_a_failed_result_that_says_so() -> None:
+    made = make(CayConfig(pids=20))
+    environment = made["default"].as_type(CaySandboxEnvironment)
+    script = (
+        "import os, time\n"
+        "try:\n"
+        "    while os.fork(): pass\n"
+        "except OSError: print('full', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with environment.sandbox.sync.start(["python3", "-c", script]) as full:
+        assert full.read(timeout=20)
+        for user in (None, "root"):
+            result = run(environment.exec, ["pwd"], user=user)
+            assert result.returncode == 126 and "as many processes" in result.stderr
+        full.kill()
+    result = run(environment.exec, ["pwd"], user="root")
+    assert result.stdout == "/home/user\n"
     clean(made)
 
 

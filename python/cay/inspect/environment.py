@@ -70,6 +70,9 @@ _GONE = (
     errors.SandboxProtocolError,
     errors.SandboxUnavailableError,
 )
+# What a model can bring about is a failed result: it is not to fail the sample.
+_OF_COMMAND = ("exec.cwd", "exec.clone")
+_NO_COMMAND = (errno.E2BIG, errno.EILSEQ)
 # As a shell says that it could not execute something.
 _NOT_EXECUTED = 126
 
@@ -113,10 +116,8 @@ class CaySandboxEnvironment(SandboxEnvironment):
                 output_limit=limit,
             )
         except CayError as error:
-            if (
-                isinstance(error, UserNotFoundError)
-                or error.op == "exec.cwd"
-                or error.errno == errno.E2BIG
+            if isinstance(error, UserNotFoundError) or (
+                error.op in _OF_COMMAND or error.errno in _NO_COMMAND
             ):
                 return ExecResult(False, _NOT_EXECUTED, "", f"{error}\n")
             self._raise(error, user)

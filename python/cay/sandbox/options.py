@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -132,9 +133,15 @@ def text(value: str | os.PathLike[str], what: str) -> bytes:
     spelled = os.fspath(value)
     name = _lib.encode(spelled)
     if name is None:
-        wrong = "embedded null byte" if "\0" in spelled else "half a surrogate pair"
+        if "\0" in spelled:
+            wrong, number = "embedded null byte", 0
+        else:
+            wrong, number = "half a surrogate pair", errno.EILSEQ
         raise SandboxValueError(
-            f"{wrong} in {spelled[:100]!r}", subject=what, hint="leave it out"
+            f"{wrong} in {spelled[:100]!r}",
+            errno=number,
+            subject=what,
+            hint="leave it out",
         )
     return name
 
@@ -296,6 +303,7 @@ def _utf8(content: str) -> tuple[int, int]:
     except UnicodeEncodeError:
         raise SandboxValueError(
             "the input holds half a surrogate pair, which is no text",
+            errno=errno.EILSEQ,
             subject="input",
             hint="give bytes, or leave out characters from U+D800 to U+DFFF",
         ) from None
