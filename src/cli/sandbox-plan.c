@@ -21,6 +21,15 @@ static int fail(const char *option, const char *text, const char *message,
 
 /* --- -e --- */
 
+/* What getenv(3) would find, with its name. */
+static const char *find_own(const char *name, size_t len)
+{
+    for (char **own = environ; *own; own++)
+        if (strncmp(*own, name, len) == 0 && (*own)[len] == '=')
+            return *own;
+    return NULL;
+}
+
 static int plan_env(const struct option_list *list, struct sandbox_plan *plan,
                     struct cay_error *err)
 {
@@ -40,9 +49,9 @@ static int plan_env(const struct option_list *list, struct sandbox_plan *plan,
             continue;
         }
         /* The name alone passes on what the caller has; what it has not stays unset. */
-        for (char **own = environ; *own; own++)
-            if (strncmp(*own, text, len) == 0 && (*own)[len] == '=')
-                plan->env[count++] = *own;
+        const char *own = find_own(text, len);
+        if (own)
+            plan->env[count++] = own;
     }
     return CAY_OK;
 }

@@ -225,6 +225,24 @@ def test_a_closed_standard_output_is_told(boxes):
     assert done.returncode == 125 and done.stderr.startswith(b"cay: ")
 
 
+TWICE = """
+import ctypes, os, sys
+words = [os.fsencode(word) for word in sys.argv[1:]]
+argv = (ctypes.c_char_p * (len(words) + 1))(*words)
+env = (ctypes.c_char_p * 1003)(*[b"TWICE=%d" % i for i in range(1000)],
+                               *[b"%s=%s" % pair for pair in os.environb.items()
+                                 if pair[0] in (b"CAY_HOME", b"XDG_RUNTIME_DIR")])
+ctypes.CDLL(None).execve(words[0], argv, env)
+"""
+
+
+def test_of_a_variable_that_one_has_many_times_the_first_is_passed_on():
+    done = subprocess.run([sys.executable, "-c", TWICE, CAY, "run", "-e", "TWICE", "--", "env"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if b"TWICE" in line] == [b"TWICE=0"]
+
+
 def test_why_a_layer_is_missing_is_told_as_it_is(run):
     done = run("--require", "cpu", "--", "true")
     assert b"leave out a layer" in done.err and b"no limit of CPUs was given" in done.err
