@@ -16,13 +16,21 @@ static void open_standard_fds(void)
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+static void note_nothing(int number)
+{
+    (void)number;
+}
+
 void cli_begin(void)
 {
     /* Like any filter: when nobody reads on, end without a word, whatever we inherited.
      */
     struct sigaction quiet_end = {.sa_handler = SIG_DFL};
+    /* A limit on the size of files (ulimit -f) makes writing fail, and no more. */
+    struct sigaction told = {.sa_handler = note_nothing};
 
     open_standard_fds();
     sigaction(SIGPIPE, &quiet_end, NULL);
+    sigaction(SIGXFSZ, &told, NULL);
     setvbuf(stderr, NULL, _IOLBF, 4096);
 }

@@ -3,6 +3,7 @@
 
 import hashlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -223,6 +224,15 @@ def test_a_closed_standard_output_is_told(boxes):
                            f"os.execv({CAY!r}, ['cay', 'run', '--', 'echo', 'x'])"],
                           stderr=subprocess.PIPE, timeout=120, check=False)
     assert done.returncode == 125 and done.stderr.startswith(b"cay: ")
+
+
+def test_a_limit_on_the_size_of_files_is_an_error_and_leaves_nothing(boxes):
+    done = subprocess.run([CAY, "create"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=120, check=False,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)))
+    assert done.returncode > 0 and done.stderr.startswith(b"cay: no-space: sb-")
+    assert traces(done.stderr.decode().split(": ")[2]) == []
+    assert boxes.ok("ls", "-q").text == ""
 
 
 TWICE = """

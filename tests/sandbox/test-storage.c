@@ -433,11 +433,17 @@ TEST(what_dies_with_its_maker_leaves_no_disk)
     }
 }
 
-static void make_empty_file(const char *path)
+/* The first bytes of a sandbox's record. */
+static void copy_start(const char *id, const char *path, size_t len)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    char from[PATH_MAX], record[4096];
 
-    ASSERT(fd >= 0);
+    snprintf(from, sizeof from, "%s/%s", runtime_path(), id);
+    int source = open(from, O_RDONLY | O_CLOEXEC);
+    ASSERT(source >= 0 && read(source, record, sizeof record) > (ssize_t)len);
+    (void)close(source);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0 && write(fd, record, len) == (ssize_t)len);
     (void)close(fd);
 }
 
@@ -450,14 +456,16 @@ TEST(a_maker_that_died_before_its_record_is_forgotten_after_a_while)
 
     need_root();
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    make_empty_file(file);
-    ASSERT(symlink(file + 9, range) == 0);
-    ASSERT_OK(cay_sandbox_collect(&count, &err));
-    ASSERT(access(file, F_OK) == 0);
-    ASSERT(utimensat(AT_FDCWD, file, old, 0) == 0);
-    ASSERT_OK(cay_sandbox_collect(&count, &err));
-    struct stat st;
-    ASSERT(access(file, F_OK) != 0 && lstat(range, &st) != 0);
+    for (size_t part = 0; part <= 512; part += 256) { /* written of it so far */
+        copy_start(cay_sandbox_id(sandbox), file, part);
+        ASSERT(symlink(file + 9, range) == 0);
+        ASSERT_OK(cay_sandbox_collect(&count, &err));
+        ASSERT(access(file, F_OK) == 0);
+        ASSERT(utimensat(AT_FDCWD, file, old, 0) == 0);
+        ASSERT_OK(cay_sandbox_collect(&count, &err));
+        struct stat st;
+        ASSERT(access(file, F_OK) != 0 && lstat(range, &st) != 0);
+    }
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
 }
@@ -494,7 +502,7 @@ TEST(tidying_looks_once_in_a_second_and_not_for_every_start)
 
     need_root();
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    make_empty_file(file);
+    copy_start(cay_sandbox_id(sandbox), file, 0);
     ASSERT(utimensat(AT_FDCWD, file, mtime, 0) == 0);
     clock_gettime(CLOCK_REALTIME, &ahead[0]);
     ASSERT(utimensat(AT_FDCWD, "/run/cay", ahead, 0) == 0);
@@ -503,7 +511,7 @@ TEST(tidying_looks_once_in_a_second_and_not_for_every_start)
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
         ASSERT(now.tv_sec > ahead[0].tv_sec);
-        make_empty_file(file);
+        copy_start(cay_sandbox_id(sandbox), file, 0);
         ASSERT(utimensat(AT_FDCWD, file, mtime, 0) == 0);
     }
     ASSERT(utimensat(AT_FDCWD, "/run/cay", old, 0) == 0);

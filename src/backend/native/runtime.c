@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -396,6 +397,13 @@ static bool is_sound(const struct record *record, const char *id)
            ends(groups->pids_events, sizeof groups->pids_events);
 }
 
+/* Its maker died when it was about to write it, or in the middle of that. */
+static bool is_unfinished(const struct record *record, ssize_t len)
+{
+    return len >= 0 && (len < (ssize_t)offsetof(struct record, id) ||
+                        (record->size < 4096 && len < (ssize_t)record->size));
+}
+
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
 {
     char path[PATH_MAX];
@@ -410,7 +418,7 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     if (fd < 0 && errno != ENOENT)
         return cay_fail_errno(err, errno, op, id);
     ssize_t len = fd < 0 ? 0 : io_pread(fd, ret_record, sizeof *ret_record, 0);
-    if (len == 0) /* or its maker died when it was about to write */
+    if (is_unfinished(ret_record, len))
         return cay_fail(err, CAY_E_NOT_FOUND, fd < 0 ? ENOENT : 0, op, id,
                         "there is no such sandbox", "it may have ended; make a new one");
     if (len != sizeof *ret_record || !is_sound(ret_record, id))
