@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include "backend/native/native.h"
 #include "processes.h"
@@ -57,6 +59,72 @@ TEST(a_pause_stops_everything_and_resuming_lets_it_go_on)
     run(sandbox, "echo goes on");
     ASSERT_STR(result.out, "goes on\n");
     cay_exec_done(&result);
+}
+
+/* As who is in the middle of pausing or resuming it. */
+static int hold_turn(const cay_sandbox *sandbox)
+{
+    const struct native *native = sandbox->cookie;
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/work/cgroup.freeze", native->record.groups.unified);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ASSERT(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    return fd;
+}
+
+/* Ends with the code of its pause, as a positive number. */
+static pid_t start_to_pause(const char *id, int turn)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        cay_sandbox *sandbox = NULL;
+        (void)close(turn);
+        int code = cay_sandbox_open(id, &sandbox, NULL);
+        _exit(code ? 99 : -cay_sandbox_pause(sandbox, NULL));
+    }
+    ASSERT(child > 0);
+    return child;
+}
+
+static int code_of(pid_t child)
+{
+    int status;
+
+    ASSERT(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return -WEXITSTATUS(status);
+}
+
+/* Else a pause could freeze what init was just told to let go on. */
+TEST(who_pauses_waits_for_who_resumes)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    struct cay_sandbox_info info;
+    int status;
+
+    int turn = hold_turn(sandbox);
+    pid_t child = start_to_pause(cay_sandbox_id(sandbox), turn);
+    rest_ms(200);
+    ASSERT_INT(waitpid(child, &status, WNOHANG), 0);
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    ASSERT_INT(info.state, CAY_STATE_RUNNING);
+    (void)close(turn);
+    ASSERT_INT(code_of(child), CAY_OK);
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    ASSERT_INT(info.state, CAY_STATE_PAUSED);
+}
+
+TEST(who_pauses_one_that_ends_meanwhile_hears_that_it_is_gone)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    int turn = hold_turn(sandbox);
+    pid_t child = start_to_pause(cay_sandbox_id(sandbox), turn);
+    rest_ms(200);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_INT(code_of(child), CAY_E_NOT_FOUND);
+    (void)close(turn);
 }
 
 TEST(commands_on_a_paused_sandbox_are_refused_at_once)

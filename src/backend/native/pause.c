@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,14 +19,18 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { SPINS = 200, FREEZE_MS = 10000 };
+enum { SPINS = 200, FREEZE_MS = 10000, TURN_MS = 3 * FREEZE_MS };
 
 struct freezer {
     int control, events;
+    bool is_held;
 };
 
+/* Unlocked by hand: a child that somebody else forked meanwhile has the lock, too. */
 static void auto_freezer(struct freezer *freezer)
 {
+    if (freezer->is_held)
+        (void)flock(freezer->control, LOCK_UN);
     auto_close(&freezer->control);
     auto_close(&freezer->events);
 }
@@ -51,34 +56,83 @@ static int open_freezer(const struct native *native, const char *op,
     return CAY_OK;
 }
 
-static bool is_frozen(const struct freezer *freezer, bool frozen)
+/* 1, 0, or a negative errno if there is no such group any more. */
+static int is_frozen(const struct freezer *freezer, bool frozen)
 {
     char text[128];
     ssize_t len = pread(freezer->events, text, sizeof text - 1, 0);
 
-    text[len > 0 ? len : 0] = '\0';
+    if (len < 0)
+        return -errno;
+    text[len] = '\0';
     return strstr(text, frozen ? "frozen 1" : "frozen 0") != NULL;
 }
 
-/* False if it does not come about in time. */
-static bool set_frozen(const struct freezer *freezer, bool frozen)
+/* Init and the kernel are told one after the other.  Who pauses while somebody else
+ * resumes would leave one of them paused and the other not. */
+static int take_turn(struct freezer *freezer)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    uint64_t end = clock_ms() + TURN_MS;
+
+    while (flock(freezer->control, LOCK_EX | LOCK_NB) != 0) {
+        int error = errno != EWOULDBLOCK ? -errno
+                    : clock_ms() >= end  ? -ETIMEDOUT
+                                         : is_frozen(freezer, true);
+        if (error < 0)
+            return error;
+        nanosleep(&moment, NULL);
+    }
+    freezer->is_held = true;
+    return 0;
+}
+
+/* 0, -ETIMEDOUT if it does not come about in time, or another negative errno. */
+static int set_frozen(const struct freezer *freezer, bool frozen)
 {
     struct timespec rest = {.tv_nsec = 20000};
 
     if (write(freezer->control, frozen ? "1" : "0", 1) != 1)
-        return false;
-    for (int i = 0; i < SPINS; i++)
-        if (is_frozen(freezer, frozen))
-            return true;
+        return -errno;
     uint64_t end = clock_ms() + FREEZE_MS;
-    while (clock_ms() < end) {
+    for (int i = 0;; i++) {
+        int done = is_frozen(freezer, frozen);
+        if (done)
+            return done < 0 ? done : 0;
+        if (i < SPINS)
+            continue;
+        if (clock_ms() >= end)
+            return -ETIMEDOUT;
         nanosleep(&rest, NULL);
-        if (is_frozen(freezer, frozen))
-            return true;
         if (rest.tv_nsec < 1000000)
             rest.tv_nsec *= 2;
     }
-    return false;
+}
+
+static int fail(const struct native *native, const char *op, int error,
+                const char *message, const char *hint, struct cay_error *err)
+{
+    const char *id = native->record.id;
+
+    if (error == -ENODEV || error == -ENOENT)
+        return wire_fail_gone(op, id, -error, err);
+    return error == -ETIMEDOUT
+               ? cay_fail(err, CAY_E_TIMEOUT, 0, op, id, message, "%s", hint)
+               : cay_fail_errno(err, -error, op, id);
+}
+
+/* Everything that comes before the change itself. */
+static int get_ready(struct native *native, const char *op, struct freezer *freezer,
+                     struct cay_error *err)
+{
+    int code = native_check(native, err);
+
+    if (!code)
+        code = open_freezer(native, op, freezer, err);
+    int error = code ? 0 : take_turn(freezer);
+    return error ? fail(native, op, error, "somebody else is pausing or resuming it",
+                        "try again", err)
+                 : code;
 }
 
 static int tell(struct native *native, const char *op, enum message_kind kind,
@@ -91,38 +145,35 @@ int native_pause(void *cookie, struct cay_error *err)
 {
     static const char op[] = "sandbox.pause";
     struct native *native = cookie;
-    __attribute__((cleanup(auto_freezer))) struct freezer freezer = {-1, -1};
+    __attribute__((cleanup(auto_freezer))) struct freezer freezer = {-1, -1, false};
 
-    int code = native_check(native, err);
-    if (!code)
-        code = open_freezer(native, op, &freezer, err);
+    int code = get_ready(native, op, &freezer, err);
     if (!code)
         code = tell(native, op, MESSAGE_PAUSE, err);
-    if (code || set_frozen(&freezer, true))
+    int error = code ? 0 : set_frozen(&freezer, true);
+    if (!error)
         return code;
-    (void)set_frozen(&freezer, false);
-    (void)tell(native, op, MESSAGE_RESUME, NULL);
-    return cay_fail(err, CAY_E_TIMEOUT, 0, op, native->record.id,
-                    "something inside cannot be stopped at this moment",
-                    "it may wait for the disk; try again");
+    if (error == -ETIMEDOUT) {
+        (void)set_frozen(&freezer, false);
+        (void)tell(native, op, MESSAGE_RESUME, NULL);
+    }
+    return fail(native, op, error, "something inside cannot be stopped at this moment",
+                "it may wait for the disk; try again", err);
 }
 
 int native_resume(void *cookie, struct cay_error *err)
 {
     static const char op[] = "sandbox.resume";
     struct native *native = cookie;
-    __attribute__((cleanup(auto_freezer))) struct freezer freezer = {-1, -1};
+    __attribute__((cleanup(auto_freezer))) struct freezer freezer = {-1, -1, false};
 
-    int code = native_check(native, err);
-    if (!code)
-        code = open_freezer(native, op, &freezer, err);
+    int code = get_ready(native, op, &freezer, err);
     if (code)
         return code;
-    if (!set_frozen(&freezer, false))
-        return cay_fail(err, CAY_E_TIMEOUT, 0, op, native->record.id,
-                        "the sandbox does not go on",
-                        "see whether the cgroup it is in is frozen as a whole");
-    return tell(native, op, MESSAGE_RESUME, err);
+    int error = set_frozen(&freezer, false);
+    return error ? fail(native, op, error, "the sandbox does not go on",
+                        "see whether the cgroup it is in is frozen as a whole", err)
+                 : tell(native, op, MESSAGE_RESUME, err);
 }
 
 int native_set_ttl(void *cookie, uint64_t ttl_ms, struct cay_error *err)
