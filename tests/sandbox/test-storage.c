@@ -264,6 +264,35 @@ TEST(one_that_is_killed_and_started_at_once_is_never_lost)
     ASSERT_INT(count_groups(id), 0);
 }
 
+/* Neither may it live on without its disk, nor may anything of it be left. */
+TEST(one_that_is_removed_while_it_is_started_is_gone)
+{
+    struct cay_sandbox_options options = {0};
+    char id[CAY_ID_MAX], record[PATH_MAX];
+
+    use_own_home();
+    for (int i = 0; i < 10; i++) {
+        cay_sandbox *sandbox = make_on_disk(&options);
+        snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
+        snprintf(record, sizeof record, "%s/%s", runtime_path(), id);
+        ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+        pid_t starter = fork();
+        if (starter == 0) {
+            (void)!cay_sandbox_start(sandbox, NULL);
+            (void)sleep(PATIENCE_MS / 1000); /* it would end with us */
+            _exit(1);
+        }
+        while (access(record, F_OK) != 0)
+            continue;
+        ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+        cay_sandbox_free(sandbox);
+        ASSERT_INT(count_names(runtime_path(), id), 0);
+        ASSERT_INT(count_groups(id), 0);
+        ASSERT_INT(count_stored(), 0);
+        ASSERT(kill(starter, SIGKILL) == 0 && waitpid(starter, NULL, 0) == starter);
+    }
+}
+
 /* By who has it open, whatever became of its record. */
 TEST(one_whose_record_is_damaged_or_gone_can_be_ended)
 {

@@ -22,7 +22,7 @@
 #include "sandbox/backend.h"
 #include "sys/rights.h"
 
-enum { KILL_MS = 10000, TIDY_MS = 1000 };
+enum { KILL_MS = 10000, TIDY_MS = 1000, REMOVE_TRIES = 3 };
 
 void native_let_go(struct native *native)
 {
@@ -347,10 +347,19 @@ int native_kill(void *cookie, struct cay_error *err)
 int native_remove_it(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
-    int code = native_kill(cookie, err);
+    struct cay_error why;
+    int code = CAY_OK;
 
-    if (!code && native->record.storage == CAY_STORAGE_DISK)
-        code = storage_remove(native->record.id, err);
+    /* Who starts it meanwhile was too late. */
+    for (int tries = 0; tries < REMOVE_TRIES; tries++) {
+        code = native_kill(cookie, &why);
+        if (!code && native->record.storage == CAY_STORAGE_DISK)
+            code = storage_remove(native->record.id, &why);
+        if (code != CAY_E_BUSY)
+            break;
+    }
+    if (code && err)
+        *err = why;
     return code;
 }
 

@@ -118,6 +118,14 @@ int storage_hold(const char *id, struct storage *ret_storage, struct cay_error *
     return CAY_OK;
 }
 
+static bool lives(const char *id)
+{
+    struct record record;
+    int code = runtime_load(id, &record, NULL);
+
+    return code ? code != CAY_E_NOT_FOUND : runtime_is_alive(&record);
+}
+
 int storage_remove(const char *id, struct cay_error *err)
 {
     AUTO_FD sandboxes = open_sandboxes_with(id, err);
@@ -125,7 +133,12 @@ int storage_remove(const char *id, struct cay_error *err)
     if (sandboxes < 0)
         return sandboxes;
     AUTO_FD dir = hold(sandboxes, id, err);
-    return dir < 0 ? dir : state_bury(sandboxes, id, op, err);
+    if (dir < 0)
+        return dir;
+    if (lives(id)) /* from now on nobody can start it, but somebody just has */
+        return cay_fail(err, CAY_E_BUSY, 0, op, id,
+                        "somebody else has just started this sandbox", "try again");
+    return state_bury(sandboxes, id, op, err);
 }
 
 /* --- The options --- */
@@ -304,15 +317,6 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     return CAY_OK;
 }
 
-/* It may live all the same: its maker died just before it could say so. */
-static bool lives(const char *id)
-{
-    struct record record;
-    int code = runtime_load(id, &record, NULL);
-
-    return code ? code != CAY_E_NOT_FOUND : runtime_is_alive(&record);
-}
-
 size_t storage_sweep(void)
 {
     AUTO_FD sandboxes = open_sandboxes(false, NULL);
@@ -330,6 +334,7 @@ size_t storage_sweep(void)
         if (lock < 0 && errno != ENOENT)
             continue;
         AUTO_FD dir = hold(sandboxes, id, NULL);
+        /* It may live all the same: its maker died just before it could say so. */
         if (dir >= 0 && !has_options(sandboxes, id) && !lives(id))
             count += state_bury(sandboxes, id, op, NULL) == CAY_OK;
     }
