@@ -509,7 +509,7 @@ TEST(a_disk_that_is_just_being_made_is_left_alone)
 
     use_own_home();
     AUTO(cay_sandbox) sandbox = make_on_disk(&options);
-    make_empty_file(file);
+    copy_start(cay_sandbox_id(sandbox), file, 0);
     put_file("home/sandboxes/sb-testbbbbbbbbbbbb/disk/upper/x", "x");
     int lock = runtime_lock(file + 9);
     ASSERT(lock >= 0);

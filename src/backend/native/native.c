@@ -184,20 +184,29 @@ unsigned native_layers(const void *cookie)
     return ((const struct native *)cookie)->record.layers;
 }
 
-/* Without a PID namespace the end of init is not the end of all: it is asked to end them
- * first.  Its holders do it if it cannot. */
-static void end_init(const struct record *record, int pidfd)
+static bool has_ended(int pidfd)
 {
     struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+    int got;
 
+    do
+        got = poll(&ended, 1, KILL_MS);
+    while (got < 0 && errno == EINTR);
+    return got > 0;
+}
+
+/* Without a PID namespace the end of init is not the end of all: it is asked to end them
+ * first.  Its holders do it if it cannot. */
+static bool end_init(const struct record *record, int pidfd)
+{
     if (!runtime_has_namespaces(record)) {
         (void)syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0);
-        if (poll(&ended, 1, KILL_MS) > 0)
-            return;
+        if (has_ended(pidfd))
+            return true;
     }
     (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
     groups_clear(&record->groups); /* while it dies */
-    (void)poll(&ended, 1, KILL_MS);
+    return has_ended(pidfd);
 }
 
 /* -1 if it has ended. */
@@ -217,7 +226,7 @@ static int open_init(const struct record *record, int *ret_pidfd, struct cay_err
     return CAY_OK;
 }
 
-static int fail_groups(const struct record *record, int error, struct cay_error *err)
+static int fail_end(const struct record *record, int error, struct cay_error *err)
 {
     if (error != EBUSY)
         return cay_fail_errno(err, error, "sandbox.kill", record->id);
@@ -234,11 +243,11 @@ int native_remove(const struct record *record, int pidfd, struct cay_error *err)
 
     if (code)
         return code;
-    if (pidfd >= 0 || opened >= 0)
-        end_init(record, pidfd >= 0 ? pidfd : opened);
+    if ((pidfd >= 0 || opened >= 0) && !end_init(record, pidfd >= 0 ? pidfd : opened))
+        return fail_end(record, EBUSY, err);
     int error = groups_remove(&record->groups);
     if (error)
-        return fail_groups(record, -error, err);
+        return fail_end(record, -error, err);
     if (runtime_has_namespaces(record) || home_remove(record))
         runtime_release(record);
     return CAY_OK;
@@ -321,8 +330,9 @@ static int end_this_one(const struct native *native, struct cay_error *err)
         !code && (now.init != own->init || now.init_start != own->init_start);
     if (code != CAY_E_NOT_FOUND && !is_another)
         return native_remove(own, native->pidfd, err);
-    if (native->pidfd >= 0)
-        end_init(own, native->pidfd); /* nothing else of it is ours by now */
+    /* Nothing else of it is ours by now. */
+    if (native->pidfd >= 0 && !end_init(own, native->pidfd))
+        return fail_end(own, EBUSY, err);
     return CAY_OK;
 }
 
