@@ -147,10 +147,11 @@ static int find_text(struct draft *draft, struct yaml *yaml, const char *key,
 {
     const struct cay_field field = {.name = key, .type = type};
     struct yaml_event event;
+    unsigned twice; /* is told when all values are read, too */
     int code = CAY_OK;
 
     *ret_value = (struct value){.field = &field};
-    if (!record_find(draft->used, key, strlen(key), &event))
+    if (!record_find(draft->used, key, strlen(key), &event, &twice))
         return CAY_OK;
     size_t mark = yaml_enter(yaml, key);
     code = expand_event(&draft->expand, yaml, &event, err);

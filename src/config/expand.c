@@ -135,13 +135,18 @@ static int append_variable(const struct pass *pass, const char *name, size_t len
     const struct record *variables = pass->expand->variables;
     struct pass within = *pass;
     struct yaml_event value;
+    unsigned twice;
 
     if (pass->in_variable || len == 0)
         return fail_unknown(pass, err);
     if (variables->line)
         return yaml_fail(err, pass->yaml, variables->line, "there are too many variables",
                          "%zu values are the limit", variables->max / 2);
-    if (!record_find(variables, name, len, &value))
+    bool is_found = record_find(variables, name, len, &value, &twice);
+    if (twice)
+        return yaml_fail(err, pass->yaml, twice, "a variable is given twice",
+                         "keep one of the two");
+    if (!is_found)
         return yaml_fail(err, pass->yaml, pass->line,
                          "there is no text of that name among the variables",
                          "write it below variables: at the top of the file; maps and "

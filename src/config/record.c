@@ -136,13 +136,12 @@ int record_open(struct replay *replay, const char *op, const char *name,
     return yaml_open_source(&source, op, name, ret_yaml, err);
 }
 
-static const struct record_node *find_key(const struct record *record,
-                                          const struct record_node *map, const char *key,
-                                          size_t len)
+/* From a key, or the end, of a map on. */
+static const struct record_node *find_next(const struct record *record,
+                                           const struct record_node *node,
+                                           const char *key, size_t len)
 {
-    const struct record_node *node = map + 1;
-
-    while (map->kind == YAML_MAP && node->kind != YAML_MAP_END) {
+    while (node->kind != YAML_MAP_END) {
         const struct record_node *value = &record->nodes[node->end];
         if (node->kind == YAML_SCALAR && node->len == len &&
             memcmp(record->texts.data + node->text, key, len) == 0)
@@ -150,6 +149,13 @@ static const struct record_node *find_key(const struct record *record,
         node = &record->nodes[value->end];
     }
     return NULL;
+}
+
+static const struct record_node *find_key(const struct record *record,
+                                          const struct record_node *map, const char *key,
+                                          size_t len)
+{
+    return map->kind == YAML_MAP ? find_next(record, map + 1, key, len) : NULL;
 }
 
 bool record_has(const struct record *record, const char *key, enum yaml_kind *ret_item)
@@ -164,14 +170,19 @@ bool record_has(const struct record *record, const char *key, enum yaml_kind *re
 }
 
 bool record_find(const struct record *record, const char *keys, size_t len,
-                 struct yaml_event *ret_event)
+                 struct yaml_event *ret_event, unsigned *ret_twice)
 {
     const struct record_node *node = record->count > 0 ? record->nodes : NULL;
 
+    *ret_twice = 0;
     while (node && len > 0) {
         const char *dot = memchr(keys, '.', len);
         size_t step = dot ? (size_t)(dot - keys) : len;
         node = find_key(record, node, keys, step);
+        const struct record_node *other =
+            node ? find_next(record, &record->nodes[node->end], keys, step) : NULL;
+        if (other)
+            *ret_twice = other->line;
         step += dot != NULL;
         keys += step;
         len -= step;

@@ -43,8 +43,8 @@ int record_open(struct replay *replay, const char *op, const char *name,
 bool record_has(const struct record *record, const char *key, enum yaml_kind *ret_item);
 
 /* The single value at the end of a chain of keys, "a.b", as it was written; false if
- * there is none. */
+ * there is none.  *ret_twice is the line of a second one of those keys, or 0. */
 bool record_find(const struct record *record, const char *keys, size_t len,
-                 struct yaml_event *ret_event);
+                 struct yaml_event *ret_event, unsigned *ret_twice);
 
 #endif

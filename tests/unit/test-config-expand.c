@@ -159,6 +159,15 @@ TEST(two_dollars_make_a_plain_one)
     assert_text("text: \"$$ $$$\"\n", "$$ $$$");
 }
 
+TEST(a_variable_that_is_used_is_given_once)
+{
+    const char *message = "line 2: text: a variable is given twice";
+
+    assert_refused("variables: {a: b, a: c}\ntext: ${variables.a}\n", message);
+    assert_refused("variables: {a: {b: c}, a: d}\ntext: ${variables.a.b}\n", message);
+    assert_text("variables: {a: b, c: d, c: e}\ntext: ${variables.a}\n", "b");
+}
+
 TEST(variables_are_those_of_the_file)
 {
     AUTO(cay_config) config = NULL;
