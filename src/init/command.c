@@ -39,7 +39,9 @@ enum { WAIT_MS = 50, KERNEL_SIGNALS = 8 /* bytes of its sigset_t */ };
 static struct birth *spare;
 static int null_fd = -1;
 static rlim_t limit_on_processes; /* 0: none but the cgroup's */
-static bool is_unconfined;        /* what the caller may, it may */
+static bool goes_before_commands; /* our priority is above theirs */
+static int nice_of_commands;
+static bool is_unconfined; /* what the caller may, it may */
 
 /* --- The child --- */
 
@@ -110,6 +112,8 @@ static int limit_it(void)
 
     if (limit_on_processes)
         error = raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, address(&most), 0, 0);
+    if (goes_before_commands && error >= 0)
+        error = raw_call(SYS_setpriority, PRIO_PROCESS, 0, nice_of_commands, 0, 0);
     if (lock_files() && error >= 0)
         error = raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, address(lock_files()), 0, 0);
     return error < 0 ? (int)-error : 0;
@@ -243,6 +247,8 @@ static rlim_t as_many_as_allowed(uint32_t processes)
 void birth_prepare(const struct plan *plan)
 {
     limit_on_processes = as_many_as_allowed(plan->max_processes);
+    nice_of_commands = plan->nice;
+    goes_before_commands = getpriority(PRIO_PROCESS, 0) < plan->nice;
     is_unconfined = plan->unconfined;
     forbid_prepare(plan);
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -75,7 +75,7 @@ struct plan_step {
 };
 
 enum {
-    PLAN_VERSION = 5,
+    PLAN_VERSION = 6,
     PLAN_USER = 1000, /* `user` inside */
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
@@ -106,6 +106,7 @@ struct plan {
     uint32_t one_user;      /* commands run as whoever cay-init is, and nobody else */
     uint32_t uid, gid;      /* that it becomes */
     uint32_t max_processes; /* RLIMIT_NPROC; 0: as it is */
+    int32_t nice;           /* of commands */
     uint64_t max_files;     /* RLIMIT_NOFILE */
     uint64_t max_data;      /* RLIMIT_DATA; 0: as it is */
     uint64_t ttl_ms;        /* 0: none */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* When this process, or the sandbox, has no more descriptors to spare: that is told as
- * what it is, nothing that lives is taken for dead, and nothing is left behind. */
+ * what it is, nothing that lives is taken for dead, and nothing is left behind.  When all
+ * processors are taken, who ends commands in time is not behind them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -232,5 +233,33 @@ TEST(a_sandbox_that_has_no_more_descriptors_says_so)
     ASSERT_OK(cay_process_kill(second, &err));
     run_as(sandbox, "1000", "id -un; id -gn; echo $HOME", PATIENCE_MS);
     ASSERT_STR(result.out, "user\nuser\n/home/user\n");
+    cay_exec_done(&result);
+}
+
+/* --- Processors --- */
+
+static void expect_nice(cay_sandbox *sandbox, const char *user, int nice)
+{
+    char told[16];
+
+    snprintf(told, sizeof told, "%d\n", nice);
+    run_as(sandbox, user, "nice; nice -n -1 nice 2> /dev/null | grep -v -x -- $(nice)",
+           PATIENCE_MS);
+    ASSERT_STR(result.out, told);
+}
+
+/* With as many processes as it may have, all busy, it would wait for its turn for seconds
+ * when the time of a command is over. */
+TEST(the_first_process_goes_before_commands_which_have_the_makers_priority)
+{
+    for (int nice = 0; nice <= 3; nice += 3) {
+        ASSERT_INT(setpriority(PRIO_PROCESS, 0, nice), 0);
+        AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+        const struct native *native = sandbox->cookie;
+        ASSERT_INT(getpriority(PRIO_PROCESS, 0), nice);
+        ASSERT_INT(getpriority(PRIO_PROCESS, (id_t)native->record.init), nice - 5);
+        expect_nice(sandbox, NULL, nice);
+        expect_nice(sandbox, "root", nice);
+    }
     cay_exec_done(&result);
 }

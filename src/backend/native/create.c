@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -96,6 +97,7 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
     cay_copy_text(head->user, sizeof head->user, options->user);
     cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
     head->max_files = MAX_FILES;
+    head->nice = getpriority(PRIO_PROCESS, 0);
     head->no_namespaces = !runtime_has_namespaces(record);
     head->unconfined = runtime_is_local(record);
     if (head->unconfined)
