@@ -60,10 +60,15 @@ def test_a_user_of_sandboxes_sees_the_types(tmp_path: Path) -> None:
         "    await AsyncSandbox.create(memory=1.5)\n"
         "    await other.files.read_bytes(1)\n"
         "    box.exec(['true'], time_out=1)\n"
+        "    box.shell('true', time_out=1)\n"
+        "    await other.shell('true', timeout='1')\n"
+        "    class Mine(Sandbox): ...\n"
+        "    with Mine.create() as made, Mine.open('x') as opened:\n"
+        "        mine: list[Mine] = [made, opened]\n"
     )
     said = mypy(tmp_path, program)
-    assert said.count("error:") == 3
-    assert all(f"user.py:{line}:" in said for line in (9, 10, 11))
+    assert said.count("error:") == 5, said
+    assert all(f"user.py:{line}:" in said for line in range(9, 14))
 
 
 def test_a_user_of_agents_sandboxes_sees_the_types(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import functools
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from cay import _sandbox_lib
 from cay.sandbox.errors import SandboxExecError
@@ -20,8 +20,11 @@ from cay.sandbox.files import SandboxFiles
 from cay.sandbox.options import Command, Size
 from cay.sandbox.process import Process
 from cay.sandbox.results import ExecResult, Output, SandboxInfo
-from cay.sandbox.sandbox import OnOutput, Sandbox
+from cay.sandbox.sandbox import ExecOptions, OnOutput, Sandbox
 from cay.sandbox.waiting import in_thread, make_in_thread, readable, sleep
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["AsyncFiles", "AsyncProcess", "AsyncSandbox"]
 
@@ -255,7 +258,7 @@ class AsyncSandbox:
             else:
                 process.close()
 
-    async def shell(self, script: str, **options: Any) -> ExecResult:
+    async def shell(self, script: str, **options: Unpack[ExecOptions]) -> ExecResult:
         """exec() of a script for the sandbox's /bin/sh."""
         return await self.exec(["/bin/sh", "-c", script], **options)
 

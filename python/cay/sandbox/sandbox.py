@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import POINTER, byref, c_size_t, c_void_p, sizeof
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from cay import _lib, _sandbox_lib
 from cay._owner import Owner
@@ -34,9 +34,26 @@ from cay.sandbox.options import (
 from cay.sandbox.process import Process
 from cay.sandbox.results import ExecResult, Output, ProcessInfo, SandboxInfo, layer_names
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = ["Sandbox"]
 
 OnOutput = Callable[[Output], object]
+_Self = TypeVar("_Self", bound="Sandbox")
+
+
+class ExecOptions(TypedDict, total=False):
+    """What exec() takes beside the command."""
+
+    input: str | bytes | None
+    cwd: str | os.PathLike[str] | None
+    env: Mapping[str, str] | None
+    user: str | int | None
+    timeout: float | None
+    output_limit: Size | None
+    fail_on_limit: bool
+    on_output: OnOutput | None
 
 
 class Sandbox(Owner):
@@ -55,7 +72,7 @@ class Sandbox(Owner):
 
     @classmethod
     def create(
-        cls,
+        cls: type[_Self],
         template: str | os.PathLike[str] | None = None,
         *,
         memory: Size | None = None,
@@ -75,7 +92,7 @@ class Sandbox(Owner):
         require: Iterable[Layer] = (),
         rung: Rung = "best",
         ephemeral: bool = False,
-    ) -> Sandbox:
+    ) -> _Self:
         """Makes one.
 
         ``template`` is "host" (this machine's programs, the default), a name that
@@ -113,7 +130,7 @@ class Sandbox(Owner):
             return cls(_create(made, template))
 
     @classmethod
-    def open(cls, id: str) -> Sandbox:
+    def open(cls: type[_Self], id: str) -> _Self:
         """One that exists; SandboxNotFoundError if there is none of that id."""
         return cls(Handles(id, open_handle(id)))
 
@@ -143,11 +160,11 @@ class Sandbox(Owner):
     def __repr__(self) -> str:
         return f"Sandbox({self.id!r})"
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        sandbox = self
+        sandbox: Sandbox = self
         try:
             if self._handles.is_closed:  # which ends an ephemeral one only
                 sandbox = Sandbox.open(self.id)
@@ -206,7 +223,7 @@ class Sandbox(Owner):
                     on_output(output)
             return process.wait()
 
-    def shell(self, script: str, **options: Any) -> ExecResult:
+    def shell(self, script: str, **options: Unpack[ExecOptions]) -> ExecResult:
         """exec() of a script for the sandbox's /bin/sh."""
         return self.exec(["/bin/sh", "-c", script], **options)
 
