@@ -375,6 +375,19 @@ def test_the_names_can_be_imported_without_pydantic_ai(tmp_path: Path) -> None:
     assert all("pip install pydantic-ai-slim" in line for line in lines[1:])
 
 
+def test_a_pydantic_ai_that_fails_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "pydantic_ai").mkdir()
+    (tmp_path / "pydantic_ai" / "__init__.py").write_text("import no_such_telemetry\n")
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from cay.filesystem import FileSystemToolset\n"
+        f"FileSystemToolset.create_default({str(tmp_path)!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    said = done.stderr.splitlines()[-1]
+    assert "No module named 'no_such_telemetry'" in said and "pip install" not in said
+
+
 def test_pydantic_ai_is_not_imported_until_a_toolset_is_asked_for() -> None:
     code = (
         "import sys, cay.filesystem\n"

@@ -33,6 +33,8 @@ from cay.filesystem.tools import (
     _NamedListFilesArgs,
 )
 
+_INSTALL = ": pip install pydantic-ai-slim "
+
 if TYPE_CHECKING:
     from pydantic_ai.tools import RunContext
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
@@ -43,16 +45,19 @@ else:
         from pydantic_ai.toolsets import AbstractToolset
 
         _Toolset = AbstractToolset[Any]
-    except ImportError:
+    except ImportError as error:
+        _why = error
 
         class _Toolset:
             """Stands in for PydanticAI's, so that names can be imported without it."""
 
             def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+                is_there = (_why.name or "").partition(".")[0] != "pydantic_ai"
                 raise ImportError(
-                    f"{cls.__name__} needs PydanticAI: pip install pydantic-ai-slim "
-                    "(cay.filesystem.Files has the same operations without it)"
-                )
+                    f"{cls.__name__} needs PydanticAI"
+                    + (f", which fails: {_why} " if is_there else _INSTALL)
+                    + "(cay.filesystem.Files has the same operations without it)"
+                ) from _why
 
 
 __all__ = [
