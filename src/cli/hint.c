@@ -257,9 +257,11 @@ static bool advise_copy(const struct view *view, const char *source, const char 
                         bool is_renamed, char room[HINT_ROOM])
 {
     const struct cay_exec_options *exec = view->hint->exec;
-    int access = cay_files_access(view->own, exec->cwd ? exec->cwd : ".", NULL);
     char target[PATH_MAX];
 
+    if (!view->own) /* there is no such user any more */
+        return false;
+    int access = cay_files_access(view->own, exec->cwd ? exec->cwd : ".", NULL);
     view_place(view, rest, target);
     if (access < 0 || !(access & CAY_ACCESS_WRITE) || !is_word(source) ||
         !is_word(target))

@@ -389,3 +389,16 @@ def test_what_a_script_inside_calls_its_interpreter_is_shown_only_if_it_is_a_pro
     assert b"write another one" in told and b"-v" not in told
     secret.chmod(0o755)
     assert b"-v" in boxes.cay("exec", box, "--", "./s").err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="there is only one user inside")
+def test_a_user_who_is_gone_gets_no_hint_and_the_status_is_the_commands(boxes):
+    box = boxes.create()
+    folder = work(boxes)
+    (folder / "data").write_text("x")
+    boxes.ok("exec", "-u", "root", box, "--", "sh", "-c",
+             "echo worker:x:1001:1001::/tmp:/bin/sh >> /etc/passwd; chmod 666 /etc/passwd")
+    done = boxes.cay("exec", "-u", "worker", box, "--", "sh", "-c",
+                     "grep -v worker /etc/passwd > /tmp/p; cat /tmp/p > /etc/passwd; exit 3",
+                     "sh", folder / "data", cwd=folder)
+    assert (done.status, done.out) == (3, b"")
