@@ -28,8 +28,11 @@ static int start_detached(struct execute *execute, struct cay_error *err)
     } else {
         fprintf(call->output.file, "%d\n", cay_process_pid(process));
     }
+    code = output_finish(&call->output, err);
+    if (code) /* to who gave the order it has failed */
+        (void)!cay_process_kill(process, NULL);
     cay_process_free(process);
-    return CAY_OK;
+    return code;
 }
 
 static int exec_in(struct execute *execute, const char *const *argv,

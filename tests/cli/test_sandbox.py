@@ -265,6 +265,12 @@ def test_a_background_command_that_cannot_be_found_is_127(boxes, box):
     assert (done.status, done.out) == (127, b"") and b"no-such-program" in done.err
 
 
+def test_a_background_command_whose_pid_cannot_be_told_does_not_run_on(boxes, box):
+    with open("/dev/full", "wb") as full:
+        assert boxes.start("exec", "-d", box, "sleep", "1000", stdout=full).wait(60) == 125
+    assert all(one["state"] == "ended" for one in boxes.ok("ps", "-o", "json", box).json["processes"])
+
+
 def test_two_that_run_cannot_share_a_tag(boxes, box):
     boxes.ok("exec", "-d", "--tag", "x", box, "sleep", "1000")
     done = boxes.cay("exec", "-d", "--tag", "x", box, "sleep", "1000")
