@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -29,11 +30,14 @@ static ssize_t read_fully(int fd, char *data, size_t len)
     size_t done = 0;
 
     while (done < len) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
         ssize_t got = read(fd, data + done, len - done);
         if (got == 0)
             break;
         if (got > 0)
             done += (size_t)got;
+        else if (errno == EAGAIN) /* as in output_write() */
+            (void)poll(&ready, 1, -1);
         else if (errno != EINTR)
             return -1;
     }

@@ -2,6 +2,7 @@
 #include "cli/output.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -13,8 +14,12 @@ int output_write(int fd, const void *data, size_t len)
     const char *next = data;
 
     while (len > 0) {
+        struct pollfd ready = {.fd = fd, .events = POLLOUT};
         ssize_t written = write(fd, next, len);
-        if (written < 0 && errno != EINTR)
+        /* Somebody else who has it may have made it so that it does not wait. */
+        if (written < 0 && errno == EAGAIN)
+            (void)poll(&ready, 1, -1);
+        else if (written < 0 && errno != EINTR)
             return errno;
         if (written > 0) {
             next += written;

@@ -40,6 +40,26 @@ def test_put_and_cat_are_byte_exact(boxes, box):
     assert boxes.ok("cat", box, "notes/a.bin").out == b""
 
 
+def test_pipes_that_do_not_wait_are_waited_for(boxes, box):
+    data = os.urandom(1 << 20)
+    theirs, ours = os.pipe()
+    os.set_blocking(theirs, False)
+    putting = boxes.start("put", box, "slow", stdin=theirs)
+    os.close(theirs)
+    time.sleep(0.2)
+    with os.fdopen(ours, "wb") as pipe:
+        pipe.write(data)
+    assert putting.wait(PATIENCE) == 0, putting.stderr.read()
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    getting = boxes.start("cat", box, "slow", stdout=theirs)
+    os.close(theirs)
+    time.sleep(0.2)
+    with os.fdopen(ours, "rb") as pipe:
+        assert pipe.read() == data
+    assert getting.wait(PATIENCE) == 0, getting.stderr.read()
+
+
 def test_large_files_go_both_ways(boxes):
     box = boxes.create("-m", "1G")
     data = os.urandom(1 << 20) * 120  # more than one read of the library returns
