@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
@@ -18,11 +19,12 @@
 #include "backend/native/template.h"
 #include "backend/native/wire.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
 #include "sys/rights.h"
 
-enum { KILL_MS = 10000, TIDY_MS = 1000, REMOVE_TRIES = 3 };
+enum { KILL_MS = 10000, TIDY_MS = 1000, REMOVE_MS = 10000 };
 
 void native_let_go(struct native *native)
 {
@@ -357,16 +359,19 @@ int native_kill(void *cookie, struct cay_error *err)
 int native_remove_it(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
+    const struct timespec pause = {.tv_nsec = 10000000};
+    uint64_t end = clock_ms() + REMOVE_MS;
     struct cay_error why;
-    int code = CAY_OK;
+    int code;
 
-    /* Who starts it meanwhile was too late. */
-    for (int tries = 0; tries < REMOVE_TRIES; tries++) {
+    /* Who is just starting it was too late, and is waited for. */
+    for (;;) {
         code = native_kill(cookie, &why);
         if (!code && native->record.storage == CAY_STORAGE_DISK)
             code = storage_remove(native->record.id, &why);
-        if (code != CAY_E_BUSY)
+        if (code != CAY_E_BUSY || clock_ms() >= end)
             break;
+        (void)nanosleep(&pause, NULL);
     }
     if (code && err)
         *err = why;
