@@ -87,12 +87,33 @@ static int cmd_version(char *const *argv)
     return finish(&output);
 }
 
+/* What other programs of this kind call it. */
+static const struct {
+    const char *theirs, *ours;
+} habits[] = {
+    {"attach", "shell"},
+    {"build", "template create"},
+    {"copy", "cp"},
+    {"delete", "rm"},
+    {"images", "template ls"},
+    {"list", "ls"},
+    {"prune", "gc"},
+    {"pull", "template create"},
+    {"remove", "rm"},
+    {"stop", "kill"},
+    {"top", "ps"},
+    {"unpause", "resume"},
+};
+
 /* The nearest of all commands, or NULL. */
 static const char *nearest_command(const char *name)
 {
     const char *names[COMMAND_COUNT + SANDBOX_COMMANDS];
     size_t count = 0;
 
+    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+        if (strcmp(name, habits[i].theirs) == 0)
+            return habits[i].ours;
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         names[count++] = commands[i].name;
     for (size_t i = 0; i < SANDBOX_COMMANDS; i++)

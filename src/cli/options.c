@@ -137,6 +137,12 @@ static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
     for (size_t i = 0; i < grammar->option_count; i++)
         if ((grammar->options[i].takers & takers) && count < 64)
             known[count++] = grammar->options[i].name;
+    for (size_t i = 0; i < grammar->habit_count; i++)
+        if (grammar->habits[i].takers & takers &&
+            strlen(grammar->habits[i].word) == len &&
+            memcmp(grammar->habits[i].word, token->word, len) == 0)
+            return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word,
+                            "unknown option", "%s", grammar->habits[i].hint);
     const char *nearest = NULL;
     if (strncmp(token->word, "--", 2) == 0 && len - 2 <= NAME_MAX_LEN) {
         memcpy(name, token->word + 2, len - 2);

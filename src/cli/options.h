@@ -55,12 +55,20 @@ struct subcommand {
                              of a command; 0: never */
 };
 
+/* An option that people know from elsewhere, and what to do instead. */
+struct option_habit {
+    uint32_t takers; /* the subcommands for which it is one */
+    const char *word, *hint;
+};
+
 struct grammar {
     const char *program; /* "cay files" */
     const struct subcommand *subcommands;
     size_t subcommand_count;
     const struct option_rule *options;
     size_t option_count;
+    const struct option_habit *habits;
+    size_t habit_count;
     bool stands_alone; /* the help for a subcommand has all its options */
 };
 

@@ -171,11 +171,25 @@ static const struct option_rule options[] = {
     {"help", 'h', OPTION_FLAG, ALL, FIELD(help), NULL, "this"},
 };
 
+static const char no_ports[] =
+    "leave it out: the network of a sandbox is its own; with --network host it has "
+    "this machine's, and its ports";
+static const struct option_habit habits[] = {
+    {MAKES, "--rm",
+     "leave it out: cay run leaves nothing behind, cay create makes what stays"},
+    {MAKES, "--name", "cay create prints an id, which is the name of what it made"},
+    {MAKES, "--image", "name a template with --template; cay template create makes one"},
+    {MAKES, "-p", no_ports},
+    {MAKES, "--publish", no_ports},
+};
+
 const struct grammar sandbox_grammar = {
     .program = "cay",
     .subcommands = commands,
     .subcommand_count = SANDBOX_COMMANDS,
     .options = options,
     .option_count = sizeof options / sizeof *options,
+    .habits = habits,
+    .habit_count = sizeof habits / sizeof *habits,
     .stands_alone = true,
 };
