@@ -110,25 +110,30 @@ static int make_threads(long amount)
     return tell(made, error);
 }
 
-/* Every process forks as fast as it can until the time is over: `amount` ms.  Tells how
- * often all of them together were refused. */
+/* Every process forks as fast as it can until the time is over: `amount` ms, or longer
+ * where none was refused by then, up to far more than a limit allows.  Tells how often
+ * all of them together were refused. */
 static int make_bomb(long amount)
 {
+    enum { FAR_TOO_MANY = 1000 };
     double end = now() + (double)amount / 1e3;
     pid_t own = getpid();
     struct {
-        atomic_long refused;
+        atomic_long made, refused;
         atomic_int error;
     } *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                   -1, 0);
 
     if (all == MAP_FAILED)
         return tell(-1, errno);
-    while (now() < end)
-        if (fork() < 0) {
+    while (now() < end || (all->refused == 0 && all->made < FAR_TOO_MANY)) {
+        pid_t pid = fork();
+        if (pid < 0) {
             all->error = errno;
             all->refused++;
-        }
+        } else if (pid > 0)
+            all->made++;
+    }
     if (getpid() != own)
         _exit(0);
     return tell(all->refused, all->error);
