@@ -95,15 +95,17 @@ static void cover_proc(void)
         "keys",          "kmsg",          "kpagecgroup", "kpagecount",  "kpageflags",
         "latency_stats", "pagetypeinfo",  "pressure",    "sched_debug", "scsi",
         "slabinfo",      "sysrq-trigger", "timer_list",  "timer_stats", "vmallocinfo"};
+    const unsigned long flags =
+        MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
     char path[64];
 
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
         snprintf(path, sizeof path, "proc/%s", hidden[i]);
         cover(path);
     }
-    weak_need(mount("proc/sys", "proc/sys", NULL, MS_BIND, NULL) == 0 &&
-                  mount(NULL, "proc/sys", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) ==
-                      0,
+    /* With what is mounted in the host's, which cannot be left out, and its flags. */
+    weak_need(mount("proc/sys", "proc/sys", NULL, MS_BIND | MS_REC, NULL) == 0 &&
+                  mount(NULL, "proc/sys", NULL, flags, NULL) == 0,
               "proc/sys");
 }
 
