@@ -254,7 +254,7 @@
     HIDDEN(X, scsi, MASKS, IDMAP)                                                        \
     HIDDEN(X, acpi, MASKS, IDMAP)                                                        \
     HIDDEN(X, asound, MASKS, IDMAP)                                                      \
-    HIDDEN(X, kcore, MASKS | IDMAP, 0)                                                   \
+    HIDDEN(X, kcore, MASKS | USERNS | CAPS, IDMAP)                                       \
     HIDDEN(X, timer_list, MASKS | IDMAP, 0)                                              \
     HIDDEN(X, slabinfo, MASKS | IDMAP, 0)                                                \
     HIDDEN(X, vmallocinfo, MASKS | IDMAP, 0)                                             \
