@@ -262,9 +262,13 @@ static bool open_files(const struct liar *liar, const struct packet *question)
 TEST(no_descriptor_of_its_keeps_a_handle_from_being_freed)
 {
     struct liar liar = {.answer = open_files};
-    int others[2];
+    int others[3];
 
     struct native *native = meet(&liar);
+    send_lingering(liar.socket, 1, others + 2);
+    part(&liar, native);
+
+    native = meet(&liar);
     const struct files_of sandbox = {.socket = TAKE_FD(native->socket), .user = "user"};
     cay_files *files;
     ASSERT_OK(files_of_sandbox(&sandbox, &files, &err));
@@ -282,8 +286,8 @@ TEST(no_descriptor_of_its_keeps_a_handle_from_being_freed)
     process_free(process);
     ASSERT(clock_ms() - begin < 300000);
     part(&liar, native);
-    close(others[0]);
-    close(others[1]);
+    for (size_t i = 0; i < 3; i++)
+        close(others[i]);
 }
 
 /* --- Its time --- */

@@ -13,7 +13,6 @@
 #include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "sys/rights.h"
 
 static const char op[] = "sandbox.inspect";
 
@@ -268,9 +267,6 @@ static void add_living(const char *id, void *cookie)
         return;
     if (look(&native, &listing->infos[listing->count++]) == CAY_E_TIMEOUT)
         listing->answer_ms = SILENT_MS;
-    if (native.socket >= 0)
-        rights_hang_up(native.socket);
-    native.socket = -1;
     native_let_go(&native);
 }
 

@@ -28,9 +28,12 @@ enum { KILL_MS = 10000, TIDY_MS = 1000, REMOVE_MS = 10000 };
 
 void native_let_go(struct native *native)
 {
-    int *const fds[] = {&native->pidfd, &native->leash, &native->socket,
-                        &native->events.memory, &native->events.pids};
+    int *const fds[] = {&native->pidfd, &native->leash, &native->events.memory,
+                        &native->events.pids};
 
+    if (native->socket >= 0)
+        rights_let_go(native->socket, native->owner);
+    native->socket = -1;
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
         if (*fds[i] >= 0)
             (void)close(*fds[i]);

@@ -2,6 +2,8 @@
 #ifndef NATIVE_NATIVE_H
 #define NATIVE_NATIVE_H
 
+#include <unistd.h>
+
 #include "backend/native/runtime.h"
 #include "cay/backend.h"
 #include "init/protocol.h"
@@ -18,6 +20,7 @@ struct native {
     int pidfd;     /* of its init, or -1 */
     int leash;     /* closing it ends an ephemeral sandbox, or -1 */
     int socket;    /* a connection that is free, or -1 */
+    pid_t owner;   /* who has made the handle, and no child of a fork */
     int answer_ms; /* that init may take for an answer */
     struct events events;
     char *piece; /* room for output, once there was a command */
@@ -29,8 +32,8 @@ enum { NATIVE_ANSWER_MS = 10000 };
 #define NATIVE_NONE                                                                      \
     (struct native)                                                                      \
     {                                                                                    \
-        .pidfd = -1, .leash = -1, .socket = -1, .answer_ms = NATIVE_ANSWER_MS,           \
-        .events = {-1, -1},                                                              \
+        .pidfd = -1, .leash = -1, .socket = -1, .owner = getpid(),                       \
+        .answer_ms = NATIVE_ANSWER_MS, .events = {-1, -1},                               \
     }
 
 struct native *native_new(void); /* an empty handle; NULL if memory is exhausted */
