@@ -62,6 +62,7 @@ struct walk {
     size_t host_len; /* 0 for "/" */
     size_t at; /* as much of host is behind us; less than host_len: above the root */
     char done[PATH_MAX];
+    size_t missing; /* length of done with the first of it that is not there; 0: all is */
     char todo[PATH_MAX];
     int links;
 };
@@ -93,6 +94,8 @@ static void go_up(struct walk *walk)
     else
         while (walk->at > 0 && walk->host[--walk->at] != '/')
             ;
+    if (strlen(walk->done) < walk->missing)
+        walk->missing = 0;
 }
 
 /* One component back to the root, from above it. */
@@ -152,9 +155,8 @@ static bool nothing_left(const struct walk *walk)
     return walk->todo[strspn(walk->todo, "/")] == '\0';
 }
 
-/* Takes one component: 0 to go on, 1 when it does not exist, or a negative errno. */
-static int step(struct walk *walk, const char *name, size_t len, bool follow_last,
-                bool exists)
+/* Takes one component. */
+static int step(struct walk *walk, const char *name, size_t len, bool follow_last)
 {
     struct stat st;
 
@@ -168,12 +170,14 @@ static int step(struct walk *walk, const char *name, size_t len, bool follow_las
         return come_back(walk, name, len);
     int error = push(walk->done, name, len);
     /* Below what does not exist there are no links: the rest is plain text. */
-    if (error || !exists)
+    if (error || walk->missing)
         return error;
 
     AUTO_FD fd = path_open(walk->root, walk->done, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
-    if (fd == -ENOENT || fd == -ENOTDIR)
-        return 1;
+    if (fd == -ENOENT || fd == -ENOTDIR) {
+        walk->missing = strlen(walk->done);
+        return 0;
+    }
     /* What was link-free a moment ago is not any more: somebody is at work here. */
     if (fd < 0)
         return fd == -ELOOP ? -EAGAIN : fd;
@@ -188,23 +192,21 @@ static int step(struct walk *walk, const char *name, size_t len, bool follow_las
 static int walk_down(struct walk *walk, const char *rel, bool follow_last)
 {
     char name[PATH_MAX];
-    bool exists = true;
 
     if (strlen(rel) >= sizeof walk->todo)
         return -ENAMETOOLONG;
     memcpy(walk->todo, rel, strlen(rel) + 1);
     *walk->done = '\0';
+    walk->missing = 0;
     walk->links = 0;
     walk->at = walk->host_len = strcmp(walk->host, "/") == 0 ? 0 : strlen(walk->host);
     for (;;) {
         size_t len = next_component(walk, name);
         if (!len)
             return walk->at < walk->host_len ? -EXDEV : 0;
-        int result = step(walk, name, len, follow_last, exists);
-        if (result < 0)
-            return result;
-        if (result > 0)
-            exists = false;
+        int error = step(walk, name, len, follow_last);
+        if (error)
+            return error;
     }
 }
 

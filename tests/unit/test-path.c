@@ -140,6 +140,22 @@ TEST(what_climbs_back_through_something_missing_is_plain_text)
     ASSERT_INT(resolve("out", 1, NULL), -EXDEV);
     ASSERT_INT(resolve("in", 1, &exists), 0);
     ASSERT_STR(rel, "x");
+    ASSERT(!exists);
+}
+
+TEST(after_it_has_climbed_back_links_are_links_again)
+{
+    bool exists = false;
+
+    put_file("sub/file", "x");
+    link_to("gone/deep/../../way/file", "in");
+    link_to("sub", "way");
+    ASSERT_INT(resolve("in", 1, &exists), 0);
+    ASSERT_STR(rel, "sub/file");
+    ASSERT(exists);
+    link_to("/etc", "leads-out");
+    link_to("gone/../leads-out/passwd", "out");
+    ASSERT_INT(resolve("out", 1, NULL), -EXDEV);
 }
 
 TEST(links_that_go_round_are_found_out)
