@@ -21,7 +21,7 @@ static void few_done(const struct few *few)
     ASSERT_INT(setrlimit(RLIMIT_NOFILE, &few->before), 0);
 }
 
-#define AUTO_FEW __attribute__((cleanup(few_done))) struct few
+#define AUTO_FEW __attribute__((cleanup(few_done), unused)) struct few
 
 static struct few leave(int spare)
 {
