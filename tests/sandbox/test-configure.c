@@ -42,7 +42,10 @@ static int refused(const char *text)
     size_t before = count_names(runtime_path(), "sb-");
     int code = cay_backend_create(config, &sandbox, &err);
     ASSERT(!sandbox);
-    ASSERT_INT(count_names(runtime_path(), "sb-"), before);
+    for (int ms = 0; ms < PATIENCE_MS && count_names(runtime_path(), "sb-") > before;
+         ms += 10)
+        usleep(10000); /* others of this machine have some, too, for a while */
+    ASSERT(count_names(runtime_path(), "sb-") <= before);
     return code;
 }
 
