@@ -131,7 +131,8 @@ int native_connect(struct native *native, struct cay_error *err);
 int native_dial(const struct record *record, int answer_ms, int *ret_socket,
                 struct cay_error *err);
 
-/* Ends it and removes every trace. */
+/* Ends it and removes every trace.  Of what cannot be ended now the record stays, so that
+ * who collects tries again. */
 int native_remove(const struct record *record, int pidfd, struct cay_error *err);
 
 int native_files(void *cookie, const char *user, cay_files **ret_files,
