@@ -210,3 +210,27 @@ def test_a_create_that_lacks_descriptors_leaves_nothing(disk):
     failed = [line for line in told if not line.startswith("sb-")]
     assert 5 < len(failed) < len(told)
     assert [line for line in failed if "too many files open" not in line] == []
+
+
+def test_in_another_pid_namespace_a_sandbox_that_runs_is_not_taken_for_dead(disk):
+    told = inside(disk, """
+        id=$("$CAY" create)
+        for proc in --mount-proc --mount; do
+            unshare --pid --fork $proc sh -c '
+                "$CAY" gc
+                "$CAY" ls -q
+                "$CAY" exec "$0" -- echo reached
+                "$CAY" kill "$0" 2>&1 || true' "$id" | sed "s/$id/ID/"
+        done
+        "$CAY" exec "$id" -- echo lives
+        init=$("$CAY" inspect -o json "$id" | sed 's/.*"init_pid":\\([0-9]*\\).*/\\1/')
+        kill -9 "$init"
+        while test -d "/proc/$init"; do sleep 0.02; done
+        unshare --pid --fork --mount-proc "$CAY" gc
+        ls /run/cay | grep -c "$id" || true
+    """).splitlines()
+    refusal = [line for line in told if "another PID namespace" in line]
+    assert len(refusal) == 2 and all("from where it was made" in line for line in refusal)
+    there = ["removed 0 leftovers", "ID", "reached"]
+    assert [line for line in told if line not in refusal] == [
+        *there, *there, "lives", "removed 1 leftover", "0"]

@@ -214,7 +214,7 @@ static bool end_init(const struct record *record, int pidfd)
     return has_ended(pidfd);
 }
 
-/* -1 if it has ended. */
+/* -1 if it has ended.  In another PID namespace its number may be somebody else's. */
 static int open_init(const struct record *record, int *ret_pidfd, struct cay_error *err)
 {
     *ret_pidfd = -1;
@@ -226,6 +226,10 @@ static int open_init(const struct record *record, int *ret_pidfd, struct cay_err
                     : runtime_look(record); /* now, so that it is not another's */
     if (lives < 0)
         return cay_fail_errno(err, -lives, "sandbox.kill", record->id);
+    if (lives && (fd < 0 || record->pid_namespace != runtime_pid_namespace()))
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, "sandbox.kill", record->id,
+                        "the sandbox runs in another PID namespace than this process",
+                        "end it from where it was made");
     if (lives)
         *ret_pidfd = TAKE_FD(fd);
     return CAY_OK;

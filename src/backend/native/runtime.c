@@ -327,6 +327,7 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
 {
     memset(ret_record, 0, sizeof *ret_record);
     ret_record->version = RECORD_VERSION;
+    ret_record->pid_namespace = runtime_pid_namespace();
     ret_record->size = sizeof *ret_record;
     if (id)
         memcpy(ret_record->id, id, strlen(id) + 1);
@@ -528,35 +529,4 @@ int runtime_address(const struct record *record, struct sockaddr_un *ret_address
         return cay_fail_errno(err, ENAMETOOLONG, op, path);
     memcpy(ret_address->sun_path, path, strlen(path) + 1);
     return CAY_OK;
-}
-
-int runtime_start_time(pid_t pid, uint64_t *ret_start)
-{
-    char path[64], text[1024];
-
-    *ret_start = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (len <= 0)
-        return len < 0 && cay_errno_is_shortage(errno) ? -errno : 0;
-    text[len] = '\0';
-    /* The name may contain anything; what follows its last ")" is fields 3 onwards. */
-    const char *at = strrchr(text, ')');
-    if (!at || strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0)
-        return 0;
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    *ret_start = at ? strtoull(at + 1, NULL, 10) : 0;
-    return 0;
-}
-
-int runtime_look(const struct record *record)
-{
-    uint64_t start;
-
-    if (record->init <= 0 || !record->init_start)
-        return 0;
-    int error = runtime_start_time(record->init, &start);
-    return error ? error : start == record->init_start;
 }

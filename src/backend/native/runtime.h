@@ -21,6 +21,7 @@ struct record {
     char id[CAY_ID_MAX];
     uint32_t id_base, id_count; /* outside; id_base is inside 0, or `user` if it is one */
     pid_t init;                 /* 0 until it runs */
+    uint64_t pid_namespace;     /* where that number means it */
     uint64_t init_start; /* its start time in clock ticks: tells a reused pid apart */
     uint32_t layers;
     uint32_t has_range; /* id_base is in a range that is reserved for it */
@@ -36,7 +37,7 @@ struct record {
     struct groups groups;
 };
 
-enum { RUNTIME_IDS = 65536, RECORD_VERSION = 3 };
+enum { RUNTIME_IDS = 65536, RECORD_VERSION = 4 };
 
 /* "/run/cay"; for others than root below $XDG_RUNTIME_DIR, or one in /tmp.
  * CAY_E_NOT_FOUND: it is not there; CAY_E_UNAVAILABLE: it is not ours alone. */
@@ -94,6 +95,9 @@ static inline bool runtime_has_namespaces(const struct record *record)
 {
     return record->rung != CAY_RUNG_LANDLOCK && record->rung != CAY_RUNG_NONE;
 }
+
+/* The caller's. */
+uint64_t runtime_pid_namespace(void);
 
 /* 0 if no such process lives.  Negative: too few files or too little memory are left to
  * look. */
