@@ -18,6 +18,10 @@
 
 enum { HOLE_MIN = 4096 };
 
+/* What the paths of directories may take, to which we come back in the end, for each
+ * entry there may be; and in any case. */
+enum { PATHS_EACH = 256, PATHS_LEAST = 1 << 20 };
+
 /* A directory that was made here: its mode and time are set once nothing more is to be
  * put into it, if it is still the same. */
 struct unpack_made {
@@ -341,6 +345,12 @@ static int add_hard_link(struct unpack *unpack, const struct tar_item *item,
 static int remember(struct unpack *unpack, const struct tar_item *item,
                     const struct stat *st, struct cay_error *err)
 {
+    unpack->made_bytes += strlen(item->path) + 1;
+    if (unpack->made_bytes > PATHS_LEAST &&
+        unpack->made_bytes / PATHS_EACH > unpack->max_made)
+        return cay_fail(err, CAY_E_LIMIT, 0, unpack->op, unpack->label,
+                        "too many directories with too long paths",
+                        "copy a part of them, or allow more entries");
     if (!array_reserve(&unpack->made, &unpack->made_room, unpack->made_count + 1,
                        sizeof *unpack->made))
         return cay_fail_memory(err, unpack->op);

@@ -19,7 +19,7 @@ struct unpack {
     struct cay_tar_result result;
     uint64_t made_unasked;
     struct unpack_made *made;
-    size_t made_count, made_room;
+    size_t made_count, made_room, made_bytes;
     int dir;                  /* the directory of the current entry... */
     char dir_path[PATH_MAX];  /* ...and its path below the target */
     char name[NAME_MAX + 1];  /* the entry's name in it */

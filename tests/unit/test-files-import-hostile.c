@@ -235,7 +235,35 @@ static void add_long_name(struct buf *tar, bool gnu, const char *name)
         add_block(tar, "pax", 'x', NULL, 0644, strlen(record));
         add_content(tar, record, strlen(record));
     }
+}
+
+static void add_long_file(struct buf *tar, bool gnu, const char *name)
+{
+    add_long_name(tar, gnu, name);
     add(tar, (struct entry){"innocent", '0', NULL, 0, "x"});
+}
+
+/* Their paths are kept until the end. */
+TEST(directories_with_long_paths_take_no_more_memory_than_entries_are_allowed)
+{
+    struct cay_tar_options few = {.size = sizeof few, .max_entries = 1000};
+    char name[4000];
+    AUTO_BUF tar;
+
+    buf_init(&tar, 4 << 20);
+    memset(name, 'd', sizeof name);
+    for (size_t i = 200; i < sizeof name; i += 200)
+        name[i] = '/';
+    for (int i = 0; i < 400; i++) {
+        snprintf(name + 3900, 8, "%d", i);
+        add_long_name(&tar, true, name);
+        add(&tar, (struct entry){"directory", '5', NULL, 0755, NULL});
+    }
+    add_end(&tar);
+    AUTO(cay_files) files = open_data();
+    ASSERT_CODE(import_bytes(files, "data/in", &tar, &few), CAY_E_LIMIT);
+    ASSERT_OK(import_bytes(files, "data/all", &tar, NULL));
+    ASSERT_INT(result.entries, 400);
 }
 
 TEST(a_name_from_an_extended_header_is_judged_like_any_other)
@@ -249,24 +277,24 @@ TEST(a_name_from_an_extended_header_is_judged_like_any_other)
         buf_init(&long_component, 1 << 20);
         buf_init(&long_path, 1 << 20);
         AUTO(cay_files) files = open_data();
-        add_long_name(&climbs, gnu, "../../evil");
+        add_long_file(&climbs, gnu, "../../evil");
         add_end(&climbs);
         ASSERT_CODE(import_bytes(files, "data/in", &climbs, NULL), CAY_E_OUTSIDE);
         memset(name, 'n', sizeof name);
         name[255] = '\0';
-        add_long_name(&fine, gnu, name);
+        add_long_file(&fine, gnu, name);
         add_end(&fine);
         ASSERT_OK(import_bytes(files, "data/in", &fine, NULL));
         name[255] = 'n';
         name[256] = '\0';
-        add_long_name(&long_component, gnu, name);
+        add_long_file(&long_component, gnu, name);
         add_end(&long_component);
         ASSERT_CODE(import_bytes(files, "data/in", &long_component, NULL), CAY_E_INVALID);
         name[256] = 'n';
         name[sizeof name - 1] = '\0';
         for (size_t i = 100; i < sizeof name; i += 100)
             name[i] = '/';
-        add_long_name(&long_path, gnu, name);
+        add_long_file(&long_path, gnu, name);
         add_end(&long_path);
         ASSERT_OK(import_bytes(files, "data/in", &long_path, NULL));
         ASSERT_INT(result.skipped, 1);
