@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from native import ledger, make_sandbox
@@ -233,6 +234,8 @@ def test_a_memory_limit_is_named_as_the_cause() -> None:
         {"argv": ["true"], "env": {"A=B": "c"}},
         {"argv": ["true"], "timeout": 0},
         {"argv": ["true"], "timeout": -1},
+        {"argv": ["true"], "timeout": "5"},
+        {"argv": ["true"], "env": ["A=B"]},
         {"argv": ["true"], "output_limit": "many"},
         {"argv": ["true"], "input": "\ud800"},
     ],
@@ -243,6 +246,12 @@ def test_a_wrong_request_is_refused_with_a_hint(
     with pytest.raises(SandboxValueError) as caught:
         box.exec(**options)  # type: ignore[arg-type]
     assert caught.value.hint and isinstance(caught.value, (SandboxError, ValueError))
+
+
+@pytest.mark.parametrize("options", [{"cwd": 5}, {"input": 5}, {"argv": ["echo", 5]}])
+def test_a_type_that_is_wrong_is_a_type_error(box: Sandbox, options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        box.exec(**{"argv": ["cat"], **options})
 
 
 def test_a_sandbox_that_has_ended_is_not_found() -> None:

@@ -222,6 +222,8 @@ def test_a_policy_shows_its_directories(tmp_path: Path) -> None:
         ({"pids": 2**32}, SandboxValueError),
         ({"pids": 2**32 + 5}, SandboxValueError),
         ({"cpus": 0}, SandboxValueError),
+        ({"cpus": "two"}, SandboxValueError),
+        ({"ttl": "5m"}, SandboxValueError),
         ({"cpus": -1}, SandboxValueError),
         ({"cpus": 1e9}, SandboxValueError),
         ({"cpus": float("nan")}, SandboxValueError),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from ctypes import byref, c_void_p, sizeof
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -106,9 +107,9 @@ def cpu_percent(cpus: float | None) -> int:
     """0, which is none in C, for None."""
     if cpus is None:
         return 0
-    if not 0.01 <= cpus <= CPUS_MAX:  # nor is that a NaN
+    if not isinstance(cpus, Real) or not 0.01 <= cpus <= CPUS_MAX:  # nor is that a NaN
         raise SandboxValueError(
-            f"{cpus} is no number of CPUs",
+            f"{cpus!r} is no number of CPUs",
             subject="cpus",
             hint=f"give 0.01 to {CPUS_MAX}, or None for no limit",
         )
@@ -119,18 +120,22 @@ def milliseconds(seconds: float | None, what: str) -> int:
     """0, which is none in C, for None."""
     if seconds is None:
         return 0
-    if not 0 < seconds < 1e12:
+    if not isinstance(seconds, Real) or not 0 < seconds < 1e12:
         raise SandboxValueError(
-            f"{seconds} s is no time to wait",
+            f"{seconds!r} is no time in seconds",
             subject=what,
-            hint="give more than 0 seconds, or None for no limit",
+            hint="give a number that is more than 0, or None for no limit",
         )
     return max(int(seconds * 1000), 1)
 
 
 def text(value: str | os.PathLike[str], what: str) -> bytes:
     """As C takes it."""
-    spelled = os.fspath(value)
+    try:
+        spelled = os.fspath(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"{what}: expected str or os.PathLike, not {kind}") from None
     name = _lib.encode(spelled)
     if name is None:
         if "\0" in spelled:
@@ -165,6 +170,10 @@ def environment(env: Mapping[str, str] | None, what: str = "env") -> Any:
     """ "NAME=value" strings for C, or None."""
     if not env:
         return None
+    if not isinstance(env, Mapping):
+        raise SandboxValueError(
+            f"{type(env).__name__} is no mapping", subject=what, hint='write {"NAME": "value"}'
+        )
     pairs = []
     for name, value in env.items():
         if not name or "=" in name:
@@ -292,7 +301,7 @@ class Command:
         if isinstance(input, str):
             self.options.input, self.options.input_len = _utf8(input)
         elif input is not None:
-            self._input = bytes(input)
+            self._input = bytes(memoryview(input))  # of a number it would be so many zeros
             self.options.input = _lib.address(self._input)
             self.options.input_len = len(self._input)
 
