@@ -2,23 +2,33 @@
 
 /* `cay serve`, `cay key` and `cay env` are another program. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/auto.h"
+#include "base/error.h"
 #include "cli/cli.h"
 #include "cli/helper.h"
 #include "cli/output.h"
 
-enum { WORDS_MAX = 128 };
-
 static int run(const char *command, char *const *argv)
 {
     char name[] = "cay-serve", first[16];
-    char *words[WORDS_MAX + 3] = {name, first};
     struct cay_error err;
+    size_t count = 0;
 
+    while (argv[count])
+        count++;
     snprintf(first, sizeof first, "%s", command);
-    for (size_t i = 0; i < WORDS_MAX && argv[i]; i++)
-        words[i + 2] = argv[i];
-    (void)helper_become(name, words, &err);
+    AUTO_FREE char **words = calloc(count + 3, sizeof *words);
+    if (words) {
+        words[0] = name;
+        words[1] = first;
+        memcpy(words + 2, argv, count * sizeof *words);
+        (void)helper_become(name, words, &err);
+    } else {
+        (void)cay_fail_memory(&err, "cli.serve");
+    }
     return output_error(&err, false);
 }
 

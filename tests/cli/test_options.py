@@ -188,3 +188,8 @@ def test_every_way_to_ask_for_the_version_answers():
     assert (status, err) == (0, "") and re.fullmatch(r"cay \d+\.\d+\.\d+\n", out)
     assert run("version") == (0, out, "")
     assert run("version", "x")[0] == 2
+
+
+def test_no_word_for_the_server_is_lost():
+    status, _, told = run("serve", *["--quiet"] * 300, "last")
+    assert status == 2 and told.startswith("cay: last: one argument too many")
