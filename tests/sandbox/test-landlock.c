@@ -292,7 +292,7 @@ TEST(directories_that_are_closed_to_their_owner_are_removed)
     on_rung(CAY_RUNG_LANDLOCK, leave_closed_directories);
 }
 
-TEST(a_directory_that_cannot_be_removed_yet_is_removed_later)
+TEST(a_directory_that_cannot_be_removed_yet_is_told_and_removed_later)
 {
     if (geteuid() != 0)
         SKIP("only root can mount something there");
@@ -302,7 +302,8 @@ TEST(a_directory_that_cannot_be_removed_yet_is_removed_later)
 
     snprintf(place, sizeof place, "/tmp/cay-%s/tmp", cay_sandbox_id(sandbox));
     ASSERT(mount("tmpfs", place, "tmpfs", 0, NULL) == 0);
-    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_CODE(cay_sandbox_kill(sandbox, &err), CAY_E_BUSY);
+    ASSERT_HAS(err.hint, "unmount");
     ASSERT(is_left(cay_sandbox_id(sandbox)));
     ASSERT(umount(place) == 0);
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));

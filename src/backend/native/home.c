@@ -62,7 +62,7 @@ static int forced_rename(const struct fs *fs, int from_dir, const char *from, in
     return fs_direct.rename(fs, from_dir, from, to_dir, to, flags);
 }
 
-bool home_remove(const struct record *record)
+int home_remove(const struct record *record, struct cay_error *err)
 {
     struct fs forced = fs_direct;
     char path[HOME_PATH];
@@ -72,5 +72,7 @@ bool home_remove(const struct record *record)
     home_path(record, path);
     const char *name = strrchr(path, '/') + 1;
     AUTO_FD parent = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return parent >= 0 && tree_remove(&forced, op, parent, name, name, NULL) == CAY_OK;
+    if (parent < 0)
+        return cay_fail_errno(err, errno, op, "/tmp");
+    return tree_remove(&forced, op, parent, name, path, err);
 }

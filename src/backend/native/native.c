@@ -257,9 +257,10 @@ int native_remove(const struct record *record, int pidfd, struct cay_error *err)
     int error = groups_remove(&record->groups);
     if (error)
         return fail_end(record, -error, err);
-    if (runtime_has_namespaces(record) || home_remove(record))
+    code = runtime_has_namespaces(record) ? CAY_OK : home_remove(record, err);
+    if (!code)
         runtime_release(record);
-    return CAY_OK;
+    return code;
 }
 
 /* With its lock held. */
