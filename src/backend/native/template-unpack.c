@@ -111,9 +111,12 @@ static int go_to(struct unpacking *unpacking, const char *path, bool make,
     if (dir == -ENOENT && make)
         dir = make_directories(unpacking, unpacking->dir_path);
     *ret_there = dir >= 0;
+    /* Below a link or a file there is nothing: the layer puts a directory in its place.
+     */
+    if (!make && (dir == -ENOENT || dir == -ENOTDIR || dir == -ELOOP))
+        return CAY_OK;
     if (dir < 0)
-        return (dir == -ENOENT || dir == -ENOTDIR) && !make ? CAY_OK
-                                                            : fail_at(-dir, path, err);
+        return fail_at(-dir, path, err);
     unpacking->dir = dir;
     return CAY_OK;
 }
@@ -138,6 +141,13 @@ static int set_owner(const struct unpacking *unpacking, const struct tar_item *i
 /* --- What a layer hides --------------------------------------------------------------
  */
 
+static bool is_whiteout(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return strncmp(slash ? slash + 1 : path, WHITEOUT, strlen(WHITEOUT)) == 0;
+}
+
 static int hide_all(struct unpacking *unpacking, const char *path, struct cay_error *err)
 {
     DIR *directory = path_list(unpacking->dir);
@@ -159,15 +169,12 @@ static int take_whiteout(struct unpacking *unpacking, const struct tar_item *ite
 {
     bool there;
 
-    if (item->kind != TAR_FILE)
-        return CAY_OK;
-    const char *slash = strrchr(item->path, '/');
-    const char *name = slash ? slash + 1 : item->path;
-    if (strncmp(name, WHITEOUT, strlen(WHITEOUT)) != 0)
+    if (item->kind != TAR_FILE || !is_whiteout(item->path))
         return CAY_OK;
     int code = go_to(unpacking, item->path, false, &there, err);
     if (code || !there)
         return code;
+    const char *name = unpacking->name;
     if (strcmp(name, OPAQUE) == 0)
         return hide_all(unpacking, item->path, err);
     name += strlen(WHITEOUT);
@@ -292,13 +299,12 @@ static int add_entry(struct unpacking *unpacking, const struct tar_item *item,
                      struct cay_error *err)
 {
     bool there;
-    int code = go_to(unpacking, item->path, true, &there, err);
 
+    if (unpacking->mode == TEMPLATE_LAYER && is_whiteout(item->path))
+        return CAY_OK;
+    int code = go_to(unpacking, item->path, true, &there, err);
     if (code)
         return code;
-    if (unpacking->mode == TEMPLATE_LAYER &&
-        strncmp(unpacking->name, WHITEOUT, strlen(WHITEOUT)) == 0)
-        return CAY_OK;
     switch (item->kind) {
     case TAR_DIRECTORY:
         return add_directory(unpacking, item, err);
