@@ -44,15 +44,19 @@ static int make(int parent, const char *name, bool is_directory)
     return fd < 0 ? -errno : 0;
 }
 
-/* In a directory of the host's that is shown inside, only its owner has a number. */
-static int make_as_user(int parent, const char *name, bool is_directory)
+static int make_as(uid_t uid, gid_t gid, int parent, const char *name, bool is_directory)
 {
-    (void)syscall(SYS_setfsgid, PLAN_USER);
-    (void)syscall(SYS_setfsuid, PLAN_USER);
+    (void)syscall(SYS_setfsgid, gid);
+    (void)syscall(SYS_setfsuid, uid);
     int error = make(parent, name, is_directory);
     (void)syscall(SYS_setfsuid, 0);
     (void)syscall(SYS_setfsgid, 0);
     return error;
+}
+
+static bool is_somebody_elses(int error)
+{
+    return error == -EOVERFLOW || error == -EACCES;
 }
 
 static int make_missing(const char *path, bool is_directory)
@@ -63,11 +67,16 @@ static int make_missing(const char *path, bool is_directory)
 
     if (parent < 0)
         return parent;
+    if (fstat(parent, &st) != 0)
+        return -errno;
     int error = make(parent, name, is_directory);
-    if (error == -EOVERFLOW || error == -EACCES)
-        return make_as_user(parent, name, is_directory);
-    if (!error && fstat(parent, &st) == 0)
+    if (!error)
         (void)!fchownat(parent, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW);
+    /* In a directory of the host's that is shown inside, only its owner has a number. */
+    if (is_somebody_elses(error))
+        error = make_as(PLAN_USER, PLAN_USER, parent, name, is_directory);
+    if (is_somebody_elses(error))
+        error = make_as(st.st_uid, st.st_gid, parent, name, is_directory);
     return error;
 }
 

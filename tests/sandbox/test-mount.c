@@ -182,6 +182,26 @@ TEST(mounts_can_lie_in_mounts_and_in_what_is_missing)
     ASSERT_INT(stat_of("shared/new").st_uid, OWNER);
 }
 
+TEST(mounts_can_lie_in_mounts_of_whoever_runs_commands)
+{
+    static const char *const users[] = {"root", "1234", "1000:5", "1234:5"};
+
+    need_root();
+    make_shared();
+    const struct cay_bind binds[] = {{scratch_path("shared"), "/src", true},
+                                     {scratch_path("shared/sub"), "/src/new", true}};
+    for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
+        const struct cay_sandbox_options options = {
+            .size = sizeof options, .binds = binds, .bind_count = 2, .user = users[i]};
+        AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+        run_as(sandbox, NULL, "cat /src/new/x", PATIENCE_MS);
+        ASSERT_STR(result.out, "x\n");
+        ASSERT_INT(stat_of("shared/new").st_uid, OWNER);
+        ASSERT_INT(stat_of("shared/new").st_gid, OWNER);
+        ASSERT_INT(rmdir(scratch_path("shared/new")), 0);
+    }
+}
+
 static char mounted[PATH_MAX];
 
 static void unmount(void)
