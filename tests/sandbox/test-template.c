@@ -4,6 +4,9 @@
  */
 #include "templates.h"
 
+#include <sched.h>
+#include <sys/mount.h>
+
 static void assert_tiny(void)
 {
     char target[64] = {0};
@@ -57,6 +60,51 @@ TEST(the_holes_of_a_file_stay_holes)
     ASSERT_OK(try_template("tiny", CAY_TEMPLATE_DIR, scratch_path("from")));
     ASSERT_INT(stat_in_tiny("disk").st_size, 64 << 20);
     ASSERT(stat_in_tiny("disk").st_blocks < 1024);
+}
+
+/* A file system of an ordinary user, who alone may look at it; not every host has it. */
+static void mount_somebody_elses(const char *path)
+{
+    char options[128];
+    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=4242,group_id=4242",
+             fd);
+    if (fd >= 0 && mount("none", path, "fuse", 0, options) == 0)
+        ASSERT(access(path, F_OK) != 0);
+}
+
+static void copy_with_mounts(void)
+{
+    ASSERT(unshare(CLONE_NEWNS) == 0);
+    ASSERT(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    ASSERT(mount("none", scratch_path("from/other"), "tmpfs", 0, NULL) == 0);
+    put_file("from/other/over", "");
+    mount_somebody_elses(scratch_path("from/theirs"));
+    ASSERT_OK(try_template("tiny", CAY_TEMPLATE_DIR, scratch_path("from")));
+}
+
+TEST(what_lies_on_other_file_systems_is_not_copied)
+{
+    int status;
+
+    use_own_home();
+    put_file("from/bin/sh", "");
+    put_file("from/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
+    put_file("from/other/under", "");
+    put_file("from/theirs/under", "");
+    fflush(stdout);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        copy_with_mounts();
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
+    ASSERT(S_ISREG(stat_in_tiny("bin/sh").st_mode));
+    ASSERT(S_ISDIR(stat_in_tiny("other").st_mode));
+    ASSERT_INT(count_names(in_tiny("other"), ""), 2);
 }
 
 TEST(what_is_no_root_of_a_system_is_refused)

@@ -184,6 +184,16 @@ static int add_directory(struct copying *copying, int held, const struct stat *s
     return code;
 }
 
+/* A file system of another user (FUSE), or one whose server is gone, does not even let
+ * root look at it. */
+static bool is_mounted(int from, const char *name)
+{
+    AUTO_FD fd =
+        path_open(from, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
+
+    return fd == -EXDEV;
+}
+
 static int add(struct copying *copying, int from, int to, const char *name,
                unsigned depth, struct cay_error *err)
 {
@@ -192,8 +202,15 @@ static int add(struct copying *copying, int from, int to, const char *name,
 
     if (held == -ENOENT) /* somebody was faster */
         return CAY_OK;
-    if (held < 0 || fstat(held, &st) != 0)
-        return fail(copying, held < 0 ? -held : errno, err);
+    if (held < 0)
+        return fail(copying, -held, err);
+    if (fstat(held, &st) != 0) {
+        int error = errno;
+        if (!is_mounted(from, name))
+            return fail(copying, error, err);
+        copying->making->skipped++;
+        return CAY_OK;
+    }
     if (++copying->making->entries > TEMPLATE_ENTRIES_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
                         "the directory has more files than a template may have",
