@@ -159,7 +159,8 @@ static void assert_layers(void)
 
 TEST(layers_of_images_are_put_on_each_other_with_what_they_hide)
 {
-    static const char *const kinds[] = {"saved", "oci-tar", "oci-directory"};
+    static const char *const kinds[] = {"saved", "oci-tar", "oci-named-twice",
+                                        "oci-directory"};
 
     use_own_home();
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

@@ -323,9 +323,14 @@ static int choose(const struct image *image, const json_t *index,
     const json_t *entries = json_object_get(index, "manifests");
     size_t count = 0;
 
-    for (size_t i = 0; i < json_array_size(entries); i++)
-        if (fits(image, json_array_get(entries, i)) && count++ == 0)
-            *ret_entry = json_array_get(entries, i);
+    for (size_t i = 0; i < json_array_size(entries); i++) {
+        const json_t *entry = json_array_get(entries, i);
+        /* An image with several names is there once for each of them. */
+        bool is_known =
+            count && strcmp(text_of(entry, "digest"), text_of(*ret_entry, "digest")) == 0;
+        if (fits(image, entry) && !is_known && count++ == 0)
+            *ret_entry = entry;
+    }
     if (count == 0 && json_array_size(entries) > 0)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, image->architecture,
                         "the image is for other kinds of machines", "get it for linux/%s",
