@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/magic.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stddef.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 
 #include "ledger.h"
 #include "ordinary.h"
@@ -183,14 +187,23 @@ static void expect_landlock(const char *subject, struct cay_sandbox_options wish
     ASSERT(!strstr(err.hint, "subuid"));
 }
 
-/* A user namespace in which no other can be made: what a hardened host is like. */
-static void expect_no_namespaces(void)
+/* A user namespace in which no others of a kind can be made: what a hardened host is
+ * like. */
+static void switch_off(const char *kind)
 {
+    char path[64];
+
     ASSERT(unshare(CLONE_NEWUSER) == 0);
     write_text("/proc/self/setgroups", "deny");
     write_text("/proc/self/uid_map", "0 4242 1");
     write_text("/proc/self/gid_map", "0 4242 1");
-    write_text("/proc/sys/user/max_user_namespaces", "0");
+    snprintf(path, sizeof path, "/proc/sys/user/max_%s_namespaces", kind);
+    write_text(path, "0");
+}
+
+static void expect_no_namespaces(void)
+{
+    switch_off("user");
     examine();
     ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_MISSING);
     ASSERT_HAS(check("user namespaces")->fix, "sysctl -w user.max_user_namespaces=");
@@ -204,7 +217,7 @@ static void expect_no_namespaces(void)
     expect_landlock("template", (struct cay_sandbox_options){.template_name = "/"});
 }
 
-TEST(user_namespaces_switched_off_name_the_switch)
+static void as_nobody(void (*act)(void))
 {
     const struct ordinary nobody = {.name = "4242", .uid = 4242, .gid = 4242};
 
@@ -214,9 +227,148 @@ TEST(user_namespaces_switched_off_name_the_switch)
 
     need_root();
     need_landlock();
-    as_ordinary(&nobody, expect_no_namespaces);
+    as_ordinary(&nobody, act);
     if (lstat(runtime, &st) == 0 && st.st_uid == nobody.uid)
         ASSERT(rmdir(runtime) == 0);
+}
+
+TEST(user_namespaces_switched_off_name_the_switch)
+{
+    as_nobody(expect_no_namespaces);
+}
+
+static const struct {
+    const char *kind, *facility;
+} switches[] = {{"mnt", "user namespaces"},    {"pid", "/proc"},
+                {"net", "network namespaces"}, {"ipc", "other namespaces"},
+                {"uts", "other namespaces"},   {"cgroup", "other namespaces"}};
+static size_t now;
+
+static void expect_switch(void)
+{
+    char fix[64];
+
+    switch_off(switches[now].kind);
+    examine();
+    snprintf(fix, sizeof fix, "sysctl -w user.max_%s_namespaces=15000",
+             switches[now].kind);
+    ASSERT_INT(check(switches[now].facility)->finding, CAY_FINDING_MISSING);
+    ASSERT_STR(check(switches[now].facility)->fix, fix);
+    /* And nothing else is to be changed. */
+    for (size_t i = 0; i < check_count; i++)
+        if (checks[i].finding == CAY_FINDING_MISSING)
+            ASSERT(strcmp(checks[i].fix, fix) == 0 ||
+                   strncmp(checks[i].fix, "see ", 4) == 0);
+    ASSERT_HAS(check("sandboxes")->fix, "see what else is missing");
+    done();
+}
+
+TEST(other_namespaces_switched_off_name_their_own_switch)
+{
+    for (now = 0; now < sizeof switches / sizeof *switches; now++)
+        as_nobody(expect_switch);
+}
+
+static void expect_no_more_processes(void)
+{
+    const struct rlimit none = {0, 0};
+
+    ASSERT(setrlimit(RLIMIT_NPROC, &none) == 0);
+    examine();
+    ASSERT_HAS(check("user namespaces")->fix, "ulimit -u");
+    for (size_t i = 0; i < check_count; i++)
+        ASSERT(!strstr(checks[i].fix, "container"));
+    done();
+}
+
+TEST(a_limit_on_processes_is_told_as_such)
+{
+    as_ordinary(ordinary_user(true), expect_no_more_processes);
+}
+
+static void expect_wrong_device(void)
+{
+    examine();
+    ASSERT_HAS(check("devices")->detail, "/dev/full is not the device it should be");
+    ASSERT_STR(check("devices")->fix, "rm -f /dev/full && mknod -m 666 /dev/full c 1 7");
+    done();
+}
+
+static void expect_wrong_tty(void)
+{
+    examine();
+    ASSERT_STR(check("devices")->fix, "rm -f /dev/tty && mknod -m 666 /dev/tty c 5 0");
+    ASSERT_STR(check("sandboxes")->fix, "see what else is missing");
+    done();
+}
+
+TEST(a_device_that_is_none_can_be_made_anew)
+{
+    in_own_mounts("/dev/full", ordinary_user(true), expect_wrong_device);
+    in_own_mounts("/dev/tty", ordinary_user(true), expect_wrong_tty);
+}
+
+static void in_child(void (*act)(void))
+{
+    int status;
+
+    need_root();
+    fflush(stdout);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        act();
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
+}
+
+static void expect_less_of_root(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+
+    ASSERT(syscall(SYS_capget, &header, data) == 0);
+    data[0].permitted &= ~(1u << CAP_SYS_ADMIN);
+    data[0].effective = data[0].permitted;
+    ASSERT(syscall(SYS_capset, &header, data) == 0);
+    examine();
+    ASSERT_HAS(check("capabilities")->detail, "CAP_SYS_ADMIN");
+    ASSERT_STR(check("overlayfs")->fix, "see \"capabilities\"");
+    ASSERT_STR(check("idmapped mounts")->fix, "see \"capabilities\"");
+    ASSERT_STR(check("sandboxes")->fix, "see what else is missing");
+    done();
+}
+
+TEST(what_root_lacks_capabilities_for_is_not_blamed_on_the_kernel)
+{
+    in_child(expect_less_of_root);
+}
+
+static void expect_read_only_groups(void)
+{
+    static const char *const places[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    struct statfs fs;
+    char fix[64];
+
+    ASSERT(unshare(CLONE_NEWNS) == 0);
+    ASSERT(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    for (size_t i = 0; i < 2; i++) {
+        if (statfs(places[i], &fs) != 0 || fs.f_type != CGROUP2_SUPER_MAGIC)
+            continue;
+        snprintf(fix, sizeof fix, "mount -o remount,rw %s", places[i]);
+        ASSERT(mount(NULL, places[i], NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) == 0);
+        examine();
+        ASSERT_STR(check("cgroup2")->fix, fix);
+        done();
+        return;
+    }
+}
+
+TEST(a_read_only_cgroup2_as_in_containers_is_made_writable)
+{
+    in_child(expect_read_only_groups);
 }
 
 /* As a program's own filter, or a container's, may do. */
@@ -239,7 +391,7 @@ static void expect_no_clone(void)
 {
     examine();
     ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_MISSING);
-    ASSERT_STR(check("range of user ids")->fix, "allow user namespaces first");
+    ASSERT_STR(check("range of user ids")->fix, "see \"user namespaces\"");
     ASSERT_INT(check("sandboxes")->finding, CAY_FINDING_MISSING);
     for (size_t i = 0; i < check_count; i++)
         ASSERT(!strstr(checks[i].fix, "cay doctor"));

@@ -95,31 +95,54 @@ static void check_landlock(struct doctor *doctor)
                             : "files, but neither signals nor abstract sockets (ABI 6)");
 }
 
+struct device {
+    const char *path;
+    unsigned major, minor;
+};
+
+/* False if something is wrong with it, and that was told. */
+static bool check_device(struct doctor *doctor, const struct device *device)
+{
+    static const char facility[] = "devices";
+    const char *path = device->path;
+    char fix[96];
+    struct stat st;
+    bool is_there = lstat(path, &st) == 0;
+
+    snprintf(fix, sizeof fix, "%s%s%smknod -m 666 %s c %u %u", is_there ? "rm -f " : "",
+             is_there ? path : "", is_there ? " && " : "", path, device->major,
+             device->minor);
+    if (!is_there)
+        doctor_say(doctor, CAY_FINDING_MISSING, facility, fix, "%s is not there", path);
+    else if (stat(path, &st) != 0 || !S_ISCHR(st.st_mode) ||
+             st.st_rdev != makedev(device->major, device->minor))
+        doctor_say(doctor, CAY_FINDING_MISSING, facility, fix,
+                   "%s is not the device it should be", path);
+    else if (access(path, R_OK | W_OK) != 0) {
+        snprintf(fix, sizeof fix, "chmod 666 %s", path);
+        doctor_say(doctor, CAY_FINDING_MISSING, facility, fix,
+                   "%s cannot be read and written to by this user", path);
+    } else
+        return true;
+    return false;
+}
+
 static void check_devices(struct doctor *doctor)
 {
-    static const struct {
-        const char *path;
-        unsigned minor;
-    } devices[] = {{"/dev/null", 3},
-                   {"/dev/zero", 5},
-                   {"/dev/full", 7},
-                   {"/dev/random", 8},
-                   {"/dev/urandom", 9}};
-    struct stat st;
+    static const struct device devices[] = {{"/dev/null", 1, 3},    {"/dev/zero", 1, 5},
+                                            {"/dev/full", 1, 7},    {"/dev/random", 1, 8},
+                                            {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0}};
 
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-        if (stat(devices[i].path, &st) != 0 || !S_ISCHR(st.st_mode) ||
-            st.st_rdev != makedev(1, devices[i].minor) ||
-            access(devices[i].path, R_OK | W_OK) != 0) {
-            char fix[64];
-            snprintf(fix, sizeof fix, "mknod -m 666 %s c 1 %u", devices[i].path,
-                     devices[i].minor);
-            doctor_say(doctor, CAY_FINDING_MISSING, "devices", fix,
-                       "%s is not the device it should be", devices[i].path);
+    /* Root makes those inside itself. */
+    size_t needed = doctor->is_root ? 1 : sizeof devices / sizeof *devices;
+
+    for (size_t i = 0; i < needed; i++)
+        if (!check_device(doctor, &devices[i]))
             return;
-        }
-    doctor_say(doctor, CAY_FINDING_OK, "devices", "",
-               "null, zero, full, random and urandom are there to be shown inside");
+    doctor_say(doctor, CAY_FINDING_OK, "devices", "", "%s",
+               doctor->is_root ? "each sandbox gets its own"
+                               : "null, zero, full, random, urandom and tty are there to "
+                                 "be shown inside");
 }
 
 /* Whether a directory, or where it will be made, is in memory. */
@@ -181,6 +204,7 @@ static void check_capabilities(struct doctor *doctor)
             snprintf(missing + used, sizeof missing - used, " %s", wanted[i].name);
             needed |= wanted[i].needed;
         }
+    doctor->lacks_capabilities = needed;
     if (needed)
         doctor_say(
             doctor, CAY_FINDING_MISSING, "capabilities",

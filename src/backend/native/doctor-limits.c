@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "backend/native/doctor.h"
@@ -14,6 +17,33 @@
 static const char delegate[] =
     "systemd-run --user --scope -p Delegate=yes, before the program that uses cay";
 
+/* What gives this user a cgroup2 to write to; containers have one that is read-only. */
+static const char *fix_for_groups(const struct doctor *doctor)
+{
+    static const char *const commands[][2] = {
+        {"/sys/fs/cgroup", "mount -o remount,rw /sys/fs/cgroup"},
+        {"/sys/fs/cgroup/unified", "mount -o remount,rw /sys/fs/cgroup/unified"}};
+    struct statfs fs;
+
+    if (!doctor->is_root)
+        return delegate;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (statfs(commands[i][0], &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC)
+            return fs.f_flags & ST_RDONLY ? commands[i][1]
+                                          : "see that this process may make cgroups "
+                                            "below its own";
+    return "mount -t cgroup2 none /sys/fs/cgroup";
+}
+
+static bool has_any(const struct groups *groups)
+{
+    bool found = groups->unified[0];
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        found |= groups->v1[i][0] != '\0';
+    return found;
+}
+
 static void check_limit(struct doctor *doctor, const struct groups *groups,
                         unsigned layer, const char *facility, const char *without)
 {
@@ -23,10 +53,13 @@ static void check_limit(struct doctor *doctor, const struct groups *groups,
         doctor_say(doctor, CAY_FINDING_OK, facility, "", "%s", by);
     else
         doctor_say(doctor, CAY_FINDING_WEAKER, facility,
-                   doctor->is_root
-                       ? "add cgroup_enable=memory to the kernel's parameters, "
-                         "or mount the controller"
-                       : delegate,
+                   !doctor->is_root            ? delegate
+                   : !has_any(groups)          ? "see \"cgroup2\""
+                   : layer == CAY_LAYER_MEMORY ? "add cgroup_enable=memory to the "
+                                                 "kernel's parameters, or mount the "
+                                                 "controller"
+                                               : "use a kernel that has the controller, "
+                                                 "or mount it",
                    "%s", without);
 }
 
@@ -37,15 +70,14 @@ static void check_leaf(struct doctor *doctor, int leaf)
 
     if (leaf < 0) {
         doctor_say(doctor, CAY_FINDING_WEAKER, "clone into a cgroup",
-                   doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
-                   "there is none; %s", without);
+                   fix_for_groups(doctor), "there is none; %s", without);
         return;
     }
     struct trial_outcome outcome = trial_run(&trial);
     doctor_tell(doctor, "clone into a cgroup",
                 outcome.step == TRIAL_FINE ? 0 : outcome.error, CAY_FINDING_WEAKER,
-                doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
-                "every command starts in a cgroup of its own", without);
+                fix_for_groups(doctor), "every command starts in a cgroup of its own",
+                without);
 }
 
 /* What lies in memory has a tmpfs of its own; for disks no quota is used, whatever the
@@ -84,8 +116,7 @@ void doctor_limits(struct doctor *doctor)
             doctor, CAY_FINDING_OK, "cgroup2", "",
             "sandboxes get cgroups of their own: pause, and the end of whole trees");
     else
-        doctor_say(doctor, CAY_FINDING_WEAKER, "cgroup2",
-                   doctor->is_root ? "mount -t cgroup2 none /sys/fs/cgroup" : delegate,
+        doctor_say(doctor, CAY_FINDING_WEAKER, "cgroup2", fix_for_groups(doctor),
                    "no cgroup can be made: %.150s",
                    *error.message ? error.message : "none is writable");
     check_leaf(doctor, leaf);

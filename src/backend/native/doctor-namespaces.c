@@ -97,16 +97,53 @@ static int outcome_of(uint64_t namespaces, int (*inside)(void), int (*outside)(p
 
 /* --- What is said --- */
 
+static const char see_namespaces[] = "see \"user namespaces\"";
+static const char see_capabilities[] = "see \"capabilities\"";
+static const char in_container[] =
+    "in a container allow clone3, unshare, mount and pivot_root: for example "
+    "--security-opt seccomp=unconfined";
+
+/* One of these kinds that is switched off, as its sysctl calls it; NULL if none is. */
+static const char *find_switch(uint64_t namespaces)
+{
+    static const struct {
+        uint64_t flag;
+        const char *name;
+    } kinds[] = {{CLONE_NEWUSER, "user"},    {CLONE_NEWNS, "mnt"},  {CLONE_NEWPID, "pid"},
+                 {CLONE_NEWNET, "net"},      {CLONE_NEWIPC, "ipc"}, {CLONE_NEWUTS, "uts"},
+                 {CLONE_NEWCGROUP, "cgroup"}};
+    char path[64];
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        snprintf(path, sizeof path, "/proc/sys/user/max_%s_namespaces", kinds[i].name);
+        if (namespaces & kinds[i].flag && doctor_number(path) == 0)
+            return kinds[i].name;
+    }
+    return NULL;
+}
+
+/* True if that is why they cannot be made. */
+static bool blame_switch(struct doctor *doctor, const char *facility, uint64_t namespaces)
+{
+    const char *kind = find_switch(namespaces);
+    char fix[64];
+
+    if (!kind)
+        return false;
+    snprintf(fix, sizeof fix, "sysctl -w user.max_%s_namespaces=15000", kind);
+    doctor_say(doctor, CAY_FINDING_MISSING, facility, fix,
+               "switched off: user.max_%s_namespaces is 0", kind);
+    return true;
+}
+
 /* Several switches turn user namespaces off, and each has another way to turn them on. */
 static void explain_namespaces(struct doctor *doctor, struct trial_outcome outcome)
 {
     static const char facility[] = "user namespaces";
 
-    if (doctor_number("/proc/sys/user/max_user_namespaces") == 0)
-        doctor_say(doctor, CAY_FINDING_MISSING, facility,
-                   "sysctl -w user.max_user_namespaces=15000",
-                   "switched off: user.max_user_namespaces is 0");
-    else if (doctor_number("/proc/sys/kernel/unprivileged_userns_clone") == 0)
+    if (blame_switch(doctor, facility, MOUNTS))
+        return;
+    if (doctor_number("/proc/sys/kernel/unprivileged_userns_clone") == 0)
         doctor_say(doctor, CAY_FINDING_MISSING, facility,
                    "sysctl -w kernel.unprivileged_userns_clone=1",
                    "kept from ordinary users: kernel.unprivileged_userns_clone is 0");
@@ -121,16 +158,19 @@ static void explain_namespaces(struct doctor *doctor, struct trial_outcome outco
                    "sysctl -w user.max_user_namespaces=15000",
                    "there are as many as user.max_user_namespaces allows, or they are "
                    "nested too deeply");
-    else
+    else if (outcome.step == TRIAL_CLONE && outcome.error == EAGAIN)
         doctor_say(doctor, CAY_FINDING_MISSING, facility,
-                   "in a container allow clone3, unshare, mount and pivot_root: for "
-                   "example --security-opt seccomp=unconfined",
-                   "%s fails: %s",
-                   outcome.step == TRIAL_CLONE ? "making one"
-                   : outcome.step == TRIAL_MAP ? "mapping a user id"
-                                               : "mounting in one",
-                   outcome.error ? cay_errno_words(outcome.error)
-                                 : "the process was killed");
+                   "end some, or raise the limit: ulimit -u, or pids.max of the cgroup "
+                   "this runs in",
+                   "not tried: no more processes can be started");
+    else
+        doctor_say(
+            doctor, CAY_FINDING_MISSING, facility,
+            doctor->lacks_capabilities ? see_capabilities : in_container, "%s fails: %s",
+            outcome.step == TRIAL_CLONE ? "making one"
+            : outcome.step == TRIAL_MAP ? "mapping a user id"
+                                        : "mounting in one",
+            outcome.error ? cay_errno_words(outcome.error) : "the process was killed");
 }
 
 static void check_namespaces(struct doctor *doctor)
@@ -145,8 +185,6 @@ static void check_namespaces(struct doctor *doctor)
     else
         explain_namespaces(doctor, outcome);
 }
-
-static const char namespaces_first[] = "allow user namespaces first";
 
 /* The helpers are tried on a namespace, too: they have rules of their own. */
 static void check_helpers(struct doctor *doctor, const struct subids *users,
@@ -178,7 +216,7 @@ static void check_helpers(struct doctor *doctor, const struct subids *users,
                    "%u+%u for users, %u+%u for groups, by newuidmap and newgidmap",
                    users->first, users->count, groups->first, groups->count);
     else if (!doctor->has_namespaces)
-        doctor_say(doctor, CAY_FINDING_WEAKER, facility, namespaces_first,
+        doctor_say(doctor, CAY_FINDING_WEAKER, facility, see_namespaces,
                    "/etc/subuid has one, for the users of a user namespace");
     else
         doctor_say(doctor, CAY_FINDING_WEAKER, facility,
@@ -215,27 +253,37 @@ static void check_range(struct doctor *doctor)
         users.count, groups.count);
 }
 
+/* An errno, or 0. */
+static int check_one(struct doctor *doctor, const char *facility, uint64_t namespaces,
+                     int (*inside)(void), const char *fix, const char *fine,
+                     const char *not_fine)
+{
+    int error = outcome_of(namespaces, inside, NULL);
+
+    if (error != ENOSPC || !blame_switch(doctor, facility, namespaces))
+        doctor_tell(doctor, facility, error, CAY_FINDING_MISSING,
+                    doctor->has_namespaces ? fix : see_namespaces, fine, not_fine);
+    return error;
+}
+
 static void check_mounts(struct doctor *doctor)
 {
-    const char *see = namespaces_first;
-    int error = outcome_of(MOUNTS | CLONE_NEWPID, try_proc, NULL);
-
-    doctor->has_own_root = !error;
-    doctor_tell(doctor, "/proc", error, CAY_FINDING_MISSING,
-                !doctor->has_namespaces ? see
-                                        : "in a container, start it with --security-opt "
-                                          "systempaths=unconfined: its /proc is masked",
-                "a fresh one can be mounted inside", "a fresh one cannot be mounted");
-    doctor_tell(doctor, "tmpfs", outcome_of(MOUNTS, try_tmpfs, NULL), CAY_FINDING_MISSING,
-                see, "can be mounted inside, with a size that the kernel keeps",
-                "cannot be mounted inside");
-    doctor_tell(doctor, "devpts", outcome_of(MOUNTS, try_devpts, NULL),
-                CAY_FINDING_MISSING, see, "terminals of their own can be mounted inside",
-                "cannot be mounted inside");
-    doctor_tell(doctor, "network namespaces",
-                outcome_of(CLONE_NEWUSER | CLONE_NEWNET, try_loopback, NULL),
-                CAY_FINDING_MISSING, see, "can be made, with a loopback that is up",
-                "cannot be made");
+    doctor->has_own_root =
+        !check_one(doctor, "/proc", MOUNTS | CLONE_NEWPID, try_proc,
+                   "in a container, start it with --security-opt "
+                   "systempaths=unconfined: its /proc is masked",
+                   "a fresh one can be mounted inside", "a fresh one cannot be mounted");
+    check_one(doctor, "tmpfs", MOUNTS, try_tmpfs, in_container,
+              "can be mounted inside, with a size that the kernel keeps",
+              "cannot be mounted inside");
+    check_one(doctor, "devpts", MOUNTS, try_devpts, in_container,
+              "terminals of their own can be mounted inside", "cannot be mounted inside");
+    check_one(doctor, "network namespaces", CLONE_NEWUSER | CLONE_NEWNET, try_loopback,
+              in_container, "can be made, with a loopback that is up", "cannot be made");
+    check_one(doctor, "other namespaces",
+              CLONE_NEWUSER | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP, NULL,
+              in_container, "those of IPC, names and cgroups can be made",
+              "those of IPC, names or cgroups cannot be made");
 }
 
 /* Templates other than "host" are overlays with owners that only root can shift. */
@@ -248,7 +296,8 @@ static void check_overlay(struct doctor *doctor)
         return;
     }
     doctor_tell(doctor, "overlayfs", outcome_of(CLONE_NEWNS, try_overlay, NULL),
-                CAY_FINDING_WEAKER, "modprobe overlay",
+                CAY_FINDING_WEAKER,
+                doctor->lacks_capabilities ? see_capabilities : "modprobe overlay",
                 "templates other than \"host\" can be used",
                 "only the template \"host\" can be used");
 }
@@ -262,8 +311,10 @@ static void check_shifted_mounts(struct doctor *doctor)
     }
     doctor_tell(doctor, "idmapped mounts",
                 outcome_of(CLONE_NEWUSER, NULL, try_shifted_mount), CAY_FINDING_WEAKER,
-                "use a kernel and a file system that support them, such as ext4, xfs, "
-                "btrfs or tmpfs",
+                doctor->lacks_capabilities
+                    ? see_capabilities
+                    : "use a kernel and a file system that support them, such as ext4, "
+                      "xfs, btrfs or tmpfs",
                 "work on " TRIAL_PLACE
                 ": \"user\" inside may write what a bind's owner may",
                 "cannot be made on " TRIAL_PLACE);

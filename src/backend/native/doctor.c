@@ -56,6 +56,14 @@ long doctor_number(const char *path)
     return strtol(text, NULL, 10);
 }
 
+static bool is_something_missing(const struct doctor *doctor)
+{
+    for (size_t i = 0; i < doctor->count; i++)
+        if (doctor->checks[i].finding == CAY_FINDING_MISSING)
+            return true;
+    return false;
+}
+
 /* The sum of it all: one is made, looked at, and killed. */
 static void say_rung(struct doctor *doctor)
 {
@@ -77,8 +85,7 @@ static void say_rung(struct doctor *doctor)
         [CAY_RUNG_LANDLOCK] = {CAY_FINDING_WEAKER,
                                "rung \"landlock\": no namespaces; the host's programs "
                                "can be seen, and some of its files' names and modes",
-                               "allow user namespaces: see \"user namespaces\" and "
-                               "\"/proc\""},
+                               "allow namespaces of all kinds: see what else is missing"},
     };
     const struct cay_sandbox_options options = {.size = sizeof options,
                                                 .ephemeral = true};
@@ -91,9 +98,11 @@ static void say_rung(struct doctor *doctor)
         code = cay_sandbox_inspect(sandbox, &info, &error);
     if (code)
         doctor_say(doctor, CAY_FINDING_MISSING, facility,
-                   strstr(error.hint, "cay doctor") ? "see what else is missing"
-                                                    : error.hint,
-                   "none can be made: %.80s, %.150s", error.subject, error.message);
+                   is_something_missing(doctor) || strstr(error.hint, "cay doctor")
+                       ? "see what else is missing"
+                       : error.hint,
+                   "none can be made: %.80s%s%.150s", error.subject,
+                   *error.subject ? ", " : "", error.message);
     else
         doctor_say(doctor, rungs[info.rung].finding, facility, rungs[info.rung].fix, "%s",
                    rungs[info.rung].detail);

@@ -12,7 +12,8 @@ enum { DOCTOR_MAX = 48 };
 struct doctor {
     struct cay_check *checks; /* DOCTOR_MAX of them */
     size_t count;
-    bool is_root;        /* may map any ids */
+    bool is_root; /* may map any ids */
+    bool lacks_capabilities;
     bool has_namespaces; /* user namespaces, with mounts in them */
     bool has_own_root;   /* and a fresh /proc: all that a root of its own takes */
 };
