@@ -188,7 +188,8 @@ CAY_PUBLIC CAY_NODISC int cay_edit_file(cay_sandbox *sandbox, const char *user,
                                         size_t new_len, enum cay_edit_kind *ret_kind,
                                         struct cay_error *err);
 /* As Python's glob.glob(): "*", "?", "[a-z]", and "**" if recursive; no dot files unless
- * the pattern has the dot; sorted, relative to the working directory when below it. */
+ * the pattern has the dot; sorted, relative to the working directory when below it.
+ * CAY_E_LIMIT if there is too much to be found or looked through. */
 CAY_PUBLIC CAY_NODISC int cay_glob(cay_sandbox *sandbox, const char *user,
                                    const char *pattern, bool recursive,
                                    struct cay_strings *ret_paths, struct cay_error *err);

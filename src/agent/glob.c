@@ -14,7 +14,9 @@
 
 static const char op[] = "file.glob";
 
-enum { PATHS_MAX = 100000, LINKS_MAX = 4 };
+/* A link may lead to what is above it, and a program inside can make many of those: each
+ * more would multiply the work, so that all of it together has a limit. */
+enum { PATHS_MAX = 100000, LINKS_MAX = 4, WORK_MAX = 2000000, WORK_OF_LIST = 10 };
 
 struct glob {
     struct place *place;
@@ -22,6 +24,7 @@ struct glob {
     bool only_directories; /* the pattern ends with a slash */
     struct cay_strings paths;
     size_t room;
+    size_t work; /* names that were listed; a list counts for some, too */
 };
 
 static int add(struct glob *glob, char *path, struct cay_error *err)
@@ -71,6 +74,13 @@ static int list(struct glob *glob, const char *dir, bool recursive,
     int code = glob->place->ops->list(glob->place, *dir ? dir : ".", recursive, false,
                                       ret_listing, &why);
 
+    glob->work += WORK_OF_LIST + ret_listing->count;
+    if (glob->work > WORK_MAX) {
+        cay_listing_done(ret_listing);
+        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
+                        "the pattern leads through too many directories",
+                        "give a narrower pattern; links may lead in circles");
+    }
     if (!code || is_nothing(code))
         return CAY_OK;
     if (err)

@@ -100,6 +100,24 @@ BOTH(links_that_go_round_are_followed_only_so_far)
     cay_strings_done(&paths);
 }
 
+/* Four links deep there are 10^13 directories to be seen. */
+TEST(many_links_that_go_round_end_a_search)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    (void)says(sandbox,
+               "mkdir round && cd round && for i in $(seq 2000); do "
+               "echo $i; done | xargs -n 100 sh -c 'for i; do ln -s . $i; done' sh");
+    ASSERT_CODE(cay_glob(sandbox, NULL, "round/**/none", true, &paths, &err),
+                CAY_E_LIMIT);
+    ASSERT_HAS(err.hint, "narrower");
+    ASSERT_CODE(cay_glob(sandbox, NULL, "round/*/*/*/[n]one", true, &paths, &err),
+                CAY_E_LIMIT);
+    ASSERT_STR(found(sandbox, "round/7/8/9", true), "round/7/8/9");
+    clear_answer();
+    cay_strings_done(&paths);
+}
+
 BOTH(absolute_patterns_give_relative_paths_where_they_can)
 {
     make_tree(sandbox);
