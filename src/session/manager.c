@@ -235,6 +235,14 @@ int manager_upload(const cay_manager *manager, cay_sandbox *sandbox,
     return code;
 }
 
+int manager_supply(cay_manager *manager, struct cay_error *err)
+{
+    int code = manager_upload(manager, manager->sandbox, err);
+
+    manager->lacks_assets = code != CAY_OK;
+    return code;
+}
+
 int cay_manager_add_asset(cay_manager *manager, const char *local, const char *inside,
                           struct cay_error *err)
 {
@@ -327,7 +335,7 @@ int cay_manager_start(cay_manager *manager, struct cay_error *err)
 
     (void)!cay_manager_wait(manager, NULL); /* if that has failed it is tried again */
     if (runs(manager))
-        return CAY_OK;
+        return manager->lacks_assets ? manager_supply(manager, err) : CAY_OK;
     int code = lock_session(manager, MANAGER_LOCK_MS, &lock, err);
     return code ? code : manager_start(manager, err);
 }
@@ -352,8 +360,11 @@ int cay_manager_start_no_wait(cay_manager *manager, struct cay_error *err)
     if (manager->errand == AWAY_START)
         return CAY_OK;
     (void)!cay_manager_wait(manager, NULL);
-    if (runs(manager))
+    if (runs(manager)) {
+        if (manager->lacks_assets)
+            manager->errand = AWAY_START;
         return CAY_OK;
+    }
     int code = lock_session(manager, 0, &lock, &own);
     if (code == CAY_E_TIMEOUT) { /* somebody is at it: what they make will do */
         manager->errand = AWAY_START;

@@ -36,6 +36,7 @@ struct cay_manager {
     cay_sandbox *sandbox; /* a handle, or NULL */
     struct asset *assets;
     size_t asset_count;
+    bool lacks_assets; /* the sandbox: to upload them has failed */
     enum { AWAY_NOTHING, AWAY_START, AWAY_PAUSE } errand;
     struct away away; /* on that errand; none: it is left to be done when asked for */
     char away_mark[MARK_MAX]; /* AWAY_START: in the ledger, or "" */
@@ -80,6 +81,7 @@ int manager_look(const cay_manager *manager, const struct cay_session *stored,
 void manager_drop(cay_manager *manager); /* the handle */
 int manager_upload(const cay_manager *manager, cay_sandbox *sandbox,
                    struct cay_error *err);
+int manager_supply(cay_manager *manager, struct cay_error *err); /* the handle's */
 
 /* With the lock held: makes it run, and record it. */
 int manager_start(cay_manager *manager, struct cay_error *err);

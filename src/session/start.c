@@ -205,7 +205,7 @@ int manager_start(cay_manager *manager, struct cay_error *err)
         code = make(&start, &sandbox, err);
     if (!code)
         code = keep(&start, sandbox, is_new, err);
-    return code ? code : manager_upload(manager, sandbox, err);
+    return code ? code : manager_supply(manager, err);
 }
 
 /* --- By a child --- */
@@ -295,5 +295,8 @@ int manager_finish_start(cay_manager *manager, const struct away_outcome *outcom
         return manager_tell(&own, err);
     bool is_new = start.mark[0] &&
                   (!start.stored || strcmp(start.stored->sandbox_id, outcome->id) != 0);
-    return keep(&start, sandbox, is_new, err);
+    code = keep(&start, sandbox, is_new, err);
+    if (!code)
+        manager->lacks_assets = false;
+    return code;
 }

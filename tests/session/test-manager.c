@@ -359,6 +359,27 @@ TEST(an_asset_that_is_not_there_fails_the_start_and_not_the_session)
     assert_empty_world();
 }
 
+TEST(assets_that_could_not_be_uploaded_are_at_the_next_start_though_it_runs)
+{
+    need_own_world();
+    AUTO(cay_store) store = open_store();
+    AUTO(cay_manager) manager = manage(store, "s", NULL);
+
+    ASSERT_OK(cay_manager_add_asset(manager, scratch_path("later"), "later", &err));
+    ASSERT_CODE(cay_manager_start(manager, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_manager_start(manager, &err), CAY_E_NOT_FOUND);
+    ASSERT_OK(cay_manager_start_no_wait(manager, &err));
+    ASSERT_CODE(cay_manager_wait(manager, &err), CAY_E_NOT_FOUND);
+    put_file("later", "now");
+    ASSERT_STR(told(sandbox_of(manager), "cat later"), "now");
+    (void)told(sandbox_of(manager), "rm later");
+    ASSERT_OK(cay_manager_start(manager, &err));
+    ASSERT_STR(told(sandbox_of(manager), "ls"), "");
+    ASSERT_INT(count_sandboxes(), 1);
+    ASSERT_OK(cay_manager_stop(manager, &err));
+    assert_empty_world();
+}
+
 /* --- The other backend that is always there --- */
 
 TEST(a_local_session_lives_as_well)
