@@ -410,6 +410,33 @@ def test_an_asset_that_is_not_there_is_told(native: World, tmp_path: Path) -> No
     assert manager.stop() is True
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_assets_that_could_not_be_uploaded_are_when_it_is_asked_for_again(
+    native: World, tmp_path: Path, is_kept: bool
+) -> None:
+    manager, asset = native.manager(), tmp_path / "later"
+    sessions = native.session_manager if is_kept else None
+    manager.add_upload_assets([(str(asset), "x")])
+    with pytest.raises(SandboxError, match="later"):
+        manager.start(sessions, "u", "s")
+    for ask in (lambda: manager.instance, manager.start_sync):
+        with pytest.raises(SandboxError, match="later"):
+            ask()
+    asset.write_text("now")
+    sandbox: Any = manager.instance
+    assert sandbox.read_file("x").content == "now"
+    sandbox.delete_file("x")
+    assert manager.instance is sandbox and not sandbox.file_exists("x")
+    asset.unlink()
+    assert manager.pause() is True
+    with pytest.raises(SandboxError, match="later"):
+        manager.instance  # noqa: B018
+    asset.write_text("then")
+    again: Any = manager.start_sync()
+    assert again.read_file("x").content == "then"
+    assert manager.stop() is True
+
+
 def test_what_the_configuration_says_goes_before_the_manager(native: World) -> None:
     manager = native.manager(work_dir="/tmp", envs={"A": "manager"})
     sandbox = manager.start(None, "u", "s", {"envs": {"A": "config"}})

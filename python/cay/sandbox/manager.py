@@ -144,6 +144,8 @@ class _Live(Given):
     pause_thread: threading.Thread | None
     _session_context: dict[str, Any]
     _assets: list[Asset]
+    _lacks_assets: bool
+    """the sandbox runs, but to upload them has failed"""
     _lock: Any  # threading.RLock(), whose type has no name
     _starting: bool
 
@@ -152,6 +154,7 @@ class _Live(Given):
         self.start_future = self.pause_thread = None
         self._session_context = {}
         self._assets = []
+        self._lacks_assets = False
         self._lock = threading.RLock()
         self._starting = False
         return self
@@ -189,7 +192,7 @@ def _around(start: Callable[..., Any]) -> Callable[..., Any]:
                 session_manager, user_id, session_id, sandbox_config
             )
             self._instance = sandbox
-            upload(sandbox, self._assets)
+            self._supply(sandbox)
             return sandbox
 
     return started
@@ -284,7 +287,15 @@ class BaseSandboxManager(_Live, Generic[TSandbox], metaclass=Spelled):
                     )
                 logger.info("the sandbox is not running; starting it")
                 self._instance = self._restart()
+            elif self._lacks_assets and self._instance is not None:
+                self._supply(self._instance)
             return self._instance
+
+    def _supply(self, sandbox: TSandbox) -> None:
+        """What cannot be uploaded now is when the sandbox is next asked for."""
+        self._lacks_assets = True
+        upload(sandbox, self._assets)
+        self._lacks_assets = False
 
     def _wait_for_start(self) -> None:
         """What went wrong is told once; after that it is tried again."""
@@ -316,6 +327,8 @@ class BaseSandboxManager(_Live, Generic[TSandbox], metaclass=Spelled):
         """The sandbox that was prepared, started unless it runs."""
         with self._lock:
             if self._instance is not None and self.is_running():
+                if self._lacks_assets:
+                    self._supply(self._instance)
                 return self._instance
             if not self._session_context:
                 logger.warning("no session was prepared, so no sandbox is started")

@@ -25,7 +25,7 @@ from cay.sandbox.errors import (
     SandboxValueError,
 )
 from cay.sandbox.kept import Kept
-from cay.sandbox.manager import BaseSandboxManager, upload
+from cay.sandbox.manager import BaseSandboxManager
 from cay.sandbox.session import DatabaseEngine, Session, SessionManager
 from cay.sandbox.spelling import overlaid, written
 
@@ -177,7 +177,7 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         has_session = self._session()[0] is not None
         if has_session or sandbox is None or not _awake(sandbox):
             return super()._restart()
-        upload(sandbox, self._assets)
+        self._supply(sandbox)
         return sandbox
 
     # --- Its end --------------------------------------------------------------------------
