@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from cay.sandbox import (
     make_manager,
     parse_sandbox_config,
 )
+from cay.sandbox import manager as manager_module
 from cay.sandbox.alias import manager_class
 
 
@@ -384,6 +386,77 @@ def test_nobody_waits_for_a_start_or_a_pause(world: World) -> None:
     manager.pause_no_wait().join()
     assert manager.is_running() is not world.can_pause
     assert manager.instance is not None and manager.is_running()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Threads of managers have nothing to do until it is set."""
+    gate, begin = threading.Event(), manager_module._thread_for
+
+    def begin_later(future: Any, call: Any) -> threading.Thread:
+        return begin(future, lambda: (gate.wait(), call())[1])
+
+    monkeypatch.setattr(manager_module, "_thread_for", begin_later)
+    yield gate
+    gate.set()
+
+
+def later(gate: threading.Event, *calls: Any) -> list[Any]:
+    """What calls return that have begun before the gate is opened."""
+    with ThreadPoolExecutor() as threads:
+        futures = [threads.submit(call) for call in calls]
+        wait(futures, 0.3)
+        gate.set()
+        return [future.result() for future in futures]
+
+
+def test_all_who_ask_for_it_get_what_is_being_started(gate: threading.Event) -> None:
+    manager = NativeSandboxManager()
+    future = manager.start_no_wait(None, "u", "s")
+    asked = later(gate, *3 * [lambda: manager.instance])
+    assert asked == 3 * [future.result()] and len({one.sandbox_id for one in asked}) == 1
+    assert manager.start_future is None and manager.instance is asked[0]
+    assert manager.stop() is True
+
+
+def test_all_who_ask_for_it_hear_why_it_does_not_start(gate: threading.Event) -> None:
+    manager = NativeSandboxManager()
+    manager.start_no_wait(None, "u", "s", {"template": "none"})
+
+    def ask() -> str:
+        with pytest.raises(SandboxError) as raised:
+            manager.instance  # noqa: B018
+        return str(raised.value)
+
+    first, second = later(gate, ask, ask)
+    assert first == second
+
+
+@pytest.mark.parametrize("end", ["stop", "pause"])
+def test_what_is_being_started_is_ended_afterwards(
+    end: str, gate: threading.Event
+) -> None:
+    manager = NativeSandboxManager()
+    manager.start_no_wait(None, "u", "s")
+    assert later(gate, getattr(manager, end)) == [True]
+    assert not manager.is_running()
+    assert manager.instance is not None and manager.is_running()
+    assert manager.stop() is True
+
+
+def test_a_start_may_end_what_it_has_started(gate: threading.Event) -> None:
+    @dataclasses.dataclass(kw_only=True)
+    class Changing(NativeSandboxManager):
+        def start(self, *args: Any, **kwargs: Any) -> Any:
+            self._instance = super().start(*args, **kwargs)
+            assert self.instance is not None and self.stop() is True
+            return super().start(*args, **kwargs)
+
+    gate.set()
+    manager = Changing()
+    future = manager.start_no_wait(None, "u", "s")
+    assert manager.instance is future.result(30)
+    assert manager.stop() is True
 
 
 def test_assets_are_uploaded_on_every_start(world: World, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,6 +141,7 @@ class _Live(Given):
     """What a manager has beside its fields: no data, so neither copied nor shown."""
 
     start_future: Future[Any] | None
+    _start_thread: threading.Thread | None
     pause_thread: threading.Thread | None
     _session_context: dict[str, Any]
     _assets: list[Asset]
@@ -151,7 +152,7 @@ class _Live(Given):
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         self = super().__new__(cls, **given)
-        self.start_future = self.pause_thread = None
+        self.start_future = self._start_thread = self.pause_thread = None
         self._session_context = {}
         self._assets = []
         self._lacks_assets = False
@@ -298,10 +299,21 @@ class BaseSandboxManager(_Live, Generic[TSandbox], metaclass=Spelled):
         self._lacks_assets = False
 
     def _wait_for_start(self) -> None:
-        """What went wrong is told once; after that it is tried again."""
-        future, self.start_future = self.start_future, None
-        if future is not None:
-            future.result()
+        """What went wrong is told to all who wait; after that it is tried again."""
+        future = self._settle()
+        if future is None:
+            return
+        if self.start_future is future:
+            self.start_future = None
+        future.result()
+
+    def _settle(self) -> Future[Any] | None:
+        """Waits for a start that is under way, if it is not this very one."""
+        future = self.start_future
+        if future is None or threading.current_thread() is self._start_thread:
+            return None
+        wait([future])
+        return future
 
     def prepare_session_context(
         self,
@@ -350,10 +362,12 @@ class BaseSandboxManager(_Live, Generic[TSandbox], metaclass=Spelled):
         )
         future: Future[TSandbox] = Future()
         self.start_future = future
-        _thread_for(
-            future,
-            lambda: self.start(session_manager, user_id, session_id, sandbox_config),
-        )
+
+        def start() -> TSandbox:
+            self._start_thread = threading.current_thread()
+            return self.start(session_manager, user_id, session_id, sandbox_config)
+
+        _thread_for(future, start)
         return future
 
     def pause_no_wait(self) -> threading.Thread:

@@ -189,6 +189,7 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         return self._end(self._pause, "paused")
 
     def _end(self, act: Callable[[TBackend], None], what: str) -> bool:
+        self._settle()
         with self._lock:
             if self._instance is None:
                 return False
