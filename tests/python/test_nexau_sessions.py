@@ -274,6 +274,56 @@ def test_a_sandbox_that_cannot_be_saved_is_not_left_behind(native: World) -> Non
     assert {info.id for info in Sandbox.list()} - before == set()
 
 
+_TAKEN = """
+import sys
+from cay.sandbox import NativeSandboxManager, SessionManager
+manager = NativeSandboxManager()
+if sys.argv[1] == "stop":
+    manager.start(SessionManager(), "u", "s", {})
+print("here", flush=True)
+try:
+    sys.stdin.readline()
+    manager.stop() if sys.argv[1] == "stop" else manager.start(SessionManager(), "u", "s")
+except KeyboardInterrupt:
+    print("heard", flush=True)
+"""
+
+
+@pytest.mark.parametrize("what", ["start", "stop"])
+def test_who_waits_for_a_session_hears_ctrl_c(native: World, what: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _TAKEN, what],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as waits:
+        assert waits.stdin is not None and waits.stdout is not None
+        assert waits.stdout.readline() == "here\n"
+        with SessionManager().session_lock("u", "s"):
+            waits.stdin.write("go on\n")
+            waits.stdin.flush()
+            heard = threading.Event()
+
+            def interrupt() -> None:
+                for _ in range(100):
+                    if heard.wait(0.3):
+                        return
+                    waits.send_signal(signal.SIGINT)
+                waits.kill()
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            try:
+                assert waits.stdout.readline() == "heard\n"
+            finally:
+                heard.set()
+                thread.join()
+                waits.kill()
+    manager = NativeSandboxManager()
+    manager.start(SessionManager(), "u", "s")
+    assert manager.stop() is True
+
+
 def test_sessions_are_by_user_and_session(native: World) -> None:
     ids = set()
     for user, session in (("u", "1"), ("u", "2"), ("v", "1")):

@@ -4,8 +4,10 @@ or left over whenever a process dies, and who races for a session gets the one s
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from ctypes import byref, c_void_p, sizeof
-from typing import Any
+from typing import Any, TypeVar
 
 from cay import _config_lib, _lib, _sandbox_lib, _session_lib
 from cay._owner import Owner
@@ -13,12 +15,16 @@ from cay.sandbox import configs
 from cay.sandbox.errors import error_of
 from cay.sandbox.options import text
 from cay.sandbox.session import DatabaseEngine
+from cay.sandbox.waiting import interruptibly
 
 __all__ = ["Kept"]
 
+R = TypeVar("R")
+
 
 class Kept(Owner):
-    """A cay_manager, for one thread at a time."""
+    """A cay_manager.  Its calls wait for whoever else has the session, so Ctrl-C leaves
+    them, and the next one waits for one that was left."""
 
     def __init__(
         self,
@@ -29,6 +35,7 @@ class Kept(Owner):
     ) -> None:
         self._engine, self._names = engine, (user_id, session_id)
         self._is_ephemeral = bool(values.get("ephemeral"))
+        self._lock = threading.Lock()
         self._manager, err = c_void_p(), _lib.Error()
         self._config = configs.new(values)
         options = _session_lib.ManagerOptions(
@@ -51,6 +58,16 @@ class Kept(Owner):
 
     def start(self, known: str | None) -> str:
         """The id of the sandbox, which runs then; ``known`` is the one there was."""
+        return self._alone(lambda: self._start(known))
+
+    def _alone(self, call: Callable[[], R]) -> R:
+        def locked() -> R:
+            with self._lock:
+                return call()
+
+        return interruptibly(locked)
+
+    def _start(self, known: str | None) -> str:
         sandbox, err = c_void_p(), _lib.Error()
         if _session_lib.manager_sandbox(self._manager, byref(sandbox), byref(err)):
             raise error_of(err)
@@ -72,5 +89,5 @@ class Kept(Owner):
 
     def _call(self, function: Any) -> None:
         err = _lib.Error()
-        if function(self._manager, byref(err)):
+        if self._alone(lambda: function(self._manager, byref(err))):
             raise error_of(err)
