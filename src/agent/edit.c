@@ -98,10 +98,9 @@ static bool has_crlf(const struct cay_content *file, enum encoding encoding)
  */
 
 /* How often the bytes occur, and where first. */
-static uint64_t count(const struct cay_content *file, const struct buf *bytes,
-                      enum encoding encoding, size_t *ret_at)
+static uint64_t count_bytes(const struct cay_content *file, const struct buf *bytes,
+                            size_t *ret_at)
 {
-    bool by_two = encoding == ENCODING_UTF16_LE || encoding == ENCODING_UTF16_BE;
     uint64_t found = 0;
 
     for (size_t at = 0; bytes->len && at < file->len;) {
@@ -110,10 +109,44 @@ static uint64_t count(const struct cay_content *file, const struct buf *bytes,
         if (!hit)
             break;
         size_t where = (size_t)(hit - file->data);
-        bool is_aligned = !by_two || where % 2 == 0;
-        if (is_aligned && !found++)
+        if (!found++)
             *ret_at = where;
-        at = where + (is_aligned ? bytes->len : 1);
+        at = where + bytes->len;
+    }
+    return found;
+}
+
+/* How many of the units that were found so far count when this one comes next: `back` has
+ * for each number of them how many of the last are again the first. */
+static size_t step(const struct buf *old, const size_t *back, size_t have,
+                   const char *unit)
+{
+    while (have && memcmp(old->data + 2 * have, unit, 2) != 0)
+        have = back[have];
+    return have + (memcmp(old->data + 2 * have, unit, 2) == 0);
+}
+
+/* The same, but only where units of two bytes begin.  To look at each place by itself
+ * would take time with the product of both lengths. */
+static uint64_t count_units(const struct cay_content *file, struct buf *old,
+                            size_t *ret_at)
+{
+    size_t units = old->len / 2, have = 0;
+    AUTO_FREE size_t *back = calloc(units + 1, sizeof *back);
+    uint64_t found = 0;
+
+    old->failed |= !back;
+    if (!back || !units)
+        return 0;
+    for (size_t i = 1; i < units; i++)
+        back[i + 1] = step(old, back, back[i], old->data + 2 * i);
+    for (size_t at = 0; at + 2 <= file->len; at += 2) {
+        have = step(old, back, have, file->data + at);
+        if (have < units)
+            continue;
+        if (!found++)
+            *ret_at = at + 2 - old->len;
+        have = 0;
     }
     return found;
 }
@@ -139,7 +172,9 @@ static uint64_t try_form(struct edit *edit, struct text text, bool crlf, struct 
         buf_append(&form, text.data, text.len);
     if (form.failed || !encoding_put(edit->encoding, form.data, form.len, old))
         return 0;
-    return count(&edit->file, old, edit->encoding, &edit->at);
+    return edit->encoding == ENCODING_UTF16_LE || edit->encoding == ENCODING_UTF16_BE
+               ? count_units(&edit->file, old, &edit->at)
+               : count_bytes(&edit->file, old, &edit->at);
 }
 
 /* As it was given first, then with the line ends of the file. */

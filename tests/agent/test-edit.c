@@ -126,6 +126,48 @@ BOTH(an_encoding_stays_as_it_is)
     expect_bytes_inside(sandbox, "\0\1d\xFF", 4);
 }
 
+BOTH(characters_of_two_bytes_are_found_only_where_they_begin)
+{
+    put_bytes_inside(sandbox,
+                     "\xFF\xFE"
+                     "babababa",
+                     10);
+    ASSERT_CODE(edit(sandbox, "a", "\xE6\x89\xA1", "x"), CAY_E_NO_MATCH);
+    ASSERT_CODE(edit(sandbox, "a", "\xE6\x85\xA2\xE6\x85\xA2", "x"), CAY_E_NO_MATCH);
+    ASSERT_HAS(err.message, "Found 2 matches");
+    put_bytes_inside(sandbox,
+                     "\xFF\xFE"
+                     "a\0a\0b\0a\0a\0a\0b\0c\0",
+                     18);
+    ASSERT_OK(edit(sandbox, "a", "aaab", "x"));
+    expect_bytes_inside(sandbox,
+                        "\xFF\xFE"
+                        "a\0a\0b\0x\0c\0",
+                        12);
+    put_bytes_inside(sandbox,
+                     "\xFF\xFE"
+                     "a\0b\0",
+                     5);
+    ASSERT_CODE(edit(sandbox, "a", "b", "x"), CAY_E_NO_MATCH);
+}
+
+/* The old text is at every odd place, and at no even one. */
+TEST(a_long_text_of_two_bytes_a_character_is_looked_for_in_no_time)
+{
+    enum { BYTES = 16 << 20, CHARS = 100000 };
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO_FREE char *file = malloc(BYTES), *old_text = malloc(3 * CHARS + 1);
+
+    ASSERT(file && old_text);
+    for (size_t i = 0; i < BYTES; i++)
+        file[i] = i % 2 ? 'a' : 'b';
+    for (size_t i = 0; i < CHARS; i++)
+        memcpy(old_text + 3 * i, "\xE6\x89\xA1", 4);
+    memcpy(file, "\xFF\xFE", 2);
+    put_bytes_inside(sandbox, file, BYTES);
+    ASSERT_CODE(edit(sandbox, "a", old_text, "x"), CAY_E_NO_MATCH);
+}
+
 TEST(an_edit_keeps_mode_and_owner)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
