@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "session/query.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -37,6 +38,9 @@ int query_fail(const cay_store *store, int result, const char *op, struct cay_er
     };
     int error = sqlite.sqlite3_system_errno(store->database);
 
+    /* What several processes share of it is not written, but mapped. */
+    if ((result & 0xff) == SQLITE_IOERR && (error == ENOSPC || error == EDQUOT))
+        result = SQLITE_FULL;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].result == (result & 0xff))
             return cay_fail(err, known[i].code, error, op, store->name, known[i].message,

@@ -312,6 +312,41 @@ TEST(what_happens_after_a_run_is_configured)
     }
 }
 
+/* --- A full disk --- */
+
+TEST(a_full_disk_is_told_as_one_and_the_session_is_there_afterwards)
+{
+    need_own_world();
+    static const char zeros[1 << 16];
+    char home[PATH_MAX / 2], fill[PATH_MAX];
+
+    snprintf(home, sizeof home, "%s", scratch_path("small"));
+    snprintf(fill, sizeof fill, "%s/fill", home);
+    ASSERT_INT(mkdir(home, 0700), 0);
+    ASSERT_INT(mount("cay-test", home, "tmpfs", 0, "mode=0700,size=1m"), 0);
+    setenv("CAY_HOME", home, 1);
+    cay_store *store = NULL;
+    ASSERT_OK(cay_store_open(NULL, &store, &err));
+    cay_manager *manager = manage(store, "s", NULL);
+    ASSERT_OK(cay_manager_start(manager, &err));
+    cay_manager_free(manager);
+    cay_store_free(store);
+    int fd = open(fill, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    while (write(fd, zeros, sizeof zeros) > 0)
+        continue;
+    (void)close(fd);
+    ASSERT_CODE(cay_store_open(NULL, &store, &err), CAY_E_NO_SPACE);
+    ASSERT_HAS(err.hint, "free some space");
+    ASSERT_INT(unlink(fill), 0);
+    ASSERT_OK(cay_store_open(NULL, &store, &err));
+    manager = manage(store, "s", NULL);
+    ASSERT_OK(cay_manager_stop(manager, &err));
+    cay_manager_free(manager);
+    cay_store_free(store);
+    ASSERT_INT(umount2(home, MNT_DETACH), 0);
+    assert_empty_world();
+}
+
 /* --- Assets --- */
 
 TEST(assets_are_there_after_every_start)
