@@ -23,6 +23,7 @@
 
 enum {
     HEAD_MAX = 16 << 10,   /* it goes into what a connection has, beside the request */
+    AROUND_MAX = 16 << 10, /* heads that come first, or what is around a chunk */
     WAITING_MAX = 1 << 20, /* of a body that the sandbox does not take */
     PIECE = 32 << 10,
     HEADERS_MAX = 100,
@@ -45,6 +46,7 @@ struct proxy {
     unsigned status;
     enum body body;
     uint64_t left; /* of the body, or of the chunk */
+    size_t around; /* bytes since the last that was of any use */
     enum { SIZE, DATA, DATA_END, TRAILER, OVER } chunk;
     char line[256];
     size_t line_len;
@@ -63,6 +65,8 @@ static void proxy_done(struct exchange *exchange)
     buf_done(&proxy->head);
     free(proxy);
 }
+
+static const char too_many_headers[] = "The port answers with too many headers";
 
 static void refuse(struct exchange *exchange, const char *message)
 {
@@ -284,6 +288,8 @@ static bool take_frame(struct proxy *proxy, char byte)
 {
     char *end;
 
+    if (++proxy->around > AROUND_MAX)
+        return false;
     if (byte != '\n') {
         if (proxy->line_len < sizeof proxy->line - 1 && byte != '\r')
             proxy->line[proxy->line_len++] = byte;
@@ -319,6 +325,7 @@ static ssize_t take_chunked(struct proxy *proxy, char *data, size_t room)
             if (got <= 0)
                 return got == 0 ? -ECONNRESET : got;
             proxy->left -= (uint64_t)got;
+            proxy->around = 0;
             if (proxy->left == 0)
                 proxy->chunk = DATA_END;
             return got;
@@ -497,6 +504,28 @@ static void reply(struct exchange *exchange, char *head)
     exchange_reply(exchange, proxy->status, response);
 }
 
+/* A head is whole: that of the reply, or one of those that only say that it takes time,
+ * of which there is an end. */
+static void take_head(struct exchange *exchange, struct proxy *proxy, char *end)
+{
+    struct buf *head = &proxy->head;
+
+    *end = '\0';
+    proxy->at = (size_t)(end - head->data) + 4;
+    proxy->around += proxy->at;
+    if (!parse_status(head->data, proxy)) {
+        refuse(exchange, "The port answers something that is not HTTP");
+    } else if (proxy->status >= 200 || proxy->status == 101) {
+        proxy->around = 0;
+        reply(exchange, head->data);
+    } else if (proxy->around > AROUND_MAX) {
+        refuse(exchange, too_many_headers);
+    } else {
+        memmove(head->data, end + 4, head->len - proxy->at);
+        head->len -= proxy->at; /* there is another to come */
+    }
+}
+
 /* Collects the head; what comes behind it stays in the same buffer. */
 static void hear_head(struct exchange *exchange, struct proxy *proxy)
 {
@@ -505,20 +534,11 @@ static void hear_head(struct exchange *exchange, struct proxy *proxy)
     while (!exchange->response) {
         char *end = head->len ? memmem(head->data, head->len, "\r\n\r\n", 4) : NULL;
         if (end) {
-            *end = '\0';
-            proxy->at = (size_t)(end - head->data) + 4;
-            if (!parse_status(head->data, proxy)) {
-                refuse(exchange, "The port answers something that is not HTTP");
-            } else if (proxy->status < 200 && proxy->status != 101) {
-                memmove(head->data, end + 4, head->len - proxy->at);
-                head->len -= proxy->at; /* there is another to come */
-            } else {
-                reply(exchange, head->data);
-            }
+            take_head(exchange, proxy, end);
             continue;
         }
         if (!buf_reserve(head, 4096)) {
-            refuse(exchange, "The port answers with too many headers");
+            refuse(exchange, too_many_headers);
             return;
         }
         ssize_t got = recv(proxy->upstream, head->data + head->len, 4095, MSG_DONTWAIT);

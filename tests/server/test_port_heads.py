@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What listens in a sandbox may answer with headers of a sensible size."""
+"""What listens in a sandbox may answer with headers of a sensible size, and with no end of them
+to nobody's harm."""
 
 import time
 
+import pytest
+from raw import request, talk
 from serving import PATIENCE
 
 # Answers GET /N with N headers of a kilobyte each.
@@ -38,3 +41,39 @@ def test_heads_that_are_too_large_are_a_bad_gateway(server, sandbox):
         status, answer = ask(count)
         assert status == 502 and "too many headers" in answer["message"]
     assert ask(1) == (200, "hi")
+
+
+# Says first what it was started with, then for ever the rest of it.
+ENDLESS = r"""
+import socket, sys
+first, again = (word.encode().decode("unicode_escape").encode() for word in sys.argv[1:])
+listener = socket.create_server(("127.0.0.1", 8001))
+while True:
+    client = listener.accept()[0]
+    client.recv(65536)
+    try:
+        client.sendall(first)
+        while True:
+            client.sendall(again * 10000)
+    except OSError:
+        client.close()
+"""
+CHUNKED = r"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("first, again", [
+    ("", r"HTTP/1.1 100 Continue\r\n\r\n"),
+    (CHUNKED + r"1\r\na\r\n0\r\n", r"A: b\r\n"),
+    (CHUNKED + r"1\r\na\r\n1", ";ab"),
+], ids=["interim heads", "trailers", "an extension of a chunk"])
+def test_what_has_no_end_and_no_content_is_not_read_for_ever(server, sandbox, first, again):
+    sandbox.files.write("server.py", ENDLESS)
+    sandbox.commands.run(f"python3 server.py '{first}' '{again}'", background=True)
+    asked = request("GET /", f"E2b-Sandbox-Id: {sandbox.sandbox_id}", "E2b-Sandbox-Port: 8001",
+                    "Connection: close")
+    deadline = time.monotonic() + PATIENCE
+    while b"port is not open" in (heard := talk(server, asked)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert heard.startswith(b"HTTP/1.1 200 OK" if first else b"HTTP/1.1 502 ")
+    assert not heard.endswith(b"0\r\n\r\n"), "it was cut, and looks whole"
+    assert server.api("GET", "/health") == (204, None)
