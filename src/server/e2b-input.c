@@ -42,6 +42,13 @@ static void refuse(struct exchange *exchange)
                          "the message is not what this call takes");
 }
 
+/* It may wait as long as the process does not read. */
+static void pass_on(struct exchange *exchange, struct ask *ask, const struct buf *strings)
+{
+    exchange_watch_client(exchange);
+    exchange_ask(exchange, ask, strings);
+}
+
 static void send_data(struct exchange *exchange, struct fields *data)
 {
     struct input *input = exchange->state;
@@ -56,7 +63,7 @@ static void send_data(struct exchange *exchange, struct fields *data)
         !connect_user(exchange, ask.user))
         refuse(exchange);
     else
-        exchange_ask(exchange, &ask, &strings);
+        pass_on(exchange, &ask, &strings);
 }
 
 static void note_start(struct exchange *exchange, struct fields *start)

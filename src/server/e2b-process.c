@@ -259,6 +259,8 @@ static void call(struct exchange *exchange, enum op op,
         refuse_body(exchange, &fields);
     } else if (fine) {
         ask.count = op == OP_INPUT ? 2 : 1;
+        if (op == OP_INPUT) /* which may wait as long as the process does not read */
+            exchange_watch_client(exchange);
         exchange_ask(exchange, &ask, &strings);
     }
     json_decref(root);

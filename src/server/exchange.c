@@ -4,8 +4,8 @@
  *
  * Whatever has to be waited for is waited for with the connection suspended;
  * libmicrohttpd then forgets about it until we resume it.  It also does not notice while
- * it is suspended that the client has left, so for streams, which may wait for hours, we
- * watch the client's socket ourselves. */
+ * it is suspended that the client has left, so for what may wait for hours, as streams
+ * do, we watch the client's socket ourselves. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -475,7 +475,7 @@ static void end_stream(void *cls)
     exchange_free(cls);
 }
 
-/* Somebody who has closed, or half-closed, his side of a stream that only we write to
+/* Somebody who has closed, or half-closed, his side of a connection that only we write to
  * does not wait for more. */
 static void hear_client(struct exchange *exchange, unsigned events)
 {
@@ -483,6 +483,13 @@ static void hear_client(struct exchange *exchange, unsigned events)
         return;
     exchange_forget_client(exchange);
     exchange_end(exchange, true);
+}
+
+void exchange_watch_client(struct exchange *exchange)
+{
+    if (!exchange->has_client)
+        exchange->has_client = wait_for(exchange, exchange->socket, EPOLLRDHUP,
+                                        &exchange->client, hear_client);
 }
 
 void exchange_stream(struct exchange *exchange, const char *content_type,
@@ -502,8 +509,7 @@ void exchange_stream(struct exchange *exchange, const char *content_type,
     exchange->keepalive = keepalive;
     exchange->heard_ms = uv_now(&exchange->front->loop);
     exchange->out.max = OUT_MAX;
-    exchange->has_client =
-        wait_for(exchange, exchange->socket, EPOLLRDHUP, &exchange->client, hear_client);
+    exchange_watch_client(exchange);
     (void)MHD_add_response_header(response, "Content-Type", content_type);
     exchange_reply(exchange, 200, response);
 }

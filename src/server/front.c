@@ -206,12 +206,20 @@ static void begin(struct exchange *exchange)
         exchange_refuse_and_close(exchange, 500, "out of memory");
 }
 
+/* It has had its reply, or the client was seen to leave. */
+static bool is_done_with(const struct exchange *exchange)
+{
+    return exchange->is_refused || (exchange->is_over && !exchange->is_stream);
+}
+
 /* A piece of the body.  False if the connection is to be closed. */
 static bool take_body(struct exchange *exchange, const char *data, size_t len)
 {
     exchange->body_bytes += len;
     if (exchange->is_refused)
         return (exchange->unread += len) < UNREAD_MAX;
+    if (is_done_with(exchange))
+        return false;
     if (exchange->response) /* it is refused; the rest is of no interest */
         return true;
     if (exchange->handler->feed) {
@@ -267,7 +275,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
         *upload_len = exchange->response ? 0 : exchange->body_left;
         return goes_on ? MHD_YES : MHD_NO;
     }
-    if (exchange->is_refused)
+    if (is_done_with(exchange))
         return MHD_NO;
     if (exchange->is_again && !exchange->response) { /* the body has yet to come */
         exchange->is_again = false;

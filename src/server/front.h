@@ -170,6 +170,10 @@ void exchange_end(struct exchange *exchange, bool cut);
 void exchange_resume(struct exchange *exchange);
 void exchange_suspend(struct exchange *exchange);
 
+/* From here on it is noticed when the client leaves: a reply that has begun is cut then,
+ * and what has none is dropped. */
+void exchange_watch_client(struct exchange *exchange);
+
 void exchange_free(struct exchange *exchange);
 void exchange_forget_client(struct exchange *exchange);
 /* Some of front->wakes are ready. */

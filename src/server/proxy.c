@@ -261,6 +261,7 @@ static void act(struct exchange *exchange)
     proxy->is_sent = true;
     push(proxy);
     watch_upstream(exchange, UV_READABLE | (proxy->to.len ? UV_WRITABLE : 0));
+    exchange_watch_client(exchange); /* what listens may think about it for hours */
     exchange_suspend(exchange);
 }
 
@@ -492,6 +493,8 @@ static void reply(struct exchange *exchange, char *head)
         return;
     }
     exchange_stop_watching(&proxy->watch);
+    if (proxy->status == 101)
+        exchange_forget_client(exchange);
     struct MHD_Response *response = make_response(exchange, proxy);
     if (!response) {
         refuse(exchange, "out of memory");

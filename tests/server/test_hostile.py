@@ -317,6 +317,71 @@ def test_streams_that_are_reset_are_let_go(server, shared):
         assert shared.commands.kill(pid) is True
 
 
+# Tells in a file who has come, and who has left before anything was said.
+SILENT = r"""
+import socket, threading
+def listen(client):
+    asked = client.recv(65536)
+    if b" /stream " in asked:
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\nfirst")
+    with open("told", "a") as told:
+        print("came", file=told)
+    try:
+        client.recv(1)
+    except OSError:
+        pass
+    with open("told", "a") as told:
+        print("left", file=told)
+listener = socket.create_server(("127.0.0.1", 8001))
+print("ready", flush=True)
+while True:
+    threading.Thread(target=listen, args=listener.accept()[:1], daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("path", ["/stream", "/silence"])
+@pytest.mark.parametrize("leave", [reset, socket.socket.close])
+def test_a_port_hears_at_once_of_a_client_that_leaves(server, sandbox, path, leave):
+    """Whether its answer has begun or not."""
+    sandbox.files.write("server.py", SILENT)
+    command = sandbox.commands.run("python3 server.py", background=True)
+    next(iter(command))
+    asked = request(f"GET {path}", f"E2b-Sandbox-Id: {sandbox.sandbox_id}",
+                    "E2b-Sandbox-Port: 8001")
+    clients = [connect(server) for _ in range(5)]
+    for client in clients:
+        client.sendall(asked)
+
+    def count(word):
+        return sandbox.files.exists("told") and sandbox.files.read("told").split().count(word)
+
+    wait_until(lambda: count("came") == 5, "nobody came")
+    for client in clients:
+        leave(client)
+    wait_until(lambda: count("left") == 5, lambda: f"{count('left')} of 5 have left")
+
+
+def test_input_that_nobody_takes_goes_with_its_client(server, shared):
+    command = shared.commands.run("sleep 1000", background=True, stdin=True)
+    text = base64.b64encode(b"x" * 1000000).decode()
+    body = json.dumps({"process": {"pid": command.pid}, "input": {"stdin": text}}).encode()
+    stream = b"".join(envelope(message) for message in (
+        {"start": {"process": {"pid": command.pid}}}, {"data": {"input": {"stdin": text}}}))
+    before = settled(server)
+    for data in (sized("POST /process.Process/SendInput", body, *of(shared)),
+                 sized("POST /process.Process/StreamInput", stream, *of(
+                     shared, "Content-Type: application/connect+json"))):
+        clients = [connect(server) for _ in range(5)]
+        for client in clients:
+            client.sendall(data)
+        wait_until(lambda: server.held() >= before + 5, "no input waits")
+        for client in clients:
+            client.close()
+        wait_until(lambda: server.held() <= before,
+                   lambda: f"{server.held()} descriptors are open, not {before}")
+    assert command.kill() is True
+
+
 def test_a_thousand_idle_connections_keep_nobody_out(server, shared):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
