@@ -98,7 +98,7 @@ static void refuse_token(struct asked *asked)
                   "send the sandbox's envdAccessToken as X-Access-Token");
 }
 
-/* --- Signatures --- */
+/* --- Sandboxes that are not named --- */
 
 struct search {
     struct broker *broker;
@@ -214,11 +214,12 @@ static void judge_data(struct broker *broker, struct asked *asked)
     if (!*asked->head.sandbox && is_file && asked->head.flags & FILE_SIGNED) {
         if (!may_touch_file(broker, asked, &row))
             return;
-    } else if (!*asked->head.sandbox && is_file) {
-        if (!find_signer(broker, asked, NULL, &row)) {
+    } else if (!*asked->head.sandbox && !find_signer(broker, asked, NULL, &row)) {
+        if (is_file)
             refuse_token(asked);
-            return;
-        }
+        else /* whose it was may have ended */
+            refuse_unknown(asked);
+        return;
     }
     if (!record_is_id(asked->head.sandbox) ||
         broker_find(broker, asked->head.sandbox, &row, NULL) != CAY_OK) {

@@ -337,10 +337,10 @@ void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask 
         shown = exchange_header(exchange, "X-API-KEY");
         if (!shown && bearer && strncasecmp(bearer, "Bearer ", 7) == 0)
             shown = bearer + 7;
-    } else if (kind == CREDENTIAL_TOKEN || kind == CREDENTIAL_FILE) {
-        shown = exchange_header(exchange, "X-Access-Token");
     } else if (kind == CREDENTIAL_PORT) {
         shown = exchange_header(exchange, "E2B-Traffic-Access-Token");
+    } else { /* what needs none may be told by it which sandbox is meant */
+        shown = exchange_header(exchange, "X-Access-Token");
     }
     /* One that is too long is nobody's. */
     if (shown && strlen(shown) < CREDENTIAL_MAX)

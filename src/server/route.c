@@ -183,6 +183,23 @@ static const char *parse_headers(const char *id, const char *port, struct route 
     return NULL;
 }
 
+/* A sandbox's own service has no such paths.  E2B's SDKs for Python up to 2.26 send the
+ * headers of the sandbox also where they connect to it, which is asked of the server. */
+static bool is_control(const char *url)
+{
+    url += strncmp(url, "/v2/", strlen("/v2/")) == 0 ? strlen("/v2") : 0;
+    size_t len = strlen("/sandboxes");
+    return strncmp(url, "/sandboxes", len) == 0 && (!url[len] || url[len] == '/');
+}
+
+/* Older SDKs leave the headers out: for Python up to 2.26 in a sandbox that they have
+ * connected to, for JavaScript where they ask whether one is there. */
+static bool is_of_token(const struct exchange *exchange)
+{
+    return exchange_header(exchange, "X-Access-Token") &&
+           !exchange_header(exchange, "X-API-KEY") && !is_control(exchange->url);
+}
+
 /* The header counts only where the name does not already say which sandbox is meant. */
 const char *route_find(struct exchange *exchange, unsigned *ret_status)
 {
@@ -203,11 +220,13 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
             parse_headers(id, exchange_header(exchange, "E2b-Sandbox-Port"), route);
         if (wrong)
             return wrong;
+        if (route->port == ENVD_PORT && is_control(exchange->url))
+            *route = (struct route){.plane = PLANE_CONTROL};
     }
     if (route->port)
         route->plane = route->port == ENVD_PORT ? PLANE_ENVD : PLANE_PORT;
-    else if (strcmp(exchange->url, "/files") == 0)
-        route->plane = PLANE_ENVD; /* the signature tells which */
+    else if (strcmp(exchange->url, "/files") == 0 || is_of_token(exchange))
+        route->plane = PLANE_ENVD; /* the signature or the token tells which */
     /* Decoded it would end there, and name something else. */
     if (route->plane != PLANE_PORT && strstr(exchange->target, "%00"))
         return "there is a NUL in the path or the query";

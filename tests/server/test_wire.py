@@ -62,6 +62,43 @@ def test_a_stream_is_made_of_envelopes_and_ends_with_one(server, shared):
     assert events[3][1] == {}
 
 
+@pytest.mark.parametrize("version", ["", "/v2"])
+def test_who_connects_may_name_the_sandbox_in_headers_too(server, sandbox, version):
+    """As the SDKs for Python up to 2.26 do; what is a program's own port stays its own."""
+    path = f"{version}/sandboxes/{sandbox.sandbox_id}/connect"
+    key = {"X_API_KEY": os.environ["E2B_API_KEY"], "Content_Type": "application/json"}
+    sandbox.pause()
+    status, _, body = ask(server, sandbox, "POST", path, '{"timeout":60}', **key)
+    assert status == 201 and json.loads(body)["sandboxID"] == sandbox.sandbox_id
+    assert ask(server, sandbox, "POST", path, '{"timeout":60}')[0] == 401
+    status, _, body = ask(server, sandbox, "POST", path, "{}", E2b_Sandbox_Port="9102", **key)
+    assert status == 502 and b"port is not open" in body
+    assert ask(server, sandbox, "GET", f"{version}/sandboxesfoo", **key)[0] == 404
+
+
+def test_a_token_tells_which_sandbox_is_meant(server, sandbox, shared):
+    """As older SDKs have it: for Python once they have connected, for JavaScript /health."""
+    token = {"X-Access-Token": sandbox._envd_access_token}
+
+    def ask_by(headers, path, message=None):
+        with httpx.Client(base_url=server.url, timeout=PATIENCE, headers=headers) as client:
+            return client.get(path) if message is None else client.post(path, json=message)
+
+    sandbox.files.write("whose", "")
+    entries = ask_by(token, "/filesystem.Filesystem/ListDir", {"path": "."}).json()["entries"]
+    assert "whose" in [entry["name"] for entry in entries]
+    assert ask_by(token, "/health").status_code == 204
+    assert ask_by(token, f"/sandboxes/{sandbox.sandbox_id}").status_code == 401
+    assert "cay_" in ask_by({**token, "X-API-KEY": os.environ["E2B_API_KEY"]}, "/metrics").text
+    for nobodys in ("", "x" * 64, "x" * 300):
+        answer = ask_by({"X-Access-Token": nobodys}, "/filesystem.Filesystem/ListDir",
+                        {"path": "."})
+        assert answer.status_code == 502
+    sandbox.kill()
+    assert ask_by(token, "/health").status_code == 502
+    assert ask_by({}, "/health").status_code == 204
+
+
 def test_failures_of_streams_come_in_the_last_envelope(server, shared):
     ((flags, message),) = start(server, shared, {"process": {"cmd": "/no/such/program"}})
     assert flags == 2 and message["error"]["code"] == "invalid_argument"
