@@ -176,12 +176,22 @@ static void attach_root(int fd)
         report_failure(errno, "init.mount", "");
 }
 
+/* Something else is in the way.  A root can be like that from the beginning, or root
+ * inside has made it so before it was started again: what it has is to be reached all the
+ * same. */
+static bool is_in_the_way(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -EISDIR || error == -ELOOP;
+}
+
 static void attach(int fd, const char *path, unsigned flags)
 {
     bool is_chosen = flags & (PLAN_ON_DIRECTORY | PLAN_ON_FILE);
     AUTO_FD target =
         is_chosen ? place_target(path, flags & PLAN_ON_DIRECTORY) : place_open(path);
 
+    if (flags & PLAN_IF_IT_CAN && is_in_the_way(target))
+        return;
     if (target < 0 && is_chosen)
         report_place(-target, path);
     if (target < 0)
@@ -289,7 +299,7 @@ static void make_in_place(const struct site *site, const struct plan_step *step,
         report_failure(EINVAL, "init.plan", "length");
     int error = step->kind == PLAN_NEED ? place_directory(step, path)
                                         : place_file(step, path, data);
-    if (error)
+    if (error && !is_in_the_way(error))
         report_failure(-error, "init.root", path);
 }
 

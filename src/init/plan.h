@@ -62,6 +62,7 @@ enum plan_flag {
     PLAN_WITH_DEVICES = 1 << 1, /* device nodes work there, but nothing is executed */
     PLAN_ON_DIRECTORY = 1 << 2, /* a bind's path need not exist: it is made, */
     PLAN_ON_FILE = 1 << 3,      /* and may lead through links that stay inside */
+    PLAN_IF_IT_CAN = 1 << 4,    /* left out if the root has no place for it */
 };
 
 struct plan_step {

@@ -174,6 +174,35 @@ TEST(one_whose_root_was_moved_about_starts_again)
     ASSERT_OK(cay_sandbox_remove(sandbox, &err));
 }
 
+/* Whatever root inside has put there, what it has can be reached again. */
+static void spoil(struct cay_sandbox_options *options, const char *script)
+{
+    AUTO(cay_sandbox) sandbox = make_on_disk(options);
+    run_as(sandbox, "root", script, PATIENCE_MS);
+    ASSERT_STR(result.error, "");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    run_as(sandbox, "0", "echo alive", PATIENCE_MS);
+    ASSERT_STR(result.out, "alive\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+}
+
+TEST(one_whose_root_is_spoiled_starts_again)
+{
+    static const char *const scripts[] = {
+        "mv /etc /old && touch /etc", "mv /etc /old && ln -s etc /etc",
+        "rm -f /etc/hosts && mkdir /etc/hosts", "mv /var /old && ln -s /nowhere /var",
+        "mv /home /old && touch /home"};
+    struct cay_sandbox_options host = {0}, tiny = {.template_name = "tiny"};
+
+    use_own_home();
+    make_template("tar");
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        spoil(&host, scripts[i]);
+        spoil(&tiny, scripts[i]);
+    }
+}
+
 TEST(options_that_are_none_are_told_as_damaged)
 {
     static const char *const texts[] = {"", "version=1", "{}", "version=2"};

@@ -72,11 +72,12 @@ static const char group[] =
     "shadow:x:42:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n";
 static const char shadow[] = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n";
 
-/* A root that was kept may lack what root inside has moved. */
+/* A root that was kept may lack what root inside has moved, or have something else there.
+ */
 static void show(struct blueprint *blueprint, const char *path, const char *source)
 {
     blueprint_bind(blueprint, path, source,
-                   blueprint->keeps_root ? PLAN_ON_DIRECTORY : 0u);
+                   blueprint->keeps_root ? PLAN_ON_DIRECTORY | PLAN_IF_IT_CAN : 0u);
 }
 
 static void add_usr(struct blueprint *blueprint)
