@@ -489,3 +489,34 @@ TEST(a_policys_mount_points_are_where_they_are)
     run(sandbox, "cat /data/file /data/sub/a.txt");
     ASSERT_STR(result.out, "host\na\n");
 }
+
+/* Where it can be written to from inside, there may be a link by now. */
+TEST(one_that_has_put_a_link_where_something_was_shown_from_is_not_started)
+{
+    char shared[PATH_MAX], script[PATH_MAX + 64];
+
+    use_own_home();
+    put_file("shared/sub/file", "host\n");
+    put_file("secret/file", "secret\n");
+    snprintf(shared, sizeof shared, "%s", scratch_path("shared"));
+    const struct cay_bind binds[] = {{shared, "/src", true},
+                                     {scratch_path("shared/sub"), "/sub", false}};
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .storage = CAY_STORAGE_DISK,
+                                                .binds = binds,
+                                                .bind_count = 2};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    snprintf(script, sizeof script, "mv /src/sub /src/old && ln -s %s /src/sub",
+             scratch_path("secret"));
+    run(sandbox, script);
+    ASSERT_STR(result.error, "");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_CODE(cay_sandbox_start(sandbox, &err), CAY_E_OUTSIDE);
+    ASSERT_STR(err.subject, scratch_path("shared/sub"));
+    ASSERT(unlink(scratch_path("shared/sub")) == 0);
+    ASSERT(rename(scratch_path("shared/old"), scratch_path("shared/sub")) == 0);
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    run(sandbox, "cat /sub/file");
+    ASSERT_STR(result.out, "host\n");
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+}

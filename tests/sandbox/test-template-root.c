@@ -248,3 +248,28 @@ TEST(an_overlay_can_be_made_by_path)
     ASSERT(access("/usr/bin", F_OK) == 0);
     ASSERT(access("/tmp/upper", F_OK) != 0);
 }
+
+TEST(one_that_has_put_a_link_in_place_of_its_template_is_not_started)
+{
+    use_own_home();
+    make_template("directory");
+    ASSERT(mkdir(scratch_path("shared"), 0755) == 0);
+    ASSERT(rename(scratch_path("directory"), scratch_path("shared/root")) == 0);
+    ASSERT(symlink("shared", scratch_path("other-name")) == 0);
+    const struct cay_bind bind = {scratch_path("shared"), "/src", true};
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .storage = CAY_STORAGE_DISK,
+                                                .binds = &bind,
+                                                .bind_count = 1,
+                                                .template_name =
+                                                    scratch_path("other-name/root")};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    /* What the caller followed itself is of no account. */
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    run(sandbox, "mv /src/root /src/old && ln -s / /src/root");
+    ASSERT_STR(result.error, "");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_CODE(cay_sandbox_start(sandbox, &err), CAY_E_OUTSIDE);
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+}

@@ -18,6 +18,7 @@
 #include "files/handle.h"
 #include "init/plan.h"
 #include "policy/policy.h"
+#include "sys/path.h"
 #include "sys/shift.h"
 
 static const char op[] = "sandbox.mount";
@@ -88,11 +89,18 @@ static bool shows_runtime(const struct bind *bind, dev_t device)
     return covers(path, directory) && !(idmap_is_root() && exists && st.st_dev != device);
 }
 
-static int open_source(struct bind *bind, struct cay_error *err)
+static int open_source(struct bind *bind, bool is_known, struct cay_error *err)
 {
     struct stat st;
 
-    bind->fd = open(bind->source, O_PATH | O_CLOEXEC);
+    /* Whoever is inside may write to where it lies, and have put the link there. */
+    bind->fd =
+        path_open(AT_FDCWD, bind->source, O_PATH, 0, is_known ? RESOLVE_NO_SYMLINKS : 0);
+    if (is_known && bind->fd == -ELOOP)
+        return cay_fail(err, CAY_E_OUTSIDE, ELOOP, op, bind->source,
+                        "what was mounted has become a link, or lies behind one",
+                        "put back what was there, or make a new sandbox");
+    errno = bind->fd < 0 ? -bind->fd : 0;
     if (bind->fd < 0 || fstat(bind->fd, &st) != 0)
         return cay_fail(err, errno == ENOENT ? CAY_E_NOT_FOUND : CAY_E_DENIED, errno, op,
                         bind->source, "what is to be mounted cannot be opened",
@@ -114,7 +122,7 @@ static int open_source(struct bind *bind, struct cay_error *err)
 }
 
 static int add(struct binds *binds, const char *source, const char *target, bool writable,
-               struct cay_error *err)
+               bool is_known, struct cay_error *err)
 {
     struct bind *bind = &binds->list[binds->count];
 
@@ -128,7 +136,7 @@ static int add(struct binds *binds, const char *source, const char *target, bool
                         "nothing is said to be mounted there",
                         "name a directory or file of the host");
     bind->source = strdup(source);
-    return bind->source ? open_source(bind, err) : cay_fail_memory(err, op);
+    return bind->source ? open_source(bind, is_known, err) : cay_fail_memory(err, op);
 }
 
 /* --- Policies --- */
@@ -174,7 +182,7 @@ static int add_policy(struct binds *binds, const cay_policy *policy,
             snprintf(target, sizeof target, "/workspace");
         else
             snprintf(target, sizeof target, "/%.4000s", mount->point);
-        code = add(binds, mount->host, target, is_writable(mount), err);
+        code = add(binds, mount->host, target, is_writable(mount), false, err);
     }
     cay_files_free(files);
     return code;
@@ -236,8 +244,8 @@ static void give(struct binds *binds, const char *user)
     }
 }
 
-int binds_open(const struct cay_sandbox_options *options, struct binds *ret_binds,
-               struct cay_error *err)
+int binds_open(const struct cay_sandbox_options *options, bool are_known,
+               struct binds *ret_binds, struct cay_error *err)
 {
     size_t count =
         options->bind_count + (options->policy ? options->policy->mount_count : 0);
@@ -256,7 +264,7 @@ int binds_open(const struct cay_sandbox_options *options, struct binds *ret_bind
         code = add_policy(ret_binds, options->policy, err);
     for (size_t i = 0; !code && i < options->bind_count; i++)
         code = add(ret_binds, options->binds[i].source, options->binds[i].target,
-                   options->binds[i].writable, err);
+                   options->binds[i].writable, are_known, err);
     if (!code) {
         give(ret_binds, options->user);
         qsort(ret_binds->list, ret_binds->count, sizeof *ret_binds->list, by_target);

@@ -25,9 +25,10 @@ struct binds {
     size_t count;
 };
 
-/* Opens every source; what cannot be shown is an error that says why. */
-int binds_open(const struct cay_sandbox_options *options, struct binds *ret_binds,
-               struct cay_error *err);
+/* Opens every source; what cannot be shown is an error that says why.  `are_known`: they
+ * were saved by bind_path(), and what has become a link since is not followed. */
+int binds_open(const struct cay_sandbox_options *options, bool are_known,
+               struct binds *ret_binds, struct cay_error *err);
 void binds_done(struct binds *binds);
 bool binds_are_writable(const struct binds *binds); /* any of them */
 

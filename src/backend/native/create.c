@@ -452,6 +452,18 @@ static int build(struct making *making, struct native *native, struct cay_error 
     return code;
 }
 
+/* The next start may be from elsewhere. */
+static int save(const struct making *making, struct cay_error *err)
+{
+    const struct parts *parts = &making->parts;
+    const char *name = making->options.template_name;
+    char path[PATH_MAX];
+
+    if (parts->template.root >= 0 && parts->template.dir < 0)
+        name = template_path(&parts->template, path);
+    return storage_save(&parts->storage, &making->options, name, &parts->binds, err);
+}
+
 static int build_locked(struct making *making, struct native *native,
                         struct cay_error *err)
 {
@@ -474,7 +486,7 @@ static int build_locked(struct making *making, struct native *native,
         code = build(making, native, err);
     }
     if (!code && is_new_disk)
-        code = storage_save(storage, &making->options, &making->parts.binds, err);
+        code = save(making, err);
     if (code)
         (void)!native_remove(record, native->pidfd, NULL);
     if (code && is_new_disk) {

@@ -44,11 +44,11 @@ int parts_open(struct cay_sandbox_options *options, const char *start,
     *ret_parts = (struct parts){
         .template = TEMPLATE_NONE, .storage = STORAGE_NONE, .is_start = start != NULL};
     if (name && strcmp(name, "host") != 0)
-        code = template_open(name, &ret_parts->template, err);
+        code = template_open(name, start != NULL, &ret_parts->template, err);
     if (!code)
         take_defaults(&ret_parts->template.info.shown, options);
     if (!code)
-        code = binds_open(options, &ret_parts->binds, err);
+        code = binds_open(options, start != NULL, &ret_parts->binds, err);
     if (!code && start)
         code = storage_hold(start, &ret_parts->storage, err);
     if (!code)

@@ -157,14 +157,15 @@ static bool save_bind(struct buf *file, const struct bind *bind)
 }
 
 int storage_save(const struct storage *storage, const struct cay_sandbox_options *options,
-                 const struct binds *binds, struct cay_error *err)
+                 const char *template_name, const struct binds *binds,
+                 struct cay_error *err)
 {
     struct buf file;
     int code = CAY_OK;
 
     facts_begin(&file, OPTIONS_MAX);
     facts_add_number(&file, "created_ms", (uint64_t)clock_since_1970_ms());
-    facts_add(&file, "template", options->template_name);
+    facts_add(&file, "template", template_name);
     facts_add_number(&file, "memory_bytes", options->memory_bytes);
     facts_add_number(&file, "pids", options->pids);
     facts_add_number(&file, "cpu_percent", options->cpu_percent);

@@ -25,9 +25,11 @@ int storage_make(const char *id, struct storage *ret_storage, struct cay_error *
 int storage_hold(const char *id, struct storage *ret_storage, struct cay_error *err);
 void storage_done(struct storage *storage);
 
-/* The binds are those of the options and their policy, opened. */
+/* The template is that of the options, as it is found again, or NULL; the binds are those
+ * of the options and their policy, opened. */
 int storage_save(const struct storage *storage, const struct cay_sandbox_options *options,
-                 const struct binds *binds, struct cay_error *err);
+                 const char *template_name, const struct binds *binds,
+                 struct cay_error *err);
 
 struct storage_saved {
     struct cay_sandbox_options options; /* without a policy: binds have taken its place */

@@ -116,25 +116,33 @@ static int open_stored(const char *name, struct template *template, struct cay_e
     return template_info_load(template->dir, &template->info, err);
 }
 
-static int open_directory(const char *path, struct template *template,
+static int open_directory(const char *path, bool is_known, struct template *template,
                           struct cay_error *err)
 {
-    template->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (template->root < 0 && cay_errno_is_shortage(errno))
-        return cay_fail_errno(err, errno, op, path);
-    if (template->root < 0)
-        return cay_fail(err, errno == ENOTDIR ? CAY_E_NOT_A_DIRECTORY : CAY_E_NOT_FOUND,
-                        errno, op, path, "this directory cannot be used as a template",
+    /* Whoever is inside may write to where it lies, and have put the link there. */
+    template->root = path_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0,
+                               is_known ? RESOLVE_NO_SYMLINKS : 0);
+    int error = template->root < 0 ? -template->root : 0;
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, op, path);
+    if (is_known && error == ELOOP)
+        return cay_fail(err, CAY_E_OUTSIDE, ELOOP, op, path,
+                        "the template has become a link, or lies behind one",
+                        "put back what was there, or make a new sandbox");
+    if (error)
+        return cay_fail(err, error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY : CAY_E_NOT_FOUND,
+                        error, op, path, "this directory cannot be used as a template",
                         "name a directory that is there and has the files of a whole "
                         "system, or a template");
     cay_copy_text(template->info.shown.source, sizeof template->info.shown.source, "dir");
     return CAY_OK;
 }
 
-int template_open(const char *name, struct template *ret_template, struct cay_error *err)
+int template_open(const char *name, bool is_known, struct template *ret_template,
+                  struct cay_error *err)
 {
     *ret_template = (struct template)TEMPLATE_NONE;
-    int code = *name == '/' ? open_directory(name, ret_template, err)
+    int code = *name == '/' ? open_directory(name, is_known, ret_template, err)
                             : open_stored(name, ret_template, err);
     if (!code)
         code = open_root(ret_template, err);
@@ -153,6 +161,16 @@ void template_done(struct template *template)
         (void)close(template->root);
     template_info_done(&template->info);
     template->dir = template->root = -1;
+}
+
+const char *template_path(const struct template *template, char path[PATH_MAX])
+{
+    char link[64];
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", template->root);
+    ssize_t len = readlink(link, path, PATH_MAX - 1);
+    path[len > 0 ? len : 0] = '\0';
+    return path;
 }
 
 size_t template_sweep(void)
