@@ -290,6 +290,20 @@ WITH_PEER(an_upload_is_not_repeated_once_it_was_read)
     ASSERT_INT(err.sys_errno, EBADF);
 }
 
+WITH_PEER(content_that_is_to_be_had_in_an_hour_is_not_waited_for)
+{
+    void *box = make_box("max_retries: 2\n");
+
+    ASSERT_OK(put(box, "file", "here", 0));
+    (void)tell_peer("{\"rule\": {\"on\": \"GET /files\", \"status\": 429, "
+                    "\"headers\": {\"Retry-After\": \"3600\"}}}");
+    ASSERT(!get(box, "file"));
+    ASSERT_INT(err.code, CAY_E_LIMIT);
+    (void)tell_peer("{\"rule\": {\"on\": \"GET /files\", \"status\": 429, "
+                    "\"headers\": {\"Retry-After\": \"1\"}}}");
+    ASSERT_STR(get(box, "file"), "here");
+}
+
 /* --- What is there --- */
 
 WITH_PEER(a_description_is_that_of_the_file)

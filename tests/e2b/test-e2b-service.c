@@ -225,6 +225,21 @@ WITH_PEER(nobody_waits_an_hour)
     ASSERT_INT(count_requests("POST /v2/sandboxes"), 1);
 }
 
+/* The first is a number of seconds that has few milliseconds, if it is not looked at. */
+WITH_PEER(numbers_that_are_too_large_are_no_reason_to_hurry)
+{
+    static const char *const seconds[] = {"18446744073709552", "9223372036854775807",
+                                          "99999999999999999999999"};
+
+    for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
+        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
+                        "\"headers\": {\"Retry-After\": \"%s\"}}}",
+                        seconds[i]);
+        ASSERT_CODE(create("max_retries: 5\n"), CAY_E_LIMIT);
+        ASSERT_INT(count_requests("POST /v2/sandboxes"), 1);
+    }
+}
+
 WITH_PEER(what_may_have_been_done_is_not_asked_again)
 {
     static const char *const rules[] = {"\"status\": 503", "\"status\": 502",

@@ -13,7 +13,12 @@
 #include "base/auto.h"
 #include "base/error.h"
 
-enum { PATH_ROOM = 64 << 10, CONNECT_MS = 20000, HOST_KNOWN_MS = 60000 };
+enum {
+    PATH_ROOM = 64 << 10,
+    CONNECT_MS = 20000,
+    HOST_KNOWN_MS = 60000,
+    WAIT_MAX_S = 1000000
+};
 
 /* --- What it is made of --- */
 
@@ -170,7 +175,7 @@ static void note_header(struct e2b_request *request, const char *line)
     if ((value = header_value(line, "Retry-After"))) {
         long seconds = strtol(value, &end, 10);
         if (isdigit((unsigned char)*value) && !*end && seconds >= 0)
-            request->retry_after_s = seconds;
+            request->retry_after_s = seconds < WAIT_MAX_S ? seconds : WAIT_MAX_S;
     } else if ((value = header_value(line, "Should-Retry"))) {
         request->should_retry = strcasecmp(value, "true") == 0;
     } else if (header_value(line, "Content-Length") ||

@@ -65,8 +65,8 @@ bool e2b_http_again(struct e2b_loop *loop, const struct e2b_request *request,
 {
     if (attempt >= retries || !may_repeat(request))
         return false;
-    uint64_t end = e2b_now_ms() + pause_ms(request, attempt);
-    if (end >= until_ms)
+    uint64_t pause = pause_ms(request, attempt), end = e2b_now_ms() + pause;
+    if (end >= until_ms || pause >= E2B_ANSWER_MS) /* content may take all time */
         return false;
     while (e2b_now_ms() < end)
         e2b_loop_step(loop, end);
