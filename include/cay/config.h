@@ -91,7 +91,8 @@ CAY_PUBLIC const cay_policy *cay_config_policy(const cay_config *config,
  * of the backend's table, with relative paths made absolute and "${...}" replaced.  But a
  * secret appears as the reference it was written as ("${env.E2B_API_KEY}"), and is left
  * out if it was written in clear; and the entries of a map keep their "${env.NAME}", for
- * that is how secrets reach a sandbox.  cay_free() it. */
+ * that is how secrets reach a sandbox.  CAY_E_INVALID if a path that was made absolute is
+ * not UTF-8.  cay_free() it. */
 CAY_PUBLIC CAY_NODISC int cay_config_json(const cay_config *config, char **ret_json,
                                           struct cay_error *err);
 

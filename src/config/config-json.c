@@ -7,6 +7,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "config/config.h"
 #include "json/json.h"
 
@@ -199,11 +200,50 @@ static void put_group(struct json *json, const cay_config *config, const char *g
     json_put_end(json);
 }
 
+/* --- What could not be read again ------------------------------------------------------
+ */
+
+static bool is_text(const char *text)
+{
+    return !text || utf8_is_valid(text, strlen(text));
+}
+
+/* Configurations are text; but a path in one may begin with that of a directory which has
+ * any bytes. */
+static bool has_only_text(const struct value *value)
+{
+    struct cay_mount mount = {.size = sizeof mount};
+    bool fine = value->field->type == CAY_FIELD_SECRET || is_text(value->text);
+
+    for (size_t i = 0; fine && i < value->total; i++)
+        fine = value->items[i].written || is_text(value->items[i].text);
+    for (size_t i = 0;
+         fine && value->policy && cay_policy_mount(value->policy, i, &mount); i++)
+        fine = is_text(mount.host) && is_text(mount.name);
+    return fine;
+}
+
+static int check_texts(const cay_config *config, struct cay_error *err)
+{
+    for (size_t i = 0; i < config->count; i++) {
+        const struct value *value = &config->values[i];
+        if (is_shown(value) && !has_only_text(value))
+            return cay_fail(err, CAY_E_INVALID, 0, op, value->field->name,
+                            "the whole path is not UTF-8, and a configuration is",
+                            "write one that does not begin in the directory of the "
+                            "configuration, or give that a name in UTF-8");
+    }
+    return CAY_OK;
+}
+
 int cay_config_json(const cay_config *config, char **ret_json, struct cay_error *err)
 {
     AUTO_BUF text = {.max = JSON_MAX};
     struct json json;
+    int code = check_texts(config, err);
 
+    if (code)
+        return code;
     json_to_buf(&json, &text);
     put_group(&json, config, "", 0);
     if (!json_finish(&json))

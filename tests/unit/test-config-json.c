@@ -154,6 +154,30 @@ TEST(other_texts_are_what_they_became)
 /* --- Elsewhere -----------------------------------------------------------------------
  */
 
+TEST(a_path_that_is_no_text_is_used_but_not_written)
+{
+    static const struct {
+        const char *text, *field;
+    } cases[] = {{"{type: local, work_dir: here}", "work_dir"},
+                 {"{type: native, policy: {root: {root: here}}}", "policy"},
+                 {"{type: native, mounts: [\"${this_file_dir}:/x\"]}", "mounts"},
+                 {"{type: local, work_dir: /here}", NULL},
+                 {"{type: local}", NULL}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        AUTO(cay_config) config = NULL;
+        AUTO_FREE char *json = NULL;
+        ASSERT_OK(cay_config_parse(cases[i].text, strlen(cases[i].text), "test",
+                                   "/caf\xE9", &config, &err));
+        ASSERT_CODE(cay_config_json(config, &json, &err),
+                    cases[i].field ? CAY_E_INVALID : CAY_OK);
+        if (cases[i].field) {
+            ASSERT_STR(err.subject, cases[i].field);
+            ASSERT_HAS(err.message, "UTF-8");
+        }
+    }
+}
+
 TEST(what_was_stored_can_be_read_where_its_secrets_are_not)
 {
     static const char json[] = "{\"type\":\"trial\",\"envs\":{\"C\":\"d\",\"E\":\"f\","
