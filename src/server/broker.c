@@ -236,10 +236,11 @@ static void judge_data(struct broker *broker, struct asked *asked)
     }
     if (!may_pass(broker, asked, &row))
         return;
-    if (row.state == RECORD_RUNNING)
-        broker_hand_on(broker, asked, row.id);
-    else if (row.flags & CREATE_AUTO_RESUME && asked->head.op != OP_HEALTH)
+    if (row.flags & CREATE_AUTO_RESUME && asked->head.op != OP_HEALTH &&
+        control_is_paused(broker, &row))
         control_wake(broker, asked, &row);
+    else if (row.state == RECORD_RUNNING)
+        broker_hand_on(broker, asked, row.id);
     else
         refuse_unknown(asked);
 }

@@ -87,6 +87,9 @@ void broker_end_all(struct broker *broker);
 /* The sandbox of a keeper has ended by itself. */
 void broker_gone(struct broker *broker, const char *id, bool had_memory_kills);
 
+/* Or is only just being paused: whoever comes now comes after that. */
+bool control_is_paused(const struct broker *broker, const struct record_row *row);
+
 /* Wakes a paused sandbox, and then hands the ask on. */
 void control_wake(struct broker *broker, struct asked *asked,
                   const struct record_row *row);

@@ -139,6 +139,11 @@ static void set_timeout(struct broker *broker, struct record_row *row, int64_t s
     control_start(broker, OP_TIMEOUT, row, NULL, "", seconds);
 }
 
+bool control_is_paused(const struct broker *broker, const struct record_row *row)
+{
+    return row->state == RECORD_PAUSED || errand_of(broker, OP_PAUSE, row->id);
+}
+
 /* A running one is only ever given more time. */
 static void connect_to(struct broker *broker, struct asked *asked, struct record_row *row)
 {
@@ -148,7 +153,7 @@ static void connect_to(struct broker *broker, struct asked *asked, struct record
         return;
     if (seconds < 0)
         seconds = DEFAULT_LONG_TIMEOUT_S;
-    if (row->state == RECORD_PAUSED) {
+    if (control_is_paused(broker, row)) {
         control_start(broker, OP_RESUME, row, asked, "", seconds);
         return;
     }
@@ -168,7 +173,7 @@ static void change_timeout(struct broker *broker, struct asked *asked,
     bool only_more = asked->head.op == OP_REFRESH;
     if (seconds < 0)
         seconds = DEFAULT_TIMEOUT_S;
-    if (row->state == RECORD_PAUSED) {
+    if (control_is_paused(broker, row)) {
         broker_refuse(asked, 409, CAY_E_BUSY, "the sandbox is paused",
                       "connect to it first");
         return;
@@ -184,7 +189,7 @@ static void pause_or_resume(struct broker *broker, struct asked *asked,
     bool pauses = asked->head.op == OP_PAUSE;
     int64_t seconds = asked->head.numbers[TIMEOUT_SECONDS];
 
-    if (row->state != (pauses ? RECORD_RUNNING : RECORD_PAUSED)) {
+    if (control_is_paused(broker, row) == pauses) {
         char message[96];
         snprintf(message, sizeof message, "Sandbox '%s' is %s", row->id,
                  pauses ? "already paused" : "already running");

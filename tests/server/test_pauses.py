@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who comes while a sandbox is being paused."""
+
+import contextlib
+import json
+import os
+import signal
+
+import pytest
+from raw import Answers, connect, sized
+
+
+@pytest.fixture(name="own")
+def fixture_own(own_server):
+    """A server with one sandbox and so with one keeper; and the path of that sandbox."""
+    server = own_server()
+
+    def create(**more):
+        status, sandbox = server.api("POST", "/v2/sandboxes", {"templateID": "base", **more})
+        assert status == 201
+        return server, sandbox, f"/sandboxes/{sandbox['sandboxID']}"
+
+    return create
+
+
+@contextlib.contextmanager
+def held_up(server):
+    """The keeper does nothing meanwhile; what is sent to it waits."""
+    keeper, = server.keepers()
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        yield keeper
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+
+
+def state(server, path):
+    return server.api("GET", path)[1]["state"]
+
+
+def send(server, path, body, *headers):
+    """Asks, and returns when the broker has heard of it; the answer is to be read then."""
+    client = connect(server)
+    client.sendall(sized(f"POST {path}", json.dumps(body).encode(),
+                         f"X-API-KEY: {server.key}", *headers))
+    assert server.api("GET", "/v2/sandboxes")[0] == 200
+    return Answers(client)
+
+
+def test_who_connects_while_it_is_being_paused_has_it_running(own):
+    server, _, path = own()
+    with held_up(server):
+        paused = send(server, f"{path}/pause", {})
+        connected = send(server, f"{path}/connect", {"timeout": 600})
+        assert server.api("POST", f"{path}/timeout", {"timeout": 600})[0] == 409
+    assert paused.next().status == 204
+    assert connected.next().status == 201
+    assert state(server, path) == "running"
+
+
+def test_who_uses_it_while_it_is_being_paused_wakes_it(own):
+    server, sandbox, path = own(autoPause=True, autoResume={"enabled": True})
+    with held_up(server):
+        paused = send(server, f"{path}/pause", {})
+        used = send(server, "/filesystem.Filesystem/Stat", {"path": "/"},
+                    f"E2b-Sandbox-Id: {sandbox['sandboxID']}", "E2b-Sandbox-Port: 49983",
+                    f"X-Access-Token: {sandbox['envdAccessToken']}")
+    assert paused.next().status == 204
+    answer = used.next()
+    assert answer.status == 200 and answer.json["entry"]["path"] == "/", answer
+    assert state(server, path) == "running"
