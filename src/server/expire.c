@@ -17,7 +17,11 @@ struct due {
     size_t count;
 };
 
-enum { DUE_AT_A_TIME = 64 };
+enum {
+    DUE_AT_A_TIME = 64,
+    MORE_MS = 20,   /* when there are more, which wait for these */
+    AGAIN_MS = 1000 /* what was begun may fail */
+};
 
 static bool is_due(const struct record_row *written, void *cookie)
 {
@@ -34,7 +38,7 @@ static bool is_due(const struct record_row *written, void *cookie)
     } else if (due->count < DUE_AT_A_TIME) {
         due->rows[due->count++] = row;
     } else {
-        due->next_ms = due->now_ms + 1;
+        due->next_ms = due->now_ms + MORE_MS;
     }
     return true;
 }
@@ -57,6 +61,8 @@ void broker_expire(struct broker *broker)
             control_start(broker, pauses ? OP_PAUSE : OP_KILL, &rows[i], NULL,
                           pauses ? "" : "reached its end of life", 0);
     }
+    if (due.count)
+        broker_note_end(broker, due.now_ms + AGAIN_MS);
     if (due.next_ms)
         broker_note_end(broker, due.next_ms);
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who comes while a sandbox is being paused."""
+"""Pauses that meet something else: who comes while a sandbox is being paused, and a pause that
+fails."""
 
 import contextlib
 import json
@@ -8,6 +9,7 @@ import signal
 
 import pytest
 from raw import Answers, connect, sized
+from serving import wait_until
 
 
 @pytest.fixture(name="own")
@@ -31,7 +33,8 @@ def held_up(server):
     try:
         yield keeper
     finally:
-        os.kill(keeper, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # it may be dead by now
+            os.kill(keeper, signal.SIGCONT)
 
 
 def state(server, path):
@@ -69,3 +72,13 @@ def test_who_uses_it_while_it_is_being_paused_wakes_it(own):
     answer = used.next()
     assert answer.status == 200 and answer.json["entry"]["path"] == "/", answer
     assert state(server, path) == "running"
+
+
+def test_a_pause_at_the_end_of_its_time_that_fails_is_tried_again(own):
+    server, _, path = own(autoPause=True)
+    with held_up(server) as keeper:
+        assert server.api("POST", f"{path}/timeout", {"timeout": 0})[0] == 204
+        wait_until(lambda: server.api("POST", f"{path}/refreshes", {"duration": 0})[0] == 409,
+                   "nobody pauses it")
+        os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: state(server, path) == "paused", "it goes on though its time is over")
