@@ -496,9 +496,11 @@ static void renew(struct keep *keep)
         keep_end();
 }
 
+/* An ask comes last, since it may end tasks that other events point to. */
 static void loop(struct keep *keep)
 {
     struct epoll_event events[EVENTS];
+    bool is_asked = false;
     int wait_ms = has_ticks(keep) ? TICK_MS : keep->is_spare ? SPARE_RENEW_MS : -1;
     int count = epoll_wait(keep->epoll, events, EVENTS, wait_ms);
 
@@ -507,8 +509,10 @@ static void loop(struct keep *keep)
         if (source)
             source->ready(keep, source, events[i].events);
         else
-            hear(keep);
+            is_asked = true;
     }
+    if (is_asked)
+        hear(keep);
     watch_life(keep);
     tick(keep);
     renew(keep);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pauses that meet something else: who comes while a sandbox is being paused, and a pause that
-fails."""
+"""Pauses that meet something else: who comes while a sandbox is being paused, who
+leaves then, and a pause that fails."""
 
 import contextlib
 import json
@@ -8,7 +8,8 @@ import os
 import signal
 
 import pytest
-from raw import Answers, connect, sized
+from e2b import Sandbox
+from raw import Answers, Stream, connect, sized, start
 from serving import wait_until
 
 
@@ -82,3 +83,25 @@ def test_a_pause_at_the_end_of_its_time_that_fails_is_tried_again(own):
                    "nobody pauses it")
         os.kill(keeper, signal.SIGKILL)
     wait_until(lambda: state(server, path) == "paused", "it goes on though its time is over")
+
+
+def test_streams_may_be_left_while_it_is_being_paused(own_server, monkeypatch):
+    """What the keeper has let go of is of no use to it then: here it would crash."""
+    monkeypatch.setenv("MALLOC_PERTURB_", "165")
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")
+    server = own_server()
+    sandbox = Sandbox.create()
+    keeper, = server.keepers()
+    clients = [connect(server) for _ in range(5)]
+    for client in clients:
+        client.sendall(start(sandbox, "/bin/sleep", "1000"))
+        next(Stream(client).events())
+    before = server.held()
+    with held_up(server):
+        paused = send(server, f"/sandboxes/{sandbox.sandbox_id}/pause", {})
+        for client in clients:
+            client.close()
+        wait_until(lambda: server.held() < before, "the front did not see them leave")
+    assert paused.next().status == 204
+    assert sandbox.connect().commands.run("echo fine").stdout == "fine\n"
+    assert server.keepers() == [keeper], "the keeper has crashed"
