@@ -584,8 +584,8 @@ def test_a_key_that_is_nearly_right_is_wrong(server):
 
 def test_a_token_that_is_nearly_right_is_wrong(server, shared):
     token = shared._envd_access_token
-    other = "0" if token[-1] != "0" else "1"
-    for wrong in ("", token[:-1], token + "0", token[:-1] + other, other + token[1:], "x" * 10_000):
+    first, last = ("0" if digit != "0" else "1" for digit in (token[0], token[-1]))
+    for wrong in ("", token[:-1], token + "0", token[:-1] + last, first + token[1:], "x" * 10_000):
         for line, kind in (("GET /files?path=/etc/passwd", None), ("GET /envs", None),
                            ("GET /metrics", None), ("POST /process.Process/List", "json"),
                            ("POST /filesystem.Filesystem/Stat", "json")):
