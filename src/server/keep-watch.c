@@ -51,6 +51,7 @@ struct watch {
     struct watch *next;
     struct keep_source client;
     struct node *nodes;
+    struct node *found; /* still to be covered: a tree may be deeper than the stack */
     struct event *events, **last;
     size_t event_count;
     unsigned flags;
@@ -92,6 +93,22 @@ static void drop_node(struct watching *watching, struct node **link)
     free(node);
 }
 
+static bool push_node(struct watching *watching, struct node **list, const char *below,
+                      int wd)
+{
+    size_t len = strlen(below) + 1;
+    struct node *node = malloc(sizeof *node + len);
+
+    if (!node)
+        return false;
+    node->next = *list;
+    node->wd = wd;
+    memcpy(node->below, below, len);
+    *list = node;
+    watching->node_count++;
+    return true;
+}
+
 static int fail_full(struct cay_error *err)
 {
     return cay_fail(err, CAY_E_LIMIT, 0, "files.watch", NULL,
@@ -114,16 +131,9 @@ static int add_node(struct watching *watching, struct watch *watch, int fd,
     for (const struct node *node = watch->nodes; node; node = node->next)
         if (node->wd == wd)
             return CAY_OK;
-    size_t len = strlen(below) + 1;
-    struct node *node = malloc(sizeof *node + len);
-    if (!node)
-        return cay_fail_memory(err, "files.watch");
-    node->wd = wd;
-    memcpy(node->below, below, len);
-    node->next = watch->nodes;
-    watch->nodes = node;
-    watching->node_count++;
-    return CAY_OK;
+    return push_node(watching, &watch->nodes, below, wd)
+               ? CAY_OK
+               : cay_fail_memory(err, "files.watch");
 }
 
 /* --- Events --- */
@@ -195,9 +205,6 @@ static int tell_event(struct keep *keep, int channel, const struct watch *watch,
 
 /* --- Covering a directory and what is below it --- */
 
-static int cover(struct keep *keep, struct watch *watch, const char *below, bool is_news,
-                 struct cay_error *err);
-
 static bool is_directory(DIR *dir, const struct dirent *found)
 {
     struct stat st;
@@ -210,10 +217,10 @@ static bool is_directory(DIR *dir, const struct dirent *found)
 
 /* Takes the descriptor.  What lies in a directory that is new was made before we watched
  * it, and is told now. */
-static void cover_names(struct keep *keep, struct watch *watch, const char *below,
+static void cover_names(struct watching *watching, struct watch *watch, const char *below,
                         bool is_news, int fd)
 {
-    const struct dirent *found;
+    const struct dirent *entry;
     char deeper[PATH_MAX];
     DIR *dir = fdopendir(fd);
 
@@ -221,22 +228,22 @@ static void cover_names(struct keep *keep, struct watch *watch, const char *belo
         (void)close(fd);
         return;
     }
-    while ((found = readdir(dir))) {
-        if (strcmp(found->d_name, ".") == 0 || strcmp(found->d_name, "..") == 0)
+    while ((entry = readdir(dir))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
         if (is_news)
-            add_event(watch, CHANGE_CREATE, below, found->d_name);
-        int len = snprintf(deeper, sizeof deeper, "%s%s/", below, found->d_name);
+            add_event(watch, CHANGE_CREATE, below, entry->d_name);
+        int len = snprintf(deeper, sizeof deeper, "%s%s/", below, entry->d_name);
         if (watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
-            is_directory(dir, found))
-            (void)cover(keep, watch, deeper, is_news, NULL);
+            watching->node_count < NODES_MAX && is_directory(dir, entry))
+            (void)push_node(watching, &watch->found, deeper, -1);
     }
     (void)closedir(dir);
 }
 
 /* A path is followed to its last name, but what is found below it is no link. */
-static int cover(struct keep *keep, struct watch *watch, const char *below, bool is_news,
-                 struct cay_error *err)
+static int cover_one(struct keep *keep, struct watch *watch, const char *below,
+                     bool is_news, struct cay_error *err)
 {
     char path[2 * PATH_MAX];
     AUTO_FD fd = -1;
@@ -249,7 +256,21 @@ static int cover(struct keep *keep, struct watch *watch, const char *below, bool
     if (!code)
         code = add_node(keep->watching, watch, fd, below, err);
     if (!code && (watch->flags & WATCH_RECURSIVE || is_news))
-        cover_names(keep, watch, below, is_news, TAKE_FD(fd));
+        cover_names(keep->watching, watch, below, is_news, TAKE_FD(fd));
+    return code;
+}
+
+static int cover(struct keep *keep, struct watch *watch, const char *below, bool is_news,
+                 struct cay_error *err)
+{
+    int code = cover_one(keep, watch, below, is_news, err);
+
+    while (watch->found) {
+        AUTO_FREE struct node *node = watch->found;
+        watch->found = node->next;
+        keep->watching->node_count--;
+        (void)cover_one(keep, watch, node->below, is_news, NULL);
+    }
     return code;
 }
 

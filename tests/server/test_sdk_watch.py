@@ -124,3 +124,36 @@ def test_what_is_attached_to_a_file_does_not_break_a_watch_or_a_list(sandbox):
     watch.wait_for((CHMOD, "old"))
     assert {entry.name for entry in sandbox.files.list(watch.folder)} == {"old", "below"}
     assert len(sandbox.files.get_info(f"{watch.folder}/old").metadata) == 1
+
+
+DEPTH = 1000
+# Goes down as far as there are directories, or makes them; and writes a file there.
+DOWN = f"""
+import os, sys
+for name in ["deep", *["d"] * {DEPTH}]:
+    if not os.path.exists(name):
+        os.mkdir(name)
+    os.chdir(name)
+open(sys.argv[1], "w")
+"""
+
+
+def test_a_tree_may_be_deeper_than_most(shared):
+    """Nobody else has to hear of it, neither when it is there nor when it comes."""
+    shared.files.write("down.py", DOWN)
+    shared.commands.run("mkdir trees come && cd trees && python3 ../down.py old")
+    other = shared.commands.run("cat", background=True, stdin=True)
+    bottom = "/".join(["deep", *["d"] * DEPTH])
+
+    def look(folder, found, command):
+        watch, told = shared.files.watch_dir(folder, recursive=True), set()
+        shared.commands.run(command)
+        wait_until(lambda: told.update(event.name for event in watch.get_new_events())
+                   or found in told, lambda: f"{found[-20:]} is not among {len(told)}")
+        watch.stop()
+
+    look("trees", f"{bottom}/new", "cd trees && python3 ../down.py new")
+    look("come", f"trees/{bottom}/new", "mv trees come")
+    shared.commands.send_stdin(other.pid, "still here\n")
+    assert next(iter(other))[0] == "still here\n"
+    assert other.kill() is True
