@@ -104,8 +104,10 @@ static void say_rung(struct doctor *doctor)
                    "none can be made: %.80s%s%.150s", error.subject,
                    *error.subject ? ", " : "", error.message);
     else
-        doctor_say(doctor, rungs[info.rung].finding, facility, rungs[info.rung].fix, "%s",
-                   rungs[info.rung].detail);
+        doctor_say(doctor, rungs[info.rung].finding, facility,
+                   doctor->lacks_capabilities ? "see \"capabilities\""
+                                              : rungs[info.rung].fix,
+                   "%s", rungs[info.rung].detail);
     if (sandbox)
         (void)!cay_sandbox_kill(sandbox, NULL);
     cay_sandbox_free(sandbox);

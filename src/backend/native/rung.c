@@ -2,8 +2,10 @@
 #include "backend/native/rung.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "backend/native/trial.h"
@@ -27,18 +29,30 @@ static bool find_ranges(struct subids *users, struct subids *groups)
            !subids_obstacle(programs[1]);
 }
 
+/* Root of a container often may not. */
+static bool may_mount(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+    return syscall(SYS_capget, &header, data) == 0 &&
+           data[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN);
+}
+
 static bool is_there(enum cay_rung rung)
 {
     struct subids users, groups;
 
     switch (rung) {
     case CAY_RUNG_ROOT:
-        return idmap_is_root();
+        return idmap_is_root() && may_mount();
     case CAY_RUNG_RANGE:
         return geteuid() != 0 && find_ranges(&users, &groups);
+    /* Nothing inside is ever the host's root; to map another id takes as much as to
+     * mount. */
     case CAY_RUNG_SINGLE:
+        return idmap_is_root() ? may_mount() : !idmap_is_host_root();
     case CAY_RUNG_LANDLOCK:
-        /* Nothing inside is ever the host's root. */
         return idmap_is_root() || !idmap_is_host_root();
     case CAY_RUNG_NONE: /* is never what is best */
     case CAY_RUNG_BEST:
