@@ -4,6 +4,7 @@
 #include "templates.h"
 
 #include <linux/mount.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "backend/native/overlay.h"
@@ -193,6 +194,44 @@ static void assert_no_root_from(const char *kind)
     ASSERT_CODE(cay_sandbox_create(&options, &sandbox, &err), CAY_E_INVALID);
     ASSERT_OK(cay_template_remove("tiny", &err));
     assert_canary();
+}
+
+/* With so many descriptors more than are open. */
+static int remove_with(int spare)
+{
+    struct rlimit before;
+    int next = dup(0);
+
+    (void)close(next);
+    ASSERT(next >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const struct rlimit now = {(rlim_t)next + (rlim_t)spare, before.rlim_max};
+    ASSERT(setrlimit(RLIMIT_NOFILE, &now) == 0);
+    int code = cay_template_remove("tiny", &err);
+    ASSERT(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    return code;
+}
+
+TEST(who_cannot_look_for_its_sandboxes_does_not_remove_a_template)
+{
+    static const enum cay_storage storages[] = {CAY_STORAGE_MEMORY, CAY_STORAGE_DISK};
+
+    use_own_home();
+    make_template("tar");
+    for (size_t i = 0; i < 2; i++) {
+        const struct cay_sandbox_options options = {
+            .size = sizeof options, .storage = storages[i], .template_name = "tiny"};
+        AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+        if (storages[i] == CAY_STORAGE_DISK)
+            ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+        for (int spare = 0; spare < 12; spare++) {
+            int code = remove_with(spare);
+            ASSERT(code == CAY_E_UNAVAILABLE || code == CAY_E_BUSY);
+            ASSERT(access(in_tiny("bin"), F_OK) == 0);
+        }
+        ASSERT_INT(remove_with(12), CAY_E_BUSY);
+        ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    }
+    ASSERT_OK(cay_template_remove("tiny", &err));
 }
 
 TEST(an_image_whose_dev_or_proc_leads_out_is_refused)

@@ -218,17 +218,28 @@ struct question {
     const char *name;
     dev_t dev;
     ino_t ino;
-    char id[CAY_ID_MAX]; /* the answer, or "" */
+    char id[CAY_ID_MAX];     /* the answer, or "" */
+    struct cay_error unsure; /* why there may be another, or no error */
 };
+
+/* Who cannot look does not know that it is unused; what is damaged can no longer use it.
+ */
+static void doubt(struct question *question, const struct cay_error *why)
+{
+    if (cay_errno_is_shortage(why->sys_errno))
+        question->unsure = *why;
+}
 
 static void ask(const char *id, void *cookie)
 {
     struct question *question = cookie;
     struct record record;
+    struct cay_error why;
 
-    if (runtime_load(id, &record, NULL) == CAY_OK &&
-        record.template_dev == question->dev && record.template_ino == question->ino &&
-        runtime_is_alive(&record))
+    if (runtime_load(id, &record, &why) != CAY_OK)
+        doubt(question, &why);
+    else if (record.template_dev == question->dev &&
+             record.template_ino == question->ino && runtime_is_alive(&record))
         memcpy(question->id, record.id, sizeof question->id);
 }
 
@@ -237,9 +248,12 @@ static void ask_stored(const char *id, void *cookie)
 {
     struct question *question = cookie;
     struct storage_saved saved;
+    struct cay_error why;
 
-    if (storage_load(id, &saved, NULL) != CAY_OK)
+    if (storage_load(id, &saved, &why) != CAY_OK) {
+        doubt(question, &why);
         return;
+    }
     const char *name = saved.options.template_name;
     if (name && strcmp(name, question->name) == 0)
         cay_copy_text(question->id, sizeof question->id, id);
@@ -259,10 +273,16 @@ static int check_unused(int dir, const char *who, const char *name, struct cay_e
         return CAY_OK;
     question.dev = st.st_dev;
     question.ino = st.st_ino;
-    (void)runtime_visit(ask, &question, NULL);
-    (void)storage_visit(ask_stored, &question, NULL);
-    if (!question.id[0])
-        return CAY_OK;
+    int code = runtime_visit(ask, &question, err);
+    if (!code)
+        code = storage_visit(ask_stored, &question, err);
+    if (code)
+        return code;
+    if (!question.id[0]) {
+        if (question.unsure.code && err)
+            *err = question.unsure;
+        return question.unsure.code;
+    }
     return cay_fail(err, CAY_E_BUSY, 0, who, name, "a sandbox uses this template",
                     "remove that first: %s", question.id);
 }
