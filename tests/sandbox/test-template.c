@@ -5,6 +5,7 @@
 #include "templates.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 
 static void assert_tiny(void)
@@ -62,6 +63,21 @@ TEST(the_holes_of_a_file_stay_holes)
     ASSERT(stat_in_tiny("disk").st_blocks < 1024);
 }
 
+static void in_child(void (*act)(void))
+{
+    int status;
+
+    fflush(stdout);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        act();
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
+}
+
 /* A file system of an ordinary user, who alone may look at it; not every host has it. */
 static void mount_somebody_elses(const char *path)
 {
@@ -86,25 +102,42 @@ static void copy_with_mounts(void)
 
 TEST(what_lies_on_other_file_systems_is_not_copied)
 {
-    int status;
-
     use_own_home();
     put_file("from/bin/sh", "");
     put_file("from/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
     put_file("from/other/under", "");
     put_file("from/theirs/under", "");
-    fflush(stdout);
-    pid_t pid = fork();
-    ASSERT(pid >= 0);
-    if (pid == 0) {
-        copy_with_mounts();
-        _exit(0);
-    }
-    ASSERT_INT(waitpid(pid, &status, 0), pid);
-    ASSERT_INT(status, 0);
+    in_child(copy_with_mounts);
     ASSERT(S_ISREG(stat_in_tiny("bin/sh").st_mode));
     ASSERT(S_ISDIR(stat_in_tiny("other").st_mode));
     ASSERT_INT(count_names(in_tiny("other"), ""), 2);
+}
+
+/* In place of the real one, which takes minutes. */
+static void bootstrap_with_sigchld_ignored(void)
+{
+    static const char real[] = "/usr/sbin/debootstrap";
+
+    put_file("debootstrap", "#!/bin/sh\nmkdir -p root/bin root/etc root/var/cache/apt\n"
+                            "echo 'I: Base system installed successfully.'\n");
+    ASSERT(chmod(scratch_path("debootstrap"), 0755) == 0);
+    ASSERT(unshare(CLONE_NEWNS) == 0);
+    ASSERT(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    ASSERT(mount(scratch_path("debootstrap"), real, NULL, MS_BIND, NULL) == 0);
+    ASSERT(signal(SIGCHLD, SIG_IGN) != SIG_ERR);
+    ASSERT_OK(try_template("tiny", CAY_TEMPLATE_DEBOOTSTRAP, "bookworm"));
+    ASSERT(truncate(scratch_path("debootstrap"), strlen("#!/bin/sh\n")) == 0);
+    ASSERT_CODE(try_template("none", CAY_TEMPLATE_DEBOOTSTRAP, "bookworm"),
+                CAY_E_UNAVAILABLE);
+}
+
+TEST(a_host_that_ignores_its_children_can_bootstrap)
+{
+    use_own_home();
+    if (access("/usr/sbin/debootstrap", X_OK) != 0)
+        SKIP("debootstrap is not installed");
+    in_child(bootstrap_with_sigchld_ignored);
+    ASSERT(S_ISDIR(stat_in_tiny("bin").st_mode));
 }
 
 TEST(what_is_no_root_of_a_system_is_refused)
