@@ -15,10 +15,8 @@ static enum cay_type read_type(const json_t *json)
     const char *permissions = e2b_value_text(json, "permissions", NULL);
 
     if (!name || strcmp(name, "FILE_TYPE_UNSPECIFIED") == 0)
-        /* A device, a socket, or a link that leads nowhere. */
-        return permissions && strchr("DSpcb", *permissions) && *permissions
-                   ? CAY_TYPE_OTHER
-                   : 0;
+        /* A link that leads nowhere, or a device or the like; not all say which. */
+        return permissions && *permissions && *permissions != 'L' ? CAY_TYPE_OTHER : 0;
     return strcmp(name, "FILE_TYPE_FILE") == 0        ? CAY_TYPE_FILE
            : strcmp(name, "FILE_TYPE_DIRECTORY") == 0 ? CAY_TYPE_DIRECTORY
            : strcmp(name, "FILE_TYPE_SYMLINK") == 0   ? CAY_TYPE_LINK
