@@ -354,7 +354,12 @@ def test_a_file_of_an_agent_says_more_than_its_sandbox(tmp_path: Path) -> None:
     file.write_text("type: native\ntemplate: host\n")
     config = AgentConfig.from_yaml(file)
     assert config == AgentConfig(sandbox_config=NativeSandboxConfig(template="host"))
-    for wrong, said in (("name: [", "no YAML"), ("tmplate: x", "did you mean template")):
+    for wrong, said in (
+        ("name: [", "no YAML"),
+        ("name: 2024-13-45", r"agent.yaml: it is no YAML: month"),
+        ("name: " + 3000 * "[" + 3000 * "]", r"agent.yaml: it is no YAML"),
+        ("tmplate: x", "did you mean template"),
+    ):
         file.write_text(wrong)
         with pytest.raises(SandboxValueError, match=said):
             AgentConfig.from_yaml(file)

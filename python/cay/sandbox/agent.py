@@ -86,7 +86,7 @@ def _agent_of(path: str | os.PathLike[str]) -> dict[str, Any]:
         document = yaml.safe_load(Path(path).read_bytes())
     except OSError:
         return {}  # libcay says why
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SandboxValueError(
             f"it is no YAML: {error}", op="config.load", subject=os.fspath(path)
         ) from None
