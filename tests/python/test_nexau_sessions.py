@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from ctypes import byref, sizeof
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import worlds
 from native import traces
 from worlds import World
 
+from cay import _lib, _session_lib
 from cay.sandbox import (
     AgentConfig,
     InMemoryDatabaseEngine,
@@ -109,6 +111,24 @@ def test_what_is_saved_is_found(kind: str, tmp_path: Path, home: Path) -> None:
     assert asyncio.run(manager.delete_session("u", "s")) is False
     assert get(manager) is None
     assert (home / "cay.db").exists() is (kind == "home")
+
+
+@pytest.mark.parametrize("data", [b"[1, 2]", b"5", b"null", b'"text"'])
+def test_what_other_programs_keep_with_a_session_is_no_state(data: bytes) -> None:
+    engine, err = SQLiteDatabaseEngine(), _lib.Error()
+    record = _session_lib.Session(
+        size=sizeof(_session_lib.Session), user_id=b"u", session_id=b"s", data=data
+    )
+    assert _session_lib.store_put(engine.handle(), byref(record), byref(err)) == 0
+    manager = SessionManager(engine=engine)
+    assert get(manager).sandbox_state is None
+    assert [one.session_id for one in asyncio.run(manager.list_sessions())] == ["s"]
+
+
+def test_a_status_that_cannot_be_is_refused() -> None:
+    manager = SessionManager(engine=InMemoryDatabaseEngine())
+    with pytest.raises(SandboxValueError, match="there are running, paused, stopped"):
+        asyncio.run(manager.update_session_sandbox("u", "s", STATE, "lost"))
 
 
 def test_the_memory_that_is_shared_is_one() -> None:

@@ -27,7 +27,7 @@ from cay.sandbox.errors import (
     SandboxTimeoutError,
     error_of,
 )
-from cay.sandbox.options import text
+from cay.sandbox.options import choice, text
 from cay.sandbox.waiting import in_thread
 
 __all__ = [
@@ -37,8 +37,6 @@ __all__ = [
     "Session",
     "SessionManager",
 ]
-
-_STATES = {name: number for number, name in _sandbox_lib.STATES.items()}
 
 
 @dataclass(kw_only=True)
@@ -130,13 +128,14 @@ class DatabaseEngine(Owner):
         """Durable when it returns."""
         state = session.sandbox_state or {}
         config = dict(state.get("config") or {})
+        number = choice(session.status or "running", _sandbox_lib.STATES, "status")
         record = _session_lib.Session(
             size=sizeof(_session_lib.Session),
             user_id=text(session.user_id, "user_id"),
             session_id=text(session.session_id, "session_id"),
             backend=text(_backend_of(state), "backend"),
             sandbox_id=text(str(state.get("sandbox_id") or ""), "sandbox_id"),
-            state=_STATES[session.status or "running"] if state.get("sandbox_id") else 0,
+            state=number if state.get("sandbox_id") else 0,
             config=json.dumps(config).encode() if config else None,
             data=json.dumps(state).encode() if state else None,
         )
@@ -265,7 +264,9 @@ def _session_of(record: Any) -> Session:
 def _state_of(record: Any) -> dict[str, Any] | None:
     """What was saved from Python; which sandbox it is now, C may know better."""
     id = record.sandbox_id.decode()
-    state = dict(json.loads(record.data or b"{}"))
+    state = json.loads(record.data or b"{}")
+    if not isinstance(state, dict):
+        state = {}  # data of another program's
     if (state.get("sandbox_id") or "") == id:
         return state or None
     if not id:
