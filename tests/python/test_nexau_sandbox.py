@@ -78,6 +78,16 @@ def test_whether_something_exists_is_not_known_without_the_sandbox(world: World)
         sandbox.file_exists("file")
 
 
+def test_a_paused_sandbox_stays_so_however_many_look_at_it() -> None:
+    sandbox = NativeSandbox.create(ephemeral=True)
+    sandbox.pause()
+    with sandbox._borrow(), sandbox._borrow():  # as other threads do
+        assert sandbox.state() == "paused"
+        assert "paused" in str(sandbox.execute_bash("true").error)
+    assert sandbox.state() == "paused"
+    sandbox.remove()
+
+
 # --- Commands -----------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from cay import _config_lib, _lib, _sandbox_lib
 from cay.sandbox import configs
 from cay.sandbox.base import BaseSandbox
 from cay.sandbox.errors import SandboxError, error_of
-from cay.sandbox.handles import Handles
+from cay.sandbox.handles import Handles, open_handle
 from cay.sandbox.options import milliseconds, text
 
 __all__ = ["Reached"]
@@ -79,6 +79,9 @@ def _handle(config: int, id: str | None) -> int:
 
 
 def _another(values: dict[str, Any], id: str) -> int:
+    """One more, which leaves a sandbox that is paused as it is where that can be had."""
+    if values["type"] == "native":
+        return open_handle(id)
     with configs.parsed(values, restored=True) as config:
         return _handle(config, id)
 
