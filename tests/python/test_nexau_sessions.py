@@ -170,6 +170,36 @@ def test_a_forked_child_uses_the_same_store(home: Path) -> None:
     assert get(manager, "u", "child").sandbox_state == STATE
 
 
+def in_child(call: Any) -> int:
+    """The exit status of a forked child: 0 if the call is true."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if call() else 1)
+        except BaseException:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_forked_child_goes_on_with_the_session(native: World) -> None:
+    manager = NativeSandboxManager()
+    sandbox = manager.start(SessionManager(), "u", "s")
+    assert in_child(lambda: manager.pause() and not manager.is_running()) == 0
+    assert sandbox.state() == "paused"
+    assert in_child(lambda: manager.instance.sandbox_id == sandbox.sandbox_id) == 0
+    assert manager.is_running() and manager.pause() is True
+    assert in_child(manager.stop) == 0
+    assert get(SessionManager()).sandbox_state is None and not manager.is_running()
+    assert manager.instance is not None and manager.stop() is True
+
+
+def test_a_forked_child_ends_no_session_of_its_parents_memory(native: World) -> None:
+    manager = NativeSandboxManager()
+    manager.start(SessionManager(engine=InMemoryDatabaseEngine()), "u", "s")
+    assert in_child(manager.stop) == 1
+    assert manager.is_running() and manager.stop() is True
+
+
 def test_the_lock_of_a_session_is_held_by_one(home: Path) -> None:
     one, other = SessionManager(), SessionManager()
     order: list[str] = []

@@ -4,6 +4,7 @@ or left over whenever a process dies, and who races for a session gets the one s
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from ctypes import byref, c_void_p, sizeof
@@ -35,18 +36,26 @@ class Kept(Owner):
     ) -> None:
         self._engine, self._names = engine, (user_id, session_id)
         self._is_ephemeral = bool(values.get("ephemeral"))
-        self._lock = threading.Lock()
-        self._manager, err = c_void_p(), _lib.Error()
+        self._manager = c_void_p()
         self._config = configs.new(values)
+        self._open()
+
+    def _open(self) -> None:
+        """A forked child has its own, as it has of the store."""
+        user_id, session_id = self._names
+        manager, err = c_void_p(), _lib.Error()
         options = _session_lib.ManagerOptions(
             size=sizeof(_session_lib.ManagerOptions),
-            store=engine.handle(),
+            store=self._engine.handle(),
             user_id=text(user_id, "user_id"),
             session_id=text(session_id, "session_id"),
             config=self._config,
         )
-        if _session_lib.manager_new(byref(options), byref(self._manager), byref(err)):
+        if _session_lib.manager_new(byref(options), byref(manager), byref(err)):
             raise error_of(err)
+        old, self._manager = self._manager, manager
+        self._lock, self._pid = threading.Lock(), os.getpid()
+        _session_lib.manager_free(old)
 
     def __del__(
         self,
@@ -61,6 +70,10 @@ class Kept(Owner):
         return self._alone(lambda: self._start(known))
 
     def _alone(self, call: Callable[[], R]) -> R:
+        # Sessions in memory are the parent's, who alone can do anything with them.
+        if self._pid != os.getpid() and self._engine.outlives_process:
+            self._open()
+
         def locked() -> R:
             with self._lock:
                 return call()
