@@ -54,12 +54,15 @@ enum statement {
     STATEMENTS
 };
 
+/* Nearly all are gone: what the index tells of them is all that is looked at.  So a range
+ * of states is searched for, though only some in it are wanted, and what has ended by
+ * some time is searched for among what was started by then. */
 #define COLUMNS                                                                          \
     "id, tenant, template, state, started_ms, end_ms, flags, token_version, reason, "    \
     "metadata"
 #define WANTED                                                                           \
-    "WHERE (?1 IS NULL OR tenant = ?1) AND (?2 >> state) & 1 AND (?3 IS NULL OR "        \
-    "template = ?3) AND (?6 = 0 OR started_ms > ?6) "
+    "WHERE state <= ?7 AND (?2 >> state) & 1 AND (?1 IS NULL OR tenant = ?1) AND "       \
+    "(?3 IS NULL OR template = ?3) AND (?6 = 0 OR started_ms > ?6) "
 
 static const char *const texts[STATEMENTS] = {
     [ADD_KEY] = "INSERT INTO keys (hash, tenant, shown, created_ms) VALUES (?, ?, ?, ?)",
@@ -78,7 +81,8 @@ static const char *const texts[STATEMENTS] = {
     [OLDEST] = "SELECT " COLUMNS " FROM sandboxes " WANTED
                "AND (?4 = 0 OR (started_ms, id) > (?4, ?5)) ORDER BY started_ms, id",
     [COUNT] = "SELECT count(*) FROM sandboxes WHERE state = 1 AND tenant = ?",
-    [FORGET] = "DELETE FROM sandboxes WHERE state = 3 AND end_ms < ?",
+    [FORGET] = "DELETE FROM sandboxes WHERE state = 3 AND started_ms <= ?1 AND "
+               "end_ms < ?1",
 };
 
 struct registry {
@@ -442,6 +446,15 @@ int registry_find(struct registry *registry, const char *id, struct record_row *
     return code;
 }
 
+static int highest_state(unsigned states)
+{
+    int highest = 0;
+
+    while (states >>= 1)
+        highest++;
+    return highest;
+}
+
 int registry_visit(struct registry *registry, const struct registry_filter *filter,
                    bool (*visit)(const struct record_row *row, void *cookie),
                    void *cookie, struct cay_error *err)
@@ -460,6 +473,7 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
     sqlite3_bind_int64(statement, 4, filter->after_ms);
     put_text(statement, 5, filter->after_id ? filter->after_id : "");
     sqlite3_bind_int64(statement, 6, filter->started_after_ms);
+    sqlite3_bind_int(statement, 7, highest_state(filter->states));
     while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
         read_row(statement, &row);
         if (!visit(&row, cookie)) {

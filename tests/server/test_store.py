@@ -8,6 +8,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -254,3 +255,38 @@ def test_a_directory_that_others_write_to_is_refused(place):
 def test_keys_in_memory_are_nobodys_to_manage(place):
     done = cay(place / "home", "key", "--store", "memory:", "ls")
     assert done.returncode != 0 and "memory" in done.stderr
+
+
+def read_by(pid):
+    """How many bytes a process has read in its life."""
+    return int(re.search(r"rchar: (\d+)", Path(f"/proc/{pid}/io").read_text())[1])
+
+
+@contextlib.contextmanager
+def gone(server, count):
+    """So many records of sandboxes that are gone, as of now."""
+    now_ms = int(time.time() * 1000)
+    with contextlib.closing(sqlite3.connect(server.home / "serve.db")) as records:
+        with records:
+            records.executemany(
+                "INSERT INTO sandboxes VALUES "
+                "(?, 'default', 'base', 3, ?, ?, 0, 1, 'was killed', x'')",
+                ((f"gone{number}", now_ms, now_ms) for number in range(count)))
+        try:
+            yield
+        finally:
+            with records:
+                records.execute("DELETE FROM sandboxes WHERE id LIKE 'gone%'")
+
+
+def test_a_day_of_sandboxes_that_are_gone_is_not_read_again_and_again(own_server):
+    """Their records tell why; but only to who asks for one."""
+    server = own_server()
+    with gone(server, 50000):
+        made = server.api("POST", "/sandboxes", {"templateID": "base"})[1]["sandboxID"]
+        before = read_by(server.broker)
+        for _ in range(3):
+            assert [one["sandboxID"] for one in server.api("GET", "/v2/sandboxes")[1]] == [made]
+        assert server.api("DELETE", f"/sandboxes/{made}")[0] == 204
+        assert read_by(server.broker) - before < 1 << 20
+        assert "was killed" in server.api("GET", "/sandboxes/gone7")[1]["message"]
