@@ -122,10 +122,13 @@ static bool feed(struct exchange *exchange, const char *data, size_t len)
 {
     struct input *input = exchange->state;
 
-    if (buf_append(&input->waiting, data, len))
+    if (!exchange_hold(exchange, input->waiting.len + len))
+        exchange_refuse_and_close(exchange, 503, "the server has too much to do");
+    else if (buf_append(&input->waiting, data, len))
         pump(exchange);
     else
         exchange_refuse_and_close(exchange, 413, "a message is too large");
+    (void)exchange_hold(exchange, input->waiting.len);
     return !exchange->response;
 }
 

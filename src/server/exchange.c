@@ -18,7 +18,11 @@
 #include "server/front.h"
 #include "sys/rights.h"
 
-enum { WAKES = 64 };
+enum {
+    WAKES = 64,
+    HELD_ALWAYS = 64 << 10, /* of one request, whatever others hold */
+    HELD_MAX = 512 << 20    /* of all that have more than that */
+};
 
 const char *exchange_header(const struct exchange *exchange, const char *name)
 {
@@ -40,6 +44,17 @@ int64_t exchange_number(const struct exchange *exchange, const char *name,
 const char *exchange_query(const struct exchange *exchange, const char *name)
 {
     return MHD_lookup_connection_value(exchange->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+bool exchange_hold(struct exchange *exchange, size_t len)
+{
+    size_t others = exchange->front->held - exchange->held;
+
+    if (len > HELD_ALWAYS && len > exchange->held && others + len > HELD_MAX)
+        return false;
+    exchange->front->held = others + len;
+    exchange->held = len;
+    return true;
 }
 
 /* --- Waiting --- */
@@ -144,6 +159,7 @@ void exchange_free(struct exchange *exchange)
         if (exchange->next)
             exchange->next->link = exchange->link;
     }
+    (void)exchange_hold(exchange, 0);
     buf_done(&exchange->body);
     buf_done(&exchange->out);
     free(exchange->target);

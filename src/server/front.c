@@ -206,6 +206,12 @@ static void begin(struct exchange *exchange)
         exchange_refuse_and_close(exchange, 500, "out of memory");
 }
 
+static void drop_body(struct exchange *exchange)
+{
+    buf_done(&exchange->body);
+    (void)exchange_hold(exchange, 0);
+}
+
 /* It has had its reply, or the client was seen to leave. */
 static bool is_done_with(const struct exchange *exchange)
 {
@@ -225,8 +231,11 @@ static bool take_body(struct exchange *exchange, const char *data, size_t len)
     if (exchange->handler->feed) {
         (void)exchange->handler->feed(exchange, data, len);
         exchange->body_bytes -= exchange->body_left;
+    } else if (!exchange_hold(exchange, exchange->body.len + len)) {
+        drop_body(exchange);
+        return exchange_refuse_now(exchange, 503, "the server has too much to do");
     } else if (!buf_append(&exchange->body, data, len)) {
-        buf_done(&exchange->body);
+        drop_body(exchange);
         return exchange_refuse_now(exchange, 413, too_large);
     }
     return true;
@@ -284,6 +293,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
     if (!exchange->response && !exchange->is_stream && !exchange->has_body) {
         exchange->has_body = true;
         exchange->handler->act(exchange);
+        drop_body(exchange); /* which a stream would keep for hours */
         /* One that nobody answers would be asked about again and again. */
         if (!exchange->response && !exchange->is_suspended && !exchange->is_stream)
             exchange_refuse(exchange, 500, "the request could not be answered");

@@ -68,6 +68,7 @@ struct exchange {
     uint64_t body_bytes, body_seen; /* now, and when it was looked at last */
     size_t body_left; /* of a piece: what handler->feed() wants to see again */
     struct buf body;
+    size_t held;              /* of the body, in whatever place: exchange_hold() */
     bool has_begun, is_again; /* a first call that was suspended is made again */
     bool has_body, is_suspended, is_stream, is_queued;
     bool is_last;        /* of its connection */
@@ -114,6 +115,7 @@ struct front {
     struct visit *visits;
     uint64_t requests, streams, status[6];
     uint64_t connections, refused;
+    size_t held;    /* of all exchanges */
     struct buf log; /* lines that are still to be written */
     struct told told;
 };
@@ -131,6 +133,11 @@ const char *exchange_header(const struct exchange *exchange, const char *name);
 int64_t exchange_number(const struct exchange *exchange, const char *name,
                         int64_t unless_given);
 const char *exchange_query(const struct exchange *exchange, const char *name);
+
+/* Whether so much of its body may be held in memory until all of it is there, or is
+ * passed on: it is not yet known whose it is, and there is an end to what all hold
+ * together. */
+bool exchange_hold(struct exchange *exchange, size_t len);
 
 /* Starts an ask about the request's sandbox with its credentials. */
 void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask *ret_ask);
