@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <linux/sockios.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "server/broker.h"
 
-enum { LIST_MAX = 100 };
+enum {
+    LIST_MAX = 100,
+    BESIDE_METADATA = 8 << 10 /* all else that is told of a sandbox */
+};
 
 static void fill_sandbox(struct broker *broker, const struct record_row *row,
                          struct tell *tell, struct buf *strings)
@@ -73,6 +78,18 @@ static bool has_metadata(const struct record_row *row, const char *key, const ch
     return false;
 }
 
+/* Whether the channel takes one more, and an end behind it.  The kernel counts more than
+ * the bytes, but not twice as much. */
+static bool has_room(int channel, const struct record_row *row)
+{
+    int sent = 0, most = 0;
+    socklen_t len = sizeof most;
+
+    return ioctl(channel, SIOCOUTQ, &sent) != 0 ||
+           getsockopt(channel, SOL_SOCKET, SO_SNDBUF, &most, &len) != 0 || sent == 0 ||
+           (size_t)sent + 2 * (row->metadata.len + BESIDE_METADATA) < (size_t)most;
+}
+
 static bool list_one(const struct record_row *written, void *cookie)
 {
     struct listing *listing = cookie;
@@ -84,7 +101,7 @@ static bool list_one(const struct record_row *written, void *cookie)
     for (int64_t i = 0; i < listing->pairs; i++)
         if (!has_metadata(row, listing->wanted[2 * i], listing->wanted[2 * i + 1]))
             return true;
-    if (listing->left-- == 0) {
+    if (listing->left-- == 0 || !has_room(listing->asked->channel, row)) {
         listing->more = true;
         return false;
     }
@@ -100,7 +117,9 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
     const struct ask *head = &asked->head;
     struct cay_error error = {0};
     struct tell last = {.kind = TELL_DONE};
-    int buffer = 32 << 20; /* a page of sandboxes with all their metadata */
+    /* A page of sandboxes with all their metadata.  Who is not root may not have so much,
+     * and then pages are smaller. */
+    int buffer = 32 << 20;
 
     if (!strings || head->numbers[LIST_LIMIT] < 1 ||
         head->numbers[LIST_LIMIT] > LIST_MAX || head->numbers[LIST_METADATA] < 0 ||

@@ -263,30 +263,52 @@ def read_by(pid):
 
 
 @contextlib.contextmanager
-def gone(server, count):
-    """So many records of sandboxes that are gone, as of now."""
+def recorded(server, state, count, metadata=b""):
+    """So many sandboxes, as far as the records tell."""
     now_ms = int(time.time() * 1000)
     with contextlib.closing(sqlite3.connect(server.home / "serve.db")) as records:
         with records:
             records.executemany(
                 "INSERT INTO sandboxes VALUES "
-                "(?, 'default', 'base', 3, ?, ?, 0, 1, 'was killed', x'')",
-                ((f"gone{number}", now_ms, now_ms) for number in range(count)))
+                "(?, 'default', 'base', ?, ?, ?, 0, 1, 'was killed', ?)",
+                ((f"only{number}", state, now_ms, now_ms + (state != 3) * 10 ** 6, metadata)
+                 for number in range(count)))
         try:
             yield
         finally:
             with records:
-                records.execute("DELETE FROM sandboxes WHERE id LIKE 'gone%'")
+                records.execute("DELETE FROM sandboxes WHERE id LIKE 'only%'")
 
 
 def test_a_day_of_sandboxes_that_are_gone_is_not_read_again_and_again(own_server):
     """Their records tell why; but only to who asks for one."""
     server = own_server()
-    with gone(server, 50000):
+    with recorded(server, 3, 50000):
         made = server.api("POST", "/sandboxes", {"templateID": "base"})[1]["sandboxID"]
         before = read_by(server.broker)
         for _ in range(3):
             assert [one["sandboxID"] for one in server.api("GET", "/v2/sandboxes")[1]] == [made]
         assert server.api("DELETE", f"/sandboxes/{made}")[0] == 204
         assert read_by(server.broker) - before < 1 << 20
-        assert "was killed" in server.api("GET", "/sandboxes/gone7")[1]["message"]
+        assert "was killed" in server.api("GET", "/sandboxes/only7")[1]["message"]
+
+
+@pytest.mark.parametrize("size", [10, 2000, 40000])
+def test_lists_are_whole_for_who_may_not_have_large_buffers(
+        own_server, tmp_path, monkeypatch, size):
+    """As most users may not; here it is root without the right to them."""
+    program = tmp_path / "cay"
+    program.write_text(f"#!/bin/sh\nexec setpriv --bounding-set=-net_admin '{CAY}' \"$@\"\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("serving.CAY", str(program))
+    server = own_server()
+    monkeypatch.undo()
+    seen, token = [], ""
+    with recorded(server, 1, 100, b"k\0" + b"v" * size + b"\0"):
+        while token is not None and len(seen) < 1000:
+            request = urllib.request.Request(f"{server.url}/v2/sandboxes?nextToken={token}",
+                                             headers={"X-API-KEY": server.key})
+            with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+                seen += [(one["sandboxID"], len(one["metadata"]["k"])) for one in json.load(reply)]
+                token = reply.headers["X-Next-Token"]
+    assert sorted(seen) == sorted((f"only{number}", size) for number in range(100))
