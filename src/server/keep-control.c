@@ -155,6 +155,7 @@ int keep_close_input(struct keep *keep, struct question *question, struct cay_er
 struct input {
     struct task task;
     char which[64];
+    int pid; /* what that means, as soon as it is known */
     size_t len, at;
     unsigned char data[];
 };
@@ -162,6 +163,17 @@ struct input {
 static void input_done(struct task *task)
 {
     free(task);
+}
+
+/* Whether some that came before it for the same process is still there: later tasks lead
+ * to earlier ones. */
+static bool has_to_wait(const struct input *input)
+{
+    for (const struct task *task = input->task.next; task; task = task->next)
+        if (task->done == input_done && !task->is_over &&
+            ((const struct input *)task)->pid == input->pid)
+            return true;
+    return false;
 }
 
 static void feed(struct keep *keep, struct task *task)
@@ -175,12 +187,15 @@ static void feed(struct keep *keep, struct task *task)
     int code = reach(keep, input->which, &process, &own, &error);
 
     if (!code)
+        input->pid = cay_process_pid(process);
+    bool waits = !code && has_to_wait(input);
+    if (!code && !waits)
         code = cay_process_write(process, input->data + input->at, input->len - input->at,
                                  &put, &error);
     input->at += put;
     if (code)
         (void)tell_failed(task->channel, 0, &error);
-    else if (input->at == input->len)
+    else if (input->at == input->len && !waits)
         (void)tell_done(task->channel);
     else if (recv(task->channel, &gone, 1, MSG_PEEK | MSG_DONTWAIT) != 0)
         return; /* who asked still waits */

@@ -167,6 +167,27 @@ def test_input_as_a_stream(server, shared):
     assert frames(reply)[0][1]["error"]["code"] in ("invalid_argument", "not_found")
 
 
+def test_input_that_has_to_wait_is_read_in_the_order_in_which_it_came(server, shared):
+    handle = shared.commands.run("until [ -e go ]; do sleep 0.05; done; cat > read",
+                                 background=True, stdin=True)
+    whole = [letter * 100_000 for letter in "ABCDEF"]  # a pipe takes 64 KiB
+    with contextlib.ExitStack() as stack:
+        senders = []
+        for text in whole:
+            client = stack.enter_context(server.connect())
+            client.sendall(raw.sized("POST /process.Process/SendInput", json.dumps({
+                "process": {"pid": handle.pid},
+                "input": {"stdin": base64.b64encode(text.encode()).decode()}}).encode(),
+                *raw.of(shared)))
+            senders.append(raw.Answers(client))
+            assert shared.files.exists("go") is False  # who asks later is answered later
+        shared.files.write("go", "")
+        assert [sender.next().status for sender in senders] == [200] * len(whole)
+    shared.commands.close_stdin(handle.pid)
+    assert handle.wait().exit_code == 0
+    assert shared.files.read("read") == "".join(whole)
+
+
 def test_parts_of_files(server, shared):
     shared.files.write("f", "0123456789")
     for wanted, content, place in (("bytes=2-4", b"234", "bytes 2-4/10"),
