@@ -180,7 +180,7 @@ static void note_failure(const struct broker *broker, struct errand *errand,
              message ? message : "the sandbox does not answer", "%s",
              hint ? hint : "try again");
     /* What is wrong with this machine is for those to read who run it. */
-    if (errand->op == OP_CREATE && status_of(code) >= 500) {
+    if (errand->op == OP_CREATE && status_of(code) >= 500 && !told->head.status) {
         if (broker->complain)
             broker->complain("no sandbox could be made", &error);
         cay_fail(&error, code, 0, "server", NULL, "the sandbox could not be made",

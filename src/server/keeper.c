@@ -229,6 +229,21 @@ static int set_ttl(struct keep *keep, const struct ask *head, int64_t seconds,
                                never ? 0 : (uint64_t)seconds * 1000 + GRACE_MS, err);
 }
 
+static const char no_pause[] = "server.pause";
+
+/* One that is to be paused at the end of its time would never end. */
+static int check_pause(struct keep *keep, const struct ask *head, struct cay_error *err)
+{
+    if (!(head->flags & CREATE_AUTO_PAUSE) ||
+        cay_sandbox_layers(keep->sandbox) & CAY_LAYER_CGROUP)
+        return CAY_OK;
+    forget(keep);
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, no_pause, NULL,
+                    "sandboxes of this server cannot be paused",
+                    "let them end with their time, or start it where cay doctor finds "
+                    "cgroup2");
+}
+
 static int create(struct keep *keep, struct question *question, struct cay_error *err)
 {
     struct tell tell = {.kind = TELL_SANDBOX, .count = 1};
@@ -246,6 +261,8 @@ static int create(struct keep *keep, struct question *question, struct cay_error
         if (!code && seconds >= 0)
             code = set_ttl(keep, &question->head, seconds, err);
     }
+    if (!code)
+        code = check_pause(keep, &question->head, err);
     if (code)
         return code;
     buf_init(&strings, CAY_ID_MAX);
@@ -460,8 +477,9 @@ static void hear(struct keep *keep)
         keep_end();
     /* To E2B a user whom nobody knows is a credential that is not valid. */
     bool is_user = code == CAY_E_NOT_FOUND && strcmp(error.op, no_user) == 0;
+    bool is_pause = code == CAY_E_UNSUPPORTED && strcmp(error.op, no_pause) == 0;
     if (code)
-        (void)tell_failed(question.channel, is_user ? 401 : 0, &error);
+        (void)tell_failed(question.channel, is_user ? 401 : is_pause ? 501 : 0, &error);
     if (question.channel >= 0)
         (void)close(question.channel);
     if (code && !keep->sandbox)

@@ -110,13 +110,14 @@ class Server:
         self.log = self.home / "server.log"
         self.env = {**os.environ, "CAY_HOME": str(self.home)}
         self.inherited = ()
+        self.before = ()  # words before the command
 
     # --- Its life ---
 
     def start(self, exports=3):
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [CAY, "serve", "--listen", f"127.0.0.1:{self.port}", "--access-log",
+                [*self.before, CAY, "serve", "--listen", f"127.0.0.1:{self.port}", "--access-log",
                  str(self.home / "access.log"), *self.options],
                 env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=log, text=True, pass_fds=self.inherited)

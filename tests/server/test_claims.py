@@ -171,6 +171,28 @@ def test_a_disk_without_a_limit_has_no_size(own_server):
     assert server.api("DELETE", path)[0] == 204
 
 
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_pause_that_cannot_be_is_not_promised(tmp_path, spares):
+    """It would run on when its time is over, for ever."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can take the cgroups away")
+    server = Server(tmp_path / "home", "--reserve", "0", "--pool", str(spares))
+    server.before = ("unshare", "-m", "sh", "-c",
+                     'umount -lR /sys/fs/cgroup && exec "$0" "$@"')
+    server.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.clean)
+        wait_until(lambda: len(server.keepers()) == spares, "the pool is not filled")
+        wanted = {"templateID": "base", "timeout": 1, "autoPause": True}
+        status, answer = server.api("POST", "/v2/sandboxes", wanted)
+        assert status == 501 and "cannot be paused" in answer["message"]
+        status, made = server.api("POST", "/v2/sandboxes", {"templateID": "base"})
+        assert status == 201
+        assert server.api("POST", f"/sandboxes/{made['sandboxID']}/pause", {})[0] == 501
+        (listed,) = server.api("GET", "/v2/sandboxes")[1]
+        assert listed["sandboxID"] == made["sandboxID"]
+
+
 def test_what_a_port_answers_reads_well(server, shared):
     def ask(line, port, *headers):
         return raw.ask(server, raw.request(line, "Connection: close", *headers,
