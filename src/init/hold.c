@@ -56,6 +56,15 @@ static bool is_holder(pid_t pid)
     return false;
 }
 
+static bool has_holders(void)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < hold_count && !found; i++)
+        found = holds[i]->pid != 0;
+    return found;
+}
+
 /* --- The holder --- */
 
 static void say(const struct news *news)
@@ -101,7 +110,7 @@ static _Noreturn void hold(pid_t command)
             break;
     }
     for (;;) {
-        (void)kin_kill(is_holder);
+        (void)kin_kill(is_holder, has_holders());
         reap(command, true);
     }
 }
@@ -325,7 +334,7 @@ static void make_up_ends(void)
 
 void hold_tend(void)
 {
-    if (is_dirty && kin_kill(is_holder) == 0) {
+    if (is_dirty && kin_kill(is_holder, has_holders()) == 0) {
         is_dirty = false;
         make_up_ends();
     }
@@ -343,7 +352,7 @@ void hold_end_all(void)
             (void)kill(holds[i]->pid, SIGKILL);
     hold_count = 0;
     for (;;) {
-        (void)kin_kill(is_holder);
+        (void)kin_kill(is_holder, has_holders());
         if (waitpid(-1, NULL, __WALL) < 0 && errno == ECHILD)
             return;
     }

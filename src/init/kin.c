@@ -205,8 +205,10 @@ static size_t count_listed(const char *text)
 }
 
 /* What forks faster than it dies is stopped first: it can then neither fork nor make room
- * for others to, and there are no more of them than the limit. */
-size_t kin_kill(bool (*spares)(pid_t pid))
+ * for others to, and there are no more of them than the limit.  Where there is nobody to
+ * spare we do not look before: many that want the processor leave us too little of it to
+ * go through a list. */
+size_t kin_kill(bool (*spares)(pid_t pid), bool has_spared)
 {
     char text[4096];
     AUTO_FD fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
@@ -214,8 +216,13 @@ size_t kin_kill(bool (*spares)(pid_t pid))
 
     is_spared = spares;
     text[len > 0 ? len : 0] = '\0';
-    if (len >= 0 && count_listed(text) == 0)
+    size_t listed = count_listed(text);
+    if (len >= 0 && listed == 0)
         return 0;
+    if (getpid() == 1 && !has_spared && listed > 0) {
+        (void)kill(-1, SIGKILL);
+        return listed;
+    }
     size_t count = find_relatives();
     if (getpid() == 1 && count_ours(count) >= MANY)
         return kill_many(count);
