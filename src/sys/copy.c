@@ -135,11 +135,11 @@ static bool has_holes(int from, int to, off_t *ret_at, off_t *ret_size, off_t *r
 }
 
 /* Copies what is between two holes, from `at` on; where that ends, or a negative errno.
- */
-static off_t copy_island(int from, int to, off_t at, off_t end, off_t shift)
+ * *ret_end is moved there if there is no more: the file has become shorter. */
+static off_t copy_island(int from, int to, off_t at, off_t *ret_end, off_t shift)
 {
+    off_t end = *ret_end, data = lseek(from, at, SEEK_DATA);
     uint64_t copied;
-    off_t data = lseek(from, at, SEEK_DATA);
 
     if (data < 0 && errno != ENXIO)
         return -errno;
@@ -151,7 +151,9 @@ static off_t copy_island(int from, int to, off_t at, off_t end, off_t shift)
     if (lseek(from, data, SEEK_SET) < 0 || lseek(to, data + shift, SEEK_SET) < 0)
         return -errno;
     int error = copy_run(from, to, (uint64_t)(hole - data), &copied);
-    return error ? error : data + (off_t)copied < hole ? -EIO : hole;
+    if (!error && data + (off_t)copied < hole)
+        *ret_end = data + (off_t)copied;
+    return error ? error : data + (off_t)copied;
 }
 
 int copy_bytes(int from, int to, uint64_t max, uint64_t *ret_copied)
@@ -164,7 +166,7 @@ int copy_bytes(int from, int to, uint64_t max, uint64_t *ret_copied)
     if ((uint64_t)(end - begin) > max)
         end = begin + (off_t)max;
     for (off_t at = begin; at < end;) {
-        at = copy_island(from, to, at, end, target - begin);
+        at = copy_island(from, to, at, &end, target - begin);
         if (at < 0)
             return (int)at;
         *ret_copied = (uint64_t)(at - begin);

@@ -4,11 +4,15 @@
  * are kept, but for one before which, or instead of which, something else is done. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "files/handle.h"
 #include "policies.h"
+#include "sys/copy.h"
 
 static struct fs changed;
 
@@ -95,4 +99,49 @@ TEST(a_file_that_grows_over_the_limit_while_it_is_opened_is_not_read)
                 CAY_E_TOO_LARGE);
     put_file("data/a", "short");
     ASSERT_CODE(cay_files_read_to(files, "data/a", null, NULL, &err), CAY_E_TOO_LARGE);
+}
+
+enum { ISLAND = 1 << 20, APART = 16 << 20 };
+
+/* Two islands and the water between them, that come and go. */
+static _Noreturn void come_and_go(int fd)
+{
+    static char island[ISLAND];
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    for (;;)
+        if (pwrite(fd, island, ISLAND, 0) != ISLAND ||
+            pwrite(fd, island, ISLAND, APART) != ISLAND || usleep(200) != 0 ||
+            ftruncate(fd, 0) != 0)
+            _exit(1);
+}
+
+TEST(a_file_with_holes_that_becomes_shorter_is_copied_as_far_as_it_goes)
+{
+    const char *path = scratch_path("from");
+    int from = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int to = open(scratch_path("to"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    uint64_t copied;
+
+    ASSERT(from >= 0 && to >= 0);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0)
+        come_and_go(from);
+    for (int found = 0; found < 300;) {
+        int own = open(path, O_RDONLY | O_CLOEXEC);
+        ASSERT(own >= 0);
+        ASSERT(ftruncate(to, 0) == 0 && lseek(to, 0, SEEK_SET) == 0);
+        int error = copy_bytes(own, to, APART + ISLAND, &copied);
+        (void)close(own);
+        if (error) {
+            (void)kill(pid, SIGKILL);
+            ASSERT_INT(error, 0);
+        }
+        ASSERT(copied <= APART + ISLAND);
+        found += copied > 0;
+    }
+    ASSERT(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+    (void)close(from);
+    (void)close(to);
 }
