@@ -389,6 +389,7 @@ TEST(where_mounts_are_shared_none_is_seen_on_the_other_side)
     int status;
 
     need_root();
+    (void)scratch(); /* ours, so that it is removed by us */
     fflush(stdout);
     pid_t pid = fork();
     ASSERT(pid >= 0);
