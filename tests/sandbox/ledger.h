@@ -14,10 +14,14 @@
 /* For a machine that is very slow, not for waiting. */
 enum { PATIENCE_MS = 120000 };
 
+/* A kill waits ten seconds, and a slow machine needs longer for a thousand processes. */
 static inline void auto_cay_sandbox(cay_sandbox **sandbox)
 {
-    if (*sandbox)
-        (void)!cay_sandbox_kill(*sandbox, NULL);
+    for (int tries = 0; *sandbox && tries < 12; tries++) {
+        if (cay_sandbox_kill(*sandbox, NULL) != CAY_E_BUSY)
+            break;
+        printf("# it was killed and has not ended yet\n");
+    }
     cay_sandbox_free(*sandbox);
 }
 
