@@ -324,8 +324,10 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     if (exchange->is_stream)
         front->streams--;
     /* What was broken off is closed at the next event of its socket, and one that was
-     * reset has none. */
-    if (how == MHD_REQUEST_TERMINATED_WITH_ERROR && !exchange->is_suspended) {
+     * reset has none.  But before all headers are there libmicrohttpd closes it itself,
+     * and would do so twice. */
+    if (how == MHD_REQUEST_TERMINATED_WITH_ERROR && exchange->has_begun &&
+        !exchange->is_suspended) {
         exchange_suspend(exchange);
         exchange_resume(exchange);
     }

@@ -257,6 +257,17 @@ def test_bodies_that_nobody_vouches_for_fill_no_memory(server, shared):
     wait_until(lambda: rss_kib(front) < 100 << 10, "it is not given back")
 
 
+def test_more_parameters_than_there_is_room_for_end_only_their_connection(server):
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(server)) for _ in range(40)]
+        for number, client in enumerate(clients):
+            client.sendall(request("GET /v2/sandboxes?" + "a&" * (600 + 40 * number)))
+        assert is_healthy(server)
+        for client in clients:
+            assert answers(hear(client)) <= 1
+        assert is_healthy(server)
+
+
 # --- H12: those who vanish --------------------------------------------------------------
 
 
