@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "files/inside.h"
 #include "files/session.h"
+#include "sys/path.h"
 
 static const char *origin_of(const struct mount *mount)
 {
@@ -71,7 +72,7 @@ static int open_root(cay_files *files, size_t index, unsigned flags, size_t *ret
                      struct cay_error *err)
 {
     const struct mount *mount = &files->policy->mounts[index];
-    char name[32], host[PATH_MAX];
+    char host[PATH_MAX];
 
     int fd = open(mount->host, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) {
@@ -93,12 +94,10 @@ static int open_root(cay_files *files, size_t index, unsigned flags, size_t *ret
     }
     files->roots[index] = fd;
 
-    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    ssize_t len = readlink(name, host, sizeof host - 1);
-    if (len < 0)
-        return fail_root(mount, CAY_E_UNAVAILABLE, errno, "/proc is not mounted",
+    int error = path_name(fd, host);
+    if (error)
+        return fail_root(mount, CAY_E_UNAVAILABLE, -error, "/proc is not mounted",
                          "mount it: mount -t proc proc /proc", err);
-    host[len] = '\0';
     return policy_set_host(files->policy, index, host, err);
 }
 

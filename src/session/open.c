@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "session/lock.h"
 #include "session/query.h"
+#include "sys/path.h"
 #include "sys/state-home.h"
 
 static const char op[] = "store.open";
@@ -90,13 +91,13 @@ static int check_file(const struct place *place, const char *subject,
 /* Without links: none is allowed to SQLite. */
 static int spell(const struct place *place, char path[PATH_MAX], struct cay_error *err)
 {
-    char link[64], dir[PATH_MAX];
+    char dir[PATH_MAX];
+    int error = path_name(place->dir, dir);
 
-    snprintf(link, sizeof link, "/proc/self/fd/%d", place->dir);
-    ssize_t len = readlink(link, dir, sizeof dir - 1);
-    if (len <= 0 || (size_t)len + 1 + strlen(place->name) >= PATH_MAX)
-        return cay_fail_errno(err, len <= 0 ? errno : ENAMETOOLONG, op, place->name);
-    dir[len] = '\0';
+    if (!error && strlen(dir) + 1 + strlen(place->name) >= PATH_MAX)
+        error = -ENAMETOOLONG;
+    if (error)
+        return cay_fail_errno(err, -error, op, place->name);
     snprintf(path, PATH_MAX, "%.*s/%s", (int)(PATH_MAX - NAME_MAX - 2), dir, place->name);
     return CAY_OK;
 }

@@ -28,6 +28,16 @@ int path_open(int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t
     }
 }
 
+int path_name(int fd, char ret_path[PATH_MAX])
+{
+    char link[32];
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, ret_path, PATH_MAX - 1);
+    ret_path[len > 0 ? len : 0] = '\0';
+    return len < 0 ? -errno : 0;
+}
+
 int path_reopen(int fd, int flags)
 {
     char name[32];

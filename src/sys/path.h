@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -21,6 +22,9 @@ int path_open(int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t
 /* Opens for real what an O_PATH descriptor holds: the very same file, whatever its name
  * means by now.  -ENOSYS if /proc is not mounted. */
 int path_reopen(int fd, int flags);
+
+/* Where it is by now, without links; "" with a negative errno. */
+int path_name(int fd, char ret_path[PATH_MAX]);
 
 /* What is in `dir`, by a descriptor of its own; NULL, and errno, if it cannot be read. */
 DIR *path_list(int dir);

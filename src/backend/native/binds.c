@@ -297,11 +297,7 @@ bool binds_are_writable(const struct binds *binds)
 
 const char *bind_path(const struct bind *bind, char path[PATH_MAX])
 {
-    char link[64];
-
-    snprintf(link, sizeof link, "/proc/self/fd/%d", bind->fd);
-    ssize_t len = readlink(link, path, PATH_MAX - 1);
-    path[len > 0 ? len : 0] = '\0';
+    (void)path_name(bind->fd, path);
     return path;
 }
 

@@ -35,6 +35,7 @@
 #include "init/protocol.h"
 #include "sys/fsid.h"
 #include "sys/landlock.h"
+#include "sys/path.h"
 #include "sys/shift.h"
 
 static const char op[] = "sandbox.create";
@@ -459,8 +460,10 @@ static int save(const struct making *making, struct cay_error *err)
     const char *name = making->options.template_name;
     char path[PATH_MAX];
 
-    if (parts->template.root >= 0 && parts->template.dir < 0)
-        name = template_path(&parts->template, path);
+    if (parts->template.root >= 0 && parts->template.dir < 0) {
+        (void)path_name(parts->template.root, path);
+        name = path;
+    }
     return storage_save(&parts->storage, &making->options, name, &parts->binds, err);
 }
 

@@ -163,16 +163,6 @@ void template_done(struct template *template)
     template->dir = template->root = -1;
 }
 
-const char *template_path(const struct template *template, char path[PATH_MAX])
-{
-    char link[64];
-
-    snprintf(link, sizeof link, "/proc/self/fd/%d", template->root);
-    ssize_t len = readlink(link, path, PATH_MAX - 1);
-    path[len > 0 ? len : 0] = '\0';
-    return path;
-}
-
 size_t template_sweep(void)
 {
     AUTO_FD store = state_open("templates", false, NULL);

@@ -45,14 +45,11 @@ struct template
         .dir = -1, .root = -1                                                            \
     }
 /* `name` is that of a template or the absolute path of a directory; CAY_E_NOT_FOUND
- * lists those there are.  `is_known`: that path is of template_path(), and what has
+ * lists those there are.  `is_known`: that path is of path_name(), and what has
  * become a link since is not followed. */
 int template_open(const char *name, bool is_known, struct template *ret_template,
                   struct cay_error *err);
 void template_done(struct template *template);
-
-/* Where one is that is used as it is: without links, in `path`. */
-const char *template_path(const struct template *template, char path[PATH_MAX]);
 
 /* Removes what makers and removers that crashed have left. */
 size_t template_sweep(void);
