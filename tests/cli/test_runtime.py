@@ -234,3 +234,15 @@ def test_in_another_pid_namespace_a_sandbox_that_runs_is_not_taken_for_dead(disk
     there = ["removed 0 leftovers", "ID", "reached"]
     assert [line for line in told if line not in refusal] == [
         *there, *there, "lives", "removed 1 leftover", "0"]
+
+
+def test_one_whose_disk_is_elsewhere_is_not_ended_by_what_cannot_remove_it(disk):
+    told = inside(disk, """
+        id=$(CAY_HOME="$DISK/one" "$CAY" create --storage disk)
+        CAY_HOME="$DISK/two" "$CAY" rm "$id" 2>&1 | sed "s/$id/ID/"
+        CAY_HOME="$DISK/two" "$CAY" exec "$id" -- echo lives
+        CAY_HOME="$DISK/one" "$CAY" rm "$id"
+        find "$DISK/one" -name "$id" | wc -l
+    """).splitlines()
+    assert told[0].startswith("cay: not-found: ID: what it has on disk is not here")
+    assert told[1] == "lives" and told[-1] == "0"

@@ -369,13 +369,20 @@ int native_remove_it(void *cookie, struct cay_error *err)
     struct native *native = cookie;
     const struct timespec pause = {.tv_nsec = 10000000};
     uint64_t end = clock_ms() + REMOVE_MS;
+    bool has_disk = native->record.storage == CAY_STORAGE_DISK;
     struct cay_error why;
-    int code;
+    int code = has_disk ? storage_find(native->record.id, err) : CAY_OK;
 
+    if (code == CAY_E_NOT_FOUND)
+        return cay_fail(err, code, 0, "sandbox.remove", native->record.id,
+                        "what it has on disk is not here",
+                        "set CAY_HOME as it was when it was made; cay kill ends it");
+    if (code)
+        return code;
     /* Who is just starting it was too late, and is waited for. */
     for (;;) {
         code = native_kill(cookie, &why);
-        if (!code && native->record.storage == CAY_STORAGE_DISK)
+        if (!code && has_disk)
             code = storage_remove(native->record.id, &why);
         if (code != CAY_E_BUSY || clock_ms() >= end)
             break;

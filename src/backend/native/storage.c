@@ -126,6 +126,19 @@ static bool lives(const char *id)
     return code ? code != CAY_E_NOT_FOUND : runtime_is_alive(&record);
 }
 
+int storage_find(const char *id, struct cay_error *err)
+{
+    struct stat st;
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
+
+    if (sandboxes < 0)
+        return sandboxes;
+    if (fstatat(sandboxes, id, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return CAY_OK;
+    return errno == ENOENT ? fail_unknown(id, ENOENT, err)
+                           : cay_fail_errno(err, errno, op, id);
+}
+
 int storage_remove(const char *id, struct cay_error *err)
 {
     AUTO_FD sandboxes = open_sandboxes_with(id, err);

@@ -41,6 +41,8 @@ struct storage_saved {
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err);
 void storage_saved_done(struct storage_saved *saved);
 
+/* Whether it is among those of this home: CAY_E_NOT_FOUND if not. */
+int storage_find(const char *id, struct cay_error *err);
 int storage_remove(const char *id, struct cay_error *err);
 
 /* Calls `visit` for each that can be started, whether it runs or not. */
