@@ -43,11 +43,12 @@ enum cay_network {
 };
 
 /* A host directory or file shown inside.  Its owner on the host is the default user
- * inside, if that is `user`, root or a number, else `user`, who may do there what the
- * owner may; what others own is nobody's, and nobody else inside can make anything there
- * (EOVERFLOW).  Where something is writable no command can set set-user-id bits; but one
- * that a file has already stays, whatever is written to it by way of memory: think before
- * you show what root owns for writing.  Other file systems mounted below are not shown.
+ * inside, if that is `user`, root, a number or one of the template's /etc/passwd, else
+ * `user`, who may do there what the owner may; what others own is nobody's, and nobody
+ * else inside can make anything there (EOVERFLOW).  Where something is writable no
+ * command can set set-user-id bits; but one that a file has already stays, whatever is
+ * written to it by way of memory: think before you show what root owns for writing. Other
+ * file systems mounted below are not shown.
  */
 struct cay_bind {
     const char *source;

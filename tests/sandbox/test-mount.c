@@ -246,6 +246,25 @@ TEST(templates_have_mounts_too_and_links_in_them_do_not_lead_out)
     assert_canary();
 }
 
+TEST(the_owner_may_be_one_that_only_the_template_knows)
+{
+    need_root();
+    use_own_home();
+    make_template("mount-link");
+    make_shared();
+    const struct cay_bind bind = {scratch_path("shared"), "/srv", true};
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .binds = &bind,
+                                                .bind_count = 1,
+                                                .user = "daemon",
+                                                .template_name = "tiny"};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    run_as(sandbox, NULL, "id -u; echo new > /srv/new && cat /srv/new", PATIENCE_MS);
+    ASSERT_STR(result.out, "1\nnew\n");
+    ASSERT_INT(stat_of("shared/new").st_uid, OWNER);
+    ASSERT_INT(stat_of("shared/new").st_gid, OWNER);
+}
+
 TEST(the_files_api_has_the_rights_of_user_there_too)
 {
     use_own_home();

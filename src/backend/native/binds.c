@@ -13,6 +13,7 @@
 
 #include "backend/native/idmap.h"
 #include "backend/native/runtime.h"
+#include "backend/native/users.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/handle.h"
@@ -227,14 +228,16 @@ static bool is_known(const char *text, size_t len, uint32_t *ret_id)
     return true;
 }
 
-/* What is shown belongs to whoever runs commands by default.  A name that only the
- * template's own files explain is not looked up: then it is `user`'s. */
-static void give(struct binds *binds, const char *user)
+/* What is shown belongs to whoever runs commands by default.  Of a name that neither the
+ * template has nor all have it is `user`'s. */
+static void give(struct binds *binds, const char *user, int template)
 {
     uint32_t uid = PLAN_USER, gid = PLAN_USER;
-    size_t len = user ? strcspn(user, ":") : 0;
+    const char *name = user ? user : "user";
+    size_t len = strcspn(name, ":");
 
-    if (user && is_known(user, len, &uid))
+    if (!(template >= 0 && users_find(template, name, len, &uid, &gid)) &&
+        is_known(name, len, &uid))
         gid = uid;
     if (user && user[len])
         (void)is_known(user + len + 1, strlen(user + len + 1), &gid);
@@ -244,7 +247,7 @@ static void give(struct binds *binds, const char *user)
     }
 }
 
-int binds_open(const struct cay_sandbox_options *options, bool are_known,
+int binds_open(const struct cay_sandbox_options *options, bool are_known, int template,
                struct binds *ret_binds, struct cay_error *err)
 {
     size_t count =
@@ -266,7 +269,7 @@ int binds_open(const struct cay_sandbox_options *options, bool are_known,
         code = add(ret_binds, options->binds[i].source, options->binds[i].target,
                    options->binds[i].writable, are_known, err);
     if (!code) {
-        give(ret_binds, options->user);
+        give(ret_binds, options->user, template);
         qsort(ret_binds->list, ret_binds->count, sizeof *ret_binds->list, by_target);
         code = check_twice(ret_binds, err);
     }

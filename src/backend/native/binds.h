@@ -26,8 +26,9 @@ struct binds {
 };
 
 /* Opens every source; what cannot be shown is an error that says why.  `are_known`: they
- * were saved by bind_path(), and what has become a link since is not followed. */
-int binds_open(const struct cay_sandbox_options *options, bool are_known,
+ * were saved by bind_path(), and what has become a link since is not followed.  The
+ * template is its root, or -1 for the host. */
+int binds_open(const struct cay_sandbox_options *options, bool are_known, int template,
                struct binds *ret_binds, struct cay_error *err);
 void binds_done(struct binds *binds);
 bool binds_are_writable(const struct binds *binds); /* any of them */

@@ -48,7 +48,8 @@ int parts_open(struct cay_sandbox_options *options, const char *start,
     if (!code)
         take_defaults(&ret_parts->template.info.shown, options);
     if (!code)
-        code = binds_open(options, start != NULL, &ret_parts->binds, err);
+        code = binds_open(options, start != NULL, ret_parts->template.root,
+                          &ret_parts->binds, err);
     if (!code && start)
         code = storage_hold(start, &ret_parts->storage, err);
     if (!code)

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/native/runtime.h"
 #include "backend/native/state.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -34,15 +35,49 @@ static int fail(int sys_errno, const char *path, struct cay_error *err)
     return cay_fail_errno(err, sys_errno, op, path);
 }
 
-static bool has_user(const char *text)
+/* The line of a name, or NULL. */
+static const char *find_line(const char *text, const char *name, size_t len)
 {
     for (const char *line = text; *line;) {
-        if (strncmp(line, "user:", 5) == 0)
-            return true;
+        if (strncmp(line, name, len) == 0 && line[len] == ':')
+            return line;
         line += strcspn(line, "\n");
         line += *line == '\n';
     }
-    return false;
+    return NULL;
+}
+
+/* The number in a field of a line, counted from 0. */
+static bool read_id(const char *line, int field, uint32_t *ret_id)
+{
+    char *end;
+
+    for (; field > 0; field--) {
+        line += strcspn(line, ":\n");
+        if (*line++ != ':')
+            return false;
+    }
+    if (*line < '0' || *line > '9')
+        return false;
+    unsigned long id = strtoul(line, &end, 10);
+    *ret_id = (uint32_t)id;
+    return *end == ':' && id < RUNTIME_IDS;
+}
+
+bool users_find(int root, const char *name, size_t len, uint32_t *ret_uid,
+                uint32_t *ret_gid)
+{
+    size_t size;
+    uint32_t uid, gid;
+    AUTO_FD etc = path_open(root, "etc", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    AUTO_FREE char *text = etc < 0 ? NULL : state_read(etc, "passwd", FILE_MAX, &size);
+    const char *line = text ? find_line(text, name, len) : NULL;
+
+    if (!line || !read_id(line, 2, &uid) || !read_id(line, 3, &gid))
+        return false;
+    *ret_uid = uid;
+    *ret_gid = gid;
+    return true;
 }
 
 /* The file with `line` at its end, unless it has an entry for `user`. */
@@ -54,7 +89,7 @@ static int read_one(int etc, struct users_file *file, const char *others,
 
     if (!text && etc >= 0 && errno != ENOENT)
         return fail(errno, file->name, err);
-    if (text && has_user(text))
+    if (text && find_line(text, "user", strlen("user")))
         return CAY_OK;
     file->is_new = !text;
     const char *before = text ? text : others;

@@ -2,6 +2,9 @@
 #ifndef NATIVE_USERS_H
 #define NATIVE_USERS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "cay/error.h"
@@ -22,6 +25,11 @@ struct users {
 
 int users_read(int root, struct users *ret_users, struct cay_error *err);
 void users_done(struct users *users);
+
+/* The numbers of a name, as a root's own passwd has them; false if it has none that can
+ * be used inside. */
+bool users_find(int root, const char *name, size_t len, uint32_t *ret_uid,
+                uint32_t *ret_gid);
 
 /* Makes them so, and the home, in a root that lies on the host. */
 int users_add(int root, struct cay_error *err);
