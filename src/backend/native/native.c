@@ -263,8 +263,9 @@ int native_remove(const struct record *record, int pidfd, struct cay_error *err)
     return code;
 }
 
-/* With its lock held. */
-static size_t collect(const char *id)
+/* With its lock held.  Who has a handle may start it again; for anybody else the disk
+ * of an ephemeral one goes with it. */
+static size_t collect(const char *id, bool has_handle)
 {
     struct record record;
     int code = runtime_load(id, &record, NULL);
@@ -273,7 +274,7 @@ static size_t collect(const char *id)
         return runtime_forget(id);
     if (code || runtime_is_alive(&record))
         return 0;
-    if (record.ephemeral && record.storage == CAY_STORAGE_DISK)
+    if (!has_handle && record.ephemeral && record.storage == CAY_STORAGE_DISK)
         code = storage_remove(id, NULL);
     if (code && code != CAY_E_NOT_FOUND)
         return 0; /* without its record nobody would try again */
@@ -286,7 +287,7 @@ static void collect_one(const char *id, void *cookie)
     AUTO_FD lock = runtime_lock(id);
 
     if (lock >= 0)
-        *count += collect(id);
+        *count += collect(id, false);
 }
 
 /* It may have ended by itself, or somebody else may be about to end it. */
@@ -295,7 +296,7 @@ static void collect_this_one(const char *id)
     AUTO_FD lock = runtime_wait_lock(id);
 
     if (lock >= 0)
-        (void)collect(id);
+        (void)collect(id, true);
 }
 
 int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
