@@ -152,7 +152,7 @@ def test_pause_stops_the_clock_inside() -> None:
 
 def test_a_time_to_live_ends_it() -> None:
     with ledger() as made:
-        sandbox = make_sandbox(ttl=0.5)
+        sandbox = make_sandbox(ttl=60)
         sandbox.set_ttl(0.2)
         assert wait_for(lambda: Sandbox.collect() + 1 and traces(made) == [])
         sandbox.close()

@@ -248,7 +248,7 @@ TEST(a_limit_that_nothing_keeps_is_refused)
 
 TEST(one_whose_time_is_over_is_stopped)
 {
-    struct cay_sandbox_options options = {.ttl_ms = 1000};
+    struct cay_sandbox_options options = {.ttl_ms = 3000};
     const char *const argv[] = {"sleep", "20", NULL};
     const struct cay_exec_options command = {.size = sizeof command, .argv = argv};
 
