@@ -150,6 +150,19 @@ static int set_word(const char *name, const char *value, const char *first,
                     "it is %s or %s", first, second);
 }
 
+static bool takes_value(const char *name)
+{
+    static const char *const names[] = {
+        "--listen",     "--domain",  "--tls-cert",  "--tls-key", "--api-key-file",
+        "--access-log", "--pool",    "--max-hours", "--memory",  "--disk",
+        "--reserve",    "--storage", "--internet",  "--on-exit", "--store"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
 static int set(struct serve_options *options, const char *name, const char *value,
                struct cay_error *err)
 {
@@ -193,11 +206,8 @@ static int set(struct serve_options *options, const char *name, const char *valu
     } else if (strcmp(name, "--on-exit") == 0) {
         code = set_word(name, value, "leave", "kill", &options->kills_at_exit, err);
         options->leaves_at_exit = !options->kills_at_exit;
-    } else if (strcmp(name, "--store") == 0) {
+    } else { /* --store */
         options->store = value;
-    } else {
-        code = cay_fail(err, CAY_E_INVALID, 0, op, name, "unknown option",
-                        "cay serve --help lists them");
     }
     return code;
 }
@@ -259,6 +269,9 @@ int options_parse(char *const *argv, struct serve_options *ret_options,
         size_t len = equals ? (size_t)(equals - *argv) : strlen(*argv);
         snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : 0), *argv);
         const char *value = equals ? equals + 1 : argv[1];
+        if (!takes_value(name))
+            return cay_fail(err, CAY_E_INVALID, 0, op, *name ? name : *argv,
+                            "unknown option", "cay serve --help lists them");
         if (!value)
             return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option has no value",
                             "cay serve --help shows what it takes");

@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -492,6 +493,29 @@ def test_wrong_options_are_refused(tmp_path, words):
                             timeout=PATIENCE, check=False,
                             env={**os.environ, "CAY_HOME": str(tmp_path)})
     assert result.returncode != 0 and result.stderr.startswith("cay: ") and not result.stdout
+
+
+@pytest.mark.parametrize("words", [["--no-such"], ["--no-such", "x"], ["--no-such=x"],
+                                   ["--no-" + "such" * 20], ["--listen", ":0", "--no-such"]])
+def test_an_option_that_is_none_is_said_to_be_unknown(tmp_path, words):
+    result = subprocess.run([CAY, "serve", *words], capture_output=True, text=True,
+                            timeout=PATIENCE, check=False,
+                            env={**os.environ, "CAY_HOME": str(tmp_path)})
+    assert result.returncode == 2
+    assert re.match(r"cay: --no-(such)+: unknown option ", result.stderr), result.stderr
+
+
+def test_every_option_that_takes_a_value_says_so_without_one(tmp_path):
+    env = {**os.environ, "CAY_HOME": str(tmp_path)}
+
+    def serve(*words):
+        return subprocess.run([CAY, "serve", *words], capture_output=True, text=True,
+                              timeout=PATIENCE, check=False, env=env)
+
+    names = re.findall(r"^  (--[a-z-]+) \S", serve("--help").stdout, re.M)
+    assert len(names) == 15
+    for name in names:
+        assert serve(name).stderr.startswith(f"cay: {name}: the option has no value ")
 
 
 @pytest.mark.parametrize("words", [["--memory", "1.5 GiB"], ["--memory=600m", "--disk=512MiB"],
