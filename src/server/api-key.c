@@ -82,9 +82,8 @@ int api_key_adopt(struct registry *registry, const char *directory, struct cay_e
 int api_key_default(struct registry *registry, const char *directory,
                     char ret_key[API_KEY_MAX], struct cay_error *err)
 {
-    char path[PATH_MAX], tenant[TENANT_MAX];
+    char tenant[TENANT_MAX];
 
-    snprintf(path, sizeof path, "%s/%s", directory, default_name);
     for (int i = 0; i < 2; i++) {
         int got = read_default(directory, ret_key, err);
         if (got < 0)
@@ -97,7 +96,8 @@ int api_key_default(struct registry *registry, const char *directory,
                        : CAY_OK;
         int code = api_key_new(registry, "default", ret_key, err);
         if (!code)
-            code = secrets_write_private(path, default_name, ret_key, DEFAULT_LEN, err);
+            code =
+                secrets_write_private(directory, default_name, ret_key, DEFAULT_LEN, err);
         if (code)
             return code;
     }

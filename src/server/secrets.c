@@ -15,6 +15,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/fs.h"
+#include "sys/io.h"
 
 void secrets_to_hex(const unsigned char *bytes, size_t len, char *text)
 {
@@ -60,20 +62,28 @@ int secrets_read_private(const char *path, const char *name, void *bytes, size_t
     return 1;
 }
 
-int secrets_write_private(const char *path, const char *name, const void *bytes,
+/* One without a name is gone with us, however we end; where there is no such thing it
+ * has one that nobody else takes. */
+int secrets_write_private(const char *directory, const char *name, const void *bytes,
                           size_t len, struct cay_error *err)
 {
-    char temporary[PATH_MAX + 16];
+    char temporary[FS_TEMP_MAX] = "";
+    AUTO_FD dir = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FD fd = dir < 0 ? -errno : fs_direct.draft(&fs_direct, dir, 0600, -1, temporary);
 
-    snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
-    AUTO_FD fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return cay_fail_errno(err, errno, "secrets.write", name);
-    int error = write(fd, bytes, len) == (ssize_t)len && fsync(fd) == 0 ? 0 : EIO;
-    if (!error && link(temporary, path) != 0 && errno != EEXIST)
-        error = errno;
-    (void)unlink(temporary);
-    return error ? cay_fail_errno(err, error, "secrets.write", name) : CAY_OK;
+        return cay_fail_errno(err, -fd, "secrets.write", name);
+    int error = io_write(fd, bytes, len);
+    if (!error && fsync(fd) != 0)
+        error = -errno;
+    if (!error && !*temporary)
+        error = fs_direct.link(&fs_direct, fd, dir, name);
+    else if (!error && linkat(dir, temporary, dir, name, 0) != 0)
+        error = -errno;
+    if (*temporary)
+        (void)unlinkat(dir, temporary, 0);
+    return error && error != -EEXIST ? cay_fail_errno(err, -error, "secrets.write", name)
+                                     : CAY_OK;
 }
 
 int secrets_open(const char *directory, struct secrets *ret_secrets,
@@ -89,7 +99,8 @@ int secrets_open(const char *directory, struct secrets *ret_secrets,
             return got == 1 ? CAY_OK : got;
         int code = secrets_draw(ret_secrets->key, SERVER_KEY, err);
         if (!code)
-            code = secrets_write_private(path, name, ret_secrets->key, SERVER_KEY, err);
+            code =
+                secrets_write_private(directory, name, ret_secrets->key, SERVER_KEY, err);
         if (code)
             return code;
     }

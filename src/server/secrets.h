@@ -51,7 +51,7 @@ int secrets_read_private(const char *path, const char *name, void *bytes, size_t
                          struct cay_error *err);
 
 /* Whole or not at all; who is second takes what the first has made. */
-int secrets_write_private(const char *path, const char *name, const void *bytes,
+int secrets_write_private(const char *directory, const char *name, const void *bytes,
                           size_t len, struct cay_error *err);
 
 #endif

@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from serving import unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
 CAY = os.environ.get("CAY_BIN", str(ROOT / "build" / "cay"))
@@ -129,6 +130,22 @@ def test_a_home_is_absolute_and_its_owners_own(place, monkeypatch, words):
     assert refused.returncode != 0
     assert "not this user's own" in refused.stderr
     assert list(shared.iterdir()) == []
+
+
+def test_what_a_process_that_was_killed_has_left_is_in_nobodys_way(place):
+    """In a container the next one has the same number."""
+    if os.geteuid() != 0:
+        unavailable("another namespace of processes is made by root")
+    home = place / "home"
+    home.mkdir(mode=0o700)
+    (home / "serve.api-key.1").touch(mode=0o600)
+    done = subprocess.run(["unshare", "--pid", "--fork", CAY, "env"], capture_output=True, text=True,
+                          env={**os.environ, "CAY_HOME": str(home)}, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    key = (home / "serve.api-key").read_text()
+    assert f"export E2B_API_KEY={key}\n" in done.stdout
+    assert {path.name for path in home.glob("serve.*")} - {"serve.db", "serve.db-shm", "serve.db-wal"} \
+        == {"serve.api-key", "serve.api-key.1"}
 
 
 def test_two_servers_have_one_store(place):
