@@ -18,13 +18,13 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/broker.h"
 #include "server/front.h"
 #include "server/listen.h"
+#include "server/restarts.h"
 #include "server/tls.h"
-
-enum { RESTARTS_MAX = 100, DEATHS_MAX = 5, ALIVE_MS = 1000 };
 
 static const char help[] =
     "Usage: cay serve [OPTION]...\n"
@@ -241,8 +241,7 @@ struct server {
     struct broker broker;
     struct front_options front;
     struct serve_options *options;
-    int restarts, deaths; /* deaths: of those that did not live long, in a row */
-    int64_t started_ms;
+    struct restarts restarts; /* of the front */
 };
 
 static struct server server;
@@ -288,17 +287,14 @@ static int start_front(struct broker *broker)
 {
     int ends[2];
 
-    if (server.restarts > 0)
+    if (server.restarts.count > 0)
         fprintf(stderr,
                 "cay: the half that speaks HTTP has ended (%s %d); "
                 "starting another\n",
                 WIFSIGNALED(broker->front_status) ? "signal" : "status",
                 WIFSIGNALED(broker->front_status) ? WTERMSIG(broker->front_status)
                                                   : WEXITSTATUS(broker->front_status));
-    int64_t now = broker_now_ms();
-    server.deaths = now - server.started_ms < ALIVE_MS ? server.deaths + 1 : 0;
-    server.started_ms = now;
-    if (server.restarts++ >= RESTARTS_MAX || server.deaths >= DEATHS_MAX ||
+    if (!restarts_note(&server.restarts, (int64_t)clock_ms()) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -1;
     pid_t pid = fork(); /* allow: fork the half that speaks HTTP; there are no threads */
