@@ -321,6 +321,8 @@ static unsigned status_of(const struct told *told)
         return 409;
     case CAY_E_LIMIT:
         return 429;
+    case CAY_E_TIMEOUT:
+        return 504;
     case CAY_E_NO_SPACE:
         return 507;
     case CAY_E_UNSUPPORTED:

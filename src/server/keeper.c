@@ -355,13 +355,21 @@ static int tell_usage(struct keep *keep, struct question *question, struct cay_e
 static int tell_envs(struct keep *keep, struct question *question, struct cay_error *err)
 {
     static const char *const argv[] = {"/usr/bin/env", "-0", NULL};
-    const struct cay_exec_options options = {
-        .size = sizeof options, .argv = argv, .output_limit = CHANNEL_PACKET};
+    const struct cay_exec_options options = {.size = sizeof options,
+                                             .argv = argv,
+                                             .timeout_ms = WAIT_MS,
+                                             .output_limit = CHANNEL_PACKET};
     struct cay_exec_result result;
     struct tell tell = {.kind = TELL_TEXT};
     AUTO_BUF strings = {0};
     int code = cay_sandbox_exec(keep->sandbox, &options, &result, err);
 
+    if (!code && result.cause == CAY_CAUSE_TIMEOUT) {
+        cay_exec_done(&result);
+        code = cay_fail(err, CAY_E_TIMEOUT, 0, "server.envs", NULL,
+                        "a command that tells the environment does not end",
+                        "see what else the sandbox runs");
+    }
     if (code)
         return code;
     buf_init(&strings, CHANNEL_PACKET);

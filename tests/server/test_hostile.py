@@ -919,3 +919,12 @@ def test_a_front_has_none_of_the_brokers_descriptors_however_many_those_are(own_
            (server.broker, server.front())}
     assert len(fds[server.broker]) >= 40, "nothing was inherited, so nothing is shown"
     assert max(map(int, fds[server.front()])) < 20
+
+
+def test_a_sandbox_in_which_no_command_ends_is_not_waited_for(server, create):
+    """Whoever starts a program there waits for a FIFO that nobody writes to."""
+    sandbox = create()
+    sandbox.commands.run("mkfifo /etc/ld.so.preload", user="root")
+    answer = ask(server, request("GET /envs", *of(sandbox, "Connection: close")))
+    assert (answer.status, answer.json["code"]) == (504, 504)
+    assert ask(server, request("GET /metrics", *of(sandbox, "Connection: close"))).status == 200
