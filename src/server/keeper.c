@@ -355,10 +355,8 @@ static int tell_usage(struct keep *keep, struct question *question, struct cay_e
 static int tell_envs(struct keep *keep, struct question *question, struct cay_error *err)
 {
     static const char *const argv[] = {"/usr/bin/env", "-0", NULL};
-    const struct cay_exec_options options = {.size = sizeof options,
-                                             .argv = argv,
-                                             .timeout_ms = WAIT_MS,
-                                             .output_limit = CHANNEL_PACKET};
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .timeout_ms = WAIT_MS};
     struct cay_exec_result result;
     struct tell tell = {.kind = TELL_TEXT};
     AUTO_BUF strings = {0};
@@ -373,12 +371,14 @@ static int tell_envs(struct keep *keep, struct question *question, struct cay_er
     if (code)
         return code;
     buf_init(&strings, CHANNEL_PACKET);
-    for (const char *at = result.out; at < result.out + result.out_len;
-         at += strlen(at) + 1) {
-        strings_add(&strings, at);
-        tell.count += !strings.failed;
+    for (const char *at = result.out; at < result.out + result.out_len;) {
+        size_t len = strlen(at) + 1;
+        if (strings.len + len <= CHANNEL_PACKET) {
+            strings_add(&strings, at);
+            tell.count++;
+        }
+        at += len;
     }
-    strings.failed = false;
     cay_exec_done(&result);
     (void)tell_send(question->channel, &tell, &strings, -1);
     (void)tell_done(question->channel);

@@ -234,6 +234,14 @@ def test_small_things(server, shared):
     assert ask(server, shared, "DELETE", "/files")[0] == 405
 
 
+def test_a_variable_that_is_too_large_to_be_told_hides_no_others(server, create):
+    sandbox = create(envs={"LARGE": "x=y" * 30000, "SMALL": "z"})
+    told = json.loads(ask(server, sandbox, "GET", "/envs")[2])
+    assert (told["E2B_SANDBOX"], told["SMALL"]) == ("true", "z")
+    assert not [name for name in told if "y" in name], "a part of a value is no variable"
+    assert sandbox.commands.run("echo ${#LARGE}").stdout == "90000\n"
+
+
 def test_old_routes(server):
     status, made = server.api("POST", "/sandboxes", {"templateID": "base", "timeout": 60})
     assert status == 201
