@@ -23,8 +23,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "base/utf8.h"
-#include "server/keep.h"
+#include "server/keep-watch.h"
 
 enum {
     QUEUE_MAX = 4096,
@@ -32,42 +31,6 @@ enum {
     WATCHES_MAX = 256,
     MASK = IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |
            IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
-};
-
-struct node {
-    struct node *next;
-    int wd;
-    char below[]; /* the watched directory, with a slash at its end; "" is that itself */
-};
-
-struct event {
-    struct event *next;
-    enum change change;
-    char name[]; /* below the watched directory */
-};
-
-struct watch {
-    struct task task; /* of a stream */
-    struct watch *next;
-    struct keep_source client;
-    struct node *nodes;
-    struct node *found; /* still to be covered: a tree may be deeper than the stack */
-    struct event *events, **last;
-    size_t event_count;
-    unsigned flags;
-    bool is_stream, is_blocked;
-    bool has_lost; /* changes, and nobody was told of that */
-    char *id;      /* of one that is asked for its changes */
-    char user[USER_MAX];
-    char path[PATH_MAX];
-};
-
-struct watching {
-    struct keep_source source;
-    int inotify;
-    struct watch *watches;
-    size_t watch_count, node_count;
-    unsigned numbers;
 };
 
 /* --- Nodes --- */
@@ -157,7 +120,7 @@ static void add_event(struct watch *watch, enum change change, const char *below
     watch->event_count++;
 }
 
-static void drop_event(struct watch *watch)
+void watch_drop_event(struct watch *watch)
 {
     struct event *event = watch->events;
 
@@ -189,9 +152,9 @@ static void add_entry(struct keep *keep, const struct watch *watch,
         strings->len = before;
 }
 
-static int tell_event(struct keep *keep, int channel, const struct watch *watch,
-                      const struct event *event)
+int watch_tell(struct keep *keep, int channel, const struct watch *watch)
 {
+    const struct event *event = watch->events;
     struct tell tell = {
         .kind = TELL_CHANGE, .count = 1, .numbers = {[CHANGE_WHAT] = event->change}};
     AUTO_BUF strings = {0};
@@ -322,13 +285,11 @@ static void pass_on(struct keep *keep, const struct inotify_event *event)
     }
 }
 
-static void hear_kernel(struct keep *keep, struct keep_source *source, unsigned events)
+void watching_hear(struct keep *keep)
 {
     _Alignas(struct inotify_event) char room[16 << 10];
     ssize_t len = read(keep->watching->inotify, room, sizeof room);
 
-    (void)source;
-    (void)events;
     for (ssize_t at = 0; at < len;) {
         const struct inotify_event *event = (const struct inotify_event *)(room + at);
         pass_on(keep, event);
@@ -337,6 +298,13 @@ static void hear_kernel(struct keep *keep, struct keep_source *source, unsigned 
     for (struct watch *watch = keep->watching->watches; watch; watch = watch->next)
         if (watch->is_stream)
             send_events(keep, watch);
+}
+
+static void hear_kernel(struct keep *keep, struct keep_source *source, unsigned events)
+{
+    (void)source;
+    (void)events;
+    watching_hear(keep);
 }
 
 static int begin(struct keep *keep, struct cay_error *err)
@@ -366,7 +334,7 @@ static int begin(struct keep *keep, struct cay_error *err)
 
 static struct watching *ours; /* for tasks, which know only themselves */
 
-static void watch_free(struct watching *watching, struct watch *watch)
+void watch_free(struct watching *watching, struct watch *watch)
 {
     struct watch **link = &watching->watches;
 
@@ -379,13 +347,13 @@ static void watch_free(struct watching *watching, struct watch *watch)
         watching->watch_count--;
     }
     while (watch->events)
-        drop_event(watch);
+        watch_drop_event(watch);
     free(watch->id);
     free(watch);
 }
 
-static int watch_new(struct keep *keep, const struct question *question,
-                     struct watch **ret_watch, struct cay_error *err)
+int watch_new(struct keep *keep, const struct question *question,
+              struct watch **ret_watch, struct cay_error *err)
 {
     int code = begin(keep, err);
 
@@ -434,10 +402,10 @@ static void send_events(struct keep *keep, struct watch *watch)
 
     watch->is_blocked = false;
     while (watch->events && !watch->task.is_over && !watch->is_blocked) {
-        int error = tell_event(keep, watch->task.channel, watch, watch->events);
+        int error = watch_tell(keep, watch->task.channel, watch);
         watch->is_blocked = error == -EAGAIN || error == -ENOBUFS;
         if (!watch->is_blocked)
-            drop_event(watch);
+            watch_drop_event(watch);
         if (error && !watch->is_blocked)
             end_stream(keep, watch);
     }
@@ -477,121 +445,5 @@ int keep_watch_dir(struct keep *keep, struct question *question, struct cay_erro
     if (tell_send(watch->task.channel, &tell, NULL, -1) != 0 ||
         !keep_watch(keep, watch->task.channel, EPOLLRDHUP, &watch->client))
         end_stream(keep, watch);
-    return CAY_OK;
-}
-
-/* --- Watchers: watches that are asked now and then --- */
-
-/* "KEEPER.NUMBER.FLAGS.USER/PATH": a keeper that comes after this one, when the server
- * was started again, can make the watcher anew. */
-static bool name_watcher(struct watching *watching, struct watch *watch)
-{
-    bool is_text = utf8_is_valid(watch->path, strlen(watch->path));
-
-    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++watching->numbers, watch->flags,
-                 watch->user, is_text ? watch->path : "") < 0)
-        watch->id = NULL;
-    return watch->id;
-}
-
-int keep_watcher_new(struct keep *keep, struct question *question, struct cay_error *err)
-{
-    struct tell tell = {.kind = TELL_TEXT, .count = 1};
-    struct watch *watch = NULL;
-    AUTO_BUF strings = {0};
-    int code = watch_new(keep, question, &watch, err);
-
-    if (code)
-        return code;
-    if (!name_watcher(keep->watching, watch)) {
-        watch_free(keep->watching, watch);
-        return cay_fail_memory(err, "files.watcher");
-    }
-    buf_init(&strings, CHANNEL_PACKET);
-    strings_add(&strings, watch->id);
-    (void)tell_send(question->channel, &tell, &strings, -1);
-    (void)tell_done(question->channel);
-    return CAY_OK;
-}
-
-/* One that an earlier keeper had.  What happened since is not told. */
-static int find_again(struct keep *keep, const char *id, struct watch **ret_watch,
-                      struct cay_error *err)
-{
-    const char *path = strchr(id, '/');
-    struct question question = {.strings = &path};
-    char *end;
-    long keeper = strtol(id, &end, 10);
-    (void)strtoul(*end == '.' ? end + 1 : "", &end, 10);
-    question.head.flags = (uint32_t)strtoul(*end == '.' ? end + 1 : "", &end, 10);
-
-    if (*end != '.' || !path || keeper == getpid() || path - end > USER_MAX ||
-        question.head.flags & ~(uint32_t)(WATCH_RECURSIVE | WATCH_ENTRIES))
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, "files.watcher", id,
-                        "there is no such watcher", "make one with CreateWatcher");
-    memcpy(question.head.user, end + 1, (size_t)(path - end) - 1);
-    AUTO_FREE char *kept = strdup(id);
-    if (!kept)
-        return cay_fail_memory(err, "files.watcher");
-    int code = watch_new(keep, &question, ret_watch, err);
-    if (!code)
-        (*ret_watch)->id = TAKE_PTR(kept);
-    return code;
-}
-
-static int find_watcher(struct keep *keep, const char *id, struct watch **ret_watch,
-                        struct cay_error *err)
-{
-    struct watch *watch = keep->watching ? keep->watching->watches : NULL;
-
-    for (; watch; watch = watch->next)
-        if (watch->id && strcmp(watch->id, id) == 0) {
-            *ret_watch = watch;
-            return CAY_OK;
-        }
-    return find_again(keep, id, ret_watch, err);
-}
-
-/* What has happened until now is among them. */
-int keep_watcher_events(struct keep *keep, struct question *question,
-                        struct cay_error *err)
-{
-    struct watch *watch = NULL;
-    int code = find_watcher(keep, question->strings[0], &watch, err);
-
-    if (code)
-        return code;
-    hear_kernel(keep, NULL, 0);
-    if (watch->has_lost) {
-        watch->has_lost = false;
-        return cay_fail(err, CAY_E_LIMIT, 0, "files.watcher", question->strings[0],
-                        "more has changed than a watcher remembers",
-                        "look at the directory; what is remembered is told next");
-    }
-    while (watch->events) {
-        code = keep_wait(question->channel, err);
-        if (code)
-            return code;
-        int error = tell_event(keep, question->channel, watch, watch->events);
-        if (error == -EAGAIN || error == -ENOBUFS)
-            continue;
-        if (error)
-            return cay_fail_errno(err, -error, "files.watcher", question->strings[0]);
-        drop_event(watch);
-    }
-    (void)tell_done(question->channel);
-    return CAY_OK;
-}
-
-int keep_watcher_remove(struct keep *keep, struct question *question,
-                        struct cay_error *err)
-{
-    struct watch *watch = NULL;
-    int code = find_watcher(keep, question->strings[0], &watch, err);
-
-    if (code)
-        return code;
-    watch_free(keep->watching, watch);
-    (void)tell_done(question->channel);
     return CAY_OK;
 }
