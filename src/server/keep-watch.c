@@ -72,11 +72,25 @@ static bool push_node(struct watching *watching, struct node **list, const char 
     return true;
 }
 
-static int fail_full(struct cay_error *err)
+static int fail_full(const char *what, unsigned most, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_LIMIT, 0, "files.watch", NULL,
-                    "too many directories are watched",
+    char message[80];
+
+    snprintf(message, sizeof message, "at most %u %s can be there in a sandbox", most,
+             what);
+    return cay_fail(err, CAY_E_LIMIT, 0, "files.watch", NULL, message,
                     "watch fewer, or not what is below them");
+}
+
+int watch_fail(const struct watch *watch, int error, struct cay_error *err)
+{
+    if (error == E2BIG)
+        return fail_full("directories that are watched", NODES_MAX, err);
+    if (error == ENOSPC)
+        return cay_fail(err, CAY_E_LIMIT, error, "files.watch", NULL,
+                        "this machine cannot watch more directories",
+                        "raise fs.inotify.max_user_watches");
+    return cay_fail_errno(err, error, "files.watch", watch->path);
 }
 
 static int add_node(struct watching *watching, struct watch *watch, int fd,
@@ -85,12 +99,11 @@ static int add_node(struct watching *watching, struct watch *watch, int fd,
     char path[64];
 
     if (watching->node_count >= NODES_MAX)
-        return fail_full(err);
+        return watch_fail(watch, E2BIG, err);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int wd = inotify_add_watch(watching->inotify, path, MASK);
     if (wd < 0)
-        return errno == ENOSPC ? fail_full(err)
-                               : cay_fail_errno(err, errno, "files.watch", watch->path);
+        return watch_fail(watch, errno, err);
     for (const struct node *node = watch->nodes; node; node = node->next)
         if (node->wd == wd)
             return CAY_OK;
@@ -198,8 +211,12 @@ static void cover_names(struct watching *watching, struct watch *watch, const ch
             add_event(watch, CHANGE_CREATE, below, entry->d_name);
         int len = snprintf(deeper, sizeof deeper, "%s%s/", below, entry->d_name);
         if (watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
-            watching->node_count < NODES_MAX && is_directory(dir, entry))
-            (void)push_node(watching, &watch->found, deeper, -1);
+            is_directory(dir, entry)) {
+            if (watching->node_count >= NODES_MAX)
+                watch->missed = E2BIG;
+            else if (!push_node(watching, &watch->found, deeper, -1))
+                watch->missed = ENOMEM;
+        }
     }
     (void)closedir(dir);
 }
@@ -223,6 +240,15 @@ static int cover_one(struct keep *keep, struct watch *watch, const char *below,
     return code;
 }
 
+/* What has gone, or may not be looked at, has nothing to tell; what is too much has. */
+static void note_missed(struct watch *watch, const struct cay_error *error)
+{
+    if (error->code == CAY_E_LIMIT)
+        watch->missed = error->sys_errno ? error->sys_errno : E2BIG;
+    else if (error->code == CAY_E_NO_MEMORY)
+        watch->missed = ENOMEM;
+}
+
 static int cover(struct keep *keep, struct watch *watch, const char *below, bool is_news,
                  struct cay_error *err)
 {
@@ -232,7 +258,9 @@ static int cover(struct keep *keep, struct watch *watch, const char *below, bool
         AUTO_FREE struct node *node = watch->found;
         watch->found = node->next;
         keep->watching->node_count--;
-        (void)cover_one(keep, watch, node->below, is_news, NULL);
+        struct cay_error error;
+        if (cover_one(keep, watch, node->below, is_news, &error) != CAY_OK)
+            note_missed(watch, &error);
     }
     return code;
 }
@@ -255,6 +283,7 @@ static void note(struct keep *keep, struct watch *watch, struct node *node,
         {IN_DELETE | IN_DELETE_SELF, CHANGE_REMOVE},
     };
     const char *name = event->len ? event->name : "";
+    struct cay_error error;
     char below[PATH_MAX];
 
     /* Of a directory below, the one that it is in tells the same. */
@@ -265,8 +294,9 @@ static void note(struct keep *keep, struct watch *watch, struct node *node,
             add_event(watch, changes[i].change, node->below, name);
     int len = snprintf(below, sizeof below, "%s%s/", node->below, name);
     if (*name && event->mask & IN_ISDIR && event->mask & (IN_CREATE | IN_MOVED_TO) &&
-        watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX)
-        (void)cover(keep, watch, below, true, NULL);
+        watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
+        cover(keep, watch, below, true, &error) != CAY_OK)
+        note_missed(watch, &error);
 }
 
 static void pass_on(struct keep *keep, const struct inotify_event *event)
@@ -361,7 +391,7 @@ int watch_new(struct keep *keep, const struct question *question,
         return code;
     struct watching *watching = ours = keep->watching;
     if (watching->watch_count >= WATCHES_MAX)
-        return fail_full(err);
+        return fail_full("watches", WATCHES_MAX, err);
     struct watch *watch = calloc(1, sizeof *watch);
     if (!watch)
         return cay_fail_memory(err, "files.watch");
@@ -375,6 +405,8 @@ int watch_new(struct keep *keep, const struct question *question,
     code = entry_path(keep, watch->user, question->strings[0], watch->path, err);
     if (!code)
         code = cover(keep, watch, "", false, err);
+    if (!code && watch->missed)
+        code = watch_fail(watch, watch->missed, err);
     if (code)
         watch_free(watching, watch);
     else
@@ -396,6 +428,18 @@ static void end_stream(struct keep *keep, struct watch *watch)
     watch->task.is_over = true;
 }
 
+/* Who has heard of all changes so far is not to take silence for peace. */
+static void end_partly(struct keep *keep, struct watch *watch)
+{
+    struct cay_error error = {0};
+
+    (void)watch_fail(watch, watch->missed, &error);
+    int sent = tell_failed(watch->task.channel, 0, &error);
+    watch->is_blocked = sent == -EAGAIN || sent == -ENOBUFS;
+    if (!watch->is_blocked)
+        end_stream(keep, watch);
+}
+
 static void send_events(struct keep *keep, struct watch *watch)
 {
     bool was_blocked = watch->is_blocked;
@@ -409,6 +453,8 @@ static void send_events(struct keep *keep, struct watch *watch)
         if (error && !watch->is_blocked)
             end_stream(keep, watch);
     }
+    if (watch->missed && !watch->task.is_over && !watch->is_blocked)
+        end_partly(keep, watch);
     if (!watch->task.is_over && was_blocked != watch->is_blocked)
         keep_change(keep, watch->task.channel,
                     EPOLLRDHUP | (watch->is_blocked ? (unsigned)EPOLLOUT : 0u),

@@ -31,6 +31,7 @@ struct watch {
     unsigned flags;
     bool is_stream, is_blocked;
     bool has_lost; /* changes, and nobody was told of that */
+    int missed;    /* why a directory is not covered, if nobody was told; an errno */
     char *id;      /* of one that is asked for its changes */
     char user[USER_MAX];
     char path[PATH_MAX];
@@ -48,6 +49,9 @@ struct watching {
 int watch_new(struct keep *keep, const struct question *question,
               struct watch **ret_watch, struct cay_error *err);
 void watch_free(struct watching *watching, struct watch *watch);
+
+/* A directory cannot be watched; E2BIG: there are as many as there may be. */
+int watch_fail(const struct watch *watch, int error, struct cay_error *err);
 
 /* Tells the first of its changes: 0, or a negative errno. */
 int watch_tell(struct keep *keep, int channel, const struct watch *watch);

@@ -98,6 +98,11 @@ int keep_watcher_events(struct keep *keep, struct question *question,
                         "more has changed than a watcher remembers",
                         "look at the directory; what is remembered is told next");
     }
+    if (watch->missed) {
+        code = watch_fail(watch, watch->missed, err);
+        watch->missed = 0;
+        return code;
+    }
     while (watch->events) {
         code = keep_wait(question->channel, err);
         if (code)

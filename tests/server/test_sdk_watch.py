@@ -157,3 +157,37 @@ def test_a_tree_may_be_deeper_than_most(shared):
     shared.commands.send_stdin(other.pid, "still here\n")
     assert next(iter(other))[0] == "still here\n"
     assert other.kill() is True
+
+
+MANY = 8192
+MORE = f"mkdir $(seq -f d%.0f {MANY})"
+
+
+def test_more_directories_than_can_be_watched_are_not_watched_in_part(sandbox):
+    """Who would hear nothing of some of them is told, when it is asked for or as they come."""
+    sandbox.commands.run(f"mkdir all none && cd all && {MORE}")
+    with pytest.raises(SandboxException, match=f"at most {MANY} directories"):
+        sandbox.files.watch_dir("all", recursive=True)
+    assert sandbox.files.watch_dir("all").get_new_events() == []
+
+    watch = sandbox.files.watch_dir("none", recursive=True)
+    sandbox.commands.run("mv all none")
+
+    def is_told():
+        try:
+            watch.get_new_events()
+        except SandboxException as error:
+            return f"at most {MANY} directories" in str(error)
+        return False
+
+    wait_until(is_told, "nobody is told")
+    wait_until(lambda: not look(watch), "it never ends")
+    sandbox.commands.run("touch none/new")
+    assert {event.name for event in watch.get_new_events()} == {"new"}
+
+
+def look(watch):
+    try:
+        return watch.get_new_events()
+    except SandboxException as error:  # there was more than it remembers
+        return [error]
