@@ -305,7 +305,9 @@ struct cay_write_options {
  * the old file or the new one, and a failure leaves the old one as it was.  An existing
  * file keeps its mode and owner; one whose owner we cannot give a new file is overwritten
  * in place, as with CAY_WRITE_IN_PLACE.  A new one gets 0666 less the umask.  Missing
- * parent directories are made, and taken away again if the write fails. */
+ * parent directories are made, and taken away again if the write fails.  An append that
+ * fails takes back what it had added; where others added to the file after that, it
+ * stays, and the hint says how many bytes. */
 CAY_PUBLIC CAY_NODISC int cay_files_write(cay_files *files, const char *path,
                                           const void *data, size_t len,
                                           const struct cay_write_options *options,

@@ -134,17 +134,48 @@ int write_in_place(const struct target *target, int from, uint64_t bytes, unsign
     return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
-static int append(int fd, const void *data, size_t len)
+/* What was added before a failure is taken back as far as the file still ends with it:
+ * others may add at the same time, and what is theirs is not ours to cut off.  What stays
+ * of ours then stands before something of theirs, *ret_left bytes. */
+static int append(int fd, const char *data, size_t len, size_t *ret_left)
 {
-    struct stat before, after;
+    size_t done = 0, last = 0; /* `last`: those at `end`, in one piece */
+    off_t end = -1;
+    struct stat now;
 
-    if (fstat(fd, &before) != 0)
-        return -errno;
-    int error = io_write(fd, data, len);
-    /* What was added is taken back, unless somebody else has added more since. */
-    if (error && fstat(fd, &after) == 0 && after.st_size - before.st_size < (off_t)len)
-        (void)!ftruncate(fd, before.st_size);
+    *ret_left = 0;
+    while (done < len) {
+        ssize_t put = write(fd, data + done, len - done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            break;
+        done += (size_t)put;
+        off_t before = end;
+        if (done < len && (end = lseek(fd, 0, SEEK_CUR)) < 0)
+            return -errno;
+        last = end - put == before ? last + (size_t)put : (size_t)put;
+    }
+    if (done == len)
+        return 0;
+    int error = -errno;
+    bool is_at_end = done > 0 && fstat(fd, &now) == 0 && now.st_size == end;
+    *ret_left = is_at_end && ftruncate(fd, end - (off_t)last) == 0 ? done - last : done;
     return error;
+}
+
+static int fail_append(const struct target *target, int error, size_t left, size_t len,
+                       struct cay_error *err)
+{
+    struct cay_error why;
+    int code = target_fail(target, -error, &why);
+
+    if (left == 0)
+        return target_fail(target, -error, err);
+    return cay_fail(err, code, why.sys_errno, target->op, target->path, why.message,
+                    "%zu of the %zu bytes were added and stay, since something else was "
+                    "added after them",
+                    left, len);
 }
 
 static int write_existing(const struct target *target, const void *data, size_t len,
@@ -152,14 +183,16 @@ static int write_existing(const struct target *target, const void *data, size_t 
 {
     AUTO_FD fd = -1;
     bool appends = flags & CAY_WRITE_APPEND;
+    size_t left = 0;
 
     int code = open_to_write(target, appends ? O_APPEND : 0, &fd, err);
     if (code)
         return code;
-    int error = appends ? append(fd, data, len) : overwrite(fd, &target->st, data, len);
+    int error =
+        appends ? append(fd, data, len, &left) : overwrite(fd, &target->st, data, len);
     if (!error && flags & CAY_WRITE_DURABLE && fsync(fd) != 0)
         error = -errno;
-    return error ? target_fail(target, -error, err) : CAY_OK;
+    return error ? fail_append(target, error, left, len, err) : CAY_OK;
 }
 
 /* -EPERM from draft_like(): only the file itself can keep its owner or attributes. */
