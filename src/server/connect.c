@@ -6,6 +6,7 @@
  * none. */
 #include <jansson.h>
 #include <nettle/base64.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -93,6 +94,27 @@ void connect_refuse_told(struct exchange *exchange, const struct told *told)
     }
     const char *code = connect_code(told, &status);
     connect_refuse(exchange, status, code, message ? message : "failed");
+}
+
+bool connect_may_grow(struct exchange *exchange, struct buf *text)
+{
+    char message[128];
+
+    if (text->failed)
+        snprintf(message, sizeof message,
+                 "an answer of this kind has at most %zu MiB; ask for less at a time",
+                 text->max >> 20);
+    else if (exchange_keep(exchange, text->len))
+        return true;
+    else
+        snprintf(message, sizeof message,
+                 "answers that wait to be read have at most %u MiB for one sandbox; "
+                 "read them first",
+                 KEPT_OF_ONE >> 20);
+    buf_done(text);
+    exchange->kept = 0;
+    connect_refuse(exchange, 429, "resource_exhausted", message);
+    return false;
 }
 
 /* --- Envelopes --- */

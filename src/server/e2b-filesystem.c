@@ -151,6 +151,7 @@ static void told_list(struct exchange *exchange, struct told *told)
         connect_refuse_told(exchange, told);
     } else if (told->head.kind == TELL_ENTRY) {
         entry_put(&reply->json, told);
+        (void)connect_may_grow(exchange, &reply->text);
     } else {
         json_put_end(&reply->json);
         finish(exchange);
@@ -319,6 +320,7 @@ static void told_events(struct exchange *exchange, struct told *told)
         connect_refuse_told(exchange, told);
     } else if (told->head.kind == TELL_CHANGE) {
         put_change(&reply->json, told);
+        (void)connect_may_grow(exchange, &reply->text);
     } else {
         json_put_end(&reply->json);
         finish(exchange);

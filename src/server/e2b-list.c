@@ -151,6 +151,23 @@ void sandbox_list(struct exchange *exchange)
         exchange_ask(exchange, &ask, &strings);
 }
 
+/* False if it was refused instead. */
+static bool may_grow(struct exchange *exchange, struct list *list)
+{
+    const char *wrong = list->text.failed
+                            ? "the page is too large; ask for less with limit"
+                        : !exchange_keep(exchange, list->text.len)
+                            ? "too many pages wait to be read; read them first"
+                            : NULL;
+
+    if (!wrong)
+        return true;
+    buf_done(&list->text);
+    exchange->kept = 0;
+    exchange_refuse(exchange, 429, wrong);
+    return false;
+}
+
 void sandbox_told_list(struct exchange *exchange, struct told *told)
 {
     struct list *state = exchange->state;
@@ -163,6 +180,8 @@ void sandbox_told_list(struct exchange *exchange, struct told *told)
         json_put_object(&state->json);
         sandbox_put_listed(&state->json, told, &text);
         json_put_end(&state->json);
+        if (!may_grow(exchange, state))
+            return;
         cay_copy_text(state->last_id, SANDBOX_ID_MAX, text.id);
         state->last_ms = told->head.numbers[SANDBOX_STARTED_MS];
     } else {

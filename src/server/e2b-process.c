@@ -414,6 +414,7 @@ static void told_list(struct exchange *exchange, struct told *told)
         connect_refuse_told(exchange, told);
     } else if (told->head.kind == TELL_PROCESS) {
         put_process(&state->json, told);
+        (void)connect_may_grow(exchange, &state->text);
     } else {
         json_put_end(&state->json);
         json_put_end(&state->json);

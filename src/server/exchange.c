@@ -15,13 +15,16 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "server/front.h"
 #include "sys/rights.h"
 
 enum {
     WAKES = 64,
     HELD_ALWAYS = 64 << 10, /* of one request, whatever others hold */
-    HELD_MAX = 512 << 20    /* of all that have more than that */
+    HELD_MAX = 512 << 20,   /* of all that have more than that */
+    KEPT_STEP = 1 << 20,    /* all are looked at when it has grown by so much */
+    KEPT_MAX = 512 << 20
 };
 
 const char *exchange_header(const struct exchange *exchange, const char *name)
@@ -54,6 +57,37 @@ bool exchange_hold(struct exchange *exchange, size_t len)
         return false;
     exchange->front->held = others + len;
     exchange->held = len;
+    return true;
+}
+
+/* A hash of what the client has shown. */
+static uint64_t client_of(const struct exchange *exchange)
+{
+    static const char *const names[] = {"X-Access-Token", "X-API-KEY", "Authorization"};
+    const char *shown = NULL;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names && !shown; i++)
+        shown = exchange_header(exchange, names[i]);
+    return shown ? hash_bytes(shown, strlen(shown)) : 0;
+}
+
+bool exchange_keep(struct exchange *exchange, size_t len)
+{
+    size_t own = 0, all = 0;
+
+    if (len <= exchange->kept || len <= HELD_ALWAYS)
+        return true;
+    uint64_t client = client_of(exchange);
+    for (const struct exchange *other = exchange->front->exchanges; other;
+         other = other->next) {
+        all += other == exchange ? 0 : other->kept;
+        own += other == exchange || other->kept_for != client ? 0 : other->kept;
+    }
+    len += KEPT_STEP - len % KEPT_STEP;
+    if (own + len > KEPT_OF_ONE || all + len > KEPT_MAX)
+        return false;
+    exchange->kept = len;
+    exchange->kept_for = client;
     return true;
 }
 
@@ -419,7 +453,10 @@ void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *
         exchange_refuse(exchange, 503, "the server has too many connections");
         return;
     }
-    int error = ask_send(exchange->front->options->broker, ask, strings, ends[1]);
+    /* What is large waits in memory until it is read, which may take a while. */
+    int error = strings->len > CHANNEL_PACKET && !exchange_keep(exchange, strings->len)
+                    ? -EAGAIN
+                    : ask_send(exchange->front->options->broker, ask, strings, ends[1]);
     (void)close(ends[1]);
     exchange->channel = ends[0];
     if (!error &&
@@ -522,6 +559,7 @@ void exchange_stream(struct exchange *exchange, const char *content_type,
         return;
     exchange->references++;
     exchange->is_stream = true;
+    exchange->kept = 0;
     exchange->front->streams++;
     exchange->keepalive_ms = keepalive_ms;
     exchange->keepalive = keepalive;

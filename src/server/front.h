@@ -69,6 +69,8 @@ struct exchange {
     size_t body_left; /* of a piece: what handler->feed() wants to see again */
     struct buf body;
     size_t held;              /* of the body, in whatever place: exchange_hold() */
+    size_t kept;              /* of the rest of it: exchange_keep() */
+    uint64_t kept_for;        /* whom */
     bool has_begun, is_again; /* a first call that was suspended is made again */
     bool has_body, is_suspended, is_stream, is_queued;
     bool is_last;        /* of its connection */
@@ -138,6 +140,12 @@ const char *exchange_query(const struct exchange *exchange, const char *name);
  * passed on: it is not yet known whose it is, and there is an end to what all hold
  * together. */
 bool exchange_hold(struct exchange *exchange, size_t len);
+
+/* Whether so much may be kept for it, of what it asks or of a reply that is put together
+ * or waits to be read: all of one client, that is who shows the same token or key, have
+ * KEPT_OF_ONE, and there is an end to what all clients have together. */
+enum { KEPT_OF_ONE = 128 << 20 };
+bool exchange_keep(struct exchange *exchange, size_t len);
 
 /* Starts an ask about the request's sandbox with its credentials. */
 void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask *ret_ask);
@@ -216,6 +224,10 @@ const char *connect_code(const struct told *told, unsigned *ret_status);
 void connect_refuse_told(struct exchange *exchange, const struct told *told);
 void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
                     const char *message);
+
+/* A reply has grown.  False if it is too large, or too much waits to be read: then it is
+ * dropped, and the request refused. */
+bool connect_may_grow(struct exchange *exchange, struct buf *text);
 
 /* One envelope around what `write` puts. */
 size_t connect_open(struct buf *out);

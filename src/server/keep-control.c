@@ -2,6 +2,7 @@
 
 /* What was started, and what is done to it besides reading its output. */
 #include <nettle/base64.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,7 +14,9 @@
 enum {
     RETAINED_MS = 30000, /* an end can be heard of for so long */
     STARTED_MAX = 1024,  /* more than run at a time */
-    INPUT_MAX = 6 << 20
+    INPUT_MAX = 6 << 20,
+    INPUT_SMALL = 64 << 10,  /* is always taken: who sends it waits for it */
+    INPUT_WAITING = 64 << 20 /* of all that is larger */
 };
 
 static void auto_cay_process(cay_process **process)
@@ -176,6 +179,16 @@ static bool has_to_wait(const struct input *input)
     return false;
 }
 
+static size_t input_waiting(const struct keep *keep)
+{
+    size_t len = 0;
+
+    for (const struct task *task = keep->tasks; task; task = task->next)
+        if (task->done == input_done && !task->is_over)
+            len += ((const struct input *)task)->len;
+    return len;
+}
+
 static void feed(struct keep *keep, struct task *task)
 {
     struct input *input = (struct input *)task;
@@ -208,6 +221,17 @@ static int fail_input(const char *message, struct cay_error *err)
                     "send base64, at most %d bytes at a time", INPUT_MAX);
 }
 
+static int fail_waiting(struct cay_error *err)
+{
+    char message[96];
+
+    snprintf(message, sizeof message,
+             "at most %d MiB of input can wait for the processes of a sandbox",
+             INPUT_WAITING >> 20);
+    return cay_fail(err, CAY_E_LIMIT, 0, "process.input", NULL, message,
+                    "send more when they have read it");
+}
+
 int keep_input(struct keep *keep, struct question *question, struct cay_error *err)
 {
     const char *text = question->strings[1];
@@ -218,6 +242,8 @@ int keep_input(struct keep *keep, struct question *question, struct cay_error *e
 
     if (len > INPUT_MAX)
         return fail_input("that is too much input at once", err);
+    if (len > INPUT_SMALL && input_waiting(keep) + len > INPUT_WAITING)
+        return fail_waiting(err);
     if (started && started->has_pty != is_pty)
         return cay_fail(err, CAY_E_INTERNAL, 0, "process.input", NULL,
                         is_pty ? "tty not assigned to process"

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import resource
+import select
 import shlex
 import socket
 import threading
@@ -18,7 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from e2b import Sandbox
+from e2b import RateLimitException, Sandbox
 from raw import (
     Answers,
     Stream,
@@ -255,6 +256,76 @@ def test_bodies_that_nobody_vouches_for_fill_no_memory(server, shared):
         text = "x" * 10000
         assert shared.commands.run(f"echo {text}").stdout == f"{text}\n"
     wait_until(lambda: rss_kib(front) < 100 << 10, "it is not given back")
+
+
+# Goes down as far as a path can, by names that take six bytes for each of theirs in JSON, and
+# makes files there.
+DEEP = """
+import os, sys
+for _ in range(15):
+    os.mkdir("\\x01" * 240)
+    os.chdir("\\x01" * 240)
+for number in range(int(sys.argv[1])):
+    open(f"{number}", "w").close()
+"""
+BOTTOM = "/home/user" + ("/" + "\x01" * 240) * 15
+
+
+def list_dir(sandbox, folder):
+    return sized("POST /filesystem.Filesystem/ListDir", json.dumps({"path": folder}).encode(),
+                 *of(sandbox, "Content-Type: application/json"))
+
+
+def test_lists_that_nobody_reads_fill_no_memory(server, create):
+    """What is kept for one sandbox has an end, and whoever comes then is told which."""
+    sandbox, front = create(), server.front()
+    sandbox.files.write("deep.py", DEEP)
+    sandbox.commands.run("python3 deep.py 1500")
+    with contextlib.ExitStack() as stack:
+        heads = []
+        for _ in range(10):
+            client = stack.enter_context(connect(server))
+            client.sendall(list_dir(sandbox, BOTTOM))
+            heads.append(parse(client.recv(4000)))
+        assert {head.status for head in heads} == {200, 429}
+        assert heads[0].status == 200 and int(heads[0].headers["content-length"]) > 30 << 20
+        assert heads[-1].json["code"] == "resource_exhausted"
+        assert "128 MiB" in heads[-1].json["message"]
+        assert rss_kib(front) < 250 << 10
+        assert len(sandbox.files.list("/")) > 5  # small ones are always told
+    wait_until(lambda: rss_kib(front) < 100 << 10, "it is not given back")
+    assert len(sandbox.files.list(BOTTOM)) == 1500
+
+
+def test_a_list_that_is_too_long_says_so(server, create):
+    sandbox = create()
+    sandbox.files.write("deep.py", DEEP)
+    sandbox.commands.run("python3 deep.py 4000")
+    with pytest.raises(RateLimitException, match="at most 64 MiB"):
+        sandbox.files.list(BOTTOM)
+    assert sandbox.files.list(os.path.dirname(BOTTOM))[0].path == BOTTOM
+
+
+def test_input_that_nobody_reads_fills_no_memory(server, create):
+    others = set(server.keepers())
+    sandbox = create()
+    (keeper,) = set(server.keepers()) - others
+    handle = sandbox.commands.run("sleep 1000", background=True, stdin=True, timeout=0)
+    message = {"process": {"pid": handle.pid}, "input": {"stdin": "QUJD" * (1 << 20)}}
+    large = sized("POST /process.Process/SendInput", json.dumps(message).encode(),
+                  *of(sandbox, "Content-Type: application/json"))
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for _ in range(24):
+            clients.append(stack.enter_context(connect(server)))
+            clients[-1].sendall(large)
+        refused = select.select(clients, [], [], PATIENCE)[0]
+        answer = Answers(refused[0]).next()
+        assert (answer.status, answer.json["code"]) == (429, "resource_exhausted")
+        assert "64 MiB" in answer.json["message"]
+        assert rss_kib(keeper) < 100 << 10
+        assert sandbox.commands.run("cat").stdout == ""
+    wait_until(lambda: rss_kib(keeper) < 50 << 10, "it is not given back")
 
 
 def test_more_parameters_than_there_is_room_for_end_only_their_connection(server):
