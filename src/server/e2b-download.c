@@ -66,13 +66,16 @@ static int parse_range(const char *text, uint64_t size, uint64_t *ret_from,
     return 1;
 }
 
-static void http_date(int64_t seconds, char *text, size_t room)
+/* Who is in the sandbox says when a file has changed; false if it is no year that a
+ * header can carry. */
+static bool http_date(int64_t seconds, char *text, size_t room)
 {
     time_t when = (time_t)seconds;
     struct tm tm;
 
-    gmtime_r(&when, &tm);
-    strftime(text, room, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    return gmtime_r(&when, &tm) && tm.tm_year >= 1000 - 1900 &&
+           tm.tm_year <= 9999 - 1900 &&
+           strftime(text, room, "%a, %d %b %Y %H:%M:%S GMT", &tm) > 0;
 }
 
 /* A name that a header can carry; others are left out. */
@@ -286,11 +289,11 @@ static void add_headers(struct MHD_Response *response, const struct told *told)
 {
     char date[64];
 
-    http_date(told->head.numbers[FILE_MTIME], date, sizeof date);
     (void)MHD_add_response_header(response, "Content-Type", "application/octet-stream");
     (void)MHD_add_response_header(response, "Accept-Ranges", "bytes");
     (void)MHD_add_response_header(response, "Vary", "Accept-Encoding");
-    (void)MHD_add_response_header(response, "Last-Modified", date);
+    if (http_date(told->head.numbers[FILE_MTIME], date, sizeof date))
+        (void)MHD_add_response_header(response, "Last-Modified", date);
     add_disposition(response, told_next(told, NULL));
 }
 

@@ -197,3 +197,15 @@ def test_a_download_of_what_has_become_shorter_is_cut(server, create):
         assert b"Content-Length: 104857600" in heard
         sandbox.commands.run("truncate -s 10 f")
         assert len(raw.hear(client)) < 100 << 20
+
+
+# --- Times ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", [1 << 62, -(1 << 62), 99999999999999, -99999999999])
+def test_a_time_that_no_header_can_tell_is_left_out(server, shared, when):
+    shared.commands.run(f"echo old > aged && touch -d @{when} aged")
+    status, headers, body = ask(server, shared, "GET", "/files?path=aged")
+    assert (status, body) == (200, b"old\n")
+    assert "Last-Modified" not in headers
+    assert {entry.name for entry in shared.files.list(".")} >= {"aged"}
