@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -97,13 +98,16 @@ int keep_remove(struct keep *keep, struct question *question, struct cay_error *
 
 /* --- Listing --- */
 
+/* A page of it: what sorts behind `after`. */
 static int list_once(cay_files *files, const char *path, uint32_t depth,
-                     struct cay_listing *ret_listing, struct cay_error *err)
+                     const char *after, struct cay_listing *ret_listing,
+                     struct cay_error *err)
 {
     const struct cay_list_options options = {
         .size = sizeof options,
         .flags = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_LINKS | CAY_LIST_OTHER |
                  CAY_LIST_STAT,
+        .after = after,
         .max_depth = depth,
         .timeout_ms = WAIT_MS,
     };
@@ -143,14 +147,38 @@ static int tell_listing(struct question *question, cay_files *files, const char 
     return code;
 }
 
+static int list_all(struct question *question, cay_files *files, const char *path,
+                    uint32_t depth, struct cay_error *err)
+{
+    AUTO_FREE char *after = NULL;
+    bool has_more = true;
+    int code = CAY_OK;
+
+    while (!code && has_more) {
+        struct cay_listing listing = {0};
+        AUTO_FD readable = -1;
+        code = list_once(files, path, depth, after, &listing, err);
+        if (!code && listing.count == 0 && !after) /* or may its names not be read? */
+            code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &readable,
+                                        err);
+        if (!code)
+            code = tell_listing(question, files, path, &listing, err);
+        has_more = listing.truncated && listing.count > 0;
+        free(after);
+        after = has_more ? strdup(listing.entries[listing.count - 1].path) : NULL;
+        cay_listing_done(&listing);
+        if (!code && has_more && !after)
+            code = cay_fail_memory(err, "files.list");
+    }
+    return code;
+}
+
 int keep_list_dir(struct keep *keep, struct question *question, struct cay_error *err)
 {
     int64_t depth = question->head.numbers[LIST_DIR_DEPTH];
-    struct cay_listing listing = {0};
     char path[PATH_MAX];
     cay_files *files = NULL;
     struct cay_stat st;
-    AUTO_FD readable = -1;
     int code = begin(keep, question, &files, path, err);
 
     if (!code)
@@ -159,18 +187,11 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
         code = cay_fail(err, CAY_E_INVALID, ENOTDIR, "files.list", path,
                         "path is not a directory", "list the directory it is in");
     if (!code)
-        code = list_once(files, path,
-                         depth < 1     ? 1
-                         : depth > 256 ? 256
-                                       : (uint32_t)depth,
-                         &listing, err);
-    if (!code && listing.count == 0) /* or may its names not be read? */
-        code =
-            cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &readable, err);
-    if (code)
-        return code;
-    code = tell_listing(question, files, path, &listing, err);
-    cay_listing_done(&listing);
+        code = list_all(question, files, path,
+                        depth < 1     ? 1
+                        : depth > 256 ? 256
+                                      : (uint32_t)depth,
+                        err);
     if (!code)
         (void)tell_done(question->channel);
     return code;

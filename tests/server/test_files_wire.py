@@ -209,3 +209,16 @@ def test_a_time_that_no_header_can_tell_is_left_out(server, shared, when):
     assert (status, body) == (200, b"old\n")
     assert "Last-Modified" not in headers
     assert {entry.name for entry in shared.files.list(".")} >= {"aged"}
+
+
+# --- Lists ------------------------------------------------------------------------------
+
+
+def test_a_list_of_many_is_whole(server, create):
+    sandbox, count = create(), 100_500
+    sandbox.commands.run(f"mkdir many && cd many && seq -f %.0f {count} | xargs mkdir", timeout=0)
+    status, _, body = ask(server, sandbox, "POST", "/filesystem.Filesystem/ListDir",
+                          json.dumps({"path": "many"}), Content_Type="application/json")
+    assert status == 200
+    names = [entry["name"] for entry in json.loads(body)["entries"]]
+    assert len(names) == count and set(names) == {str(number) for number in range(1, count + 1)}
