@@ -26,8 +26,9 @@
 #include "server/keep-watch.h"
 
 enum {
-    QUEUE_MAX = 4096,
-    NODES_MAX = 8192, /* directories, of all watches together */
+    QUEUE_MAX = 4096,      /* changes of one watch */
+    QUEUES_MAX = 64 << 20, /* bytes, of all watches together */
+    NODES_MAX = 8192,      /* directories, of all watches together */
     WATCHES_MAX = 256,
     MASK = IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |
            IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
@@ -114,12 +115,18 @@ static int add_node(struct watching *watching, struct watch *watch, int fd,
 
 /* --- Events --- */
 
-static void add_event(struct watch *watch, enum change change, const char *below,
-                      const char *name)
+static size_t event_size(const char *below, const char *name)
 {
-    size_t room = strlen(below) + strlen(name) + 1;
-    struct event *event =
-        watch->event_count < QUEUE_MAX ? malloc(sizeof *event + room) : NULL;
+    return sizeof(struct event) + strlen(below) + strlen(name) + 1;
+}
+
+static void add_event(struct watching *watching, struct watch *watch, enum change change,
+                      const char *below, const char *name)
+{
+    size_t size = event_size(below, name), room = size - sizeof(struct event);
+    bool fits =
+        watch->event_count < QUEUE_MAX && watching->event_bytes + size <= QUEUES_MAX;
+    struct event *event = fits ? malloc(size) : NULL;
 
     if (!event) {
         watch->has_lost = true;
@@ -131,9 +138,10 @@ static void add_event(struct watch *watch, enum change change, const char *below
     *watch->last = event;
     watch->last = &event->next;
     watch->event_count++;
+    watching->event_bytes += size;
 }
 
-void watch_drop_event(struct watch *watch)
+void watch_drop_event(struct watching *watching, struct watch *watch)
 {
     struct event *event = watch->events;
 
@@ -141,6 +149,7 @@ void watch_drop_event(struct watch *watch)
     if (!watch->events)
         watch->last = &watch->events;
     watch->event_count--;
+    watching->event_bytes -= event_size("", event->name);
     free(event);
 }
 
@@ -208,7 +217,7 @@ static void cover_names(struct watching *watching, struct watch *watch, const ch
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
         if (is_news)
-            add_event(watch, CHANGE_CREATE, below, entry->d_name);
+            add_event(watching, watch, CHANGE_CREATE, below, entry->d_name);
         int len = snprintf(deeper, sizeof deeper, "%s%s/", below, entry->d_name);
         if (watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
             is_directory(dir, entry)) {
@@ -291,7 +300,7 @@ static void note(struct keep *keep, struct watch *watch, struct node *node,
         return;
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
         if (event->mask & changes[i].mask)
-            add_event(watch, changes[i].change, node->below, name);
+            add_event(keep->watching, watch, changes[i].change, node->below, name);
     int len = snprintf(below, sizeof below, "%s%s/", node->below, name);
     if (*name && event->mask & IN_ISDIR && event->mask & (IN_CREATE | IN_MOVED_TO) &&
         watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
@@ -377,7 +386,7 @@ void watch_free(struct watching *watching, struct watch *watch)
         watching->watch_count--;
     }
     while (watch->events)
-        watch_drop_event(watch);
+        watch_drop_event(watching, watch);
     free(watch->id);
     free(watch);
 }
@@ -449,7 +458,7 @@ static void send_events(struct keep *keep, struct watch *watch)
         int error = watch_tell(keep, watch->task.channel, watch);
         watch->is_blocked = error == -EAGAIN || error == -ENOBUFS;
         if (!watch->is_blocked)
-            watch_drop_event(watch);
+            watch_drop_event(keep->watching, watch);
         if (error && !watch->is_blocked)
             end_stream(keep, watch);
     }

@@ -41,7 +41,7 @@ struct watching {
     struct keep_source source;
     int inotify;
     struct watch *watches;
-    size_t watch_count, node_count;
+    size_t watch_count, node_count, event_bytes;
     unsigned numbers;
 };
 
@@ -55,7 +55,7 @@ int watch_fail(const struct watch *watch, int error, struct cay_error *err);
 
 /* Tells the first of its changes: 0, or a negative errno. */
 int watch_tell(struct keep *keep, int channel, const struct watch *watch);
-void watch_drop_event(struct watch *watch);
+void watch_drop_event(struct watching *watching, struct watch *watch);
 
 /* Some of what the kernel has to say until now. */
 void watching_hear(struct keep *keep);

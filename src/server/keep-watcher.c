@@ -112,7 +112,7 @@ int keep_watcher_events(struct keep *keep, struct question *question,
             continue;
         if (error)
             return cay_fail_errno(err, -error, "files.watcher", question->strings[0]);
-        watch_drop_event(watch);
+        watch_drop_event(keep->watching, watch);
     }
     (void)tell_done(question->channel);
     return CAY_OK;

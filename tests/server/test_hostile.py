@@ -328,6 +328,31 @@ def test_input_that_nobody_reads_fills_no_memory(server, create):
     wait_until(lambda: rss_kib(keeper) < 50 << 10, "it is not given back")
 
 
+def test_changes_that_nobody_asks_for_fill_no_memory(server, create):
+    others = set(server.keepers())
+    sandbox = create()
+    (keeper,) = set(server.keepers()) - others
+    sandbox.files.write("deep.py", DEEP)
+    sandbox.commands.run("python3 deep.py 0")
+    watches = [sandbox.files.watch_dir(".", recursive=True) for _ in range(40)]
+    sandbox.files.write("fill.py", DEEP.replace("os.mkdir", "(lambda name: None)"))
+    sandbox.commands.run("python3 fill.py 2000")
+
+    def is_told():
+        with contextlib.suppress(RateLimitException):
+            watches[-1].get_new_events()
+            return False
+        return True
+
+    assert any(is_told() for _ in range(20)), "more is remembered than there may be"
+    assert rss_kib(keeper) < 150 << 10
+    for watch in watches:
+        watch.stop()
+    watch = sandbox.files.watch_dir(".")
+    sandbox.files.write("new", "")
+    assert "new" in {event.name for event in watch.get_new_events()}
+
+
 def test_more_parameters_than_there_is_room_for_end_only_their_connection(server):
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(connect(server)) for _ in range(40)]
