@@ -89,8 +89,11 @@ static void reap(pid_t command, bool wait)
     }
 }
 
-/* Nothing comes over the channel but its end: then init is gone, and so must we all. */
-static _Noreturn void hold(pid_t command)
+/* Nothing comes over the channel but its end: then init is gone, and so must we all.  Of
+ * what is in a PID namespace the kernel makes an end, once init, which is still busy
+ * dying, has the processor; hundreds of us that look for their own would keep it from
+ * it. */
+static _Noreturn void hold(pid_t command, bool has_namespace)
 {
     sigset_t child;
 
@@ -110,6 +113,10 @@ static _Noreturn void hold(pid_t command)
             break;
     }
     for (;;) {
+        if (has_namespace) {
+            (void)pause();
+            continue;
+        }
         (void)kin_kill(is_holder, has_holders());
         reap(command, true);
     }
@@ -123,7 +130,7 @@ static void keep_channel(int channel)
         _exit(1);
 }
 
-static _Noreturn void be_holder(struct birth *birth, int channel)
+static _Noreturn void be_holder(struct birth *birth, int channel, bool has_namespace)
 {
     struct news news = {.kind = NEWS_CLONED};
 
@@ -142,7 +149,7 @@ static _Noreturn void be_holder(struct birth *birth, int channel)
     news.error = birth->error;
     snprintf(news.step, sizeof news.step, "%s", birth->step);
     say(&news);
-    hold(news.pid);
+    hold(news.pid, has_namespace);
 }
 
 /* --- Init's side: what they say --- */
@@ -239,11 +246,12 @@ pid_t hold_begin(struct birth *birth, struct leaf *leaf)
 
     if (!hold)
         return hold_count < HOLDS_MAX ? -ENOMEM : -EAGAIN;
+    bool is_first = getpid() == 1;
     birth->alive = birth->went = 1;
     pid_t pid = fork(); /* allow: fork (init has one thread) */
     int error = pid < 0 ? -errno : 0;
     if (pid == 0)
-        be_holder(birth, leaf->events);
+        be_holder(birth, leaf->events, is_first);
     (void)close(TAKE_FD(leaf->events));
     *hold = (struct hold){.source.ready = listen_to,
                           .channel = leaf->fd,

@@ -53,6 +53,34 @@ TEST(a_tree_dies_whole_on_the_rung_landlock)
     on_rung(CAY_RUNG_LANDLOCK, kill_trees);
 }
 
+enum { CROWD = 900 }; /* more than one page of /proc/1/task/1/children has room for */
+
+static cay_sandbox *make_crowded(void)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .rung = rung_here, .pids = 4 * CROWD};
+    cay_sandbox *sandbox = make_sandbox(&options);
+
+    for (int i = 0; i < CROWD; i++)
+        run(sandbox, "sleep 1000 &");
+    ASSERT_INT(result.exit_code, 0);
+    return sandbox;
+}
+
+static void kill_a_crowd(void)
+{
+    AUTO(cay_sandbox) sandbox = make_crowded();
+
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_INT(count_others(), 0);
+    cay_exec_done(&result);
+}
+
+TEST(a_sandbox_ends_however_many_are_held_in_it)
+{
+    on_rung(CAY_RUNG_SINGLE, kill_a_crowd);
+}
+
 /* Never the same process for long, and never where its parent was. */
 static void kill_hoppers(void)
 {
