@@ -342,7 +342,7 @@ static void make_up_ends(void)
 
 void hold_tend(void)
 {
-    if (is_dirty && kin_kill(is_holder, has_holders()) == 0) {
+    if (is_dirty && !kin_kill(is_holder, has_holders())) {
         is_dirty = false;
         make_up_ends();
     }

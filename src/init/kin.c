@@ -188,45 +188,47 @@ static size_t count_ours(size_t count)
     return ours;
 }
 
-/* How many of those listed are not spared. */
-static size_t count_listed(const char *text)
+/* Whether there is a child that is not spared: 1, 0, or -1 where the kernel does not list
+ * them.  It gives one page of the list at a time, which is room for some hundreds; none
+ * of them goes from it before we wait for it. */
+static int has_children(void)
 {
-    size_t count = 0;
+    char text[4096];
+    AUTO_FD fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+    ssize_t len = -1;
+    pid_t pid = 0;
 
-    for (const char *at = text; *at;) {
-        char *end;
-        pid_t pid = (pid_t)strtol(at, &end, 10);
-        if (end == at)
-            break;
-        at = end + (*end == ' ');
-        count += pid > 0 && !is_spared(pid);
-    }
-    return count;
+    while (fd >= 0 && (len = read(fd, text, sizeof text)) > 0)
+        for (ssize_t i = 0; i < len; i++) {
+            if (text[i] >= '0' && text[i] <= '9') {
+                pid = 10 * pid + (text[i] - '0');
+                continue;
+            }
+            if (pid > 0 && !is_spared(pid))
+                return 1;
+            pid = 0;
+        }
+    return len < 0 ? -1 : 0;
 }
 
 /* What forks faster than it dies is stopped first: it can then neither fork nor make room
  * for others to, and there are no more of them than the limit.  Where there is nobody to
  * spare we do not look before: many that want the processor leave us too little of it to
  * go through a list. */
-size_t kin_kill(bool (*spares)(pid_t pid), bool has_spared)
+bool kin_kill(bool (*spares)(pid_t pid), bool has_spared)
 {
-    char text[4096];
-    AUTO_FD fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-
     is_spared = spares;
-    text[len > 0 ? len : 0] = '\0';
-    size_t listed = count_listed(text);
-    if (len >= 0 && listed == 0)
-        return 0;
-    if (getpid() == 1 && !has_spared && listed > 0) {
+    int has = has_children();
+    if (has == 0)
+        return false;
+    if (getpid() == 1 && !has_spared && has > 0) {
         (void)kill(-1, SIGKILL);
-        return listed;
+        return true;
     }
     size_t count = find_relatives();
     if (getpid() == 1 && count_ours(count) >= MANY)
-        return kill_many(count);
+        return kill_many(count) > 0;
     for (int pass = 0; pass < PASSES_MAX && stop_below() > 0; pass++)
         continue;
-    return kill_below(find_relatives());
+    return kill_below(find_relatives()) > 0;
 }

@@ -6,8 +6,8 @@
 #include <sys/types.h>
 
 /* Kills everything below us, but for children that `spares` is true of and what is below
- * them; `has_spared` is whether there may be any.  How many children of ours there are
- * besides; when there are none, all is over. */
-size_t kin_kill(bool (*spares)(pid_t pid), bool has_spared);
+ * them; `has_spared` is whether there may be any.  Whether there were children of ours
+ * besides; if not, all is over. */
+bool kin_kill(bool (*spares)(pid_t pid), bool has_spared);
 
 #endif

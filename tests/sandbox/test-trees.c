@@ -81,6 +81,22 @@ TEST(a_sandbox_ends_however_many_are_held_in_it)
     on_rung(CAY_RUNG_SINGLE, kill_a_crowd);
 }
 
+static void kill_a_tree_behind_a_crowd(void)
+{
+    AUTO(cay_sandbox) sandbox = make_crowded();
+    size_t before = count_others();
+
+    run_late(sandbox, NULL, "setsid sleep 1000 & (sleep 1000 &); echo up; sleep 1000");
+    ASSERT_STR(result.out, "up\n");
+    ASSERT_INT(count_others(), before);
+    cay_exec_done(&result);
+}
+
+TEST(a_tree_dies_whole_however_many_others_are_held)
+{
+    on_rung(CAY_RUNG_SINGLE, kill_a_tree_behind_a_crowd);
+}
+
 /* Never the same process for long, and never where its parent was. */
 static void kill_hoppers(void)
 {
