@@ -22,6 +22,9 @@ int lock_open_file(int dir, const char *name, struct cay_error *err)
     int fd = dir < 0 ? memfd_create("cay-locks", MFD_CLOEXEC)
                      : openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
+    /* Whatever the umask. */
+    if (dir >= 0 && fd >= 0)
+        (void)!fchmod(fd, 0600);
     return fd < 0 ? cay_fail_errno(err, errno, "store.open", name) : fd;
 }
 

@@ -71,7 +71,9 @@ static int check_file(const struct place *place, const char *subject,
 {
     struct stat st;
 
-    if (mknodat(place->dir, place->name, S_IFREG | 0600, 0) != 0 && errno != EEXIST)
+    bool is_made = mknodat(place->dir, place->name, S_IFREG | 0600, 0) == 0 &&
+                   fchmodat(place->dir, place->name, 0600, 0) == 0;
+    if (!is_made && errno != EEXIST)
         return cay_fail_errno(err, errno, op, subject);
     if (fstatat(place->dir, place->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return cay_fail_errno(err, errno, op, subject);

@@ -39,12 +39,18 @@ int state_home_path(char ret_path[PATH_MAX], struct cay_error *err)
     return CAY_OK;
 }
 
+int state_home_make(int dir, const char *path)
+{
+    return mkdirat(dir, path, 0700) == 0 && fchmodat(dir, path, 0700, 0) == 0 ? 0
+                                                                              : -errno;
+}
+
 static int make_parents(char *path)
 {
     for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
         if (slash)
             *slash = '\0';
-        int error = mkdir(path, 0700) == 0 ? 0 : errno;
+        int error = -state_home_make(AT_FDCWD, path);
         if (slash)
             *slash = '/';
         if (error && error != EEXIST && (!slash || error == ENOENT))

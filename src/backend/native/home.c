@@ -13,6 +13,7 @@
 #include "files/walk.h"
 #include "sandbox/backend.h"
 #include "sys/fs.h"
+#include "sys/state-home.h"
 
 static const char op[] = "sandbox.home";
 
@@ -33,11 +34,13 @@ int home_make(const struct record *record, uint32_t uid, struct cay_error *err)
     bool is_shared = runtime_is_local(record) && geteuid() == 0;
 
     home_path(record, path);
-    if (mkdir(path, 0700) != 0)
-        return cay_fail_errno(err, errno, op, path);
+    int error = state_home_make(AT_FDCWD, path);
+    if (error)
+        return cay_fail_errno(err, -error, op, path);
     AUTO_FD fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || mkdirat(fd, "tmp", 0700) != 0)
-        return cay_fail_errno(err, errno, op, path);
+    error = fd < 0 ? -errno : state_home_make(fd, "tmp");
+    if (error)
+        return cay_fail_errno(err, -error, op, path);
     if (uid != geteuid() && (fchown(fd, uid, uid) != 0 ||
                              fchownat(fd, "tmp", uid, uid, AT_SYMLINK_NOFOLLOW) != 0))
         return cay_fail_errno(err, errno, op, path);

@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "sys/io.h"
 #include "sys/path.h"
+#include "sys/state-home.h"
 
 static const char op[] = "sandbox.runtime";
 
@@ -127,20 +128,23 @@ static int open_runtime(const char *below, struct cay_error *err)
     char top[PATH_MAX], path[PATH_MAX + 32];
     enum place place = find_place(top);
 
-    if (place == PLACE_EMPTY && (mkdir(top, 0700) == 0 || errno == EEXIST))
+    int error = place == PLACE_EMPTY ? state_home_make(AT_FDCWD, top) : 0;
+
+    if (place == PLACE_EMPTY && (!error || error == -EEXIST))
         place = look_at(top, 0077);
     if (place == PLACE_FOREIGN)
         return fail_foreign(top, err);
     if (place == PLACE_EMPTY)
-        return fail_full(errno, top, err);
+        return fail_full(-error, top, err);
     snprintf(path, sizeof path, "%s%s%s", top, *below ? "/" : "", below);
     for (int tries = 0;; tries++) {
         int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0)
             return fd;
-        if (errno != ENOENT || tries > 0 || !*below ||
-            (mkdir(path, 0700) != 0 && errno != EEXIST))
-            return fail_full(errno, path, err);
+        error = errno == ENOENT && tries == 0 && *below ? state_home_make(AT_FDCWD, path)
+                                                        : -errno;
+        if (error && error != -EEXIST)
+            return fail_full(-error, path, err);
     }
 }
 
@@ -315,7 +319,7 @@ static int make_file(int dir, const char *id)
     AUTO_FD fd =
         openat(dir, id, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
-    if (fd < 0)
+    if (fd < 0 || fchmod(fd, 0600) != 0)
         return errno;
     snprintf(control, sizeof control, "%s%s", id, control_suffix);
     return unlinkat(dir, control, 0) == 0 || errno == ENOENT ? 0 : errno;

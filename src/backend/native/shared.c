@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "sys/copy.h"
 #include "sys/path.h"
+#include "sys/state-home.h"
 
 /* There is one of each, but a plan may have to hold them for one sandbox. */
 enum { SHARED_LEN_MAX = 16 << 20, COPIED_LEN_MAX = 256 << 10 };
@@ -146,7 +147,7 @@ static bool make(const char *path, struct shared_file *files, size_t count)
     char draft[PATH_MAX + 32], top[PATH_MAX], now[PATH_MAX];
 
     snprintf(draft, sizeof draft, "%s.%ld", path, syscall(SYS_gettid));
-    if (mkdir(draft, 0700) != 0)
+    if (state_home_make(AT_FDCWD, draft) != 0)
         return false;
     if (fill(draft, files, count) && name_directory(files, count, top, now) &&
         strcmp(path, now) == 0 && rename(draft, path) == 0)

@@ -30,8 +30,9 @@ int state_open(const char *below, bool make, struct cay_error *err)
 
     if (home < 0)
         return home;
-    if (make && mkdirat(home, below, 0700) != 0 && errno != EEXIST)
-        return cay_fail_errno(err, errno, op, below);
+    int error = make ? state_home_make(home, below) : 0;
+    if (error && error != -EEXIST)
+        return cay_fail_errno(err, -error, op, below);
     AUTO_FD fd = path_open(home, below, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (fd < 0)
         return cay_fail_errno(err, -fd, op, below);
@@ -60,8 +61,9 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
 {
     for (int tries = 0; tries < TRIES; tries++) {
         draw_name(prefix, ret_name);
-        if (mkdirat(dir, ret_name, 0700) != 0)
-            return cay_fail_errno(err, errno, op, ret_name);
+        int error = state_home_make(dir, ret_name);
+        if (error)
+            return cay_fail_errno(err, -error, op, ret_name);
         AUTO_FD fd = path_open(dir, ret_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
         if (fd >= 0 && hold(fd))
             return TAKE_FD(fd);
@@ -107,7 +109,7 @@ int state_write(int dir, const char *name, const void *data, size_t len,
     snprintf(temp, sizeof temp, ".%.200s.new", name);
     AUTO_FD fd = path_open(dir, temp, O_WRONLY | O_CREAT | O_TRUNC, 0600, PATH_PLAIN);
     int error = fd < 0 ? fd : io_write(fd, data, len);
-    if (!error && fsync(fd) != 0)
+    if (!error && (fchmod(fd, 0600) != 0 || fsync(fd) != 0))
         error = -errno;
     if (!error && renameat(dir, temp, dir, name) != 0)
         error = -errno;

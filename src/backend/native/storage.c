@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "sys/path.h"
+#include "sys/state-home.h"
 
 static const char op[] = "sandbox.storage";
 
@@ -71,8 +72,9 @@ int storage_make(const char *id, struct storage *ret_storage, struct cay_error *
     *ret_storage = (struct storage)STORAGE_NONE;
     if (sandboxes < 0)
         return sandboxes;
-    if (mkdirat(sandboxes, id, 0700) != 0)
-        return cay_fail_errno(err, errno, op, id);
+    int error = state_home_make(sandboxes, id);
+    if (error)
+        return cay_fail_errno(err, -error, op, id);
     ret_storage->dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (cay_errno_is_shortage(-ret_storage->dir))
         return cay_fail_errno(err, -ret_storage->dir, op, id);
