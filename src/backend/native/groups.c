@@ -221,6 +221,8 @@ static int put_number(const char *directory, const char *file, uint64_t value)
 
 static int fail(const char *what, int error, struct cay_error *err)
 {
+    if (cay_errno_is_shortage(-error))
+        return cay_fail_errno(err, -error, op, what);
     return cay_fail(
         err, CAY_E_UNAVAILABLE, -error, op, what,
         "the kernel does not let us set this limit", "%s",
