@@ -200,6 +200,9 @@ static bool begin_part(void *cookie, const char *name, const char *filename)
     struct upload *upload = exchange->state;
     const char *path = exchange_query(exchange, "path");
 
+    /* The one before is whole; if it is not open yet, it is closed as soon as it is. */
+    if (upload->current && upload->current->fd >= 0)
+        (void)close(TAKE_FD(upload->current->fd));
     upload->current = NULL;
     if (strcmp(name, "file") != 0)
         return true;

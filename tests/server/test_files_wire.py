@@ -222,3 +222,24 @@ def test_a_list_of_many_is_whole(server, create):
     assert status == 200
     names = [entry["name"] for entry in json.loads(body)["entries"]]
     assert len(names) == count and set(names) == {str(number) for number in range(1, count + 1)}
+
+
+# --- Forms ------------------------------------------------------------------------------
+
+
+def test_files_of_a_form_are_not_all_open_at_once(server, shared):
+    """One that is whole takes no descriptor of the server's, though the form goes on."""
+    parts = [f'--bb\r\nContent-Disposition: form-data; name="file"; filename="many/{number}"'
+             .encode() + b"\r\n\r\n" + b"x" * 60_000 + b"\r\n" for number in range(200)]
+    before = server.held()
+    with raw.connect(server) as client:
+        client.sendall(raw.request("POST /files", *raw.of(
+            shared, "Content-Type: multipart/form-data; boundary=bb", "Transfer-Encoding: chunked")))
+        for part in parts:
+            client.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        wait_until(lambda: len(shared.files.list("many")) == len(parts), "not all are written")
+        assert server.held() - before < 10
+        end = b"--bb--\r\n"
+        client.sendall(b"%x\r\n%s\r\n0\r\n\r\n" % (len(end), end))
+        assert len(raw.Answers(client).next().json) == len(parts)
+    assert {entry.size for entry in shared.files.list("many")} == {60_000}
