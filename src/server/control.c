@@ -73,6 +73,13 @@ static int paused(struct broker *broker, struct errand *errand, const struct tol
     return CAY_OK;
 }
 
+static int64_t seconds_until(int64_t end_ms)
+{
+    int64_t left_ms = end_ms - broker_now_ms();
+
+    return left_ms > 0 ? (left_ms + 999) / 1000 : 1;
+}
+
 static int resumed(struct broker *broker, struct errand *errand, const struct told *told,
                    struct cay_error *err)
 {
@@ -109,6 +116,20 @@ static bool find(struct broker *broker, struct asked *asked, const char *tenant,
     return false;
 }
 
+/* What its record says by now. */
+static void set_time_again(struct broker *broker, struct errand *errand)
+{
+    AUTO_RECORD row = {0};
+
+    record_init(&row);
+    if (broker_find(broker, errand->row.id, &row, NULL) == CAY_OK &&
+        row.state == RECORD_RUNNING)
+        errand_go_simply(broker, errand,
+                         row.flags & CREATE_AUTO_PAUSE ? 0 : seconds_until(row.end_ms));
+    else
+        errand_free(broker, errand);
+}
+
 void control_start(struct broker *broker, enum op op, struct record_row *row,
                    struct asked *asked, const char *reason, int64_t seconds)
 {
@@ -120,6 +141,7 @@ void control_start(struct broker *broker, enum op op, struct record_row *row,
                    : op == OP_PAUSE  ? paused
                    : op == OP_RESUME ? resumed
                                      : NULL;
+    errand->again = op == OP_TIMEOUT ? set_time_again : errand_go_again;
     errand->timeout_s = seconds;
     cay_copy_text(errand->row.reason, REASON_MAX, reason);
     if (op == OP_KILL) {
@@ -219,6 +241,7 @@ void control_wake(struct broker *broker, struct asked *asked,
     asked->channel = asked->memfd = -1;
     errand->held = held;
     errand->done = resumed;
+    errand->again = errand_go_again;
     errand->timeout_s = DEFAULT_LONG_TIMEOUT_S;
     errand_go_simply(broker, errand,
                      row->flags & CREATE_AUTO_PAUSE ? 0 : DEFAULT_LONG_TIMEOUT_S);

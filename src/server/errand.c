@@ -67,8 +67,10 @@ struct errand *errand_new(struct broker *broker, enum op op, const struct record
         asked->channel = -1;
         asked_done(asked);
     }
-    errand->next = broker->errands;
-    broker->errands = errand;
+    struct errand **link = &broker->errands;
+    while (*link) /* the oldest is first */
+        link = &(*link)->next;
+    *link = errand;
     return errand;
 }
 
@@ -126,6 +128,7 @@ void errand_go_simply(struct broker *broker, struct errand *errand, int64_t numb
     AUTO_BUF none = {0};
     int error = -EPIPE;
 
+    errand->number = number;
     buf_init(&none, 1);
     for (int i = 0; i < 2 && error == -EPIPE; i++) {
         struct keeper *keeper = keeper_of(broker, errand->row.id);
@@ -135,6 +138,11 @@ void errand_go_simply(struct broker *broker, struct errand *errand, int64_t numb
     }
     if (error)
         give_up(broker, errand);
+}
+
+void errand_go_again(struct broker *broker, struct errand *errand)
+{
+    errand_go_simply(broker, errand, errand->number);
 }
 
 bool errand_is_under_way(const struct broker *broker, const char *id)
@@ -196,6 +204,7 @@ static void try_again(struct broker *broker, struct errand *errand)
     (void)close(errand->channel);
     errand->channel = -1;
     errand->is_orphan = errand->is_lost = false;
+    errand->keeper = 0;
     errand->again = NULL;
     again(broker, errand);
 }
@@ -208,16 +217,18 @@ static void finish_orphan(struct broker *broker, struct errand *errand)
     struct cay_error error;
     AUTO_RECORD row = {0};
     const char *fate = NULL;
+    enum op op = errand->op;
 
-    if (errand->again) {
-        try_again(broker, errand);
-        return;
-    }
     record_init(&row);
-    if (errand->op == OP_KILL)
+    if (op == OP_KILL)
         errand->op = OP_NONE; /* this one is no reason any more */
     if (*errand->row.id && broker_find(broker, errand->row.id, &row, NULL) == CAY_OK)
         fate = broker_fate(broker, &row);
+    if (!fate && errand->again) {
+        errand->op = op;
+        try_again(broker, errand);
+        return;
+    }
     snprintf(message, sizeof message, "sandbox \"%s\" %s", errand->row.id,
              fate ? fate : "does not answer");
     if (fate)
@@ -229,11 +240,6 @@ static void finish_orphan(struct broker *broker, struct errand *errand)
                  "try again in a moment");
     errand_fail(errand, status_of(error.code), &error);
     errand_free(broker, errand);
-}
-
-static void go_again(struct broker *broker, struct errand *errand)
-{
-    errand_go_simply(broker, errand, 0);
 }
 
 void errand_force_late(struct broker *broker)
@@ -250,23 +256,32 @@ void errand_force_late(struct broker *broker)
         errand->force_ms = 0;
         if (!keeper_is_behind(broker, errand->keeper))
             continue;
-        errand->again = go_again;
+        errand->again = errand_go_again;
         (void)kill(errand->keeper, SIGKILL);
+    }
+}
+
+/* In the order in which they came, since a pause and the end of it are not the same the
+ * other way round; so it is known first of all of them that there is no answer. */
+static void finish_orphans(struct broker *broker, pid_t keeper)
+{
+    struct errand *next;
+
+    for (const struct errand *errand = broker->errands; errand; errand = errand->next)
+        if (errand->keeper == keeper && !errand->is_orphan)
+            return;
+    for (struct errand *errand = broker->errands; errand; errand = next) {
+        next = errand->next;
+        if (errand->keeper == keeper)
+            finish_orphan(broker, errand);
     }
 }
 
 void errand_keeper_ended(struct broker *broker, pid_t keeper)
 {
-    struct errand *next;
-
-    for (struct errand *errand = broker->errands; errand; errand = next) {
-        next = errand->next;
-        if (errand->keeper != keeper)
-            continue;
-        errand->is_lost = true;
-        if (errand->is_orphan)
-            finish_orphan(broker, errand);
-    }
+    for (struct errand *errand = broker->errands; errand; errand = errand->next)
+        errand->is_lost |= errand->keeper == keeper;
+    finish_orphans(broker, keeper);
 }
 
 static void hear_keeper(struct broker *broker, struct source *source)
@@ -281,10 +296,11 @@ static void hear_keeper(struct broker *broker, struct source *source)
     broker_forget(broker, errand->channel);
     if (got == 1 && told.fd >= 0)
         (void)close(told.fd);
+    pid_t lost = errand->is_lost ? errand->keeper : 0;
     if (got != 1) { /* why is known when the keeper was reaped */
         errand->is_orphan = true;
-        if (errand->is_lost)
-            finish_orphan(broker, errand);
+        if (lost)
+            finish_orphans(broker, lost);
         return;
     }
     if (told.head.kind == TELL_FAILED)
@@ -292,4 +308,6 @@ static void hear_keeper(struct broker *broker, struct source *source)
     else if (errand->done && errand->done(broker, errand, &told, &error))
         errand_fail(errand, status_of(error.code), &error);
     errand_free(broker, errand);
+    if (lost)
+        finish_orphans(broker, lost);
 }

@@ -16,6 +16,7 @@ struct errand {
     bool is_orphan; /* its channel was closed without an answer */
     bool is_lost;   /* its keeper has ended */
     int64_t timeout_s;
+    int64_t number;   /* of errand_go_simply() */
     int64_t force_ms; /* when a keeper that has not taken it yet is killed; 0: never */
     pid_t keeper;
     struct record_row row;
@@ -43,6 +44,9 @@ void errand_go(struct broker *broker, struct errand *errand, struct keeper *keep
 
 /* The same for what needs nothing but a number, to the keeper of its sandbox. */
 void errand_go_simply(struct broker *broker, struct errand *errand, int64_t number);
+
+/* The same once more: for errand->again. */
+void errand_go_again(struct broker *broker, struct errand *errand);
 
 /* Whether one that changes this sandbox's state is under way. */
 bool errand_is_under_way(const struct broker *broker, const char *id);

@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import signal
+import time
 
 import pytest
 from e2b import Sandbox
 from raw import Answers, Stream, connect, sized, start
-from serving import wait_until
+from serving import traces, wait_until
 
 
 @pytest.fixture(name="own")
@@ -105,3 +106,25 @@ def test_streams_may_be_left_while_it_is_being_paused(own_server, monkeypatch):
     assert paused.next().status == 204
     assert sandbox.connect().commands.run("echo fine").stdout == "fine\n"
     assert server.keepers() == [keeper], "the keeper has crashed"
+
+
+def test_time_that_was_given_is_not_lost_with_a_keeper(own):
+    server, sandbox, path = own(timeout=3)
+    with held_up(server) as keeper:
+        assert server.api("POST", f"{path}/timeout", {"timeout": 600})[0] == 204
+        os.kill(keeper, signal.SIGKILL)
+    time.sleep(8)  # its own clock would have ended it by now
+    assert server.api("GET", path)[0] == 200 and traces(sandbox["sandboxID"])
+    assert server.api("DELETE", path)[0] == 204
+
+
+@pytest.mark.parametrize("what, status, then", [("pause", 204, "paused"), ("resume", 201, "running")])
+def test_a_keeper_that_is_lost_meanwhile_is_not_the_end_of_it(own, what, status, then):
+    server, _, path = own()
+    if what == "resume":
+        assert server.api("POST", f"{path}/pause", {})[0] == 204
+    with held_up(server) as keeper:
+        asked = send(server, f"{path}/{what}", {})
+        os.kill(keeper, signal.SIGKILL)
+    assert asked.next().status == status
+    assert state(server, path) == then
