@@ -80,13 +80,31 @@ static int64_t seconds_until(int64_t end_ms)
     return left_ms > 0 ? (left_ms + 999) / 1000 : 1;
 }
 
+/* Somebody else may have woken it meanwhile, for longer: then it has that time, also by
+ * its own clock, which was just set to ours. */
+static void set_clock_awake(struct broker *broker, struct record_row *row,
+                            int64_t seconds)
+{
+    AUTO_RECORD now = {0};
+
+    record_init(&now);
+    bool is_awake =
+        broker_find(broker, row->id, &now, NULL) == CAY_OK && now.state == RECORD_RUNNING;
+    row->state = RECORD_RUNNING;
+    if (!is_awake || now.end_ms <= broker_now_ms() + seconds * 1000) {
+        control_set_clock(broker, row, seconds);
+        return;
+    }
+    row->end_ms = now.end_ms;
+    control_start(broker, OP_TIMEOUT, row, NULL, "", seconds_until(row->end_ms));
+}
+
 static int resumed(struct broker *broker, struct errand *errand, const struct told *told,
                    struct cay_error *err)
 {
     (void)told;
     (void)err;
-    errand->row.state = RECORD_RUNNING;
-    control_set_clock(broker, &errand->row, errand->timeout_s);
+    set_clock_awake(broker, &errand->row, errand->timeout_s);
     broker_write(broker, &errand->row);
     if (errand->client >= 0)
         (void)broker_tell_sandbox(broker, errand->client, &errand->row, true);

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from datetime import datetime, timezone
 
 import pytest
 from e2b import Sandbox
@@ -106,6 +107,28 @@ def test_streams_may_be_left_while_it_is_being_paused(own_server, monkeypatch):
     assert paused.next().status == 204
     assert sandbox.connect().commands.run("echo fine").stdout == "fine\n"
     assert server.keepers() == [keeper], "the keeper has crashed"
+
+
+def end_of(server, path):
+    return server.api("GET", path)[1]["endAt"]
+
+
+def test_who_wakes_it_with_another_takes_no_time_from_it(own):
+    """Both ask for a sandbox that is paused; the second to be answered has it running."""
+    server, sandbox, path = own(autoResume={"enabled": True})
+    assert server.api("POST", f"{path}/pause", {})[0] == 204
+    with held_up(server):
+        long = send(server, f"{path}/connect", {"timeout": 5000})
+        used = send(server, "/filesystem.Filesystem/Stat", {"path": "/"},
+                    f"E2b-Sandbox-Id: {sandbox['sandboxID']}", "E2b-Sandbox-Port: 49983",
+                    f"X-Access-Token: {sandbox['envdAccessToken']}")
+        short = send(server, f"{path}/connect", {"timeout": 1})
+    assert long.next().status == 201 and used.next().status == 200
+    assert short.next().status in (200, 201)
+    left = datetime.fromisoformat(end_of(server, path)) - datetime.now(timezone.utc)
+    assert left.total_seconds() > 4000
+    time.sleep(5)  # its own clock would end it a few seconds after that one
+    assert state(server, path) == "running"
 
 
 def test_time_that_was_given_is_not_lost_with_a_keeper(own):
