@@ -139,9 +139,9 @@ def test_hundreds_of_commands_run_and_are_heard_at_once(server, create):
     sandbox.files.write("/tmp/gate", "")
     holder = sandbox.commands.run("exec flock -F /tmp/gate sleep 1000", background=True, timeout=0)
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(server.connect()) for _ in range(count)]
         streams = []
-        for number, client in enumerate(clients):
+        for number in range(count):
+            client = stack.enter_context(server.connect())
             client.sendall(raw.start(sandbox, "/usr/bin/flock", "-sF", "/tmp/gate", "echo",
                                      str(number)))
             streams.append(Stream(client).events())
