@@ -83,6 +83,14 @@ void asked_done(struct asked *asked)
     asked->channel = asked->memfd = -1;
 }
 
+/* Who has ended is the same whether he had read all that was sent to him or not. */
+static int send_ask(int socket, const struct iovec *parts, const int *fds, size_t count)
+{
+    int error = rights_send(socket, parts, 2, fds, count, MSG_DONTWAIT);
+
+    return error == -ECONNRESET ? -EPIPE : error;
+}
+
 int ask_forward(int socket, const struct asked *asked)
 {
     const int fds[] = {asked->channel, asked->memfd};
@@ -90,7 +98,7 @@ int ask_forward(int socket, const struct asked *asked)
                                   {(void *)(uintptr_t)asked->strings,
                                    asked->memfd >= 0 ? 0 : asked->head.strings_len}};
 
-    return rights_send(socket, parts, 2, fds, asked->memfd >= 0 ? 2 : 1, MSG_DONTWAIT);
+    return send_ask(socket, parts, fds, asked->memfd >= 0 ? 2 : 1);
 }
 
 static int put_in_memfd(const struct buf *strings)
@@ -115,7 +123,7 @@ int ask_send(int socket, const struct ask *ask, const struct buf *strings, int c
     const int fds[] = {channel, memfd};
     const struct iovec parts[] = {{(void *)(uintptr_t)ask, sizeof *ask},
                                   {strings->data, fits ? strings->len : 0}};
-    return rights_send(socket, parts, 2, fds, fits ? 1 : 2, MSG_DONTWAIT);
+    return send_ask(socket, parts, fds, fits ? 1 : 2);
 }
 
 static const char **split(const struct asked *asked, const char *text, size_t len)

@@ -216,7 +216,7 @@ enum change {
 
 /* --- Sending and receiving --- */
 
-/* 0, or a negative errno; -EAGAIN if it does not fit now. */
+/* 0, or a negative errno; -EAGAIN if it does not fit now, -EPIPE if nobody is there. */
 int ask_send(int socket, const struct ask *ask, const struct buf *strings, int channel);
 
 /* An ask as it came.  The descriptors are the receiver's. */
