@@ -73,7 +73,9 @@ void broker_hand_on(struct broker *broker, struct asked *asked, const char *id)
         if (keeper && error == -EPIPE)
             keeper_drop(broker, keeper); /* a new one will find out what is wrong */
     }
-    if (error)
+    /* One that ends before it was asked has found no sandbox; who asked hears of it as if
+     * it had ended a moment later. */
+    if (error && error != -EPIPE)
         broker_refuse(asked, 503, CAY_E_BUSY, "the sandbox has too much to answer",
                       "try again in a moment");
     else

@@ -15,17 +15,10 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "server/front.h"
 #include "sys/rights.h"
 
-enum {
-    WAKES = 64,
-    HELD_ALWAYS = 64 << 10, /* of one request, whatever others hold */
-    HELD_MAX = 512 << 20,   /* of all that have more than that */
-    KEPT_STEP = 1 << 20,    /* all are looked at when it has grown by so much */
-    KEPT_MAX = 512 << 20
-};
+enum { WAKES = 64 };
 
 const char *exchange_header(const struct exchange *exchange, const char *name)
 {
@@ -47,48 +40,6 @@ int64_t exchange_number(const struct exchange *exchange, const char *name,
 const char *exchange_query(const struct exchange *exchange, const char *name)
 {
     return MHD_lookup_connection_value(exchange->connection, MHD_GET_ARGUMENT_KIND, name);
-}
-
-bool exchange_hold(struct exchange *exchange, size_t len)
-{
-    size_t others = exchange->front->held - exchange->held;
-
-    if (len > HELD_ALWAYS && len > exchange->held && others + len > HELD_MAX)
-        return false;
-    exchange->front->held = others + len;
-    exchange->held = len;
-    return true;
-}
-
-/* A hash of what the client has shown. */
-static uint64_t client_of(const struct exchange *exchange)
-{
-    static const char *const names[] = {"X-Access-Token", "X-API-KEY", "Authorization"};
-    const char *shown = NULL;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names && !shown; i++)
-        shown = exchange_header(exchange, names[i]);
-    return shown ? hash_bytes(shown, strlen(shown)) : 0;
-}
-
-bool exchange_keep(struct exchange *exchange, size_t len)
-{
-    size_t own = 0, all = 0;
-
-    if (len <= exchange->kept || len <= HELD_ALWAYS)
-        return true;
-    uint64_t client = client_of(exchange);
-    for (const struct exchange *other = exchange->front->exchanges; other;
-         other = other->next) {
-        all += other == exchange ? 0 : other->kept;
-        own += other == exchange || other->kept_for != client ? 0 : other->kept;
-    }
-    len += KEPT_STEP - len % KEPT_STEP;
-    if (own + len > KEPT_OF_ONE || all + len > KEPT_MAX)
-        return false;
-    exchange->kept = len;
-    exchange->kept_for = client;
-    return true;
 }
 
 /* --- Waiting --- */
@@ -405,16 +356,43 @@ void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask 
         cay_copy_text(ret_ask->sandbox, SANDBOX_ID_MAX, "-"); /* is no id */
 }
 
-/* The channel was closed without an answer: the sandbox is gone. */
-static void note_loss(struct exchange *exchange)
+static void refuse_gone(struct exchange *exchange)
 {
-    exchange_hang_up(exchange);
-    if (exchange->is_stream)
-        exchange_end(exchange, true);
-    else if (exchange->route.plane == PLANE_CONTROL)
+    if (exchange->route.plane == PLANE_CONTROL)
         exchange_refuse(exchange, 404, "the sandbox has ended");
     else
         exchange_refuse(exchange, 502, "The sandbox was not found");
+}
+
+/* The channel was closed without an answer: either the sandbox is gone, or only its
+ * keeper, of whom there will be another.  Who has a stream asks for himself. */
+static void note_loss(struct exchange *exchange)
+{
+    bool was_lost = exchange->is_lost;
+    AUTO_BUF none = {0};
+    struct ask ask;
+
+    exchange_hang_up(exchange);
+    exchange->is_lost = true;
+    if (exchange->is_stream) {
+        exchange_end(exchange, true);
+    } else if (was_lost) {
+        refuse_gone(exchange);
+    } else {
+        buf_init(&none, 1);
+        exchange_begin_ask(exchange, OP_HEALTH, &ask);
+        exchange_ask(exchange, &ask, &none);
+    }
+}
+
+static void tell_loss(struct exchange *exchange, const struct told *told)
+{
+    if (told->head.kind != TELL_FAILED)
+        exchange_refuse_and_close(exchange, 503, "the request was lost; try again");
+    else if (exchange->route.plane == PLANE_CONTROL)
+        refuse_gone(exchange);
+    else
+        exchange_refuse_told(exchange, told);
 }
 
 static void hear_answers(struct exchange *exchange, unsigned events)
@@ -434,7 +412,10 @@ static void hear_answers(struct exchange *exchange, unsigned events)
             note_loss(exchange);
             return;
         }
-        exchange->handler->told(exchange, told);
+        if (exchange->is_lost)
+            tell_loss(exchange, told);
+        else
+            exchange->handler->told(exchange, told);
         if (told->fd >= 0)
             rights_dismiss(told->fd); /* nobody has taken it */
     }

@@ -151,3 +151,26 @@ def test_a_keeper_that_is_lost_meanwhile_is_not_the_end_of_it(own, what, status,
         os.kill(keeper, signal.SIGKILL)
     assert asked.next().status == status
     assert state(server, path) == then
+
+
+def of_sandbox(sandbox):
+    return (f"E2b-Sandbox-Id: {sandbox['sandboxID']}", "E2b-Sandbox-Port: 49983",
+            f"X-Access-Token: {sandbox['envdAccessToken']}")
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_sandbox_is_not_said_to_be_gone_with_its_keeper(own, is_gone):
+    server, sandbox, path = own()
+    lines = ("/filesystem.Filesystem/Stat", "/process.Process/List")
+    with held_up(server) as keeper:
+        asked = [send(server, line, {"path": "/"}, *of_sandbox(sandbox)) for line in lines]
+        if is_gone:
+            assert server.cay("rm", f"sb-{sandbox['sandboxID']}").returncode == 0
+        os.kill(keeper, signal.SIGKILL)
+    for one in asked:
+        answer = one.next()
+        assert answer.status == (502 if is_gone else 503), answer
+        assert ("The sandbox was not found" in answer.json["message"]) == is_gone
+    again = send(server, lines[0], {"path": "/"}, *of_sandbox(sandbox)).next()
+    assert again.status == (502 if is_gone else 200)
+    assert server.api("GET", path)[0] == (404 if is_gone else 200)
