@@ -34,7 +34,11 @@
 #include "sys/clone.h"
 #include "sys/raw.h"
 
-enum { WAIT_MS = 50, KERNEL_SIGNALS = 8 /* bytes of its sigset_t */ };
+enum {
+    WAIT_MS = 50,
+    KERNEL_SIGNALS = 8, /* bytes of its sigset_t */
+    ARGUMENT_PAGES = 32 /* that the kernel takes for one */
+};
 
 static struct birth *spare;
 static int null_fd = -1;
@@ -360,8 +364,9 @@ int birth_error(const struct birth *birth, struct cay_error *err)
     if (birth->error == E2BIG)
         return cay_fail(err, CAY_E_INVALID, E2BIG, birth->step, request->argv[0],
                         "the arguments and environment are too long",
-                        "one may have 128 KiB and all together 2 MiB; pass large data "
-                        "on stdin");
+                        "one may have %ld KiB and all together 2 MiB; pass large data "
+                        "on stdin",
+                        sysconf(_SC_PAGESIZE) * ARGUMENT_PAGES >> 10);
     return cay_fail(err, CAY_E_EXEC_FAILED, birth->error, birth->step, request->argv[0],
                     words, "see that the file is there and may be executed by user %s",
                     request->user.name);
