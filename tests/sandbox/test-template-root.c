@@ -3,9 +3,13 @@
 /* Sandboxes whose root is a template. */
 #include "templates.h"
 
+#include <linux/filter.h>
 #include <linux/mount.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "backend/native/overlay.h"
 
@@ -286,6 +290,48 @@ TEST(an_overlay_can_be_made_by_path)
     /* Nothing of it is seen by us. */
     ASSERT(access("/usr/bin", F_OK) == 0);
     ASSERT(access("/tmp/upper", F_OK) != 0);
+}
+
+/* As fsconfig(2) does to a descriptor. */
+static void refuse_descriptors(unsigned error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fsconfig, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FSCONFIG_SET_FD, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+    ASSERT(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+TEST(kernels_that_want_paths_for_an_overlay_are_given_them)
+{
+    /* That of Linux 6.1 to 6.4, that of 6.5 to 6.12, and one to be sure. */
+    static const unsigned errors[] = {EOPNOTSUPP, EBADF, EINVAL};
+
+    need_root();
+    use_own_home();
+    make_template("tar");
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        int status;
+        fflush(stdout);
+        pid_t pid = fork();
+        ASSERT(pid >= 0);
+        if (pid == 0) {
+            refuse_descriptors(errors[i]);
+            cay_sandbox *sandbox = make_tiny();
+            run(sandbox, "cat /etc/motd");
+            ASSERT_STR(result.out, "lower\n");
+            ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+            _exit(0);
+        }
+        ASSERT_INT(waitpid(pid, &status, 0), pid);
+        ASSERT_INT(status, 0);
+    }
 }
 
 TEST(one_that_has_put_a_link_in_place_of_its_template_is_not_started)

@@ -69,6 +69,12 @@ static int finish(int context)
     return fd < 0 ? -errno : fd;
 }
 
+/* Linux 6.5 to 6.12 does not even look at a descriptor that only stands for a place. */
+static bool is_for_paths(int error)
+{
+    return error == EBADF || error == EINVAL || error == EOPNOTSUPP;
+}
+
 static int create(int lower, int top)
 {
     AUTO_FD upper = path_open(top, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
@@ -81,8 +87,7 @@ static int create(int lower, int top)
         return -errno;
     if (!set_fd(context, "lowerdir+", lower) || !set_fd(context, "upperdir", upper) ||
         !set_fd(context, "workdir", work))
-        return errno == EINVAL || errno == EOPNOTSUPP ? overlay_by_path(lower, top)
-                                                      : -errno;
+        return is_for_paths(errno) ? overlay_by_path(lower, top) : -errno;
     return finish(context);
 }
 
