@@ -102,7 +102,7 @@ static int make_threads(long amount)
     int error = 0;
 
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 64 << 10);
+    pthread_attr_setstacksize(&attributes, (size_t)sysconf(_SC_THREAD_STACK_MIN));
     while (made < amount && !error) {
         error = pthread_create(&thread, &attributes, wait_for_ever, NULL);
         made += !error;
