@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import json
 import os
+import pickle
 import signal
 import stat
 import subprocess
@@ -736,6 +737,20 @@ def test_a_copy_reaches_the_same_sandbox(sandbox: Any) -> None:
     assert other.read_file("f").content == "x"
     restored = type(sandbox)(**sandbox.dict())
     assert restored == sandbox and restored.read_file("f").content == "x"
+
+
+def test_a_copy_leaves_a_paused_sandbox_as_it_is() -> None:
+    sandbox = NativeSandbox.create(ephemeral=True)
+    try:
+        sandbox.pause()
+        for other in (copy.deepcopy(sandbox), pickle.loads(pickle.dumps(sandbox))):
+            assert other.state() == "paused" == sandbox.state()
+            other.resume()
+            assert other.execute_bash("echo on").stdout == "on\n"
+            sandbox.pause()
+            other.close()
+    finally:
+        sandbox.remove()
 
 
 def test_one_that_is_gone_says_so(world: World, sandbox: Any) -> None:

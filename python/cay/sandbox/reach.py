@@ -38,6 +38,8 @@ class _Connected:
     """of the configuration, in clear; nobody saves them"""
     _variables: dict[str, str]
     """of its envs, with what they refer to"""
+    _is_copy: bool
+    """which is nobody's wish to have a paused sandbox go on"""
     _lock: threading.Lock
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
@@ -47,7 +49,7 @@ class _Connected:
 
     def _disconnect(self) -> None:
         self._handles, self._lock = None, threading.Lock()
-        self._secrets, self._variables = {}, {}
+        self._secrets, self._variables, self._is_copy = {}, {}, False
 
     def __getstate__(self) -> dict[str, Any]:
         own = _Connected.__annotations__
@@ -55,6 +57,7 @@ class _Connected:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._disconnect()
+        self._is_copy = True
         self.__dict__.update(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -123,7 +126,8 @@ class Reached(_Connected, BaseSandbox):
             name: value for name, value in whole.items() if name not in self.config
         }
         self._variables = configs.environment(config)
-        handle = _handle(config, id)
+        wakes = id is None or not self._is_copy
+        handle = _handle(config, id) if wakes else _another(whole, str(id))
         self.sandbox_id = _sandbox_lib.sandbox_id(handle).decode()
         again = functools.partial(_another, whole, self.sandbox_id)
         # Only of backends that run them on this machine.
