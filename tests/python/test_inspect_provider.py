@@ -486,7 +486,6 @@ def test_the_log_has_what_an_error_is_about_and_what_to_do(
     file.write_text("ram: 1G\n")
     message = told(CaySandboxEnvironment.task_init, "startup", str(file))
     assert message.startswith(f"{file}: ") and "memory" in message
-    assert "sb-none" in told(CaySandboxEnvironment.cli_cleanup, "sb-none")
 
 
 # --- Life ----------------------------------------------------------------------------------
@@ -620,6 +619,14 @@ def test_what_is_kept_is_cleaned_up_from_the_command_line(
             assert traces({id}) != []
             run(CaySandboxEnvironment.cli_cleanup, id if arguments else None)
             assert traces(ids) == [] and list((tmp_path / "kept").iterdir()) == []
+
+
+def test_cleaning_up_what_is_not_there_says_so_in_one_line() -> None:
+    command = [sys.executable, "-m", "inspect_ai", "sandbox", "cleanup", "cay", "sb-none"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done
+    assert done.stderr.startswith("cay: sb-none: "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
 
 
 def test_ids_are_kept_where_the_library_keeps_its_own(

@@ -304,9 +304,12 @@ class CaySandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:
-        """Removes the sandbox of an id, or all that evals have kept."""
-        with _in_full():
+        """Removes the sandbox of an id, or all that evals have kept; Inspect's command
+        says nothing of an error by itself but where it was raised."""
+        try:
             await in_thread(kept.remove, id)
+        except CayError as error:
+            raise SystemExit(f"cay: {error}") from None
 
 
 class _Text:
