@@ -196,6 +196,31 @@ def test_metadata_is_there_before_any_sample(
     run(CaySandboxEnvironment.task_init, "startup", config)
 
 
+def test_a_file_of_variables_may_be_missing_if_it_says_so(
+    started: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "vars").write_text("A=file\n")
+    files = ["vars", {"path": "none", "required": False}, {"path": "vars"}]
+    made = started({"default": {**BASE, "env_file": files}})
+    assert run(made["default"].exec, ["sh", "-c", "echo $A"]).stdout == "file\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ({"path": "none"}, "No such file"),
+        ({"path": "none", "required": "no"}, "required is true or false"),
+        ({"path": "vars", "format": "raw"}, "'format' is not known"),
+    ],
+)
+def test_a_file_of_variables_in_the_long_form_is_looked_at(
+    started: Any, file: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SandboxValueError, match=said) as caught:
+        started({"default": {**BASE, "env_file": [file]}})
+    assert "env_file" in str(caught.value) and "'default'" in str(caught.value)
+
+
 # --- Images --------------------------------------------------------------------------------
 
 

@@ -94,12 +94,16 @@ def _subject(service: str) -> str:
     return f"service {service!r} of the compose file"
 
 
-def as_inspect_reads(content: Any) -> Any:
-    """Without what says nothing, and with numbers among variables and sizes as the text
-    they are: compose has both, Inspect's model has not."""
+def as_inspect_reads(content: Any, base: Path) -> Any:
+    """Without what says nothing, with numbers among variables and sizes as the text they
+    are, and with files of variables by their names alone: compose has all of that,
+    Inspect's model has not."""
     if not isinstance(content, dict):
         return content
-    for service in map(_mapping, _mapping(content.get("services")).values()):
+    for name, service in _mapping(content.get("services")).items():
+        service = _mapping(service)
+        if isinstance(service.get("env_file"), list):
+            service["env_file"] = list(_env_files(str(name), service["env_file"], base))
         for key in ("container_name", "labels"):
             service.pop(key, None)
         resources = _mapping(_mapping(service.get("deploy")).get("resources"))
@@ -107,6 +111,23 @@ def as_inspect_reads(content: Any) -> Any:
         _numbers_to_text(service, "mem_limit")
         _numbers_to_text(_mapping(resources.get("limits")), "memory")
     return {key: value for key, value in content.items() if key not in ("version", "name")}
+
+
+def _env_files(name: str, files: list[Any], base: Path) -> Iterator[Any]:
+    """Without those that need not be there, and are not."""
+    for file in files:
+        if not isinstance(file, dict):
+            yield file
+            continue
+        path, required = file.get("path"), file.get("required", True)
+        if not isinstance(path, str) or not isinstance(required, bool):
+            why = "a file in the long form has a path, and required is true or false"
+            raise refused(name, "env_file", why, "write {path: FILE, required: false}")
+        for key in sorted(map(str, file.keys() - {"path", "required"})):
+            why = f"{key!r} is not known here"
+            raise refused(name, "env_file", why, "the keys are path and required")
+        if required or (base / path).exists():
+            yield path
 
 
 def _numbers_to_text(given: dict[Any, Any], *only: str) -> None:

@@ -373,7 +373,7 @@ def _compose_services(config: Any, metadata: Mapping[str, Any]) -> list[compose.
         base = Path.cwd()
         raw = config.model_dump(by_alias=True, exclude_none=True)
     environment = {**os.environ, **metadata_variables(metadata)}
-    content = compose.as_inspect_reads(interpolate(raw, environment))
+    content = compose.as_inspect_reads(interpolate(raw, environment), base)
     model = validated(ComposeConfig, content, "the compose file")
     return compose.services_of(model, base, environment)
 
