@@ -141,6 +141,15 @@ TEST(where_commands_of_an_image_start_is_made_if_no_layer_has_it)
     ASSERT_STR(result.out, "/srv/a/c\n0 755\n");
 }
 
+TEST(where_commands_of_an_image_start_may_be_named_from_the_root)
+{
+    use_own_home();
+    make_template("saved-workdir-relative");
+    AUTO(cay_sandbox) sandbox = make_tiny();
+    run(sandbox, "pwd");
+    ASSERT_STR(result.out, "/app/here\n");
+}
+
 TEST(a_directory_can_be_used_as_it_is)
 {
     use_own_home();

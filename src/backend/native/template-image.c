@@ -213,10 +213,12 @@ static int take_config(const struct image *image, const json_t *config,
                         image->architecture, image->architecture);
     const char *user = text_of(inner, "User"), *workdir = text_of(inner, "WorkingDir");
     if (strlen(user) >= sizeof info->shown.user ||
-        strlen(workdir) >= sizeof info->shown.workdir)
+        strlen(workdir) + 1 >= sizeof info->shown.workdir)
         return fail_format("config", "the image's User or WorkingDir is too long", err);
     cay_copy_text(info->shown.user, sizeof info->shown.user, user);
-    cay_copy_text(info->shown.workdir, sizeof info->shown.workdir, workdir);
+    /* One that is relative is so to the root. */
+    snprintf(info->shown.workdir, sizeof info->shown.workdir, "%s%s",
+             *workdir && *workdir != '/' ? "/" : "", workdir);
     return take_env(info, json_object_get(inner, "Env"), err);
 }
 
