@@ -290,8 +290,7 @@ enum cay_write_flag {
     CAY_WRITE_NEW = 1 << 2,     /* CAY_E_EXISTS if something is there */
     CAY_WRITE_DURABLE = 1 << 3, /* fsync the file and its directory before returning */
     CAY_WRITE_NO_PARENTS = 1 << 4,
-    /* cay_files_write_from() only: with the mode and time of the file that it reads, if
-     * it is one; set-user-id bits do not count. */
+    /* cay_files_write_from() only: mode (no set-user-id) and time of what it reads. */
     CAY_WRITE_KEEP = 1 << 5
 };
 
@@ -305,9 +304,8 @@ struct cay_write_options {
  * the old file or the new one, and a failure leaves the old one as it was.  An existing
  * file keeps its mode and owner; one whose owner we cannot give a new file is overwritten
  * in place, as with CAY_WRITE_IN_PLACE.  A new one gets 0666 less the umask.  Missing
- * parent directories are made, and taken away again if the write fails.  An append that
- * fails takes back what it had added; where others added to the file after that, it
- * stays, and the hint says how many bytes. */
+ * parent directories are made, and taken away again if the write fails; so is what an
+ * append has added, unless others have added to the file since: the hint says so. */
 CAY_PUBLIC CAY_NODISC int cay_files_write(cay_files *files, const char *path,
                                           const void *data, size_t len,
                                           const struct cay_write_options *options,
