@@ -131,10 +131,10 @@ def test_many_commands_run_at_once(shared):
 
 
 def test_a_command_that_takes_too_long_is_ended(shared):
+    handle = shared.commands.run("exec sleep 1000", background=True, timeout=1)
     with pytest.raises(TimeoutException):
-        shared.commands.run("echo $$ > late; exec sleep 1000", timeout=1)
-    pid = shared.files.read("late").strip()
-    wait_until(lambda: shared.commands.run(f"kill -0 {pid} 2>/dev/null || echo gone").stdout,
+        handle.wait()
+    wait_until(lambda: shared.commands.run(f"kill -0 {handle.pid} 2>/dev/null || echo gone").stdout,
                "it runs on")
 
 
