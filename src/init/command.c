@@ -45,7 +45,8 @@ static int null_fd = -1;
 static rlim_t limit_on_processes; /* 0: none but the cgroup's */
 static bool goes_before_commands; /* our priority is above theirs */
 static int nice_of_commands;
-static bool is_unconfined; /* what the caller may, it may */
+static struct rlimit cpu_of_commands, file_of_commands; /* which would end us */
+static bool is_unconfined;                              /* what the caller may, it may */
 
 /* --- The child --- */
 
@@ -116,6 +117,11 @@ static int limit_it(void)
 
     if (limit_on_processes)
         error = raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, address(&most), 0, 0);
+    if (error >= 0)
+        error = raw_call(SYS_prlimit64, 0, RLIMIT_CPU, address(&cpu_of_commands), 0, 0);
+    if (error >= 0)
+        error =
+            raw_call(SYS_prlimit64, 0, RLIMIT_FSIZE, address(&file_of_commands), 0, 0);
     if (goes_before_commands && error >= 0)
         error = raw_call(SYS_setpriority, PRIO_PROCESS, 0, nice_of_commands, 0, 0);
     if (lock_files() && error >= 0)
@@ -252,6 +258,8 @@ void birth_prepare(const struct plan *plan)
 {
     limit_on_processes = as_many_as_allowed(plan->max_processes);
     nice_of_commands = plan->nice;
+    cpu_of_commands = plan->cpu_time;
+    file_of_commands = plan->file_size;
     goes_before_commands = getpriority(PRIO_PROCESS, 0) < plan->nice;
     is_unconfined = plan->unconfined;
     forbid_prepare(plan);

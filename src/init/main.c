@@ -13,6 +13,8 @@
  *
  * Every failure before the sandbox is ready is one struct cay_error on the status socket.
  */
+#include <linux/ioprio.h>
+#include <sched.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -31,6 +33,19 @@ static void heed_all_signals(void)
         (void)syscall(SYS_rt_sigaction, number, by_default, NULL, 8L);
 }
 
+/* Neither the processor's nor the disks': who has it keeps them from everybody else. */
+static void leave_real_time(void)
+{
+    static const int normal[] = {0};
+    long policy = syscall(SYS_sched_getscheduler, 0L) & ~SCHED_RESET_ON_FORK;
+
+    if (policy == SCHED_FIFO || policy == SCHED_RR)
+        (void)syscall(SYS_sched_setscheduler, 0L, (long)SCHED_OTHER, normal);
+    if (IOPRIO_PRIO_CLASS(syscall(SYS_ioprio_get, (long)IOPRIO_WHO_PROCESS, 0L)) ==
+        IOPRIO_CLASS_RT)
+        (void)syscall(SYS_ioprio_set, (long)IOPRIO_WHO_PROCESS, 0L, 0L);
+}
+
 /* The word is one of enum inside_kind, in digits. */
 int main(int argc, char **argv)
 {
@@ -41,5 +56,7 @@ int main(int argc, char **argv)
     heed_all_signals();
     if (kind < '0' + INSIDE_NETWORK || kind > '0' + INSIDE_HOST)
         return 1;
+    if (kind != '0' + INSIDE_HOST)
+        leave_real_time();
     inside_begin((enum inside_kind)(kind - '0'));
 }

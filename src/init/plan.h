@@ -3,6 +3,7 @@
 #define INIT_PLAN_H
 
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include "sys/rights.h"
 
@@ -108,12 +109,13 @@ struct plan {
     uint32_t uid, gid;      /* that it becomes */
     uint32_t max_processes; /* RLIMIT_NPROC; 0: as it is */
     int32_t nice;           /* of commands */
-    uint64_t max_files;     /* RLIMIT_NOFILE */
-    uint64_t max_data;      /* RLIMIT_DATA; 0: as it is */
-    uint64_t ttl_ms;        /* 0: none */
-    uint64_t kept_bytes;    /* of background commands' output, all together; 0: enough */
-    uint32_t env, env_len;  /* offset of NUL-terminated NAME=value in the bytes, and the
-                               length of all of them */
+    struct rlimit cpu_time, file_size; /* of commands */
+    uint64_t max_files;                /* RLIMIT_NOFILE */
+    uint64_t max_data;                 /* RLIMIT_DATA; 0: as it is */
+    uint64_t ttl_ms;                   /* 0: none */
+    uint64_t kept_bytes;   /* of background commands' output, all together; 0: enough */
+    uint32_t env, env_len; /* offset of NUL-terminated NAME=value in the bytes, and the
+                              length of all of them */
     char hostname[72];
     char user[64];      /* who runs commands; "": "user" */
     char workdir[1024]; /* where they start; "": at home */

@@ -3,7 +3,10 @@
 /* What a process has from who started it (limits, priorities, the umask), and what of
  * that comes into a sandbox. */
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "ladder.h"
 
@@ -35,4 +38,68 @@ TEST(who_makes_a_sandbox_may_have_any_umask)
 {
     on_rung(CAY_RUNG_RANGE, forbid_it_oneself);
     on_rung(CAY_RUNG_SINGLE, forbid_it_oneself);
+}
+
+/* --- Limits --- */
+
+static void limit_oneself(void)
+{
+    const struct rlimit cpu = {7, RLIM_INFINITY}, size = {1 << 20, RLIM_INFINITY};
+
+    ASSERT(setrlimit(RLIMIT_CPU, &cpu) == 0 && setrlimit(RLIMIT_FSIZE, &size) == 0);
+    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    run(sandbox, "ulimit -t; ulimit -f; ulimit -H -t");
+    ASSERT_STR(result.out, "7\n2048\nunlimited\n");
+    /* Which may outlive its maker, and works for all its commands. */
+    run(sandbox, "awk '/^Max (cpu time|file size)/ {print $4}' /proc/1/limits");
+    ASSERT_STR(result.out, "unlimited\nunlimited\n");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_exec_done(&result);
+}
+
+static void in_a_child(void (*act)(void))
+{
+    int status;
+
+    fflush(stdout);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        act();
+        fflush(stdout);
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
+}
+
+TEST(limits_that_would_end_pid_1_are_for_commands_only)
+{
+    need_root();
+    rung_here = CAY_RUNG_ROOT;
+    in_a_child(limit_oneself);
+}
+
+/* --- Real time --- */
+
+static void go_before_all(void)
+{
+    const struct sched_param first = {.sched_priority = 10};
+
+    if (sched_setscheduler(0, SCHED_RR, &first) != 0) {
+        harness_remark("left out: there is no real time here");
+        return;
+    }
+    ASSERT(syscall(SYS_ioprio_set, 1, 0, 1 << 13) == 0);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_ROOT);
+    run(sandbox, "cut -d' ' -f41 /proc/self/stat /proc/1/stat; ionice -p $$");
+    ASSERT_STR(result.out, "0\n0\nnone: prio 0\n");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_exec_done(&result);
+}
+
+TEST(real_time_is_not_passed_on)
+{
+    need_root();
+    in_a_child(go_before_all);
 }

@@ -99,6 +99,8 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
     cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
     head->max_files = MAX_FILES;
     head->nice = getpriority(PRIO_PROCESS, 0);
+    (void)!getrlimit(RLIMIT_CPU, &head->cpu_time);
+    (void)!getrlimit(RLIMIT_FSIZE, &head->file_size);
     head->no_namespaces = !runtime_has_namespaces(record);
     head->unconfined = runtime_is_local(record);
     if (head->unconfined)

@@ -70,8 +70,9 @@ struct birth {
     _Atomic(uint32_t) order;
     int status, program, group;
     enum inside_kind kind;
-    uid_t owner;          /* of the user namespace; 0: us */
-    cpu_set_t processors; /* those we may use */
+    uid_t owner;                   /* of the user namespace; 0: us */
+    unsigned long processors[128]; /* those we may use: as many bits as x86 can have */
+    long processors_size;
     pid_t first;
     int pidfd;
     long pid;
@@ -151,8 +152,8 @@ IN_CLONE static void become_init(void *cookie)
     if (birth->kind != INSIDE_HOST)
         keep_capabilities();
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
-    (void)raw_call(SYS_sched_setaffinity, 0, sizeof birth->processors,
-                   (long)&birth->processors, 0, 0);
+    (void)raw_call(SYS_sched_setaffinity, 0, birth->processors_size,
+                   (long)birth->processors, 0, 0);
     long error = place_descriptors(birth);
     if (error >= 0)
         error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
@@ -262,6 +263,20 @@ IN_CLONE static void go_before_commands(void)
     (void)raw_call(SYS_setpriority, PRIO_PROCESS, 0, nice - AHEAD, 0, 0);
 }
 
+/* What would end PID 1, which may outlive us for long, as far as we may.  Its commands
+ * have the limit that we have. */
+IN_CLONE static void lift(int resource)
+{
+    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+    struct rlimit now = none;
+
+    if (raw_call(SYS_prlimit64, 0, resource, (long)&none, 0, 0) == 0 ||
+        raw_call(SYS_prlimit64, 0, resource, 0, (long)&now, 0) != 0)
+        return;
+    now.rlim_cur = now.rlim_max;
+    (void)raw_call(SYS_prlimit64, 0, resource, (long)&now, 0, 0);
+}
+
 IN_CLONE static void clone_init(struct birth *birth)
 {
     const __u64 namespaces =
@@ -276,6 +291,8 @@ IN_CLONE static void clone_init(struct birth *birth)
     };
 
     stay_here();
+    lift(RLIMIT_CPU);
+    lift(RLIMIT_FSIZE);
     if (birth->owner)
         go_before_commands();
     birth->pid = become_owner(birth->owner, birth->is_dumpable);
@@ -303,7 +320,10 @@ static int give_birth(struct birth *birth)
     };
     sigset_t all, before;
 
-    if (sched_getaffinity(0, sizeof birth->processors, &birth->processors) != 0)
+    /* The C library's own type has no room for those of the largest machines. */
+    birth->processors_size =
+        syscall(SYS_sched_getaffinity, 0, sizeof birth->processors, birth->processors);
+    if (birth->processors_size < 0)
         return -errno;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
