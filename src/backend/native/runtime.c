@@ -291,6 +291,7 @@ static bool forget(const char *id)
     return record_path(id, no_suffix, path, NULL) == CAY_OK && unlink(path) == 0;
 }
 
+/* One of the future was made before the clock was set back. */
 bool runtime_forget(const char *id)
 {
     struct stat st;
@@ -299,7 +300,7 @@ bool runtime_forget(const char *id)
 
     clock_gettime(CLOCK_REALTIME, &now);
     return record_path(id, no_suffix, path, NULL) == CAY_OK && stat(path, &st) == 0 &&
-           now.tv_sec - st.st_mtim.tv_sec >= FORGET_S && forget(id);
+           labs(now.tv_sec - st.st_mtim.tv_sec) >= FORGET_S && forget(id);
 }
 
 /* Who brings one back holds its disk, and who makes one for a session the session: if

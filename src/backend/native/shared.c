@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -169,13 +170,14 @@ bool shared_open(struct shared_file *files, size_t count, char ret_path[PATH_MAX
     return false;
 }
 
+/* One of the future was made before the clock was set back. */
 static bool is_old(const char *path)
 {
     struct stat st;
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    return lstat(path, &st) == 0 && now.tv_sec - st.st_mtim.tv_sec > MAKE_S;
+    return lstat(path, &st) == 0 && labs(now.tv_sec - st.st_mtim.tv_sec) > MAKE_S;
 }
 
 /* The version of now may be about to be used. */
