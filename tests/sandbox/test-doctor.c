@@ -385,6 +385,25 @@ TEST(a_read_only_cgroup2_as_in_containers_is_made_writable)
     in_child(expect_read_only_groups);
 }
 
+static void expect_missing_controller(void)
+{
+    ASSERT(unshare(CLONE_NEWNS) == 0);
+    ASSERT(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    while (umount2("/sys/fs/cgroup", MNT_DETACH) == 0)
+        continue;
+    ASSERT(mount("none", "/sys/fs/cgroup", "cgroup2", 0, NULL) == 0);
+    examine();
+    /* Where the kernel has it in cgroup2, it is there. */
+    const char *fix = check("memory limit")->fix;
+    ASSERT(!*fix || strstr(fix, "cgroup.subtree_control"));
+    done();
+}
+
+TEST(a_controller_that_cgroup2_was_not_given_is_not_blamed_on_the_kernel)
+{
+    in_child(expect_missing_controller);
+}
+
 /* As a program's own filter, or a container's, may do. */
 static void forbid(unsigned call, unsigned error)
 {

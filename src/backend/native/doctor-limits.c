@@ -44,6 +44,42 @@ static bool has_any(const struct groups *groups)
     return found;
 }
 
+static bool has_only_unified(const struct groups *groups)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        found |= groups->v1[i][0] != '\0';
+    return groups->unified[0] && !found;
+}
+
+/* By a parameter of the kernel's; the last of four columns says so. */
+static bool is_memory_off(void)
+{
+    char line[256];
+    bool is_off = false;
+    FILE *file = fopen("/proc/cgroups", "re");
+
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "memory\t", 7) == 0)
+            is_off = strcmp(strrchr(line, '\t'), "\t0\n") == 0;
+    if (file)
+        fclose(file);
+    return is_off;
+}
+
+static const char *fix_for_controller(const struct groups *groups, unsigned layer)
+{
+    if (!has_any(groups))
+        return "see \"cgroup2\"";
+    if (layer == CAY_LAYER_MEMORY && is_memory_off())
+        return "add cgroup_enable=memory to the kernel's parameters";
+    return has_only_unified(groups)
+               ? "have the controller enabled for this cgroup, in cgroup.subtree_control "
+                 "of those above it; for a container that is done outside of it"
+               : "mount the controller, or use a kernel that has it";
+}
+
 static void check_limit(struct doctor *doctor, const struct groups *groups,
                         unsigned layer, const char *facility, const char *without)
 {
@@ -53,14 +89,8 @@ static void check_limit(struct doctor *doctor, const struct groups *groups,
         doctor_say(doctor, CAY_FINDING_OK, facility, "", "%s", by);
     else
         doctor_say(doctor, CAY_FINDING_WEAKER, facility,
-                   !doctor->is_root            ? delegate
-                   : !has_any(groups)          ? "see \"cgroup2\""
-                   : layer == CAY_LAYER_MEMORY ? "add cgroup_enable=memory to the "
-                                                 "kernel's parameters, or mount the "
-                                                 "controller"
-                                               : "use a kernel that has the controller, "
-                                                 "or mount it",
-                   "%s", without);
+                   !doctor->is_root ? delegate : fix_for_controller(groups, layer), "%s",
+                   without);
 }
 
 static void check_leaf(struct doctor *doctor, int leaf)
