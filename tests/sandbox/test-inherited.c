@@ -40,6 +40,26 @@ TEST(who_makes_a_sandbox_may_have_any_umask)
     on_rung(CAY_RUNG_SINGLE, forbid_it_oneself);
 }
 
+/* --- The environment --- */
+
+static void have_no_home(void)
+{
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+
+    unsetenv("HOME");
+    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    ASSERT_OK(cay_sandbox_list(&infos, &count, &err));
+    ASSERT_INT(count, 1);
+    cay_free(infos);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+}
+
+TEST(who_has_no_home_can_list_sandboxes)
+{
+    on_rung(CAY_RUNG_SINGLE, have_no_home);
+}
+
 /* --- Limits --- */
 
 static void limit_oneself(void)

@@ -314,9 +314,11 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err)
 {
     struct cay_error own;
+    char home[PATH_MAX];
     AUTO_FD sandboxes = open_sandboxes(false, &own);
 
-    if (sandboxes == CAY_E_NOT_FOUND)
+    /* Who has no place to keep any has none. */
+    if (sandboxes == CAY_E_NOT_FOUND || state_home_path(home, NULL) != CAY_OK)
         return CAY_OK;
     if (sandboxes < 0) {
         if (err)
