@@ -76,6 +76,17 @@ static int open_state(struct state *state, struct cay_error *err)
     return code;
 }
 
+/* What was printed so far. */
+static int finish_output(struct cay_error *err)
+{
+    bool was_lost = ferror(stdout);
+
+    errno = EIO;
+    if (fflush(stdout) == 0 && !was_lost)
+        return CAY_OK;
+    return cay_fail_errno(err, errno, "cli.output", "standard output");
+}
+
 static void print_exports(const struct serve_options *options, bool has_tls,
                           const char *key)
 {
@@ -91,7 +102,6 @@ static void print_exports(const struct serve_options *options, bool has_tls,
                scheme, six ? "[" : "", host, six ? "]" : "", options->port);
     if (*key)
         printf("export E2B_API_KEY=%s\n", key);
-    (void)fflush(stdout);
 }
 
 /* A key that somebody else has made, for who deploys many servers with the same. */
@@ -163,8 +173,13 @@ static int new_key(struct registry *registry, const char *tenant, struct cay_err
         return cay_fail(err, CAY_E_INVALID, 0, "key.new", tenant, "no such name can be",
                         "use letters, digits, \"-\", \"_\" and \".\"");
     int code = api_key_new(registry, tenant, key, err);
-    if (!code)
-        printf("%s\n", key);
+    if (code)
+        return code;
+    printf("%s\n", key);
+    code = finish_output(err);
+    if (code && err)
+        cay_copy_text(err->hint, sizeof err->hint,
+                      "nobody knows the key that was made: take it away with cay key rm");
     return code;
 }
 
@@ -398,7 +413,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
 
     if (code == 1) {
         fputs(help, stdout);
-        return CAY_OK;
+        return finish_output(err);
     }
     if (!code)
         code = prepare(&state, domain, sizeof domain, err);
@@ -415,6 +430,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         return code;
     if (!state.options.is_quiet) {
         print_exports(&state.options, state.options.tls_cert, key);
+        (void)fflush(stdout);
         if (state.options.internet == CAY_NETWORK_NONE)
             fputs("cay: sandboxes have no internet access; --internet host gives it\n",
                   stderr);
@@ -447,5 +463,7 @@ int main(int argc, char **argv)
     else
         code = cay_fail(&err, CAY_E_INVALID, 0, "serve", command,
                         "there is no such command", "cay serve, cay key, cay env");
+    if (!code && strcmp(command, "serve") != 0)
+        code = finish_output(&err);
     return code < 0 ? fail(&err) : 0;
 }

@@ -274,6 +274,16 @@ def test_keys_in_memory_are_nobodys_to_manage(place):
     assert done.returncode != 0 and "memory" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["env"], ["key", "new"], ["key", "ls"], ["serve", "--help"]])
+def test_what_cannot_be_printed_is_an_error(place, words):
+    assert cay(place / "home", "env").returncode == 0
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([CAY, *words], env={**os.environ, "CAY_HOME": str(place / "home")},
+                              stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+    assert done.returncode == 11 and b"standard output" in done.stderr
+    assert (b"key rm" in done.stderr) == (words == ["key", "new"])
+
+
 def read_by(pid):
     """How many bytes a process has read in its life."""
     return int(re.search(r"rchar: (\d+)", Path(f"/proc/{pid}/io").read_text())[1])
