@@ -231,6 +231,7 @@ def test_a_limit_on_the_size_of_files_is_an_error_and_leaves_nothing(boxes):
                           timeout=120, check=False,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)))
     assert done.returncode > 0 and done.stderr.startswith(b"cay: no-space: sb-")
+    assert b"ulimit -f" in done.stderr
     assert traces(done.stderr.decode().split(": ")[2]) == []
     assert boxes.ok("ls", "-q").text == ""
 
