@@ -110,7 +110,7 @@ bool connect_may_grow(struct exchange *exchange, struct buf *text)
         snprintf(message, sizeof message,
                  "answers that wait to be read have at most %u MiB for one sandbox; "
                  "read them first",
-                 KEPT_OF_ONE >> 20);
+                 (unsigned)KEPT_OF_ONE >> 20);
     buf_done(text);
     exchange->kept = 0;
     connect_refuse(exchange, 429, "resource_exhausted", message);
