@@ -12,6 +12,7 @@
 
 #include "init/process.h"
 #include "init/serve.h"
+#include "sys/io.h"
 
 enum { PIECE = MESSAGE_MAX - sizeof(struct output_head) };
 
@@ -67,7 +68,7 @@ static size_t room_for_more(struct output *output)
  * at the end. */
 static ssize_t fill(struct output *output, size_t room)
 {
-    ssize_t len = output->fd < 0 ? 0 : read(output->fd, piece, room);
+    ssize_t len = output->fd < 0 ? 0 : io_read_some(output->fd, piece, room);
 
     if (len < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;

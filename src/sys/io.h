@@ -13,4 +13,7 @@ ssize_t io_pread(int fd, void *data, size_t len, uint64_t offset);
 
 int io_write(int fd, const void *data, size_t len);
 
+/* read(2), for what may be a terminal. */
+ssize_t io_read_some(int fd, void *data, size_t room);
+
 #endif

@@ -98,13 +98,12 @@ static int wait_for_news(struct run *run, uint64_t give_up_ms)
     uint64_t left = give_up_ms - now;
     if (poll(fds, 4, give_up_ms && left < INT_MAX ? (int)left : -1) < 0)
         return errno == EINTR ? 0 : -errno;
+    /* POLLHUP alone does not mean that there is nothing to be read: it may have been
+     * written after the kernel looked for it. */
     run->idle = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         if (!fds[i].revents)
             run->idle |= 1u << i;
-        else if (i < 2 && fds[i].revents == POLLHUP)
-            run_note_hangup(run, i);
-    }
     if (fds[3].revents)
         run_feed(run);
     return 0;

@@ -16,6 +16,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/io.h"
 
 enum {
     TERMINAL_LEFT = 256 << 10 /* more than a terminal's buffers hold */
@@ -259,11 +260,6 @@ int run_wait_start(struct run *run, const char *op, struct cay_error *err)
 
 /* --- Its output --- */
 
-void run_note_hangup(struct run *run, int index)
-{
-    shut_stream(run, index);
-}
-
 /* One piece of a pipe or terminal: its stream, 0 if there is none now. */
 static int take_piece(struct run *run, int index, void *data, size_t room,
                       size_t *ret_len)
@@ -274,7 +270,7 @@ static int take_piece(struct run *run, int index, void *data, size_t room,
         return 0;
     if (run->ended && room > run->left[index])
         room = (size_t)run->left[index];
-    ssize_t len = room ? read(fd, data, room) : 0;
+    ssize_t len = room ? io_read_some(fd, data, room) : 0;
     if (len > 0) {
         *ret_len = (size_t)len;
         run->left[index] -= run->ended ? (uint64_t)len : 0;

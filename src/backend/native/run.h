@@ -71,9 +71,6 @@ int run_take(struct run *run, int *ret_stream, void *data, size_t room, size_t *
 /* From now on these bytes, and then the end, are its input. */
 void run_set_input(struct run *run, const void *data, size_t len);
 
-/* Nobody has the other end of this stream (0 or 1), and nothing is in it. */
-void run_note_hangup(struct run *run, int index);
-
 /* Writes what fits of that. */
 void run_feed(struct run *run);
 
