@@ -41,8 +41,10 @@ int state_home_path(char ret_path[PATH_MAX], struct cay_error *err)
 
 int state_home_make(int dir, const char *path)
 {
-    return mkdirat(dir, path, 0700) == 0 && fchmodat(dir, path, 0700, 0) == 0 ? 0
-                                                                              : -errno;
+    return mkdirat(dir, path, 0700) == 0 &&
+                   fchmodat(dir, path, 0700, AT_SYMLINK_NOFOLLOW) == 0
+               ? 0
+               : -errno;
 }
 
 static int make_parents(char *path)

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../unit/harness.h"
@@ -13,6 +14,23 @@
 
 /* For a machine that is very slow, not for waiting. */
 enum { PATIENCE_MS = 120000 };
+
+/* What changes the process for good. */
+static inline void in_own_process(void (*act)(void))
+{
+    int status;
+
+    fflush(stdout);
+    pid_t pid = fork();
+    ASSERT(pid >= 0);
+    if (pid == 0) {
+        act();
+        fflush(stdout);
+        _exit(0);
+    }
+    ASSERT_INT(waitpid(pid, &status, 0), pid);
+    ASSERT_INT(status, 0);
+}
 
 /* A kill waits ten seconds, and a slow machine needs longer for a thousand processes. */
 static inline void auto_cay_sandbox(cay_sandbox **sandbox)

@@ -317,22 +317,6 @@ TEST(a_device_that_is_none_can_be_made_anew)
     in_own_mounts("/dev/tty", ordinary_user(true), expect_wrong_tty);
 }
 
-static void in_child(void (*act)(void))
-{
-    int status;
-
-    need_root();
-    fflush(stdout);
-    pid_t pid = fork();
-    ASSERT(pid >= 0);
-    if (pid == 0) {
-        act();
-        _exit(0);
-    }
-    ASSERT_INT(waitpid(pid, &status, 0), pid);
-    ASSERT_INT(status, 0);
-}
-
 static void expect_less_of_root(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -357,7 +341,8 @@ static void expect_less_of_root(void)
 
 TEST(what_root_lacks_capabilities_for_is_not_blamed_on_the_kernel)
 {
-    in_child(expect_less_of_root);
+    need_root();
+    in_own_process(expect_less_of_root);
 }
 
 static void expect_read_only_groups(void)
@@ -382,7 +367,8 @@ static void expect_read_only_groups(void)
 
 TEST(a_read_only_cgroup2_as_in_containers_is_made_writable)
 {
-    in_child(expect_read_only_groups);
+    need_root();
+    in_own_process(expect_read_only_groups);
 }
 
 static void expect_missing_controller(void)
@@ -401,7 +387,8 @@ static void expect_missing_controller(void)
 
 TEST(a_controller_that_cgroup2_was_not_given_is_not_blamed_on_the_kernel)
 {
-    in_child(expect_missing_controller);
+    need_root();
+    in_own_process(expect_missing_controller);
 }
 
 /* As a program's own filter, or a container's, may do. */

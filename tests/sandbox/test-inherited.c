@@ -77,27 +77,11 @@ static void limit_oneself(void)
     cay_exec_done(&result);
 }
 
-static void in_a_child(void (*act)(void))
-{
-    int status;
-
-    fflush(stdout);
-    pid_t pid = fork();
-    ASSERT(pid >= 0);
-    if (pid == 0) {
-        act();
-        fflush(stdout);
-        _exit(0);
-    }
-    ASSERT_INT(waitpid(pid, &status, 0), pid);
-    ASSERT_INT(status, 0);
-}
-
 TEST(limits_that_would_end_pid_1_are_for_commands_only)
 {
     need_root();
     rung_here = CAY_RUNG_ROOT;
-    in_a_child(limit_oneself);
+    in_own_process(limit_oneself);
 }
 
 /* --- Real time --- */
@@ -121,5 +105,5 @@ static void go_before_all(void)
 TEST(real_time_is_not_passed_on)
 {
     need_root();
-    in_a_child(go_before_all);
+    in_own_process(go_before_all);
 }

@@ -63,21 +63,6 @@ TEST(the_holes_of_a_file_stay_holes)
     ASSERT(stat_in_tiny("disk").st_blocks < 1024);
 }
 
-static void in_child(void (*act)(void))
-{
-    int status;
-
-    fflush(stdout);
-    pid_t pid = fork();
-    ASSERT(pid >= 0);
-    if (pid == 0) {
-        act();
-        _exit(0);
-    }
-    ASSERT_INT(waitpid(pid, &status, 0), pid);
-    ASSERT_INT(status, 0);
-}
-
 /* A file system of an ordinary user, who alone may look at it; not every host has it. */
 static void mount_somebody_elses(const char *path)
 {
@@ -107,7 +92,7 @@ TEST(what_lies_on_other_file_systems_is_not_copied)
     put_file("from/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
     put_file("from/other/under", "");
     put_file("from/theirs/under", "");
-    in_child(copy_with_mounts);
+    in_own_process(copy_with_mounts);
     ASSERT(S_ISREG(stat_in_tiny("bin/sh").st_mode));
     ASSERT(S_ISDIR(stat_in_tiny("other").st_mode));
     ASSERT_INT(count_names(in_tiny("other"), ""), 2);
@@ -136,7 +121,7 @@ TEST(a_host_that_ignores_its_children_can_bootstrap)
     use_own_home();
     if (access("/usr/sbin/debootstrap", X_OK) != 0)
         SKIP("debootstrap is not installed");
-    in_child(bootstrap_with_sigchld_ignored);
+    in_own_process(bootstrap_with_sigchld_ignored);
     ASSERT(S_ISDIR(stat_in_tiny("bin").st_mode));
 }
 
