@@ -21,7 +21,7 @@ import pytest
 import raw
 from e2b import Sandbox
 from raw import Stream, envelope, talk
-from serving import CAY, PATIENCE
+from serving import CAY, PATIENCE, wait_until
 
 
 def frames(data):
@@ -138,6 +138,8 @@ def test_hundreds_of_commands_run_and_are_heard_at_once(server, create):
     count, sandbox = 450, create()
     sandbox.files.write("/tmp/gate", "")
     holder = sandbox.commands.run("exec flock -F /tmp/gate sleep 1000", background=True, timeout=0)
+    wait_until(lambda: sandbox.commands.run("flock -n /tmp/gate true || echo held").stdout,
+               "the gate stays open")
     with contextlib.ExitStack() as stack:
         streams = []
         for number in range(count):
