@@ -102,7 +102,7 @@ _Noreturn void keep_end(void)
 
 bool keep_is_gone(struct keep *keep, int code)
 {
-    struct cay_sandbox_info info;
+    struct cay_sandbox_info info = {0};
 
     if (code != CAY_E_NOT_FOUND && code != CAY_E_UNAVAILABLE && code != CAY_E_PROTOCOL)
         return false;
@@ -548,14 +548,18 @@ static void loop(struct keep *keep)
 _Noreturn void keeper_run(int socket, const char *id, const struct serve_options *options)
 {
     char full[CAY_ID_MAX] = "sb-";
+    struct cay_error error = {0};
 
     kept = (struct keep){.socket = socket, .options = options};
     kept.epoll = epoll_create1(EPOLL_CLOEXEC);
     if (kept.epoll < 0 || !keep_watch(&kept, socket, EPOLLIN, NULL))
         _exit(1);
     cay_copy_text(full + 3, sizeof full - 3, id);
-    if (*id && cay_sandbox_open(full, &kept.sandbox, NULL) != CAY_OK)
+    if (*id && cay_sandbox_open(full, &kept.sandbox, &error) != CAY_OK) {
+        if (cay_errno_is_shortage(error.sys_errno))
+            _exit(1); /* it may well live: the next keeper looks again */
         keep_end();
+    }
     for (;;)
         loop(&kept);
 }
