@@ -8,7 +8,8 @@
  * directory may be under several watches: the kernel then has one number for it.
  *
  * Changes go to a stream as they come, or wait in a queue until they are asked for.  A
- * reader who does not keep up loses the newest: queues are bounded.  Who asks is told. */
+ * reader who does not keep up loses the newest: queues are bounded.  Who asks is told of
+ * that, and a stream ends with it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@
 #include "server/keep-watch.h"
 
 enum {
-    QUEUE_MAX = 4096,      /* changes of one watch */
+    QUEUE_MAX = 65536,     /* changes of one watch */
     QUEUES_MAX = 64 << 20, /* bytes, of all watches together */
     NODES_MAX = 8192,      /* directories, of all watches together */
     WATCHES_MAX = 256,
@@ -94,6 +95,13 @@ int watch_fail(const struct watch *watch, int error, struct cay_error *err)
     return cay_fail_errno(err, error, "files.watch", watch->path);
 }
 
+int watch_fail_lost(const struct watch *watch, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_LIMIT, 0, "files.watch", watch->path,
+                    "more has changed than is remembered",
+                    "look at the directory; what is remembered is told");
+}
+
 static int add_node(struct watching *watching, struct watch *watch, int fd,
                     const char *below, struct cay_error *err)
 {
@@ -126,7 +134,9 @@ static void add_event(struct watching *watching, struct watch *watch, enum chang
     size_t size = event_size(below, name), room = size - sizeof(struct event);
     bool fits =
         watch->event_count < QUEUE_MAX && watching->event_bytes + size <= QUEUES_MAX;
-    struct event *event = fits ? malloc(size) : NULL;
+    bool is_ending =
+        watch->is_stream && watch->has_lost; /* there is no gap in a stream */
+    struct event *event = fits && !is_ending ? malloc(size) : NULL;
 
     if (!event) {
         watch->has_lost = true;
@@ -442,7 +452,10 @@ static void end_partly(struct keep *keep, struct watch *watch)
 {
     struct cay_error error = {0};
 
-    (void)watch_fail(watch, watch->missed, &error);
+    if (watch->missed)
+        (void)watch_fail(watch, watch->missed, &error);
+    else
+        (void)watch_fail_lost(watch, &error);
     int sent = tell_failed(watch->task.channel, 0, &error);
     watch->is_blocked = sent == -EAGAIN || sent == -ENOBUFS;
     if (!watch->is_blocked)
@@ -462,7 +475,8 @@ static void send_events(struct keep *keep, struct watch *watch)
         if (error && !watch->is_blocked)
             end_stream(keep, watch);
     }
-    if (watch->missed && !watch->task.is_over && !watch->is_blocked)
+    bool is_partial = watch->missed || watch->has_lost;
+    if (is_partial && !watch->task.is_over && !watch->is_blocked)
         end_partly(keep, watch);
     if (!watch->task.is_over && was_blocked != watch->is_blocked)
         keep_change(keep, watch->task.channel,

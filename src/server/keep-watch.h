@@ -53,6 +53,9 @@ void watch_free(struct watching *watching, struct watch *watch);
 /* A directory cannot be watched; E2BIG: there are as many as there may be. */
 int watch_fail(const struct watch *watch, int error, struct cay_error *err);
 
+/* There were more changes than it has room for. */
+int watch_fail_lost(const struct watch *watch, struct cay_error *err);
+
 /* Tells the first of its changes: 0, or a negative errno. */
 int watch_tell(struct keep *keep, int channel, const struct watch *watch);
 void watch_drop_event(struct watching *watching, struct watch *watch);

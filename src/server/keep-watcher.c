@@ -94,9 +94,7 @@ int keep_watcher_events(struct keep *keep, struct question *question,
     watching_hear(keep);
     if (watch->has_lost) {
         watch->has_lost = false;
-        return cay_fail(err, CAY_E_LIMIT, 0, "files.watcher", question->strings[0],
-                        "more has changed than a watcher remembers",
-                        "look at the directory; what is remembered is told next");
+        return watch_fail_lost(watch, err);
     }
     if (watch->missed) {
         code = watch_fail(watch, watch->missed, err);

@@ -64,7 +64,7 @@ def test_the_input_of_a_terminal_cannot_be_closed(server, shared):
 def test_who_watches_is_told_once_that_changes_were_lost(sandbox):
     sandbox.files.make_dir("/tmp/w")
     watcher = sandbox.files.watch_dir("/tmp/w")
-    sandbox.commands.run("cd /tmp/w && seq 6000 | xargs touch && rm -r /tmp/w")
+    sandbox.commands.run("cd /tmp/w && seq 30000 | xargs touch && rm -r /tmp/w")
 
     def is_told():
         try:
@@ -75,3 +75,20 @@ def test_who_watches_is_told_once_that_changes_were_lost(sandbox):
 
     wait_until(is_told, "nobody was told")
     assert len(watcher.get_new_events()) > 1000
+
+
+def test_a_stream_that_has_lost_changes_ends_and_says_so(server, sandbox):
+    sandbox.files.make_dir("/tmp/w")
+    with server.connect() as client:
+        client.sendall(sized("POST /filesystem.Filesystem/WatchDir",
+                             envelope({"path": "/tmp/w"}),
+                             *of(sandbox, "Content-Type: application/connect+json")))
+        events = raw.Stream(client).events()
+        assert "start" in next(events)[1]
+        sandbox.commands.run("cd /tmp/w; for i in 1 2; do seq -f %0200.0f 50000 | xargs touch; done")
+        *told, (flags, message) = events
+    assert flags == 2 and message["error"]["code"] == "resource_exhausted"
+    created = [event["filesystem"]["name"] for _, event in told
+               if event["filesystem"]["type"] == "EVENT_TYPE_CREATE"]
+    assert len(told) > 60_000 and created == [f"{number:0200}" for number in
+                                              range(1, len(created) + 1)]
