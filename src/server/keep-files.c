@@ -187,11 +187,7 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
         code = cay_fail(err, CAY_E_INVALID, ENOTDIR, "files.list", path,
                         "path is not a directory", "list the directory it is in");
     if (!code)
-        code = list_all(question, files, path,
-                        depth < 1     ? 1
-                        : depth > 256 ? 256
-                                      : (uint32_t)depth,
-                        err);
+        code = list_all(question, files, path, depth < 1 ? 1 : (uint32_t)depth, err);
     if (!code)
         (void)tell_done(question->channel);
     return code;

@@ -260,6 +260,12 @@ def test_a_directory_is_listed_as_deep_as_asked(shared):
         assert paths == set(expected[:depth])
 
 
+def test_a_list_goes_as_deep_as_it_is_asked_to(shared):
+    shared.commands.run("mkdir -p deeper/" + "d/" * 400)
+    for depth, count in ((257, 257), (1000, 400)):
+        assert len(shared.files.list("deeper", depth=depth)) == count
+
+
 def test_a_directory_through_a_link_is_listed_under_the_name_asked(shared):
     shared.commands.run("mkdir -p target && echo > target/x && ln -sfn target alias")
     assert [entry.path for entry in shared.files.list("alias")] == ["/home/user/alias/x"]
