@@ -71,7 +71,7 @@ void broker_hand_on(struct broker *broker, struct asked *asked, const char *id)
         struct keeper *keeper = keeper_of(broker, id);
         error = keeper ? ask_forward(keeper->socket, asked) : -EAGAIN;
         if (keeper && error == -EPIPE)
-            keeper_drop(broker, keeper); /* a new one will find out what is wrong */
+            keeper_is_over(broker, keeper); /* a new one will find out what is wrong */
     }
     /* One that ends before it was asked has found no sandbox; who asked hears of it as if
      * it had ended a moment later. */
@@ -223,9 +223,15 @@ static void judge_data(struct broker *broker, struct asked *asked)
             refuse_unknown(asked);
         return;
     }
-    if (!record_is_id(asked->head.sandbox) ||
-        broker_find(broker, asked->head.sandbox, &row, NULL) != CAY_OK) {
-        refuse_unknown(asked);
+    struct cay_error error;
+    int code = record_is_id(asked->head.sandbox)
+                   ? broker_find(broker, asked->head.sandbox, &row, &error)
+                   : CAY_E_NOT_FOUND;
+    if (code) {
+        if (code == CAY_E_NOT_FOUND)
+            refuse_unknown(asked);
+        else
+            broker_refuse(asked, 503, code, error.message, error.hint);
         return;
     }
     const char *fate = broker_fate(broker, &row);
@@ -304,15 +310,12 @@ static void reap(struct broker *broker)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        bool was_spare = false;
-        const char *id = keeper_reaped(broker, pid, &was_spare);
+        bool was_spare =
+            keeper_reaped(broker, pid, WIFEXITED(status) ? WEXITSTATUS(status) : 0);
         if (pid == broker->front_pid) {
             broker->front_pid = 0;
             broker->front_status = status;
         }
-        int end = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-        if (id && *id && (end == KEEPER_SANDBOX_GONE || end == KEEPER_OUT_OF_MEMORY))
-            broker_gone(broker, id, end == KEEPER_OUT_OF_MEMORY);
         errand_keeper_ended(broker, pid);
         if (was_spare)
             broker_note_end(broker, broker_now_ms() + POOL_AGAIN_MS);

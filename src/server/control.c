@@ -120,13 +120,19 @@ static bool find(struct broker *broker, struct asked *asked, const char *tenant,
 {
     char message[160] =
         "this can be no sandbox's id: those are lower-case letters and digits";
+    struct cay_error error;
     bool is_id = record_is_id(asked->head.sandbox);
-    bool known = is_id && broker_find(broker, asked->head.sandbox, row, NULL) == CAY_OK &&
-                 strcmp(row->tenant, tenant) == 0;
+    int code =
+        is_id ? broker_find(broker, asked->head.sandbox, row, &error) : CAY_E_NOT_FOUND;
+    bool known = !code && strcmp(row->tenant, tenant) == 0;
     const char *fate = known ? broker_fate(broker, row) : "does not exist";
 
     if (!fate)
         return true;
+    if (code && code != CAY_E_NOT_FOUND) {
+        broker_refuse(asked, 503, code, error.message, error.hint);
+        return false;
+    }
     if (is_id)
         snprintf(message, sizeof message, "sandbox \"%s\" %s", asked->head.sandbox, fate);
     broker_refuse(asked, 404, CAY_E_NOT_FOUND, message,

@@ -18,7 +18,7 @@
 #include "server/front.h"
 #include "sys/rights.h"
 
-enum { WAKES = 64 };
+enum { WAKES = 64, LOSSES_MAX = 5 };
 
 const char *exchange_header(const struct exchange *exchange, const char *name)
 {
@@ -356,28 +356,25 @@ void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask 
         cay_copy_text(ret_ask->sandbox, SANDBOX_ID_MAX, "-"); /* is no id */
 }
 
-static void refuse_gone(struct exchange *exchange)
+static void refuse_lost(struct exchange *exchange)
 {
-    if (exchange->route.plane == PLANE_CONTROL)
-        exchange_refuse(exchange, 404, "the sandbox has ended");
-    else
-        exchange_refuse(exchange, 502, "The sandbox was not found");
+    exchange_refuse_and_close(exchange, 503, "the request was lost; try again");
 }
 
-/* The channel was closed without an answer: either the sandbox is gone, or only its
- * keeper, of whom there will be another.  Who has a stream asks for himself. */
+/* The channel was closed without an answer: either the sandbox is gone, which its record
+ * says when its keeper was reaped, or only its keeper, of whom there will be another.
+ * Who has a stream asks for himself. */
 static void note_loss(struct exchange *exchange)
 {
-    bool was_lost = exchange->is_lost;
     AUTO_BUF none = {0};
     struct ask ask;
 
     exchange_hang_up(exchange);
-    exchange->is_lost = true;
+    exchange->losses++;
     if (exchange->is_stream) {
         exchange_end(exchange, true);
-    } else if (was_lost) {
-        refuse_gone(exchange);
+    } else if (exchange->losses > LOSSES_MAX) {
+        refuse_lost(exchange);
     } else {
         buf_init(&none, 1);
         exchange_begin_ask(exchange, OP_HEALTH, &ask);
@@ -388,9 +385,9 @@ static void note_loss(struct exchange *exchange)
 static void tell_loss(struct exchange *exchange, const struct told *told)
 {
     if (told->head.kind != TELL_FAILED)
-        exchange_refuse_and_close(exchange, 503, "the request was lost; try again");
-    else if (exchange->route.plane == PLANE_CONTROL)
-        refuse_gone(exchange);
+        refuse_lost(exchange);
+    else if (exchange->route.plane == PLANE_CONTROL && told->head.status == 502)
+        exchange_refuse(exchange, 404, "the sandbox has ended");
     else
         exchange_refuse_told(exchange, told);
 }
@@ -412,7 +409,7 @@ static void hear_answers(struct exchange *exchange, unsigned events)
             note_loss(exchange);
             return;
         }
-        if (exchange->is_lost)
+        if (exchange->losses)
             tell_loss(exchange, told);
         else
             exchange->handler->told(exchange, told);

@@ -80,7 +80,7 @@ struct exchange {
 
     int channel;
     struct wake answers; /* of the channel */
-    bool is_lost;        /* it was closed without one; it is being asked why */
+    unsigned losses;     /* how often it was closed without one; it is being asked why */
 
     struct MHD_Response *response; /* to be queued */
     unsigned status;

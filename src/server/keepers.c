@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -92,16 +93,30 @@ bool keeper_is_behind(const struct broker *broker, pid_t pid)
     return keeper && ioctl(keeper->socket, SIOCOUTQ, &unread) == 0 && unread > 0;
 }
 
-const char *keeper_reaped(struct broker *broker, pid_t pid, bool *ret_was_spare)
+static void note_end(struct broker *broker, struct keeper *keeper, int status)
 {
-    static char id[SANDBOX_ID_MAX];
+    if (*keeper->id && (status == KEEPER_SANDBOX_GONE || status == KEEPER_OUT_OF_MEMORY))
+        broker_gone(broker, keeper->id, status == KEEPER_OUT_OF_MEMORY);
+    keeper_drop(broker, keeper);
+}
 
-    for (struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
-        if (keeper->pid == pid) {
-            memcpy(id, keeper->id, sizeof id);
-            *ret_was_spare = keeper->is_spare;
-            keeper_drop(broker, keeper);
-            return id;
-        }
-    return NULL;
+void keeper_is_over(struct broker *broker, struct keeper *keeper)
+{
+    siginfo_t end = {0};
+
+    (void)kill(keeper->pid, SIGKILL); /* or it might be waited for for ever */
+    (void)waitid(P_PID, (id_t)keeper->pid, &end, WEXITED | WNOWAIT);
+    note_end(broker, keeper, end.si_code == CLD_EXITED ? end.si_status : 0);
+}
+
+bool keeper_reaped(struct broker *broker, pid_t pid, int status)
+{
+    struct keeper *keeper = broker->keepers;
+
+    while (keeper && keeper->pid != pid)
+        keeper = keeper->next;
+    bool was_spare = keeper && keeper->is_spare;
+    if (keeper)
+        note_end(broker, keeper, status);
+    return was_spare;
 }

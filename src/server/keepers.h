@@ -36,8 +36,13 @@ void keeper_drop(struct broker *broker, struct keeper *keeper);
 /* Whether it has yet to read something that it was sent. */
 bool keeper_is_behind(const struct broker *broker, pid_t pid);
 
-/* Its process has ended; the sandbox it looked after, or NULL. */
-const char *keeper_reaped(struct broker *broker, pid_t pid, bool *ret_was_spare);
+/* It takes no questions any more, so it is ending.  What its end says of the sandbox is
+ * noted before anybody starts another. */
+void keeper_is_over(struct broker *broker, struct keeper *keeper);
+
+/* The process has ended with this exit status, 0 if by a signal; whether it was a keeper
+ * to spare. */
+bool keeper_reaped(struct broker *broker, pid_t pid, int status);
 
 /* What a keeper does all its life (keeper.c). */
 _Noreturn void keeper_run(int socket, const char *id,

@@ -4,6 +4,7 @@ look at what its processes hold and at what its sandboxes leave behind."""
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -12,7 +13,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -98,13 +99,24 @@ def descriptors(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def free_port():
+    """One that nobody is given by chance while the server is down; 0 if there are no such."""
+    first, least = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]), 10000
+    while first - least > 1000:
+        port = random.randrange(least, first)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    return 0
+
+
 class Server:
     """One server and its sandboxes.  It keeps its port when it is started again."""
 
     def __init__(self, home, *options):
         self.home, self.options = Path(home), options
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.port = 0
+        self.port = free_port()
         self.process = self.first_front = None
         self.exports, self.keys = {}, {}
         self.log = self.home / "server.log"

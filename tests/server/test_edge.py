@@ -176,6 +176,22 @@ def test_what_cannot_be_written_is_true_all_the_same(own_server):
     assert server.api("DELETE", f"/sandboxes/{paused}")[0] == 204
 
 
+def test_what_cannot_be_read_is_not_gone(own_server):
+    server = own_server()
+    sandbox = create(server)
+    asks = ("GET", f"/sandboxes/{sandbox['sandboxID']}"), ("POST", "/filesystem.Filesystem/Stat")
+
+    def statuses():
+        return [server.api(*ask, {"path": "/"}, E2b_Sandbox_Id=sandbox["sandboxID"],
+                           X_Access_Token=sandbox["envdAccessToken"])[0] for ask in asks]
+
+    with contextlib.closing(records(server)) as database:
+        database.execute("ALTER TABLE sandboxes RENAME TO elsewhere")
+        assert statuses() == [503, 503]
+        database.execute("ALTER TABLE elsewhere RENAME TO sandboxes")
+        assert statuses() == [200, 200]
+
+
 def test_records_that_are_behind_are_put_right_at_the_start(own_server):
     server = own_server()
     paused, gone = create(server)["sandboxID"], create(server)["sandboxID"]

@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from datetime import datetime, timezone
 
@@ -174,3 +176,38 @@ def test_a_sandbox_is_not_said_to_be_gone_with_its_keeper(own, is_gone):
     again = send(server, lines[0], {"path": "/"}, *of_sandbox(sandbox)).next()
     assert again.status == (502 if is_gone else 200)
     assert server.api("GET", path)[0] == (404 if is_gone else 200)
+
+
+def stat(server, sandbox):
+    return send(server, "/filesystem.Filesystem/Stat", {"path": "/"},
+                *of_sandbox(sandbox)).next().status
+
+
+# Ends every keeper that there is, as soon as it is there.
+KILLER = """
+import os, signal, sys
+children = f"/proc/{sys.argv[1]}/task/{sys.argv[1]}/children"
+print("ready", flush=True)
+while True:
+    for pid in open(children).read().split():
+        try:
+            if open(f"/proc/{pid}/comm").read() == "cay-keeper\\n":
+                os.kill(int(pid), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+"""
+
+
+def test_a_sandbox_is_not_said_to_be_gone_with_many_keepers(own):
+    server, sandbox, path = own()
+    with subprocess.Popen([sys.executable, "-c", KILLER, str(server.broker)],
+                          stdout=subprocess.PIPE) as killer:
+        try:
+            assert killer.stdout.readline() == b"ready\n"
+            told = []
+            wait_until(lambda: told.append(stat(server, sandbox)) or len(told) > 20 and 503 in told,
+                       "no keeper is killed")
+        finally:
+            killer.kill()
+    assert set(told) <= {200, 503}
+    assert server.api("GET", path)[0] == stat(server, sandbox) == 200
