@@ -363,7 +363,7 @@ static void refuse_lost(struct exchange *exchange)
 
 /* The channel was closed without an answer: either the sandbox is gone, which its record
  * says when its keeper was reaped, or only its keeper, of whom there will be another.
- * Who has a stream asks for himself. */
+ * Who has a stream asks for himself, as does whom a signature alone leads to it. */
 static void note_loss(struct exchange *exchange)
 {
     AUTO_BUF none = {0};
@@ -371,13 +371,13 @@ static void note_loss(struct exchange *exchange)
 
     exchange_hang_up(exchange);
     exchange->losses++;
+    exchange_begin_ask(exchange, OP_HEALTH, &ask);
     if (exchange->is_stream) {
         exchange_end(exchange, true);
-    } else if (exchange->losses > LOSSES_MAX) {
+    } else if (exchange->losses > LOSSES_MAX || !(*ask.sandbox || *ask.credential)) {
         refuse_lost(exchange);
     } else {
         buf_init(&none, 1);
-        exchange_begin_ask(exchange, OP_HEALTH, &ask);
         exchange_ask(exchange, &ask, &none);
     }
 }
