@@ -39,8 +39,8 @@ void errand_fail(struct errand *errand, int status, const struct cay_error *erro
 {
     if (errand->client >= 0)
         (void)tell_failed(errand->client, status, error);
-    if (errand->held)
-        (void)tell_failed(errand->held->channel, 502, error);
+    if (errand->held) /* to whom 502 is a sandbox that is gone */
+        (void)tell_failed(errand->held->channel, status == 404 ? 502 : status, error);
 }
 
 static void hear_keeper(struct broker *broker, struct source *source);

@@ -5,6 +5,7 @@ leaves then, and a pause that fails."""
 import contextlib
 import json
 import os
+import select
 import signal
 import threading
 import time
@@ -213,3 +214,20 @@ def test_who_has_only_a_signature_is_not_told_that_it_is_gone(own_server):
         os.kill(keeper, signal.SIGKILL)
         assert Answers(client).next().status == 503
     assert ask(server, request(f"GET {url}", "Connection: close")).body == b"x"
+
+
+def test_who_cannot_wake_it_now_is_not_told_that_it_is_gone(own):
+    server, sandbox, path = own(autoResume={"enabled": True})
+    assert server.api("POST", f"{path}/pause", {})[0] == 204
+    data = sized("POST /filesystem.Filesystem/Stat", b'{"path":"/"}', *of_sandbox(sandbox))
+    with contextlib.ExitStack() as stack:
+        clients, refused = [], []
+        with held_up(server):
+            while not refused and len(clients) < 600:
+                clients.append(stack.enter_context(connect(server)))
+                clients[-1].sendall(data)
+                assert server.api("GET", path)[0] == 200  # so the broker has heard of it
+                refused = select.select(clients, [], [], 0)[0]
+            assert {Answers(client).next().status for client in refused} == {503}
+        assert Answers(clients[0]).next().status == 200
+    assert state(server, path) == "running"
