@@ -309,6 +309,8 @@ static int resume_it(struct keep *keep, struct question *question, struct cay_er
 
     if (!code)
         code = cay_sandbox_resume(keep->sandbox, err);
+    if (code == CAY_E_UNSUPPORTED) /* so it could not be paused, and runs */
+        code = CAY_OK;
     if (!code)
         (void)tell_done(question->channel);
     return code;

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 import pytest
 from e2b import Sandbox
 from raw import Answers, Stream, ask, connect, request, sized, start
-from serving import traces, wait_until
+from serving import Server, traces, unavailable, wait_until
 
 
 @pytest.fixture(name="own")
@@ -231,3 +231,27 @@ def test_who_cannot_wake_it_now_is_not_told_that_it_is_gone(own):
             assert {Answers(client).next().status for client in refused} == {503}
         assert Answers(clients[0]).next().status == 200
     assert state(server, path) == "running"
+
+
+def test_who_comes_while_a_pause_fails_has_it_running(tmp_path):
+    """Here no pause can be: there is nothing to be woken, either."""
+    if os.geteuid() != 0:
+        unavailable("only root can take the cgroups away")
+    server = Server(tmp_path / "home", "--reserve", "0")
+    server.before = ("unshare", "-m", "sh", "-c",
+                     'umount -lR /sys/fs/cgroup && exec "$0" "$@"')
+    server.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.clean)
+        status, sandbox = server.api("POST", "/v2/sandboxes", {
+            "templateID": "base", "autoResume": {"enabled": True}})
+        assert status == 201
+        path = f"/sandboxes/{sandbox['sandboxID']}"
+        with held_up(server):
+            paused = send(server, f"{path}/pause", {})
+            connected = send(server, f"{path}/connect", {"timeout": 600})
+            used = send(server, "/filesystem.Filesystem/Stat", {"path": "/"}, *of_sandbox(sandbox))
+        assert paused.next().status == 501
+        assert connected.next().status in (200, 201)
+        assert used.next().status == 200
+        assert state(server, path) == "running"
