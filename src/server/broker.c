@@ -7,11 +7,13 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -358,18 +360,46 @@ int broker_open(struct broker *broker, struct cay_error *err)
     return CAY_OK;
 }
 
+static void kill_front(struct broker *broker)
+{
+    if (broker->front_pid <= 0)
+        return;
+    (void)kill(broker->front_pid, SIGKILL);
+    (void)waitpid(broker->front_pid, &broker->front_status, 0);
+    broker->front_pid = 0;
+}
+
 static bool mend_front(struct broker *broker, int (*restart)(struct broker *broker))
 {
     if (broker->front >= 0)
         return true;
-    if (broker->front_pid > 0) { /* one that has let go of us is not to stay */
-        (void)kill(broker->front_pid, SIGKILL);
-        (void)waitpid(broker->front_pid, &broker->front_status, 0);
-        broker->front_pid = 0;
-    }
+    kill_front(broker); /* one that has let go of us is not to stay */
     broker->front = restart && !broker->is_over ? restart(broker) : -1;
     return broker->front >= 0 &&
            broker_watch(broker, broker->front, &broker->front_source);
+}
+
+/* A process of ours that has nothing left to do ends in a moment. */
+static void await_end(pid_t pid)
+{
+    enum { MOMENT_MS = 1000 };
+    struct pollfd life = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+
+    if (life.fd < 0)
+        return;
+    (void)poll(&life, 1, MOMENT_MS);
+    (void)close(life.fd);
+}
+
+/* It has the port, and lines that are still to be logged, until it has ended. */
+static void end_front(struct broker *broker)
+{
+    if (broker->front >= 0)
+        (void)close(broker->front);
+    broker->front = -1;
+    if (broker->front_pid > 0)
+        await_end(broker->front_pid);
+    kill_front(broker);
 }
 
 void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker))
@@ -388,4 +418,5 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
     while (broker->keepers)
         keeper_drop(broker, broker->keepers);
     broker_write_again(broker);
+    end_front(broker);
 }

@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import threading
@@ -21,7 +22,7 @@ import pytest
 import raw
 from e2b import Sandbox
 from raw import Stream, envelope, talk
-from serving import CAY, PATIENCE, wait_until
+from serving import CAY, PATIENCE, state, wait_until
 
 
 def frames(data):
@@ -466,6 +467,17 @@ def test_whoever_has_read_the_exports_can_end_the_server_in_order(own_server):
     for _ in range(10):
         assert server.stop() == 0
         server.start()
+
+
+def test_the_port_is_free_when_the_server_has_ended(own_server):
+    """However slow the half is that has it: here it does nothing at all."""
+    server = own_server()
+    front = server.front()
+    os.kill(front, signal.SIGSTOP)
+    assert server.stop() == 0
+    assert state(front) == ""
+    server.start()
+    assert server.api("GET", "/health")[0] == 204
 
 
 def test_keys_are_managed(server):
