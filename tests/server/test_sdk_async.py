@@ -199,6 +199,8 @@ def test_many_streams_at_once(run):
         await sandbox.commands.run("touch gate")
         holder = await sandbox.commands.run("exec flock -F gate sleep 1000",
                                             background=True, timeout=0)
+        while not (await sandbox.commands.run("flock -n gate true || echo held")).stdout:
+            pass  # the gate is still open
         handles = [await sandbox.commands.run(f"echo {n}; exec flock -sF gate echo go",
                                               timeout=0, background=True,
                                               on_stdout=heard[n].append)
