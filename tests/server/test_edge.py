@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from serving import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 CAY = os.environ.get("CAY_BIN", str(ROOT / "build" / "cay"))
@@ -196,7 +197,7 @@ def test_records_that_are_behind_are_put_right_at_the_start(own_server):
     server = own_server()
     paused, gone = create(server)["sandboxID"], create(server)["sandboxID"]
     assert server.api("POST", f"/sandboxes/{paused}/pause", {})[0] == 204
-    server.stop(signal.SIGKILL)
+    server.kill()
     assert server.cay("rm", f"sb-{gone}").returncode == 0
     with contextlib.closing(records(server)) as database:
         database.execute("UPDATE sandboxes SET state = 1")
@@ -472,8 +473,8 @@ def is_alive(pid):
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_reserve_goes_with_the_server_and_leaves_no_trace(own_server, number):
+@pytest.mark.parametrize("end", [Server.stop, Server.kill])
+def test_a_reserve_goes_with_the_server_and_leaves_no_trace(own_server, end):
     def recorded():
         return {path.name for path in Path("/run/cay").glob("sb-*") if not path.suffix}
 
@@ -481,7 +482,7 @@ def test_a_reserve_goes_with_the_server_and_leaves_no_trace(own_server, number):
     server = own_server("--pool", "2")
     wait_until(lambda: len(recorded() - others) == 2)
     spares = recorded() - others
-    server.stop(number)
+    end(server)
     wait_until(lambda: not spares & recorded())
 
 
