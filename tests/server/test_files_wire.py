@@ -4,7 +4,6 @@
 import gzip
 import json
 import os
-import select
 import signal
 import time
 
@@ -58,14 +57,32 @@ def test_what_is_put_together_replaces_what_was_there(server, shared):
 
 
 def test_a_sandbox_answers_while_files_are_put_together(server, create):
+    """Who comes while they are is answered first: the log has them in that order."""
+    others = set(server.keepers())
     sandbox = create()
+    (keeper,) = set(server.keepers()) - others
     sandbox.commands.run("truncate -s 300M large")
-    body = json.dumps({"source_paths": ["large"], "destination": "copy"}).encode()
-    with server.connect() as client:
-        client.sendall(raw.sized("POST /files/compose", body, *raw.of(sandbox)))
-        wait_until(lambda: "compose" in str(sandbox.files.list(".")), "nothing is written")
-        assert not select.select([client], [], [], 0)[0]
-        assert raw.Answers(client).next().status == 200
+    paths = ["/files/compose", "/filesystem.Filesystem/Stat"]
+    bodies = [{"source_paths": ["large"], "destination": "copy"}, {"path": "large"}]
+
+    def answered():
+        lines = [json.loads(line) for line in (server.home / "access.log").open()]
+        return [line["path"] for line in lines
+                if line.get("sandbox") == sandbox.sandbox_id and line["path"] in paths]
+
+    with server.connect() as first, server.connect() as second:
+        os.kill(keeper, signal.SIGSTOP)
+        try:
+            for client, path, body in zip((first, second), paths, bodies):
+                client.sendall(raw.sized(f"POST {path}", json.dumps(body).encode(),
+                                         *raw.of(sandbox)))
+                assert server.api("GET", "/v2/sandboxes")[0] == 200  # so the broker has heard it
+        finally:
+            os.kill(keeper, signal.SIGCONT)
+        for client in (first, second):
+            assert raw.Answers(client).next().status == 200
+    wait_until(lambda: len(answered()) == 2, "not all is logged")
+    assert answered() == paths[::-1]
     assert sandbox.files.get_info("copy").size == 300 << 20
 
 
