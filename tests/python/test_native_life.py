@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -88,6 +89,30 @@ def test_an_ephemeral_one_dies_with_its_object_and_with_its_process() -> None:
             made.add(maker.stdout.readline().strip())
             maker.send_signal(signal.SIGKILL)
         assert wait_for(lambda: Sandbox.collect() + 1 and traces(made) == [])
+
+
+def end_by_itself(sandbox: Sandbox) -> None:
+    init = os.pidfd_open(sandbox.inspect().init_pid)
+    signal.pidfd_send_signal(init, signal.SIGKILL)
+    select.select([init], [], [])
+    os.close(init)
+
+
+def test_who_kills_an_ephemeral_one_that_has_ended_leaves_its_disk_to_its_maker_or_to_gc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAY_HOME", str(tmp_path))
+    with ledger(), make_sandbox(storage="disk") as sandbox:
+        sandbox.shell("echo kept > file; sync")
+        other = Sandbox.open(sandbox.id)
+        end_by_itself(sandbox)
+        other.kill()
+        sandbox.restart()
+        assert sandbox.shell("cat file").stdout == "kept\n"
+        end_by_itself(sandbox)
+        other.kill()
+        assert Sandbox.collect() > 0
+        assert os.listdir(tmp_path / "sandboxes") == []
 
 
 MAKERS = {

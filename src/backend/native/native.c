@@ -263,9 +263,13 @@ int native_remove(const struct record *record, int pidfd, struct cay_error *err)
     return code;
 }
 
-/* With its lock held.  Who has a handle may start it again; for anybody else the disk
- * of an ephemeral one goes with it. */
-static size_t collect(const char *id, bool has_handle)
+/* Who comes upon one that has ended: gc; who removes it, or may start it again, having
+ * made it; or who did not make it. */
+enum finder { FINDER_GC, FINDER_HOLDER, FINDER_OTHER };
+
+/* With its lock held.  An ephemeral one's disk goes with it, but for who may start it
+ * again; others leave both to gc, which knows of the disk by the record. */
+static size_t collect(const char *id, enum finder finder)
 {
     struct record record;
     int code = runtime_load(id, &record, NULL);
@@ -274,7 +278,10 @@ static size_t collect(const char *id, bool has_handle)
         return runtime_forget(id);
     if (code || runtime_is_alive(&record))
         return 0;
-    if (!has_handle && record.ephemeral && record.storage == CAY_STORAGE_DISK)
+    bool goes_whole = record.ephemeral && record.storage == CAY_STORAGE_DISK;
+    if (goes_whole && finder == FINDER_OTHER)
+        return 0;
+    if (goes_whole && finder == FINDER_GC)
         code = storage_remove(id, NULL);
     if (code && code != CAY_E_NOT_FOUND)
         return 0; /* without its record nobody would try again */
@@ -287,16 +294,16 @@ static void collect_one(const char *id, void *cookie)
     AUTO_FD lock = runtime_lock(id);
 
     if (lock >= 0)
-        *count += collect(id, false);
+        *count += collect(id, FINDER_GC);
 }
 
 /* It may have ended by itself, or somebody else may be about to end it. */
-static void collect_this_one(const char *id)
+static void collect_this_one(const char *id, enum finder finder)
 {
     AUTO_FD lock = runtime_wait_lock(id);
 
     if (lock >= 0)
-        (void)collect(id, true);
+        (void)collect(id, finder);
 }
 
 int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
@@ -347,15 +354,14 @@ static int end_this_one(const struct native *native, struct cay_error *err)
     return CAY_OK;
 }
 
-int native_kill(void *cookie, struct cay_error *err)
+static int finish(struct native *native, enum finder finder, struct cay_error *err)
 {
-    struct native *native = cookie;
     int code = CAY_OK;
 
     if (native_check(native, NULL) == CAY_OK)
         code = end_this_one(native, err);
     else
-        collect_this_one(native->record.id);
+        collect_this_one(native->record.id, finder);
     if (code)
         return code;
     if (native->record.storage == CAY_STORAGE_DISK) {
@@ -363,6 +369,13 @@ int native_kill(void *cookie, struct cay_error *err)
         native->record.init = 0;
     }
     return CAY_OK;
+}
+
+int native_kill(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+
+    return finish(native, native->leash >= 0 ? FINDER_HOLDER : FINDER_OTHER, err);
 }
 
 int native_remove_it(void *cookie, struct cay_error *err)
@@ -382,7 +395,7 @@ int native_remove_it(void *cookie, struct cay_error *err)
         return code;
     /* Who is just starting it was too late, and is waited for. */
     for (;;) {
-        code = native_kill(cookie, &why);
+        code = finish(native, FINDER_HOLDER, &why);
         if (!code && has_disk)
             code = storage_remove(native->record.id, &why);
         if (code != CAY_E_BUSY || clock_ms() >= end)
@@ -422,7 +435,7 @@ int native_start_again(void *cookie, struct cay_error *err)
     if (answers(native))
         return CAY_OK;
     memcpy(id, native->record.id, sizeof id);
-    collect_this_one(id);
+    collect_this_one(id, FINDER_HOLDER);
     native_let_go(native);
     int code = native_start(id, native, err);
     if (code) {
