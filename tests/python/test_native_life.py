@@ -307,6 +307,13 @@ def test_killing_twice_is_no_error_for_the_context_manager() -> None:
         sandbox.kill()
 
 
+def test_one_that_somebody_else_has_removed_is_said_to_be_gone() -> None:
+    with ledger(), make_sandbox(storage="disk") as sandbox:
+        Sandbox.open(sandbox.id).remove()
+        with pytest.raises(SandboxNotFoundError, match="there is no such sandbox"):
+            sandbox.remove()
+
+
 @pytest.mark.parametrize("ephemeral", [False, True])
 def test_the_context_manager_ends_one_that_was_closed_inside(ephemeral: bool) -> None:
     if os.geteuid() != 0:

@@ -387,7 +387,7 @@ int native_remove_it(void *cookie, struct cay_error *err)
     struct cay_error why;
     int code = has_disk ? storage_find(native->record.id, err) : CAY_OK;
 
-    if (code == CAY_E_NOT_FOUND)
+    if (code == CAY_E_NOT_FOUND && native_check(native, NULL) == CAY_OK)
         return cay_fail(err, code, 0, "sandbox.remove", native->record.id,
                         "what it has on disk is not here",
                         "set CAY_HOME as it was when it was made; cay kill ends it");
