@@ -69,7 +69,7 @@ def wait_until(condition, what):
 
 def gone(sandbox_id):
     """Some of it is the kernel's to do: a moment later, not never."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while traces(sandbox_id) and time.monotonic() < deadline:
         time.sleep(0.02)
     return traces(sandbox_id) == []

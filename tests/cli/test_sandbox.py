@@ -48,7 +48,7 @@ def test_what_a_command_leaves_running_lives_on_after_exec(boxes, box):
 
 def test_a_timeout_kills_though_nobody_reads(boxes, box):
     running = boxes.start("exec", "--timeout", "1", box, "--", "yes")
-    wait_until(lambda: b"yes" in boxes.ok("ps", box).out, "it does not run")
+    running.stdout.read(1)  # no more: it has begun, and may even have ended
     wait_until(lambda: b"yes" not in boxes.ok("ps", box).out, "the timeout is not kept")
     running.stdout.read()
     assert running.wait() == 124
@@ -279,10 +279,10 @@ def test_two_that_run_cannot_share_a_tag(boxes, box):
 
 def test_a_background_command_can_be_signalled_and_killed(boxes, box):
     boxes.ok("exec", "-d", "--tag", "t", box, "--", "sh", "-c",
-             "trap 'echo got' USR1; while :; do sleep 0.05; done")
-    wait_until(lambda: b"sleep" in boxes.ok("ps", box).out, "it does not run")
+             "trap 'echo got' USR1; echo up; while :; do sleep 0.05; done")
+    wait_until(lambda: boxes.cay("logs", box, "t").out == b"up\n", "it does not run")
     boxes.ok("kill", "-s", "USR1", box, "t")
-    wait_until(lambda: boxes.cay("logs", box, "t").out == b"got\n", "no signal came")
+    wait_until(lambda: boxes.cay("logs", box, "t").out == b"up\ngot\n", "no signal came")
     boxes.ok("kill", "-s", "KILL", box, "t")
     (left,) = boxes.ok("ps", "-o", "json", box).json["processes"]
     assert (left["state"], left["exit_code"]) == ("ended", 137)
@@ -304,11 +304,13 @@ def test_a_paused_sandbox_stands_still(boxes, box):
     boxes.ok("pause", box)
     assert boxes.ok("inspect", "-o", "json", box).json["state"] == "paused"
     assert boxes.fails(125, "exec", box, "true").startswith(f"cay: busy: {box}: ")
-    first = len(boxes.cay("logs", box).out)
+    ticks = lambda: len(boxes.cay("logs", box).out)
+    wait_until(lambda: ticks() == ticks(), "it ticks on")  # the last may be on their way
+    first = ticks()
     time.sleep(0.3)
-    assert len(boxes.cay("logs", box).out) == first
+    assert ticks() == first
     boxes.ok("resume", box)
-    wait_until(lambda: len(boxes.cay("logs", box).out) > first, "it does not go on")
+    wait_until(lambda: ticks() > first, "it does not go on")
     boxes.ok("exec", box, "true")
 
 
