@@ -56,8 +56,13 @@ def test_the_checks_are_not_made_as_root(environment: SandboxEnvironment) -> Non
 
 def test_ps_sees_what_the_checks_look_for(environment: SandboxEnvironment) -> None:
     # Without ps, or with one that sees nothing, the checks of timeouts would pass.
-    script = "sleep 77 & ps aux | grep 'sleep 77' | grep -v grep; kill $!"
-    result: Any = run_async("asyncio", environment.exec, ["sh", "-c", script])
+    look = "ps aux | grep -v grep | grep 'sleep 77'"
+    script = f"sleep 77 & until {look}; do sleep 0.05; done; kill $!"
+
+    async def work() -> Any:
+        return await environment.exec(["sh", "-c", script], timeout=60)
+
+    result = run_async("asyncio", work)
     assert result.success and "sleep 77" in result.stdout
 
 

@@ -79,20 +79,24 @@ def test_what_a_listener_raises_is_its_own(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_many_commands_run_at_once_and_hold_no_thread(backend: str) -> None:
     async def one(sandbox: AsyncSandbox, done: list[str], number: int) -> None:
-        done.append((await sandbox.shell(f"sleep 2; echo {number}")).stdout)
+        script = f": > at/{number}; : < gate; echo {number}"
+        done.append((await sandbox.shell(script, timeout=600)).stdout)
 
     async def work() -> None:
         async with await make_async(pids=2000) as sandbox:
             done: list[str] = []
-            started = time.monotonic()
+            await sandbox.shell("mkdir at; mkfifo gate")
             async with anyio.create_task_group() as group:
                 for number in range(100):
                     group.start_soon(one, sandbox, done, number)
-                await anyio.sleep(1.5)
+                while len(await sandbox.files.list("at")) < 100:
+                    await anyio.sleep(0.02)
                 busy = [t for t in threading.enumerate() if t.name.startswith("cay")]
-                assert len(busy) <= 64
+                assert len(busy) <= 64 and not done
+                opens = await sandbox.start(["sh", "-c", "exec sleep 1000 > gate"])
+            await opens.kill()
+            await opens.close()
             assert sorted(done) == sorted(f"{n}\n" for n in range(100))
-            assert time.monotonic() - started < 60
 
     with ledger():
         run_async(backend, work)
@@ -112,10 +116,8 @@ def test_a_cancelled_command_is_dead_with_all_it_started(
 ) -> None:
     async def work() -> None:
         async with await make_async() as sandbox:
-            started = time.monotonic()
             await cancelled(sandbox, delay)
             assert sleepers(sandbox.sync) == []
-            assert time.monotonic() - started < delay + 5
             assert (await sandbox.exec(["true"])).ok
 
     before = threading.active_count()
@@ -128,8 +130,8 @@ def test_asyncios_own_cancellation_works_too() -> None:
     async def work() -> None:
         async with await make_async() as sandbox:
             task = asyncio.create_task(sandbox.exec(MARK.split()))
-            await asyncio.sleep(0.3)
-            assert wait_for(lambda: len(sleepers(sandbox.sync)) == 1)
+            while not sleepers(sandbox.sync):
+                await asyncio.sleep(0.02)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -159,7 +161,7 @@ def test_a_cancelled_creation_leaves_no_sandbox(backend: str) -> None:
 def test_the_loop_goes_on_while_much_is_written(backend: str) -> None:
     async def work() -> None:
         async with await make_async() as sandbox:
-            longest = 0.0
+            longest, began = 0.0, time.monotonic()
 
             async def beat(scope: Any) -> None:
                 nonlocal longest
@@ -173,7 +175,7 @@ def test_the_loop_goes_on_while_much_is_written(backend: str) -> None:
                 result = await sandbox.shell("head -c 200000000 /dev/zero")
                 group.cancel_scope.cancel()
             assert result.stdout_dropped == 200000000 - (10 << 20)
-            assert longest < 1
+            assert longest < max(1, (time.monotonic() - began) / 2)
 
     with ledger():
         run_async(backend, work)

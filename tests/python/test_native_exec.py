@@ -129,13 +129,16 @@ def test_a_signal_is_told_as_shells_do(box: Sandbox) -> None:
 
 
 def test_after_a_timeout_the_whole_tree_is_dead(box: Sandbox) -> None:
-    started = time.monotonic()
     script = f"echo out; echo err >&2; trap '' TERM; {ESCAPED} sleep 0.3; {MARK}"
-    result = box.shell(script, timeout=1)
-    assert 0.9 < time.monotonic() - started < 10
-    assert (result.exit_code, result.cause) == (124, "timeout")
+    for seconds in (1, 10, 60):
+        started = time.monotonic()
+        result = box.shell(script, timeout=seconds)
+        assert time.monotonic() - started > 0.9 * seconds
+        assert (result.exit_code, result.cause) == (124, "timeout")
+        assert sleepers(box) == []
+        if result.stderr:  # else the machine is too slow for that
+            break
     assert (result.stdout, result.stderr) == ("out\n", "err\n")
-    assert sleepers(box) == []
 
 
 def test_background_children_live_on_and_hold_nobody(box: Sandbox) -> None:
@@ -172,7 +175,7 @@ def test_what_the_listener_raises_ends_the_command(box: Sandbox) -> None:
     assert wait_for(lambda: sleepers(box) == [])
 
 
-def wait_for(condition: object, seconds: float = 10) -> bool:
+def wait_for(condition: object, seconds: float = 120) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():  # type: ignore[operator]
@@ -194,19 +197,19 @@ def test_ctrl_c_ends_the_command_at_once(box: Sandbox) -> None:
 
 def test_threads_run_commands_at_the_same_time(box: Sandbox) -> None:
     results: list[str] = []
+    meet = "mkdir -p $1; : > $1/$0; until [ $(ls $1 | wc -l) = 12 ]; do sleep 0.05; done; "
 
     def work(number: int) -> None:
-        for _ in range(5):
-            results.append(box.shell(f"sleep 0.05; echo {number}").stdout)
+        for turn in range(5):  # none of which ends before the others have begun
+            command = ["sh", "-c", meet + "echo $0", str(number), f"turn-{turn}"]
+            results.append(box.exec(command, timeout=120).stdout)
 
-    started = time.monotonic()
     threads = [threading.Thread(target=work, args=(n,)) for n in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(results) == sorted(f"{n}\n" for n in range(12) for _ in range(5))
-    assert time.monotonic() - started < 12 * 5 * 0.05
 
 
 def test_a_forked_child_uses_the_sandbox_by_itself(box: Sandbox) -> None:
@@ -273,9 +276,14 @@ def test_a_sandbox_that_has_ended_is_not_found() -> None:
 def test_a_command_whose_sandbox_ends_is_told_so() -> None:
     with ledger():
         sandbox = make_sandbox()
-        killer = threading.Timer(0.3, sandbox.kill)
+
+        def kill() -> None:
+            wait_for(lambda: len(sleepers(sandbox)) == 1)
+            sandbox.kill()
+
+        killer = threading.Thread(target=kill)
         killer.start()
-        result = sandbox.exec(["sleep", "60"])
+        result = sandbox.exec(MARK.split())
         assert result.cause == "gone" and not result.ok
         killer.join()
         sandbox.close()

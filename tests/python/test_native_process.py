@@ -41,11 +41,12 @@ def test_output_can_be_read_piece_by_piece(box: Sandbox) -> None:
 
 
 def test_the_descriptor_says_when_there_is_something(box: Sandbox) -> None:
-    with box.start(["sh", "-c", "sleep 0.3; echo a"]) as process:
+    with box.start(["sh", "-c", "read x; echo a"], keep_input=True) as process:
         output = process.read_now()
         assert output is not None and not output.data
         assert select.select([process], [], [], 0) == ([], [], [])
-        assert select.select([process], [], [], 10)[0] == [process]
+        process.write("x\n")
+        assert select.select([process], [], [], 120)[0] == [process]
 
 
 def test_reading_and_waiting_have_time_limits(box: Sandbox) -> None:

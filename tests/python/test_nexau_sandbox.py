@@ -116,10 +116,13 @@ def test_a_command_is_one_for_bash(sandbox: Any) -> None:
 
 
 def test_times_are_milliseconds(sandbox: Any) -> None:
-    late = sandbox.execute_bash("echo so far; sleep 1000", timeout=500)
-    assert (late.status, late.stdout) == (TIMEOUT, "so far\n")
-    assert "500" in str(late.error) and "ms" in str(late.error)
-    assert late.exit_code != 0
+    for limit in (500, 5000, 50000):
+        late = sandbox.execute_bash("echo so far; sleep 1000", timeout=limit)
+        assert late.status == TIMEOUT and late.exit_code != 0
+        assert str(limit) in str(late.error) and "ms" in str(late.error)
+        if late.stdout:  # else the machine is too slow for that
+            break
+    assert late.stdout == "so far\n"
 
 
 def test_a_timeout_of_nothing_is_over_at_once(sandbox: Any) -> None:
