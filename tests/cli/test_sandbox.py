@@ -196,8 +196,9 @@ def test_create_can_answer_as_json(boxes):
 
 def test_ps_lists_what_runs_inside_by_its_numbers_there(boxes, box):
     pid = int(boxes.ok("exec", "-d", "--tag", "idle", box, "sleep", "1000").text)
-    (one,) = [one for one in boxes.ok("ps", "-o", "json", box).json["processes"]
-              if one["pid"] == pid]
+    listed = lambda: boxes.ok("ps", "-o", "json", box).json["processes"]
+    wait_until(lambda: listed()[0]["command"] != "[sleep]", "its words are not there")
+    (one,) = [one for one in listed() if one["pid"] == pid]
     assert (one["tag"], one["command"], one["background"], one["uid"]) == (
         "idle", "sleep 1000", True, 1000)
     assert one["parent"] == 0 and one["exit_code"] is None
