@@ -73,18 +73,25 @@ static int hold_turn(const cay_sandbox *sandbox)
     return fd;
 }
 
-/* Ends with the code of its pause, as a positive number. */
+/* Ends with the code of its pause, as a positive number; it is about to begin. */
 static pid_t start_to_pause(const char *id, int turn)
 {
-    pid_t child = fork();
+    int ends[2];
+    char byte;
 
+    ASSERT(pipe2(ends, O_CLOEXEC) == 0);
+    pid_t child = fork();
     if (child == 0) {
         cay_sandbox *sandbox = NULL;
         (void)close(turn);
         int code = cay_sandbox_open(id, &sandbox, NULL);
+        (void)!write(ends[1], "", 1);
         _exit(code ? 99 : -cay_sandbox_pause(sandbox, NULL));
     }
     ASSERT(child > 0);
+    ASSERT(read(ends[0], &byte, 1) == 1);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
     return child;
 }
 
@@ -157,11 +164,24 @@ TEST(commands_on_a_paused_sandbox_are_refused_at_once)
     cay_exec_done(&result);
 }
 
+static bool has_sleep(cay_sandbox *sandbox)
+{
+    AUTO_FREE struct cay_process_info *infos = NULL;
+    size_t count = 0, found = 0;
+
+    ASSERT_OK(cay_process_list(sandbox, &infos, &count, &err));
+    for (size_t i = 0; i < count; i++)
+        found += strcmp(infos[i].command, "sleep 1000") == 0;
+    return found > 0;
+}
+
+/* Once its command has come so far. */
 static void pause_it(const char *id)
 {
     cay_sandbox *sandbox = open_sandbox(id);
 
-    rest_ms(200);
+    for (int i = 0; i < PATIENCE_MS / 5 && !has_sleep(sandbox); i++)
+        rest_ms(5);
     ASSERT_OK(cay_sandbox_pause(sandbox, &err));
 }
 
@@ -177,7 +197,7 @@ TEST(a_timeout_counts_on_while_it_is_paused)
     }
     uint64_t before = now_ms();
     run_as(sandbox, NULL, "trap '' TERM; echo before; (setsid sleep 1000 &); sleep 1000",
-           1000);
+           3000);
     ASSERT(now_ms() - before < PATIENCE_MS);
     ASSERT_INT(result.cause, CAY_CAUSE_TIMEOUT);
     ASSERT_STR(result.out, "before\n");

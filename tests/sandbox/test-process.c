@@ -163,7 +163,10 @@ TEST(a_wait_has_its_time_and_loses_nothing)
 TEST(the_end_is_the_first_process_and_not_who_holds_its_output)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    AUTO(cay_process) process = start(sandbox, 0, "sleep 1000 & echo started");
+    AUTO(cay_process)
+    process = start(sandbox, 0,
+                    "sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; "
+                    "echo started");
     AUTO(cay_process) noisy = start(sandbox, 0, "yes & echo started; exit 4");
     struct heard heard = {0};
 
