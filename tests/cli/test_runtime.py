@@ -2,6 +2,7 @@
 """Where records of sandboxes are, and what sandboxes share there."""
 
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -234,6 +235,19 @@ def test_in_another_pid_namespace_a_sandbox_that_runs_is_not_taken_for_dead(disk
     there = ["removed 0 leftovers", "ID", "reached"]
     assert [line for line in told if line not in refusal] == [
         *there, *there, "lives", "removed 1 leftover", "0"]
+
+
+def test_who_lacks_the_memory_to_ask_it_does_not_take_it_for_dead_there(disk):
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    told = inside(disk, """
+        id=$("$CAY" create)
+        unshare --pid --fork --mount-proc strace -f -o "$DISK/log" -e trace=connect \\
+            -e inject=connect:error=ENOMEM "$CAY" gc
+        "$CAY" exec "$id" -- echo lives
+        "$CAY" kill "$id"
+    """).splitlines()
+    assert told == ["removed 0 leftovers", "lives"]
 
 
 def test_one_whose_disk_is_elsewhere_is_not_ended_by_what_cannot_remove_it(disk):

@@ -50,8 +50,10 @@ static int is_heard(const struct record *record)
         return -errno;
     if (runtime_address(record, &address, NULL) != CAY_OK)
         return 0;
-    return connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ||
-           errno == EAGAIN;
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ||
+        errno == EAGAIN)
+        return 1;
+    return cay_errno_is_shortage(errno) ? -errno : 0;
 }
 
 /* In another PID namespace than its maker's the number says nothing. */
