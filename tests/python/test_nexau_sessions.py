@@ -314,14 +314,17 @@ def test_any_session_manager_will_do(world: World) -> None:
 
 
 def test_a_sandbox_that_cannot_be_saved_is_not_left_behind(native: World) -> None:
+    states: list[dict[str, Any]] = []
+
     class Full(Store):
-        async def update_session_sandbox(self, **_: Any) -> Any:
+        async def update_session_sandbox(self, **named: Any) -> Any:
+            states.append(named["sandbox_state"])
             raise OSError("the disk is full")
 
-    before = {info.id for info in Sandbox.list()}
     with pytest.raises(OSError, match="the disk is full"):
         native.manager().start(Full(), "u", "s", native.config)
-    assert {info.id for info in Sandbox.list()} - before == set()
+    (state,) = states
+    assert state["sandbox_id"] not in {info.id for info in Sandbox.list()}
 
 
 _TAKEN = """
