@@ -8,6 +8,7 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 
+import httpx
 from serving import PATIENCE
 
 
@@ -53,6 +54,11 @@ def talk(server, data):
         with suppress(ConnectionError):
             client.sendall(data)
         return hear(client)
+
+
+def web(method, url, **options):
+    """One request by httpx, which by itself waits for five seconds."""
+    return httpx.request(method, url, timeout=PATIENCE, **options)
 
 
 def answers(data):

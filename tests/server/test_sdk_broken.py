@@ -7,7 +7,6 @@ import signal
 import subprocess
 import threading
 
-import httpx
 import pytest
 from e2b import (
     CommandExitException,
@@ -18,6 +17,7 @@ from e2b import (
     SandboxState,
     TimeoutException,
 )
+from raw import web
 from serving import CAY, PATIENCE, state, wait_until
 
 TICK = "n=0; while :; do n=$((n+1)); echo tick $n; sleep 0.02; done"
@@ -111,8 +111,8 @@ def test_a_sandbox_killed_under_a_signed_upload_is_said_to_be_gone(create):
                 Sandbox.kill(sandbox.sandbox_id)
         yield b"\r\n--bb--\r\n"
 
-    answer = httpx.post(sandbox.upload_url("large"), content=form(),
-                        headers={"Content-Type": "multipart/form-data; boundary=bb"})
+    answer = web("POST", sandbox.upload_url("large"), content=form(),
+                 headers={"Content-Type": "multipart/form-data; boundary=bb"})
     assert (answer.status_code, answer.json()["message"]) == (502, "The sandbox was not found")
 
 
@@ -156,7 +156,7 @@ def test_a_server_that_ends_takes_nothing_with_it_but_streams(own_server, number
     first = int(again.out.split()[1])
     assert first > 3, "the command was started again"
     assert Sandbox.connect(sandbox.sandbox_id)._envd_access_token == token
-    assert httpx.get(signed).text == "still here"
+    assert web("GET", signed).text == "still here"
     assert sandbox.commands.kill(listener.handle.pid) is True
     assert isinstance(again.end().error, CommandExitException), again.error
     assert sandbox.kill() is True

@@ -21,6 +21,7 @@ from e2b import (
     Sandbox,
     SandboxException,
 )
+from raw import web
 from serving import PATIENCE, rss_kib
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -412,50 +413,50 @@ def test_a_signed_address_reads_what_it_names_and_nothing_else(create):
     sandbox.files.write("a & b.txt", "signed")
     other.files.write("a & b.txt", "of another")
     url = sandbox.download_url("a & b.txt")
-    assert httpx.get(url).text == "signed"
+    assert web("GET", url).text == "signed"
     for wrong in (url.replace("a%20%26%20b.txt", "other"), url[:-1], url + "x",
                   url.replace("signature=v1_", "signature=v1_A"), url.split("&signature")[0],
                   url + "&username=root"):
-        answer = httpx.get(wrong)
+        answer = web("GET", wrong)
         assert answer.status_code == 401, wrong
         assert answer.json()["code"] == 401
-    assert httpx.get(url, headers={"X-Access-Token": "wrong"}).status_code == 401
+    assert web("GET", url, headers={"X-Access-Token": "wrong"}).status_code == 401
     for address in (url, url.split("&signature")[0]):  # whose token it is, is the one meant
-        assert httpx.get(address, headers={"X-Access-Token": sandbox._envd_access_token}
-                         ).text == "signed"
-    assert httpx.post(url, files={"file": b"x"}).status_code == 401
+        assert web("GET", address, headers={"X-Access-Token": sandbox._envd_access_token}
+                   ).text == "signed"
+    assert web("POST", url, files={"file": b"x"}).status_code == 401
     assert sandbox.files.read("a & b.txt") == "signed"
 
 
 def test_a_signed_address_writes(create):
     sandbox = create()
     url = sandbox.upload_url("uploaded", user="root")
-    answer = httpx.post(url, files={"file": ("whatever", b"content")})
+    answer = web("POST", url, files={"file": ("whatever", b"content")})
     assert answer.status_code == 200
     assert answer.json()[0]["path"] == "/root/uploaded"
     assert sandbox.files.read("/root/uploaded", user="root") == "content"
-    assert httpx.get(url).status_code == 401
-    answer = httpx.post(sandbox.upload_url(""), files=[("file", ("d/one", b"1")),
-                                                      ("file", ("two", b"2"))])
+    assert web("GET", url).status_code == 401
+    answer = web("POST", sandbox.upload_url(""), files=[("file", ("d/one", b"1")),
+                                                        ("file", ("two", b"2"))])
     assert answer.status_code == 200, answer.text
     assert (sandbox.files.read("d/one"), sandbox.files.read("two")) == ("1", "2")
-    assert httpx.post(url, files={"file": content(3 * MIB)}).status_code == 200
+    assert web("POST", url, files={"file": content(3 * MIB)}).status_code == 200
     assert sandbox.files.read("/root/uploaded", format="bytes", user="root") == content(3 * MIB)
 
 
 def test_a_signature_can_end(create):
     sandbox = create()
     sandbox.files.write("file", "x")
-    assert httpx.get(sandbox.download_url("file", use_signature_expiration=100)).text == "x"
-    over = httpx.get(sandbox.download_url("file", use_signature_expiration=-100))
+    assert web("GET", sandbox.download_url("file", use_signature_expiration=100)).text == "x"
+    over = web("GET", sandbox.download_url("file", use_signature_expiration=-100))
     assert over.status_code == 401
     assert "expired" in over.json()["message"]
     url = sandbox.download_url("file", use_signature_expiration=-100)
     later = url.split("&signature_expiration=")[0] + "&signature_expiration=99999999999"
-    assert httpx.get(later).status_code == 401
+    assert web("GET", later).status_code == 401
     for wrong in ("9223372036854775807", "99999999999999999999", "-1", "1x", "+1"):
-        refused = httpx.get(url.split("&signature_expiration=")[0],
-                            params={"signature_expiration": wrong})
+        refused = web("GET", url.split("&signature_expiration=")[0],
+                      params={"signature_expiration": wrong})
         assert refused.status_code == 401
 
 
@@ -464,14 +465,14 @@ def test_an_address_of_a_dead_sandbox_is_refused(create):
     sandbox.files.write("file", "x")
     url = sandbox.download_url("file")
     sandbox.kill()
-    assert httpx.get(url).status_code in (401, 502)
+    assert web("GET", url).status_code in (401, 502)
 
 
 # --- Forms, as other programs send them -------------------------------------------------
 
 
 def post(sandbox, headers=None, **request):
-    return httpx.post(f"{sandbox.envd_api_url}/files", headers={
+    return web("POST", f"{sandbox.envd_api_url}/files", headers={
         "X-Access-Token": sandbox._envd_access_token, "E2b-Sandbox-Id": sandbox.sandbox_id,
         "E2b-Sandbox-Port": "49983", **(headers or {})}, **request)
 

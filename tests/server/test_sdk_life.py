@@ -14,6 +14,7 @@ from e2b import (
     SandboxQuery,
     SandboxState,
 )
+from raw import web
 from serving import wait_until
 
 
@@ -153,9 +154,8 @@ def test_why_a_sandbox_is_gone_is_said(create):
     wait_until(lambda: is_gone(expired), "it lives on")
 
     def told(name):
-        import httpx
-        answer = httpx.get(f"{killed.connection_config.api_url}/sandboxes/{name}",
-                           headers={"X-API-KEY": killed.connection_config.api_key})
+        answer = web("GET", f"{killed.connection_config.api_url}/sandboxes/{name}",
+                     headers={"X-API-KEY": killed.connection_config.api_key})
         assert answer.status_code == 404
         assert answer.json()["code"] == 404
         return answer.json()["message"]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The E2B SDK for Python, unmodified: tenants who cannot see each other, and keys."""
 
-import httpx
 import pytest
 from e2b import Sandbox, SandboxException, SandboxNotFoundException, SandboxQuery
+from raw import web
 
 
 def ids(**options):
@@ -46,8 +46,7 @@ def test_a_foreign_sandbox_and_none_are_refused_in_the_same_words(create, server
                                ("POST", "/refreshes", {"duration": 10}), ("POST", "/fork", {}),
                                ("PUT", "/network", {}), ("POST", "/snapshots", {}),
                                ("GET", "/logs", None)):
-        answers = [httpx.request(method, f"{server.url}/sandboxes/{one}{path}", headers=headers,
-                                 json=body)
+        answers = [web(method, f"{server.url}/sandboxes/{one}{path}", headers=headers, json=body)
                    for one in (name, "x" * len(name))]
         foreign, none = ((a.status_code, a.text.replace(one, "ID"))
                          for a, one in zip(answers, (name, "x" * len(name))))
@@ -67,8 +66,8 @@ def test_the_token_of_one_sandbox_opens_no_other(create, server):
                                  ("POST", "/process.Process/List"), ("GET", "/envs"),
                                  ("POST", "/filesystem.Filesystem/ListDir"), ("GET", "/metrics")):
                 kind = "application/json" if "." in path else "application/octet-stream"
-                answer = httpx.request(method, server.url + path, content=b"{}" * (method != "GET"),
-                                       headers={**headers, "Content-Type": kind})
+                answer = web(method, server.url + path, content=b"{}" * (method != "GET"),
+                             headers={**headers, "Content-Type": kind})
                 assert answer.status_code == 401, (method, path, token)
         assert not victim.files.exists("/tmp/x")
 
@@ -76,9 +75,9 @@ def test_the_token_of_one_sandbox_opens_no_other(create, server):
 def test_a_key_is_no_token_and_a_token_no_key(create, server):
     sandbox = create(**server.options_of("anna"))
     token = sandbox._envd_access_token
-    assert httpx.get(f"{server.url}/v2/sandboxes", headers={"X-API-KEY": token}).status_code == 401
+    assert web("GET", f"{server.url}/v2/sandboxes", headers={"X-API-KEY": token}).status_code == 401
     key = server.options_of("anna")["api_key"]
-    answer = httpx.get(f"{server.url}/files?path=/etc/passwd", headers={
+    answer = web("GET", f"{server.url}/files?path=/etc/passwd", headers={
         "E2b-Sandbox-Id": sandbox.sandbox_id, "X-Access-Token": key})
     assert answer.status_code == 401
 

@@ -21,7 +21,7 @@ import httpx
 import pytest
 import raw
 from e2b import Sandbox
-from raw import Stream, envelope, talk
+from raw import Stream, envelope, talk, web
 from serving import CAY, PATIENCE, state, wait_until
 
 
@@ -363,11 +363,11 @@ def test_bodies_go_through_a_port(server, shared):
     for size in (0, 1, 5, 1000, 70_000, 3 << 20):
         data = os.urandom(size)
         answer = f"{size} {hashlib.md5(data).hexdigest()}"
-        assert httpx.post(f"{server.url}/", content=data, headers=headers).text == answer
+        assert web("POST", f"{server.url}/", content=data, headers=headers).text == answer
         pieces = (data[at:at + 5000] for at in range(0, size, 5000))
-        assert httpx.post(f"{server.url}/", content=pieces, headers=headers).text == answer
+        assert web("POST", f"{server.url}/", content=pieces, headers=headers).text == answer
         by_name = {"Host": shared.get_host(9100)}
-        assert httpx.post(f"{server.url}/", content=data, headers=by_name).text == answer
+        assert web("POST", f"{server.url}/", content=data, headers=by_name).text == answer
     late = server.connect()
     with late:
         late.sendall(f"POST / HTTP/1.1\r\nHost: {by_name['Host']}\r\nContent-Length: 4\r\n"
@@ -375,8 +375,7 @@ def test_bodies_go_through_a_port(server, shared):
         time.sleep(0.3)
         late.sendall(b"late")
         assert b"\r\n\r\n4 " in b"".join(iter(lambda: late.recv(4096), b""))
-    early = httpx.post(f"{server.url}/early", content=bytes(8 << 20), headers=headers,
-                       timeout=PATIENCE)
+    early = web("POST", f"{server.url}/early", content=bytes(8 << 20), headers=headers)
     assert early.status_code == 413
 
 
