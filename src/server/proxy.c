@@ -247,6 +247,7 @@ static bool feed(struct exchange *exchange, const char *data, size_t len)
     }
     if (proxy->to.len > WAITING_MAX / 2) {
         watch_upstream(exchange, UV_WRITABLE);
+        exchange_watch_client(exchange);
         exchange_suspend(exchange);
     }
     return true;

@@ -486,6 +486,43 @@ def test_a_port_hears_at_once_of_a_client_that_leaves(server, sandbox, path, lea
     wait_until(lambda: count("left") == 5, lambda: f"{count('left')} of 5 have left")
 
 
+# Listens, and reads nothing of what comes.
+DEAF = r"""
+import socket, time
+listener = socket.create_server(("127.0.0.1", 8001))
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+def send_to_deaf(server, sandbox, patience):
+    """Sends until nobody takes any more of it."""
+    client = connect(server)
+    client.settimeout(patience)
+    with contextlib.suppress(TimeoutError):
+        client.sendall(request("POST /", f"E2b-Sandbox-Id: {sandbox.sandbox_id}",
+                               "E2b-Sandbox-Port: 8001", "Content-Length: 1000000000",
+                               body=b"x" * (64 << 20)))
+    return client
+
+
+@pytest.fixture(name="deaf")
+def fixture_deaf(sandbox):
+    sandbox.files.write("server.py", DEAF)
+    command = sandbox.commands.run("python3 server.py", background=True)
+    next(iter(command))
+    return sandbox
+
+
+def test_who_leaves_while_a_port_does_not_read_is_let_go(server, deaf):
+    before = settled(server)
+    client = send_to_deaf(server, deaf, 1)
+    wait_until(lambda: server.held() > before, "it does not reach the port")
+    reset(client)
+    wait_until(lambda: server.held() <= before,
+               lambda: f"{server.held()} descriptors are open, not {before}")
+
+
 def test_input_that_nobody_takes_goes_with_its_client(server, shared):
     command = shared.commands.run("sleep 1000", background=True, stdin=True)
     text = base64.b64encode(b"x" * 1000000).decode()
