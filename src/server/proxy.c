@@ -22,9 +22,9 @@
 #include "sys/rights.h"
 
 enum {
-    HEAD_MAX = 16 << 10,   /* it goes into what a connection has, beside the request */
-    AROUND_MAX = 16 << 10, /* heads that come first, or what is around a chunk */
-    WAITING_MAX = 1 << 20, /* of a body that the sandbox does not take */
+    HEAD_MAX = 16 << 10,     /* it goes into what a connection has, beside the request */
+    AROUND_MAX = 16 << 10,   /* heads that come first, or what is around a chunk */
+    WAITING_MAX = 128 << 10, /* of a body that the sandbox does not take */
     PIECE = 32 << 10,
     HEADERS_MAX = 100,
     INTERPRETER_PORT = 49999

@@ -523,6 +523,16 @@ def test_who_leaves_while_a_port_does_not_read_is_let_go(server, deaf):
                lambda: f"{server.held()} descriptors are open, not {before}")
 
 
+def test_bodies_that_a_port_does_not_read_fill_no_memory(server, deaf):
+    """Whoever knows its name may send them, 4096 at a time."""
+    front, count = server.front(), 40
+    before = rss_kib(front)
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            stack.callback(reset, send_to_deaf(server, deaf, 0.2))
+        assert (rss_kib(front) - before) / count < 256, "KiB for each"
+
+
 def test_input_that_nobody_takes_goes_with_its_client(server, shared):
     command = shared.commands.run("sleep 1000", background=True, stdin=True)
     text = base64.b64encode(b"x" * 1000000).decode()
