@@ -56,13 +56,18 @@ static bool is_holder(pid_t pid)
     return false;
 }
 
+static size_t count_holders(void)
+{
+    size_t found = 0;
+
+    for (size_t i = 0; i < hold_count; i++)
+        found += holds[i]->pid != 0;
+    return found;
+}
+
 static bool has_holders(void)
 {
-    bool found = false;
-
-    for (size_t i = 0; i < hold_count && !found; i++)
-        found = holds[i]->pid != 0;
-    return found;
+    return count_holders() > 0;
 }
 
 /* --- The holder --- */
@@ -308,8 +313,10 @@ int hold_kill(const struct leaf *leaf)
 {
     const struct hold *hold = find(leaf);
 
+    /* With no other holder all there is becomes ours to kill: then at once, for those
+     * that want the processor may leave us none of it for long. */
     if (hold && hold->pid)
-        (void)kill(hold->pid, SIGKILL);
+        (void)kill(getpid() == 1 && count_holders() == 1 ? -1 : hold->pid, SIGKILL);
     return 0;
 }
 
