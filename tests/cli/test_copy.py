@@ -4,6 +4,7 @@
 import io
 import os
 import pty
+import select
 import socket
 import stat
 import subprocess
@@ -334,8 +335,10 @@ def test_a_long_copy_shows_how_far_it_is_on_a_terminal(boxes, box, target):
             copying.stdin.write(packed[start:start + (1 << 20)])
             time.sleep(0.08)
         copying.stdin.close()
-        assert copying.wait(60) == 0
-        seen = os.read(master, 65536)
+        assert copying.wait(PATIENCE) == 0
+        seen = b""
+        while not seen.endswith(b"\r\x1b[K") and select.select([master], [], [], PATIENCE)[0]:
+            seen += os.read(master, 65536)
     finally:
         os.close(master)
         os.close(terminal)
