@@ -39,9 +39,15 @@ int state_home_path(char ret_path[PATH_MAX], struct cay_error *err)
     return CAY_OK;
 }
 
+/* Not every file system, nor every container, lets a mode be set. */
 int state_home_make(int dir, const char *path)
 {
-    return mkdirat(dir, path, 0700) == 0 &&
+    struct stat st;
+
+    if (mkdirat(dir, path, 0700) != 0 ||
+        fstatat(dir, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return -errno;
+    return (st.st_mode & 0777) == 0700 ||
                    fchmodat(dir, path, 0700, AT_SYMLINK_NOFOLLOW) == 0
                ? 0
                : -errno;
