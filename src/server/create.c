@@ -186,6 +186,7 @@ static int created(struct broker *broker, struct errand *errand, const struct to
             errand_go_simply(broker, end, 0);
         return code;
     }
+    control_start(broker, OP_TIMEOUT, &errand->row, NULL, "", errand->timeout_s);
     (void)broker_tell_sandbox(broker, errand->client, &errand->row, false);
     return CAY_OK;
 }

@@ -5,6 +5,7 @@ a server or a sandbox in an odd way, and what is said when there is no more sand
 import contextlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -511,6 +512,35 @@ def test_a_reserve_is_filled_again_when_its_sandboxes_end(own_server):
         os.kill(keeper, signal.SIGKILL)
     wait_until(lambda: len(ready()) >= 2)
     wait_until(lambda: server.api("DELETE", f"/sandboxes/{name}")[0] == 204)
+
+
+def test_a_keeper_that_is_killed_while_it_makes_a_sandbox_leaves_none_for_ever(own_server):
+    """One that is to be paused at the end of its time has no time of its own, once it is known."""
+    memory = 334 << 20  # tells them from others on this machine
+    server = own_server("--pool", "1", "--memory", "334M")
+
+    def clocks():
+        listed = json.loads(server.cay("ls", "-o", "json").stdout)["sandboxes"]
+        return {one["id"]: one["ttl_left_ms"] for one in listed
+                if one["limits"]["memory_bytes"] == memory}
+
+    dice, key = random.Random(1), {"templateID": "base", "autoPause": True}
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(40):
+                wait_until(clocks)
+                spares = keepers(server)
+                made = pool.submit(server.api, "POST", "/v2/sandboxes", key)
+                time.sleep(dice.random() * 0.006)
+                for keeper in spares:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(keeper, signal.SIGKILL)
+                assert made.result()[0] in (201, 503)
+        known = {f"sb-{name}" for name in server.ids()}
+        wait_until(lambda: all((clock is None) == (name in known) for name, clock in clocks().items()))
+    finally:
+        for name in clocks():
+            server.cay("rm", name)
 
 
 # --- Memory ---
