@@ -502,7 +502,7 @@ def send_to_deaf(server, sandbox, patience):
     with contextlib.suppress(TimeoutError):
         client.sendall(request("POST /", f"E2b-Sandbox-Id: {sandbox.sandbox_id}",
                                "E2b-Sandbox-Port: 8001", "Content-Length: 1000000000",
-                               body=b"x" * (64 << 20)))
+                               body=b"x" * (16 << 20)))
     return client
 
 
