@@ -186,7 +186,9 @@ static int created(struct broker *broker, struct errand *errand, const struct to
             errand_go_simply(broker, end, 0);
         return code;
     }
-    control_start(broker, OP_TIMEOUT, &errand->row, NULL, "", errand->timeout_s);
+    /* To pause it is the broker's part, now that it is known. */
+    if (errand->row.flags & CREATE_AUTO_PAUSE)
+        control_start(broker, OP_TIMEOUT, &errand->row, NULL, "", 0);
     (void)broker_tell_sandbox(broker, errand->client, &errand->row, false);
     return CAY_OK;
 }

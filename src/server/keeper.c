@@ -17,7 +17,6 @@
 enum {
     EVENTS = 32,
     SPARE_TTL_MS = 10000, /* of a sandbox that waits; renewed as long as we live */
-    NEW_TTL_MS = 60000,   /* of one that is somebody's, until its record is written */
     SPARE_RENEW_MS = 3000,
     GRACE_MS = 3000, /* for the broker, which ends a sandbox in a better way */
     PAUSE_TRIES = 50,
@@ -214,18 +213,16 @@ static int make(struct keep *keep, const struct question *question, struct cay_e
             question->head.flags & CREATE_INTERNET ? options->internet : CAY_NETWORK_NONE,
         .env = env,
         /* Should we die before its record is written it is not to stay for ever. */
-        .ttl_ms = is_spare ? SPARE_TTL_MS : NEW_TTL_MS,
+        .ttl_ms = SPARE_TTL_MS,
     };
     int code = cay_sandbox_create(&wanted, &keep->sandbox, err);
     keep->is_spare = !code && is_spare;
     return code;
 }
 
-/* That which a question names; 0: it does not end by itself. */
-static int set_ttl(struct keep *keep, const struct ask *head, struct cay_error *err)
+/* 0: it does not end by itself. */
+static int set_ttl(struct keep *keep, int64_t seconds, struct cay_error *err)
 {
-    int64_t seconds = head->numbers[TIMEOUT_SECONDS];
-
     return cay_sandbox_set_ttl(
         keep->sandbox, seconds > 0 ? (uint64_t)seconds * 1000 + GRACE_MS : 0, err);
 }
@@ -249,15 +246,18 @@ static int create(struct keep *keep, struct question *question, struct cay_error
 {
     struct tell tell = {.kind = TELL_SANDBOX, .count = 1};
     AUTO_BUF strings = {0};
+    int64_t seconds = question->head.numbers[CREATE_TIMEOUT];
     int code = CAY_OK;
 
     /* One that was ready may have ended while it waited. */
-    if (keep->sandbox && (has_ended(keep) ||
-                          cay_sandbox_set_ttl(keep->sandbox, NEW_TTL_MS, NULL) != CAY_OK))
+    if (keep->sandbox && (has_ended(keep) || set_ttl(keep, seconds, NULL) != CAY_OK))
         forget(keep);
     keep->is_spare = false;
-    if (!keep->sandbox)
+    if (!keep->sandbox) {
         code = make(keep, question, err);
+        if (!code && seconds >= 0)
+            code = set_ttl(keep, seconds, err);
+    }
     if (!code)
         code = check_pause(keep, &question->head, err);
     if (code)
@@ -301,7 +301,7 @@ static int pause_it(struct keep *keep, struct question *question, struct cay_err
 
 static int resume_it(struct keep *keep, struct question *question, struct cay_error *err)
 {
-    int code = set_ttl(keep, &question->head, err);
+    int code = set_ttl(keep, question->head.numbers[TIMEOUT_SECONDS], err);
 
     if (!code)
         code = cay_sandbox_resume(keep->sandbox, err);
@@ -314,7 +314,7 @@ static int resume_it(struct keep *keep, struct question *question, struct cay_er
 
 static int change_ttl(struct keep *keep, struct question *question, struct cay_error *err)
 {
-    int code = set_ttl(keep, &question->head, err);
+    int code = set_ttl(keep, question->head.numbers[TIMEOUT_SECONDS], err);
 
     if (!code)
         (void)tell_done(question->channel);
