@@ -168,7 +168,7 @@ def test_cgroups_are_found_also_where_nobody_has_them(disk):
     assert told == '"cgroup"\n1\n0\n'
 
 
-@pytest.mark.parametrize("room", ["size=16k", "nr_inodes=9"])
+@pytest.mark.parametrize("room", ["size=16k", "nr_inodes=8", "nr_inodes=9", "nr_inodes=10"])
 def test_a_full_runtime_directory_is_told_and_can_be_used_again(disk, room):
     told = inside(disk, f"""
         mkdir -m 700 /run/cay; mount -t tmpfs -o mode=700,{room} none /run/cay

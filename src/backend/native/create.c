@@ -52,7 +52,7 @@ static int open_control(const struct record *record, struct cay_error *err)
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
         fchmodat(AT_FDCWD, address.sun_path, 0600, 0) != 0 || listen(fd, 128) != 0)
-        return cay_fail_errno(err, errno, op, address.sun_path);
+        return runtime_fail(errno, record->id, err);
     return TAKE_FD(fd);
 }
 

@@ -111,8 +111,7 @@ int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
                                             : cay_fail_errno(err, errno, op, parent);
 }
 
-/* What is left of another disk would be looked at otherwise. */
-static int fail_full(int error, const char *subject, struct cay_error *err)
+int runtime_fail(int error, const char *subject, struct cay_error *err)
 {
     if (error != ENOSPC && error != EDQUOT)
         return cay_fail_errno(err, error, op, subject);
@@ -135,7 +134,7 @@ static int open_runtime(const char *below, struct cay_error *err)
     if (place == PLACE_FOREIGN)
         return fail_foreign(top, err);
     if (place == PLACE_EMPTY)
-        return fail_full(-error, top, err);
+        return runtime_fail(-error, top, err);
     snprintf(path, sizeof path, "%s%s%s", top, *below ? "/" : "", below);
     for (int tries = 0;; tries++) {
         int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -144,7 +143,7 @@ static int open_runtime(const char *below, struct cay_error *err)
         error = errno == ENOENT && tries == 0 && *below ? state_home_make(AT_FDCWD, path)
                                                         : -errno;
         if (error && error != -EEXIST)
-            return fail_full(-error, path, err);
+            return runtime_fail(-error, path, err);
     }
 }
 
@@ -230,7 +229,7 @@ static int reserve_range(struct record *record, struct cay_error *err)
             return CAY_OK;
         }
         if (errno != EEXIST)
-            return fail_full(errno, "ranges", err);
+            return runtime_fail(errno, "ranges", err);
     }
     return cay_fail(err, CAY_E_LIMIT, 0, op, "ranges",
                     "every range of user ids is taken by a sandbox",
@@ -348,7 +347,7 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
         return error == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
                                           "somebody else has started this sandbox",
                                           "open it by its id")
-                               : fail_full(error, ret_record->id, err);
+                               : runtime_fail(error, ret_record->id, err);
     int code = with_range ? reserve_range(ret_record, err) : CAY_OK;
     if (code)
         (void)unlinkat(dir, ret_record->id, 0);
@@ -366,7 +365,7 @@ int runtime_save(const struct record *record, struct cay_error *err)
      * while it is made finds the lock taken. */
     AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     int error = fd < 0 ? -errno : io_write(fd, record, sizeof *record);
-    return error ? fail_full(-error, record->id, err) : CAY_OK;
+    return error ? runtime_fail(-error, record->id, err) : CAY_OK;
 }
 
 _Static_assert(sizeof(struct record) < 4096, "a record is smaller than a page");

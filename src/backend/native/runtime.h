@@ -80,6 +80,10 @@ bool runtime_was_visited(int64_t within_ms);
 int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err);
 
+/* A system call on something in the runtime directory has failed.  If for want of space,
+ * that of another disk would be looked at otherwise. */
+int runtime_fail(int error, const char *subject, struct cay_error *err);
+
 /* Where its init listens: "RUNTIME/ID.control". */
 int runtime_address(const struct record *record, struct sockaddr_un *ret_address,
                     struct cay_error *err);
