@@ -77,7 +77,7 @@ def test_a_name_in_the_path_or_a_link_does(tmp_path):
     ["--", "/etc"],
     ["--", "sh", "/no/such/script"],
     ["-e", "A=b", "-w", "/tmp", "-u", "root", "--", "sh", "-c", "echo $A; pwd; id -u"],
-    ["-m", "32M", "--disk", "16M", "--", "sh", "-c", "head -c 100M /dev/zero | tail"],
+    ["-m", "32M", "--disk", "16M", "--", "sh", "-c", "tail /dev/zero; exit 3"],
     ["--timeout", "300ms", "--", "sleep", "1000"],
     ["--network", "host", "--", "true"],
     ["-v", "/no/such:/src", "--", "true"],
