@@ -73,10 +73,10 @@ void broker_hand_on(struct broker *broker, struct asked *asked, const char *id)
         struct keeper *keeper = keeper_of(broker, id);
         error = keeper ? ask_forward(keeper->socket, asked) : -EAGAIN;
         if (keeper && error == -EPIPE)
-            keeper_is_over(broker, keeper); /* a new one will find out what is wrong */
+            keeper_lost(broker, keeper); /* a new one will find out what is wrong */
     }
-    /* One that ends before it was asked has found no sandbox; who asked hears of it as if
-     * it had ended a moment later. */
+    /* One that ends before it was asked has found no sandbox, or could not look; who
+     * asked hears of it as if it had ended a moment later. */
     if (error && error != -EPIPE)
         broker_refuse(asked, 503, CAY_E_BUSY, "the sandbox has too much to answer",
                       "try again in a moment");

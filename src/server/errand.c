@@ -112,7 +112,7 @@ void errand_go(struct broker *broker, struct errand *errand, struct keeper *keep
     int error = keeper ? send_to(broker, errand, keeper, ask, strings) : -EAGAIN;
 
     if (error == -EPIPE) { /* one that was ready, and has died since */
-        keeper_is_over(broker, keeper);
+        keeper_lost(broker, keeper);
         keeper = keeper_start(broker, "");
         error = keeper ? send_to(broker, errand, keeper, ask, strings) : -EAGAIN;
     }
@@ -134,7 +134,7 @@ void errand_go_simply(struct broker *broker, struct errand *errand, int64_t numb
         struct keeper *keeper = keeper_of(broker, errand->row.id);
         error = keeper ? send_to(broker, errand, keeper, &ask, &none) : -EAGAIN;
         if (keeper && error == -EPIPE)
-            keeper_is_over(broker, keeper); /* a new one will find out what is wrong */
+            keeper_lost(broker, keeper); /* a new one will find out what is wrong */
     }
     if (error)
         give_up(broker, errand);

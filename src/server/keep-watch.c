@@ -27,7 +27,8 @@
 #include "server/keep-watch.h"
 
 enum {
-    QUEUE_MAX = 65536,     /* changes of one watch */
+    QUEUE_MAX = 4096,      /* changes of one watch, which are asked for all at once */
+    STREAM_MAX = 65536,    /* of a stream, which is told as it reads */
     QUEUES_MAX = 64 << 20, /* bytes, of all watches together */
     NODES_MAX = 8192,      /* directories, of all watches together */
     WATCHES_MAX = 256,
@@ -132,8 +133,8 @@ static void add_event(struct watching *watching, struct watch *watch, enum chang
                       const char *below, const char *name)
 {
     size_t size = event_size(below, name), room = size - sizeof(struct event);
-    bool fits =
-        watch->event_count < QUEUE_MAX && watching->event_bytes + size <= QUEUES_MAX;
+    size_t most = watch->is_stream ? STREAM_MAX : QUEUE_MAX;
+    bool fits = watch->event_count < most && watching->event_bytes + size <= QUEUES_MAX;
     bool is_ending =
         watch->is_stream && watch->has_lost; /* there is no gap in a stream */
     struct event *event = fits && !is_ending ? malloc(size) : NULL;

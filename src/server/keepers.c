@@ -100,7 +100,7 @@ static void note_end(struct broker *broker, struct keeper *keeper, int status)
     keeper_drop(broker, keeper);
 }
 
-void keeper_is_over(struct broker *broker, struct keeper *keeper)
+void keeper_lost(struct broker *broker, struct keeper *keeper)
 {
     siginfo_t end = {0};
 

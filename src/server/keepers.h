@@ -38,7 +38,7 @@ bool keeper_is_behind(const struct broker *broker, pid_t pid);
 
 /* It takes no questions any more, so it is ending.  What its end says of the sandbox is
  * noted before anybody starts another. */
-void keeper_is_over(struct broker *broker, struct keeper *keeper);
+void keeper_lost(struct broker *broker, struct keeper *keeper);
 
 /* The process has ended with this exit status, 0 if by a signal; whether it was a keeper
  * to spare. */

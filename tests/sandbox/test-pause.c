@@ -88,10 +88,10 @@ static pid_t start_to_pause(const char *id, int turn)
         (void)!write(ends[1], "", 1);
         _exit(code ? 99 : -cay_sandbox_pause(sandbox, NULL));
     }
+    (void)close(ends[1]);
     ASSERT(child > 0);
     ASSERT(read(ends[0], &byte, 1) == 1);
     (void)close(ends[0]);
-    (void)close(ends[1]);
     return child;
 }
 

@@ -64,7 +64,7 @@ def test_the_input_of_a_terminal_cannot_be_closed(server, shared):
 def test_who_watches_is_told_once_that_changes_were_lost(sandbox):
     sandbox.files.make_dir("/tmp/w")
     watcher = sandbox.files.watch_dir("/tmp/w")
-    sandbox.commands.run("cd /tmp/w && seq 30000 | xargs touch && rm -r /tmp/w")
+    sandbox.commands.run("cd /tmp/w && seq 6000 | xargs touch && rm -r /tmp/w")
 
     def is_told():
         try:
