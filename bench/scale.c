@@ -226,6 +226,46 @@ static void live(cay_sandbox **sandboxes, unsigned count)
                    450);
 }
 
+/* The commands about all sandboxes: ls -q, ls, gc and kill --all. */
+static void together(unsigned count)
+{
+    static const char part[] = "sandboxes together";
+    const struct cay_sandbox_options options = {.size = sizeof options};
+    const double second = 1e6;
+    char(*ids)[CAY_ID_MAX] = calloc(count, sizeof *ids);
+    const char **names = calloc(count, sizeof *names);
+    struct cay_error *errors = calloc(count, sizeof *errors), err;
+    struct cay_sandbox_info *infos;
+    cay_sandbox *sandbox;
+    size_t found;
+
+    if (!ids || !names || !errors)
+        contest_die("sandboxes");
+    for (unsigned i = 0; i < count; i++) {
+        sandbox_ok(cay_sandbox_create(&options, &sandbox, &err), &err);
+        snprintf(ids[i], sizeof ids[i], "%s", cay_sandbox_id(sandbox));
+        names[i] = ids[i];
+        cay_sandbox_free(sandbox);
+    }
+    double start = race_now_us();
+    sandbox_ok(cay_sandbox_list_brief(&infos, &found, &err), &err);
+    race_print(part, "list ids, all", count, race_now_us() - start, second);
+    cay_free(infos);
+    start = race_now_us();
+    sandbox_ok(cay_sandbox_list(&infos, &found, &err), &err);
+    race_print(part, "list, all", count, race_now_us() - start, second);
+    cay_free(infos);
+    start = race_now_us();
+    sandbox_ok(cay_sandbox_collect(&found, &err), &err);
+    race_print(part, "collect, all", count, race_now_us() - start, second);
+    start = race_now_us();
+    sandbox_ok(cay_sandbox_kill_many(names, count, errors), errors);
+    race_print(part, "kill, all", count, race_now_us() - start, second);
+    free(errors);
+    free(names);
+    free(ids);
+}
+
 void scale_live(bool quick)
 {
     cay_sandbox **sandboxes = calloc(MOST, sizeof(cay_sandbox *));
@@ -234,5 +274,6 @@ void scale_live(bool quick)
         contest_die("sandboxes");
     for (unsigned count = 1; count <= (quick ? 10 : MOST); count *= 10)
         live(sandboxes, count);
+    together(quick ? 10 : MOST);
     free(sandboxes);
 }

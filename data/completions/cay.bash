@@ -13,6 +13,11 @@ _cay_valued() { # options that take a value
         sed -n 's/^ \{2,\}\(-[a-z], \)\{0,1\}\(--[a-z-]*\) [^ ].*/\1\2/p' | tr -s ', ' '\n'
 }
 
+_cay_sandboxes() { # ids and names
+    cay ls 2>/dev/null |
+        awk 'NR > 1 { print $1; if ($2 != "-") print $2 }'
+}
+
 _cay_tags() { # of the sandbox $1
     cay ps -o json -- "$1" 2>/dev/null | grep -o '"tag":"[^"]*"' | cut -d '"' -f 4
 }
@@ -138,7 +143,7 @@ _cay_sandbox() {
     run) ((${#words[@]})) || _cay_reply "$(compgen -c -- "$current")" ;;
     exec | logs)
         case ${#words[@]} in
-        0) _cay_reply "$(cay ls -q 2>/dev/null)" ;;
+        0) _cay_reply "$(_cay_sandboxes)" ;;
         1) [[ $command == logs ]] && _cay_reply "$(_cay_tags "${words[0]}")" ||
             _cay_reply "$(compgen -c -- "$current")" ;;
         esac
@@ -147,7 +152,7 @@ _cay_sandbox() {
         if ((${#words[@]})) && [[ " ${COMP_WORDS[*]} " == *' '@(-s|--signal)' '* ]]; then
             _cay_reply "$(_cay_tags "${words[0]}")"
         else
-            _cay_reply "$(cay ls -q 2>/dev/null)"
+            _cay_reply "$(_cay_sandboxes)"
         fi
         ;;
     cp)
@@ -156,7 +161,7 @@ _cay_sandbox() {
         mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -W "$ids" -- "$current")
         ;;
     shell | inspect | ps | cat | put | pause | resume | start | rm)
-        _cay_reply "$(cay ls -q 2>/dev/null)"
+        _cay_reply "$(_cay_sandboxes)"
         ;;
     esac
 }

@@ -50,6 +50,10 @@ function __cay_tags # of the sandbox that was named
     cay ps -o json -- (__cay_words)[1] 2>/dev/null | string match -arg '"tag":"([^"]*)"'
 end
 
+function __cay_sandboxes # ids and names
+    cay ls 2>/dev/null | awk 'NR > 1 { print $1; if ($2 != "-") print $2 }'
+end
+
 set -l with_id exec shell inspect ps logs cat put pause resume start kill rm
 set -l layers user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk
 
@@ -59,11 +63,11 @@ complete -c cay -n 'not __fish_use_subcommand' -a '(__cay_options_here)'
 complete -c cay -n '__fish_seen_subcommand_from files; and not __cay_files_command' \
     -a '(__cay_commands cay files)'
 complete -c cay -n '__fish_seen_subcommand_from help' -a '(__cay_commands cay)'
-complete -c cay -n "not __fish_seen_subcommand_from session template; and __fish_seen_subcommand_from $with_id; and not __fish_seen_subcommand_from (cay ls -q 2>/dev/null)" \
-    -a '(cay ls -q 2>/dev/null)'
+complete -c cay -n "not __fish_seen_subcommand_from session template; and __fish_seen_subcommand_from $with_id; and not __fish_seen_subcommand_from (__cay_sandboxes)" \
+    -a '(__cay_sandboxes)'
 complete -c cay -n '__fish_seen_subcommand_from logs kill; and test (count (__cay_words)) -gt 0' \
     -a '(__cay_tags)'
-complete -c cay -n '__fish_seen_subcommand_from cp' -Fa '(cay ls -q 2>/dev/null | string replace -r \$ :)'
+complete -c cay -n '__fish_seen_subcommand_from cp' -Fa '(__cay_sandboxes | string replace -r \$ :)'
 complete -c cay -n '__fish_seen_subcommand_from config; and not __fish_seen_subcommand_from check schema' \
     -a 'check schema'
 complete -c cay -n '__fish_seen_subcommand_from config; and __fish_seen_subcommand_from check' -F

@@ -34,7 +34,11 @@ enum cay_command_flag {
      * taken out, and if both streams together have `threshold_chars` or more, each that
      * has more than its head and tail is cut in the middle.  If that changes anything,
      * the raw bytes are kept in files inside, named in the result. */
-    CAY_COMMAND_CLEAN = 1 << 1
+    CAY_COMMAND_CLEAN = 1 << 1,
+    /* Keep the command and all its output in files inside, whatever their size: the
+     * result names output_dir, which has command.txt, stdout.txt and stderr.txt.  If they
+     * cannot be written, the result names none. */
+    CAY_COMMAND_KEEP = 1 << 2
 };
 
 #define CAY_THRESHOLD_CHARS 10000u
@@ -84,7 +88,7 @@ CAY_PUBLIC void cay_command_done(struct cay_command_result *result);
  * with it, too.
  *
  * One that is to run in the background has status SUCCESS when it has started; it writes
- * its output to files inside from the beginning. */
+ * its output to files inside from the beginning, beside command.txt. */
 CAY_PUBLIC CAY_NODISC int cay_execute_bash(cay_sandbox *sandbox, const char *command,
                                            const struct cay_command_options *options,
                                            struct cay_command_result *ret_result,

@@ -445,7 +445,9 @@ enum cay_descriptor {
     CAY_DESCRIPTOR_READ = 1,
     /* Made if it is not there, with its parents, and empty. */
     CAY_DESCRIPTOR_WRITE = 2,
-    CAY_DESCRIPTOR_DIRECTORY = 3 /* for reading its names */
+    CAY_DESCRIPTOR_DIRECTORY = 3, /* for reading its names */
+    /* As CAY_DESCRIPTOR_WRITE, but with its content, which the caller truncates. */
+    CAY_DESCRIPTOR_UPDATE = 4
 };
 
 /* The file itself, for who moves its bytes with system calls.  Only where the policy asks
@@ -453,6 +455,16 @@ enum cay_descriptor {
 CAY_PUBLIC CAY_NODISC int cay_files_descriptor(cay_files *files, const char *path,
                                                enum cay_descriptor what, int *ret_fd,
                                                struct cay_error *err);
+
+/* Reserves space in the file `fd`, a descriptor for writing of this handle, before the
+ * caller writes to it: `bytes` from `offset` on.  The size of the file stays.  For a file
+ * in the memory of a sandbox the sandbox's memory limit counts them then, instead of the
+ * cgroup of the process that writes; elsewhere nothing is reserved.  What is left over is
+ * freed by ftruncate(2) to the file's size, or by fallocate(2) with FALLOC_FL_PUNCH_HOLE
+ * if other processes write to the file.  CAY_E_NO_SPACE beyond the memory limit or on a
+ * full disk; then what the call reserved beyond the end of the file is freed. */
+CAY_PUBLIC CAY_NODISC int cay_files_reserve(cay_files *files, int fd, uint64_t offset,
+                                            uint64_t bytes, struct cay_error *err);
 
 /* --- Listing and searching ------------------------------------------------------ */
 
@@ -541,11 +553,18 @@ CAY_PUBLIC CAY_NODISC int cay_files_grep(cay_files *files, const char *path,
 
 /* --- Whole directories as tar streams ------------------------------------------- */
 
+enum cay_tar_flag {
+    CAY_TAR_WHOLE = 1 << 0 /* export from a sandbox: every symbolic link as it is, FIFOs,
+                              owners and all mode bits, so that the stream can become a
+                              template.  CAY_E_UNSUPPORTED elsewhere */
+};
+
 struct cay_tar_options {
     size_t size;
     uint64_t max_entries; /* 0 means 1,000,000 */
     uint64_t max_bytes;   /* of file content; 0 means 16 GiB */
     uint32_t max_depth;   /* 0 means 256 */
+    uint32_t flags;       /* enum cay_tar_flag */
 };
 
 struct cay_tar_result {

@@ -18,7 +18,8 @@ extern "C" {
  * Input structs start with `size`, as in files.h. */
 typedef struct cay_sandbox cay_sandbox;
 
-#define CAY_ID_MAX 32 /* with its NUL: "sb-" and 16 letters and digits */
+#define CAY_ID_MAX   32 /* with its NUL: "sb-" and 16 letters and digits */
+#define CAY_NAME_MAX 64 /* with its NUL */
 
 /* What keeps a sandbox in.  `require` makes a missing one an error. */
 enum cay_layer {
@@ -106,6 +107,10 @@ struct cay_sandbox_options {
     enum cay_storage storage;
     enum cay_rung rung; /* not a better one than this; CAY_RUNG_BEST: any */
     bool make_workdir;  /* if it is not there; it is then the user's */
+    /* A name for cay_sandbox_open(), or NULL: a letter or a digit, then up to 62 letters,
+     * digits, "_", "." and "-"; not "sb-...".  CAY_E_EXISTS while another sandbox of this
+     * user has it, running or stopped. */
+    const char *name;
 };
 
 /* The caller owns the handle; without it the sandbox lives on, unless it is ephemeral. */
@@ -113,7 +118,9 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_create(const struct cay_sandbox_options *o
                                              cay_sandbox **ret_sandbox,
                                              struct cay_error *err);
 
-/* Reaches a sandbox that exists.  CAY_E_NOT_FOUND if there is none of that id. */
+/* Reaches a sandbox that exists, by its id or its name.  CAY_E_NOT_FOUND if there is
+ * none.
+ */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox,
                                            struct cay_error *err);
 CAY_PUBLIC void cay_sandbox_free(cay_sandbox *sandbox); /* the handle; NULL is fine */
@@ -128,7 +135,13 @@ CAY_PUBLIC const char *cay_rung_slug(enum cay_rung rung); /* "root", "single", .
 /* --- Looking at sandboxes -----------------------------------------------------------
  */
 
-enum cay_state { CAY_STATE_RUNNING = 1, CAY_STATE_PAUSED = 2, CAY_STATE_STOPPED = 3 };
+enum cay_state {
+    CAY_STATE_RUNNING = 1,
+    CAY_STATE_PAUSED = 2,
+    CAY_STATE_STOPPED = 3,
+    /* It may run, but its record cannot be read: it can only be killed or removed. */
+    CAY_STATE_DAMAGED = 4
+};
 
 struct cay_enforced {
     unsigned layer; /* one of enum cay_layer */
@@ -161,6 +174,7 @@ struct cay_sandbox_info {
     size_t enforced_count;
     char type[32];         /* its backend: "native", "local" */
     uint64_t memory_kills; /* processes that the kernel has killed for the memory limit */
+    char name[CAY_NAME_MAX]; /* "" if it has none */
 };
 
 CAY_PUBLIC CAY_NODISC int cay_sandbox_inspect(cay_sandbox *sandbox,
@@ -171,12 +185,19 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_inspect(cay_sandbox *sandbox,
 CAY_PUBLIC CAY_NODISC int cay_sandbox_list(struct cay_sandbox_info **ret_infos,
                                            size_t *ret_count, struct cay_error *err);
 
+/* The same without a request to any of them: of one that runs or is paused, which both
+ * are CAY_STATE_RUNNING here, there is what it was made with, but nothing that it uses,
+ * no time to live and no layers. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_list_brief(struct cay_sandbox_info **ret_infos,
+                                                 size_t *ret_count,
+                                                 struct cay_error *err);
+
 /* --- Its life -----------------------------------------------------------------------
  */
 
-/* Stops the clock for everything inside, and lets it go on.  A paused sandbox can be
- * inspected and killed, but runs no commands: CAY_E_BUSY.  So are both calls for one that
- * is stopped. */
+/* Freezes everything inside, and thaws it.  The time to live does not run meanwhile.  A
+ * paused sandbox can be inspected and killed, but runs no commands: CAY_E_BUSY.  So are
+ * both calls for one that is stopped. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_pause(cay_sandbox *sandbox, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_sandbox_resume(cay_sandbox *sandbox, struct cay_error *err);
 
@@ -190,6 +211,12 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_set_ttl(cay_sandbox *sandbox, uint64_t ttl
 CAY_PUBLIC CAY_NODISC int cay_sandbox_kill(cay_sandbox *sandbox, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_sandbox_start(cay_sandbox *sandbox, struct cay_error *err);
 
+/* Kills `count` sandboxes by their ids; they end side by side, in much less time than one
+ * after another.  ret_errors has room for `count`: the code of each is CAY_OK, or says
+ * why that one could not be killed.  The first such code, or CAY_OK. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_kill_many(const char *const *ids, size_t count,
+                                                struct cay_error *ret_errors);
+
 /* Kills it, and removes what it has on disk. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_error *err);
 
@@ -199,6 +226,16 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_collect(size_t *ret_count, struct cay_erro
 /* The same in passing, for who starts often: does nothing if anybody of this user has
  * collected within the last second. */
 CAY_PUBLIC void cay_sandbox_tidy(void);
+
+/* Bytes that its user attaches to a sandbox that runs, for later processes of the same
+ * user; nothing inside sees them, and they are gone with it.  The next one replaces them.
+ * CAY_E_NOT_FOUND: there is no such sandbox, or it has no note.  cay_free() what was
+ * read; a NUL follows it. */
+#define CAY_SANDBOX_NOTE_MAX (64 << 10)
+CAY_PUBLIC CAY_NODISC int cay_sandbox_set_note(const char *id, const void *data,
+                                               size_t len, struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_sandbox_get_note(const char *id, void **ret_data,
+                                               size_t *ret_len, struct cay_error *err);
 
 /* --- Its files ----------------------------------------------------------------------
  */

@@ -23,7 +23,7 @@ from ctypes import (
 from cay._lib import _ERR, _HANDLE, U64_MAX, Stat, Strings, _bind
 
 STATUSES = {1: "success", 2: "error", 3: "timeout", 4: "running", 5: "stopped"}
-COMMAND_BACKGROUND, COMMAND_CLEAN = 1, 2
+COMMAND_BACKGROUND, COMMAND_CLEAN, COMMAND_KEEP = 1, 2, 4
 TIMEOUT_AT_ONCE = U64_MAX - 1
 THRESHOLD_CHARS, HEAD_CHARS, TAIL_CHARS = 10000, 5000, 5000
 

@@ -342,6 +342,7 @@ class TarOptions(Structure):
         ("max_entries", c_uint64),
         ("max_bytes", c_uint64),
         ("max_depth", c_uint32),
+        ("flags", c_uint32),
     ]
 
 

@@ -48,7 +48,7 @@ NETWORKS = {0: "none", 1: "host"}
 STORAGES = {0: "memory", 1: "disk"}
 RUNGS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
 RUNGS_ASKED_FOR = {number: name for number, name in RUNGS.items() if name != "none"}
-STATES = {1: "running", 2: "paused", 3: "stopped"}
+STATES = {1: "running", 2: "paused", 3: "stopped", 4: "damaged"}
 CAUSES = {
     1: "exited",
     2: "signalled",
@@ -63,6 +63,7 @@ FINDINGS = {1: "ok", 2: "weaker", 3: "missing"}
 
 EXEC_FAIL_ON_LIMIT, EXEC_TTY, EXEC_BACKGROUND, EXEC_INPUT = 1, 2, 4, 8
 ID_MAX = 32
+NAME_MAX = 64
 LAYERS_MAX = 16
 
 
@@ -95,6 +96,7 @@ class SandboxOptions(Structure):
         ("storage", c_int),
         ("rung", c_int),
         ("make_workdir", c_bool),
+        ("name", c_char_p),
     ]
 
 
@@ -131,6 +133,7 @@ class SandboxInfo(Structure):
         ("enforced_count", c_size_t),
         ("type", c_char * 32),
         ("memory_kills", c_uint64),
+        ("name", c_char * NAME_MAX),
     ]
 
 

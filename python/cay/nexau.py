@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -87,7 +87,7 @@ def _theirs(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_our_methods(cls: type[R]) -> type[R]:
     """All that BaseSandbox asks for, done by the sandbox behind it."""
-    for name in sorted(ours.BaseSandbox.__abstractmethods__ | _MORE):
+    for name in sorted((ours.BaseSandbox.__abstractmethods__ | _MORE) - set(vars(cls))):
         setattr(cls, name, _theirs(getattr(ours.BaseSandbox, name)))
     cls.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
     return cls
@@ -108,6 +108,26 @@ class CaySandbox(theirs.BaseSandbox):
     """NexAU's view of a sandbox of ours, which is ``cay``."""
 
     cay: ours.BaseSandbox = field(repr=False)
+
+    def execute_bash(  # type: ignore[no-redef,unused-ignore]
+        self,
+        command: str,
+        timeout: int | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        background: bool = False,
+        **_: Any,
+    ) -> Any:
+        """NexAU's older name of execute_shell(), which a subclass may override."""
+        return self.execute_shell(
+            command,
+            timeout=timeout,
+            cwd=cwd,
+            user=user,
+            envs=envs,
+            background=background,
+        )
 
     def __str__(self) -> str:
         return f"Cay{self.cay}"

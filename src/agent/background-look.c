@@ -27,7 +27,7 @@ static bool read_exit(struct task *task, struct task_end *ret_end)
 {
     AUTO_FREE char *exit = place_join(task->results.dir, TASK_EXIT);
     AUTO_FREE char *said = place_join(task->results.dir, TASK_SAID);
-    AUTO_FREE char *command = place_join(task->results.dir, "command.sh");
+    AUTO_FREE char *command = place_join(task->results.dir, RESULTS_COMMAND);
     const struct place_ops *ops = task->place.ops;
     struct cay_content content = {0};
     struct cay_stat begin, end, words;

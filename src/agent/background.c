@@ -40,8 +40,10 @@ static const char run_file[] =
 
 struct launch {
     cay_sandbox *sandbox;
-    const char *command; /* or, if that is long, */
-    char *file;          /* where it is */
+    const char *command;
+    char *file;     /* that has the command, too */
+    bool from_file; /* the shell reads it: the command is too long for an argument, or the
+                       sandbox is elsewhere */
     char *exit_file, *said_file;
     const struct cay_command_options *options;
     struct task task;
@@ -50,7 +52,7 @@ struct launch {
 static const char *script_of(const struct launch *launch)
 {
     return !launch->task.place.ops->is_near ? run_file
-           : launch->file                   ? exec_file
+           : launch->from_file              ? exec_file
                                             : exec_argument;
 }
 
@@ -63,7 +65,7 @@ static int start_shell(const struct launch *launch, const char *shell,
                                 "-c",
                                 script_of(launch),
                                 shell,
-                                launch->file ? launch->file : launch->command,
+                                launch->from_file ? launch->file : launch->command,
                                 results->files[0],
                                 results->files[1],
                                 launch->exit_file,
@@ -99,27 +101,23 @@ static int prepare(struct launch *launch, struct cay_error *err)
     const struct cay_command_options *known = launch->options;
     struct task *task = &launch->task;
     struct place *place = &task->place;
-    size_t len = strlen(launch->command);
 
     int code = place_open(launch->sandbox, known->user, place, err);
     if (!code)
         code = results_new(place, &task->results, err);
     if (code)
         return code;
+    launch->from_file =
+        strlen(launch->command) > COMMAND_ARGUMENT_MAX || !place->ops->is_near;
     launch->exit_file = place_join(task->results.dir, TASK_EXIT);
     launch->said_file = place_join(task->results.dir, TASK_SAID);
     if (!launch->exit_file || !launch->said_file)
         return cay_fail_memory(err, op);
-    if (len > COMMAND_ARGUMENT_MAX || !place->ops->is_near) {
-        /* Elsewhere it also tells, by that clock, when the command began. */
-        AUTO_FREE char *file = place_join(task->results.dir, "command.sh");
-        if (!file)
-            return cay_fail_memory(err, op);
-        code = place->ops->write(place, file, launch->command, len, 0, NULL, err);
-        if (code)
-            return code;
-        launch->file = TAKE_PTR(file);
-    }
+    /* Elsewhere the time of this file is also when the command began, by that clock. */
+    code =
+        results_keep_command(place, &task->results, launch->command, &launch->file, err);
+    if (code)
+        return code;
     task->timeout_ms = command_timeout(known, 0);
     if (known->tag) {
         cay_copy_text(task->tag, sizeof task->tag, known->tag);

@@ -21,7 +21,7 @@ static int fail_no_shell(struct cay_command_result *ret_result, struct cay_error
     return code;
 }
 
-/* `script` is the file that has the command, or NULL: then it is an argument. */
+/* `script` is the file that has the command; NULL: the command is an argument. */
 static int run_shells(cay_sandbox *sandbox, const char *command, const char *script,
                       const struct cay_command_options *options,
                       struct cay_command_result *ret_result, struct cay_error *err)
@@ -32,6 +32,7 @@ static int run_shells(cay_sandbox *sandbox, const char *command, const char *scr
         const char *const by_file[] = {shells[i], "--", script, NULL};
         const struct command_job job = {.sandbox = sandbox,
                                         .argv = script ? by_file : by_argument,
+                                        .command = command,
                                         .options = options};
         bool missing;
         int code = command_run(&job, &missing, ret_result, err);
@@ -52,7 +53,8 @@ static int run_foreground(cay_sandbox *sandbox, const char *command,
         return run_shells(sandbox, command, NULL, options, ret_result, err);
     int code =
         script_make(sandbox, options->user, "command.sh", command, len, &script, err);
-    return code ? code : run_shells(sandbox, NULL, script.path, options, ret_result, err);
+    return code ? code
+                : run_shells(sandbox, command, script.path, options, ret_result, err);
 }
 
 int cay_execute_bash(cay_sandbox *sandbox, const char *command,
@@ -61,8 +63,8 @@ int cay_execute_bash(cay_sandbox *sandbox, const char *command,
 {
     struct cay_command_options known;
 
-    int code = command_take_options(options, CAY_COMMAND_BACKGROUND | CAY_COMMAND_CLEAN,
-                                    op, &known, err);
+    const unsigned flags = CAY_COMMAND_BACKGROUND | CAY_COMMAND_CLEAN | CAY_COMMAND_KEEP;
+    int code = command_take_options(options, flags, op, &known, err);
     if (code)
         return code;
     if (!command)

@@ -13,9 +13,10 @@
 
 static const char op[] = "command.output";
 
-void capture_init(struct capture *capture, cay_sandbox *sandbox, const char *user)
+void capture_init(struct capture *capture, cay_sandbox *sandbox, const char *user,
+                  const char *command)
 {
-    *capture = (struct capture){.sandbox = sandbox, .user = user};
+    *capture = (struct capture){.sandbox = sandbox, .user = user, .command = command};
     for (int i = 0; i < 2; i++) {
         tail_init(&capture->streams[i].tail, OUTPUT_MAX);
         capture->streams[i].spool = -1;
@@ -144,6 +145,9 @@ static int keep(void *cookie, struct output *output, struct cay_error *err)
         return capture->failure.code;
     }
     int code = open_results(capture, err);
+    if (!code && capture->command)
+        code = results_keep_command(&capture->place, &capture->results, capture->command,
+                                    NULL, err);
     for (int i = 0; !code && i < 2; i++)
         code = keep_stream(capture, output, i, err);
     if (code && capture->results.dir)

@@ -11,7 +11,7 @@
  * disk is the limit; else on this side, up to SPOOL_MAX, and sent when it has ended. */
 struct capture {
     cay_sandbox *sandbox;
-    const char *user;
+    const char *user, *command; /* the command: for command.txt, or NULL */
     struct {
         struct tail tail;
         uint64_t total;
@@ -24,7 +24,8 @@ struct capture {
     bool no_memory;
 };
 
-void capture_init(struct capture *capture, cay_sandbox *sandbox, const char *user);
+void capture_init(struct capture *capture, cay_sandbox *sandbox, const char *user,
+                  const char *command);
 void capture_done(struct capture *capture);
 
 /* cay_exec_options.on_output; the cookie is the capture. */

@@ -237,7 +237,7 @@ int command_run(const struct command_job *job, bool *ret_missing,
     struct capture capture;
 
     *ret_missing = false;
-    capture_init(&capture, job->sandbox, job->options->user);
+    capture_init(&capture, job->sandbox, job->options->user, job->command);
     int code = run(job, &capture, ret_missing, &result, err);
     capture_done(&capture);
     if (code || *ret_missing)

@@ -35,7 +35,8 @@ int command_fill(struct cay_command_result *result, struct cay_error *err);
 struct command_job {
     cay_sandbox *sandbox;
     const char *const *argv;
-    const void *input; /* NULL: none */
+    const char *command; /* for command.txt; NULL: none */
+    const void *input;   /* NULL: none */
     size_t input_len;
     const struct cay_command_options *options; /* complete */
 };

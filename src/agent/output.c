@@ -45,6 +45,13 @@ static void keep(struct output *output, struct cay_command_result *result)
     say(result, text);
 }
 
+/* As wished for, not as needed: without files nothing is lost. */
+static void keep_by_wish(struct output *output)
+{
+    if (!output->results && output->keep)
+        (void)!output->keep(output->cookie, output, NULL);
+}
+
 static int name_files(const struct output *output, struct cay_command_result *result,
                       struct cay_error *err)
 {
@@ -300,6 +307,8 @@ static void show_raw(struct output *output, struct cay_command_result *result)
 int output_show(struct output *output, const struct cay_command_options *options,
                 struct cay_command_result *result, struct cay_error *err)
 {
+    if (options->flags & CAY_COMMAND_KEEP)
+        keep_by_wish(output);
     if (options->flags & CAY_COMMAND_CLEAN) {
         int code = show_clean(output, options, result, err);
         if (code)

@@ -179,3 +179,16 @@ int results_new(struct place *place, struct results *ret_results, struct cay_err
     results = (struct results){0};
     return CAY_OK;
 }
+
+int results_keep_command(struct place *place, const struct results *results,
+                         const char *command, char **ret_path, struct cay_error *err)
+{
+    AUTO_FREE char *path = place_join(results->dir, RESULTS_COMMAND);
+
+    if (!path)
+        return cay_fail_memory(err, op);
+    int code = place->ops->write(place, path, command, strlen(command), 0, NULL, err);
+    if (!code && ret_path)
+        *ret_path = TAKE_PTR(path);
+    return code;
+}

@@ -10,7 +10,9 @@
  * Each user has a base directory in place_temp() whose name nobody can guess and into
  * which nobody else can look: /tmp/cay-results-<16 hex>.  It is made when it is
  * first needed, and found again by its name, owner and mode.  In it each command has a
- * directory with stdout.txt and stderr.txt. */
+ * directory with command.txt, stdout.txt and stderr.txt. */
+
+#define RESULTS_COMMAND "command.txt"
 
 enum { RESULTS_NAME = 9 }; /* of such a directory: 8 hex and a NUL */
 
@@ -22,8 +24,13 @@ struct results {
 
 void results_done(struct results *results);
 
-/* A new directory for a command; its files are not made yet. */
+/* A new directory for a command; it has no files yet. */
 int results_new(struct place *place, struct results *ret_results, struct cay_error *err);
+
+/* Writes command.txt beside the output.  *ret_path, if asked for: where it is; free() it.
+ */
+int results_keep_command(struct place *place, const struct results *results,
+                         const char *command, char **ret_path, struct cay_error *err);
 
 /* That of a command, by its base and its name there. */
 int results_at(const char *base, const char *name, struct results *ret_results,

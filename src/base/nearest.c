@@ -39,7 +39,8 @@ static size_t distance(const char *a, const char *b)
 const char *nearest_name(const char *word, const void *names, size_t stride, size_t count)
 {
     const char *nearest = NULL;
-    size_t len = strlen(word), least = 3; /* two edits at most */
+    /* One edit in a short word, two in a longer one: "wait" is not "cat". */
+    size_t len = strlen(word), least = len < 6 ? 2 : 3;
 
     for (size_t i = 0; i < count; i++) {
         const char *name;

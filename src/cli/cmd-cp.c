@@ -240,6 +240,7 @@ static int copy_in(const char *source, struct inside *inside, struct cay_error *
         return code;
     if (S_ISDIR(st.st_mode))
         return send_dir(source, inside, err);
+    progress_expect((uint64_t)st.st_size);
     if (S_ISREG(st.st_mode))
         return send_file(file, source, inside, err);
     return send_stream(file, source, inside, err);
@@ -259,10 +260,13 @@ static int receive_dir(const struct inside *inside, const char *target,
             return cay_fail(err, CAY_E_INVALID, 0, op, inside->path,
                             "a tar stream is not for a terminal",
                             "send it to a file: cay cp ID:DIR - > FILE");
-        int code = cay_files_export(inside->files, inside->path, STDOUT_FILENO, NULL,
+        const struct cay_tar_options whole = {.size = sizeof whole,
+                                              .flags = CAY_TAR_WHOLE};
+        int code = cay_files_export(inside->files, inside->path, STDOUT_FILENO, &whole,
                                     &result, err);
-        if (!code)
-            progress_skipped(result.skipped);
+        if (!code && result.skipped)
+            fprintf(stderr, "cay: note: %llu sockets and devices were left out\n",
+                    (unsigned long long)result.skipped);
         return code;
     }
     if (stat(target, &st) == 0 && !S_ISDIR(st.st_mode))
@@ -283,6 +287,7 @@ static int receive_file(const struct inside *inside, const char *target,
 {
     AUTO_LOCAL_FILE file = LOCAL_FILE_NONE;
 
+    progress_expect(inside->stat.bytes);
     if (strcmp(target, "-") == 0)
         return read_out(inside, STDOUT_FILENO, "standard output", err);
     /* Never more rights than the umask leaves, and no set-user-id bits from inside. */
@@ -317,15 +322,14 @@ static int copy_out(struct inside *inside, const char *target, struct cay_error 
 
 /* --- cp --- */
 
-/* Where the path begins in "ID:PATH"; NULL if the word is no such thing. */
+/* Where the path begins in "ID:PATH" or "NAME:PATH"; NULL if the word is no such thing.
+ * A file of this machine with a colon is written ./FILE. */
 static const char *path_inside(const char *word)
 {
     const char *colon = strchr(word, ':');
 
-    return colon && strncmp(word, "sb-", 3) == 0 &&
-                   !memchr(word, '/', (size_t)(colon - word))
-               ? colon + 1
-               : NULL;
+    return colon && colon > word && !memchr(word, '/', (size_t)(colon - word)) ? colon + 1
+                                                                               : NULL;
 }
 
 int cmd_cp(struct sandbox_call *call, struct cay_error *err)

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "cli/cmd-sandbox.h"
+#include "cli/hint.h"
 #include "cli/signals.h"
 #include "json/json.h"
 
@@ -37,6 +38,8 @@ int cmd_create(struct sandbox_call *call, struct cay_error *err)
     }
     signals_catch();
     code = cay_sandbox_create(&plan.sandbox, &sandbox, err);
+    if (!code && !call->options.quiet)
+        hint_level(sandbox, plan.sandbox.require);
     if (!code)
         code = tell(call, sandbox, err);
     /* Nobody would know of one whose id was not told. */

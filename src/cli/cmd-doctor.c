@@ -7,7 +7,7 @@
 #include "cli/table.h"
 #include "json/json.h"
 
-/* Something that sandboxes need is missing: the answer is known, and it is no. */
+/* No sandbox can be made on this machine. */
 enum { STATUS_MISSING = 1 };
 
 static const char *finding_of(const struct cay_check *check)
@@ -112,7 +112,8 @@ int cmd_doctor(struct sandbox_call *call, struct cay_error *err)
         return code;
     code = (call->options.as_json ? tell_json : tell_text)(call, checks, count, err);
     for (size_t i = 0; i < count; i++)
-        if (checks[i].finding == CAY_FINDING_MISSING)
+        if (strcmp(checks[i].facility, "sandboxes") == 0 &&
+            checks[i].finding == CAY_FINDING_MISSING)
             status = STATUS_MISSING;
     cay_free(checks);
     return code ? code : status;

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "base/error.h"
@@ -48,32 +49,53 @@ static int do_each(const char *const *ids, size_t count, life_step step, bool ma
     return failed;
 }
 
-static int do_all(life_step step, struct json *done, struct cay_error *err)
+/* A sandbox may end by itself meanwhile.  What the kill could not do, and what a sandbox
+ * has on disk, is left to the step. */
+static int end_listed(const struct cay_sandbox_info *infos, size_t count, life_step step,
+                      struct json *done, struct cay_error *err)
+{
+    AUTO_FREE const char **ids = calloc(count + 1, sizeof *ids);
+    AUTO_FREE struct cay_error *errors = calloc(count + 1, sizeof *errors);
+    size_t left = 0;
+
+    if (!ids || !errors)
+        return cay_fail_memory(err, "cli.life");
+    for (size_t i = 0; i < count; i++)
+        ids[i] = infos[i].id;
+    (void)!cay_sandbox_kill_many(ids, count, errors);
+    for (size_t i = 0; i < count; i++) {
+        bool has_disk = infos[i].storage == CAY_STORAGE_DISK && step != cay_sandbox_kill;
+        if (errors[i].code == CAY_OK && !has_disk && done)
+            json_put_text(done, ids[i]);
+        if (has_disk || (errors[i].code && errors[i].code != CAY_E_NOT_FOUND))
+            ids[left++] = ids[i];
+    }
+    return do_each(ids, left, step, true, done, err);
+}
+
+static int end_all(life_step step, struct json *done, struct cay_error *err)
 {
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
-    int code = cay_sandbox_list(&infos, &count, err);
+    int code = cay_sandbox_list_brief(&infos, &count, err);
 
-    if (code)
-        return code;
-    AUTO_FREE const char **ids = calloc(count + 1, sizeof *ids);
-    for (size_t i = 0; ids && i < count; i++)
-        ids[i] = infos[i].id;
-    /* They may end by themselves meanwhile. */
-    code = ids ? do_each(ids, count, step, true, done, err)
-               : cay_fail_memory(err, "cli.life");
+    if (!code)
+        code = end_listed(infos, count, step, done, err);
     cay_free(infos);
     return code;
 }
 
-/* A word that is no id is a slip, to be told before anything has ended. */
-static int check_ids(const char *const *ids, size_t count, struct cay_error *err)
+/* A word that is neither an id nor a name is a slip, to be reported before anything has
+ * ended. */
+static int check_ids(const char *const *ids, size_t count, bool may_be_gone,
+                     struct cay_error *err)
 {
     for (size_t i = 0; i < count; i++) {
         cay_sandbox *sandbox = NULL;
         int code = find_sandbox(ids[i], &sandbox, err);
         cay_sandbox_free(sandbox);
-        if (code == CAY_E_INVALID)
+        bool is_name = strncmp(ids[i], "sb-", 3) != 0;
+        if (code == CAY_E_INVALID || (code == CAY_E_NOT_FOUND && is_name && !may_be_gone))
             return code;
     }
     return CAY_OK;
@@ -89,7 +111,7 @@ static int check_line(const struct sandbox_call *call, struct cay_error *err)
     if (!call->options.all && !line->count)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", line->subcommand->name,
                         "it is not said which sandbox", "write an id, or --all");
-    return check_ids(line->arguments, line->count, err);
+    return check_ids(line->arguments, line->count, call->options.force, err);
 }
 
 static int do_given(struct sandbox_call *call, life_step step, struct cay_error *err)
@@ -105,7 +127,7 @@ static int do_given(struct sandbox_call *call, life_step step, struct cay_error 
         json_put_key(done, "sandboxes");
         json_put_array(done);
     }
-    code = call->options.all ? do_all(step, done, err)
+    code = call->options.all ? end_all(step, done, err)
                              : do_each(line->arguments, line->count, step,
                                        call->options.force, done, err);
     if (done) {

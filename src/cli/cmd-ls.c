@@ -91,6 +91,11 @@ static void put_layers(struct json *json, const struct cay_sandbox_info *info)
 static void put_sandbox(struct json *json, const struct cay_sandbox_info *info)
 {
     json_set_text(json, "id", info->id);
+    json_put_key(json, "name");
+    if (info->name[0])
+        json_put_text(json, info->name);
+    else
+        json_put_null(json);
     json_set_text(json, "type", info->type);
     json_set_text(json, "state", show_state(info->state));
     json_put_key(json, "rung");
@@ -143,13 +148,15 @@ static int list_as_table(struct sandbox_call *call, const struct cay_sandbox_inf
     struct table table;
     char age[QUANTITY_ROOM], ttl[QUANTITY_ROOM], used[QUANTITY_ROOM],
         memory[QUANTITY_ROOM];
-    int code = table_open(&table, "ID|TYPE|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE", err);
+    int code =
+        table_open(&table, "ID|NAME|TYPE|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE", err);
 
     if (code)
         return code;
     for (size_t i = 0; i < count; i++) {
         const struct cay_sandbox_info *info = &infos[i];
         table_cell(&table, "%s", info->id);
+        table_cell(&table, "%s", info->name);
         table_cell(&table, "%s", info->type);
         table_cell(&table, "%s", show_state(info->state));
         table_cell(&table, "%s", quantity_age(info->created_ms, age));
@@ -172,7 +179,9 @@ int cmd_ls(struct sandbox_call *call, struct cay_error *err)
 {
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
-    int code = cay_sandbox_list(&infos, &count, err);
+    bool is_brief = call->options.quiet && !call->options.as_json;
+    int code = is_brief ? cay_sandbox_list_brief(&infos, &count, err)
+                        : cay_sandbox_list(&infos, &count, err);
 
     if (code)
         return code;
@@ -243,8 +252,10 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
 
     if (gmtime_r(&seconds, &tm))
         (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    fprintf(file, "id:        %s\ntype:      %s\nstate:     %s\n", info->id, info->type,
-            show_state(info->state));
+    fprintf(file, "id:        %s\n", info->id);
+    if (info->name[0])
+        fprintf(file, "name:      %s\n", info->name);
+    fprintf(file, "type:      %s\nstate:     %s\n", info->type, show_state(info->state));
     fprintf(file, "created:   %s, %s ago", when, quantity_age(info->created_ms, room));
     fputs(info->ephemeral ? ", ends with its maker\n" : "\n", file);
     if (info->ttl_left_ms)

@@ -15,9 +15,7 @@ static int show_help(struct sandbox_call *call, size_t command, struct cay_error
 
     options_help(file, &sandbox_grammar, call->line.subcommand);
     fputs(command == SANDBOX_RUN || command == SANDBOX_EXEC
-              ? "\nThe exit status is the command's; 124: timeout, 125: cay itself "
-                "failed,\n"
-                "126 and 127: it could not be run or found.  "
+              ? "\nExit status 124: timeout, 125: cay, 126/127: not run.  "
               : "\n",
           file);
     fprintf(file, "Manual: %s(1).\n", sandbox_program.commands[command].manual);

@@ -283,6 +283,8 @@ int execute_wait(struct execute *execute, struct cay_error *err)
 
     if (execute->is_fresh) /* while the command runs: see cmd-sandbox.c */
         cay_sandbox_tidy();
+    if (execute->is_fresh && execute->sandbox && !execute->call->options.quiet)
+        hint_level(execute->sandbox, plan->sandbox.require);
     if (!code)
         code = stream_process(execute, execute->process, err);
     else if (code == CAY_E_EXEC_FAILED)

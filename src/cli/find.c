@@ -28,7 +28,7 @@ static int find_prefix(const char *word, char ret_id[CAY_ID_MAX], struct cay_err
 {
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0, matches = 0;
-    int code = cay_sandbox_list(&infos, &count, err);
+    int code = cay_sandbox_list_brief(&infos, &count, err);
 
     if (code)
         return code;
@@ -67,8 +67,9 @@ int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *
     char id[CAY_ID_MAX];
     size_t len = strlen(word);
 
-    if (len < 4 || len > ID_LEN || strncmp(word, "sb-", 3) != 0 ||
-        strspn(word + 3, letters) != len - 3)
+    if (strncmp(word, "sb-", 3) != 0)
+        return open_any(word, ret_sandbox, err); /* a name */
+    if (len < 4 || len > ID_LEN || strspn(word + 3, letters) != len - 3)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.find", word,
                         "this is not the id of a sandbox",
                         "ids are sb- and 16 letters and digits; the first few will do; "

@@ -542,3 +542,16 @@ const char *hint_failure(const struct hint *hint, int exit_code, char room[HINT_
     view_close(&view);
     return found;
 }
+
+/* --- The isolation level --- */
+
+void hint_level(const cay_sandbox *sandbox, unsigned require)
+{
+    if (require || cay_sandbox_layers(sandbox) & CAY_LAYER_USER)
+        return;
+    fprintf(stderr,
+            "cay: note: isolation level %s: this sandbox has no namespaces (cay doctor "
+            "shows how to allow them; --quiet hides this note, --require user makes it "
+            "an error)\n",
+            cay_rung_slug(CAY_RUNG_LANDLOCK));
+}

@@ -18,6 +18,11 @@ struct hint {
 
 #define HINT_ROOM 1024
 
+/* One line on standard error if the sandbox has no user namespace, and so an isolation
+ * level below "single".  Required layers were checked when it was created: whoever names
+ * some needs no note. */
+void hint_level(const cay_sandbox *sandbox, unsigned require);
+
 /* The program could not be started for this errno. */
 const char *hint_program(const struct hint *hint, int exec_errno, char room[HINT_ROOM]);
 

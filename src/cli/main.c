@@ -87,23 +87,43 @@ static int cmd_version(char *const *argv)
     return finish(&output);
 }
 
-/* What other programs of this kind call it. */
+/* Commands of similar programs, and what to do here instead. */
 static const struct {
-    const char *theirs, *ours;
+    const char *theirs, *hint;
 } habits[] = {
-    {"attach", "shell"},
-    {"build", "template create"},
-    {"copy", "cp"},
-    {"delete", "rm"},
-    {"images", "template ls"},
-    {"list", "ls"},
-    {"prune", "gc"},
-    {"pull", "template create"},
-    {"remove", "rm"},
-    {"stop", "kill"},
-    {"top", "ps"},
-    {"unpause", "resume"},
+    {"attach", "did you mean shell?"},
+    {"build", "did you mean template create?"},
+    {"checkpoint", "cay has no checkpoints yet; cay pause freezes a sandbox"},
+    {"commit",
+     "cay has no snapshots yet; cay cp ID:/ - writes the files as a tar archive"},
+    {"copy", "did you mean cp?"},
+    {"delete", "did you mean rm?"},
+    {"images", "did you mean template ls?"},
+    {"list", "did you mean ls?"},
+    {"mcp", "cay has no MCP server yet; cay serve is for the E2B SDKs"},
+    {"port", "a sandbox has a network of its own; cay create --network host shares this "
+             "machine's ports, cay serve forwards requests to them"},
+    {"prune", "did you mean gc?"},
+    {"pull", "did you mean template create?"},
+    {"remove", "did you mean rm?"},
+    {"restart", "cay kill ID, then cay start ID if its files are on disk"},
+    {"snapshot",
+     "cay has no snapshots yet; cay cp ID:/ - writes the files as a tar archive"},
+    {"stats", "cay inspect ID reports memory and CPU use, cay ps ID the commands"},
+    {"stop", "did you mean kill?"},
+    {"top", "did you mean ps?"},
+    {"unpause", "did you mean resume?"},
+    {"wait", "cay logs -f ID PID|TAG waits until a background command ends"},
 };
+
+/* The hint for a command that another program has, or NULL. */
+static const char *habit_hint(const char *name)
+{
+    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+        if (strcmp(name, habits[i].theirs) == 0)
+            return habits[i].hint;
+    return NULL;
+}
 
 /* The nearest of all commands, or NULL. */
 static const char *nearest_command(const char *name)
@@ -111,9 +131,6 @@ static const char *nearest_command(const char *name)
     const char *names[COMMAND_COUNT + SANDBOX_COMMANDS];
     size_t count = 0;
 
-    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
-        if (strcmp(name, habits[i].theirs) == 0)
-            return habits[i].ours;
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         names[count++] = commands[i].name;
     for (size_t i = 0; i < SANDBOX_COMMANDS; i++)
@@ -133,8 +150,10 @@ static int run_command(char *const *argv)
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(name, commands[i].name) == 0)
             return commands[i].run(argv + 1);
-    const char *nearest = nearest_command(name);
-    if (nearest)
+    const char *hint = habit_hint(name), *nearest = nearest_command(name);
+    if (hint)
+        cay_fail(&err, CAY_E_INVALID, 0, "cli.main", name, "unknown command", "%s", hint);
+    else if (nearest)
         cay_fail(&err, CAY_E_INVALID, 0, "cli.main", name, "unknown command",
                  "did you mean %s?", nearest);
     else
@@ -169,7 +188,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return show_help();
-    if (strcmp(argv[1], "--version") == 0)
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return cmd_version(argv + 2);
     return run_command(argv + 1);
 }

@@ -21,7 +21,9 @@
 static struct {
     const char *what;
     const char *field;
-    uint64_t start;
+    uint64_t start;    /* the counter at progress_start()... */
+    uint64_t start_ms; /* ...and the time */
+    uint64_t expected; /* bytes in all; 0 if not known */
     volatile sig_atomic_t is_shown;
     bool is_running;
 } progress;
@@ -52,21 +54,35 @@ static char *add(char *end, const char *text)
     return end + len;
 }
 
+static char *add_number(char *end, uint64_t number)
+{
+    char digits[24] = "", *digit = digits + sizeof digits - 1;
+
+    do
+        *--digit = (char)('0' + number % 10);
+    while (number /= 10);
+    return add(end, digit);
+}
+
 static void show(int signal_number)
 {
     int saved = errno;
-    char line[128], digits[24] = "", *digit = digits + sizeof digits - 1;
-    uint64_t mib = (count_bytes(progress.field) - progress.start) >> 20;
+    char line[192];
+    uint64_t bytes = count_bytes(progress.field) - progress.start;
+    uint64_t ms = clock_ms() - progress.start_ms;
 
     (void)signal_number;
-    do
-        *--digit = (char)('0' + mib % 10);
-    while (mib /= 10);
     char *end = add(line, "\r");
     end = add(end, progress.what);
     end = add(end, ": ");
-    end = add(end, digit);
-    end = add(end, " MiB\033[K");
+    end = add_number(end, bytes >> 20);
+    if (progress.expected && progress.expected >= bytes) {
+        end = add(end, " of ");
+        end = add_number(end, progress.expected >> 20);
+    }
+    end = add(end, " MiB, ");
+    end = add_number(end, (bytes >> 10) * 1000 / 1024 / (ms ? ms : 1));
+    end = add(end, " MiB/s\033[K");
     ssize_t written = write(STDERR_FILENO, line, (size_t)(end - line));
     (void)written;
     progress.is_shown = 1;
@@ -82,8 +98,15 @@ void progress_start(const char *what, enum progress_counter counter)
     progress.what = what;
     progress.field = counter == PROGRESS_READ ? "rchar: " : "wchar: ";
     progress.start = count_bytes(progress.field);
+    progress.start_ms = clock_ms();
+    progress.expected = 0;
     progress.is_running = true;
     progress_resume();
+}
+
+void progress_expect(uint64_t bytes)
+{
+    progress.expected = bytes;
 }
 
 void progress_stop(void)

@@ -7,11 +7,14 @@
 enum progress_counter { PROGRESS_READ, PROGRESS_WRITTEN };
 
 /* From the second after this call on, a terminal on standard error shows how many bytes
- * this process has read or written since: "Importing: 12 MiB".  Nothing happens where
- * standard error is not a terminal.  `what` must live until progress_stop(), which wipes
- * the line again. */
+ * this process has read or written since, and how fast: "Importing: 12 MiB, 6 MiB/s".
+ * Nothing happens where standard error is not a terminal.  `what` must live until
+ * progress_stop(), which wipes the line again. */
 void progress_start(const char *what, enum progress_counter counter);
 void progress_stop(void);
+
+/* The number of bytes that there will be: "Copying: 12 of 1024 MiB, 230 MiB/s". */
+void progress_expect(uint64_t bytes);
 
 /* For work that tells by itself how far it is: "Unpacking: 12 MiB", under the same rules.
  * The first second counts from the first call; a NULL step wipes the line. */

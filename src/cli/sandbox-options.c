@@ -140,12 +140,14 @@ static const struct option_rule options[] = {
      "as user, root, a name or a number inside"},
     {"network", 0, OPTION_CHOICE, MAKES, FIELD(network), "none|host",
      "own loopback (default), or this machine's"},
+    {"name", 0, OPTION_TEXT, MAKES, FIELD(name), "NAME",
+     "a name for it, taken wherever an ID is"},
     {"config", 0, OPTION_TEXT, MAKES, FIELD(config), "FILE",
      "what it is to be like: a cay.yaml, or a policy"},
     {"template", 0, OPTION_TEXT, MAKES, FIELD(template_name), "NAME|DIR",
      "what it starts from (default: host)"},
     {"require", 0, OPTION_PARSED, MAKES, FIELD(require), "LAYER,...",
-     "fail unless these keep it in: seccomp, memory, ...", parse_layers,
+     "fail unless these layers are active: seccomp, ...", parse_layers,
      "of user, pid, mount, network, ipc, uts, cgroup, seccomp, landlock, memory, pids, "
      "cpu, disk"},
     {"storage", 0, OPTION_CHOICE, MAKES, FIELD(storage), "memory|disk",
@@ -159,6 +161,8 @@ static const struct option_rule options[] = {
      "a name for it in cay ps, logs and kill"},
     {"follow", 'f', OPTION_FLAG, BIT(LOGS), FIELD(follow), NULL, "go on until it ends"},
     {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "only the ids"},
+    {"quiet", 'q', OPTION_FLAG, MAKES, FIELD(quiet), NULL,
+     "print no note about a weak isolation level"},
     {"all", 0, OPTION_FLAG, BIT(KILL) | BIT(RM), FIELD(all), NULL,
      "every sandbox of yours"},
     {"force", 'f', OPTION_FLAG, BIT(RM), FIELD(force), NULL,
@@ -177,10 +181,13 @@ static const char no_ports[] =
 static const struct option_habit habits[] = {
     {MAKES, "--rm",
      "leave it out: cay run leaves nothing behind, cay create makes what stays"},
-    {MAKES, "--name", "cay create prints an id, which is the name of what it made"},
     {MAKES, "--image", "name a template with --template; cay template create makes one"},
     {MAKES, "-p", no_ports},
     {MAKES, "--publish", no_ports},
+    {MAKES, "--gpus", "leave it out: sandboxes have no access to GPUs"},
+    {BIT(CP), "-r", "leave it out: cay cp copies a directory with all that is in it"},
+    {BIT(CP), "-R", "leave it out: cay cp copies a directory with all that is in it"},
+    {BIT(CP), "-a", "leave it out: cay cp keeps modes and times, and copies directories"},
 };
 
 const struct grammar sandbox_grammar = {

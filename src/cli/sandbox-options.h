@@ -37,7 +37,7 @@ struct sandbox_options {
     uint64_t memory, disk, timeout_ms, ttl_ms;
     uint32_t pids, cpu_percent;
     struct option_list env, binds;
-    const char *user, *workdir, *config, *template_name, *tag;
+    const char *user, *workdir, *config, *template_name, *tag, *name;
     unsigned require;     /* enum cay_layer */
     int network, storage; /* which of the choices; -1: none was made */
     bool interactive, tty, detach;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/env.h"
 #include "base/error.h"
+#include "cli/quantity.h"
 #include "cli/sandbox-options.h"
 #include "cli/terminal.h"
 
@@ -44,6 +47,10 @@ static int plan_env(const struct option_list *list, struct sandbox_plan *plan,
         size_t len = strcspn(text, "=");
         if (len == 0)
             return fail("-e", text, "a variable needs a name", "NAME=VALUE", err);
+        for (size_t j = 0; j < len; j++)
+            if (isspace((unsigned char)text[j]) || iscntrl((unsigned char)text[j]))
+                return fail("-e", text, "the variable's name contains a blank",
+                            "NAME=VALUE", err);
         if (text[len]) {
             plan->env[count++] = text;
             continue;
@@ -72,6 +79,18 @@ static void plan_terminal(const struct option_list *list, struct sandbox_plan *p
 
 /* --- -v --- */
 
+/* "/src,ro", where ":ro" was meant: the directory would be writable. */
+static bool ends_in_mode(const char *target)
+{
+    static const char *const modes[] = {"ro", "rw", "z", "Z", "readonly"};
+    const char *comma = strrchr(target, ',');
+
+    for (size_t i = 0; comma && i < sizeof modes / sizeof *modes; i++)
+        if (strcmp(comma + 1, modes[i]) == 0)
+            return true;
+    return false;
+}
+
 static int plan_bind(char *text, const char *given, struct cay_bind *ret_bind,
                      char **ret_source, struct cay_error *err)
 {
@@ -88,6 +107,8 @@ static int plan_bind(char *text, const char *given, struct cay_bind *ret_bind,
         return fail("-v", given, "the mode is neither ro nor rw", form, err);
     if (*target != '/')
         return fail("-v", given, "DST is not an absolute path", "SRC:/DST", err);
+    if (ends_in_mode(target))
+        return fail("-v", given, "DST ends in a comma and a mode", form, err);
     *ret_source = realpath(text, NULL);
     if (!*ret_source && errno == ENOENT)
         return cay_fail(err, CAY_E_NOT_FOUND, ENOENT, op, text,
@@ -187,6 +208,22 @@ static void fill_usual(const struct sandbox_options *options, struct sandbox_pla
     }
 }
 
+/* A configuration may be meant for a larger machine, so this is not an error. */
+static void note_large_memory(uint64_t limit)
+{
+    char asked[QUANTITY_ROOM], there[QUANTITY_ROOM];
+    struct sysinfo machine;
+
+    if (!limit || sysinfo(&machine) != 0)
+        return;
+    uint64_t total = ((uint64_t)machine.totalram + machine.totalswap) * machine.mem_unit;
+    if (limit > total)
+        fprintf(stderr,
+                "cay: note: --memory %s is more than the %s of this machine, which the "
+                "sandbox can use up\n",
+                quantity_bytes(limit, asked), quantity_bytes(total, there));
+}
+
 static void fill_sandbox(const struct sandbox_options *options,
                          struct cay_sandbox_options *sandbox)
 {
@@ -207,6 +244,8 @@ static void fill_sandbox(const struct sandbox_options *options,
         sandbox->storage = options->storage ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;
     if (options->user)
         sandbox->user = options->user;
+    if (options->name)
+        sandbox->name = options->name;
     sandbox->require |= options->require;
 }
 
@@ -254,6 +293,7 @@ int sandbox_plan(const struct sandbox_options *options,
     }
     if (options->tty)
         plan_terminal(&options->env, plan);
+    note_large_memory(options->memory);
     fill_sandbox(options, &plan->sandbox);
     if (argv)
         fill_exec(options, argv, plan);

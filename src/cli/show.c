@@ -49,6 +49,7 @@ const char *show_state(enum cay_state state)
         [CAY_STATE_RUNNING] = "running",
         [CAY_STATE_PAUSED] = "paused",
         [CAY_STATE_STOPPED] = "stopped",
+        [CAY_STATE_DAMAGED] = "damaged",
     };
 
     return (unsigned)state < sizeof words / sizeof *words ? words[state] : "unknown";

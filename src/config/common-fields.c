@@ -49,7 +49,7 @@ const struct cay_field common_fields[] = {
      .about = "how many characters of its end are then kept"},
     {.name = "clean_output",
      .type = CAY_FIELD_BOOLEAN,
-     .fallback = "false",
+     .fallback = "true",
      .about = "whether output is made fit to read: escape sequences, overwritten and "
               "repeated lines taken out, and what is long shortened"},
     {.name = "raise_errors",

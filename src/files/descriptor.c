@@ -48,7 +48,7 @@ static int make_empty(cay_files *files, const char *path, struct target *target,
     return code ? code : target_must_be_file(target, err);
 }
 
-static int open_to_write(cay_files *files, const char *path, int *ret_fd,
+static int open_to_write(cay_files *files, const char *path, bool truncate, int *ret_fd,
                          struct cay_error *err)
 {
     AUTO_TARGET target = TARGET_NONE;
@@ -69,7 +69,7 @@ static int open_to_write(cay_files *files, const char *path, int *ret_fd,
     /* New content is not to run as somebody else. */
     if (target.st.st_mode & (S_ISUID | S_ISGID))
         (void)!fchmod(fd, target.st.st_mode & 01777);
-    if (ftruncate(fd, 0) != 0)
+    if (truncate && ftruncate(fd, 0) != 0)
         return target_fail(&target, errno, err);
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;
@@ -115,11 +115,28 @@ int cay_files_descriptor(cay_files *files, const char *path, enum cay_descriptor
     case CAY_DESCRIPTOR_READ:
         return open_to_read(files, path, ret_fd, err);
     case CAY_DESCRIPTOR_WRITE:
-        return open_to_write(files, path, ret_fd, err);
+    case CAY_DESCRIPTOR_UPDATE:
+        return open_to_write(files, path, what == CAY_DESCRIPTOR_WRITE, ret_fd, err);
     case CAY_DESCRIPTOR_DIRECTORY:
         return open_directory(files, path, ret_fd, err);
     }
     return cay_fail(err, CAY_E_INVALID, 0, op, path,
                     "there is no such kind of descriptor",
                     "use one of enum cay_descriptor");
+}
+
+int cay_files_reserve(cay_files *files, int fd, uint64_t offset, uint64_t bytes,
+                      struct cay_error *err)
+{
+    static const char step[] = "files.reserve";
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, step, NULL);
+    if (!S_ISREG(st.st_mode) || offset > INT64_MAX || bytes > INT64_MAX - offset)
+        return cay_fail(err, CAY_E_INVALID, 0, step, NULL,
+                        "the descriptor or the range is invalid",
+                        "pass a regular file that is open for writing");
+    int error = fs_take_room(files->fs, fd, offset, bytes);
+    return error ? fs_fail(files->fs, -error, step, NULL, err) : CAY_OK;
 }

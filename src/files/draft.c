@@ -7,11 +7,11 @@
 
 #include "base/auto.h"
 
-static int open_draft(const struct fs *fs, int dir, mode_t mode, int model,
+static int open_draft(const struct fs *fs, int dir, mode_t mode, int model, uint64_t room,
                       struct draft *ret_draft)
 {
     *ret_draft = (struct draft){.fs = fs, .fd = -1, .dir = dir};
-    int fd = fs->draft(fs, dir, mode, model, ret_draft->temp);
+    int fd = fs->draft(fs, dir, mode, model, room, ret_draft->temp);
     if (fd < 0)
         return fd;
     ret_draft->fd = fd;
@@ -20,12 +20,13 @@ static int open_draft(const struct fs *fs, int dir, mode_t mode, int model,
 
 int draft_open(const struct fs *fs, int dir, mode_t mode, struct draft *ret_draft)
 {
-    return open_draft(fs, dir, mode, -1, ret_draft);
+    return open_draft(fs, dir, mode, -1, 0, ret_draft);
 }
 
-int draft_open_like(int dir, const struct target *target, struct draft *ret_draft)
+int draft_open_like(int dir, const struct target *target, uint64_t room,
+                    struct draft *ret_draft)
 {
-    return open_draft(target->fs, dir, 0666, target->fd, ret_draft);
+    return open_draft(target->fs, dir, 0666, target->fd, room, ret_draft);
 }
 
 int draft_like(const struct draft *draft, const struct target *target)

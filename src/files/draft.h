@@ -27,7 +27,8 @@ int draft_open(const struct fs *fs, int dir, mode_t mode, struct draft *ret_draf
 /* Takes over mode, owner and extended attributes of the file that is to be replaced, if
  * there is one.  -EPERM if not all of that can be kept: then only the file itself can. */
 int draft_like(const struct draft *draft, const struct target *target);
-int draft_open_like(int dir, const struct target *target, struct draft *ret_draft);
+int draft_open_like(int dir, const struct target *target, uint64_t room,
+                    struct draft *ret_draft);
 
 enum draft_commit { DRAFT_REPLACE = 0, DRAFT_NEW = 1 /* -EEXIST if the name is taken */ };
 

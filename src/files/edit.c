@@ -22,18 +22,28 @@ enum { SHOWN_MAX = 1 << 20, GATHER = 64 << 10 };
 
 /* Small pieces are gathered; large ones go straight through. */
 struct gather {
+    const struct fs *fs;
     int fd;
+    uint64_t at; /* how much is written */
     uint64_t total;
     size_t len;
     char bytes[GATHER];
 };
+
+static int write_out(struct gather *gather, const void *data, size_t len)
+{
+    int error = fs_take_room(gather->fs, gather->fd, gather->at, len);
+
+    gather->at += len;
+    return error ? error : io_write(gather->fd, data, len);
+}
 
 static int flush(struct gather *gather)
 {
     size_t len = gather->len;
 
     gather->len = 0;
-    return io_write(gather->fd, gather->bytes, len);
+    return write_out(gather, gather->bytes, len);
 }
 
 static int put(void *cookie, const void *data, size_t len)
@@ -47,7 +57,7 @@ static int put(void *cookie, const void *data, size_t len)
             return error;
     }
     if (len > GATHER)
-        return io_write(gather->fd, data, len);
+        return write_out(gather, data, len);
     memcpy(gather->bytes + gather->len, data, len);
     gather->len += len;
     return 0;
@@ -97,7 +107,9 @@ static int apply(const struct target *target, int from, int dir,
     int error = draft_open(target->fs, dir, 0600, ret_draft);
     if (error)
         return target_fail(target, -error, err);
+    gather->fs = target->fs;
     gather->fd = ret_draft->fd;
+    gather->at = 0;
     gather->total = 0;
     gather->len = 0;
     const struct replace_source source = {get, &from};

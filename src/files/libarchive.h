@@ -24,7 +24,9 @@
     X(archive_entry_set_filetype)                                                        \
     X(archive_entry_set_mtime)                                                           \
     X(archive_entry_set_pathname)                                                        \
+    X(archive_entry_set_gid)                                                             \
     X(archive_entry_set_perm)                                                            \
+    X(archive_entry_set_uid)                                                             \
     X(archive_entry_set_size)                                                            \
     X(archive_entry_set_symlink)                                                         \
     X(archive_entry_size)                                                                \

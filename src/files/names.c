@@ -9,10 +9,10 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "files/copy-into.h"
 #include "files/draft.h"
 #include "files/handle.h"
 #include "files/walk.h"
-#include "sys/copy.h"
 #include "sys/sticky.h"
 
 static int take_options(const struct cay_name_options *options, const char *op,
@@ -230,7 +230,7 @@ static int copy_to(const struct pair *pair, int from, const struct parent *paren
 
     int error = draft_open(fs, parent->fd, 0600, &draft);
     if (!error)
-        error = copy_bytes(from, draft.fd, (uint64_t)st->st_size, &bytes);
+        error = copy_into(fs, from, draft.fd, (uint64_t)st->st_size, &bytes);
     if (!error)
         error = fs->set_mode(fs, draft.fd, st->st_mode & 0777);
     if (!error)

@@ -9,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "files/copy-into.h"
 #include "files/draft.h"
 #include "files/handle.h"
 #include "files/write.h"
@@ -106,7 +107,7 @@ static int write_over(const cay_files *files, struct target *target,
         return code;
     int error = draft_open(target->fs, parent.fd, 0600, &draft);
     if (!error)
-        error = copy_bytes(source->fd, draft.fd, source->max, ret_bytes);
+        error = copy_into(draft.fs, source->fd, draft.fd, source->max, ret_bytes);
     if (!error && lseek(draft.fd, 0, SEEK_SET) < 0)
         error = -errno;
     if (error)
@@ -123,12 +124,12 @@ static int replace(const cay_files *files, const struct parent *parent,
 {
     AUTO_DRAFT draft = DRAFT_NONE;
 
-    int error = draft_open_like(parent->fd, target, &draft);
+    int error = draft_open_like(parent->fd, target, 0, &draft);
     /* Only the file itself can keep its owner or attributes. */
     if (error == -EPERM && target->fd >= 0)
         return write_over(files, target, source, flags, ret_bytes, err);
     if (!error)
-        error = copy_bytes(source->fd, draft.fd, source->max, ret_bytes);
+        error = copy_into(draft.fs, source->fd, draft.fd, source->max, ret_bytes);
     if (!error)
         error = take_over(&draft, source);
     if (error)

@@ -25,6 +25,7 @@ struct export
     struct archive *archive;
     struct archive_entry *entry;
     int fd;
+    bool is_whole;   /* CAY_TAR_WHOLE */
     bool is_over;    /* nothing more goes to fd */
     int write_error; /* errno of what went wrong with it */
     char *piece;
@@ -113,7 +114,12 @@ static int put_header(struct export *export, const struct tree_entry *from,
     libarchive.archive_entry_clear(entry);
     libarchive.archive_entry_set_pathname(entry, from->rel);
     libarchive.archive_entry_set_filetype(entry, st->st_mode & S_IFMT);
-    libarchive.archive_entry_set_perm(entry, st->st_mode & 0777);
+    libarchive.archive_entry_set_perm(entry,
+                                      st->st_mode & (export->is_whole ? 07777 : 0777));
+    if (export->is_whole) {
+        libarchive.archive_entry_set_uid(entry, st->st_uid);
+        libarchive.archive_entry_set_gid(entry, st->st_gid);
+    }
     libarchive.archive_entry_set_mtime(entry, st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
     if (S_ISREG(st->st_mode))
         libarchive.archive_entry_set_size(entry, st->st_size);
@@ -164,6 +170,10 @@ static int put_link(struct export *export, const struct tree_entry *from,
     ssize_t len = fs->read_link(fs, target->fd, text, sizeof text);
     if (len < 0)
         return target_fail(target, (int)-len, err);
+    if (export->is_whole && len > 0 && (size_t)len < sizeof text) {
+        text[len] = '\0';
+        return put_header(export, from, text, err);
+    }
     int error = fs->find(fs, export->files->roots[target->mount], mount->host,
                          target->rel, 0, place, &found);
     if (found.fd >= 0)
@@ -194,8 +204,11 @@ static int export_to(cay_files *files, const struct target *start, int fd,
                      const struct cay_tar_options *options,
                      struct cay_tar_result *ret_result, struct cay_error *err)
 {
-    struct export export = {
-        .files = files, .start = start, .fd = fd, .label = start->path};
+    struct export export = {.files = files,
+                            .start = start,
+                            .fd = fd,
+                            .label = start->path,
+                            .is_whole = options->flags & CAY_TAR_WHOLE};
     struct tree_read tree = {.op = OP,
                              .files = files,
                              .start = start,
@@ -228,7 +241,8 @@ int cay_files_export(cay_files *files, const char *path, int fd,
     AUTO_LOCALE utf8 = tar_locale_new();
 
     *ret_result = (struct cay_tar_result){0};
-    int code = tar_take_options(options, OP, &known, err);
+    int code = tar_take_options(options, OP, files->policy->base ? CAY_TAR_WHOLE : 0,
+                                &known, err);
     if (!code)
         code = libarchive_load(OP, err);
     if (!code)

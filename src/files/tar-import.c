@@ -81,7 +81,7 @@ int cay_files_import(cay_files *files, const char *path, int fd,
     AUTO_PARENT parent = PARENT_NONE;
 
     *ret_result = (struct cay_tar_result){0};
-    int code = tar_take_options(options, OP, &known, err);
+    int code = tar_take_options(options, OP, 0, &known, err);
     if (!code)
         code = tar_check_descriptor(fd, O_RDONLY, OP, err);
     if (!code)

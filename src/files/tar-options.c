@@ -7,7 +7,8 @@
 #include "base/error.h"
 
 int tar_take_options(const struct cay_tar_options *given, const char *op,
-                     struct cay_tar_options *ret_options, struct cay_error *err)
+                     uint32_t allowed, struct cay_tar_options *ret_options,
+                     struct cay_error *err)
 {
     int code = cay_take_struct(ret_options, sizeof *ret_options, given, op, err);
 
@@ -17,6 +18,10 @@ int tar_take_options(const struct cay_tar_options *given, const char *op,
         ret_options->max_bytes = (uint64_t)16 << 30;
     if (!ret_options->max_depth)
         ret_options->max_depth = 256;
+    if (!code && ret_options->flags & ~allowed)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags",
+                        "this flag is not supported here",
+                        "CAY_TAR_WHOLE is for exports from a sandbox");
     return code;
 }
 

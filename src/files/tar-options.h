@@ -6,9 +6,11 @@
 
 #include "cay/files.h"
 
-/* The caller's options with the defaults filled in. */
+/* The caller's options with the defaults filled in.  CAY_E_UNSUPPORTED for a flag that is
+ * not in `allowed`. */
 int tar_take_options(const struct cay_tar_options *given, const char *op,
-                     struct cay_tar_options *ret_options, struct cay_error *err);
+                     uint32_t allowed, struct cay_tar_options *ret_options,
+                     struct cay_error *err);
 
 /* CAY_E_INVALID unless the descriptor is open for that, O_RDONLY or O_WRONLY. */
 int tar_check_descriptor(int fd, int access, const char *op, struct cay_error *err);

@@ -212,10 +212,13 @@ static int add_data(struct unpack *unpack, const struct tar_item *item,
 {
     if (item->len >= HOLE_MIN && is_nothing(item->data, item->len))
         return CAY_OK; /* the end of the file sets its length */
-    int error = lseek(unpack->draft.fd, (off_t)item->size, SEEK_SET) < 0
-                    ? -errno
-                    : io_write(unpack->draft.fd, item->data, item->len);
+    const struct draft *draft = &unpack->draft;
+    int error = fs_take_room(draft->fs, draft->fd, item->size, item->len);
 
+    if (!error && lseek(draft->fd, (off_t)item->size, SEEK_SET) < 0)
+        error = -errno;
+    if (!error)
+        error = io_write(draft->fd, item->data, item->len);
     return error ? fail_at(unpack, -error, err) : CAY_OK;
 }
 

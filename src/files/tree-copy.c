@@ -8,10 +8,10 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "files/copy-into.h"
 #include "files/tar-options.h"
 #include "files/tar-unpack.h"
 #include "files/tree-read.h"
-#include "sys/copy.h"
 
 #define OP "files.copy_tree"
 
@@ -42,7 +42,8 @@ static int put_file(struct tree_copy *copy, const struct tree_entry *entry,
     int code = put(copy, TAR_FILE, entry, NULL, size, err);
     if (code)
         return code;
-    int error = copy_bytes(entry->fd, copy->unpack.draft.fd, size, &copied);
+    int error = copy_into(copy->unpack.files->fs, entry->fd, copy->unpack.draft.fd, size,
+                          &copied);
     if (error)
         return fs_fail(copy->unpack.files->fs, -error, OP, entry->target->path, err);
     if (copied < size)
@@ -180,7 +181,7 @@ int cay_files_copy_tree(cay_files *files, const char *source, cay_files *other,
     AUTO_PARENT parent = PARENT_NONE;
 
     *ret_result = (struct cay_tree_result){0};
-    int code = tar_take_options(options, OP, &known, err);
+    int code = tar_take_options(options, OP, 0, &known, err);
     if (!code)
         code = target_find(files, OP, source, CAY_ACCESS_READ, TARGET_FOLLOW, &from, err);
     if (!code)

@@ -93,6 +93,20 @@ static bool hold_content(int *fd, struct stat *st)
     return false;
 }
 
+/* Size and times as they are now.  The owner stays the one that was found: a descriptor
+ * from inside a sandbox shows the ids of the host. */
+static bool stat_again(int fd, struct stat *st)
+{
+    uid_t uid = st->st_uid;
+    gid_t gid = st->st_gid;
+
+    if (fstat(fd, st) != 0)
+        return false;
+    st->st_uid = uid;
+    st->st_gid = gid;
+    return true;
+}
+
 static int take_file(struct visit *visit, const struct walk_step *step,
                      struct cay_error *err)
 {
@@ -109,7 +123,7 @@ static int take_file(struct visit *visit, const struct walk_step *step,
             *err = why;
         return code;
     }
-    if (!code && fstat(fd, &visit->target.st) != 0)
+    if (!code && !stat_again(fd, &visit->target.st))
         return target_fail(&visit->target, errno, err);
     if (code || (fs_is_pseudo(fd) && !hold_content(&fd, &visit->target.st)) ||
         !is_allowed(visit)) {
@@ -145,7 +159,9 @@ static int take_name(struct visit *visit, const struct walk_step *step,
     target->is_open = found.is_open;
     if (S_ISREG(target->st.st_mode))
         return take_file(visit, step, err);
-    if (S_ISLNK(target->st.st_mode) || S_ISDIR(target->st.st_mode))
+    bool is_wanted_fifo =
+        S_ISFIFO(target->st.st_mode) && visit->tree->options->flags & CAY_TAR_WHOLE;
+    if (S_ISLNK(target->st.st_mode) || S_ISDIR(target->st.st_mode) || is_wanted_fifo)
         return hand_on(visit, step, -1, err);
     visit->tree->skipped++;
     return CAY_OK;

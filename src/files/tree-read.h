@@ -32,7 +32,8 @@ struct tree_read {
     char denied_path[PATH_MAX]; /* ...and the first of it */
 };
 
-/* What breaks a rule or is no file, directory or link is left out. */
+/* What breaks a rule is left out, and so are special files, but for FIFOs with
+ * CAY_TAR_WHOLE. */
 int tree_read(struct tree_read *tree, struct cay_error *err);
 
 /* When all else is done: CAY_E_DENIED if something was not for us to read. */

@@ -11,7 +11,8 @@
 #include "files/draft.h"
 #include "files/handle.h"
 #include "files/write.h"
-#include "sys/copy.h"
+
+#include "files/copy-into.h"
 #include "sys/io.h"
 
 enum { PIECE = 256 << 10 };
@@ -67,22 +68,26 @@ int write_commit(struct draft *draft, const char *name, const struct target *tar
 /* The room is taken before the first byte is overwritten, so that a full disk leaves the
  * file as it was, also one with holes; file systems that cannot do that say so and go
  * without. */
-static int take_room(int fd, const struct stat *st, uint64_t len)
+static int take_room(const struct target *target, int fd, uint64_t len)
 {
+    const struct stat *st = &target->st;
     bool is_dense = (uint64_t)st->st_blocks * 512 >= (uint64_t)st->st_size;
     int error;
 
     if (len == 0 || (is_dense && len <= (uint64_t)st->st_size))
         return 0;
+    error = fs_take_room(target->fs, fd, 0, len);
+    if (error)
+        return error;
     do
         error = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)len) == 0 ? 0 : errno;
     while (error == EINTR);
     return error == EOPNOTSUPP ? 0 : -error;
 }
 
-static int overwrite(int fd, const struct stat *st, const void *data, size_t len)
+static int overwrite(const struct target *target, int fd, const void *data, size_t len)
 {
-    int error = take_room(fd, st, len);
+    int error = take_room(target, fd, len);
 
     if (!error)
         error = io_write(fd, data, len);
@@ -91,10 +96,10 @@ static int overwrite(int fd, const struct stat *st, const void *data, size_t len
     return error;
 }
 
-static int copy_over(int fd, const struct stat *st, int from, uint64_t bytes)
+static int copy_over(const struct target *target, int fd, int from, uint64_t bytes)
 {
     AUTO_FREE char *piece = malloc(PIECE);
-    int error = piece ? take_room(fd, st, bytes) : -ENOMEM;
+    int error = piece ? take_room(target, fd, bytes) : -ENOMEM;
 
     for (uint64_t at = 0; !error && at < bytes;) {
         ssize_t got = io_pread(from, piece, bytes - at < PIECE ? bytes - at : PIECE, at);
@@ -128,7 +133,7 @@ int write_in_place(const struct target *target, int from, uint64_t bytes, unsign
     int code = open_to_write(target, 0, &fd, err);
     if (code)
         return code;
-    int error = copy_over(fd, &target->st, from, bytes);
+    int error = copy_over(target, fd, from, bytes);
     if (!error && flags & CAY_WRITE_DURABLE && fsync(fd) != 0)
         error = -errno;
     return error ? target_fail(target, -error, err) : CAY_OK;
@@ -188,8 +193,10 @@ static int write_existing(const struct target *target, const void *data, size_t 
     int code = open_to_write(target, appends ? O_APPEND : 0, &fd, err);
     if (code)
         return code;
-    int error =
-        appends ? append(fd, data, len, &left) : overwrite(fd, &target->st, data, len);
+    int error = appends ? fs_take_room(target->fs, fd, (uint64_t)target->st.st_size, len)
+                        : overwrite(target, fd, data, len);
+    if (!error && appends)
+        error = append(fd, data, len, &left);
     if (!error && flags & CAY_WRITE_DURABLE && fsync(fd) != 0)
         error = -errno;
     return error ? fail_append(target, error, left, len, err) : CAY_OK;
@@ -201,9 +208,11 @@ static int replace(const struct parent *parent, const struct target *target,
 {
     AUTO_DRAFT draft = DRAFT_NONE;
 
-    int error = draft_open_like(parent->fd, target, &draft);
+    int error = draft_open_like(parent->fd, target, len, &draft);
     if (error == -EPERM && target->fd >= 0)
         return write_existing(target, data, len, flags, err);
+    if (!error)
+        error = fs_take_room(draft.fs, draft.fd, 0, len);
     if (!error)
         error = io_write(draft.fd, data, len);
     if (error)
@@ -259,9 +268,9 @@ int write_stream(const struct target *target, int from, uint64_t max, unsigned f
     /* The end of a file that is added to itself would never be reached. */
     if (appends && is_same_file(from, fd) && left_in(from) < max)
         max = left_in(from);
-    int error = appends ? 0 : take_room(fd, &target->st, left_in(from));
+    int error = appends ? 0 : take_room(target, fd, left_in(from));
     if (!error)
-        error = copy_bytes(from, fd, max, ret_bytes);
+        error = copy_into(target->fs, from, fd, max, ret_bytes);
     if (!error && !appends && ftruncate(fd, (off_t)*ret_bytes) != 0)
         error = -errno;
     if (!error && flags & CAY_WRITE_DURABLE && fsync(fd) != 0)

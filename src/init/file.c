@@ -83,6 +83,8 @@ static bool take_groups(const struct file_user *user)
     if (setgroups(user->group_count, user->groups) != 0 && user->uid != own_uid)
         return false;
     (void)setfsgid(user->gid);
+    if (user->uid != own_uid && (gid_t)setfsgid((gid_t)-1) != user->gid)
+        return false;
     now = user->number;
     return true;
 }
@@ -111,9 +113,11 @@ static bool become(const struct file_user *user)
 {
     if (!take_groups(user))
         return false;
-    if (user->uid != own_uid)
+    if ((uid_t)setfsuid((uid_t)-1) != user->uid)
         (void)setfsuid(user->uid);
-    if (!user->with_roots_rights || take_rights())
+    /* It needs memory, and reports no failure. */
+    if ((uid_t)setfsuid((uid_t)-1) == user->uid &&
+        (!user->with_roots_rights || take_rights()))
         return true;
     become_ourselves(user);
     return false;
@@ -310,7 +314,7 @@ static int open_path(struct job *job)
                            job->head.resolve | RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
     if (fd < 0)
         return fd;
-    if (!(flags & O_PATH) && no_pseudo && fs_is_pseudo(fd))
+    if (find_is_own(fd) || (!(flags & O_PATH) && no_pseudo && fs_is_pseudo(fd)))
         return -EACCES;
     /* Who walks through everything does not mean the numbers of /proc. */
     if (!(flags & O_PATH) && *job->name && fs_is_pseudo(fd) && !fs_is_pseudo(job->fds[0]))
@@ -411,16 +415,27 @@ static int set_times(const struct job *job)
                                both);
 }
 
+/* The pages of a file in memory are counted for the cgroup of the process that allocates
+ * them, which is ours.  The library has made sure that its limit leaves so much. */
+static int take_room(int fd, uint64_t at, uint64_t len)
+{
+    if (len == 0 || len > FILE_ROOM_MAX || at > INT64_MAX - len)
+        return -EINVAL;
+    return fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)len) == 0 ? 0 : -errno;
+}
+
 static int draft(struct job *job, int model)
 {
-    int fd =
-        fs_direct.draft(&fs_direct, job->fds[0], job->head.mode & 0777, model, job->text);
+    int fd = fs_direct.draft(&fs_direct, job->fds[0], job->head.mode & 0777, model, 0,
+                             job->text);
 
     if (fd < 0)
         return fd;
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     job->fd = fd;
     job->answer.flags |= FILE_HAS_TEXT;
+    if (job->head.resolve) /* the library sees whether it was taken */
+        (void)take_room(fd, 0, job->head.resolve);
     return 0;
 }
 
@@ -466,6 +481,8 @@ static int act(struct job *job)
         return fs->commit(fs, fds[0], fds[1], job->other, job->name, job->head.flags & 1);
     case FILE_LOOK:
         return look(job);
+    case FILE_TAKE_ROOM:
+        return take_room(fds[0], job->head.flags, job->head.resolve);
     }
     return -EINVAL;
 }
@@ -496,6 +513,7 @@ static const struct rule {
     [FILE_LIKE] = {2, 1, NOTHING, NOTHING},
     [FILE_COMMIT] = {2, 2, NAME, NAME_OR_NOTHING},
     [FILE_LOOK] = {1, 0, ANYTHING, NOTHING},
+    [FILE_TAKE_ROOM] = {1, 1, NOTHING, NOTHING},
 };
 
 /* The strings and descriptors of a request, if they are what its operation takes. */
@@ -507,7 +525,7 @@ static bool parse(const struct packet *packet, struct job *job)
     if (packet->head.len < sizeof job->head + 2 || end[-1] != '\0')
         return false;
     memcpy(&job->head, packet->payload, sizeof job->head);
-    if (job->head.op < FILE_FIND || job->head.op > FILE_LOOK)
+    if (job->head.op < FILE_FIND || job->head.op > FILE_TAKE_ROOM)
         return false;
     const struct rule *rule = &rules[job->head.op];
     job->name = packet->payload + sizeof job->head;

@@ -185,6 +185,20 @@ static int find_once(int root, const char *path, bool follow, char ret_place[PAT
     return error ? error : TAKE_FD(fd);
 }
 
+bool find_is_own(int fd)
+{
+    char name[32], own[32], text[PATH_MAX];
+
+    if (!fs_is_pseudo(fd))
+        return false;
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t got = readlink(name, text, sizeof text - 1);
+    int len = snprintf(own, sizeof own, "/proc/%d", getpid());
+    text[got < 0 ? 0 : got] = '\0';
+    return got < 0 || (strncmp(text, own, (size_t)len) == 0 &&
+                       (text[len] == '/' || text[len] == '\0'));
+}
+
 int find_place(int root, const char *path, bool follow, char ret_place[PATH_MAX],
                struct stat *ret_stat)
 {
@@ -194,5 +208,9 @@ int find_place(int root, const char *path, bool follow, char ret_place[PATH_MAX]
         return -ENAMETOOLONG;
     for (int tries = 0; tries < TRIES_MAX && result == -EAGAIN; tries++)
         result = find_once(root, path, follow, ret_place, ret_stat);
-    return result;
+    if (result < 0 || !find_is_own(result))
+        return result;
+    (void)close(result);
+    *ret_place = '\0';
+    return -EACCES;
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "init/lock.h"
 #include "sys/raw.h"
 
 enum {
@@ -90,13 +91,18 @@ void forbid_prepare(const struct plan *plan)
     put(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
 }
 
+unsigned forbid_filters(void)
+{
+    return length > 0;
+}
+
 int forbid_it(void)
 {
     const struct sock_fprog filter = {.len = length, .filter = program};
 
     if (length == 0)
         return 0;
-    long error =
-        raw_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)(uintptr_t)&filter, 0, 0);
+    long error = raw_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0,
+                          (long)(uintptr_t)&filter, (long)lock_pass(), 0);
     return error < 0 ? (int)-error : 0;
 }

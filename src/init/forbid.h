@@ -9,6 +9,9 @@
 
 void forbid_prepare(const struct plan *plan);
 
+/* How many filters of ours a command has beyond those that we have: 0 or 1. */
+unsigned forbid_filters(void);
+
 /* In the child, which may use no errno.  0 or an errno. */
 int forbid_it(void);
 

@@ -85,8 +85,8 @@ static size_t receive(void *ret_order, size_t len, int fds[PLAN_MOUNTS_MAX])
     size_t count;
     ssize_t got = rights_receive(STATUS_FD, &part, 1, fds, PLAN_MOUNTS_MAX, &count, 0);
 
-    if (got == -EPROTO)
-        report_failure(EPROTO, "init.go", "descriptors");
+    if (got == -EPROTO || got == -EMFILE)
+        report_failure((int)-got, "init.go", "descriptors");
     if (got != (ssize_t)len)
         _exit(1);
     return count;

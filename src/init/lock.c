@@ -9,6 +9,8 @@
 #include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -140,6 +142,26 @@ static void allow_planned(const struct plan *plan, int ruleset, uint64_t all)
     }
 }
 
+static bool is_planned(const struct plan *plan, const char *path)
+{
+    for (uint32_t i = 0; i < plan->step_count; i++)
+        if (strcmp(plan_bytes(plan) + plan_steps(plan)[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+/* A ruleset in force forbids every change of mounts, which we may still make here, and
+ * without namespaces what the plan does not name. */
+static bool is_restricted(const struct plan *plan)
+{
+    if (!plan->no_namespaces)
+        return mount(NULL, "/", NULL, MS_PRIVATE, NULL) != 0 &&
+               (errno == EPERM ||
+                errno == EACCES); /* by another LSM, which comes first */
+    AUTO_FD root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return is_planned(plan, "/") || (root < 0 && errno == EACCES);
+}
+
 /* The second wall behind the mounts: read everywhere, write where the plan says.  Where
  * it is the only one, read there too; we ourselves also look at processes. */
 static void restrict_files(const struct plan *plan)
@@ -164,6 +186,8 @@ static void restrict_files(const struct plan *plan)
     allow_planned(plan, ruleset, all->fs);
     if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0)
         report_failure(errno, "init.landlock", "restrict");
+    if (!is_restricted(plan))
+        report_no_effect("init.landlock", "restrict");
     /* A command must not signal those that hold it, who may be the same user. */
     if (plan->no_namespaces || (!plan->has_cgroup && all->scoped))
         for_commands = make_ruleset(plan->no_namespaces ? all->fs : 0, all->scoped);
@@ -178,15 +202,59 @@ int lock_ruleset(void)
 
 /* --- System calls --- */
 
+/* The filter answers 0 where the kernel would try to read the limit from that address. */
+static bool is_filtered(void)
+{
+    return prctl(PR_GET_SECCOMP) == SECCOMP_MODE_FILTER &&
+           syscall(SYS_prlimit64, 0L, (long)RLIMIT_CORE, 1L, NULL) == 0;
+}
+
+static int listener = -1;
+static uint64_t pass;
+
+int lock_listener(void)
+{
+    return listener;
+}
+
+uint64_t lock_pass(void)
+{
+    return pass;
+}
+
+static void choose_pass(const struct plan *plan, struct sock_filter *code)
+{
+    uint32_t at = plan->filter_pass_at;
+
+    if (at == 0 || at + 2 >= plan->filter_len)
+        report_failure(EINVAL, "init.plan", "filter");
+    if (syscall(SYS_getrandom, &pass, sizeof pass, 0) != sizeof pass)
+        report_failure(errno, "init.seccomp", "getrandom");
+    code[at].k = (uint32_t)pass;
+    code[at + 2].k = (uint32_t)(pass >> 32);
+}
+
 static void filter_calls(const struct plan *plan)
 {
-    struct sock_fprog program = {
-        .len = (unsigned short)plan->filter_len,
-        .filter = (struct sock_filter *)(uintptr_t)plan_filters(plan),
-    };
+    static struct sock_filter code[PLAN_FILTER_MAX];
+    struct sock_fprog program = {.len = (unsigned short)plan->filter_len, .filter = code};
 
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)
+    memcpy(code, plan_filters(plan), plan->filter_len * sizeof *code);
+    choose_pass(plan, code);
+    /* A process that waits for our answer is interrupted only by its death: a call that
+     * was begun again would be counted again. */
+    long fd =
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+                &program);
+    if (fd >= 0)
+        listener = (int)fd;
+    if (fd >= 0 || (errno == EBUSY &&
+                    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)) {
+        if (!is_filtered())
+            report_no_effect("init.seccomp", "filter");
         return;
+    }
     /* Unknown to C libraries: what all filters of the machine may take is used up. */
     bool is_full = errno == 524 /* ENOTSUPP */;
     report_failure(is_full ? ENOMEM : errno, "init.seccomp",
@@ -197,6 +265,12 @@ void lock_the_door(const struct plan *plan)
 {
     if (prctl(PR_SET_DUMPABLE, 0) != 0)
         report_failure(errno, "init.lock", "dumpable");
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        report_failure(errno, "init.lock", "no_new_privs");
+    if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
+        report_no_effect("init.lock", "no_new_privs");
+    /* Before the capabilities go: see is_restricted(). */
+    restrict_files(plan);
     if (!plan->no_namespaces)
         drop_capabilities();
     /* Where there is one user it is us, and is to have no more rights through us. */
@@ -208,9 +282,6 @@ void lock_the_door(const struct plan *plan)
     limit(RLIMIT_NOFILE, "nofile", plan->max_files);
     if (plan->max_data)
         limit(RLIMIT_DATA, "data", plan->max_data);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        report_failure(errno, "init.lock", "no_new_privs");
-    restrict_files(plan);
     filter_calls(plan);
 }
 

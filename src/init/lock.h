@@ -35,6 +35,13 @@ void lock_nothing(const struct plan *plan);
 /* The open files that commands may have where we may have more, or NULL. */
 const struct rlimit *lock_files(void);
 
+/* Where the kernel reports each filter that is to be installed (filters.h), or -1 if an
+ * outer sandbox has such a listener: then the kernel refuses every filter but ours. */
+int lock_listener(void);
+
+/* The fourth argument with which seccomp(2) installs one of ours. */
+uint64_t lock_pass(void);
+
 /* A landlock ruleset that each command puts on before it executes, or -1. */
 int lock_ruleset(void);
 

@@ -13,14 +13,22 @@
  *
  * Every failure before the sandbox is ready is one struct cay_error on the status socket.
  */
+#include <fcntl.h>
 #include <linux/ioprio.h>
 #include <sched.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "init/inside.h"
+#include "init/sudo.h"
+
+enum { OOM_SCORE_RAISE = 500, OOM_SCORE_MAX = 1000 };
 
 /* What the program that made us ignores is not for our commands to inherit: Python, for
  * one, ignores SIGPIPE.  By the kernel's own call and struct, all zeros, since the C
@@ -46,17 +54,39 @@ static void leave_real_time(void)
         (void)syscall(SYS_ioprio_set, (long)IOPRIO_WHO_PROCESS, 0L, 0L);
 }
 
+/* Where memory is short for the whole machine, or for a cgroup that holds us and the
+ * server which made us, the kernel ends processes of sandboxes first.  After execve(2):
+ * before it we share the memory of our maker, and the score would be set for both.  If
+ * our maker has CAP_SYS_RESOURCE, programs inside cannot lower it again. */
+static void raise_oom_score(void)
+{
+    char text[16] = "";
+    AUTO_FD fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+
+    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
+        return;
+    long score = strtol(text, NULL, 10) + OOM_SCORE_RAISE;
+    int len =
+        snprintf(text, sizeof text, "%ld", score < OOM_SCORE_MAX ? score : OOM_SCORE_MAX);
+    (void)!pwrite(fd, text, (size_t)len, 0);
+}
+
 /* The word is one of enum inside_kind, in digits. */
 int main(int argc, char **argv)
 {
+    const char *name = argc > 0 ? strrchr(argv[0], '/') : NULL;
     char kind = argc > 1 ? argv[1][0] : '0';
 
+    if (argc > 0 && strcmp(name ? name + 1 : argv[0], "sudo") == 0)
+        return sudo_main(argv);
     /* We were started by the number of a descriptor. */
     (void)prctl(PR_SET_NAME, "cay-init");
     heed_all_signals();
     if (kind < '0' + INSIDE_NETWORK || kind > '0' + INSIDE_HOST)
         return 1;
-    if (kind != '0' + INSIDE_HOST)
+    if (kind != '0' + INSIDE_HOST) {
         leave_real_time();
+        raise_oom_score();
+    }
     inside_begin((enum inside_kind)(kind - '0'));
 }

@@ -12,12 +12,13 @@ struct source {
     void (*ready)(struct source *source);
 };
 
-/* One connection from outside.  Nobody frees it while events are being handled: `gone`
- * ones are swept up afterwards. */
+/* One connection, from outside unless it is a client of sudo.  Nobody frees it while
+ * events are being handled: `gone` ones are swept up afterwards. */
 struct peer {
     struct source source;
     int fd;
     bool gone;
+    bool is_inside;                 /* a client of sudo: see sudo.h */
     bool wants_output, wants_death; /* READ, KILL: still to be answered */
     bool reads;                     /* it has asked for output */
     struct process *process;        /* that it runs or is attached to, or NULL */

@@ -64,6 +64,7 @@ enum plan_flag {
     PLAN_ON_DIRECTORY = 1 << 2, /* a bind's path need not exist: it is made, */
     PLAN_ON_FILE = 1 << 3,      /* and may lead through links that stay inside */
     PLAN_IF_IT_CAN = 1 << 4,    /* left out if the root has no place for it */
+    PLAN_WITH_LAYER = 1 << 5,   /* the library's overlay of it, which can be written to */
 };
 
 struct plan_step {
@@ -77,7 +78,7 @@ struct plan_step {
 };
 
 enum {
-    PLAN_VERSION = 6,
+    PLAN_VERSION = 8,
     PLAN_USER = 1000, /* `user` inside */
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
@@ -98,13 +99,16 @@ struct plan_filter {
 struct plan {
     uint32_t version, size; /* of everything */
     uint32_t filter_len, step_count, bytes_len;
-    uint32_t own_network; /* 0: the host's */
+    uint32_t filter_pass_at; /* this instruction, and the next but one, compare the halves
+                                of a fourth argument by which seccomp(2) is not counted */
+    uint32_t own_network;    /* 0: the host's */
     uint32_t has_cgroup;
     uint32_t ephemeral;
     uint32_t prepared;      /* the library makes the mounts and hands them over */
     uint32_t no_namespaces; /* landlock and seccomp are all there is */
     uint32_t unconfined;    /* not even these: commands are the caller's own */
     uint32_t no_set_ids;    /* no file can be given set-user-id or set-group-id bits */
+    uint32_t has_sudo;      /* `user` may run commands as root: see sudo.h */
     uint32_t one_user;      /* commands run as whoever cay-init is, and nobody else */
     uint32_t uid, gid;      /* that it becomes */
     uint32_t max_processes; /* RLIMIT_NPROC; 0: as it is */

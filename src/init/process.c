@@ -333,6 +333,8 @@ bool process_execute(struct peer *peer, struct packet *packet)
                        : cay_fail_memory(&error, "exec.start");
     if (!code && process_is_paused)
         code = fail_paused(&error);
+    if (!code && peer->is_inside)
+        birth->request.tag = ""; /* tags are for callers outside */
     if (!code)
         code = admit(&birth->request, &error);
     if (!code)

@@ -211,11 +211,12 @@ enum file_op {
     FILE_REMOVE = 10,        /* [dir] name */
     FILE_SET_TIMES = 11,     /* [file] name or "" */
     FILE_SET_MODE = 12,      /* [file] */
-    FILE_DRAFT = 13,         /* [dir] */
-    FILE_DRAFT_LIKE = 14,    /* [dir, model] */
+    FILE_DRAFT = 13,         /* [dir] resolve: bytes to allocate, or 0 */
+    FILE_DRAFT_LIKE = 14,    /* [dir, model] the same */
     FILE_LIKE = 15,          /* [file, model] */
     FILE_COMMIT = 16,        /* [file, dir] name, temporary name or "" */
-    FILE_LOOK = 17           /* [dir] names with slashes between them */
+    FILE_LOOK = 17,          /* [dir] names with slashes between them */
+    FILE_TAKE_ROOM = 18      /* [file] flags: where, resolve: how many bytes */
 };
 
 struct file_request {
@@ -251,7 +252,7 @@ struct file_look {
 };
 enum { FILE_LOOKS_MAX = 64 };
 
-enum { FILE_COPY_MAX = 1 << 20 };
+enum { FILE_COPY_MAX = 1 << 20, FILE_ROOM_MAX = 1 << 20 };
 
 /* Before the name of a FILES message's user: with the rights of root, and only what is
  * made is the user's.  No name has a colon in it. */

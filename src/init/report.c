@@ -22,6 +22,18 @@ void report_failure(int sys_errno, const char *step, const char *subject)
     _exit(1);
 }
 
+void report_no_effect(const char *step, const char *subject)
+{
+    struct cay_error error;
+
+    memset(&error, 0, sizeof error);
+    cay_fail(&error, CAY_E_UNAVAILABLE, 0, step, subject,
+             "the call succeeded but has no effect",
+             "run cay outside of the sandbox or emulator that handles system calls here");
+    (void)!send(STATUS_FD, &error, sizeof error, MSG_NOSIGNAL);
+    _exit(1);
+}
+
 void report_place(int sys_errno, const char *path)
 {
     struct cay_error error;

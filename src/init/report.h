@@ -5,6 +5,9 @@
 /* Tells the library why the sandbox cannot be made, and ends the process. */
 _Noreturn void report_failure(int sys_errno, const char *step, const char *subject);
 
+/* The same about a call that returned 0 and did nothing. */
+_Noreturn void report_no_effect(const char *step, const char *subject);
+
 /* The same about a place that the caller chose for a mount. */
 _Noreturn void report_place(int sys_errno, const char *path);
 

@@ -23,20 +23,23 @@
 #include "base/error.h"
 #include "init/dial.h"
 #include "init/file.h"
+#include "init/filters.h"
 #include "init/hold.h"
 #include "init/process.h"
 #include "init/report.h"
 #include "init/spare.h"
+#include "init/sudo.h"
 
 enum { PEERS_MAX = 1024, EVENTS = 32 };
 
-static struct peer *peers[PEERS_MAX];
-static size_t peer_count;
+static struct peer *peers[PEERS_MAX + SUDO_PEERS_MAX];
+static size_t peer_count, inside_count; /* all, and the clients of sudo */
 static bool some_are_gone;
-static int epoll_fd, signal_fd;
+static int epoll_fd, signal_fd, sudo_fd = -1;
 static bool no_namespaces, has_cgroup;
-static int proc_fd = -1; /* /proc, for lists */
-static uint64_t end_ns;  /* of the time to live; 0: none */
+static int proc_fd = -1;   /* /proc, for lists */
+static uint64_t end_ns;    /* of the time to live; 0: none */
+static uint64_t paused_ns; /* since when the time to live does not run; 0: it runs */
 static struct packet packet;
 
 int serve_watch(int fd, struct source *source)
@@ -85,6 +88,7 @@ static void sweep(void)
             continue;
         process_detach(peer);
         peers[i] = peers[--peer_count];
+        inside_count -= peer->is_inside;
         serve_close(peer->fd);
         free(peer->file_user);
         free(peer);
@@ -94,6 +98,12 @@ static void sweep(void)
 
 /* --- Requests --- */
 
+/* By the clock of the time to live, which a pause stops. */
+static uint64_t life_ns(void)
+{
+    return paused_ns ? paused_ns : clock_ns();
+}
+
 static bool set_ttl(struct peer *peer)
 {
     uint64_t ttl_ms;
@@ -101,7 +111,7 @@ static bool set_ttl(struct peer *peer)
     if (packet.head.len != sizeof ttl_ms)
         return false;
     memcpy(&ttl_ms, packet.payload, sizeof ttl_ms);
-    uint64_t now = clock_ns();
+    uint64_t now = life_ns();
     end_ns = ttl_ms && ttl_ms < (UINT64_MAX - now) / 1000000 ? now + ttl_ms * 1000000 : 0;
     peer_tell(peer, MESSAGE_DONE, NULL, 0);
     return true;
@@ -111,9 +121,9 @@ static bool tell_state(struct peer *peer)
 {
     struct state state = {.ttl_left_ms = UINT64_MAX,
                           .is_paused = process_is_paused,
-                          .peers = (uint32_t)peer_count};
+                          .peers = (uint32_t)(peer_count - inside_count)};
     struct statfs root;
-    uint64_t now = clock_ns();
+    uint64_t now = life_ns();
 
     if (end_ns)
         state.ttl_left_ms = end_ns > now ? (end_ns - now + 999999) / 1000000 : 0;
@@ -138,6 +148,9 @@ static bool set_pause(struct peer *peer, bool paused)
         return true;
     }
     process_is_paused = paused;
+    if (!paused && paused_ns && end_ns)
+        end_ns += clock_ns() - paused_ns;
+    paused_ns = paused ? life_ns() : 0;
     peer_tell(peer, MESSAGE_DONE, NULL, 0);
     return true;
 }
@@ -145,6 +158,8 @@ static bool set_pause(struct peer *peer, bool paused)
 /* False if the peer broke the rules. */
 static bool answer(struct peer *peer)
 {
+    if (peer->is_inside)
+        return sudo_answer(peer, &packet);
     if (packet.head.kind == MESSAGE_EXEC)
         return process_execute(peer, &packet);
     if (packet.head.kind == MESSAGE_FILES || packet.head.kind == MESSAGE_FILE)
@@ -227,6 +242,31 @@ static void turn_away(int fd)
     (void)close(fd);
 }
 
+static bool add_peer(int fd, bool is_inside)
+{
+    bool is_full = is_inside ? inside_count == SUDO_PEERS_MAX
+                             : peer_count - inside_count == PEERS_MAX;
+    struct peer *peer = is_full ? NULL : calloc(1, sizeof *peer);
+
+    if (!peer)
+        return false;
+    *peer = (struct peer){.source.ready = listen_to, .fd = fd, .is_inside = is_inside};
+    peers[peer_count++] = peer;
+    inside_count += is_inside;
+    if (serve_watch(fd, &peer->source) != 0)
+        peer->gone = some_are_gone = true;
+    return true;
+}
+
+static void welcome_inside(struct source *source)
+{
+    int fd = accept4(sudo_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    (void)source;
+    if (fd >= 0 && (!sudo_may_connect(fd) || !add_peer(fd, true)))
+        (void)close(fd);
+}
+
 static void welcome(struct source *source)
 {
     int fd = accept4(LISTEN_FD, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -238,15 +278,8 @@ static void welcome(struct source *source)
         (void)close(fd);
         return;
     }
-    struct peer *peer = peer_count < PEERS_MAX ? calloc(1, sizeof *peer) : NULL;
-    if (!peer) {
+    if (!add_peer(fd, false))
         turn_away(fd);
-        return;
-    }
-    *peer = (struct peer){.source.ready = listen_to, .fd = fd};
-    peers[peer_count++] = peer;
-    if (serve_watch(fd, &peer->source) != 0)
-        peer->gone = some_are_gone = true;
 }
 
 /* --- The loop --- */
@@ -294,7 +327,7 @@ static int time_left_ms(void)
 {
     uint64_t soonest = process_next_ns();
 
-    if (end_ns && end_ns < soonest)
+    if (end_ns && !paused_ns && end_ns < soonest)
         soonest = end_ns;
     if (soonest == UINT64_MAX)
         return -1;
@@ -313,7 +346,8 @@ static void watch(int fd, struct source *source)
 
 static void prepare(const struct plan *plan)
 {
-    static struct source listening = {welcome}, dying = {reap}, leash = {leave};
+    static struct source listening = {welcome}, dying = {reap}, leash = {leave},
+                         inside = {welcome_inside};
     sigset_t all, child;
 
     no_namespaces = plan->no_namespaces;
@@ -330,10 +364,14 @@ static void prepare(const struct plan *plan)
         report_failure(errno, "init.serve", "epoll");
     watch(LISTEN_FD, &listening);
     watch(signal_fd, &dying);
+    sudo_fd = sudo_listen(plan);
+    if (sudo_fd >= 0)
+        watch(sudo_fd, &inside);
     proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     request_set_defaults(plan);
     process_prepare(plan);
     file_prepare(plan);
+    filters_prepare(plan);
     if (plan->ttl_ms && plan->ttl_ms < UINT64_MAX / 2000000)
         end_ns = clock_ns() + plan->ttl_ms * 1000000;
     report_ready();
@@ -357,7 +395,7 @@ _Noreturn void serve(const struct plan *plan)
             struct source *source = events[i].data.ptr;
             source->ready(source);
         }
-        if (end_ns && clock_ns() >= end_ns)
+        if (end_ns && life_ns() >= end_ns)
             serve_end();
         process_tend();
         sweep();

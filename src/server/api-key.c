@@ -79,21 +79,38 @@ int api_key_adopt(struct registry *registry, const char *directory, struct cay_e
     return got;
 }
 
-int api_key_default(struct registry *registry, const char *directory,
-                    char ret_key[API_KEY_MAX], struct cay_error *err)
+static int check_known(struct registry *registry, const char *key, struct cay_error *err)
 {
     char tenant[TENANT_MAX];
 
+    if (api_key_tenant(registry, key, tenant, err) != CAY_E_NOT_FOUND)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
+                    "the default API key was removed",
+                    "remove this file in $CAY_HOME, and a new one is made");
+}
+
+int api_key_known(struct registry *registry, const char *directory,
+                  char ret_key[API_KEY_MAX], struct cay_error *err)
+{
+    int got = read_default(directory, ret_key, err);
+
+    if (got == 0)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
+                        "there is no default API key yet",
+                        "cay serve makes it when it starts; cay key new makes others");
+    return got < 0 ? got : check_known(registry, ret_key, err);
+}
+
+int api_key_default(struct registry *registry, const char *directory,
+                    char ret_key[API_KEY_MAX], struct cay_error *err)
+{
     for (int i = 0; i < 2; i++) {
         int got = read_default(directory, ret_key, err);
         if (got < 0)
             return got;
         if (got == 1)
-            return api_key_tenant(registry, ret_key, tenant, err) == CAY_E_NOT_FOUND
-                       ? cay_fail(err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
-                                  "the default API key was removed",
-                                  "remove this file in $CAY_HOME, and a new one is made")
-                       : CAY_OK;
+            return check_known(registry, ret_key, err);
         int code = api_key_new(registry, "default", ret_key, err);
         if (!code)
             code =

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
@@ -23,12 +24,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "server/errand.h"
+#include "server/server-clock.h"
+#include "server/warn.h"
 
 enum { EVENTS = 64, ASKS_AT_A_TIME = 32 };
 
 int64_t broker_now_ms(void)
 {
-    return clock_since_1970_ms();
+    return server_clock_ms();
 }
 
 bool broker_watch(struct broker *broker, int fd, struct source *source)
@@ -45,7 +48,8 @@ void broker_forget(struct broker *broker, int fd)
 
 void broker_note_end(struct broker *broker, int64_t end_ms)
 {
-    struct itimerspec when = {.it_value = {end_ms / 1000, end_ms % 1000 * 1000000 + 1}};
+    int64_t boot_ms = end_ms > server_clock_offset() ? end_ms - server_clock_offset() : 0;
+    struct itimerspec when = {.it_value = {boot_ms / 1000, boot_ms % 1000 * 1000000 + 1}};
 
     if (broker->next_end_ms && broker->next_end_ms <= end_ms)
         return;
@@ -172,7 +176,7 @@ static bool may_touch_file(struct broker *broker, struct asked *asked,
     }
     const char *path = strings[asked->head.count - 1];
     int64_t expires = asked->head.numbers[FILE_EXPIRES];
-    if (expires >= 0 && expires < broker_now_ms() / 1000) {
+    if (expires >= 0 && expires < clock_since_1970_ms() / 1000) {
         broker_refuse(asked, 401, CAY_E_DENIED, "signature is already expired",
                       "make a new URL");
         return false;
@@ -259,6 +263,10 @@ static void judge(struct broker *broker, struct asked *asked)
 {
     char tenant[TENANT_MAX];
 
+    if (ask_credential((enum op)asked->head.op) == CREDENTIAL_BROKER) {
+        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+        return;
+    }
     if (ask_credential((enum op)asked->head.op) != CREDENTIAL_KEY) {
         judge_data(broker, asked);
         return;
@@ -285,6 +293,8 @@ static void hear_front(struct broker *broker, struct source *source)
         int got = ask_receive(broker->front, &broker->asked);
         if (got == -EAGAIN)
             return;
+        if (got == -EMFILE) /* the front sees that the channel of this one was closed */
+            continue;
         if (got != 1) { /* it is gone, or not what we started */
             broker_forget(broker, broker->front);
             (void)close(broker->front);
@@ -312,8 +322,7 @@ static void reap(struct broker *broker)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        bool was_spare =
-            keeper_reaped(broker, pid, WIFEXITED(status) ? WEXITSTATUS(status) : 0);
+        bool was_spare = keeper_reaped(broker, pid, status);
         if (pid == broker->front_pid) {
             broker->front_pid = 0;
             broker->front_status = status;
@@ -322,6 +331,37 @@ static void reap(struct broker *broker)
         if (was_spare)
             broker_note_end(broker, broker_now_ms() + POOL_AGAIN_MS);
     }
+}
+
+/* The first signal; without a front there is nothing to finish. */
+static void drain(struct broker *broker)
+{
+    static const char word = 'd';
+    int64_t drain_ms = broker->options->drain_s * INT64_C(1000);
+
+    if (broker->drain_end_ms || !drain_ms || broker->front < 0 ||
+        send(broker->front, &word, 1, MSG_NOSIGNAL) != 1) {
+        broker->is_over = true;
+        return;
+    }
+    broker->drain_end_ms = (int64_t)clock_ms() + drain_ms;
+}
+
+/* The front has finished its requests, and the keepers what those have begun. */
+static bool has_drained(const struct broker *broker)
+{
+    return broker->drain_end_ms && ((broker->front < 0 && !broker->errands) ||
+                                    (int64_t)clock_ms() >= broker->drain_end_ms);
+}
+
+/* Until the drain is over, or else the front is to be checked. */
+static int wait_ms(const struct broker *broker)
+{
+    int64_t left = broker->drain_end_ms - (int64_t)clock_ms();
+
+    if (!broker->drain_end_ms)
+        return broker->front_beats ? PULSE_MS : -1;
+    return left > 0 ? (int)left : 0;
 }
 
 static void hear_signal(struct broker *broker, struct source *source)
@@ -333,7 +373,7 @@ static void hear_signal(struct broker *broker, struct source *source)
         if (info.ssi_signo == SIGCHLD)
             reap(broker);
         else
-            broker->is_over = true;
+            drain(broker);
     }
 }
 
@@ -347,7 +387,7 @@ int broker_open(struct broker *broker, struct cay_error *err)
     sigaddset(&set, SIGINT);
     sigprocmask(SIG_BLOCK, &set, NULL);
     broker->epoll = epoll_create1(EPOLL_CLOEXEC);
-    broker->timer = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    broker->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     broker->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     broker->front_source.ready = hear_front;
     broker->timer_source.ready = hear_timer;
@@ -371,12 +411,38 @@ static void kill_front(struct broker *broker)
 
 static bool mend_front(struct broker *broker, int (*restart)(struct broker *broker))
 {
-    if (broker->front >= 0)
+    if (broker->front >= 0 || broker->drain_end_ms)
         return true;
     kill_front(broker); /* one that has let go of us is not to stay */
     broker->front = restart && !broker->is_over ? restart(broker) : -1;
     return broker->front >= 0 &&
            broker_watch(broker, broker->front, &broker->front_source);
+}
+
+/* The new front does not wait for the end of the old one, which may be stuck in the
+ * kernel. */
+static void check_front(struct broker *broker)
+{
+    static struct warn warn;
+    uint64_t now_ms = clock_ms();
+
+    if (!broker->front_beats || broker->front < 0 ||
+        now_ms - broker->pulse.looked_ms < PULSE_MS)
+        return;
+    broker->pulse.looked_ms = now_ms;
+    if (!pulse_look(&broker->pulse, atomic_load(broker->front_beats),
+                    pulse_cpu_ns(broker->front_pid)) ||
+        broker->front_pid <= 0)
+        return;
+    warn_line(&warn, "the front (process %d) does not respond; replacing it",
+              (int)broker->front_pid);
+    broker->is_front_replaced = true;
+    (void)kill(broker->front_pid, SIGKILL);
+    broker->front_status = SIGKILL; /* as wait(2) has it */
+    broker->front_pid = 0;
+    broker_forget(broker, broker->front);
+    (void)close(broker->front);
+    broker->front = -1;
 }
 
 /* A process of ours that has nothing left to do ends in a moment. */
@@ -409,11 +475,13 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
     broker_fill_pool(broker);
     while (!broker->is_over && mend_front(broker, restart_front)) {
         struct epoll_event events[EVENTS];
-        int count = epoll_wait(broker->epoll, events, EVENTS, -1);
+        int count = epoll_wait(broker->epoll, events, EVENTS, wait_ms(broker));
         for (int i = 0; i < count; i++) {
             struct source *source = events[i].data.ptr;
             source->ready(broker, source);
         }
+        broker->is_over |= has_drained(broker);
+        check_front(broker);
     }
     while (broker->keepers)
         keeper_drop(broker, broker->keepers);

@@ -2,10 +2,12 @@
 #ifndef SERVER_BROKER_H
 #define SERVER_BROKER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "server/api-key.h"
 #include "server/keepers.h"
+#include "server/pulse.h"
 #include "server/secrets.h"
 
 /* What the loop waits for: the first member of whatever owns the descriptor. */
@@ -25,26 +27,33 @@ struct broker {
     int front; /* where asks come from */
     struct source front_source, timer_source, signal_source;
     pid_t front_pid;
-    int front_status;    /* of the last that ended */
-    int64_t next_end_ms; /* the timer goes off then */
+    int front_status;              /* of the last that ended */
+    _Atomic uint64_t *front_beats; /* which the front counts up; NULL: not looked at */
+    struct pulse pulse;            /* of the front */
+    bool is_front_replaced;        /* it was stuck, and the broker has killed it */
+    int64_t next_end_ms;           /* the timer goes off then */
     /* Tells who runs the server; NULL: nobody. */
     void (*complain)(const char *about, const struct cay_error *error);
     bool is_over;
+    int64_t
+        drain_end_ms; /* of clock_ms(): requests in flight have until then; 0: serving */
     unsigned starting_spares;
     struct asked asked; /* the one that is being judged */
 };
 
-/* From here on SIGTERM and SIGINT end it in order, as soon as it runs. */
+/* From here on SIGTERM and SIGINT drain and end it, as soon as it runs. */
 int broker_open(struct broker *broker, struct cay_error *err);
 
-/* Answers asks from `front` until it is told to stop by SIGTERM or SIGINT, or `front` is
- * closed.  `restart_front` is called when the process at its other end dies, and gives a
- * new socket; NULL: then it is over. */
+/* Answers asks from `front` until SIGTERM or SIGINT, or until `front` is closed.  The
+ * first such signal drains: the front refuses new requests and ends when those in flight
+ * are finished, at most --drain seconds later; the second signal ends it at once.
+ * `restart_front` is called when the process at its other end dies, and gives a new
+ * socket; NULL: then it is over. */
 void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker));
 
 bool broker_watch(struct broker *broker, int fd, struct source *source);
 void broker_forget(struct broker *broker, int fd);
-int64_t broker_now_ms(void);
+int64_t broker_now_ms(void); /* of the rows: server-clock.h */
 
 /* The clock of a sandbox was set. */
 void broker_note_end(struct broker *broker, int64_t end_ms);
@@ -110,6 +119,9 @@ void control_set_clock(struct broker *broker, struct record_row *row, int64_t se
 enum { POOL_AGAIN_MS = 1000 }; /* before a pool that could not be filled is again */
 
 void broker_create(struct broker *broker, struct asked *asked, const char *tenant);
+
+/* A server that ended in between had written the row, and no more. */
+void broker_confirm(struct broker *broker, const struct record_row *row);
 
 /* Tells whether sandboxes can be made of a template. */
 void broker_find_template(struct asked *asked);

@@ -40,7 +40,7 @@ enum {
 /* The enumerated table of what can be asked.  Columns: name, the credential it takes, and
  * how many strings it has at least and at most. */
 #define OPS(X)                                                                           \
-    X(CREATE, KEY, 1, 4096)                                                              \
+    X(CREATE, KEY, 1, 4099)                                                              \
     X(CONNECT, KEY, 0, 0)                                                                \
     X(LIST, KEY, 2, 258)                                                                 \
     X(INFO, KEY, 0, 0)                                                                   \
@@ -52,6 +52,7 @@ enum {
     X(CHECK, KEY, 0, 0)                                                                  \
     X(TEMPLATE, KEY, 1, 1)                                                               \
     X(USAGE, KEY, 0, 0)                                                                  \
+    X(CONFIRM, BROKER, 1, 8192) /* strings: note.h */                                    \
     X(HEALTH, NONE, 0, 0)                                                                \
     X(METRICS, TOKEN, 0, 0)                                                              \
     X(ENVS, TOKEN, 0, 0)                                                                 \
@@ -91,7 +92,9 @@ enum credential {
     CREDENTIAL_TOKEN = 2, /* a sandbox's own token */
     /* A token, or a signature made with it over path, operation, user and time. */
     CREDENTIAL_FILE = 3,
-    CREDENTIAL_PORT = 4 /* nothing, or the token for traffic if the sandbox asks for it */
+    CREDENTIAL_PORT =
+        4, /* nothing, or the token for traffic if the sandbox asks for it */
+    CREDENTIAL_BROKER = 5 /* only the broker sends it; refused from the front */
 };
 
 /* In struct ask.numbers, by op. */
@@ -99,13 +102,14 @@ enum {
     CREATE_TIMEOUT = 0, /* seconds; -1: the default of the version */
     CREATE_METADATA = 1,
     CREATE_ENV = 2,
+    CREATE_ENV_AT = 3, /* to a keeper: its source, template and tenant come first */
 
-    TIMEOUT_SECONDS = 0, /* CONNECT, TIMEOUT, RESUME, REFRESH; -1: not given */
+    TIMEOUT_SECONDS = 0, /* CONNECT, TIMEOUT, RESUME, REFRESH, CONFIRM; -1: not given */
 
     LIST_LIMIT = 0,
     LIST_METADATA = 1,
     LIST_AFTER_MS = 2,         /* the last of the page before */
-    LIST_STARTED_AFTER_MS = 3, /* a filter; 0: any */
+    LIST_STARTED_AFTER_MS = 3, /* or at that time; 0: any */
 
     START_ARGS = 0,
     START_ENV = 1,
@@ -121,6 +125,8 @@ enum {
     LIST_DIR_DEPTH = 0,
     FILE_EXPIRES = 0, /* of a signature; -1: never */
     FILE_METADATA = 1,
+    FILE_LENGTH = 2, /* of what is written; 0: unknown */
+    FILE_BOUND = 3,  /* it is no longer than this; 0: unknown */
     DIAL_PORT = 0,
     ASK_NUMBERS = 6
 };
@@ -172,7 +178,8 @@ enum tell_kind {
     TELL_CHANGE = 9,  /* strings: name; an entry may follow it */
     TELL_FILE = 10,   /* the last; a descriptor; strings: path, id */
     TELL_SOCKET = 11, /* the last; a descriptor */
-    TELL_TEXT = 12    /* strings */
+    TELL_TEXT = 12,   /* strings */
+    TELL_ROOM = 13    /* of an upload: struct upload_step */
 };
 
 enum { TELL_NUMBERS = 12 };
@@ -193,7 +200,8 @@ enum output_number { OUTPUT_STREAM, OUTPUT_DROPPED };
 enum end_number { END_EXIT_CODE, END_EXITED, END_CAUSE };
 enum process_number { PROCESS_PID, PROCESS_ARGS, PROCESS_ENV };
 enum change_number { CHANGE_WHAT, CHANGE_ENTRY /* from here on those of an entry */ };
-enum file_number { FILE_SIZE, FILE_MTIME };
+enum file_number { FILE_SIZE, FILE_MTIME, FILE_ROOM /* of an upload: reserved bytes */ };
+enum room_number { ROOM_END /* the file may be written up to here */ };
 
 /* Those of TELL_DONE: to LIST, and to USAGE and METRICS. */
 enum listed_number { LISTED_HAS_MORE, LISTED_RUNNING };
@@ -205,6 +213,14 @@ enum usage_number {
     USAGE_DISK,
     USAGE_DISK_MAX
 };
+
+/* From the front, on the channel of WRITE_FILE after TELL_FILE.  The reply to a request
+ * for space is TELL_ROOM or TELL_FAILED; the channel stays open after TELL_ROOM. */
+struct upload_step {
+    uint64_t offset; /* written so far */
+    uint64_t bytes;  /* to be written next, at most UPLOAD_STEP; 0: the file is whole */
+};
+enum { UPLOAD_STEP = 8 << 20 };
 
 enum change {
     CHANGE_CREATE = 1,
@@ -226,7 +242,8 @@ struct asked {
     char strings[CHANNEL_PACKET];
 };
 
-/* 1, 0 if the other side is gone, -EAGAIN, or -EPROTO; then nothing is to be closed. */
+/* 1, 0 if the other side is gone, -EAGAIN, -EMFILE if this process has too many files
+ * open, or -EPROTO; then nothing is to be closed. */
 int ask_receive(int socket, struct asked *ret_asked);
 void asked_done(struct asked *asked);
 

@@ -67,8 +67,6 @@ static const int allowed[] = {
     SCMP_SYS(rt_sigprocmask),
     SCMP_SYS(rt_sigreturn),
     SCMP_SYS(sched_yield),
-    SCMP_SYS(sendmsg),
-    SCMP_SYS(sendto),
     SCMP_SYS(setsockopt),
     SCMP_SYS(shutdown),
     SCMP_SYS(sigaltstack), /* sanitizers ask where the stack is */
@@ -79,9 +77,35 @@ static const int allowed[] = {
     SCMP_SYS(writev),
 };
 
+/* Sockets reach nothing but their peer.  A datagram socket could name any socket of the
+ * host with each packet, so only pairs of the other types are created: AF_UNIX ignores
+ * the address of sendmsg() there, which the filter cannot see.  TCP takes an address
+ * from sendmsg() with MSG_FASTOPEN, which connects a socket that was disconnected. */
+static int add_socket_rules(scmp_filter_ctx filter)
+{
+    static const unsigned types[] = {SOCK_STREAM, SOCK_SEQPACKET};
+    enum { TYPE_MASK = 0xf }; /* the rest are flags */
+    int error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 2,
+                                 SCMP_A3_32(SCMP_CMP_MASKED_EQ, MSG_FASTOPEN, 0),
+                                 SCMP_A4(SCMP_CMP_EQ, 0));
+
+    if (!error)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 1,
+                                 SCMP_A2_32(SCMP_CMP_MASKED_EQ, MSG_FASTOPEN, 0));
+    for (size_t i = 0; i < sizeof types / sizeof *types && !error; i++)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 2,
+                                 SCMP_A0_32(SCMP_CMP_EQ, AF_UNIX),
+                                 SCMP_A1_32(SCMP_CMP_MASKED_EQ, TYPE_MASK, types[i]));
+    /* Disconnects a socket (rights_dismiss()); no address is as short as this. */
+    if (!error)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(connect), 1,
+                                 SCMP_A2_32(SCMP_CMP_EQ, sizeof(sa_family_t)));
+    return error;
+}
+
 static int add_rules(scmp_filter_ctx filter)
 {
-    int error = 0;
+    int error = add_socket_rules(filter);
 
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed && !error; i++)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
@@ -96,14 +120,6 @@ static int add_rules(scmp_filter_ctx filter)
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
                                  SCMP_A1_32(SCMP_CMP_EQ, FIONBIO));
-    /* To end a connection (rights_dismiss()); for an address there is no room. */
-    if (!error)
-        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(connect), 1,
-                                 SCMP_A2_32(SCMP_CMP_EQ, sizeof(sa_family_t)));
-    /* Channels. */
-    if (!error)
-        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1,
-                                 SCMP_A0_32(SCMP_CMP_EQ, AF_UNIX));
     return error;
 }
 
@@ -120,9 +136,9 @@ static int set_filter(struct cay_error *err)
     return error ? cay_fail_errno(err, -error, op, "seccomp") : CAY_OK;
 }
 
-/* Beyond the file system it keeps sendto() from abstract sockets and fcntl() from
- * signals, which the filter cannot.  A kernel without landlock has the other layers; one
- * that has it must take it. */
+/* Beyond the file system it keeps fcntl() from sending signals, which the filter cannot,
+ * and is a second layer before abstract sockets.  A kernel without landlock has the other
+ * layers; one that has it must take it. */
 static int set_landlock(struct cay_error *err)
 {
     int error = landlock_deny_all();

@@ -15,6 +15,7 @@
 #include "server/front.h"
 
 enum { ENVELOPE = 5, END_STREAM = 2, DEPTH_MAX = 64, KEEPALIVE_S = 90 };
+enum { VALUES_MAX = 1 << 17 }; /* in one body; each takes up to 230 bytes of memory */
 
 /* --- Failures --- */
 
@@ -189,10 +190,26 @@ void connect_end_stream(struct exchange *exchange, const struct told *failure)
     exchange_end(exchange, false);
 }
 
+/* As the cloud's proxy words it: SDKs look for the message.  The reply ends in order,
+ * since one of their versions takes a connection that is cut within a chunk for a network
+ * failure. */
+void connect_end_gone(struct exchange *exchange, const char *message)
+{
+    put_last(&exchange->out, "unavailable", message);
+    exchange_end(exchange, false);
+}
+
 void connect_end_late(struct exchange *exchange)
 {
     put_last(&exchange->out, "deadline_exceeded",
              "the time given for the stream is over");
+    exchange_end(exchange, false);
+}
+
+void connect_end_drained(struct exchange *exchange)
+{
+    put_last(&exchange->out, "unavailable",
+             "the server is shutting down; the sandbox lives on: connect again");
     exchange_end(exchange, false);
 }
 
@@ -250,11 +267,12 @@ bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX])
     return true;
 }
 
-/* The parser goes as deep as the text does. */
-static bool is_too_deep(const char *text, size_t len)
+/* The parser goes as deep as the text does, and allocates memory for each value; all of
+ * this happens before the credentials are checked. */
+static bool is_too_complex(const char *text, size_t len)
 {
     bool in_string = false;
-    unsigned depth = 0;
+    unsigned depth = 0, values = 1;
 
     for (size_t i = 0; i < len; i++) {
         if (in_string && text[i] == '\\')
@@ -265,7 +283,8 @@ static bool is_too_deep(const char *text, size_t len)
             depth++;
         else if (!in_string && (text[i] == '}' || text[i] == ']'))
             depth -= depth > 0;
-        if (depth > DEPTH_MAX)
+        values += !in_string && (text[i] == ',' || text[i] == '{' || text[i] == '[');
+        if (depth > DEPTH_MAX || values > VALUES_MAX)
             return true;
     }
     return false;
@@ -273,7 +292,7 @@ static bool is_too_deep(const char *text, size_t len)
 
 struct json_t *connect_parse(const char *text, size_t len)
 {
-    if (is_too_deep(text, len))
+    if (is_too_complex(text, len))
         return NULL;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
     if (root && !json_is_object(root)) {

@@ -8,11 +8,15 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/errand.h"
+#include "server/note.h"
 
+static const char default_template[] = "base";
+
+/* Names under which E2B's clients ask for it. */
 static bool is_default_template(const char *name)
 {
-    return strcmp(name, "base") == 0 || strcmp(name, "code-interpreter-v1") == 0 ||
-           strcmp(name, "host") == 0;
+    return strcmp(name, default_template) == 0 ||
+           strcmp(name, "code-interpreter-v1") == 0;
 }
 
 static bool has_template(const char *name)
@@ -72,11 +76,13 @@ static void send_to(struct broker *broker, struct errand *errand, struct keeper 
         .version = CHANNEL_VERSION,
         .op = OP_CREATE,
         .flags = errand->row.flags,
-        .count = 1 + (uint32_t)env_count,
+        .count = CREATE_ENV_AT + (uint32_t)env_count,
         .numbers = {[CREATE_TIMEOUT] = errand->timeout_s, [CREATE_ENV] = env_count}};
 
     buf_init(&strings, CHANNEL_STRINGS);
-    strings_add(&strings, is_default_template(name) ? "host" : name);
+    strings_add(&strings, is_default_template(name) ? default_template : name);
+    strings_add(&strings, name);
+    strings_add(&strings, errand->row.tenant);
     for (int64_t i = 0; i < env_count; i++)
         strings_add(&strings, env[i]);
     ask.strings_len = (uint32_t)strings.len;
@@ -143,6 +149,11 @@ static bool may_create(struct broker *broker, struct asked *asked, const char **
                       "start it with --internet host, or do not ask for it");
         return false;
     }
+    if (registry_is_alone(broker->registry)) {
+        broker_refuse(asked, 507, CAY_E_NO_SPACE,
+                      "the disk with the server's records is full", "make room on it");
+        return false;
+    }
     if (available_memory() < broker->options->reserve_bytes) {
         broker_refuse(asked, 429, CAY_E_LIMIT,
                       "this machine has no memory left for another sandbox",
@@ -161,7 +172,67 @@ static struct keeper *keeper_by_pid(struct broker *broker, pid_t pid)
     return keeper;
 }
 
-/* It is ready: its time begins now. */
+/* The sandbox has its full time to live: only now does the client hear of it. */
+static int confirmed(struct broker *broker, struct errand *errand,
+                     const struct told *told, struct cay_error *err)
+{
+    (void)told;
+    (void)err;
+    if (errand->client >= 0)
+        (void)broker_tell_sandbox(broker, errand->client, &errand->row, false);
+    return CAY_OK;
+}
+
+static void send_confirm(struct broker *broker, struct errand *errand)
+{
+    AUTO_BUF strings = {0};
+    struct ask ask = {.numbers = {[TIMEOUT_SECONDS] = errand->number}};
+
+    buf_init(&strings, CAY_SANDBOX_NOTE_MAX);
+    ask.count = note_write(broker->registry, &errand->row, &strings);
+    errand_go_with(broker, errand, &ask, &strings);
+}
+
+/* One that is to be paused at the end of its time gets no other time to live: the broker
+ * pauses it. */
+static struct errand *new_confirm(struct broker *broker, const struct record_row *row,
+                                  int64_t seconds)
+{
+    struct errand *errand = errand_new(broker, OP_CONFIRM, row, NULL);
+
+    if (!errand)
+        return NULL;
+    errand->done = confirmed;
+    errand->again = send_confirm;
+    errand->number = row->flags & CREATE_AUTO_PAUSE ? 0 : seconds;
+    return errand;
+}
+
+/* The row is written.  Until the keeper has confirmed it the sandbox has ten seconds to
+ * live, so that no crash leaves a sandbox that is in no store. */
+static int confirm(struct broker *broker, struct errand *created, struct cay_error *err)
+{
+    struct errand *errand = new_confirm(broker, &created->row, created->timeout_s);
+
+    if (!errand)
+        return cay_fail_memory(err, "server.create");
+    errand->client = created->client;
+    created->client = -1;
+    send_confirm(broker, errand);
+    return CAY_OK;
+}
+
+void broker_confirm(struct broker *broker, const struct record_row *row)
+{
+    int64_t left_ms = row->end_ms - broker_now_ms();
+    struct errand *errand =
+        new_confirm(broker, row, left_ms > 1000 ? (left_ms + 999) / 1000 : 1);
+
+    if (errand)
+        send_confirm(broker, errand);
+}
+
+/* The sandbox is ready: its time begins now. */
 static int created(struct broker *broker, struct errand *errand, const struct told *told,
                    struct cay_error *err)
 {
@@ -186,11 +257,7 @@ static int created(struct broker *broker, struct errand *errand, const struct to
             errand_go_simply(broker, end, 0);
         return code;
     }
-    /* To pause it is the broker's part, now that it is known. */
-    if (errand->row.flags & CREATE_AUTO_PAUSE)
-        control_start(broker, OP_TIMEOUT, &errand->row, NULL, "", 0);
-    (void)broker_tell_sandbox(broker, errand->client, &errand->row, false);
-    return CAY_OK;
+    return confirm(broker, errand, err);
 }
 
 void broker_create(struct broker *broker, struct asked *asked, const char *tenant)
@@ -237,6 +304,8 @@ void broker_fill_pool(struct broker *broker)
 {
     unsigned ready = broker->starting_spares;
 
+    if (broker->drain_end_ms)
+        return;
     for (const struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
         ready += keeper->is_spare;
     for (; ready < broker->options->pool; ready++) {
@@ -246,7 +315,7 @@ void broker_fill_pool(struct broker *broker)
         AUTO_BUF strings = {0};
         struct ask ask = {.version = CHANNEL_VERSION,
                           .op = OP_CREATE,
-                          .count = 1,
+                          .count = CREATE_ENV_AT,
                           .numbers = {[CREATE_TIMEOUT] = -1}};
         if (!errand) {
             broker_note_end(broker, broker_now_ms() + POOL_AGAIN_MS);
@@ -256,7 +325,9 @@ void broker_fill_pool(struct broker *broker)
         errand->done = created;
         broker->starting_spares++;
         buf_init(&strings, 64);
-        strings_add(&strings, "host");
+        strings_add(&strings, default_template);
+        strings_add(&strings, "");
+        strings_add(&strings, "");
         ask.strings_len = (uint32_t)strings.len;
         errand_go(broker, errand, keeper_start(broker, ""), &ask, &strings);
     }

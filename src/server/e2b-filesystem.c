@@ -327,17 +327,17 @@ static void told_events(struct exchange *exchange, struct told *told)
     }
 }
 
-#define CALL(name, action, answer)                                                       \
+#define CALL(name, action, answer, ...)                                                  \
     {                                                                                    \
         .method = "POST", .path = "/filesystem.Filesystem/" name, .body_max = 1 << 20,   \
-        .act = (action), .told = (answer)                                                \
+        .act = (action), .told = (answer), __VA_ARGS__                                   \
     }
 
 const struct handler filesystem_handlers[] = {
-    CALL("Stat", stat_it, told_entry),
+    CALL("Stat", stat_it, told_entry, .is_read = true),
     CALL("MakeDir", make_dir, told_entry),
     CALL("Move", move, told_entry),
-    CALL("ListDir", list_dir, told_list),
+    CALL("ListDir", list_dir, told_list, .is_read = true),
     CALL("Remove", remove_it, told_entry),
     CALL("WatchDir", watch_dir, told_change),
     CALL("CreateWatcher", watcher_new, told_watcher),

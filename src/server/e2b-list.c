@@ -103,7 +103,7 @@ static const char *parse_list(struct exchange *exchange, struct ask *ask,
     const char *order = exchange_query(exchange, "order");
     const char *wanted = exchange_query(exchange, "template");
     const char *after = exchange_query(exchange, "startedAfter");
-    char id[SANDBOX_ID_MAX];
+    char id[SANDBOX_ID_MAX], name[FILTER_TEMPLATE_MAX];
 
     ask->flags =
         is_plain ? LIST_RUNNING : filter_states(exchange_query(exchange, "state"));
@@ -121,7 +121,7 @@ static const char *parse_list(struct exchange *exchange, struct ask *ask,
     if (!filter_page(exchange_query(exchange, "nextToken"), &ask->numbers[LIST_AFTER_MS],
                      id))
         return "nextToken is none of ours";
-    strings_add(strings, wanted ? wanted : "");
+    strings_add(strings, wanted ? filter_template(wanted, name) : "");
     strings_add(strings, id);
     ask->numbers[LIST_METADATA] =
         filter_metadata(exchange_query(exchange, "metadata"), strings);

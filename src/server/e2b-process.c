@@ -422,19 +422,19 @@ static void told_list(struct exchange *exchange, struct told *told)
     }
 }
 
-#define CALL(name, action, answer)                                                       \
+#define CALL(name, action, answer, max, ...)                                             \
     {                                                                                    \
-        .method = "POST", .path = "/process.Process/" name, .body_max = BODY_JSON,       \
-        .act = (action), .told = (answer)                                                \
+        .method = "POST", .path = "/process.Process/" name, .body_max = (max),           \
+        .act = (action), .told = (answer), __VA_ARGS__                                   \
     }
 
 const struct handler process_handlers[] = {
-    CALL("Start", start, told_event),
-    CALL("Connect", connect_to, told_event),
-    CALL("List", list, told_list),
-    CALL("SendInput", send_input, told_empty),
-    CALL("CloseStdin", close_stdin, told_empty),
-    CALL("SendSignal", send_signal, told_empty),
-    CALL("Update", update, told_empty),
+    CALL("Start", start, told_event, BODY_COMMAND),
+    CALL("Connect", connect_to, told_event, BODY_SMALL),
+    CALL("List", list, told_list, BODY_SMALL, .is_read = true),
+    CALL("SendInput", send_input, told_empty, BODY_COMMAND),
+    CALL("CloseStdin", close_stdin, told_empty, BODY_SMALL),
+    CALL("SendSignal", send_signal, told_empty, BODY_SMALL),
+    CALL("Update", update, told_empty, BODY_SMALL),
     {0},
 };

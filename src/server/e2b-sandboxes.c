@@ -138,13 +138,13 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
 static void send_create(struct exchange *exchange, struct fields *fields)
 {
     const char *template_name = field_text(fields, "templateID");
-    char complaint[COMPLAINT_MAX];
+    char complaint[COMPLAINT_MAX], name[FILTER_TEMPLATE_MAX];
     AUTO_BUF strings = {0};
     struct ask ask;
 
     exchange_begin_ask(exchange, OP_CREATE, &ask);
     buf_init(&strings, CHANNEL_STRINGS);
-    strings_add(&strings, template_name ? template_name : "");
+    strings_add(&strings, template_name ? filter_template(template_name, name) : "");
     ask.flags = create_flags(exchange, fields);
     ask.numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
     ask.numbers[CREATE_METADATA] = field_add_pairs(fields, "metadata", false, &strings);
@@ -260,7 +260,7 @@ static void told_info(struct exchange *exchange, struct told *told)
         exchange_refuse_told(exchange, told);
 }
 
-/* --- Metrics and logs --- */
+/* --- Metrics --- */
 
 /* There is one sample, which stands for the last seconds: whether any of these is asked
  * for. */
@@ -325,15 +325,6 @@ static void told_usage(struct exchange *exchange, struct told *told)
     exchange_reply_json(exchange, 200, &out);
 }
 
-static void told_logs(struct exchange *exchange, struct told *told)
-{
-    if (told->head.kind == TELL_FAILED)
-        exchange_refuse_told(exchange, told);
-    else
-        exchange_refuse(exchange, 501,
-                        "this server keeps no logs: output goes to who reads it");
-}
-
 /* --- The server itself --- */
 
 static void health(struct exchange *exchange)
@@ -346,23 +337,16 @@ static void check_key(struct exchange *exchange)
     ask_simply(exchange, OP_CHECK, 0);
 }
 
-static void told_lacks(struct exchange *exchange, struct told *told)
-{
-    if (told->head.kind == TELL_FAILED)
-        exchange_refuse_told(exchange, told);
-    else
-        exchange_refuse(exchange, 501, "this server does not support that yet");
-}
-
 /* --- Templates --- */
 
 static void find_template(struct exchange *exchange)
 {
+    char name[FILTER_TEMPLATE_MAX];
     AUTO_BUF strings = {0};
     struct ask ask;
 
     buf_init(&strings, PART_MAX);
-    strings_add(&strings, exchange->route.part);
+    strings_add(&strings, filter_template(exchange->route.part, name));
     exchange_begin_ask(exchange, OP_TEMPLATE, &ask);
     ask.count = 1;
     exchange_ask(exchange, &ask, &strings);
@@ -370,6 +354,7 @@ static void find_template(struct exchange *exchange)
 
 static void told_template(struct exchange *exchange, struct told *told)
 {
+    char name[FILTER_TEMPLATE_MAX];
     AUTO_BUF out = {0};
     struct json json;
 
@@ -380,7 +365,7 @@ static void told_template(struct exchange *exchange, struct told *told)
     buf_init(&out, SMALL);
     json_to_unicode(&json, &out);
     json_put_object(&json);
-    json_set_text(&json, "templateID", exchange->route.part);
+    json_set_text(&json, "templateID", filter_template(exchange->route.part, name));
     json_set_bool(&json, "public", true);
     json_put_end(&json);
     exchange_reply_json(exchange, 200, &out);
@@ -402,9 +387,19 @@ static void told_metrics(struct exchange *exchange, struct told *told)
         "# TYPE cay_streams gauge\ncay_streams %llu\n"
         "# TYPE cay_connections gauge\ncay_connections %llu\n"
         "# TYPE cay_connections_cut_total counter\ncay_connections_cut_total %llu\n"
+        "# TYPE cay_connections_max gauge\ncay_connections_max %u\n"
+        "# TYPE cay_requests_retried_total counter\ncay_requests_retried_total %llu\n"
+        "# TYPE cay_requests_lost_total counter\n"
+        "cay_requests_lost_total{reason=\"closed\"} %llu\n"
+        "cay_requests_lost_total{reason=\"malformed\"} %llu\n"
+        "cay_requests_lost_total{reason=\"error\"} %llu\n"
         "# TYPE cay_replies_total counter\n",
         (unsigned long long)front->requests, (unsigned long long)front->streams,
-        (unsigned long long)front->connections, (unsigned long long)front->refused);
+        (unsigned long long)front->connections, (unsigned long long)front->refused,
+        front->connections_max, (unsigned long long)front->retried,
+        (unsigned long long)front->lost[LOSS_CLOSED],
+        (unsigned long long)front->lost[LOSS_MALFORMED],
+        (unsigned long long)front->lost[LOSS_ERROR]);
     for (int i = 1; i < 6; i++)
         buf_format(&text, "cay_replies_total{status=\"%dxx\"} %llu\n", i,
                    (unsigned long long)front->status[i]);
@@ -420,12 +415,11 @@ static void told_metrics(struct exchange *exchange, struct told *told)
 const struct handler sandbox_handlers[] = {
     ON("GET", "/health", health, NULL),
     ON("GET", "/metrics", check_key, told_metrics),
-    ON("POST", "/v2/sandboxes", create, told_created, .body_max = BODY_JSON,
+    ON("POST", "/v2/sandboxes", create, told_created, .body_max = BODY_CONTROL,
        .flags = SANDBOX_VERSION_2),
-    ON("POST", "/sandboxes", create, told_created, .body_max = BODY_JSON),
+    ON("POST", "/sandboxes", create, told_created, .body_max = BODY_CONTROL),
     ON("GET", "/v2/sandboxes", sandbox_list, sandbox_told_list),
     ON("GET", "/sandboxes", sandbox_list, sandbox_told_list, .flags = SANDBOX_PLAIN_LIST),
-    ON("GET", "/sandboxes/metrics", check_key, told_lacks),
     ON("GET", "/sandboxes/{id}", info, told_info),
     ON("DELETE", "/sandboxes/{id}", end_it, told_done),
     ON("POST", "/v2/sandboxes/{id}/connect", connect_to, told_connected,
@@ -436,30 +430,6 @@ const struct handler sandbox_handlers[] = {
     ON("POST", "/sandboxes/{id}/refreshes", refresh, told_done, .body_max = SMALL),
     ON("POST", "/sandboxes/{id}/pause", pause_it, told_done, .body_max = SMALL),
     ON("GET", "/sandboxes/{id}/metrics", usage, told_usage),
-    ON("GET", "/sandboxes/{id}/logs", info, told_logs),
-    ON("GET", "/v2/sandboxes/{id}/logs", info, told_logs),
-    ON("PUT", "/sandboxes/{id}/network", check_key, told_lacks, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/snapshots", check_key, told_lacks, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/fork", check_key, told_lacks, .body_max = SMALL),
-    ON("GET", "/snapshots", check_key, told_lacks),
-    ON("GET", "/templates", check_key, told_lacks),
     ON("GET", "/templates/aliases/{id}", find_template, told_template),
-    ON("POST", "/templates/tags", check_key, told_lacks, .body_max = SMALL),
-    ON("DELETE", "/templates/tags", check_key, told_lacks, .body_max = SMALL),
-    ON("GET", "/templates/{id}", check_key, told_lacks),
-    ON("DELETE", "/templates/{id}", check_key, told_lacks),
-    ON("GET", "/templates/{id}/tags", check_key, told_lacks),
-    ON("GET", "/templates/{id}/files/{hash}", check_key, told_lacks),
-    ON("GET", "/templates/{id}/builds/{build}/status", check_key, told_lacks),
-    ON("POST", "/v2/templates/{id}/builds/{build}", check_key, told_lacks,
-       .body_max = BODY_JSON),
-    ON("POST", "/v3/templates", check_key, told_lacks, .body_max = SMALL),
-    ON("GET", "/volumes", check_key, told_lacks),
-    ON("POST", "/volumes", check_key, told_lacks, .body_max = SMALL),
-    ON("GET", "/volumes/{id}", check_key, told_lacks),
-    ON("DELETE", "/volumes/{id}", check_key, told_lacks),
-    ON("GET", "/secrets", check_key, told_lacks),
-    ON("POST", "/secrets", check_key, told_lacks, .body_max = SMALL),
-    ON("DELETE", "/secrets/{id}", check_key, told_lacks),
     {0},
 };

@@ -3,13 +3,15 @@
 /* An upload may be one file or, as a form, several, and may be compressed.  A part of a
  * form names its file when it begins, and until the keeper has opened that, what has come
  * of the part is held back: never more than one piece, since the connection waits
- * meanwhile.  What is compressed is unpacked a piece at a time for the same reason, and
- * in between others have their turn. */
+ * meanwhile.  The same happens while the keeper reserves space for what has come.  What
+ * is compressed is unpacked a piece at a time for the same reason, and in between others
+ * have their turn. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -36,11 +38,14 @@ struct target {
     char *asked; /* the path as the client has it */
     char *path;  /* as it is, once it is open */
     int fd;
-    struct buf held; /* until it is open */
+    int channel;           /* to the keeper, which removes a file that is not finished */
+    uint64_t offset, room; /* bytes written, and how many may be */
+    struct buf held;       /* until it is open and there is room */
 };
 
 struct upload {
-    struct target *targets, **end, *opening;
+    struct target *targets, **end;
+    struct target *pending; /* the keeper opens it, or reserves space in it */
     struct target *current; /* of a form: what the part that is coming goes to */
     size_t count;
     bool is_form;
@@ -58,6 +63,33 @@ struct upload {
     bool is_done;        /* the whole body has come */
 };
 
+static void close_target(struct target *target)
+{
+    if (target->fd >= 0)
+        (void)close(TAKE_FD(target->fd));
+    if (target->channel >= 0)
+        (void)close(TAKE_FD(target->channel));
+}
+
+/* All of its content is there. */
+static void finish_target(struct target *target)
+{
+    const struct upload_step whole = {.offset = target->offset};
+
+    if (target->channel >= 0)
+        (void)!send(target->channel, &whole, sizeof whole, MSG_NOSIGNAL | MSG_DONTWAIT);
+    close_target(target);
+}
+
+/* Those that are not finished are removed, before the client can ask for them. */
+static void abandon_targets(struct exchange *exchange)
+{
+    const struct upload *upload = exchange->state;
+
+    for (struct target *target = upload->targets; target; target = target->next)
+        close_target(target);
+}
+
 static void upload_done(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
@@ -68,8 +100,7 @@ static void upload_done(struct exchange *exchange)
     while (upload->targets) {
         struct target *target = upload->targets;
         upload->targets = target->next;
-        if (target->fd >= 0)
-            (void)close(target->fd);
+        close_target(target);
         buf_done(&target->held);
         free(target->asked);
         free(target->path);
@@ -113,11 +144,13 @@ static void reply_uploaded(struct exchange *exchange)
     exchange_reply_json(exchange, 200, &text);
 }
 
-static bool write_all(struct exchange *exchange, int fd, const char *data, size_t len)
+static bool write_all(struct exchange *exchange, struct target *target, const char *data,
+                      size_t len)
 {
-    int error = io_write(fd, data, len);
+    int error = io_write(target->fd, data, len);
     bool full = error == -ENOSPC || error == -EDQUOT;
 
+    target->offset += len;
     if (error)
         exchange_refuse_and_close(exchange, full ? 507 : 500,
                                   full ? "Not enough disk space available"
@@ -130,9 +163,9 @@ static bool write_target(struct exchange *exchange, struct target *target,
 {
     struct upload *upload = exchange->state;
 
-    if (target->fd >= 0) {
+    if (target->fd >= 0 && !target->held.len && len <= target->room - target->offset) {
         upload->is_late = true;
-        return write_all(exchange, target->fd, data, len);
+        return write_all(exchange, target, data, len);
     }
     if (buf_append(&target->held, data, len))
         return true;
@@ -140,28 +173,58 @@ static bool write_target(struct exchange *exchange, struct target *target,
     return false;
 }
 
-/* Asks for the first target that is not open; one at a time. */
-static void open_next(struct exchange *exchange)
+static struct target *first_pending(const struct upload *upload)
+{
+    struct target *target = upload->targets;
+
+    while (target && target->path && !target->held.len)
+        target = target->next;
+    return target;
+}
+
+static void ask_for_file(struct exchange *exchange, const struct target *target)
 {
     struct upload *upload = exchange->state;
     const char *path = exchange_query(exchange, "path");
     AUTO_BUF strings = {0};
-    struct target *target = upload->targets;
     struct ask ask;
 
-    while (target && target->path)
-        target = target->next;
-    upload->opening = target;
-    if (!target || exchange->response ||
-        !front_file_begin_ask(exchange, OP_WRITE_FILE, &ask))
+    if (!front_file_begin_ask(exchange, OP_WRITE_FILE, &ask))
         return;
     buf_init(&strings, CHANNEL_PACKET);
     (void)buf_append(&strings, upload->metadata.data, upload->metadata.len);
     strings_add(&strings, target->asked);
     strings_add(&strings, path ? path : "");
     ask.numbers[FILE_METADATA] = upload->pairs;
+    if (!upload->is_gzip)
+        ask.numbers[upload->is_form ? FILE_BOUND : FILE_LENGTH] =
+            exchange_number(exchange, "Content-Length", 0);
     ask.count = 2 * upload->pairs + 2;
     exchange_ask(exchange, &ask, &strings);
+}
+
+/* If the keeper is gone, the end of the channel is what is heard. */
+static void ask_for_room(struct exchange *exchange, struct target *target)
+{
+    const struct upload_step step = {target->offset, target->held.len};
+
+    (void)!send(target->channel, &step, sizeof step, MSG_NOSIGNAL | MSG_DONTWAIT);
+    exchange_wait_again(exchange, TAKE_FD(target->channel));
+}
+
+/* Asks for the first target that is not open or has too little room; one at a time. */
+static void ask_next(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+    struct target *target = first_pending(upload);
+
+    upload->pending = target;
+    if (!target || exchange->response)
+        return;
+    if (target->path)
+        ask_for_room(exchange, target);
+    else
+        ask_for_file(exchange, target);
 }
 
 static void refuse_same(struct exchange *exchange)
@@ -172,7 +235,6 @@ static void refuse_same(struct exchange *exchange)
 
 static struct target *add_target(struct exchange *exchange, const char *path)
 {
-    enum { HELD_MAX = 8 << 20 };
     struct upload *upload = exchange->state;
 
     for (const struct target *other = upload->targets; other; other = other->next)
@@ -187,8 +249,8 @@ static struct target *add_target(struct exchange *exchange, const char *path)
         exchange_refuse_and_close(exchange, 400, "too many files, or a path too long");
         return NULL;
     }
-    target->fd = -1;
-    buf_init(&target->held, HELD_MAX);
+    target->fd = target->channel = -1;
+    buf_init(&target->held, UPLOAD_STEP);
     *upload->end = target;
     upload->end = &target->next;
     return target;
@@ -200,9 +262,9 @@ static bool begin_part(void *cookie, const char *name, const char *filename)
     struct upload *upload = exchange->state;
     const char *path = exchange_query(exchange, "path");
 
-    /* The one before is whole; if it is not open yet, it is closed as soon as it is. */
-    if (upload->current && upload->current->fd >= 0)
-        (void)close(TAKE_FD(upload->current->fd));
+    /* The one before is whole; what is held of it is written before it is closed. */
+    if (upload->current && upload->current->fd >= 0 && !upload->current->held.len)
+        finish_target(upload->current);
     upload->current = NULL;
     if (strcmp(name, "file") != 0)
         return true;
@@ -238,15 +300,6 @@ static void take_plain(struct exchange *exchange, const char *data, size_t len)
         exchange_refuse_and_close(exchange, 400, "the form is malformed");
 }
 
-static bool has_unopened(const struct upload *upload)
-{
-    const struct target *target = upload->targets;
-
-    while (target && target->path)
-        target = target->next;
-    return target;
-}
-
 /* There is more to be had than can be taken now.  If all of the input is in the stream
  * already, its last byte is shown again to be called. */
 static void take_rest_later(struct exchange *exchange)
@@ -257,7 +310,7 @@ static void take_rest_later(struct exchange *exchange)
     exchange->body_left = upload->inflate.avail_in + upload->eaten;
     exchange->body_ms =
         uv_now(&exchange->front->loop); /* the client is not slow, we are */
-    if (!has_unopened(upload)) {
+    if (!first_pending(upload)) {
         exchange_suspend(exchange);
         exchange_resume(exchange);
     }
@@ -293,7 +346,7 @@ static void take_gzip(struct exchange *exchange, const char *data, size_t len)
         made += got;
         has_more = stream->avail_in || !stream->avail_out;
         if (has_more && !exchange->response &&
-            (made >= INFLATE_TURN || has_unopened(upload))) {
+            (made >= INFLATE_TURN || first_pending(upload))) {
             take_rest_later(exchange);
             return;
         }
@@ -308,8 +361,10 @@ bool front_file_upload_feed(struct exchange *exchange, const char *data, size_t 
         take_gzip(exchange, data, len);
     else
         take_plain(exchange, data, len);
-    if (!exchange->response && !upload->opening)
-        open_next(exchange);
+    if (!exchange->response && !upload->pending)
+        ask_next(exchange);
+    if (exchange->response)
+        abandon_targets(exchange);
     return !exchange->response;
 }
 
@@ -415,6 +470,8 @@ static void finish(struct exchange *exchange)
     AUTO_BUF none = {0};
     struct ask ask;
 
+    for (struct target *target = upload->targets; target; target = target->next)
+        finish_target(target);
     if (!upload->is_late || upload->is_asked) {
         reply_uploaded(exchange);
         return;
@@ -432,18 +489,16 @@ void front_file_upload_finish(struct exchange *exchange)
     struct upload *upload = exchange->state;
 
     upload->is_done = true;
-    if (upload->is_gzip && !upload->gzip_ended) {
+    if (upload->is_gzip && !upload->gzip_ended)
         exchange_refuse(exchange, 400, "the body ends in the middle");
-        return;
-    }
-    if (upload->is_form && !form_is_whole(&upload->form) && !exchange->response) {
+    else if (upload->is_form && !form_is_whole(&upload->form) && !exchange->response)
         exchange_refuse(exchange, 400, "the form ends in the middle");
+    if (exchange->response)
+        abandon_targets(exchange);
+    if (exchange->response || upload->pending)
         return;
-    }
-    if (exchange->response || upload->opening)
-        return;
-    open_next(exchange);
-    if (!upload->opening && !exchange->response)
+    ask_next(exchange);
+    if (!upload->pending && !exchange->response)
         finish(exchange);
 }
 
@@ -457,46 +512,72 @@ static bool is_written(const struct upload *upload, const char *path)
     return target;
 }
 
-void front_file_told_upload(struct exchange *exchange, struct told *told)
+/* False if the request was refused. */
+static bool take_file(struct exchange *exchange, struct target *target, struct told *told)
 {
     struct upload *upload = exchange->state;
-    struct target *target = upload->opening;
+    const char *path = told_next(told, NULL), *id = told_next(told, path);
+
+    target->fd = TAKE_FD(told->fd);
+    cay_copy_text(upload->sandbox, sizeof upload->sandbox, id ? id : "");
+    if (is_written(upload, path)) {
+        refuse_same(exchange);
+        return false;
+    }
+    target->path = strdup(path);
+    if (!target->path)
+        exchange_refuse_and_close(exchange, 500, "out of memory");
+    return target->path;
+}
+
+/* What is held, if there is room for it now. */
+static bool write_held(struct exchange *exchange, struct target *target, int64_t room)
+{
+    target->room = room > (int64_t)target->offset ? (uint64_t)room : target->offset;
+    if (target->held.len > target->room - target->offset)
+        return true;
+    bool written = write_all(exchange, target, target->held.data, target->held.len);
+    buf_done(&target->held);
+    buf_init(&target->held, UPLOAD_STEP);
+    if (written && target->next) /* whole already: the next has begun */
+        finish_target(target);
+    return written;
+}
+
+static void take_told(struct exchange *exchange, struct told *told)
+{
+    struct upload *upload = exchange->state;
+    struct target *target = upload->pending;
+    bool is_file = told->head.kind == TELL_FILE && told->fd >= 0;
 
     if (told->head.kind == TELL_DONE && upload->is_asked) {
         finish(exchange);
         return;
     }
-    if (told->head.kind != TELL_FILE || told->fd < 0 || !target) {
+    if (!target || (target->path ? told->head.kind != TELL_ROOM : !is_file)) {
         front_file_refuse(exchange, told);
         if (exchange->response && !upload->is_done)
             (void)MHD_add_response_header(exchange->response, "Connection", "close");
         return;
     }
-    exchange_hang_up(exchange);
-    target->fd = TAKE_FD(told->fd);
-    const char *path = told_next(told, NULL), *id = told_next(told, path);
-    cay_copy_text(upload->sandbox, sizeof upload->sandbox, id ? id : "");
-    upload->opening = NULL;
-    if (is_written(upload, path)) {
-        refuse_same(exchange);
+    target->channel = exchange_take_channel(exchange);
+    upload->pending = NULL;
+    upload->is_late |= !is_file;
+    if ((is_file && !take_file(exchange, target, told)) ||
+        !write_held(exchange, target, told->head.numbers[is_file ? FILE_ROOM : ROOM_END]))
         return;
-    }
-    target->path = strdup(path);
-    if (!target->path) {
-        exchange_refuse_and_close(exchange, 500, "out of memory");
-        return;
-    }
-    if (!write_all(exchange, target->fd, target->held.data, target->held.len))
-        return;
-    buf_done(&target->held);
-    if (target->next) { /* whole already: the next has begun */
-        (void)close(TAKE_FD(target->fd));
-    }
-    open_next(exchange);
-    if (upload->opening || exchange->response)
+    ask_next(exchange);
+    if (upload->pending || exchange->response)
         return;
     if (upload->is_done)
         finish(exchange);
     else
         exchange_resume(exchange);
+}
+
+void front_file_told_upload(struct exchange *exchange, struct told *told)
+{
+    take_told(exchange, told);
+    if (exchange->response)
+        abandon_targets(exchange); /* which a reply of success has finished */
 }

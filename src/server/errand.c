@@ -116,28 +116,38 @@ void errand_go(struct broker *broker, struct errand *errand, struct keeper *keep
         keeper = keeper_start(broker, "");
         error = keeper ? send_to(broker, errand, keeper, ask, strings) : -EAGAIN;
     }
+    if (error && keeper) /* it ends, and removes the sandbox that it had ready */
+        keeper_drop(broker, keeper);
+    if (error)
+        give_up(broker, errand);
+}
+
+void errand_go_with(struct broker *broker, struct errand *errand, struct ask *ask,
+                    const struct buf *strings)
+{
+    int error = -EPIPE;
+
+    ask->version = CHANNEL_VERSION;
+    ask->op = (uint32_t)errand->op;
+    ask->strings_len = (uint32_t)strings->len;
+    for (int i = 0; i < 2 && error == -EPIPE; i++) {
+        struct keeper *keeper = keeper_of(broker, errand->row.id);
+        error = keeper ? send_to(broker, errand, keeper, ask, strings) : -EAGAIN;
+        if (keeper && error == -EPIPE)
+            keeper_lost(broker, keeper); /* a new one will find out what is wrong */
+    }
     if (error)
         give_up(broker, errand);
 }
 
 void errand_go_simply(struct broker *broker, struct errand *errand, int64_t number)
 {
-    struct ask ask = {.version = CHANNEL_VERSION,
-                      .op = (uint32_t)errand->op,
-                      .numbers = {[TIMEOUT_SECONDS] = number}};
+    struct ask ask = {.numbers = {[TIMEOUT_SECONDS] = number}};
     AUTO_BUF none = {0};
-    int error = -EPIPE;
 
     errand->number = number;
     buf_init(&none, 1);
-    for (int i = 0; i < 2 && error == -EPIPE; i++) {
-        struct keeper *keeper = keeper_of(broker, errand->row.id);
-        error = keeper ? send_to(broker, errand, keeper, &ask, &none) : -EAGAIN;
-        if (keeper && error == -EPIPE)
-            keeper_lost(broker, keeper); /* a new one will find out what is wrong */
-    }
-    if (error)
-        give_up(broker, errand);
+    errand_go_with(broker, errand, &ask, &none);
 }
 
 void errand_go_again(struct broker *broker, struct errand *errand)
@@ -167,13 +177,18 @@ const struct errand *errand_of(const struct broker *broker, enum op op, const ch
 
 static int status_of(int code)
 {
-    return code == CAY_E_NOT_FOUND     ? 404
-           : code == CAY_E_BUSY        ? 409
-           : code == CAY_E_INVALID     ? 400
-           : code == CAY_E_LIMIT       ? 429
-           : code == CAY_E_UNSUPPORTED ? 501
-           : code == CAY_E_UNAVAILABLE ? 503
-                                       : 500;
+    static const struct {
+        int code, status;
+    } statuses[] = {
+        {CAY_E_NOT_FOUND, 404}, {CAY_E_BUSY, 409},        {CAY_E_INVALID, 400},
+        {CAY_E_LIMIT, 429},     {CAY_E_UNSUPPORTED, 501}, {CAY_E_UNAVAILABLE, 503},
+        {CAY_E_NO_SPACE, 507},
+    };
+
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].code == code)
+            return statuses[i].status;
+    return 500;
 }
 
 static void note_failure(const struct broker *broker, struct errand *errand,

@@ -45,6 +45,10 @@ void errand_go(struct broker *broker, struct errand *errand, struct keeper *keep
 /* The same for what needs nothing but a number, to the keeper of its sandbox. */
 void errand_go_simply(struct broker *broker, struct errand *errand, int64_t number);
 
+/* The same with strings. */
+void errand_go_with(struct broker *broker, struct errand *errand, struct ask *ask,
+                    const struct buf *strings);
+
 /* The same once more: for errand->again. */
 void errand_go_again(struct broker *broker, struct errand *errand);
 

@@ -18,7 +18,7 @@
 #include "server/front.h"
 #include "sys/rights.h"
 
-enum { WAKES = 64, LOSSES_MAX = 5 };
+enum { WAKES = 64 };
 
 const char *exchange_header(const struct exchange *exchange, const char *name)
 {
@@ -129,6 +129,13 @@ void exchange_hang_up(struct exchange *exchange)
     exchange->channel = -1;
 }
 
+int exchange_take_channel(struct exchange *exchange)
+{
+    if (exchange->channel >= 0)
+        (void)epoll_ctl(exchange->front->wakes, EPOLL_CTL_DEL, exchange->channel, NULL);
+    return TAKE_FD(exchange->channel);
+}
+
 void exchange_free(struct exchange *exchange)
 {
     if (--exchange->references > 0)
@@ -237,12 +244,36 @@ static void put_page(unsigned status, const char *message, struct buf *text)
     buf_text(text, "</p>\n");
 }
 
+static bool send_refusal(struct exchange *exchange, unsigned status, const char *phrase,
+                         const char *message);
+
+/* E2B's code interpreter for JavaScript reports nothing of a reply but its status line,
+ * so the reason phrase of a 501 names the feature.  libmicrohttpd has no phrases but its
+ * own (over TLS it stays "Not Implemented"). */
+static bool refuse_by_phrase(struct exchange *exchange, const char *message)
+{
+    enum { PHRASE_MAX = 200 };
+    const char *at = message;
+
+    while (*at >= ' ' && *at <= '~')
+        at++;
+    if (*at || at - message > PHRASE_MAX || exchange->front->options->tls_cert ||
+        strcmp(exchange->method, "HEAD") == 0)
+        return false;
+    exchange_hang_up(exchange);
+    (void)send_refusal(exchange, 501, message, message);
+    exchange_resume(exchange);
+    return true;
+}
+
 static void refuse(struct exchange *exchange, unsigned status, const char *message,
                    const char *reason)
 {
     bool is_page = wants_page(exchange);
     AUTO_BUF text = {0};
 
+    if (status == 501 && !is_page && refuse_by_phrase(exchange, message))
+        return;
     buf_init(&text, 16 << 10);
     if (is_page)
         put_page(status, message, &text);
@@ -267,7 +298,9 @@ void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
         (void)MHD_add_response_header(exchange->response, "Connection", "close");
 }
 
-bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char *message)
+/* Written past libmicrohttpd; the connection ends with it. */
+static bool send_refusal(struct exchange *exchange, unsigned status, const char *phrase,
+                         const char *message)
 {
     AUTO_BUF text = {0}, reply = {0};
 
@@ -283,11 +316,16 @@ bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char 
     buf_format(&reply,
                "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
                "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-               status, MHD_get_reason_phrase_for(status), text.len, text.data);
+               status, phrase, text.len, text.data);
     return !reply.failed &&
            send(exchange->socket, reply.data, reply.len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
                (ssize_t)reply.len &&
            shutdown(exchange->socket, SHUT_WR) == 0;
+}
+
+bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char *message)
+{
+    return send_refusal(exchange, status, MHD_get_reason_phrase_for(status), message);
 }
 
 static unsigned status_of(const struct told *told)
@@ -356,42 +394,6 @@ void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask 
         cay_copy_text(ret_ask->sandbox, SANDBOX_ID_MAX, "-"); /* is no id */
 }
 
-static void refuse_lost(struct exchange *exchange)
-{
-    exchange_refuse_and_close(exchange, 503, "the request was lost; try again");
-}
-
-/* The channel was closed without an answer: either the sandbox is gone, which its record
- * says when its keeper was reaped, or only its keeper, of whom there will be another.
- * Who has a stream asks for himself, as does whom a signature alone leads to it. */
-static void note_loss(struct exchange *exchange)
-{
-    AUTO_BUF none = {0};
-    struct ask ask;
-
-    exchange_hang_up(exchange);
-    exchange->losses++;
-    exchange_begin_ask(exchange, OP_HEALTH, &ask);
-    if (exchange->is_stream) {
-        exchange_end(exchange, true);
-    } else if (exchange->losses > LOSSES_MAX || !(*ask.sandbox || *ask.credential)) {
-        refuse_lost(exchange);
-    } else {
-        buf_init(&none, 1);
-        exchange_ask(exchange, &ask, &none);
-    }
-}
-
-static void tell_loss(struct exchange *exchange, const struct told *told)
-{
-    if (told->head.kind != TELL_FAILED)
-        refuse_lost(exchange);
-    else if (exchange->route.plane == PLANE_CONTROL && told->head.status == 502)
-        exchange_refuse(exchange, 404, "the sandbox has ended");
-    else
-        exchange_refuse_told(exchange, told);
-}
-
 static void hear_answers(struct exchange *exchange, unsigned events)
 {
     struct told *told = &exchange->front->told;
@@ -406,11 +408,11 @@ static void hear_answers(struct exchange *exchange, unsigned events)
         if (got == -EAGAIN)
             return;
         if (got != 1) {
-            note_loss(exchange);
+            exchange_note_loss(exchange, got);
             return;
         }
         if (exchange->losses)
-            tell_loss(exchange, told);
+            exchange_tell_loss(exchange, told);
         else
             exchange->handler->told(exchange, told);
         if (told->fd >= 0)
@@ -420,32 +422,50 @@ static void hear_answers(struct exchange *exchange, unsigned events)
         exchange_hang_up(exchange);
 }
 
-void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings)
+int exchange_send_ask(struct exchange *exchange, struct ask *ask,
+                      const struct buf *strings)
 {
     int ends[2];
 
     exchange_hang_up(exchange);
     ask->strings_len = (uint32_t)strings->len;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) !=
-        0) {
-        exchange_refuse(exchange, 503, "the server has too many connections");
-        return;
-    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return -EMFILE;
     /* What is large waits in memory until it is read, which may take a while. */
     int error = strings->len > CHANNEL_PACKET && !exchange_keep(exchange, strings->len)
                     ? -EAGAIN
                     : ask_send(exchange->front->options->broker, ask, strings, ends[1]);
     (void)close(ends[1]);
     exchange->channel = ends[0];
-    if (!error &&
-        wait_for(exchange, ends[0], EPOLLIN, &exchange->answers, hear_answers)) {
+    if (!error && wait_for(exchange, ends[0], EPOLLIN, &exchange->answers, hear_answers))
+        return 0;
+    exchange_hang_up(exchange);
+    return error ? error : -EAGAIN;
+}
+
+void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings)
+{
+    int error = exchange_send_ask(exchange, ask, strings);
+
+    if (!error)
+        exchange_suspend(exchange);
+    else
+        exchange_refuse(exchange, error == -EMSGSIZE ? 413 : 503,
+                        error == -EMSGSIZE ? "the request is too large"
+                        : error == -EMFILE ? "the server has too many connections"
+                                           : "the server has too much to do");
+}
+
+void exchange_wait_again(struct exchange *exchange, int channel)
+{
+    exchange_hang_up(exchange);
+    exchange->channel = channel;
+    if (wait_for(exchange, channel, EPOLLIN, &exchange->answers, hear_answers)) {
         exchange_suspend(exchange);
         return;
     }
     exchange_hang_up(exchange);
-    exchange_refuse(exchange, error == -EMSGSIZE ? 413 : 503,
-                    error == -EMSGSIZE ? "the request is too large"
-                                       : "the server has too much to do");
+    exchange_refuse_and_close(exchange, 503, "the server has too much to do");
 }
 
 /* --- Streams --- */
@@ -494,11 +514,14 @@ static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room
         }
         exchange->heard_ms = uv_now(&exchange->front->loop);
         if (got == 1) {
-            exchange->handler->told(exchange, told);
+            if (exchange->losses)
+                exchange_end_lost_stream(exchange, told);
+            else
+                exchange->handler->told(exchange, told);
             if (told->fd >= 0)
                 rights_dismiss(told->fd);
         } else {
-            note_loss(exchange);
+            exchange_note_loss(exchange, got);
         }
     }
 }

@@ -75,7 +75,8 @@ static const char *take_one_of(const char *text, const char *letters)
     return text && *text && strchr(letters, *text) ? text + 1 : NULL;
 }
 
-/* What is less than a millisecond is left out. */
+/* Rounded up to milliseconds: starts are kept in milliseconds, and a start at or after
+ * the given time is at or after the rounded one. */
 static const char *take_fraction(const char *text, int *ret_ms)
 {
     int weight = 100;
@@ -83,8 +84,12 @@ static const char *take_fraction(const char *text, int *ret_ms)
     *ret_ms = 0;
     if (!text || *text != '.' || !isdigit((unsigned char)text[1]))
         return text && *text == '.' ? NULL : text;
-    for (text++; isdigit((unsigned char)*text); text++, weight /= 10)
+    bool has_more = false;
+    for (text++; isdigit((unsigned char)*text); text++, weight /= 10) {
         *ret_ms += weight * (*text - '0');
+        has_more |= weight == 0 && *text != '0';
+    }
+    *ret_ms += has_more;
     return text;
 }
 
@@ -127,6 +132,18 @@ bool filter_time(const char *text, int64_t *ret_ms)
         return false; /* a day or an hour that there is not */
     *ret_ms = ((int64_t)seconds - zone * INT64_C(60)) * 1000 + ms;
     return true;
+}
+
+const char *filter_template(const char *text, char ret_name[FILTER_TEMPLATE_MAX])
+{
+    size_t len = strcspn(text, ":");
+
+    if (len >= FILTER_TEMPLATE_MAX ||
+        (strcmp(text + len, ":default") != 0 && strcmp(text + len, ":latest") != 0))
+        return text;
+    memcpy(ret_name, text, len);
+    ret_name[len] = '\0';
+    return ret_name;
 }
 
 /* --- Metadata --- */

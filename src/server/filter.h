@@ -20,6 +20,11 @@ bool filter_page(const char *text, int64_t *ret_ms, char ret_id[SANDBOX_ID_MAX])
 /* "2026-01-31T12:00:00.5+01:00": milliseconds since 1970. */
 bool filter_time(const char *text, int64_t *ret_ms);
 
+/* "base:latest": the template without a tag that stands for the only version there is.
+ * Other tags stay, and there is no template of such a name. */
+enum { FILTER_TEMPLATE_MAX = 256 };
+const char *filter_template(const char *text, char ret_name[FILTER_TEMPLATE_MAX]);
+
 /* Digits, and a number that is in the range. */
 bool filter_number(const char *text, int64_t least, int64_t most, int64_t *ret_number);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/front.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 #include "base/clock.h"
 
 enum {
-    CONNECTIONS_MAX = 4096,
     /* Headers, and what is being sent.  All of it is cleared after each request, so that
      * more would cost small requests more than it saves large ones; up to 32 KiB it would
      * lie on the heap, which does not shrink when many have left. */
@@ -21,6 +21,7 @@ enum {
     IDLE_S = 75,
     SWEEP_MS = 1000,
     HEADERS_MS = 10000, /* for a connection's first headers to come */
+    CROWDED_MS = 2000,  /* of an idle connection, while clients wait for one */
     BODY_MS = 10000,
     BODY_BYTES = 4096,    /* at least so many in that time */
     BODY_UNUSED = 4096,   /* of one that its handler does not need */
@@ -29,9 +30,7 @@ enum {
 };
 
 enum {
-    RUNS_AT_A_TIME = 8, /* of the daemon, each a step of what it has to do */
-    LOG_FLUSH = 48 << 10,
-    LOG_MAX = 64 << 10 /* more than that and the longest line */
+    RUNS_AT_A_TIME = 8 /* of the daemon, each a step of what it has to do */
 };
 
 /* A connection, and since when it has been sending headers. */
@@ -42,53 +41,17 @@ struct visit {
     uint64_t since_ms;
 };
 
-/* --- The log --- */
-
-/* Lines are written together, at the latest before the loop waits. */
-static void flush_log(struct front *front)
+/* The broker replaces a front that does not advance: pulse.h. */
+static void beat(struct front *front)
 {
-    if (front->log.len)
-        (void)!write(front->options->log, front->log.data, front->log.len);
-    front->log.len = 0;
-}
-
-static void write_log(struct exchange *exchange)
-{
-    struct front *front = exchange->front;
-    struct buf *log = &front->log;
-    uint64_t took = uv_now(&front->loop) - exchange->began_ms;
-    size_t before = log->len;
-    struct json json;
-
-    if (front->options->log < 0)
-        return;
-    json_to_buf(&json, log);
-    json_put_object(&json);
-    json_set_int(&json, "time_ms", clock_since_1970_ms());
-    json_set_text(&json, "method", exchange->method);
-    json_put_key(&json, "path");
-    json_put_bytes(&json, exchange->url, strnlen(exchange->url, 1024));
-    if (*exchange->route.sandbox)
-        json_set_text(&json, "sandbox", exchange->route.sandbox);
-    if (exchange->route.plane == PLANE_PORT)
-        json_set_int(&json, "port", exchange->route.port);
-    json_set_int(&json, "status",
-                 exchange->is_queued || exchange->is_refused ? (int64_t)exchange->status
-                                                             : 499);
-    json_set_int(&json, "ms", (int64_t)took);
-    json_put_end(&json);
-    if (!json_finish(&json) || !buf_text(log, "\n")) {
-        log->len = before;
-        log->failed = false;
-    }
-    if (log->len > LOG_FLUSH)
-        flush_log(front);
+    if (front->options->beats)
+        atomic_fetch_add(front->options->beats, 1);
 }
 
 /* --- Requests --- */
 
 static const struct handler *const planes[][PARTS] = {
-    [PLANE_CONTROL] = {sandbox_handlers},
+    [PLANE_CONTROL] = {missing_handlers, sandbox_handlers},
     [PLANE_ENVD] = {process_handlers, input_handlers, filesystem_handlers, file_handlers,
                     envd_handlers},
 };
@@ -104,7 +67,7 @@ static const struct handler *find_handler(struct exchange *exchange, bool *ret_o
     for (int i = 0; i < PARTS; i++) {
         const struct handler *handler = planes[exchange->route.plane][i];
         for (; handler && handler->path; handler++) {
-            if (!route_matches(handler->path, exchange->url, part))
+            if (!route_matches(handler->path, exchange->target, part))
                 continue;
             if (strcmp(handler->method, exchange->method) == 0) {
                 memcpy(exchange->route.part, part, sizeof part);
@@ -179,6 +142,11 @@ static void begin(struct exchange *exchange)
     bool other;
     const char *wrong = route_check(exchange, &status);
 
+    if (exchange->front->is_draining) {
+        exchange_refuse_and_close(exchange, 503,
+                                  "the server is shutting down; try again");
+        return;
+    }
     if (!wrong)
         wrong = route_find(exchange, &status);
     if (wrong) {
@@ -255,49 +223,66 @@ static enum MHD_Result queue(struct exchange *exchange)
     return result;
 }
 
+static enum MHD_Result begin_request(struct exchange *exchange,
+                                     struct MHD_Connection *connection, const char *url,
+                                     const char *method)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct visit *visit = info ? info->socket_context : NULL;
+
+    add_exchange(exchange, url, method);
+    if (visit) {
+        visit->requests++;
+        visit->open++;
+    }
+    begin(exchange);
+    exchange->is_again = exchange->is_suspended;
+    return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
+}
+
+/* All of the request is here.  False if the connection is to be closed. */
+static bool act(struct exchange *exchange)
+{
+    exchange->has_body = true;
+    exchange->handler->act(exchange);
+    if (exchange->response || exchange->is_stream || !exchange_is_read(exchange))
+        drop_body(exchange); /* which a stream would keep for hours */
+    /* A request without a reply would come here again and again. */
+    if (exchange->is_refused && !exchange->is_suspended)
+        return false;
+    if (!exchange->response && !exchange->is_suspended && !exchange->is_stream)
+        exchange_refuse(exchange, 500, "the request could not be answered");
+    return true;
+}
+
 static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
                               const char *url, const char *method, const char *version,
                               const char *upload, size_t *upload_len, void **request)
 {
     struct exchange *exchange = *request;
 
-    (void)cls;
     (void)version;
+    beat(cls);
     if (!exchange || !exchange->target)
         return MHD_NO;
-    if (!exchange->has_begun) {
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-        struct visit *visit = info ? info->socket_context : NULL;
-        add_exchange(exchange, url, method);
-        if (visit) {
-            visit->requests++;
-            visit->open++;
-        }
-        begin(exchange);
-        exchange->is_again = exchange->is_suspended;
-        return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
-    }
+    if (!exchange->has_begun)
+        return begin_request(exchange, connection, url, method);
     if (*upload_len > 0) {
         exchange->body_left = 0;
         bool goes_on = take_body(exchange, upload, *upload_len);
         *upload_len = exchange->response ? 0 : exchange->body_left;
         return goes_on ? MHD_YES : MHD_NO;
     }
-    if (is_done_with(exchange))
-        return MHD_NO;
     if (exchange->is_again && !exchange->response) { /* the body has yet to come */
         exchange->is_again = false;
         return MHD_YES;
     }
-    if (!exchange->response && !exchange->is_stream && !exchange->has_body) {
-        exchange->has_body = true;
-        exchange->handler->act(exchange);
-        drop_body(exchange); /* which a stream would keep for hours */
-        /* One that nobody answers would be asked about again and again. */
-        if (!exchange->response && !exchange->is_suspended && !exchange->is_stream)
-            exchange_refuse(exchange, 500, "the request could not be answered");
-    }
+    if (is_done_with(exchange))
+        return MHD_NO;
+    if (!exchange->response && !exchange->is_stream && !exchange->has_body &&
+        !act(exchange))
+        return MHD_NO;
     if (exchange->response && !exchange->is_queued)
         return queue(exchange);
     return MHD_YES;
@@ -319,7 +304,7 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     if (!exchange)
         return;
     if (exchange->has_begun)
-        write_log(exchange);
+        access_log_write(exchange);
     exchange_forget_client(exchange);
     if (exchange->is_stream)
         front->streams--;
@@ -367,6 +352,7 @@ static void note_connection(void *cls, struct MHD_Connection *connection, void *
         free(visit);
         front->connections--;
         *context = NULL;
+        accept_resume(front);
     }
 }
 
@@ -387,8 +373,13 @@ static bool has_left(int socket)
 /* Who sends his headers, or a body, a byte at a time does not wear us down. */
 static void sweep_slow(struct front *front, uint64_t now)
 {
+    bool is_crowded =
+        (accept_is_full(front) || front->shortage) && accept_has_waiting(front);
+
     for (struct visit *visit = front->visits; visit; visit = visit->next) {
-        uint64_t limit = visit->requests ? IDLE_S * 1000 : HEADERS_MS;
+        uint64_t limit = is_crowded        ? CROWDED_MS
+                         : visit->requests ? IDLE_S * 1000
+                                           : HEADERS_MS;
         if (!visit->open && (now - visit->since_ms > limit || has_left(visit->socket)))
             cut(front, visit->socket);
     }
@@ -413,6 +404,11 @@ static void sweep(uv_timer_t *timer)
     uint64_t now = uv_now(&front->loop);
 
     sweep_slow(front, now);
+    if (!accept_sweep(front)) {
+        access_log_flush(front);
+        _exit(1);
+    }
+    beat(front);
     for (struct exchange *exchange = front->exchanges; exchange;
          exchange = exchange->next) {
         if (!exchange->is_stream || exchange->is_over)
@@ -453,6 +449,7 @@ static void run_daemon(struct front *front)
     for (int i = 0; i < RUNS_AT_A_TIME && has_timeout && timeout == 0; i++) {
         front->has_resumed = false;
         (void)MHD_run(front->daemon);
+        beat(front);
         timeout = 0;
         if (!front->has_resumed)
             has_timeout = MHD_get_timeout(front->daemon, &timeout) == MHD_YES;
@@ -463,23 +460,45 @@ static void run_daemon(struct front *front)
         (void)uv_timer_stop(&front->daemon_timer);
 }
 
+/* Streams end at once, with a reason: the process or directory that they show lives on,
+ * and the client can connect to it again.  All other requests may finish. */
+static void end_streams(struct front *front)
+{
+    for (struct exchange *exchange = front->exchanges; exchange;
+         exchange = exchange->next)
+        if (exchange->is_stream && !exchange->is_over)
+            connect_end_drained(exchange);
+}
+
 /* Without threads of its own the daemon does not notice who was resumed. */
 static void before_waiting(uv_prepare_t *prepare)
 {
     struct front *front = prepare->data;
 
+    if (front->is_draining)
+        end_streams(front); /* also those that have begun since */
     if (front->has_resumed)
         run_daemon(front);
-    flush_log(front);
+    access_log_flush(front);
+    if (front->is_draining && !front->exchanges)
+        _exit(0);
 }
 
-/* It says nothing on this socket, so it can only have ended. */
+/* One packet is the order to drain, and the end of the socket that of the broker. */
 static void hear_broker(uv_poll_t *poll, int status, int events)
 {
+    struct front *front = poll->data;
+    char word;
+
     (void)status;
     (void)events;
-    flush_log(poll->data);
-    _exit(0);
+    ssize_t got = recv(front->options->broker, &word, 1, MSG_DONTWAIT);
+    if (got == 1) {
+        front->is_draining = true;
+    } else if (got == 0 || errno != EAGAIN) {
+        access_log_flush(front);
+        _exit(0);
+    }
 }
 
 static void say_nothing(void *cls, const char *format, va_list arguments)
@@ -499,11 +518,12 @@ static struct MHD_Daemon *start_daemon(struct front *front)
     };
 
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG |
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
+            MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG |
             (options->tls_cert ? (unsigned)MHD_USE_TLS : 0u),
         0, NULL, NULL, handle, front, MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL,
-        MHD_OPTION_LISTEN_SOCKET, options->listener, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
+        MHD_OPTION_CONNECTION_LIMIT, front->connections_max,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
         MHD_OPTION_NOTIFY_COMPLETED, complete, front, MHD_OPTION_NOTIFY_CONNECTION,
         note_connection, front, MHD_OPTION_URI_LOG_CALLBACK, note_target, front,
@@ -517,11 +537,12 @@ bool front_open(struct front *front, const struct front_options *options)
     json_object_seed(0); /* of random bytes, which it could not read later */
     if (uv_loop_init(&front->loop) != 0)
         return false;
+    front->connections_max = accept_limit();
     front->daemon = start_daemon(front);
     front->wakes = epoll_create1(EPOLL_CLOEXEC);
     if (!front->daemon || front->wakes < 0)
         return false;
-    buf_init(&front->log, LOG_MAX);
+    access_log_open(front);
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(front->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     (void)uv_poll_init(&front->loop, &front->daemon_poll, info->epoll_fd);
@@ -533,7 +554,8 @@ bool front_open(struct front *front, const struct front_options *options)
     front->before_waiting.data = front;
     front->daemon_poll.data = front->broker_poll.data = front->wakes_poll.data = front;
     front->daemon_timer.data = front->sweep_timer.data = front;
-    return uv_poll_start(&front->daemon_poll, UV_READABLE, hear_daemon) == 0 &&
+    return accept_open(front) &&
+           uv_poll_start(&front->daemon_poll, UV_READABLE, hear_daemon) == 0 &&
            uv_poll_start(&front->wakes_poll, UV_READABLE, exchange_hear) == 0 &&
            uv_poll_start(&front->broker_poll, UV_READABLE | UV_DISCONNECT, hear_broker) ==
                0 &&

@@ -3,11 +3,13 @@
 #define SERVER_FRONT_H
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <uv.h>
 
 #include "base/buf.h"
 #include "server/channel.h"
+#include "server/warn.h"
 #include "json/json.h"
 
 /* The half that speaks HTTP: one thread, one loop, no rights.  It has the listening
@@ -29,6 +31,9 @@ struct handler {
     /* An answer to what was asked; called until the reply was made. */
     void (*told)(struct exchange *exchange, struct told *told);
     unsigned flags; /* the handler's own */
+    /* It changes nothing, though its method is not GET: a lost request is tried again. */
+    bool is_read;
+    const char *lacks; /* the feature that a route would need: e2b-missing.c */
 };
 
 enum plane {
@@ -37,7 +42,12 @@ enum plane {
     PLANE_PORT = 3     /* what listens inside */
 };
 
-enum { ENVD_PORT = 49983, BODY_JSON = 8 << 20, PART_MAX = 128 };
+enum { ENVD_PORT = 49983, PART_MAX = 128 };
+
+/* The largest bodies of JSON: a call that names a process, a request for a sandbox, and a
+ * command with its arguments, or input.  All of it is read before the credentials are
+ * checked. */
+enum { BODY_SMALL = 64 << 10, BODY_CONTROL = 1 << 20, BODY_COMMAND = 8 << 20 };
 
 struct route {
     enum plane plane;
@@ -81,6 +91,7 @@ struct exchange {
     int channel;
     struct wake answers; /* of the channel */
     unsigned losses;     /* how often it was closed without one; it is being asked why */
+    unsigned retries;    /* of the whole request, after losses */
 
     struct MHD_Response *response; /* to be queued */
     unsigned status;
@@ -103,6 +114,15 @@ struct front_options {
     const char *domain, *host; /* names that this server has, with or without a port */
     char *tls_cert, *tls_key;  /* their content, or NULL */
     const char *version;
+    _Atomic uint64_t *beats; /* counts up as long as it serves; NULL: nothing looks */
+};
+
+/* Why a request had no reply from the broker or a keeper. */
+enum loss {
+    LOSS_CLOSED = 0,    /* the channel was closed before the last packet */
+    LOSS_MALFORMED = 1, /* a packet that is invalid */
+    LOSS_ERROR = 2,     /* the channel could not be read */
+    LOSS_KINDS = 3
 };
 
 struct front {
@@ -110,14 +130,23 @@ struct front {
     struct MHD_Daemon *daemon;
     uv_loop_t loop;
     int wakes; /* an epoll set of struct wake, by edges */
-    uv_poll_t daemon_poll, broker_poll, wakes_poll;
+    uv_poll_t daemon_poll, broker_poll, wakes_poll, listener_poll;
     uv_timer_t daemon_timer, sweep_timer;
     uv_prepare_t before_waiting;
+    bool is_draining; /* no new requests; the process ends with the last exchange */
     bool has_resumed; /* connections that the daemon does not hear of by itself */
     struct exchange *exchanges;
     struct visit *visits;
     uint64_t requests, streams, status[6];
     uint64_t connections, refused;
+    uint64_t lost[LOSS_KINDS], retried;
+    struct warn loss_warn;
+    /* accept.c */
+    unsigned connections_max, stalled;
+    bool is_listening, was_full;
+    int shortage; /* errno of the last accept4(); 0: it succeeded */
+    uint64_t accepted, accepted_before;
+    struct warn accept_warn;
     size_t held;    /* of all exchanges */
     struct buf log; /* lines that are still to be written */
     struct told told;
@@ -128,6 +157,26 @@ bool front_open(struct front *front, const struct front_options *options);
 
 /* Serves until the broker is gone; then, or if it cannot begin, ends the process. */
 _Noreturn void front_run(const struct front_options *options);
+
+/* --- Connections (accept.c) --- */
+
+/* How many fit the limit of open files. */
+unsigned accept_limit(void);
+bool accept_open(struct front *front);
+/* A connection was closed. */
+void accept_resume(struct front *front);
+bool accept_is_full(const struct front *front);
+/* Whether clients wait to be accepted. */
+bool accept_has_waiting(const struct front *front);
+/* Once a second.  False if connections are not accepted any more. */
+bool accept_sweep(struct front *front);
+
+/* --- The access log (access-log.c) --- */
+
+void access_log_open(struct front *front);
+/* One line about a request that has ended. */
+void access_log_write(struct exchange *exchange);
+void access_log_flush(struct front *front);
 
 /* --- What handlers use (exchange.c) --- */
 
@@ -152,9 +201,26 @@ bool exchange_keep(struct exchange *exchange, size_t len);
 void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask *ret_ask);
 /* Sends it; its answers go to handler->told(). */
 void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings);
+/* The same for a stream, which is not refused: 0, or a negative errno. */
+int exchange_send_ask(struct exchange *exchange, struct ask *ask,
+                      const struct buf *strings);
 
 /* All answers that are of interest have come, though there is no reply yet. */
 void exchange_hang_up(struct exchange *exchange);
+
+/* Its channel has ended: with tell_receive()'s result, and the reply of the sandbox that
+ * is asked about then (exchange-loss.c). */
+void exchange_note_loss(struct exchange *exchange, int got);
+void exchange_tell_loss(struct exchange *exchange, const struct told *told);
+void exchange_end_lost_stream(struct exchange *exchange, const struct told *told);
+
+/* Whether its request changes nothing, and can be made again if its reply is lost. */
+bool exchange_is_read(const struct exchange *exchange);
+
+/* The channel, which is the caller's then and not waited for. */
+int exchange_take_channel(struct exchange *exchange);
+/* Waits for more answers on a channel that was taken.  Takes it over. */
+void exchange_wait_again(struct exchange *exchange, int channel);
 
 /* The reply: the request goes on when this returns.  Takes the response. */
 void exchange_reply(struct exchange *exchange, unsigned status,
@@ -216,6 +282,8 @@ enum host_kind route_host(const char *text, const char *domain, struct route *ro
 /* Which sandbox is meant, if one is. */
 const char *route_find(struct exchange *exchange, unsigned *ret_status);
 
+/* Whether a path, as it stands in the request line, is of the pattern; then `part` is the
+ * last of its names, decoded.  An encoded slash is part of a name. */
 bool route_matches(const char *pattern, const char *path, char part[PART_MAX]);
 
 /* --- Connect (connect.c) --- */
@@ -238,6 +306,9 @@ bool connect_begin_stream(struct exchange *exchange, const struct told *told,
                           void (*keepalive)(struct exchange *exchange));
 void connect_end_stream(struct exchange *exchange, const struct told *failure);
 void connect_end_late(struct exchange *exchange);
+/* The sandbox is gone. */
+void connect_end_gone(struct exchange *exchange, const char *message);
+void connect_end_drained(struct exchange *exchange);
 
 /* All of a stream's reply at once: an empty message, or with a code nothing but that it
  * failed, since streams always begin with success. */
@@ -257,8 +328,8 @@ struct json_t *connect_body(struct exchange *exchange, bool is_stream);
 
 /* --- Resources --- */
 
-extern const struct handler sandbox_handlers[], process_handlers[], filesystem_handlers[],
-    file_handlers[], envd_handlers[], input_handlers[];
+extern const struct handler sandbox_handlers[], missing_handlers[], process_handlers[],
+    filesystem_handlers[], file_handlers[], envd_handlers[], input_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

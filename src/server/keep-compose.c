@@ -28,6 +28,7 @@ struct compose {
     size_t next;        /* where that of the next begins */
     int to, from;       /* -1: none is being read */
     uint64_t left;      /* of `from` */
+    uint64_t offset;    /* bytes written to `to` */
 };
 
 static void compose_done(struct task *task)
@@ -146,7 +147,8 @@ static int open_next(struct compose *compose, cay_files *files, struct cay_error
     return CAY_OK;
 }
 
-static int copy_piece(struct compose *compose, struct cay_error *err)
+/* PID 1 allocates the pages, so that the sandbox's memory limit counts them. */
+static int copy_piece(struct compose *compose, cay_files *files, struct cay_error *err)
 {
     static char piece[PIECE];
     size_t wanted = compose->left < PIECE ? (size_t)compose->left : PIECE;
@@ -156,7 +158,11 @@ static int copy_piece(struct compose *compose, struct cay_error *err)
         (void)close(TAKE_FD(compose->from));
         return got == 0 ? CAY_OK : cay_fail_errno(err, errno, op, compose->path);
     }
+    int code = cay_files_reserve(files, compose->to, compose->offset, (uint64_t)got, err);
+    if (code)
+        return code;
     compose->left -= (uint64_t)got;
+    compose->offset += (uint64_t)got;
     for (ssize_t done = 0; done < got;) {
         ssize_t put = write(compose->to, piece + done, (size_t)(got - done));
         if (put < 0)
@@ -175,7 +181,7 @@ static void go_on(struct keep *keep, struct task *task)
 
     for (int i = 0; i < PIECES_AT_A_TIME && !code && !task->is_over; i++) {
         if (compose->from >= 0) {
-            code = copy_piece(compose, &error);
+            code = copy_piece(compose, files, &error);
         } else if (compose->next < compose->sources.len) {
             code = open_next(compose, files, &error);
         } else {

@@ -74,6 +74,8 @@ void started_add(struct keep *keep, const struct question *question, int pid)
         return;
     started->pid = pid;
     started->has_pty = question->head.flags & START_PTY;
+    if (question->head.numbers[START_TIMEOUT_MS] > 0)
+        started->deadline_ms = keep_now_ms() + question->head.numbers[START_TIMEOUT_MS];
     started->argc = (uint32_t)question->head.numbers[START_ARGS];
     started->envc = (uint32_t)question->head.numbers[START_ENV];
     started->count = 1 + started->argc + started->envc;

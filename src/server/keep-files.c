@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -195,8 +194,8 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
 
 /* --- Whole files --- */
 
-static int send_file(struct keep *keep, struct question *question, int fd,
-                     const char *path, struct cay_error *err)
+int keep_send_file(struct keep *keep, const struct question *question, int fd,
+                   const char *path, uint64_t room, struct cay_error *err)
 {
     struct tell tell = {.kind = TELL_FILE, .count = 2};
     struct stat st;
@@ -206,6 +205,7 @@ static int send_file(struct keep *keep, struct question *question, int fd,
         return cay_fail_errno(err, errno, "files.open", path);
     tell.numbers[FILE_SIZE] = st.st_size;
     tell.numbers[FILE_MTIME] = st.st_mtim.tv_sec;
+    tell.numbers[FILE_ROOM] = (int64_t)room;
     buf_init(&strings, PATH_MAX + CAY_ID_MAX);
     strings_add(&strings, path);
     strings_add(&strings, cay_sandbox_id(keep->sandbox) + strlen("sb-"));
@@ -222,50 +222,5 @@ int keep_read_file(struct keep *keep, struct question *question, struct cay_erro
 
     if (!code)
         code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_READ, &fd, err);
-    return code ? code : send_file(keep, question, fd, path, err);
-}
-
-/* Replaces what was attached before. */
-static int set_metadata(int fd, const char *const *pairs, int64_t count,
-                        struct cay_error *err)
-{
-    char list[8192], name[300];
-    ssize_t len = flistxattr(fd, list, sizeof list);
-
-    for (const char *at = list; len > 0 && at < list + len; at += strlen(at) + 1)
-        if (strncmp(at, "user.e2b.", 9) == 0)
-            (void)fremovexattr(fd, at);
-    for (int64_t i = 0; i < count; i++) {
-        const char *value = pairs[2 * i + 1];
-        snprintf(name, sizeof name, "user.e2b.%s", pairs[2 * i]);
-        if (fsetxattr(fd, name, value, strlen(value), 0) != 0)
-            return errno == EOPNOTSUPP
-                       ? cay_fail(err, CAY_E_UNSUPPORTED, errno, "files.metadata", NULL,
-                                  "the sandbox's file system keeps no metadata of files",
-                                  "leave the metadata out")
-                       : cay_fail_errno(err, errno, "files.metadata", NULL);
-    }
-    return CAY_OK;
-}
-
-/* Strings: pairs of metadata, the path, and the path as it was signed. */
-int keep_write_file(struct keep *keep, struct question *question, struct cay_error *err)
-{
-    int64_t pairs = question->head.numbers[FILE_METADATA];
-    char path[PATH_MAX];
-    AUTO_FD fd = -1;
-    cay_files *files = keep_files(keep, question->head.user, err);
-
-    if (!files)
-        return err->code;
-    if (pairs < 0 || 2 * pairs + 2 != question->head.count)
-        return cay_fail(err, CAY_E_PROTOCOL, 0, "files.write", NULL,
-                        "the request is malformed", "see the manual");
-    int code =
-        entry_path(keep, question->head.user, question->strings[2 * pairs], path, err);
-    if (!code)
-        code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_WRITE, &fd, err);
-    if (!code)
-        code = set_metadata(fd, question->strings, pairs, err);
-    return code ? code : send_file(keep, question, fd, path, err);
+    return code ? code : keep_send_file(keep, question, fd, path, 0, err);
 }

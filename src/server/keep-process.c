@@ -288,13 +288,16 @@ int keep_start(struct keep *keep, struct question *question, struct cay_error *e
     if (!argv)
         return cay_fail_memory(err, "process.start");
     memcpy(argv, question->strings + 2, (size_t)argc * sizeof *argv);
+    AUTO_FREE const char **env = keep_identity_env(keep, question->strings + 2 + argc);
+    if (!env)
+        return cay_fail_memory(err, "process.start");
     const struct cay_exec_options options = {
         .size = sizeof options,
         .flags = CAY_EXEC_BACKGROUND | CAY_EXEC_PIPED |
                  (head->flags & START_PTY ? CAY_EXEC_TTY | CAY_EXEC_INPUT : 0u) |
                  (head->flags & START_INPUT ? (unsigned)CAY_EXEC_INPUT : 0u),
         .argv = argv,
-        .env = question->strings + 2 + argc, /* ends with the strings */
+        .env = env,
         .cwd = *question->strings[0] ? cwd : NULL,
         .user = *head->user ? head->user : NULL,
         .tag = *question->strings[1] ? question->strings[1] : NULL,
@@ -414,6 +417,19 @@ static void tell_process(struct keep *keep, int channel,
     (void)tell_send(channel, &tell, &strings, -1);
 }
 
+/* SDKs count the time of a command as well, from before their request came here: one that
+ * hangs up so shortly before the end of the time takes the command to have ended. */
+static bool has_run_out(struct keep *keep, const struct cay_process_info *info)
+{
+    enum { CLIENT_AHEAD_MS = 250 };
+    char pid[16];
+
+    snprintf(pid, sizeof pid, "%d", info->pid);
+    const struct started *started = *started_find(keep, pid);
+    return started && started->deadline_ms && !started_handle(keep, info->pid) &&
+           keep_now_ms() >= started->deadline_ms - CLIENT_AHEAD_MS;
+}
+
 int keep_processes(struct keep *keep, struct question *question, struct cay_error *err)
 {
     struct cay_process_info *infos = NULL;
@@ -424,7 +440,7 @@ int keep_processes(struct keep *keep, struct question *question, struct cay_erro
         return code;
     for (size_t i = 0; i < count; i++)
         if (infos[i].is_background && !infos[i].has_ended &&
-            keep_wait(question->channel, NULL) == CAY_OK)
+            !has_run_out(keep, &infos[i]) && keep_wait(question->channel, NULL) == CAY_OK)
             tell_process(keep, question->channel, &infos[i]);
     cay_free(infos);
     (void)tell_done(question->channel);

@@ -11,8 +11,9 @@ struct started {
     char tag[64];
     bool has_pty;
     uint32_t argc, envc, count;
-    struct buf strings; /* cwd, argv, env */
-    int64_t ended_ms;   /* 0: it runs, as far as we know */
+    struct buf strings;  /* cwd, argv, env */
+    int64_t deadline_ms; /* 0: none */
+    int64_t ended_ms;    /* 0: it runs, as far as we know */
     struct tell end;
     char status[128];
 };

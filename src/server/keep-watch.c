@@ -32,8 +32,11 @@ enum {
     QUEUES_MAX = 64 << 20, /* bytes, of all watches together */
     NODES_MAX = 8192,      /* directories, of all watches together */
     WATCHES_MAX = 256,
-    MASK = IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |
-           IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
+    /* Opening and closing are not reported.  But the kernel merges an event with the last
+     * one in its queue if both are equal: these come between the writes of two openings.
+     */
+    MASK = IN_OPEN | IN_CLOSE_WRITE | IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM |
+           IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
 };
 
 /* --- Nodes --- */
@@ -335,7 +338,7 @@ static void pass_on(struct keep *keep, const struct inotify_event *event)
     }
 }
 
-void watching_hear(struct keep *keep)
+bool watching_hear(struct keep *keep)
 {
     _Alignas(struct inotify_event) char room[16 << 10];
     ssize_t len = read(keep->watching->inotify, room, sizeof room);
@@ -348,13 +351,14 @@ void watching_hear(struct keep *keep)
     for (struct watch *watch = keep->watching->watches; watch; watch = watch->next)
         if (watch->is_stream)
             send_events(keep, watch);
+    return len > 0;
 }
 
 static void hear_kernel(struct keep *keep, struct keep_source *source, unsigned events)
 {
     (void)source;
     (void)events;
-    watching_hear(keep);
+    (void)watching_hear(keep);
 }
 
 static int begin(struct keep *keep, struct cay_error *err)

@@ -60,7 +60,7 @@ int watch_fail_lost(const struct watch *watch, struct cay_error *err);
 int watch_tell(struct keep *keep, int channel, const struct watch *watch);
 void watch_drop_event(struct watching *watching, struct watch *watch);
 
-/* Some of what the kernel has to say until now. */
-void watching_hear(struct keep *keep);
+/* Some of what the kernel has to say until now; false if there was nothing. */
+bool watching_hear(struct keep *keep);
 
 #endif

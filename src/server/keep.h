@@ -36,7 +36,8 @@ struct keep {
     const struct serve_options *options;
     cay_sandbox *sandbox;
     bool is_spare;
-    int life; /* readable when the sandbox has ended; 0: not watched yet */
+    bool is_pending; /* the sandbox has no row in the store yet */
+    int life;        /* readable when the sandbox has ended; 0: not watched yet */
     struct keep_source life_source;
     struct task *tasks;
     struct started *started;   /* keep-process.c */
@@ -46,8 +47,14 @@ struct keep {
         cay_files *files;
     } users[KEEP_USERS];
     unsigned next_user;
-    int64_t sampled_us; /* for the use of the processor */
-    uint64_t cpu_us;
+    struct {
+        int64_t at_ms; /* 0: never */
+        uint64_t cpu_us;
+        int64_t permille; /* of one processor, until then; -1: not known */
+    } sampled;
+    struct {
+        char sandbox[64], template_name[96], team[96]; /* "E2B_SANDBOX_ID=..." */
+    } identity;
     struct asked asked;
 };
 
@@ -86,6 +93,27 @@ keep_answer keep_start, keep_attach, keep_processes, keep_input, keep_close_inpu
 keep_answer keep_stat, keep_make_dir, keep_move, keep_list_dir, keep_remove,
     keep_read_file, keep_write_file, keep_compose;
 keep_answer keep_watch_dir, keep_watcher_new, keep_watcher_events, keep_watcher_remove;
+
+keep_answer keep_usage;
+
+/* --- What a sandbox knows of itself: keep-identity.c --- */
+
+#define IDENTITY_ENV(keep)                                                               \
+    "E2B_SANDBOX=true", (keep)->identity.sandbox, (keep)->identity.template_name,        \
+        (keep)->identity.team
+
+/* For commands: E2B_SANDBOX_ID and its like; and as files in /run/e2b, too. */
+void keep_identity_set(struct keep *keep, const char *id, const char *template_name,
+                       const char *tenant);
+void keep_identity_give(struct keep *keep, const char *template_name, const char *tenant);
+
+/* The environment of a command, NULL at its end, to be freed: of what the client gives,
+ * what would hide the identity is left out. */
+const char **keep_identity_env(const struct keep *keep, const char *const *given);
+
+/* Replies with an open file; `room` is what is reserved for writing to it. */
+int keep_send_file(struct keep *keep, const struct question *question, int fd,
+                   const char *path, uint64_t room, struct cay_error *err);
 
 /* --- Paths and entries: keep-entry.c --- */
 

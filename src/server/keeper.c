@@ -16,9 +16,8 @@
 
 enum {
     EVENTS = 32,
-    SPARE_TTL_MS = 10000, /* of a sandbox that waits; renewed as long as we live */
+    PENDING_TTL_MS = 10000, /* until the row is written; of a spare: renewed */
     SPARE_RENEW_MS = 3000,
-    GRACE_MS = 3000, /* for the broker, which ends a sandbox in a better way */
     PAUSE_TRIES = 50,
     WAIT_MS = 10000
 };
@@ -200,7 +199,7 @@ static int make(struct keep *keep, const struct question *question, struct cay_e
         return cay_fail_memory(err, "server.create");
     env[0] = own;
     for (int64_t i = 0; i < count; i++)
-        env[i + 1] = question->strings[i + 1];
+        env[i + 1] = question->strings[CREATE_ENV_AT + i];
     const struct cay_sandbox_options wanted = {
         .size = sizeof wanted,
         .template_name = question->strings[0],
@@ -212,8 +211,7 @@ static int make(struct keep *keep, const struct question *question, struct cay_e
         .network =
             question->head.flags & CREATE_INTERNET ? options->internet : CAY_NETWORK_NONE,
         .env = env,
-        /* Should we die before its record is written it is not to stay for ever. */
-        .ttl_ms = SPARE_TTL_MS,
+        .ttl_ms = PENDING_TTL_MS,
     };
     int code = cay_sandbox_create(&wanted, &keep->sandbox, err);
     keep->is_spare = !code && is_spare;
@@ -224,7 +222,7 @@ static int make(struct keep *keep, const struct question *question, struct cay_e
 static int set_ttl(struct keep *keep, int64_t seconds, struct cay_error *err)
 {
     return cay_sandbox_set_ttl(
-        keep->sandbox, seconds > 0 ? (uint64_t)seconds * 1000 + GRACE_MS : 0, err);
+        keep->sandbox, seconds > 0 ? (uint64_t)seconds * 1000 + KEEPER_GRACE_MS : 0, err);
 }
 
 static const char no_pause[] = "server.pause";
@@ -246,22 +244,23 @@ static int create(struct keep *keep, struct question *question, struct cay_error
 {
     struct tell tell = {.kind = TELL_SANDBOX, .count = 1};
     AUTO_BUF strings = {0};
-    int64_t seconds = question->head.numbers[CREATE_TIMEOUT];
     int code = CAY_OK;
 
     /* One that was ready may have ended while it waited. */
-    if (keep->sandbox && (has_ended(keep) || set_ttl(keep, seconds, NULL) != CAY_OK))
+    if (keep->sandbox &&
+        (has_ended(keep) ||
+         cay_sandbox_set_ttl(keep->sandbox, PENDING_TTL_MS, NULL) != CAY_OK))
         forget(keep);
     keep->is_spare = false;
-    if (!keep->sandbox) {
+    if (!keep->sandbox)
         code = make(keep, question, err);
-        if (!code && seconds >= 0)
-            code = set_ttl(keep, seconds, err);
-    }
+    keep->is_pending = !code && !keep->is_spare;
     if (!code)
         code = check_pause(keep, &question->head, err);
     if (code)
         return code;
+    if (!keep->is_spare)
+        keep_identity_give(keep, question->strings[1], question->strings[2]);
     buf_init(&strings, CAY_ID_MAX);
     strings_add(&strings, cay_sandbox_id(keep->sandbox));
     (void)tell_send(question->channel, &tell, &strings, -1);
@@ -321,39 +320,30 @@ static int change_ttl(struct keep *keep, struct question *question, struct cay_e
     return code;
 }
 
-/* --- What it uses --- */
-
-static int tell_usage(struct keep *keep, struct question *question, struct cay_error *err)
+/* The store has the row: the sandbox may live for as long as the client has asked. */
+static int confirm(struct keep *keep, struct question *question, struct cay_error *err)
 {
-    struct tell tell = {.kind = TELL_DONE};
-    struct cay_sandbox_info info;
-    int code = cay_sandbox_inspect(keep->sandbox, &info, err);
+    AUTO_BUF note = {0};
 
-    if (code)
-        return code;
-    int64_t now_us = keep_now_ms() * 1000;
-    int64_t passed = now_us - keep->sampled_us;
-    if (passed > 0 && keep->sampled_us && info.cpu_us >= keep->cpu_us)
-        tell.numbers[USAGE_CPU_PERMILLE] =
-            (int64_t)(info.cpu_us - keep->cpu_us) * 1000 / passed;
-    keep->sampled_us = now_us;
-    keep->cpu_us = info.cpu_us;
-    tell.numbers[USAGE_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
-    tell.numbers[USAGE_MEMORY] = (int64_t)info.memory_used;
-    tell.numbers[USAGE_MEMORY_MAX] = (int64_t)info.memory_bytes;
-    if (info.disk_bytes) /* else it would be that of all who share the disk */
-        tell.numbers[USAGE_DISK] = (int64_t)info.disk_used;
-    tell.numbers[USAGE_DISK_MAX] = (int64_t)info.disk_bytes;
-    (void)tell_send(question->channel, &tell, NULL, -1);
-    return CAY_OK;
+    /* Without it only a store that was lost cannot be rebuilt. */
+    buf_init(&note, CAY_SANDBOX_NOTE_MAX);
+    for (uint32_t i = 0; i < question->head.count; i++)
+        strings_add(&note, question->strings[i]);
+    if (!note.failed)
+        (void)!cay_sandbox_set_note(cay_sandbox_id(keep->sandbox), note.data, note.len,
+                                    NULL);
+    int code = change_ttl(keep, question, err);
+    keep->is_pending &= code != CAY_OK;
+    return code;
 }
 
 /* One string for each variable; what does not fit is left out. */
 static int tell_envs(struct keep *keep, struct question *question, struct cay_error *err)
 {
     static const char *const argv[] = {"/usr/bin/env", "-0", NULL};
+    const char *const env[] = {IDENTITY_ENV(keep), NULL};
     const struct cay_exec_options options = {
-        .size = sizeof options, .argv = argv, .timeout_ms = WAIT_MS};
+        .size = sizeof options, .argv = argv, .env = env, .timeout_ms = WAIT_MS};
     struct cay_exec_result result;
     struct tell tell = {.kind = TELL_TEXT};
     AUTO_BUF strings = {0};
@@ -419,8 +409,9 @@ static keep_answer *const answers[OP_COUNT] = {
     [OP_PAUSE] = pause_it,
     [OP_RESUME] = resume_it,
     [OP_TIMEOUT] = change_ttl,
-    [OP_USAGE] = tell_usage,
-    [OP_METRICS] = tell_usage,
+    [OP_CONFIRM] = confirm,
+    [OP_USAGE] = keep_usage,
+    [OP_METRICS] = keep_usage,
     [OP_HEALTH] = tell_health,
     [OP_ENVS] = tell_envs,
     [OP_DIAL] = dial,
@@ -466,8 +457,8 @@ static void hear(struct keep *keep)
 
     if (got == -EAGAIN)
         return;
-    if (got != 1) { /* the server has ended; a sandbox of somebody's goes on without us */
-        if (keep->is_spare)
+    if (got != 1) { /* the broker has ended; a sandbox with a row lives on */
+        if (keep->is_spare || keep->is_pending)
             (void)!cay_sandbox_remove(keep->sandbox, NULL);
         _exit(0);
     }
@@ -515,7 +506,7 @@ static void renew(struct keep *keep)
     if (!keep->is_spare || keep_now_ms() - renewed_ms < SPARE_RENEW_MS)
         return;
     renewed_ms = keep_now_ms();
-    if (cay_sandbox_set_ttl(keep->sandbox, SPARE_TTL_MS, NULL) != CAY_OK)
+    if (cay_sandbox_set_ttl(keep->sandbox, PENDING_TTL_MS, NULL) != CAY_OK)
         keep_end();
 }
 
@@ -542,8 +533,10 @@ static void loop(struct keep *keep)
     sweep(keep, false);
 }
 
-_Noreturn void keeper_run(int socket, const char *id, const struct serve_options *options)
+_Noreturn void keeper_run(int socket, const struct keeper_of_whom *whom,
+                          const struct serve_options *options)
 {
+    const char *id = whom->id;
     char full[CAY_ID_MAX] = "sb-";
     struct cay_error error = {0};
 
@@ -557,6 +550,8 @@ _Noreturn void keeper_run(int socket, const char *id, const struct serve_options
             _exit(1); /* it may well live: the next keeper looks again */
         keep_end();
     }
+    if (*id)
+        keep_identity_set(&kept, id, whom->template_name, whom->tenant);
     for (;;)
         loop(&kept);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -15,40 +16,69 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/broker.h"
+#include "server/warn.h"
 
 enum { KEPT_FD = 3 };
 
+/* Zeroes memory that is not on the stack or the heap.  Whole pages are given back: to
+ * write to them would copy what a fork shares. */
+static void forget_pages(void *memory, size_t len)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)memory;
+    uintptr_t first = (from + page - 1) & ~(page - 1), last = (from + len) & ~(page - 1);
+
+    if (first >= last ||
+        madvise((char *)memory + (first - from), last - first, MADV_DONTNEED) != 0) {
+        explicit_bzero(memory, len);
+        return;
+    }
+    explicit_bzero(memory, first - from);
+    explicit_bzero((char *)memory + (last - from), from + len - last);
+}
+
 /* A keeper has the rights to reach sandboxes, and nothing else of the broker's: no
  * record, no secret, no other keeper's socket. */
-static _Noreturn void become_keeper(struct broker *broker, int socket, const char *id)
+static _Noreturn void become_keeper(struct broker *broker, int socket,
+                                    const struct keeper_of_whom *whom)
 {
     struct serve_options options = *broker->options;
-    char name[SANDBOX_ID_MAX];
-    sigset_t none;
+    sigset_t blocked;
 
-    cay_copy_text(name, sizeof name, id);
     explicit_bzero(&broker->secrets, sizeof broker->secrets);
-    explicit_bzero(&broker->asked, sizeof broker->asked);
+    forget_pages(&broker->asked, sizeof broker->asked);
     if ((socket != KEPT_FD && dup3(socket, KEPT_FD, O_CLOEXEC) != KEPT_FD) ||
         close_range(KEPT_FD + 1, ~0u, 0) != 0)
         _exit(1);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    /* The broker ends its keepers, when it has drained; PID 1 of a sandbox resets the
+     * mask. */
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGTERM);
+    sigprocmask(SIG_SETMASK, &blocked, NULL);
     (void)prctl(PR_SET_NAME, "cay-keeper");
-    keeper_run(KEPT_FD, name, &options);
+    keeper_run(KEPT_FD, whom, &options);
 }
 
 struct keeper *keeper_start(struct broker *broker, const char *id)
 {
     AUTO_FREE struct keeper *keeper = calloc(1, sizeof *keeper);
+    AUTO_RECORD row = {0};
+    struct keeper_of_whom whom = {0};
     int ends[2];
+
+    record_init(&row);
+    if (*id)
+        (void)broker_find(broker, id, &row, NULL);
+    cay_copy_text(whom.id, sizeof whom.id, id);
+    cay_copy_text(whom.template_name, sizeof whom.template_name, row.template_name);
+    cay_copy_text(whom.tenant, sizeof whom.tenant, row.tenant);
 
     if (!keeper ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return NULL;
     pid_t pid = fork(); /* allow: fork one process for each sandbox; no threads here */
     if (pid == 0)
-        become_keeper(broker, ends[1], id);
+        become_keeper(broker, ends[1], &whom);
     (void)close(ends[1]);
     if (pid < 0) {
         (void)close(ends[0]);
@@ -93,8 +123,27 @@ bool keeper_is_behind(const struct broker *broker, pid_t pid)
     return keeper && ioctl(keeper->socket, SIOCOUTQ, &unread) == 0 && unread > 0;
 }
 
-static void note_end(struct broker *broker, struct keeper *keeper, int status)
+/* A keeper ends with its sandbox, or because it was told to; anything else is reported.
+ */
+static void report_end(const struct keeper *keeper, bool is_signal, int status)
 {
+    static struct warn warn;
+
+    if (!is_signal &&
+        (status == 0 || status == KEEPER_SANDBOX_GONE || status == KEEPER_OUT_OF_MEMORY))
+        return;
+    warn_line(&warn, "the keeper of %s%s (process %d) ended with %s %d%s%s",
+              *keeper->id ? "sandbox " : "no sandbox yet", keeper->id, (int)keeper->pid,
+              is_signal ? "signal" : "status", status, is_signal ? ", " : "",
+              is_signal ? strsignal(status) : "");
+}
+
+static void note_end(struct broker *broker, struct keeper *keeper, bool is_signal,
+                     int status)
+{
+    report_end(keeper, is_signal, status);
+    if (is_signal)
+        status = 0;
     if (*keeper->id && (status == KEEPER_SANDBOX_GONE || status == KEEPER_OUT_OF_MEMORY))
         broker_gone(broker, keeper->id, status == KEEPER_OUT_OF_MEMORY);
     keeper_drop(broker, keeper);
@@ -106,7 +155,7 @@ void keeper_lost(struct broker *broker, struct keeper *keeper)
 
     (void)kill(keeper->pid, SIGKILL); /* or it might be waited for for ever */
     (void)waitid(P_PID, (id_t)keeper->pid, &end, WEXITED | WNOWAIT);
-    note_end(broker, keeper, end.si_code == CLD_EXITED ? end.si_status : 0);
+    note_end(broker, keeper, end.si_code != CLD_EXITED, end.si_status);
 }
 
 bool keeper_reaped(struct broker *broker, pid_t pid, int status)
@@ -117,6 +166,7 @@ bool keeper_reaped(struct broker *broker, pid_t pid, int status)
         keeper = keeper->next;
     bool was_spare = keeper && keeper->is_spare;
     if (keeper)
-        note_end(broker, keeper, status);
+        note_end(broker, keeper, WIFSIGNALED(status),
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return was_spare;
 }

@@ -6,6 +6,7 @@
 
 #include "server/channel.h"
 #include "server/options.h"
+#include "server/record.h"
 
 /* A process of ours that looks after one sandbox: whatever that sandbox does to keep
  * those waiting who ask it something, only it waits. */
@@ -21,6 +22,9 @@ enum {
     KEEPER_SANDBOX_GONE = 3, /* exit status: the sandbox has ended by itself */
     KEEPER_OUT_OF_MEMORY = 4 /* and the kernel had killed in it for its memory */
 };
+
+/* PID 1 ends a sandbox so long after its time, if there is no broker to do it. */
+enum { KEEPER_GRACE_MS = 3000 };
 
 struct broker;
 
@@ -40,12 +44,16 @@ bool keeper_is_behind(const struct broker *broker, pid_t pid);
  * noted before anybody starts another. */
 void keeper_lost(struct broker *broker, struct keeper *keeper);
 
-/* The process has ended with this exit status, 0 if by a signal; whether it was a keeper
- * to spare. */
+/* The process has ended with this status of wait(2); whether it was a keeper to spare. */
 bool keeper_reaped(struct broker *broker, pid_t pid, int status);
 
+/* The sandbox that a keeper is started for; "": it will create one. */
+struct keeper_of_whom {
+    char id[SANDBOX_ID_MAX], template_name[TEMPLATE_MAX], tenant[TENANT_MAX];
+};
+
 /* What a keeper does all its life (keeper.c). */
-_Noreturn void keeper_run(int socket, const char *id,
+_Noreturn void keeper_run(int socket, const struct keeper_of_whom *whom,
                           const struct serve_options *options);
 
 #endif

@@ -33,17 +33,22 @@ static int passed_socket(void)
     return FIRST_PASSED;
 }
 
-static void note_port(struct serve_options *options, int fd)
+static void note_address(struct serve_options *options, int fd)
 {
     struct sockaddr_storage address = {0};
     socklen_t len = sizeof address;
 
     if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
         return;
-    if (address.ss_family == AF_INET)
-        options->port = ntohs(((const struct sockaddr_in *)&address)->sin_port);
-    else if (address.ss_family == AF_INET6)
-        options->port = ntohs(((const struct sockaddr_in6 *)&address)->sin6_port);
+    const struct sockaddr_in *four = (const struct sockaddr_in *)&address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&address;
+    bool is_four = address.ss_family == AF_INET;
+    if (!is_four && address.ss_family != AF_INET6)
+        return;
+    options->port = ntohs(is_four ? four->sin_port : six->sin6_port);
+    (void)inet_ntop(address.ss_family,
+                    is_four ? (const void *)&four->sin_addr : &six->sin6_addr,
+                    options->address, sizeof options->address);
 }
 
 static bool fill_address(const struct serve_options *options,
@@ -86,7 +91,7 @@ int listen_open(struct serve_options *options, int *ret_socket, struct cay_error
                        : cay_fail_errno(err, errno, op, options->address);
     }
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
-    note_port(options, fd);
+    note_address(options, fd);
     *ret_socket = TAKE_FD(fd);
     return CAY_OK;
 }

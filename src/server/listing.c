@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <linux/sockios.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -6,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "server/broker.h"
+#include "server/server-clock.h"
 
 enum {
     LIST_MAX = 100,
@@ -18,6 +21,7 @@ static void fill_sandbox(struct broker *broker, const struct record_row *row,
 {
     const struct serve_options *options = broker->options;
     char token[TOKEN_MAX], traffic[TOKEN_MAX] = "";
+    int64_t step_ms = server_clock_step_ms();
 
     secrets_token(&broker->secrets, TOKEN_ENVD, row->id, row->token_version, token);
     if (row->flags & CREATE_PRIVATE_TRAFFIC)
@@ -25,8 +29,8 @@ static void fill_sandbox(struct broker *broker, const struct record_row *row,
                       traffic);
     *tell = (struct tell){.kind = TELL_SANDBOX};
     tell->numbers[SANDBOX_STATE] = row->state;
-    tell->numbers[SANDBOX_STARTED_MS] = row->started_ms;
-    tell->numbers[SANDBOX_END_MS] = row->end_ms;
+    tell->numbers[SANDBOX_STARTED_MS] = row->started_ms + step_ms;
+    tell->numbers[SANDBOX_END_MS] = row->end_ms + step_ms;
     tell->numbers[SANDBOX_FLAGS] = row->flags;
     tell->numbers[SANDBOX_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
     tell->numbers[SANDBOX_MEMORY_MB] = (int64_t)(options->memory_bytes >> 20);
@@ -58,9 +62,10 @@ struct listing {
     struct broker *broker;
     struct asked *asked;
     const char **wanted; /* metadata: key, value, ... */
-    int64_t pairs, left;
+    int64_t pairs, left, sent;
     unsigned states;
-    bool failed, more;
+    int error; /* of sending, a negative errno */
+    bool more;
 };
 
 static bool has_metadata(const struct record_row *row, const char *key, const char *value)
@@ -105,9 +110,21 @@ static bool list_one(const struct record_row *written, void *cookie)
         listing->more = true;
         return false;
     }
-    if (broker_tell_sandbox(listing->broker, listing->asked->channel, row, false) != 0)
-        listing->failed = true;
-    return !listing->failed;
+    listing->error =
+        broker_tell_sandbox(listing->broker, listing->asked->channel, row, false);
+    listing->sent += !listing->error;
+    if (listing->error == -EAGAIN && listing->sent > 0) { /* the next page has it */
+        listing->error = 0;
+        listing->more = true;
+        return false;
+    }
+    return !listing->error;
+}
+
+/* A time from a client, by the clock of the rows; 0 is none. */
+static int64_t since_start(int64_t shown_ms)
+{
+    return shown_ms ? shown_ms - server_clock_step_ms() : 0;
 }
 
 void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
@@ -131,9 +148,9 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
     struct registry_filter filter = {
         .tenant = tenant,
         .template_name = *strings[0] ? strings[0] : NULL,
-        .started_after_ms = head->numbers[LIST_STARTED_AFTER_MS],
+        .started_after_ms = since_start(head->numbers[LIST_STARTED_AFTER_MS]),
         .oldest_first = head->flags & LIST_OLDEST_FIRST,
-        .after_ms = head->numbers[LIST_AFTER_MS],
+        .after_ms = since_start(head->numbers[LIST_AFTER_MS]),
         .after_id = strings[1],
     };
     if (head->flags & LIST_RUNNING)
@@ -150,10 +167,12 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
     if (!code)
         code = registry_count_running(broker->registry, tenant,
                                       &last.numbers[LISTED_RUNNING], &error);
-    if (!code && !listing.failed) {
+    if (!code && listing.error)
+        code = cay_fail_errno(&error, -listing.error, "server.list", "the reply");
+    if (!code) {
         last.numbers[LISTED_HAS_MORE] = listing.more;
         (void)tell_send(asked->channel, &last, NULL, -1);
-    } else if (code) {
+    } else {
         (void)tell_failed(asked->channel, 0, &error);
     }
     asked_done(asked);

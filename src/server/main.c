@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -21,10 +22,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "server/broker.h"
+#include "server/commands.h"
 #include "server/front.h"
 #include "server/listen.h"
+#include "server/live.h"
 #include "server/restarts.h"
+#include "server/server-clock.h"
+#include "server/store.h"
 #include "server/tls.h"
+#include "server/warn.h"
 
 static const char help[] =
     "Usage: cay serve [OPTION]...\n"
@@ -44,64 +50,38 @@ static const char help[] =
     "  --reserve SIZE         memory that stays free (256M)\n"
     "  --max-hours N          longest time to live (24)\n"
     "  --on-exit leave|kill   what becomes of the sandboxes (leave)\n"
+    "  --drain SECONDS        time for requests in flight at SIGTERM (10)\n"
     "  --access-log FILE      one line of JSON for each request (-: standard error)\n"
+    "  --check-store          report what is wrong with the store, and exit\n"
+    "  --rebuild-store        make rows from the sandboxes that run, and exit\n"
     "  --quiet                do not print what to export\n\n"
     "cay env prints what to export; cay key manages keys.  See cay-serve(1).\n";
 
-static int fail(const struct cay_error *err)
+/* As the other commands do: src/cli/output.c. */
+static int fail(const struct cay_error *err, bool as_json)
 {
-    fprintf(stderr, "cay: %s%s%s (%s)\n", err->subject, *err->subject ? ": " : "",
-            err->message, err->hint);
+    struct json json;
+
+    if (as_json) {
+        json_to_file(&json, stderr);
+        json_put_object(&json);
+        json_put_key(&json, "error");
+        json_put_object(&json);
+        json_set_int(&json, "code", err->code);
+        json_set_text(&json, "slug", cay_code_slug(err->code));
+        json_set_int(&json, "errno", err->sys_errno);
+        json_set_text(&json, "op", err->op);
+        json_set_text(&json, "subject", err->subject);
+        json_set_text(&json, "message", err->message);
+        json_set_text(&json, "hint", err->hint);
+        json_put_end(&json);
+        json_put_end(&json);
+        fputc('\n', stderr);
+    } else {
+        fprintf(stderr, "cay: %s: %s%s%s (%s)\n", cay_code_slug(err->code), err->subject,
+                *err->subject ? ": " : "", err->message, err->hint);
+    }
     return cay_code_exit(err->code);
-}
-
-/* --- What every command needs --- */
-
-struct state {
-    struct serve_options options;
-    struct registry *registry;
-};
-
-static int open_state(struct state *state, struct cay_error *err)
-{
-    char path[PATH_MAX];
-    int code = options_home(&state->options, err);
-
-    if (!code)
-        code = options_store(&state->options, path, err);
-    if (!code)
-        code = registry_open(path, &state->registry, err);
-    if (!code && registry_is_new(state->registry))
-        code = api_key_adopt(state->registry, state->options.home, err);
-    return code;
-}
-
-/* What was printed so far. */
-static int finish_output(struct cay_error *err)
-{
-    bool was_lost = ferror(stdout);
-
-    errno = EIO;
-    if (fflush(stdout) == 0 && !was_lost)
-        return CAY_OK;
-    return cay_fail_errno(err, errno, "cli.output", "standard output");
-}
-
-static void print_exports(const struct serve_options *options, bool has_tls,
-                          const char *key)
-{
-    const char *scheme = has_tls ? "https" : "http";
-    bool any = strcmp(options->address, "0.0.0.0") == 0;
-    bool six = strchr(options->address, ':') != NULL;
-    const char *host = any                                   ? "127.0.0.1"
-                       : strcmp(options->address, "::") == 0 ? "::1"
-                                                             : options->address;
-
-    for (int i = 0; i < 2; i++)
-        printf("export %s=%s://%s%s%s:%u\n", i ? "E2B_SANDBOX_URL" : "E2B_API_URL",
-               scheme, six ? "[" : "", host, six ? "]" : "", options->port);
-    if (*key)
-        printf("export E2B_API_KEY=%s\n", key);
 }
 
 /* A key that somebody else has made, for who deploys many servers with the same. */
@@ -118,136 +98,6 @@ static int add_key_file(struct state *state, struct cay_error *err)
         return cay_fail_errno(err, errno, "serve.key", path);
     key[strcspn(key, "\r\n")] = '\0';
     return api_key_add(state->registry, "default", key, err);
-}
-
-/* --- cay env --- */
-
-static int cmd_env(char *const *argv, struct cay_error *err)
-{
-    struct state state = {0};
-    char key[API_KEY_MAX];
-    bool has_tls = false;
-    int code = options_parse(argv, &state.options, err);
-
-    if (code == 1) {
-        fputs("Usage: eval \"$(cay env [--listen ADDR:PORT] [--store WHERE] "
-              "[--tls-cert FILE --tls-key FILE])\"\n"
-              "Print what to export to use the E2B SDKs with `cay serve`.\n",
-              stdout);
-        return CAY_OK;
-    }
-    if (!code)
-        code = open_state(&state, err);
-    if (!code)
-        code = api_key_default(state.registry, state.options.home, key, err);
-    if (!code)
-        code = registry_find_listener(state.registry, state.options.port, &has_tls, err);
-    if (!code)
-        print_exports(&state.options, has_tls || state.options.tls_cert, key);
-    registry_close(state.registry);
-    return code;
-}
-
-/* --- cay key --- */
-
-static void print_key(const struct key_row *row, void *cookie)
-{
-    time_t made = (time_t)(row->created_ms / 1000);
-    struct tm tm;
-    char day[32];
-
-    (void)cookie;
-    gmtime_r(&made, &tm);
-    strftime(day, sizeof day, "%Y-%m-%d %H:%M", &tm);
-    printf("%lld\t%s\t%s\t%s\n", (long long)row->number, row->tenant, row->shown, day);
-}
-
-static int new_key(struct registry *registry, const char *tenant, struct cay_error *err)
-{
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    char key[API_KEY_MAX];
-
-    if (!*tenant || strlen(tenant) >= TENANT_MAX ||
-        strspn(tenant, letters) != strlen(tenant))
-        return cay_fail(err, CAY_E_INVALID, 0, "key.new", tenant, "no such name can be",
-                        "use letters, digits, \"-\", \"_\" and \".\"");
-    int code = api_key_new(registry, tenant, key, err);
-    if (code)
-        return code;
-    printf("%s\n", key);
-    code = finish_output(err);
-    if (code && err)
-        cay_copy_text(err->hint, sizeof err->hint,
-                      "nobody knows the key that was made: take it away with cay key rm");
-    return code;
-}
-
-static int remove_key(struct registry *registry, const char *text, struct cay_error *err)
-{
-    char *end;
-    long long number = strtoll(text, &end, 10);
-
-    if (end == text || *end)
-        return cay_fail(err, CAY_E_INVALID, 0, "key.rm", text, "this is no number",
-                        "cay key ls shows the number of each key");
-    return registry_remove_key(registry, number, err);
-}
-
-/* "--store WHERE" or "--store=WHERE", before the command. */
-static int take_store(char *const **argv, struct serve_options *options,
-                      struct cay_error *err)
-{
-    const char *first = **argv ? **argv : "";
-    size_t count = strcmp(first, "--store") == 0        ? 2
-                   : strncmp(first, "--store=", 8) == 0 ? 1
-                                                        : 0;
-    char *own[3] = {NULL};
-
-    for (size_t i = 0; i < count && (*argv)[i]; i++)
-        own[i] = (*argv)[i];
-    int code = options_parse(own, options, err);
-    if (code)
-        return code;
-    if (options->store && strstr(options->store, "memory:"))
-        return cay_fail(err, CAY_E_INVALID, 0, "key", "--store",
-                        "keys in memory are the server's own",
-                        "give --api-key-file to it");
-    *argv += count;
-    return CAY_OK;
-}
-
-static int cmd_key(char *const *argv, struct cay_error *err)
-{
-    static const char usage[] = "Usage: cay key [--store WHERE] new [TENANT] | ls | "
-                                "rm NUMBER\n"
-                                "Keys of one tenant see the same sandboxes, keys of "
-                                "others do not.\n";
-    struct state state = {0};
-    int code = take_store(&argv, &state.options, err);
-
-    if (code)
-        return code;
-    if (!argv[0] || strcmp(argv[0], "--help") == 0) {
-        fputs(usage, stdout);
-        return CAY_OK;
-    }
-    code = open_state(&state, err);
-    if (code)
-        return code;
-    bool has_word = argv[1] != NULL, has_more = has_word && argv[2];
-    if (strcmp(argv[0], "new") == 0 && !has_more)
-        code = new_key(state.registry, argv[1] ? argv[1] : "default", err);
-    else if (strcmp(argv[0], "ls") == 0 && !has_word)
-        code = registry_visit_keys(state.registry, print_key, NULL, err);
-    else if (strcmp(argv[0], "rm") == 0 && has_word && !has_more)
-        code = remove_key(state.registry, argv[1], err);
-    else
-        code = cay_fail(err, CAY_E_INVALID, 0, "key", argv[0],
-                        "there is no such command, or not with these words",
-                        "cay key new [TENANT], cay key ls, cay key rm NUMBER");
-    registry_close(state.registry);
-    return code;
 }
 
 /* --- cay serve --- */
@@ -293,23 +143,38 @@ static _Noreturn void become_front(int socket)
     sigprocmask(SIG_SETMASK, &none, NULL);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    (void)sigaction(SIGINT, &ignore, NULL); /* ^C is for the broker */
+    (void)sigaction(SIGINT, &ignore, NULL); /* these two are for the broker */
+    (void)sigaction(SIGTERM, &ignore, NULL);
     (void)prctl(PR_SET_NAME, "cay-front");
     front_run(front);
 }
 
+/* Memory that the front shares with the broker: its beats. */
+static bool share_beats(void)
+{
+    void *beats = mmap(NULL, sizeof *server.front.beats, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (beats == MAP_FAILED)
+        return false;
+    server.front.beats = server.broker.front_beats = beats;
+    return true;
+}
+
 static int start_front(struct broker *broker)
 {
+    static struct warn warn;
+    bool was_stuck = broker->is_front_replaced;
     int ends[2];
 
     if (server.restarts.count > 0)
-        fprintf(stderr,
-                "cay: the half that speaks HTTP has ended (%s %d); "
-                "starting another\n",
-                WIFSIGNALED(broker->front_status) ? "signal" : "status",
-                WIFSIGNALED(broker->front_status) ? WTERMSIG(broker->front_status)
-                                                  : WEXITSTATUS(broker->front_status));
-    if (!restarts_note(&server.restarts, (int64_t)clock_ms()) ||
+        warn_line(&warn, "the half that speaks HTTP has ended (%s %d); starting another",
+                  WIFSIGNALED(broker->front_status) ? "signal" : "status",
+                  WIFSIGNALED(broker->front_status) ? WTERMSIG(broker->front_status)
+                                                    : WEXITSTATUS(broker->front_status));
+    broker->is_front_replaced = false;
+    /* Clients can make a front slow, and must not end the server that way. */
+    if ((!was_stuck && !restarts_note(&server.restarts, (int64_t)clock_ms())) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -1;
     pid_t pid = fork(); /* allow: fork the half that speaks HTTP; there are no threads */
@@ -340,7 +205,40 @@ static int open_log(const struct serve_options *options, int *ret_fd,
 
 static void complain(const char *about, const struct cay_error *error)
 {
-    fprintf(stderr, "cay: %s: %s (%s)\n", about, error->message, error->hint);
+    static struct warn warn;
+
+    warn_line(&warn, "%s: %s (%s)", about, error->message, error->hint);
+}
+
+/* Two of the same id are of the same boot, and CLOCK_BOOTTIME goes on between them. */
+static int set_clock(struct registry *registry, struct cay_error *err)
+{
+    char boot_id[64] = "";
+    int64_t offset_ms = server_clock_offset();
+    AUTO_FD fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0)
+        (void)!read(fd, boot_id, sizeof boot_id - 1);
+    boot_id[strcspn(boot_id, "\n")] = '\0';
+    int code = registry_clock(registry, boot_id, &offset_ms, err);
+    server_clock_set(offset_ms);
+    return code;
+}
+
+/* On a full disk: what the store has can be served, and changed as soon as there is room.
+ */
+static int allow_full(const struct registry *registry, int code,
+                      const struct cay_error *error)
+{
+    if (code != CAY_E_NO_SPACE)
+        return code;
+    complain("store", error);
+    if (registry_is_alone(registry))
+        fputs("cay: store: opened for reading only; creating a sandbox fails with 507 "
+              "until "
+              "there is room\n",
+              stderr);
+    return CAY_OK;
 }
 
 static int prepare(struct state *state, char *domain, size_t domain_room,
@@ -348,8 +246,12 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
 {
     struct serve_options *options = &state->options;
     struct front_options *front = &server.front;
-    int code = open_state(state, err);
+    int code = server_state_open(state, false, err);
 
+    if (!code)
+        code = registry_check(state->registry, false, NULL, err);
+    if (!code)
+        code = allow_full(state->registry, set_clock(state->registry, err), err);
     if (!code)
         code = add_key_file(state, err);
     if (!code)
@@ -362,8 +264,10 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
         code = tls_read(options->tls_cert, options->tls_key, &front->tls_cert,
                         &front->tls_key, err);
     if (!code)
-        code = registry_note_listener(state->registry, options->port, options->tls_cert,
-                                      err);
+        code = allow_full(state->registry,
+                          registry_note_listener(state->registry, options->port,
+                                                 options->tls_cert, err),
+                          err);
     if (code)
         return code;
     if (options->domain)
@@ -377,6 +281,28 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     server.broker.domain = domain;
     server.broker.complain = complain;
     return CAY_OK;
+}
+
+/* --check-store, --rebuild-store */
+static int tend_store(struct state *state, struct cay_error *err)
+{
+    char old[PATH_MAX];
+    bool rebuilds = state->options.rebuilds_store;
+    int code = options_home(&state->options, rebuilds, err);
+
+    if (!code)
+        code = options_store(&state->options, state->store, err);
+    if (code || !rebuilds)
+        return code ? code : store_check(state->store, err);
+    code = store_set_aside(state->store, old, err);
+    if (!code)
+        code = server_state_open(state, false, err);
+    if (!code)
+        code = set_clock(state->registry, err);
+    if (!code)
+        code = store_rebuild(state->registry, old, state->options.max_timeout_s, err);
+    registry_close(state->registry);
+    return code;
 }
 
 /* Who has removed the default key has others, or will make them: the server needs none.
@@ -413,7 +339,11 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
 
     if (code == 1) {
         fputs(help, stdout);
-        return finish_output(err);
+        return keys_finish_output(err);
+    }
+    if (!code && (state.options.checks_store || state.options.rebuilds_store)) {
+        code = tend_store(&state, err);
+        return code ? code : keys_finish_output(err);
     }
     if (!code)
         code = prepare(&state, domain, sizeof domain, err);
@@ -422,23 +352,26 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     if (code)
         return code;
     raise_files();
-    server.broker.front = start_front(&server.broker);
+    server.broker.front = share_beats() ? start_front(&server.broker) : -1;
     if (server.broker.front < 0)
         return cay_fail_errno(err, errno, "serve.start", "front");
     code = broker_open(&server.broker, err);
     if (code)
         return code;
+    live_note(&state.options, state.store);
     if (!state.options.is_quiet) {
-        print_exports(&state.options, state.options.tls_cert, key);
+        exports_print(&state.options, key);
         (void)fflush(stdout);
         if (state.options.internet == CAY_NETWORK_NONE)
             fputs("cay: sandboxes have no internet access; --internet host gives it\n",
                   stderr);
     }
+    exports_warn(&state.options);
     explicit_bzero(key, sizeof key);
     broker_run(&server.broker, start_front);
     if (state.options.kills_at_exit)
         broker_end_all(&server.broker);
+    live_forget();
     registry_close(state.registry);
     if (server.broker.is_over)
         return CAY_OK;
@@ -450,6 +383,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
 int main(int argc, char **argv)
 {
     struct cay_error err = {0};
+    bool as_json = false;
     char *const *rest = argv + (argc > 1 ? 2 : 1);
     const char *command = argc > 1 ? argv[1] : "serve";
     int code;
@@ -457,13 +391,13 @@ int main(int argc, char **argv)
     if (strcmp(command, "serve") == 0)
         code = cmd_serve(rest, &err);
     else if (strcmp(command, "key") == 0)
-        code = cmd_key(rest, &err);
+        code = keys_command(rest, &as_json, &err);
     else if (strcmp(command, "env") == 0)
-        code = cmd_env(rest, &err);
+        code = exports_command(rest, &err);
     else
         code = cay_fail(&err, CAY_E_INVALID, 0, "serve", command,
                         "there is no such command", "cay serve, cay key, cay env");
     if (!code && strcmp(command, "serve") != 0)
-        code = finish_output(&err);
-    return code < 0 ? fail(&err) : 0;
+        code = keys_finish_output(&err);
+    return code < 0 ? fail(&err, as_json) : 0;
 }

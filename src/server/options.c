@@ -14,20 +14,26 @@
 #include "base/quantity.h"
 #include "sys/state-home.h"
 
-enum { DEFAULT_PORT = 3000, DEFAULT_MAX_HOURS = 24, POOL_MAX = 256 };
+enum {
+    DEFAULT_PORT = 3000,
+    DEFAULT_MAX_HOURS = 24,
+    DEFAULT_DRAIN_S = 10,
+    DRAIN_MAX_S = 3600,
+    POOL_MAX = 256
+};
 
 static const char op[] = "serve.options";
 
 /* --- Where state is kept --- */
 
-int options_home(struct serve_options *options, struct cay_error *err)
+int options_home(struct serve_options *options, bool make, struct cay_error *err)
 {
     int code = state_home_path(options->home, err);
 
     /* The names of what lies in it fit, too. */
     if (!code && strlen(options->home) + 32 >= PATH_MAX)
         code = cay_fail_errno(err, ENAMETOOLONG, op, "CAY_HOME");
-    AUTO_FD home = code ? code : state_home_open(true, err);
+    AUTO_FD home = code ? code : state_home_open(make, err);
     return home < 0 ? home : CAY_OK;
 }
 
@@ -111,6 +117,7 @@ static int set_listen(struct serve_options *options, const char *value,
     if (*end || port > UINT16_MAX || len >= sizeof options->address)
         return fail_value("--listen", hint, err);
     options->port = (uint16_t)port;
+    options->has_listen = true;
     if (len > 0)
         snprintf(options->address, sizeof options->address, "%.*s", (int)len, value);
     struct in6_addr address;
@@ -153,9 +160,10 @@ static int set_word(const char *name, const char *value, const char *first,
 static bool takes_value(const char *name)
 {
     static const char *const names[] = {
-        "--listen",     "--domain",  "--tls-cert",  "--tls-key", "--api-key-file",
-        "--access-log", "--pool",    "--max-hours", "--memory",  "--disk",
-        "--reserve",    "--storage", "--internet",  "--on-exit", "--store"};
+        "--listen",       "--domain",     "--tls-cert", "--tls-key",
+        "--api-key-file", "--access-log", "--pool",     "--max-hours",
+        "--memory",       "--disk",       "--reserve",  "--storage",
+        "--internet",     "--on-exit",    "--store",    "--drain"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], name) == 0)
@@ -187,6 +195,8 @@ static int set(struct serve_options *options, const char *name, const char *valu
     } else if (strcmp(name, "--max-hours") == 0) {
         code = set_count(name, value, 24 * 365, &hours, err);
         options->max_timeout_s = hours * 3600;
+    } else if (strcmp(name, "--drain") == 0) {
+        code = set_count(name, value, DRAIN_MAX_S, &options->drain_s, err);
     } else if (strcmp(name, "--memory") == 0) {
         code = set_bytes(name, value, &options->memory_bytes, err);
         options->has_memory = true;
@@ -218,7 +228,8 @@ static void set_defaults(struct serve_options *options)
                                       .port = DEFAULT_PORT,
                                       .memory_bytes = CAY_MEMORY_DEFAULT,
                                       .reserve_bytes = 256ull << 20,
-                                      .max_timeout_s = DEFAULT_MAX_HOURS * 3600};
+                                      .max_timeout_s = DEFAULT_MAX_HOURS * 3600,
+                                      .drain_s = DEFAULT_DRAIN_S};
 }
 
 /* A disk in memory counts towards the memory. */
@@ -249,6 +260,18 @@ static int check(struct serve_options *options, struct cay_error *err)
     return check_disk(options, err);
 }
 
+static bool set_flag(struct serve_options *options, const char *name)
+{
+    bool *flag = strcmp(name, "--quiet") == 0           ? &options->is_quiet
+                 : strcmp(name, "--check-store") == 0   ? &options->checks_store
+                 : strcmp(name, "--rebuild-store") == 0 ? &options->rebuilds_store
+                                                        : NULL;
+
+    if (flag)
+        *flag = true;
+    return flag;
+}
+
 int options_parse(char *const *argv, struct serve_options *ret_options,
                   struct cay_error *err)
 {
@@ -259,10 +282,8 @@ int options_parse(char *const *argv, struct serve_options *ret_options,
         const char *equals = strchr(*argv, '=');
         if (strcmp(*argv, "--help") == 0)
             return 1;
-        if (strcmp(*argv, "--quiet") == 0) {
-            ret_options->is_quiet = true;
+        if (set_flag(ret_options, *argv))
             continue;
-        }
         if (strncmp(*argv, "--", 2) != 0)
             return cay_fail(err, CAY_E_INVALID, 0, op, *argv, "one argument too many",
                             "cay serve takes only options");

@@ -12,6 +12,7 @@
 struct serve_options {
     char address[64];   /* "127.0.0.1", "::1" */
     uint16_t port;      /* 0: any */
+    bool has_listen;    /* the two were given */
     const char *domain; /* names of sandboxes end in it; NULL: "localhost:PORT" */
     const char *tls_cert, *tls_key;
     const char *api_key_file;
@@ -22,16 +23,18 @@ struct serve_options {
     enum cay_network internet; /* of those that ask for it */
     uint64_t reserve_bytes;    /* of memory that stays free */
     uint32_t max_timeout_s;
+    unsigned drain_s; /* for requests in flight at SIGTERM */
     bool kills_at_exit;
     bool is_quiet;
-    bool leaves_at_exit;    /* said so */
-    const char *store;      /* as given; NULL: in the home */
-    const char *access_log; /* NULL: none; "-": standard error */
-    char home[PATH_MAX];    /* $CAY_HOME and its like */
+    bool checks_store, rebuilds_store; /* instead of serving */
+    bool leaves_at_exit;               /* said so */
+    const char *store;                 /* as given; NULL: in the home */
+    const char *access_log;            /* NULL: none; "-": standard error */
+    char home[PATH_MAX];               /* $CAY_HOME and its like */
 };
 
-/* Finds the directory for state, and makes it if it is not there: sys/state-home.h. */
-int options_home(struct serve_options *options, struct cay_error *err);
+/* Finds the directory for state, and with `make` creates it: sys/state-home.h. */
+int options_home(struct serve_options *options, bool make, struct cay_error *err);
 
 /* Where the records are: a path, or ":memory:". */
 int options_store(const struct serve_options *options, char ret_path[PATH_MAX],

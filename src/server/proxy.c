@@ -77,9 +77,9 @@ static void refuse(struct exchange *exchange, const char *message)
 static void refuse_closed(struct exchange *exchange)
 {
     if (exchange->route.port == INTERPRETER_PORT)
-        exchange_refuse_and_close(
-            exchange, 501,
-            "this server has no code interpreter: nothing listens on port 49999");
+        exchange_refuse_and_close(exchange, 501,
+                                  "code interpreter: not supported by this server "
+                                  "(nothing listens on port 49999)");
     else
         refuse(exchange, "The sandbox is running but port is not open");
 }

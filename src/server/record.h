@@ -18,7 +18,7 @@ struct record_row {
     char tenant[TENANT_MAX];
     char template_name[TEMPLATE_MAX]; /* as the client named it */
     enum record_state state;
-    int64_t started_ms, end_ms; /* since 1970 */
+    int64_t started_ms, end_ms; /* since 1970, by server-clock.h */
     uint32_t flags;             /* CREATE_AUTO_PAUSE and so on */
     uint32_t token_version;
     char reason[REASON_MAX]; /* why it is gone */

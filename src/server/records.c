@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "server/errand.h"
 
 enum { AGAIN_MS = 1000 };
@@ -60,10 +61,28 @@ void broker_write(struct broker *broker, const struct record_row *row)
         keep_unwritten(broker, row, &error);
 }
 
+/* Of a store that was opened on a full disk. */
+static void recover(struct broker *broker)
+{
+    struct cay_error note;
+
+    if (!registry_is_alone(broker->registry))
+        return;
+    if (!registry_recover(broker->registry)) {
+        broker_note_end(broker, broker_now_ms() + AGAIN_MS);
+        return;
+    }
+    cay_fail(&note, CAY_E_NO_SPACE, 0, "server", NULL, "the disk has room again",
+             "sandboxes can be created");
+    if (broker->complain)
+        broker->complain("store", &note);
+}
+
 void broker_write_again(struct broker *broker)
 {
     struct unwritten **link = &broker->unwritten;
 
+    recover(broker);
     if (!*link)
         return;
     registry_set_patience(broker->registry, false); /* others wait for us meanwhile */

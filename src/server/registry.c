@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,7 +15,6 @@
 
 enum {
     BUSY_MS = 5000,
-    SCHEMA = 1,
     APPLICATION = 0x43617953 /* "CayS": sessions (src/session) may lie in the same file */
 };
 
@@ -32,10 +32,15 @@ static const char schema[] =
     "  reason TEXT NOT NULL, metadata BLOB NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX sandboxes_by_start ON sandboxes (state, started_ms, id);";
 
-/* It came later than the others, and stores without it are of the same version. */
+/* They came later than the others, and stores without them are of the same version. */
 static const char listeners[] =
     "CREATE TABLE IF NOT EXISTS listeners (port INTEGER PRIMARY KEY,"
-    "  has_tls INTEGER NOT NULL) STRICT";
+    "  has_tls INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS clock (boot TEXT PRIMARY KEY,"
+    "  offset_ms INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL) STRICT;"
+    "INSERT INTO identity SELECT lower(hex(randomblob(16)))"
+    "  WHERE NOT EXISTS (SELECT 1 FROM identity)";
 
 enum statement {
     ADD_KEY,
@@ -44,6 +49,8 @@ enum statement {
     KEYS,
     NOTE_LISTENER,
     FIND_LISTENER,
+    SET_CLOCK,
+    FIND_CLOCK,
     ADD,
     UPDATE,
     FIND,
@@ -62,7 +69,7 @@ enum statement {
     "metadata"
 #define WANTED                                                                           \
     "WHERE state <= ?7 AND (?2 >> state) & 1 AND (?1 IS NULL OR tenant = ?1) AND "       \
-    "(?3 IS NULL OR template = ?3) AND (?6 = 0 OR started_ms > ?6) "
+    "(?3 IS NULL OR template = ?3) AND (?6 = 0 OR started_ms >= ?6) "
 
 static const char *const texts[STATEMENTS] = {
     [ADD_KEY] = "INSERT INTO keys (hash, tenant, shown, created_ms) VALUES (?, ?, ?, ?)",
@@ -71,6 +78,8 @@ static const char *const texts[STATEMENTS] = {
     [KEYS] = "SELECT number, tenant, shown, created_ms FROM keys ORDER BY number",
     [NOTE_LISTENER] = "INSERT OR REPLACE INTO listeners VALUES (?, ?)",
     [FIND_LISTENER] = "SELECT has_tls FROM listeners WHERE port = ?",
+    [SET_CLOCK] = "INSERT OR IGNORE INTO clock VALUES (?, ?)",
+    [FIND_CLOCK] = "SELECT offset_ms FROM clock WHERE boot = ?",
     [ADD] = "INSERT INTO sandboxes (" COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [UPDATE] = "UPDATE sandboxes SET state = ?, started_ms = ?, end_ms = ?, flags = ?, "
                "reason = ? WHERE id = ?",
@@ -86,18 +95,36 @@ static const char *const texts[STATEMENTS] = {
 };
 
 struct registry {
-    sqlite3 *db;
-    bool is_new;
+    sqlite3 *db; /* NULL: registry_recover() could not open it */
+    char *path;
+    char identity[STORE_ID_MAX];
+    int lock; /* the file, with a shared flock(2): a store in use is not replaced */
+    bool is_new, is_alone, is_damaged;
     sqlite3_stmt *statements[STATEMENTS];
 };
+
+static int fail_damaged(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_IO, 0, "registry", "store",
+                    "the server's records are damaged",
+                    "cay serve --check-store reports what is wrong; cay serve "
+                    "--rebuild-store makes new records from the sandboxes that run");
+}
 
 static int fail(struct registry *registry, const char *what, struct cay_error *err)
 {
     int code = sqlite3_errcode(registry->db);
+    int error = sqlite3_system_errno(registry->db);
 
-    if (code == SQLITE_FULL)
+    if (!registry->db)
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, "registry", what,
+                        "the server's records cannot be opened", "try again in a moment");
+    if (code == SQLITE_FULL ||
+        ((code & 0xff) == SQLITE_IOERR && (error == ENOSPC || error == EDQUOT)))
         return cay_fail(err, CAY_E_NO_SPACE, ENOSPC, "registry", what,
                         "the disk with the server's records is full", "make room on it");
+    if ((code & 0xff) == SQLITE_CORRUPT || code == SQLITE_NOTADB)
+        return fail_damaged(err);
     return cay_fail(err, code == SQLITE_BUSY ? CAY_E_BUSY : CAY_E_IO, 0, "registry", what,
                     "the server's records cannot be read or written",
                     "see that it lies on a healthy local disk (sqlite %d)",
@@ -120,6 +147,7 @@ static int number_of(struct registry *registry, const char *text)
     if (sqlite3_prepare_v2(registry->db, text, -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW)
         number = sqlite3_column_int(statement, 0);
+    registry->is_damaged |= (sqlite3_errcode(registry->db) & 0xff) == SQLITE_CORRUPT;
     sqlite3_finalize(statement);
     return number;
 }
@@ -145,7 +173,9 @@ static int recognise(struct registry *registry, struct found *found,
         .tables = number_of(registry, "SELECT count(*) FROM sqlite_schema"),
         .ours = number_of(registry, "SELECT count(*) FROM sqlite_schema WHERE type = "
                                     "'table' AND name IN ('keys', 'sandboxes')")};
-    if (found->version && found->version != SCHEMA)
+    if (registry->is_damaged)
+        return fail_damaged(err);
+    if (found->version && found->version != REGISTRY_SCHEMA)
         return fail_foreign("another version of Cay has made these records",
                             "use that version, or another --store", err);
     if (found->application != APPLICATION && (found->application || found->tables) &&
@@ -198,9 +228,10 @@ static int prepare(struct registry *registry, struct cay_error *err)
     return CAY_OK;
 }
 
-/* SQLite would make it readable for others.  Closed before SQLite opens it: closing any
- * descriptor of a file gives up all locks that this process has on it. */
-static int make_file(const char *path, struct cay_error *err)
+/* SQLite would make it readable for others.  Not closed before SQLite has closed it:
+ * closing any descriptor of a file gives up all locks of fcntl(2) that this process has
+ * on it. */
+static int make_file(const char *path, int *ret_fd, struct cay_error *err)
 {
     struct stat st;
     AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
@@ -211,7 +242,60 @@ static int make_file(const char *path, struct cay_error *err)
         return cay_fail(err, CAY_E_DENIED, 0, "registry.open", "store",
                         "others could read or change these records",
                         "make the file yours alone: chmod 0600");
+    if (flock(fd, LOCK_SH | LOCK_NB) != 0)
+        return cay_fail(err, CAY_E_BUSY, 0, "registry.open", "store",
+                        "the store is being rebuilt", "try again in a moment");
+    *ret_fd = TAKE_FD(fd);
     return CAY_OK;
+}
+
+static void text_of(struct registry *registry, const char *text, char ret[STORE_ID_MAX])
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (sqlite3_prepare_v2(registry->db, text, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW)
+        cay_copy_text(ret, STORE_ID_MAX, (const char *)sqlite3_column_text(statement, 0));
+    sqlite3_finalize(statement);
+}
+
+static void close_db(struct registry *registry)
+{
+    for (int i = 0; i < STATEMENTS; i++) {
+        sqlite3_finalize(registry->statements[i]);
+        registry->statements[i] = NULL;
+    }
+    sqlite3_close(registry->db);
+    registry->db = NULL;
+}
+
+/* `alone`: for a disk without room for the file of the wal-index, which SQLite then keeps
+ * in memory; so no other process can use the store at the same time. */
+static int open_db(struct registry *registry, bool alone, bool waits,
+                   struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    if (sqlite3_open_v2(registry->path, &registry->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
+                            SQLITE_OPEN_EXRESCODE,
+                        NULL) != SQLITE_OK)
+        code = fail(registry, "open", err);
+    registry->is_alone = alone;
+    if (!code) {
+        registry_set_patience(registry, waits);
+        if (alone && !run(registry, "PRAGMA locking_mode = EXCLUSIVE"))
+            code = fail(registry, "open", err);
+    }
+    if (!code)
+        code = migrate(registry, err);
+    if (!code)
+        code = prepare(registry, err);
+    if (!code)
+        text_of(registry, "SELECT id FROM identity", registry->identity);
+    if (code)
+        close_db(registry);
+    return code;
 }
 
 int registry_open(const char *path, struct registry **ret_registry, struct cay_error *err)
@@ -220,18 +304,16 @@ int registry_open(const char *path, struct registry **ret_registry, struct cay_e
 
     if (!registry)
         return cay_fail_memory(err, "registry.open");
-    int code = strcmp(path, ":memory:") == 0 ? CAY_OK : make_file(path, err);
-    if (!code && sqlite3_open_v2(path, &registry->db,
-                                 SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
-                                     SQLITE_OPEN_EXRESCODE,
-                                 NULL) != SQLITE_OK)
-        code = fail(registry, "open", err);
-    if (!code) {
-        registry_set_patience(registry, true);
-        code = migrate(registry, err);
-    }
+    registry->lock = -1;
+    int code =
+        strcmp(path, ":memory:") == 0 ? CAY_OK : make_file(path, &registry->lock, err);
+    registry->path = registry->lock < 0 ? strdup(path) : realpath(path, NULL);
+    if (!code && !registry->path)
+        code = cay_fail_memory(err, "registry.open");
     if (!code)
-        code = prepare(registry, err);
+        code = open_db(registry, false, true, err);
+    if (code == CAY_E_NO_SPACE)
+        code = open_db(registry, true, true, err);
     if (code)
         registry_close(registry);
     else
@@ -239,14 +321,64 @@ int registry_open(const char *path, struct registry **ret_registry, struct cay_e
     return code;
 }
 
+bool registry_is_alone(const struct registry *registry)
+{
+    return registry->is_alone;
+}
+
+bool registry_recover(struct registry *registry)
+{
+    if (registry->is_alone) {
+        close_db(registry); /* it has the file to itself */
+        if (open_db(registry, false, false, NULL) != CAY_OK)
+            (void)!open_db(registry, true, false, NULL);
+        registry_set_patience(registry, true);
+    }
+    return !registry->is_alone;
+}
+
 void registry_close(struct registry *registry)
 {
     if (!registry)
         return;
-    for (int i = 0; i < STATEMENTS; i++)
-        sqlite3_finalize(registry->statements[i]);
-    sqlite3_close(registry->db);
+    close_db(registry);
+    if (registry->lock >= 0)
+        (void)close(registry->lock);
+    free(registry->path);
     free(registry);
+}
+
+const char *registry_identity(const struct registry *registry)
+{
+    return registry->identity;
+}
+
+const char *registry_path(const struct registry *registry)
+{
+    return registry->path;
+}
+
+int registry_check(struct registry *registry, bool thorough,
+                   void (*visit)(const char *line), struct cay_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool is_fine = true;
+    int result = sqlite3_prepare_v2(
+        registry->db, thorough ? "PRAGMA integrity_check" : "PRAGMA quick_check(1)", -1,
+        &statement, NULL);
+
+    while (result == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
+        const char *line = (const char *)sqlite3_column_text(statement, 0);
+        if (line && strcmp(line, "ok") == 0)
+            continue;
+        is_fine = false;
+        if (visit && line)
+            visit(line);
+    }
+    int code = result == SQLITE_OK ? CAY_OK : fail(registry, "check", err);
+    if (sqlite3_finalize(statement) != SQLITE_OK && !code)
+        code = fail(registry, "check", err);
+    return code ? code : is_fine ? CAY_OK : fail_damaged(err);
 }
 
 bool registry_is_new(const struct registry *registry)
@@ -256,7 +388,8 @@ bool registry_is_new(const struct registry *registry)
 
 void registry_set_patience(struct registry *registry, bool waits)
 {
-    sqlite3_busy_timeout(registry->db, waits ? BUSY_MS : 0);
+    if (registry->db)
+        sqlite3_busy_timeout(registry->db, waits ? BUSY_MS : 0);
 }
 
 /* --- Statements --- */
@@ -264,6 +397,14 @@ void registry_set_patience(struct registry *registry, bool waits)
 static void put_text(sqlite3_stmt *statement, int at, const char *text)
 {
     sqlite3_bind_text(statement, at, text, -1, SQLITE_STATIC);
+}
+
+/* There are no statements while the store is not open. */
+static void finish(sqlite3_stmt *statement)
+{
+    sqlite3_reset(statement);
+    if (statement)
+        sqlite3_clear_bindings(statement);
 }
 
 /* Of a statement that gives no rows. */
@@ -274,8 +415,7 @@ static int step(struct registry *registry, enum statement which, const char *wha
     int result = sqlite3_step(statement);
     int code = result == SQLITE_DONE ? CAY_OK : fail(registry, what, err);
 
-    sqlite3_reset(statement);
-    sqlite3_clear_bindings(statement);
+    finish(statement);
     return code;
 }
 
@@ -314,8 +454,7 @@ int registry_find_key(struct registry *registry, const unsigned char hash[KEY_HA
                         "nobody has this API key", "cay key new makes one");
     else
         code = fail(registry, "key", err);
-    sqlite3_reset(statement);
-    sqlite3_clear_bindings(statement);
+    finish(statement);
     return code;
 }
 
@@ -372,6 +511,35 @@ int registry_find_listener(struct registry *registry, uint16_t port, bool *ret_h
                    ? CAY_OK
                    : fail(registry, "listener", err);
     sqlite3_reset(statement);
+    return code;
+}
+
+/* --- Time --- */
+
+static bool find_clock(struct registry *registry, const char *boot_id, int64_t *offset_ms)
+{
+    sqlite3_stmt *statement = registry->statements[FIND_CLOCK];
+
+    put_text(statement, 1, boot_id);
+    bool found = sqlite3_step(statement) == SQLITE_ROW;
+    if (found)
+        *offset_ms = sqlite3_column_int64(statement, 0);
+    sqlite3_reset(statement);
+    return found;
+}
+
+/* Those of earlier boots say nothing any more, but take no room worth a write. */
+int registry_clock(struct registry *registry, const char *boot_id, int64_t *offset_ms,
+                   struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[SET_CLOCK];
+
+    if (find_clock(registry, boot_id, offset_ms))
+        return CAY_OK;
+    put_text(statement, 1, boot_id);
+    sqlite3_bind_int64(statement, 2, *offset_ms);
+    int code = step(registry, SET_CLOCK, "clock", err);
+    (void)find_clock(registry, boot_id, offset_ms); /* another server may be the first */
     return code;
 }
 
@@ -441,8 +609,7 @@ int registry_find(struct registry *registry, const char *id, struct record_row *
                         "the sandbox does not exist", "list the sandboxes");
     else
         code = fail(registry, "sandbox", err);
-    sqlite3_reset(statement);
-    sqlite3_clear_bindings(statement);
+    finish(statement);
     return code;
 }
 
@@ -482,8 +649,7 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
         }
     }
     int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "sandboxes", err);
-    sqlite3_reset(statement);
-    sqlite3_clear_bindings(statement);
+    finish(statement);
     return code;
 }
 
@@ -498,8 +664,7 @@ int registry_count_running(struct registry *registry, const char *tenant,
         *ret_count = sqlite3_column_int64(statement, 0);
     else
         code = fail(registry, "sandboxes", err);
-    sqlite3_reset(statement);
-    sqlite3_clear_bindings(statement);
+    finish(statement);
     return code;
 }
 

@@ -17,8 +17,27 @@ int registry_open(const char *path, struct registry **ret_registry,
                   struct cay_error *err);
 void registry_close(struct registry *registry); /* NULL is fine */
 
+/* Which store it is: drawn at random when it was made.  And where: its path, absolute if
+ * it is a file. */
+enum { STORE_ID_MAX = 40, REGISTRY_SCHEMA = 1 };
+const char *registry_identity(const struct registry *registry);
+const char *registry_path(const struct registry *registry);
+
+/* What SQLite finds wrong with the file, a line each; `thorough`: compares indexes with
+ * their tables, too.  CAY_E_IO if there was something. */
+int registry_check(struct registry *registry, bool thorough,
+                   void (*visit)(const char *line), struct cay_error *err);
+
 /* It had no records of a server before it was opened. */
 bool registry_is_new(const struct registry *registry);
+
+/* The disk had no room when it was opened, not even to read it as usual: no other process
+ * can use the store, and nothing can be written until registry_recover() returns true. */
+bool registry_is_alone(const struct registry *registry);
+/* Opens it once more, as usual if there is room again, and does not wait for other
+ * processes; call it now and then.  If the store cannot be opened at all, everything
+ * fails with CAY_E_UNAVAILABLE until the next call opens it. */
+bool registry_recover(struct registry *registry);
 
 /* Whether to wait for other processes that are writing; true at first. */
 void registry_set_patience(struct registry *registry, bool waits);
@@ -52,6 +71,13 @@ int registry_note_listener(struct registry *registry, uint16_t port, bool has_tl
 int registry_find_listener(struct registry *registry, uint16_t port, bool *ret_has_tls,
                            struct cay_error *err);
 
+/* --- Time --- */
+
+/* The offset of server-clock.h for this boot: that of the first who asks, if it can be
+ * written, else the given one. */
+int registry_clock(struct registry *registry, const char *boot_id, int64_t *offset_ms,
+                   struct cay_error *err);
+
 /* --- Sandboxes --- */
 
 int registry_add(struct registry *registry, const struct record_row *row,
@@ -67,7 +93,7 @@ struct registry_filter {
     const char *tenant; /* NULL: everybody's */
     unsigned states;    /* bits: 1 << enum record_state */
     const char *template_name;
-    int64_t started_after_ms; /* 0: any time */
+    int64_t started_after_ms; /* or at that time; 0: any time */
     bool oldest_first;
     int64_t after_ms; /* the last of the page before; 0: from the start */
     const char *after_id;

@@ -237,21 +237,35 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
     return NULL;
 }
 
+/* One character of a path, decoded, and where the next one begins. */
+static char decode(const char **at)
+{
+    char digits[3] = {**at ? (*at)[1] : '\0', **at && (*at)[1] ? (*at)[2] : '\0', '\0'};
+
+    if (**at != '%' || !isxdigit((unsigned char)digits[0]) ||
+        !isxdigit((unsigned char)digits[1]))
+        return *(*at)++;
+    *at += strlen("%00");
+    return (char)strtoul(digits, NULL, 16);
+}
+
 bool route_matches(const char *pattern, const char *path, char part[PART_MAX])
 {
+    const char *end = path + strcspn(path, "?");
+
     part[0] = '\0';
     while (*pattern) {
         if (*pattern == '{') {
-            size_t len = strcspn(path, "/");
-            if (len == 0 || len >= PART_MAX)
-                return false;
-            memcpy(part, path, len);
+            size_t len = 0;
+            while (path < end && *path != '/' && len < PART_MAX - 1)
+                part[len++] = decode(&path);
             part[len] = '\0';
-            path += len;
+            if (len == 0 || (path < end && *path != '/'))
+                return false;
             pattern += strcspn(pattern, "}") + 1;
-        } else if (*pattern++ != *path++) {
+        } else if (path >= end || *pattern++ != decode(&path)) {
             return false;
         }
     }
-    return *path == '\0';
+    return path >= end;
 }

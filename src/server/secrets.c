@@ -69,7 +69,8 @@ int secrets_write_private(const char *directory, const char *name, const void *b
 {
     char temporary[FS_TEMP_MAX] = "";
     AUTO_FD dir = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    AUTO_FD fd = dir < 0 ? -errno : fs_direct.draft(&fs_direct, dir, 0600, -1, temporary);
+    AUTO_FD fd =
+        dir < 0 ? -errno : fs_direct.draft(&fs_direct, dir, 0600, -1, 0, temporary);
 
     if (fd < 0)
         return cay_fail_errno(err, -fd, "secrets.write", name);

@@ -199,8 +199,9 @@ static int direct_like(const struct fs *fs, int fd, int model)
 }
 
 static int direct_draft(const struct fs *fs, int dir, mode_t mode, int model,
-                        char ret_temp[FS_TEMP_MAX])
+                        uint64_t room, char ret_temp[FS_TEMP_MAX])
 {
+    (void)room;
     *ret_temp = '\0';
     AUTO_FD fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
     if (fd < 0) {

@@ -75,8 +75,9 @@ struct fs {
     int (*set_mode)(const struct fs *fs, int fd, mode_t mode);
 
     /* A new file for reading and writing that has no name yet, or a temporary one.  With
-     * a `model` (else -1) as by like(). */
-    int (*draft)(const struct fs *fs, int dir, mode_t mode, int model,
+     * a `model` (else -1) as by like().  `room` is what take_room() will be asked for, if
+     * it saves a trip; 0 if unknown. */
+    int (*draft)(const struct fs *fs, int dir, mode_t mode, int model, uint64_t room,
                  char ret_temp[FS_TEMP_MAX]);
     /* Takes over mode, owner and extended attributes of `model`.  -EPERM if not all of
      * that can be kept. */
@@ -85,6 +86,11 @@ struct fs {
     int (*commit)(const struct fs *fs, int fd, int dir, const char *temp,
                   const char *name, bool replace);
 
+    /* Before bytes are written to a file: has them counted where the file is, which for a
+     * file in memory is not where they are written.  -EDQUOT: they do not fit.  NULL if
+     * there is nothing to count. */
+    int (*take_room)(const struct fs *fs, int fd, uint64_t at, uint64_t len);
+
     /* As cay_fail_errno(), if there is more to say; NULL if not. */
     int (*fail)(const struct fs *fs, int sys_errno, const char *op, const char *subject,
                 struct cay_error *err);
@@ -92,6 +98,12 @@ struct fs {
     void (*unref)(const struct fs *fs);
     void *cookie;
 };
+
+/* take_room(), if there is one. */
+static inline int fs_take_room(const struct fs *fs, int fd, uint64_t at, uint64_t len)
+{
+    return fs->take_room && len ? fs->take_room(fs, fd, at, len) : 0;
+}
 
 extern const struct fs fs_direct;
 

@@ -36,10 +36,16 @@ void fsid_end(void)
     pthread_mutex_unlock(&held.mutex);
 }
 
-/* For one thread only, which is what the C library's functions would not do. */
-void fsid_take(uint32_t id)
+/* For one thread only, which is what the C library's functions would not do.  These calls
+ * report no failure: an id that is none changes nothing and returns what there is. */
+bool fsid_take(uint32_t id)
 {
+    const uint32_t none = UINT32_MAX;
+
     (void)syscall(SYS_setfsgid, id);
     (void)syscall(SYS_setfsuid, id);
+    bool is_taken = (uint32_t)syscall(SYS_setfsgid, none) == id &&
+                    (uint32_t)syscall(SYS_setfsuid, none) == id;
     restore();
+    return is_taken;
 }

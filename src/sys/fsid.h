@@ -12,7 +12,7 @@ bool fsid_begin(void);
 void fsid_end(void);
 
 /* What the calling thread makes from now on belongs to that user and group of the same
- * number; it may do what they may.  0 is back to root. */
-void fsid_take(uint32_t id);
+ * number; it may do what they may.  0 is back to root.  False if it had no effect. */
+bool fsid_take(uint32_t id);
 
 #endif

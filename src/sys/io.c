@@ -2,6 +2,8 @@
 #include "sys/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 ssize_t io_pread(int fd, void *data, size_t len, uint64_t offset)
@@ -44,4 +46,22 @@ ssize_t io_read_some(int fd, void *data, size_t room)
     ssize_t len = read(fd, data, room);
 
     return len < 0 && errno == EIO ? read(fd, data, room) : len;
+}
+
+void io_free_room(int fd, uint64_t from, uint64_t to)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return;
+    if (from < (uint64_t)st.st_size)
+        from = (uint64_t)st.st_size;
+    if (from >= to)
+        return;
+    from = (from + page - 1) / page * page;
+    to = (to + page - 1) / page * page;
+    if (from < to)
+        (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+                         (off_t)(to - from));
 }

@@ -16,4 +16,9 @@ int io_write(int fd, const void *data, size_t len);
 /* read(2), for what may be a terminal. */
 ssize_t io_read_some(int fd, void *data, size_t room);
 
+/* Frees the pages that are allocated in [from, to) beyond the end of the file.  The size
+ * stays, so bytes that another process appends meanwhile are not cut off; those that it
+ * appends to this range after the size was read become zeros. */
+void io_free_room(int fd, uint64_t from, uint64_t to);
+
 #endif

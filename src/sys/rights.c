@@ -76,23 +76,35 @@ static size_t take(struct msghdr *message, int *fds, size_t room)
     return count;
 }
 
+static ssize_t receive(int socket, struct msghdr *message, int flags)
+{
+    int resets = 0;
+    ssize_t len;
+
+    message->msg_controllen = sizeof(union control);
+    /* A peer that went away without reading everything may have sent something before. */
+    do
+        len = recvmsg(socket, message, MSG_CMSG_CLOEXEC | flags);
+    while (len < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
+    return len;
+}
+
 ssize_t rights_receive(int socket, struct iovec *parts, size_t part_count, int *fds,
                        size_t fd_room, size_t *ret_fd_count, int flags)
 {
     union control control;
-    struct msghdr message = {.msg_iov = parts,
-                             .msg_iovlen = part_count,
-                             .msg_control = control.room,
-                             .msg_controllen = sizeof control.room};
-    ssize_t len;
+    struct msghdr message = {
+        .msg_iov = parts, .msg_iovlen = part_count, .msg_control = control.room};
 
     if (fd_room > 0)
         memset(fds, -1, fd_room * sizeof *fds);
-    /* A peer that went away without reading everything may have said something before. */
-    int resets = 0;
-    do
-        len = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
-    while (len < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
+    ssize_t len = receive(socket, &message, flags);
+    /* The kernel looks for a packet and then whether the peer has closed.  If the peer
+     * sends its last packet and closes in between, an end is reported though there is a
+     * packet: so look again. */
+    if (len == 0 && message.msg_controllen == 0 &&
+        (len = receive(socket, &message, flags | MSG_DONTWAIT)) < 0)
+        return 0;
     if (len < 0)
         return errno == ECONNRESET ? 0 : -errno;
     *ret_fd_count = take(&message, fds, fd_room);
@@ -100,7 +112,12 @@ ssize_t rights_receive(int socket, struct iovec *parts, size_t part_count, int *
         !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
         return len;
     rights_close(fds, fd_room);
-    return len == 0 ? 0 : -EPROTO;
+    if (len == 0)
+        return 0;
+    /* There was room in the packet for all that came, and for more of them. */
+    bool is_short = !(message.msg_flags & MSG_TRUNC) && *ret_fd_count <= fd_room &&
+                    *ret_fd_count < RIGHTS_MAX;
+    return is_short ? -EMFILE : -EPROTO;
 }
 
 void rights_close(int *fds, size_t count)

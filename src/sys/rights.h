@@ -16,7 +16,8 @@ int rights_send(int socket, const struct iovec *parts, size_t part_count, const 
                 size_t fd_count, int flags);
 
 /* The bytes that came, 0 if the peer is gone, or a negative errno: -EPROTO if there was
- * more than there is room for.  All of `fds` is set, to -1 where no descriptor came. */
+ * more than there is room for, -EMFILE if this process could not take the descriptors,
+ * which are closed then.  All of `fds` is set, to -1 where no descriptor came. */
 ssize_t rights_receive(int socket, struct iovec *parts, size_t part_count, int *fds,
                        size_t fd_room, size_t *ret_fd_count, int flags);
 

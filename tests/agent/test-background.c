@@ -452,3 +452,15 @@ TEST(records_that_somebody_has_tampered_with_lead_nowhere)
     ASSERT_STR(answer.out, "");
     clear_answer();
 }
+
+/* Section 6 of issue 15. */
+BOTH(the_command_of_a_task_is_in_command_txt)
+{
+    char path[512];
+
+    bash_with(sandbox, "echo 'a b'",
+              (struct cay_command_options){.flags = CAY_COMMAND_BACKGROUND});
+    snprintf(path, sizeof path, "%s/command.txt", answer.output_dir);
+    expect_inside(sandbox, path, "echo 'a b'");
+    clear_answer();
+}

@@ -130,6 +130,45 @@ BOTH(without_being_asked_nothing_is_cleaned)
     clear_answer();
 }
 
+/* Section 6 of issue 15: output_dir was NULL for commands in the foreground. */
+BOTH(files_of_the_command_and_its_output_are_kept_on_request)
+{
+    const struct cay_command_options keep = {.flags = CAY_COMMAND_KEEP};
+    char path[512];
+
+    bash_with(sandbox, "echo out; echo error >&2; exit 3", keep);
+    ASSERT_INT(answer.exit_code, 3);
+    ASSERT_STR(answer.out, "out\n");
+    ASSERT(!answer.truncated && answer.output_dir);
+    snprintf(path, sizeof path, "%s/command.txt", answer.output_dir);
+    expect_inside(sandbox, path, "echo out; echo error >&2; exit 3");
+    expect_inside(sandbox, answer.out_file, "out\n");
+    expect_inside(sandbox, answer.error_file, "error\n");
+    clear_answer();
+    bash_with(sandbox, "true", keep);
+    expect_inside(sandbox, answer.out_file, "");
+    clear_answer();
+    bash(sandbox, "true");
+    ASSERT(!answer.output_dir);
+    clear_answer();
+}
+
+TEST(files_that_cannot_be_kept_on_request_are_not_named)
+{
+    const struct cay_command_options keep = {.flags = CAY_COMMAND_KEEP};
+    const struct cay_sandbox_options small = {.size = sizeof small,
+                                              .disk_bytes = 4 * MIB};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&small);
+
+    bash_with(sandbox, "head -c 8000000 /dev/zero >/tmp/full 2>/dev/null; echo here",
+              keep);
+    ASSERT_INT(answer.status, CAY_STATUS_SUCCESS);
+    ASSERT_STR(answer.out, "here\n");
+    ASSERT_STR(answer.message, "");
+    ASSERT(!answer.output_dir && !answer.truncated);
+    clear_answer();
+}
+
 TEST(a_configuration_asks_for_it)
 {
     static const char text[] = "clean_output: true\noutput_char_threshold: 30\n"
@@ -138,7 +177,7 @@ TEST(a_configuration_asks_for_it)
     struct cay_command_options options = {.size = sizeof options};
     cay_config *config = NULL;
 
-    ASSERT_OK(cay_config_parse("{}", 2, "test", NULL, &config, &err));
+    ASSERT_OK(cay_config_parse("clean_output: no", 16, "test", NULL, &config, &err));
     cay_command_configure(config, &options);
     cay_config_free(config);
     bash_with(sandbox, "printf '\\033[32mok\\033[0m'", options);

@@ -342,11 +342,31 @@ def test_a_long_copy_shows_how_far_it_is_on_a_terminal(boxes, box, target):
     finally:
         os.close(master)
         os.close(terminal)
-    assert b"\rCopying: " in seen and seen.endswith(b"\r\x1b[K")
+    assert b"\rCopying: " in seen and b" MiB/s" in seen and seen.endswith(b"\r\x1b[K")
     if target == "slow/":
         assert boxes.ok("cat", box, "slow/data").out == (boxes.folder / "data").read_bytes()
     else:
         assert boxes.ok("cat", box, "slow.tar").out == packed
+
+
+def test_a_long_copy_of_a_file_shows_the_total_and_the_rate(boxes, box):
+    """Slow since the sandbox's end is read through a pipe that is drained step by step."""
+    boxes.ok("exec", box, "truncate", "-s", "24M", "data")
+    master, terminal = pty.openpty()
+    try:
+        copying = boxes.start("cp", f"{box}:data", "-", stdout=subprocess.PIPE, stderr=terminal)
+        size, seen = 0, b""
+        while b" MiB/s" not in seen and size < 24 << 20:
+            size += len(os.read(copying.stdout.fileno(), 1 << 16))
+            time.sleep(0.02)
+            if select.select([master], [], [], 0)[0]:
+                seen += os.read(master, 65536)
+        size += len(copying.stdout.read())
+        assert copying.wait(PATIENCE) == 0 and size == 24 << 20
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert b" of 24 MiB, " in seen
 
 
 def test_file_contents_are_passed_raw(boxes, box):

@@ -290,7 +290,7 @@ def fixture_in_place(boxes):
     folder = Path(tempfile.mkdtemp(prefix="cay-test-"))
     folder.chmod(0o755)
     (boxes.folder / "landlock.yaml").write_text("type: native\nrung: landlock\n")
-    words = ("run", "--config", boxes.folder / "landlock.yaml")
+    words = ("run", "-q", "--config", boxes.folder / "landlock.yaml")
     if boxes.cay(*words, "--", "true").status != 0:
         pytest.skip("this machine has no landlock")
     yield folder, words

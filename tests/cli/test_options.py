@@ -152,9 +152,17 @@ def test_groups_of_commands_have_their_help(group, commands):
     (["rnu", "ls"], "rnu", "did you mean run?"),
     (["stop", "x"], "stop", "did you mean kill?"),
     (["images"], "images", "did you mean template ls?"),
+    (["wait", "x"], "wait", "cay logs -f ID PID|TAG waits"),
+    (["stats"], "stats", "cay inspect ID reports memory and CPU use"),
+    (["port", "x"], "port", "--network host"),
+    (["mcp"], "mcp", "no MCP server yet"),
+    (["create", "--gpus", "all"], "--gpus", "no access to GPUs"),
+    (["cp", "-r", "a", "b"], "-r", "leave it out"),
+    (["cp", "-a", "a", "b"], "-a", "leave it out"),
+    (["create", "-v", ".:/src,ro"], ".:/src,ro", "write -v SRC:DST, SRC:DST:ro or SRC:DST:rw"),
+    (["create", "-e", "A B=1"], "A B=1", "write -e NAME=VALUE"),
     (["create", "--rm"], "--rm", "leave it out"),
     (["create", "-p", "8080:80"], "-p", "--network host"),
-    (["create", "--name=web"], "--name=web", "prints an id"),
     (["ls", "--follow"], "--follow", "it is one of logs; cay ls --help lists those here"),
     (["create", "--timeout", "5"], "--timeout", "it is one of run, exec; cay create --help"),
     (["create", "-d"], "-d", "it is one of exec; cay create --help"),
@@ -183,13 +191,20 @@ def test_commands_that_run_others_fail_with_125(words):
     assert (status, out) == (125, "") and err.startswith("cay: invalid: ")
 
 
+def test_a_limit_above_the_machine_s_memory_is_noted():
+    done = subprocess.run([CAY, "run", "-m", "100T", "--", "true"], capture_output=True,
+                          check=False)
+    assert done.returncode == 0
+    assert re.match(rb"cay: note: --memory 100 TiB is more than the .* of this machine", done.stderr)
+
+
 def test_every_way_to_ask_for_the_version_answers():
     status, out, err = run("--version")
     assert (status, err) == (0, "") and re.fullmatch(r"cay \d+\.\d+\.\d+\n", out)
-    assert run("version") == (0, out, "")
+    assert run("version") == run("-V") == (0, out, "")
     assert run("version", "x")[0] == 2
 
 
 def test_no_word_for_the_server_is_lost():
     status, _, told = run("serve", *["--quiet"] * 300, "last")
-    assert status == 2 and told.startswith("cay: last: one argument too many")
+    assert status == 2 and told.startswith("cay: invalid: last: one argument too many")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay template: what sandboxes start from."""
 
+import io
 import os
 import shutil
 import subprocess
+import tarfile
 import uuid
 
 import pytest
@@ -69,6 +71,26 @@ def test_a_tar_becomes_a_template(boxes, name, root):
     subprocess.run(["tar", "czf", boxes.folder / "root.tar.gz", "-C", root, "."], check=True)
     boxes.ok("template", "create", name, "--from-tar", "root.tar.gz")
     assert boxes.ok("run", "--template", name, "--", "cat", "/etc/motd").out == b"a small root\n"
+
+
+def test_the_tar_of_a_sandbox_becomes_a_template_that_runs(boxes, name, root):
+    """Section 4 of the findings: absolute links and FIFOs were lost."""
+    (root / "bin" / "dog").symlink_to("/bin/cat")
+    (root / "bin" / "gone").symlink_to("/nowhere")
+    os.mkfifo(root / "tmp" / "fifo")
+    os.chown(root / "tmp", 1000, 1000)
+    (root / "tmp").chmod(0o1777)
+    box = boxes.create("--template", "./root")
+    done = boxes.cay("cp", "-u", "root", f"{box}:/", "-")
+    assert done.status == 0 and done.err.endswith(b"sockets and devices were left out\n")  # /dev
+    with tarfile.open(fileobj=io.BytesIO(done.out)) as archive:
+        found = {one.name.removeprefix("./").rstrip("/"): one for one in archive}
+    assert (found["bin/dog"].linkname, found["bin/gone"].linkname) == ("/bin/cat", "/nowhere")
+    assert found["tmp/fifo"].isfifo()
+    assert (found["tmp"].uid, found["tmp"].gid, found["tmp"].mode) == (1000, 1000, 0o1777)
+    (boxes.folder / "root.tar").write_bytes(done.out)
+    boxes.ok("template", "create", name, "--from-tar", "root.tar")
+    assert boxes.ok("run", "--template", name, "--", "dog", "/etc/motd").out == b"a small root\n"
 
 
 def test_a_directory_can_be_used_as_it_is(boxes, root):

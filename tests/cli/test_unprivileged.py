@@ -126,3 +126,30 @@ def test_the_doctor_says_once_what_would_help(cay):
 def test_who_may_not_make_templates_is_not_told_to(cay):
     done = cay("run", "--", "./cay", "--version")
     assert done.status == 127 and b"; add -v " in done.err and b"template" not in done.err
+
+
+# S7
+def test_a_level_without_namespaces_is_noted_once(cay, tmp_path_factory):
+    weak = tmp_path_factory.mktemp("weak") / "weak.yaml"
+    weak.write_text("type: native\nrung: landlock\n")
+    for path in (weak, *list(weak.parents)[:-2]):
+        path.chmod(0o755)
+    strict = weak.with_name("strict.yaml")
+    strict.write_text("type: native\nrung: landlock\nrequire: [seccomp]\n")
+    strict.chmod(0o644)
+    done = cay("run", "--config", weak, "--", "true")
+    if b"landlock, ABI" in done.err:
+        pytest.skip("this machine has no landlock")
+    assert done.status == 0 and done.text == ""
+    (line,) = done.err.decode().splitlines()
+    assert line.startswith("cay: note: isolation level landlock") and "--quiet" in line
+    made = cay("create", "--config", weak)
+    assert made.text.startswith("sb-") and made.err.decode().splitlines() == [line]
+    assert cay("run", "-q", "--config", weak, "--", "true").err == b""
+    made = cay("create", "--quiet", "--config", weak)
+    assert made.text.startswith("sb-") and made.err == b""
+    assert cay("run", "--config", strict, "--", "true").err == b""
+    assert cay("run", "--require", "landlock", "--config", weak, "--", "true").err == b""
+    done = cay("run", "--require", "user", "--config", weak, "--", "true")
+    assert done.status == 125 and b"note" not in done.err
+    assert cay("run", "--", "true").err == b"", "the level single needs no note"

@@ -139,3 +139,16 @@ def test_a_session_is_found_again_by_the_next_run(
     assert "state:   none" in shown
     (tmp_path / "cay.yaml").write_text("limts: {memory: 1G}\n")
     assert "line 1: limts: unknown key (did you mean limits?" in run("true")
+
+
+def test_the_plain_sandbox_runs_a_command_with_its_limits(tmp_path: Path) -> None:
+    """Section 4 of issue 15: no example in C created a plain sandbox."""
+    program = str(pages.BUILD / "docs" / "examples" / "sandbox")
+    result = pages.run([program, "sh", "-c", "echo out; id -un; ls /proc | grep -c '^[0-9]'; "
+                        "exit 7"], tmp_path)
+    assert result.returncode == 7
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["out", "user"] and int(lines[2]) < 10
+    memory = "x=$(head -c 400000000 /dev/zero | tr '\\0' x); echo ${#x}"
+    assert "400000000" not in pages.run([program, "sh", "-c", memory], tmp_path).stdout
+    assert pages.run([program, "no-such-program"], tmp_path).returncode == 127

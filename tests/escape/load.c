@@ -6,7 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <linux/filter.h>
 #include <linux/fs.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
@@ -403,6 +406,147 @@ static int dig(long amount)
     return tell(amount, 0);
 }
 
+/* --- Filters of system calls --- */
+
+/* The largest there is: it allows everything.  0 or an errno. */
+static int install_filter(bool by_prctl)
+{
+    static struct sock_filter code[BPF_MAXINSNS];
+    const struct sock_fprog program = {.len = BPF_MAXINSNS, .filter = code};
+
+    for (size_t i = 0; i < BPF_MAXINSNS - 1; i++)
+        code[i] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0);
+    code[BPF_MAXINSNS - 1] =
+        (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return errno;
+    long failed = by_prctl ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)
+                           : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+    return failed ? errno : 0;
+}
+
+/* The same in a child, whose errno comes back through a pipe.  The child then stays, or
+ * ends, or leaves a child of its own that stays; all end with us. */
+enum fate { STAYS, ENDS, LEAVES_A_CHILD, STAYS_IN_GROUPS };
+
+/* So many that /proc/PID/status is long before it says how many filters there are. */
+static int join_groups(void)
+{
+    static gid_t groups[2000];
+
+    for (size_t i = 0; i < 2000; i++)
+        groups[i] = (gid_t)(10000 + i);
+    return setgroups(2000, groups) == 0 ? 0 : errno;
+}
+
+static int install_in_child(bool by_prctl, enum fate fate)
+{
+    int ends[2], error = ECHILD;
+
+    if (pipe(ends) != 0)
+        return errno;
+    pid_t child = fork();
+    if (child < 0)
+        error = errno;
+    if (child == 0) {
+        error = install_filter(by_prctl);
+        if (fate == LEAVES_A_CHILD && fork() != 0)
+            _exit(0);
+        if (!error && fate == STAYS_IN_GROUPS)
+            error = join_groups();
+        (void)!write(ends[1], &error, sizeof error);
+        close(ends[1]);
+        if (fate != ENDS)
+            pause();
+        _exit(0);
+    }
+    close(ends[1]);
+    (void)!read(ends[0], &error, sizeof error);
+    close(ends[0]);
+    if (child > 0 && (fate == ENDS || fate == LEAVES_A_CHILD))
+        (void)waitpid(child, NULL, 0);
+    return error;
+}
+
+static int make_filters(long amount, enum fate fate)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    long made = 0;
+    int error = 0;
+
+    (void)setpgid(0, 0);
+    while (made < amount && !error) {
+        error = install_in_child(made & 1, fate);
+        made += !error;
+    }
+    sigaction(SIGTERM, &ignore, NULL);
+    kill(0, SIGTERM);
+    return tell(made, error);
+}
+
+static int make_filters_that_stay(long amount)
+{
+    return make_filters(amount, STAYS);
+}
+
+static int make_filters_that_end(long amount)
+{
+    return make_filters(amount, ENDS);
+}
+
+static int make_filters_of_the_dead(long amount)
+{
+    return make_filters(amount, LEAVES_A_CHILD);
+}
+
+static int make_filters_in_groups(long amount)
+{
+    return make_filters(amount, STAYS_IN_GROUPS);
+}
+
+/* After the limit is reached, `amount` more are asked for. */
+static int ask_for_filters(long amount)
+{
+    int error = 0;
+
+    while (!error)
+        error = install_in_child(false, STAYS);
+    for (long asked = 0; error == ENOMEM && asked < amount; asked++)
+        error = install_filter(false);
+    return tell(0, error);
+}
+
+static void *install_in_thread(void *ret_error)
+{
+    atomic_int *error = ret_error;
+
+    int first = install_filter(false);
+    atomic_store(error, first ? first : install_filter(true));
+    pause();
+    return NULL;
+}
+
+/* Two in each, since there may be fewer threads than filters. */
+static int make_filters_of_threads(long amount)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    long made = 0;
+    int failed = 0;
+
+    while (made < amount && !failed) {
+        static atomic_int error;
+        pthread_t thread;
+        atomic_store(&error, -1);
+        failed = pthread_create(&thread, NULL, install_in_thread, &error);
+        while (!failed && atomic_load(&error) < 0)
+            nanosleep(&moment, NULL);
+        if (!failed)
+            failed = atomic_load(&error);
+        made += failed ? 0 : 2;
+    }
+    return tell(made, failed);
+}
+
 /* --- Output, and time --- */
 
 /* `amount` bytes to stdout without one newline, half as many NULs to stderr. */
@@ -487,6 +631,12 @@ int load_run(const char *kind, long amount)
         {"count", count},
         {"tcp", fill_tcp},
         {"terminals", make_terminals},
+        {"filters", make_filters_that_stay},
+        {"filters-again", make_filters_that_end},
+        {"filters-in-groups", make_filters_in_groups},
+        {"filters-asked-for", ask_for_filters},
+        {"filters-orphaned", make_filters_of_the_dead},
+        {"filters-threads", make_filters_of_threads},
         {"flip", flip},
         {"dig", dig},
     };

@@ -212,6 +212,103 @@ struct answer probe_setuid(const char *arg)
     return answer_make(BLOCKED, EPERM, "the bit means nothing");
 }
 
+/* --- A program that runs as its owner --- */
+
+static long open_with(const char *path, int flags)
+{
+    return syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | flags, 04755);
+}
+
+static long by_openat2(const char *path)
+{
+    const struct {
+        uint64_t flags, mode, resolve;
+    } how = {O_RDWR | O_CREAT | O_CLOEXEC, 04755, 0};
+
+    return syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+}
+
+static long by_nameless(const char *path)
+{
+    char name[64];
+    long fd = open_with(".", O_TMPFILE);
+
+    snprintf(name, sizeof name, "/proc/self/fd/%ld", fd);
+    if (fd < 0 || linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
+        return fd;
+    struct stat st; /* without /proc it cannot be given a name, but it has the bit */
+    return fstat((int)fd, &st) == 0 && st.st_mode & S_ISUID ? fd : -1;
+}
+
+static long by_mode(const char *path, int way)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0700);
+
+    if (fd < 0)
+        return fd;
+    switch (way) {
+    case 0:
+        return syscall(SYS_fchmod, fd, 04755);
+    case 1:
+        return syscall(SYS_fchmodat, AT_FDCWD, path, 04755);
+    case 2:
+        return syscall(452 /* fchmodat2 */, AT_FDCWD, path, 04755, 0);
+    case 3:
+        return syscall(SYS_fchmodat, AT_FDCWD, path, 02755);
+    default:
+        return chmod(path, 06755);
+    }
+}
+
+static long set_id(const char *path, int way)
+{
+    switch (way) {
+    case 5:
+        return open_with(path, O_CREAT);
+    case 6:
+        return by_openat2(path);
+    case 7:
+        return by_nameless(path);
+    case 8:
+        return mknod(path, S_IFREG | 04755, 0);
+#ifdef SYS_open
+    case 9:
+        return syscall(SYS_open, path, O_RDWR | O_CREAT | O_CLOEXEC, 04755);
+    case 10:
+        return syscall(SYS_creat, path, 04755);
+#endif
+    default:
+        return by_mode(path, way);
+    }
+}
+
+/* In the working directory, if that is the host's. */
+struct answer probe_set_id(const char *arg)
+{
+    const char *devices = host_fact("HOST_DEVICES");
+    char device[32], path[] = "probe-set-id";
+    struct stat st;
+    int error = 0;
+
+    (void)arg;
+    if (!devices || stat(".", &st) != 0)
+        return answer_make(ERROR, errno, "where are we?");
+    snprintf(device, sizeof device, " %lu ", (unsigned long)st.st_dev);
+    if (!strstr(devices, device))
+        return answer_make(VIRTUALISED, 0, "nothing of the host can be written to");
+    umask(0);
+    for (int way = 0; way <= 10; way++) {
+        (void)unlink(path);
+        if (set_id(path, way) >= 0) {
+            (void)unlink(path);
+            return answer_make(ESCAPE, 0, "way %d", way);
+        }
+        error = errno;
+    }
+    (void)unlink(path);
+    return answer_make(BLOCKED, error, "no way");
+}
+
 struct answer probe_file_capability(const char *arg)
 {
     /* CAP_NET_RAW, permitted and effective: struct vfs_cap_data, version 2 */

@@ -109,6 +109,26 @@ struct answer probe_unix_path(const char *arg)
     return answer;
 }
 
+/* Such a pair is connected to itself, and can be sent elsewhere all the same. */
+struct answer probe_pair(const char *arg)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *path = host_fact("DATAGRAM_PATH");
+    int ends[2], type = (int)strtol(arg, NULL, 10);
+
+    if (!path || strlen(path) >= sizeof address.sun_path)
+        return answer_make(ERROR, 0, "no path");
+    memcpy(address.sun_path, path, strlen(path));
+    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return answer_call(-1);
+    struct answer answer = answer_path(
+        sendto(ends[0], "x", 1, 0, (struct sockaddr *)&address, sizeof address));
+    if (answer.verdict == BLOCKED)
+        answer =
+            answer_path(connect(ends[1], (struct sockaddr *)&address, sizeof address));
+    return answer;
+}
+
 static bool is_socket(const char *path, const char *name, const struct stat *st)
 {
     (void)path, (void)name;

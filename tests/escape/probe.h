@@ -57,14 +57,14 @@ probe probe_call, probe_personality, probe_family, probe_netlink, probe_protocol
     probe_clone, probe_unshare, probe_clone3, probe_adjtimex, probe_raw_socket;
 probe probe_mount, probe_unmount, probe_remount, probe_bind, probe_chroot,
     probe_chroot_breakout, probe_handle, probe_mknod, probe_device_node, probe_setuid,
-    probe_file_capability, probe_xattr, probe_link, probe_usr, probe_pivot,
+    probe_file_capability, probe_set_id, probe_xattr, probe_link, probe_usr, probe_pivot,
     probe_new_mount, probe_setattr_usr, probe_max_users;
 probe probe_read_file, probe_log, probe_write_file, probe_host_file, probe_devices,
     probe_sys, probe_descriptors, probe_leaked, probe_init_file, probe_init_links,
     probe_init_memory, probe_init_trace, probe_host_process, probe_host_signal,
     probe_host_trace, probe_host_pidfd, probe_namespaces, probe_keyring, probe_priority,
     probe_scheduler, probe_io_priority, probe_core, probe_cgroup_file;
-probe probe_route, probe_tcp, probe_udp, probe_abstract, probe_unix_path,
+probe probe_route, probe_tcp, probe_udp, probe_abstract, probe_unix_path, probe_pair,
     probe_sockets_around, probe_promiscuous, probe_interfaces;
 
 #endif

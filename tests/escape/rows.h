@@ -158,6 +158,8 @@
     X(E12, open_a_made_node, ROOT, USERNS | NODEV, CAPS, BLOCKED, (EPERM),               \
       probe_device_node, "")                                                             \
     X(E13, setuid_program, USER, NNP | NOSUID, 0, BLOCKED, (EPERM), probe_setuid, "")    \
+    /* Finding S2: without a root of its own a sandbox's home is the host's. */          \
+    X(E13, set_user_id_on_the_host, BOTH, ROOTFS, 0, VIRTUALISED, (0), probe_set_id, "") \
     X(E13, file_capability, BOTH, CAPS, 0, BLOCKED, (EPERM), probe_file_capability, "")  \
     X(E16, unshare_user, BOTH, SECCOMP | NONEST, 0, BLOCKED, (EPERM), probe_unshare,     \
       "0x10000000")                                                                      \
@@ -247,6 +249,9 @@
     X(E11, proc_kmsg, BOTH, MASKS, USERNS | CAPS, BLOCKED, (BY_NOTHING_THERE, EACCES),   \
       probe_log, "")                                                                     \
     HIDDEN(X, keys, MASKS, IDMAP)                                                        \
+    /* Finding S5: the kernel's parameters can have secrets. */                          \
+    HIDDEN(X, cmdline, MASKS, 0)                                                         \
+    HIDDEN(X, bootconfig, MASKS, 0)                                                      \
     HIDDEN(X, kallsyms, MASKS, IDMAP)                                                    \
     HIDDEN(X, interrupts, MASKS, IDMAP)                                                  \
     HIDDEN(X, latency_stats, MASKS, IDMAP)                                               \
@@ -308,6 +313,9 @@
     X(W04, abstract_socket, BOTH, NETNS | SCOPES, 0, BLOCKED, (ECONNREFUSED, EPERM),     \
       probe_abstract, "")                                                                \
     X(W03, path_socket, BOTH, ROOTFS, 0, BLOCKED, (ENOENT), probe_unix_path, "")         \
+    /* Finding S1: where nothing hides the path, only the filter is left. */             \
+    X(W03, datagram_pair, BOTH, ROOTFS, 0, BLOCKED, (ENOENT), probe_pair, "2")           \
+    X(W03, raw_pair, BOTH, ROOTFS, 0, BLOCKED, (ENOENT), probe_pair, "3")                \
     X(W05, sockets_in_the_tree, BOTH, ROOTFS, 0, VIRTUALISED, (0), probe_sockets_around, \
       "")                                                                                \
     X(W08, promiscuous, BOTH, CAPS, 0, BLOCKED, (EPERM), probe_promiscuous, "")          \

@@ -273,6 +273,32 @@ TEST(E14_a_program_that_makes_a_sandbox_is_the_same_after_it)
     world_end();
 }
 
+/* Where the program of its PID 1 begins. */
+static unsigned long long program_of(const cay_sandbox *sandbox)
+{
+    unsigned long long first = 0;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)world_init(sandbox));
+    FILE *maps = fopen(path, "re");
+    ASSERT(maps && fscanf(maps, "%llx-", &first) == 1);
+    fclose(maps);
+    return first;
+}
+
+/* Finding S6. */
+TEST(E14_the_program_of_init_is_elsewhere_in_each_sandbox)
+{
+    unsigned long long first[3];
+
+    world_begin();
+    for (size_t i = 0; i < 3; i++)
+        first[i] = geteuid() == 0 ? program_of(world_sandbox(NULL)) : i;
+    printf("# init at 0x%llx, 0x%llx, 0x%llx\n", first[0], first[1], first[2]);
+    ASSERT(first[0] != first[1] || first[1] != first[2]);
+    world_end();
+}
+
 /* --- B14: those who clean up --- */
 
 static int collect(void *cookie)

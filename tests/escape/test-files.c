@@ -307,6 +307,68 @@ TEST(F07_files_of_proc_are_bounded_and_those_of_pid_1_closed)
     end();
 }
 
+/* Finding S6: the kernel lets every process read its own, so PID 1 could read these for
+ * callers of the files API: addresses, mounts, descriptors. */
+static void must_not_list_own(const char *path)
+{
+    const struct cay_list_options options = {.size = sizeof options, .max_depth = 2};
+    struct cay_listing listing = {0};
+
+    if (cay_files_list(files, path, &options, &listing, &err) == CAY_OK)
+        for (size_t i = 0; i < listing.count; i++)
+            ASSERT(strncmp(listing.entries[i].path, "/proc/1/", 8) != 0 &&
+                   !strstr(listing.entries[i].path, "task"));
+    cay_listing_done(&listing);
+}
+
+static void must_not_read_own(const char *const *paths, size_t count, const char *user)
+{
+    cay_files_free(files);
+    files = NULL;
+    ASSERT_OK(cay_sandbox_files(sandbox, user, &files, &err));
+    for (size_t i = 0; i < count; i++) {
+        int code = read_it(paths[i]);
+        printf("# probe F22_own as %s%s: %s %s\n", user ? user : "user",
+               world_rung_name(), code < 0 ? "BLOCKED" : "ESCAPE", paths[i]);
+        ASSERT_INT(code, CAY_E_DENIED);
+    }
+    must_not_list_own("/proc/1");
+    must_not_list_own("/proc/self/task");
+    must_not_list_own("w/task");
+    must_not_list_own("/proc");
+}
+
+TEST(F22_entries_of_init_in_proc_are_refused)
+{
+    enum { ABSOLUTE = 10 };
+    static const char *const paths[] = {"/proc/self/maps",
+                                        "/proc/self/auxv",
+                                        "/proc/self/status",
+                                        "/proc/self/mountinfo",
+                                        "/proc/self/cmdline",
+                                        "/proc/1/maps",
+                                        "/proc/1/status",
+                                        "/proc/1/task/1/maps",
+                                        "/proc/thread-self/maps",
+                                        "/proc/self/attr/current",
+                                        "w/maps",
+                                        "w/own/status",
+                                        "w/task/1/mountinfo"};
+
+    begin();
+    plant("ln -s /proc/self/maps maps; ln -s /proc/1 own; ln -s own/task task");
+    must_not_read_own(paths, sizeof paths / sizeof *paths, NULL);
+    if (world_rung() < CAY_RUNG_SINGLE)
+        must_not_read_own(paths, ABSOLUTE, "root");
+    /* Of commands, and of the machine, they are there. */
+    if (has_root())
+        ASSERT_INT(read_it("/proc/uptime"), CAY_OK);
+    world_run(sandbox, NULL, "grep -c . /proc/self/maps /proc/1/status | grep -v :0");
+    printf("# control F22_own by a command for itself: ESCAPE %s", result.out);
+    ASSERT_INT(result.exit_code, has_root() ? 0 : 1);
+    end();
+}
+
 static int grow(void *cookie)
 {
     cay_sandbox *own;

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
@@ -21,6 +22,8 @@
 #include <termios.h>
 
 #include "../unit/harness.h"
+#include "backend/native/calls.h"
+#include "backend/native/filter.h"
 #include "own-filter.h"
 
 #if defined(__x86_64__)
@@ -36,7 +39,8 @@
 
 static struct sock_filter *code;
 static size_t len;
-static bool covered[4096];
+static bool covered[4096], elsewhere[4096];
+static bool *marks = covered;
 
 static uint32_t load(const struct seccomp_data *data, uint32_t offset)
 {
@@ -69,7 +73,7 @@ static uint32_t run(const struct seccomp_data *data)
     uint32_t value = 0;
 
     for (size_t at = 0; at < len; at++) {
-        covered[at] = true;
+        marks[at] = true;
         switch (BPF_CLASS(code[at].code)) {
         case BPF_LD:
             ASSERT_INT(code[at].code, BPF_LD | BPF_W | BPF_ABS);
@@ -109,6 +113,27 @@ static uint32_t ask(uint32_t architecture, long number, uint64_t first, uint64_t
 static uint32_t ask_own(long number, uint64_t first, uint64_t second, uint64_t third)
 {
     return ask(OWN, number, first, second, third);
+}
+
+/* The same of another filter. */
+static uint32_t ask_kind(enum filter_kind kind, long number, uint64_t first,
+                         uint64_t second, uint64_t third)
+{
+    static struct sock_filter other[PLAN_FILTER_MAX];
+    struct sock_filter *own = code;
+    size_t own_len = len;
+    struct filter filter;
+
+    ASSERT_OK(filter_build(kind, &filter, &err));
+    memcpy(other, filter.code, filter.len * sizeof *other);
+    code = other;
+    len = filter.len;
+    marks = elsewhere;
+    uint32_t action = ask_own(number, first, second, third);
+    code = own;
+    len = own_len;
+    marks = covered;
+    return action;
 }
 
 TEST(every_number_is_allowed_refused_or_unknown)
@@ -155,6 +180,68 @@ TEST(families_are_an_allow_list_in_all_their_bits)
         ASSERT_INT(ask_own(SYS_socketpair, UPPER | family, SOCK_STREAM, 0),
                    REFUSED(EAFNOSUPPORT));
     }
+}
+
+/* Finding S1: an end of another pair can be connected to the host's sockets. */
+TEST(S1_only_connected_pairs_are_allowed_without_namespaces)
+{
+    static const uint64_t flags[] = {0, SOCK_CLOEXEC, SOCK_NONBLOCK | SOCK_CLOEXEC,
+                                     UPPER | SOCK_CLOEXEC};
+
+    for (uint64_t type = 0; type < 16; type++)
+        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+            bool fine = type == SOCK_STREAM || type == SOCK_SEQPACKET;
+            uint32_t want = fine ? SECCOMP_RET_ALLOW : REFUSED(ESOCKTNOSUPPORT);
+            uint64_t word = type | flags[i];
+            ASSERT_INT(ask_kind(FILTER_ALONE, SYS_socketpair, AF_UNIX, word, 0), want);
+            ASSERT_INT(
+                ask_kind(FILTER_ALONE_HOST_NETWORK, SYS_socketpair, AF_UNIX, word, 0),
+                want);
+            /* Where there are, sockets of any type can be made, and reach nothing. */
+            ASSERT_INT(ask_own(SYS_socketpair, AF_UNIX, word, 0), SECCOMP_RET_ALLOW);
+        }
+    ASSERT_INT(ask_kind(FILTER_ALONE, SYS_socketpair, AF_INET, SOCK_STREAM, 0),
+               REFUSED(EAFNOSUPPORT));
+}
+
+/* Finding S10: programs go on without them, and they reach far into the kernel. */
+TEST(S10_calls_that_no_program_needs_are_unknown)
+{
+    static const long numbers[] = {SYS_mbind, SYS_set_mempolicy, SYS_get_mempolicy,
+                                   SYS_process_madvise, 453 /* map_shadow_stack */};
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        for (int kind = 0; kind < FILTER_KINDS; kind++)
+            ASSERT_INT(ask_kind((enum filter_kind)kind, numbers[i], 0, 0, 0),
+                       REFUSED(ENOSYS));
+}
+
+static size_t count_numbers(const int *numbers, size_t count)
+{
+    size_t known = 0;
+
+    for (size_t i = 0; i < count; i++)
+        known += numbers[i] >= 0;
+    return known;
+}
+
+/* That a name without one does not compile is asserted by meson.build. */
+TEST(S10_every_listed_call_has_its_number_in_the_filter)
+{
+    size_t allowed = 0;
+
+    for (size_t i = 0; i < calls_allowed_count; i++)
+        if (calls_allowed[i] >= 0) {
+            uint32_t action = ask_own(calls_allowed[i], 0, 0, 0);
+            allowed += action == SECCOMP_RET_ALLOW || action == REFUSED(EAFNOSUPPORT);
+        }
+    ASSERT_INT(allowed, count_numbers(calls_allowed, calls_allowed_count));
+#if defined(__x86_64__)
+    ASSERT_INT(allowed, calls_allowed_count);
+#endif
+    for (size_t i = 0; i < calls_refused_count; i++)
+        if (calls_refused[i] >= 0)
+            ASSERT_INT(ask_own(calls_refused[i], 0, 0, 0), REFUSED(EPERM));
 }
 
 TEST(protocols_are_an_allow_list_and_netlink_has_one)
@@ -216,7 +303,7 @@ TEST(huge_pages_are_denied_and_the_cache_stays_as_it_is)
     ASSERT_INT(ask_fourth(SYS_fadvise64, POSIX_FADV_DONTNEED), REFUSED(0));
 }
 
-TEST(no_filter_is_attached_to_a_socket)
+TEST(no_filter_is_attached_to_a_socket_and_none_lingers)
 {
     static const uint64_t levels[] = {SOL_SOCKET, UPPER | SOL_SOCKET};
 
@@ -225,6 +312,7 @@ TEST(no_filter_is_attached_to_a_socket)
                    REFUSED(EPERM));
         ASSERT_INT(ask_own(SYS_setsockopt, 3, levels[i], SO_ATTACH_REUSEPORT_CBPF),
                    REFUSED(EPERM));
+        ASSERT_INT(ask_own(SYS_setsockopt, 3, levels[i], SO_LINGER), REFUSED(0));
         ASSERT_INT(ask_own(SYS_setsockopt, 3, levels[i], SO_REUSEADDR),
                    SECCOMP_RET_ALLOW);
     }
@@ -291,6 +379,42 @@ TEST(the_core_limit_stays_what_it_is)
     ASSERT_INT(ask_own(SYS_setrlimit, RLIMIT_CORE, 4096, 0), REFUSED(0));
     ASSERT_INT(ask_own(SYS_setrlimit, UPPER | RLIMIT_CORE, 4096, 0), REFUSED(0));
     ASSERT_INT(ask_own(SYS_setrlimit, RLIMIT_NOFILE, 4096, 0), SECCOMP_RET_ALLOW);
+}
+
+/* Finding S3. */
+TEST(a_filter_of_the_callers_own_is_counted_by_init)
+{
+    const uint32_t asks = SECCOMP_RET_USER_NOTIF;
+    const uint64_t pointer = 4096;
+
+    ASSERT_INT(ask_own(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, pointer),
+               SECCOMP_RET_ALLOW); /* its pass is 0 here, and drawn by each PID 1 */
+    for (int half = 0; half < 2; half++) {
+        const struct seccomp_data data = {
+            .nr = (int)SYS_seccomp,
+            .arch = OWN,
+            .args = {SECCOMP_SET_MODE_FILTER, 0, pointer, half ? UPPER : 1}};
+        ASSERT_INT(run(&data), asks);
+    }
+    for (int half = 0; half < 2; half++) {
+        const struct seccomp_data data = {
+            .nr = (int)SYS_seccomp,
+            .arch = OWN,
+            .args = {UPPER | SECCOMP_SET_MODE_FILTER, 0, half ? UPPER : 0, 1}};
+        ASSERT_INT(run(&data), half ? asks : SECCOMP_RET_ALLOW);
+    }
+    ASSERT_INT(ask_own(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, pointer),
+               SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, pointer), asks);
+    ASSERT_INT(ask_own(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, UPPER), asks);
+    ASSERT_INT(ask_own(SYS_prctl, UPPER | PR_SET_SECCOMP, SECCOMP_MODE_FILTER, pointer),
+               asks);
+    ASSERT_INT(ask_own(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 0),
+               SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT, pointer),
+               SECCOMP_RET_ALLOW);
+    ASSERT_INT(ask_own(SYS_prctl, PR_SET_NAME, SECCOMP_MODE_FILTER, 0),
+               SECCOMP_RET_ALLOW);
 }
 
 TEST(the_calls_of_the_third_rule_are_out)

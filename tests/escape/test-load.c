@@ -3,10 +3,14 @@
 /* Resources: what one sandbox takes, the host and its neighbour must not miss.  The
  * control of each is the same load in a sandbox whose limit is higher. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "init/filters.h"
 #include "neighbour.h"
 #include "world.h"
 
@@ -218,6 +222,103 @@ TEST(B04_limits_of_a_user_are_not_shared_by_two_sandboxes)
     cay_exec_done(&result);
     ASSERT_OK(cay_sandbox_exec(other, &options, &result, &err));
     ASSERT_INT(world_made(), most);
+    world_end();
+}
+
+/* Finding S3: the kernel's memory for seccomp filters is in no cgroup, and all sandboxes
+ * of a machine share one limit on it. */
+
+/* The control has no sandbox around it at all. */
+static long filters_without_sandbox(const char *amount)
+{
+    char output[64] = "";
+    int ends[2];
+
+    ASSERT(pipe2(ends, O_CLOEXEC) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], 1);
+        execl(world_probe_path(), world_probe_path(), "load", "filters", amount, NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    ASSERT(read(ends[0], output, sizeof output - 1) > 0);
+    close(ends[0]);
+    ASSERT(waitpid(child, NULL, 0) == child);
+    ASSERT(strncmp(output, "made ", 5) == 0);
+    return strtol(output + 5, NULL, 10);
+}
+
+static void limited_filters(const char *row, const char *kind)
+{
+    world_begin();
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .memory_bytes = 64 * MIB, .pids = 2000};
+    /* Where these two can be limited. */
+    cay_sandbox *sandbox = world_sandbox(geteuid() == 0 ? &options : NULL);
+    for (int round = 0; round < 2; round++) {
+        world_load(sandbox, kind, 1200, 60000);
+        report(row, "LIMITED");
+        ASSERT(world_made() >= FILTERS_MAX / 2 && world_made() <= FILTERS_MAX);
+        ASSERT_INT(world_errno(), ENOMEM);
+        must_be_quiet(sandbox);
+    }
+    /* Those of processes that have ended do not count. */
+    world_load(sandbox, "filters-again", 3 * FILTERS_MAX, 60000);
+    ASSERT_INT(world_made(), 3 * FILTERS_MAX);
+    must_answer(sandbox);
+    if (geteuid() == 0) {
+        long made = filters_without_sandbox("300");
+        printf("# control %s without the count: ESCAPE made %ld\n", row, made);
+        ASSERT_INT(made, 300);
+    }
+    world_end();
+}
+
+TEST(B04_S3_filters_of_system_calls_end_at_their_limit)
+{
+    limited_filters("B04_filters", "filters");
+}
+
+TEST(B04_S3_filters_inherited_from_dead_processes_count)
+{
+    limited_filters("B04_filters_orphaned", "filters-orphaned");
+}
+
+TEST(B04_S3_filters_of_threads_count)
+{
+    limited_filters("B04_filters_threads", "filters-threads");
+}
+
+/* Finding A3: root inside chooses how long its /proc/PID/status is. */
+TEST(B04_A3_filters_of_processes_in_many_groups_count)
+{
+    if (geteuid() != 0)
+        SKIP("needs root inside that may choose its groups");
+    world_begin();
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .memory_bytes = 64 * MIB, .pids = 2000};
+    cay_sandbox *sandbox = world_sandbox(&options);
+    world_load_as(sandbox, "root", "filters-in-groups", 300, 60000);
+    report("B04_filters_groups", "LIMITED");
+    ASSERT(world_made() >= FILTERS_MAX / 2 && world_made() <= FILTERS_MAX);
+    ASSERT_INT(world_errno(), ENOMEM);
+    must_be_quiet(sandbox);
+    long made = filters_without_sandbox("300");
+    printf("# control B04_filters_groups without the count: ESCAPE made %ld\n", made);
+    ASSERT_INT(made, 300);
+    world_end();
+}
+
+/* Finding A6: at the limit PID 1 does not look at all processes for every request. */
+TEST(B04_A6_requests_at_the_limit_of_filters_do_not_keep_PID_1_busy)
+{
+    world_begin();
+    cay_sandbox *sandbox = world_sandbox(NULL);
+    world_load(sandbox, "filters-asked-for", 100000, 60000);
+    ASSERT_INT(world_errno(), ENOMEM);
+    must_answer(sandbox);
     world_end();
 }
 

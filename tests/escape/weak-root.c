@@ -91,10 +91,11 @@ static void cover(const char *path)
 static void cover_proc(void)
 {
     static const char *const hidden[] = {
-        "acpi",          "asound",        "interrupts",  "kallsyms",    "kcore",
-        "keys",          "kmsg",          "kpagecgroup", "kpagecount",  "kpageflags",
-        "latency_stats", "pagetypeinfo",  "pressure",    "sched_debug", "scsi",
-        "slabinfo",      "sysrq-trigger", "timer_list",  "timer_stats", "vmallocinfo"};
+        "acpi",        "asound",     "bootconfig",    "cmdline",       "interrupts",
+        "kallsyms",    "kcore",      "keys",          "kmsg",          "kpagecgroup",
+        "kpagecount",  "kpageflags", "latency_stats", "pagetypeinfo",  "pressure",
+        "sched_debug", "scsi",       "slabinfo",      "sysrq-trigger", "timer_list",
+        "timer_stats", "vmallocinfo"};
     const unsigned long flags =
         MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
     char path[64];

@@ -31,7 +31,7 @@ static struct {
 } sandboxes[SANDBOXES_MAX];
 static size_t sandbox_count;
 static struct host_ledger before;
-static int tcp = -1, udp = -1, abstract = -1, path = -1;
+static int tcp = -1, udp = -1, abstract = -1, path = -1, datagrams = -1;
 static pid_t bystander, others[OTHERS_MAX];
 static char *facts[FACTS_MAX];
 static size_t fact_count;
@@ -68,11 +68,22 @@ static int port_of(int fd)
     return ntohs(address.sin_port);
 }
 
+static int listen_at(const char *place, int type)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+
+    ASSERT(strlen(place) < sizeof name.sun_path);
+    (void)unlink(place);
+    memcpy(name.sun_path, place, strlen(place));
+    int fd = listen_on(AF_UNIX, type, &name, sizeof name);
+    ASSERT(chmod(place, 0666) == 0);
+    return fd;
+}
+
 static void open_sockets(void)
 {
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = INADDR_ANY};
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    const char *place = scratch_path("host/socket");
 
     tcp = listen_on(AF_INET, SOCK_STREAM, &any, sizeof any);
     udp = listen_on(AF_INET, SOCK_DGRAM, &any, sizeof any);
@@ -80,16 +91,13 @@ static void open_sockets(void)
         snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "cay-%s", world_token);
     abstract = listen_on(AF_UNIX, SOCK_STREAM, &name,
                          (socklen_t)(sizeof(sa_family_t) + 1 + (size_t)len));
-    memset(name.sun_path, 0, sizeof name.sun_path);
-    ASSERT(strlen(place) < sizeof name.sun_path);
-    (void)unlink(place);
-    memcpy(name.sun_path, place, strlen(place));
-    path = listen_on(AF_UNIX, SOCK_STREAM, &name, sizeof name);
-    ASSERT(chmod(place, 0666) == 0);
+    path = listen_at(scratch_path("host/socket"), SOCK_STREAM);
+    datagrams = listen_at(scratch_path("host/datagrams"), SOCK_DGRAM);
     add_fact("TCP_PORT=%d", port_of(tcp));
     add_fact("UDP_PORT=%d", port_of(udp));
     add_fact("ABSTRACT=cay-%s", world_token);
-    add_fact("UNIX_PATH=%s", place);
+    add_fact("UNIX_PATH=%s", scratch_path("host/socket"));
+    add_fact("DATAGRAM_PATH=%s", scratch_path("host/datagrams"));
 }
 
 int world_visits(void)
@@ -105,6 +113,8 @@ int world_visits(void)
         }
     while (recv(udp, &byte, 1, 0) >= 0)
         visits++;
+    while (recv(datagrams, &byte, 1, 0) >= 0)
+        visits++;
     return visits;
 }
 
@@ -119,6 +129,21 @@ static void start_bystander(void)
     ASSERT(bystander > 0);
     add_fact("HOST_PID=%d", (int)bystander);
     add_fact("HOST_START=%llu", host_start_time(bystander));
+}
+
+/* Those that sandboxes without a root of their own write to, and the controls. */
+static void add_devices(void)
+{
+    const char *const places[] = {"/", "/tmp", "/run", getenv("XDG_RUNTIME_DIR")};
+    char text[160];
+    size_t len = 0;
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (places[i] && stat(places[i], &st) == 0)
+            len += (size_t)snprintf(text + len, sizeof text - len, " %lu",
+                                    (unsigned long)st.st_dev);
+    add_fact("HOST_DEVICES=%s ", text);
 }
 
 static void load_probe(void)
@@ -153,12 +178,13 @@ static void take_down(void)
         cay_sandbox_free(sandboxes[i].handle);
     }
     sandbox_count = 0;
-    const int fds[] = {tcp, udp, abstract, path, world_canary_fd, world_probe_fd};
+    const int fds[] = {tcp,           udp, abstract, path, datagrams, world_canary_fd,
+                       world_probe_fd};
 
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             close(fds[i]);
-    tcp = udp = abstract = path = world_canary_fd = world_probe_fd = -1;
+    tcp = udp = abstract = path = datagrams = world_canary_fd = world_probe_fd = -1;
     if (bystander > 0) {
         kill(bystander, SIGKILL);
         (void)waitpid(bystander, NULL, 0);
@@ -199,6 +225,7 @@ void world_begin(void)
     world_canary_fd = open(scratch_path("host"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     world_probe_fd = open(scratch_path("host/probe"), O_RDONLY | O_CLOEXEC);
     ASSERT(world_canary_fd >= 0 && world_probe_fd >= 0);
+    add_devices();
     open_sockets();
     start_bystander();
     host_ledger_take(&before, world_canary_fd);
@@ -352,9 +379,16 @@ void world_probe_as(cay_sandbox *sandbox, const char *user, const char *name)
 
 void world_load(cay_sandbox *sandbox, const char *kind, long amount, uint64_t timeout_ms)
 {
+    world_load_as(sandbox, NULL, kind, amount, timeout_ms);
+}
+
+void world_load_as(cay_sandbox *sandbox, const char *user, const char *kind, long amount,
+                   uint64_t timeout_ms)
+{
     char number[32];
     const char *const argv[] = {world_inside(), "load", kind, number, NULL};
-    struct cay_exec_options options = {.argv = argv, .timeout_ms = timeout_ms};
+    struct cay_exec_options options = {
+        .argv = argv, .user = user, .timeout_ms = timeout_ms};
 
     snprintf(number, sizeof number, "%ld", amount);
     execute(sandbox, &options);

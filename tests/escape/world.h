@@ -55,6 +55,8 @@ extern struct cay_exec_result result;
 void world_run(cay_sandbox *sandbox, const char *user, const char *script);
 void world_probe_as(cay_sandbox *sandbox, const char *user, const char *name);
 void world_load(cay_sandbox *sandbox, const char *kind, long amount, uint64_t timeout_ms);
+void world_load_as(cay_sandbox *sandbox, const char *user, const char *kind, long amount,
+                   uint64_t timeout_ms);
 long world_made(void); /* of the load that ran last, and */
 int world_errno(void); /* what stopped it */
 

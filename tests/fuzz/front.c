@@ -93,8 +93,10 @@ static void tell_run(int channel)
 static void tell_file(int channel, bool reads)
 {
     static const char *const strings[] = {"/home/user/x", NULL};
-    struct tell file = {.kind = TELL_FILE,
-                        .numbers = {[FILE_SIZE] = TALK_FILE, [FILE_MTIME] = 1700000000}};
+    struct tell file = {
+        .kind = TELL_FILE,
+        .numbers = {
+            [FILE_SIZE] = TALK_FILE, [FILE_MTIME] = 1700000000, [FILE_ROOM] = INT64_MAX}};
     int fd = new_file(reads);
 
     if (!reads && world.talk->files++ == 0)

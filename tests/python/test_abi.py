@@ -200,6 +200,7 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_files_descriptor",  # for the server
         "cay_files_read_link",
         "cay_files_read_to",
+        "cay_files_reserve",  # for the server
         "cay_files_write_from",
         "cay_layer_slug",  # _sandbox_lib has the names
         "cay_manager_add_asset",  # cay.sandbox.manager has them for every session manager
@@ -217,6 +218,10 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_rung_slug",
         "cay_sandbox_backend",  # its class says it
         "cay_sandbox_dial",  # for the server
+        "cay_sandbox_get_note",  # for the server
+        "cay_sandbox_kill_many",  # for the command
+        "cay_sandbox_list_brief",  # for the command
+        "cay_sandbox_set_note",  # for the server
         "cay_sandbox_exec",  # a process that is waited for does it, and can be stopped
         "cay_sandbox_options_free",  # cay.Sandbox has options of its own
         "cay_sandbox_options_new",

@@ -437,11 +437,18 @@ def test_copy_copies_and_creates_directories(world: World) -> None:
         assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (0o600, 10**18)
 
 
-def test_outside_mounts_moves_and_copies_name_only_ends(paths: World) -> None:
+def test_moves_and_copies_name_whole_paths(world: World) -> None:
+    """Section 6 of issue 15: the texts dropped the directories of the destination."""
+    path, copy = put(world, "deep/old.txt", "x"), world.path("a/b/c.txt")
+    assert world.files.copy(path, copy) == f"Copied {path} to {copy}"
+    moved = world.path("x/y.txt")
+    assert world.files.move(path, moved) == f"Moved {path} to {moved}"
+
+
+def test_moves_and_copies_name_tidied_paths(paths: World) -> None:
     path = put(paths, "deep/old.txt", "x")
-    assert paths.files.copy(path, "data/a/b/c.txt") == "Copied data/old.txt to data/c.txt"
-    said = paths.files.move(path, "data:x/y.txt")
-    assert said == "Moved data/old.txt to data/y.txt"
+    said = paths.files.move(path, "data:x//y.txt")
+    assert said == "Moved data/deep/old.txt to data/x/y.txt"
 
 
 def test_an_existing_destination_is_never_replaced(world: World) -> None:

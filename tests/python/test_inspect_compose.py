@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -302,13 +306,13 @@ REFUSED: dict[str, Any] = {
     "deploy": {"resources": {"reservations": {"devices": [{"driver": "nvidia"}]}}},
     "devices": ["/dev/kvm"],
     "extra_hosts": ["a:1.2.3.4"],
-    "healthcheck": {"test": "true"},
+    
     "memswap_limit": "2g",
     "network_mode": "bridge",
-    "networks": ["inner"],
+
     "pids_limit": -1,
     "platform": "linux/s390x",
-    "ports": ["80:80"],
+
     "privileged": True,
     "read_only": True,
     "restart": "always",
@@ -427,9 +431,103 @@ def test_options_of_a_volume_that_ask_for_nothing_are_accepted(tmp_path: Path) -
     assert volume(tmp_path, bind={"create_host_path": True}) == plain
 
 
+IGNORED: dict[str, Any] = {
+    "healthcheck": {"test": "true"},
+    "networks": ["inner"],
+    "ports": ["80:80"],
+}
+
+
+def test_keys_without_an_effect_are_ignored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Section 4 of issue 15: networks, ports and healthcheck were refused."""
+    config = write(
+        tmp_path, {"default": {**BASE, **IGNORED}}, networks={"inner": {"internal": True}}
+    )
+    run(CaySandboxEnvironment.task_init, "startup", config)
+    assert set(IGNORED) == set(compose._IGNORED)
+    for key in IGNORED:
+        (line,) = [one for one in caplog.messages if f": {key} is ignored: " in one]
+        assert "service 'default'" in line
+    assert one(tmp_path, **IGNORED) == one(tmp_path)
+
+
+def test_all_problems_of_a_compose_file_are_reported_at_once(tmp_path: Path) -> None:
+    """Section 4 of issue 15: one key per run was reported."""
+    services = {
+        "default": {**BASE, "devices": ["/dev/kvm"], "dns": ["x"], "privileged": True},
+        "other": {**BASE, "pids_limit": "abc", "shm_size": "1g", "x-cay-colour": "blue"},
+    }
+    config = write(tmp_path, services, secrets={})
+    with pytest.raises(SandboxValueError) as caught:
+        run(CaySandboxEnvironment.task_init, "startup", config)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "the compose file: 7 problems:"
+    for key in (
+        *("'default'.*devices", "default.*dns", "'default'.*privileged"),
+        *("'other'.*pids_limit", "'other'.*shm_size", "'other'.*x-cay-colour", "secrets"),
+    ):
+        assert len([line for line in lines[1:] if re.search(key, line)]) == 1
+    services = {"a": {"environment": {"A": True}, "mem_limit": True, "dns": []}}
+    with pytest.raises(SandboxValueError, match="3 problems:") as caught:
+        _services(write(tmp_path, services), {})
+    assert len(str(caught.value).splitlines()) == 4
+
+
+def test_inspect_prints_problems_of_a_compose_file_without_a_traceback(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, {"default": {**BASE, "devices": ["/dev/kvm"], "tmpfs": "/[a]"}})
+    task = tmp_path / "task.py"
+    task.write_text(
+        "from inspect_ai import Task, task\n"
+        "from inspect_ai.dataset import Sample\n"
+        "@task\n"
+        "def t():\n"
+        "    return Task(dataset=[Sample('x')], sandbox=('cay', 'compose.yaml'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "inspect_ai", "eval", "task.py", "--model", "mockllm/model"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "INSPECT_LOG_DIR": str(tmp_path / "logs"), "COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+    )
+    told = done.stdout + done.stderr
+    assert done.returncode != 0 and "Traceback" not in told
+    assert told.count("service 'default' of the compose file") == 2
+    assert "devices: a sandbox cannot do that (leave it out)" in told
+
+
+@pytest.mark.parametrize("name", ["stack.yaml", "cay.yaml", "x.py/../stack.yml"])
+def test_a_compose_file_of_any_name_is_known_by_its_services(
+    tmp_path: Path, name: str
+) -> None:
+    """Section 6 of issue 15; such a path was a NotADirectoryError."""
+    (tmp_path / "x.py").write_text("")
+    file = tmp_path / Path(name).name
+    file.write_text(yaml.safe_dump({"services": {"only": {**BASE, "user": "$WHO"}}}))
+    config = f"{tmp_path}/{name}"
+    metadata = {"who": "root"}
+    file.write_text(file.read_text().replace("$WHO", "$SAMPLE_METADATA_WHO"))
+    (service,) = _services(config, metadata)
+    assert (service.name, service.config.user) == ("only", "root")
+    named = run(CaySandboxEnvironment.task_init_environment, config, metadata)
+    assert named == {"SAMPLE_METADATA_WHO": "root"}
+
+
+def test_a_file_of_settings_may_be_named_through_a_file(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("")
+    (tmp_path / "own.yaml").write_text("memory: 64M\n")
+    (service,) = _services(f"{tmp_path}/x.py/../own.yaml", {})
+    assert service.config.memory == "64M"
+
+
 def test_every_key_inspect_knows_is_honoured_accepted_or_refused() -> None:
     known = set(ComposeService.model_fields)
-    assert compose._DONE | compose._MEANINGLESS | set(REFUSED) >= known
+    assert compose._DONE | compose._MEANINGLESS | {*compose._IGNORED} | set(REFUSED) >= known
     assert not compose._DONE & compose._MEANINGLESS
 
 
@@ -460,7 +558,7 @@ def test_if_one_service_cannot_start_the_others_are_ended(tmp_path: Path) -> Non
 
 def test_the_rule_is_written_down() -> None:
     page = (CHECKOUT / "docs" / "inspect.md").read_text()
-    for key in compose._DONE | compose._MEANINGLESS | set(REFUSED):
+    for key in compose._DONE | compose._MEANINGLESS | {*compose._IGNORED} | set(REFUSED):
         assert f"`{key.replace('x_default', 'x-default')}`" in page or key.startswith(
             "x-cay-"
         )

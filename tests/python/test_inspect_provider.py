@@ -716,3 +716,46 @@ def test_processes_of_an_eval_that_is_gone_are_collected_at_the_next_start() -> 
             return traces(made) == []
 
         assert wait_for(gone)
+
+
+@pytest.mark.parametrize("config", ["'cay'", "('cay', 'x.yaml')"])
+def test_an_inspect_that_is_too_old_is_reported_with_the_version_needed(
+    tmp_path: Path, config: str
+) -> None:
+    """Section 6 of issue 15: Inspect said that it knows no such type of sandbox."""
+    script = (
+        "import inspect_ai.util as util\n"
+        "del util.SandboxUnavailableError\n"
+        "from inspect_ai import Task, eval\n"
+        "from inspect_ai.dataset import Sample\n"
+        f"task = Task(dataset=[Sample('x')], sandbox={config})\n"
+        "eval(task, model='mockllm/model', display='plain')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    told = " ".join((done.stdout + done.stderr).split())
+    assert "Traceback" not in told and "needs inspect-ai 0.3.275 or newer; 0.3." in told, told
+    assert "pip install --upgrade inspect-ai" in told and "not recognized" not in told
+
+
+def test_the_oldest_inspect_is_the_one_that_the_package_names() -> None:
+    from cay.inspect._registry import OLDEST
+
+    text = (CHECKOUT / "python" / "pyproject.toml").read_text()
+    assert f'inspect = ["inspect-ai>={OLDEST}"]' in text
+
+
+def test_dockers_root_and_its_directory_are_two_settings() -> None:
+    """docs/inspect.md names them."""
+    page = (CHECKOUT / "docs" / "inspect.md").read_text()
+    assert "user: root" in page and "workdir: /" in page
+    with ledger():
+        made = make(CayConfig(user="root", workdir="/"))
+        result = run(made["default"].exec, ["sh", "-c", "id -un; pwd"])
+        assert result.stdout == "root\n/\n"
+        clean(made)

@@ -12,16 +12,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from native import ledger, make_sandbox
+from native import ledger, make_sandbox, run_async
 
 from cay.sandbox import (
+    AsyncSandbox,
     Output,
     Sandbox,
     SandboxError,
     SandboxNotFoundError,
     SandboxValueError,
+    Stream,
     UserNotFoundError,
 )
+from cay.sandbox.errors import SandboxExistsError
 
 MARK = "sleep 1234"
 # A child that has left its parent's session and process group, and its parent.
@@ -87,6 +90,22 @@ def test_the_environment_is_the_sandboxes_and_the_commands(box: Sandbox) -> None
     again = Sandbox.open(box.id)
     assert again.shell(script).stdout == "blue,\n"
     again.close()
+
+
+def test_a_sandbox_is_opened_by_its_name() -> None:
+    name = f"python-{os.getpid()}"
+    with Sandbox.create(name=name) as named:
+        assert named.inspect().name == name
+        with pytest.raises(SandboxExistsError, match=f"in use by {named.id}"):
+            Sandbox.create(name=name)
+        again = Sandbox.open(name)
+        assert again.id == named.id
+        assert again.exec(["echo", "reached"]).stdout == "reached\n"
+        again.close()
+    with pytest.raises(SandboxNotFoundError, match="no sandbox has this name"):
+        Sandbox.open(name)
+    with pytest.raises(SandboxValueError, match="invalid name"):
+        Sandbox.create(name="sb-a")
 
 
 def test_the_directory_is_the_home_or_below_it_or_where_it_is_said(box: Sandbox) -> None:
@@ -287,3 +306,45 @@ def test_a_command_whose_sandbox_ends_is_told_so() -> None:
         assert result.cause == "gone" and not result.ok
         killer.join()
         sandbox.close()
+
+
+# --- Section 4 of issue 15: what Python shows ------------------------------------------------
+
+
+def test_the_stream_of_output_is_readable_and_equal_to_its_number(box: Sandbox) -> None:
+    pieces: list[Output] = []
+    box.shell("echo a; sleep 0.2; echo b >&2", on_output=pieces.append)
+    out, error = pieces
+    assert (out.stream, error.stream) == (Stream.STDOUT, Stream.STDERR) == (1, 2)
+    assert f"{out.stream} {error.stream:>7}" == "stdout  stderr"
+    assert str(error.stream) == "stderr" and "STDERR" in repr(error)
+    assert {1: "by number"}[out.stream] == "by number"
+
+
+def test_the_text_of_a_result_has_the_reason_and_the_signal(box: Sandbox) -> None:
+    missing = box.exec(["no-such-program"])
+    assert missing.reason and f"reason={missing.reason!r}" in repr(missing)
+    assert "signal=9" in repr(box.shell("kill -9 $$"))
+    fine = repr(box.shell("true"))
+    assert "reason" not in fine and "signal" not in fine
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("timeout", "ttl= .*exec\\(timeout=\\)"),
+        ("image", "template="),
+        ("envs", "env="),
+        ("cpu", "cpus="),
+        ("memories", "memory="),
+        ("xyzzy", "template, memory, disk"),
+    ],
+)
+def test_an_unknown_argument_of_create_is_answered_with_the_right_one(
+    name: str, instead: str
+) -> None:
+    for create in (Sandbox.create, AsyncSandbox.create):
+        with pytest.raises(TypeError, match=f"'{name}'; .*{instead}"):
+            made: Any = create(**{name: 1})  # type: ignore[operator]
+            if not isinstance(made, Sandbox):
+                run_async("asyncio", lambda: made)

@@ -270,3 +270,19 @@ def test_a_user_that_is_not_there_is_named_so(files: SandboxFiles) -> None:
 def test_a_path_that_is_none_is_a_value_error(files: SandboxFiles) -> None:
     with pytest.raises(ValueError, match="embedded null byte"):
         files.read_bytes("a\0b")
+
+
+def test_login_shells_read_scripts_in_profile_d(box: Sandbox) -> None:
+    """Section 6 of issue 15: /etc/profile of the host template ignored /etc/profile.d."""
+    files = box.files.as_user("root")
+    files.write("/etc/profile.d/colour.sh", "export PROFILE_COLOUR=green\n")
+    files.write("/etc/profile.d/notes.txt", "export PROFILE_COLOUR=red\n")
+    for shell in ("bash", "sh"):
+        ended = box.exec([shell, "-lc", "echo $PROFILE_COLOUR${script-unset}"])
+        assert (ended.stdout, ended.stderr) == ("greenunset\n", "")
+
+
+def test_login_shells_are_quiet_without_scripts_in_profile_d() -> None:
+    with make_sandbox() as box:
+        ended = box.exec(["bash", "-lc", "ls /etc/profile.d; exit 0"])
+        assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "", "")

@@ -64,6 +64,19 @@ try:
         assert pid.background_pid in sandbox.list_background_tasks()
         sandbox.kill_background_task(pid.background_pid)
 
+    class Logged(type(sandbox)):  # section 6 of issue 15
+        def execute_shell(self, *args, **kwargs):
+            calls.append((args, kwargs))
+            return super().execute_shell(*args, **kwargs)
+
+    calls = []
+    logged = Logged(cay=sandbox.cay, sandbox_id=sandbox.sandbox_id)
+    assert logged.execute_bash("echo x", 5000, cwd="/tmp").stdout == "x\\n"
+    (called,) = calls
+    assert called == (("echo x",), {
+        "timeout": 5000, "cwd": "/tmp", "user": None, "envs": None, "background": False
+    }), called
+
     assert manager.pause() is True and not manager.is_running()
     again = CaySandboxManager(config={"type": "native"}).start(sessions, "u", "s", None)
     assert again.sandbox_id == sandbox.sandbox_id

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import os
 import time
@@ -278,3 +279,27 @@ def test_the_usual_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     assert (values["template"], values["timeout"]) == ("mine", 88)
     config = parse_sandbox_config({"type": "e2b", "max_retries": 0})
     assert isinstance(config, E2BSandboxConfig) and config.max_retries == 0
+
+
+def test_the_object_of_e2bs_own_package_is_the_same_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Section 6 of issue 15: E2BSandbox.sandbox was missing."""
+    pytest.importorskip("e2b")
+    if os.geteuid() != 0:
+        unavailable("the tests of sandboxes are run by root")
+    assert E2BSandbox().sandbox is None
+    with worlds.cay_serve() as url:
+        monkeypatch.setenv("E2B_API_KEY", os.environ["CAY_TEST_KEY"])
+        ours = E2BSandbox.create(api_url=url, sandbox_url=url)
+        raw = ours.sandbox
+        assert raw.sandbox_id == ours.sandbox_id and ours.sandbox is raw
+        raw.files.write("/home/user/f", "from the package")
+        assert ours.read_file("f").content == "from the package"
+        copied = copy.deepcopy(ours)
+        assert copied._raw is None and copied.dict() == ours.dict()
+        other = E2BSandbox(config=dict(ours.config))
+        other.sandbox = raw
+        assert other.sandbox_id == ours.sandbox_id
+        assert other.read_file("f").content == "from the package"
+        ours.remove()

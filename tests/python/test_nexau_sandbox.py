@@ -19,9 +19,11 @@ from typing import Any
 
 import pytest
 import worlds
+from conftest import unavailable
 from worlds import World
 
 from cay.sandbox import (
+    BASH_TOOL_RESULTS_BASE_PATH,
     AgentConfig,
     CodeLanguage,
     CommandResult,
@@ -32,8 +34,10 @@ from cay.sandbox import (
     SandboxError,
     SandboxExecutionError,
     SandboxFileError,
+    SandboxNotFoundError,
     SandboxStatus,
     SandboxTimeoutError,
+    UserNotFoundError,
 )
 
 SUCCESS, ERROR = SandboxStatus.SUCCESS, SandboxStatus.ERROR
@@ -167,16 +171,28 @@ def test_what_cannot_be_run_is_a_result(sandbox: Any) -> None:
     assert result.output_dir is None
     assert sandbox.execute_bash("true\0").status == ERROR
     assert sandbox.execute_bash("true", envs={"A=B": "x"}).status == ERROR
-    assert sandbox.execute_bash("true", user="nobody-of-that-name").status == ERROR
+
+
+def test_an_unknown_user_is_a_value_error(sandbox: Any) -> None:
+    """Section 6 of issue 15, as NexAU's E2BSandbox."""
+    user = "nobody-of-that-name"
+    with pytest.raises(ValueError, match=user) as caught:
+        sandbox.execute_bash("true", user=user)
+    assert isinstance(caught.value, UserNotFoundError)
+    with pytest.raises(ValueError, match=user):
+        sandbox.execute_shell("true", user=user, background=True)
+    assert sandbox.execute_bash("exit 3", user="root").exit_code == 3
 
 
 def test_bytes_that_are_no_text_are_not_lost(sandbox: Any) -> None:
+    sandbox.clean_output = False
     result = sandbox.execute_bash(r"printf 'a\xffb'; printf '\xfe' >&2")
     assert result.stdout == "a\ufffdb"
     assert (result.stdout_bytes, result.stderr_bytes) == (b"a\xffb", b"\xfe")
 
 
 def test_more_than_fits_is_kept_inside(sandbox: Any) -> None:
+    sandbox.clean_output = False
     result = sandbox.execute_bash("head -c 11000000 /dev/zero | tr '\\0' x; echo end")
     assert result.truncated and result.original_stdout_length == 11000004
     assert result.stdout.endswith("xend\n") and len(result.stdout) < 11000004
@@ -184,15 +200,49 @@ def test_more_than_fits_is_kept_inside(sandbox: Any) -> None:
     assert whole.size == 11000004 and result.stdout_file.startswith(result.output_dir)
 
 
-def test_output_is_what_was_written_unless_asked_otherwise(sandbox: Any) -> None:
+def test_output_is_cleaned_and_all_of_it_is_an_option(sandbox: Any) -> None:
     written = "\x1b[31mred\x1b[0m\r\nold\rnew\n" + "same\n" * 6
     sandbox.write_file("noise", written)
-    assert sandbox.execute_bash("cat noise").stdout == written
-    sandbox.clean_output = True
     clean = sandbox.execute_bash("cat noise")
     assert clean.stdout == ("red\nnew\nsame\n... [4 similar lines collapsed]\nsame\n")
     raw = sandbox.read_file(clean.stdout_file, binary=True)
     assert raw.content == written.encode()
+    sandbox.clean_output = False
+    assert sandbox.execute_bash("cat noise").stdout == written
+
+
+def test_long_output_is_cut_by_default(sandbox: Any) -> None:
+    """Section 6 of issue 15: 10,000 characters, as in NexAU."""
+    result = sandbox.execute_bash("seq -s ' ' 1 10000")
+    assert result.truncated and result.original_stdout_length == 48894
+    assert "38,894 characters omitted" in result.stdout
+    assert result.stdout_file in result.stdout and len(result.stdout) < 10_300
+    sandbox.clean_output = False
+    result = sandbox.execute_bash("seq -s ' ' 1 10000")
+    assert len(result.stdout) == 48894 and not result.truncated
+
+
+def test_files_of_a_command_are_named_in_its_result(sandbox: Any) -> None:
+    """Section 6 of issue 15: they were None for commands in the foreground."""
+    command = "echo out; echo error >&2; exit 3"
+    result = sandbox.execute_bash(command)
+    assert result.stdout_file == f"{result.output_dir}/stdout.txt"
+    assert sandbox.read_file(result.stdout_file).content == "out\n"
+    assert sandbox.read_file(result.stderr_file).content == "error\n"
+    assert sandbox.read_file(f"{result.output_dir}/command.txt").content == command
+    task = sandbox.execute_bash(command, background=True)
+    assert sandbox.read_file(f"{task.output_dir}/command.txt").content == command
+    late = sandbox.execute_bash("echo soon; sleep 60", timeout=1500)
+    assert late.status == SandboxStatus.TIMEOUT
+    assert sandbox.read_file(late.stdout_file).content == "soon\n"
+
+
+def test_the_base_of_the_files_is_exported(native: World) -> None:
+    assert BASH_TOOL_RESULTS_BASE_PATH == "/tmp/cay-results"
+    sandbox = native.start()
+    path = sandbox.execute_bash("true").output_dir
+    assert path.startswith(BASH_TOOL_RESULTS_BASE_PATH)
+    assert sandbox.get_bash_tool_results_base_path() == BASH_TOOL_RESULTS_BASE_PATH
 
 
 def test_long_output_is_cut_in_its_middle_if_asked(sandbox: Any) -> None:
@@ -349,6 +399,7 @@ def test_the_language_is_told_by_its_own_name(sandbox: Any) -> None:
 
 def test_every_byte_that_code_writes_can_be_had(sandbox: Any) -> None:
     code = "import sys; sys.stdout.buffer.write(b'\\xff'); sys.stderr.write('err')"
+    sandbox.clean_output = False
     result = sandbox.execute_code(code, "python")
     assert result.outputs[0] == {"type": "stdout", "text": "\ufffd"}
     assert (result.stdout_bytes, result.stderr_bytes) == (b"\xff", b"err")
@@ -388,8 +439,19 @@ def test_what_is_missing_is_the_directory(sandbox: Any, tmp_path: Path) -> None:
     told = sandbox.download_file("a", f"{local}/x", **options)
     assert told.error == f"Directory does not exist: {local}"
     for path in ("no/x", "no/x/", Path("no/x")):
-        with pytest.raises(SandboxFileError, match=f"^{missing}$"):
+        with pytest.raises(
+            SandboxFileError, match=f"^Failed to create directory: {missing}$"
+        ):
             sandbox.create_directory(path, parents=False)
+    # Section 6 of issue 15: exceptions with these texts, as NexAU's own.
+    with pytest.raises(SandboxFileError, match=f"^Failed to list files: {missing}$"):
+        sandbox.list_files("no")
+    with pytest.raises(
+        SandboxFileError, match=f"^Failed to upload directory: .*not exist: {local}$"
+    ):
+        sandbox.upload_directory(local, "x")
+    info = sandbox.get_file_info("no")
+    assert (info.exists, info.readable, info.writable) == (False, False, False)
     assert sandbox.create_directory("yes", parents=False)
     for path in ("yes/x", "x", f"{sandbox.work_dir}/y"):
         assert sandbox.write_file(path, "x", **options).status == SUCCESS
@@ -861,3 +923,30 @@ def test_the_sandbox_on_this_machine_warns_once(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.stderr.count("without isolation") == 1, done.stderr
+
+
+@pytest.mark.parametrize("cls", [LocalSandbox, NativeSandbox])
+def test_an_object_made_directly_takes_any_id(cls: Any, tmp_path: Path) -> None:
+    """Section 6 of issue 15: programs for NexAU begin with LocalSandbox(sandbox_id=...)."""
+    if cls is NativeSandbox and os.geteuid() != 0:
+        unavailable("the tests of sandboxes are run by root")
+    work_dir = tmp_path if cls is LocalSandbox else "/home/user"
+    sandbox = cls(sandbox_id="anything at all", work_dir=work_dir)
+    assert sandbox.execute_bash("echo here > f; cat f").stdout == "here\n"
+    assert sandbox.sandbox_id == "anything at all" in str(sandbox)
+    assert sandbox.dict()["sandbox_id"] == "anything at all"
+    other = copy.deepcopy(sandbox)
+    assert other.read_file("f").content == "here\n"
+    assert other.sandbox_id == "anything at all"
+    dataclasses.asdict(sandbox)
+    task = sandbox.execute_bash("sleep 60", background=True)
+    assert other.get_background_task_status(task.background_pid).status == RUNNING
+    sandbox.remove()
+
+
+def test_an_id_of_this_machine_must_exist() -> None:
+    for cls in (LocalSandbox, NativeSandbox):
+        with pytest.raises(SandboxNotFoundError):
+            cls(sandbox_id="sb-abcdefgh234567xy").execute_bash("true")
+        with pytest.raises(SandboxError):
+            cls.connect("anything")

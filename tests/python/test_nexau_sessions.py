@@ -27,8 +27,12 @@ from worlds import World
 
 from cay import _lib, _session_lib
 from cay.sandbox import (
+    Agent,
     AgentConfig,
+    E2BSandboxConfig,
+    E2BSandboxManager,
     InMemoryDatabaseEngine,
+    LocalSandboxConfig,
     LocalSandboxManager,
     NativeSandbox,
     NativeSandboxConfig,
@@ -691,8 +695,8 @@ def test_what_is_written_counts_also_if_it_is_the_usual(native: World) -> None:
 
 
 def test_what_a_session_has_saved_can_be_made_the_usual_again(native: World) -> None:
-    asked = {"clean_output": True, "raise_errors": True, "work_dir": "/home/user/p"}
-    usual = {"clean_output": False, "raise_errors": False, "work_dir": "/home/user"}
+    asked = {"clean_output": False, "raise_errors": True, "work_dir": "/home/user/p"}
+    usual = {"clean_output": True, "raise_errors": False, "work_dir": "/home/user"}
     for config in (asked, usual, {}):
         sandbox = native.manager().start(native.session_manager, "u", "s", config)
         told = {name: getattr(sandbox, name) for name in usual}
@@ -753,7 +757,7 @@ def test_an_alias_may_name_a_sandbox_of_libcays_or_a_subclass(
         assert restored.sandbox_id == sandbox.sandbox_id
         assert restored.__class__ is sandbox.__class__
         assert manager.stop() is True
-    with pytest.raises(SandboxValueError, match="starts no sandboxes of type"):
+    with pytest.raises(SandboxValueError, match="takes a LocalSandboxConfig, not"):
         LocalSandboxManager().start(None, "u", "s", {"type": type})
 
 
@@ -958,3 +962,35 @@ def test_variables_are_saved_as_they_were_written(
         world.manager().start(SessionManager(), "u", "new", config)
     again.envs["A"] = "set"
     assert again.execute_bash("echo $A").stdout == "set\n"
+
+
+# --- Section 6 of issue 15 -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("manager", "config", "right"),
+    [
+        (LocalSandboxManager, E2BSandboxConfig(), "LocalSandboxConfig"),
+        (E2BSandboxManager, LocalSandboxConfig(), "E2BSandboxConfig"),
+        (NativeSandboxManager, {"type": "local"}, "NativeSandboxConfig"),
+    ],
+)
+def test_a_configuration_of_a_wrong_type_is_answered_with_the_right_class(
+    manager: Any, config: Any, right: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{manager.__name__} takes a {right}, not"):
+        manager().start(None, "u", "s", config)
+
+
+def test_saved_state_has_both_spellings_of_the_working_directory(native: World) -> None:
+    sandbox = native.start("spelled", work_dir="/home/user/p")
+    state = native.manager().load_sandbox_state(native.session_manager, "u", "spelled")
+    assert state is not None
+    assert state["_work_dir"] == state["work_dir"] == "/home/user/p"
+    assert native.start("spelled").work_dir == sandbox.work_dir
+
+
+def test_an_agent_without_a_model_says_what_to_run_instead_of_a_prompt() -> None:
+    agent = Agent(config=AgentConfig(), session_manager=None)
+    with pytest.raises(ValueError, match="task is a str, not a function.*no model"):
+        agent.run("write a poem")  # type: ignore[arg-type]

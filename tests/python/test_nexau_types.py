@@ -446,7 +446,7 @@ def test_a_command_with_one_here_document_is_taken_apart() -> None:
     assert block is not None
     assert (block.opener, block.body, block.delimiter) == ("<<'EOF'", "$x\n\ty\n", "EOF")
     assert (block.quoted, block.strip_tabs) == (True, False)
-    assert (block.command_prefix, block.command_suffix) == ("cat > 'a b' ", " && echo ok")
+    assert (block.command_prefix, block.command_suffix) == ("cat > 'a b'", " && echo ok")
     stripped = parse_single_bash_heredoc("cat <<-END\n\t\tx\n\tEND")
     assert stripped is not None and (stripped.body, stripped.strip_tabs) == ("x\n", True)
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -2,8 +2,14 @@
 
 /* What a process has from who started it (limits, priorities, the umask), and what of
  * that comes into a sandbox. */
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -106,4 +112,64 @@ TEST(real_time_is_not_passed_on)
 {
     need_root();
     in_own_process(go_before_all);
+}
+
+/* --- The OOM score --- */
+
+static void have_a_score(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+
+    run(sandbox, "cat /proc/self/oom_score_adj");
+    long inside = strtol(result.out, NULL, 10);
+    FILE *file = fopen("/proc/self/oom_score_adj", "re");
+    long own;
+    ASSERT(file && fscanf(file, "%ld", &own) == 1);
+    fclose(file);
+    ASSERT_INT(inside, own < 500 ? own + 500 : 1000);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_exec_done(&result);
+}
+
+/* Finding R12. */
+TEST(the_kernel_ends_processes_of_a_sandbox_before_its_maker)
+{
+    on_rung(CAY_RUNG_RANGE, have_a_score);
+    on_rung(CAY_RUNG_SINGLE, have_a_score);
+}
+
+/* --- A listener of system calls --- */
+
+/* Prints the errno of a filter that cannot be read. */
+static const char install_filter[] = "python3 -c 'import ctypes\n"
+                                     "libc = ctypes.CDLL(None, use_errno=True)\n"
+                                     "libc.prctl(38, 1, 0, 0, 0)\n"
+                                     "libc.prctl(22, 2, 4096, 0, 0)\n"
+                                     "print(ctypes.get_errno())'";
+
+static void have_a_listener(void)
+{
+    struct sock_filter code = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    const struct sock_fprog program = {.len = 1, .filter = &code};
+
+    AUTO(cay_sandbox) before = make_on(rung_here);
+    run(before, install_filter);
+    ASSERT_INT(strtol(result.out, NULL, 10), EFAULT);
+    ASSERT_OK(cay_sandbox_kill(before, &err));
+    ASSERT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    ASSERT(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                   &program) >= 0);
+    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    run(sandbox, install_filter);
+    ASSERT_INT(strtol(result.out, NULL, 10), ENOSYS);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_exec_done(&result);
+}
+
+/* Finding S3: there can be one listener, so PID 1 has none and cannot count filters. */
+TEST(programs_install_no_filter_where_an_outer_sandbox_listens)
+{
+    on_rung(CAY_RUNG_SINGLE, have_a_listener);
+    if (has_landlock())
+        on_rung(CAY_RUNG_LANDLOCK, have_a_listener);
 }

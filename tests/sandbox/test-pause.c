@@ -243,7 +243,6 @@ TEST(a_sandbox_ends_when_its_time_is_over)
     AUTO(cay_sandbox) sandbox = make_sandbox(&brief);
     AUTO(cay_process) process = start(sandbox, 0, counter);
 
-    ASSERT_OK(cay_sandbox_pause(sandbox, &err)); /* which does not stop that clock */
     wait_for(process);
     ASSERT_INT(result.cause, CAY_CAUSE_GONE);
     ASSERT(now_ms() - before >= 2000);
@@ -251,6 +250,32 @@ TEST(a_sandbox_ends_when_its_time_is_over)
         rest_ms(5);
     ASSERT(!is_alive(cay_sandbox_id(sandbox)));
     cay_exec_done(&result);
+}
+
+/* R10 */
+TEST(the_time_to_live_does_not_run_while_it_is_paused)
+{
+    const struct cay_sandbox_options brief = {.size = sizeof brief, .ttl_ms = 4000};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&brief);
+    const char *id = cay_sandbox_id(sandbox);
+    struct cay_sandbox_info info, later;
+
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err));
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    ASSERT(info.ttl_left_ms > 0 && info.ttl_left_ms <= 4000);
+    rest_ms(4200);
+    ASSERT(is_alive(id));
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &later, &err));
+    ASSERT(later.ttl_left_ms == info.ttl_left_ms);
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, 2000, &err)); /* from the resume on */
+    rest_ms(2200);
+    ASSERT(is_alive(id));
+    uint64_t before = now_ms();
+    ASSERT_OK(cay_sandbox_resume(sandbox, &err));
+    for (int i = 0; i < PATIENCE_MS / 5 && is_alive(id); i++)
+        rest_ms(5);
+    ASSERT(!is_alive(id));
+    ASSERT(now_ms() - before >= 1900);
 }
 
 TEST(the_time_to_live_can_be_changed_and_taken_away)
@@ -374,7 +399,7 @@ static size_t fill_queue(const struct record *record, int *sockets, size_t room)
     struct sockaddr_un address;
     size_t count = 0;
 
-    ASSERT_OK(runtime_address(record, &address, &err));
+    ASSERT_OK(runtime_address(record->id, &address, &err));
     for (; count < room; count++) {
         sockets[count] =
             socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -246,9 +246,13 @@ TEST(a_file_is_handed_out_to_be_read_and_written)
     ASSERT_INT(write(fd, "x", 1), -1);
     close(fd);
     ASSERT_OK(cay_files_descriptor(files, "a/b.txt", CAY_DESCRIPTOR_WRITE, &fd, &err));
-    close(fd);
     run(sandbox, "stat -c %s a/b.txt");
     ASSERT_STR(result.out, "0\n");
+    ASSERT_INT(write(fd, "content", 7), 7);
+    close(fd);
+    ASSERT_OK(cay_files_descriptor(files, "a/b.txt", CAY_DESCRIPTOR_UPDATE, &fd, &err));
+    ASSERT_INT(lseek(fd, 0, SEEK_END), 7);
+    close(fd);
     ASSERT_CODE(cay_files_descriptor(files, "a", CAY_DESCRIPTOR_READ, &fd, &err),
                 CAY_E_NOT_A_FILE);
     ASSERT_OK(cay_files_descriptor(files, "a", CAY_DESCRIPTOR_DIRECTORY, &fd, &err));

@@ -228,6 +228,33 @@ TEST(options_that_are_none_are_told_as_damaged)
     ASSERT_INT(count_stored(), 0);
 }
 
+TEST(a_sandbox_is_opened_by_its_name_until_it_is_removed)
+{
+    struct cay_sandbox_options options = {.name = "test-storage.name"};
+    struct cay_sandbox_info info;
+    cay_sandbox *other = NULL;
+
+    use_own_home();
+    AUTO(cay_sandbox) sandbox = make_on_disk(&options);
+    ASSERT_CODE(cay_sandbox_create(&options, &other, &err), CAY_E_EXISTS);
+    ASSERT_HAS(err.message, cay_sandbox_id(sandbox));
+    for (int stopped = 0; stopped < 2; stopped++) {
+        ASSERT_OK(cay_sandbox_open(options.name, &other, &err));
+        ASSERT_STR(cay_sandbox_id(other), cay_sandbox_id(sandbox));
+        ASSERT_OK(cay_sandbox_inspect(other, &info, &err));
+        ASSERT_STR(info.name, options.name);
+        ASSERT_INT(info.state, stopped ? CAY_STATE_STOPPED : CAY_STATE_RUNNING);
+        ASSERT_OK(cay_sandbox_kill(other, &err));
+        cay_sandbox_free(other);
+    }
+    ASSERT_OK(cay_sandbox_start(sandbox, &err));
+    ASSERT_CODE(cay_sandbox_create(&options, &other, &err), CAY_E_EXISTS);
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    ASSERT_CODE(cay_sandbox_open(options.name, &other, &err), CAY_E_NOT_FOUND);
+    options.name = "sb-abc";
+    ASSERT_CODE(cay_sandbox_create(&options, &other, &err), CAY_E_INVALID);
+}
+
 TEST(a_limit_that_nothing_keeps_is_refused)
 {
     struct cay_sandbox_options options = {

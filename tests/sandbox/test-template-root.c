@@ -288,7 +288,9 @@ TEST(an_overlay_can_be_made_by_path)
     int top = (int)syscall(SYS_open_tree, AT_FDCWD, scratch_path("top"),
                            OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     ASSERT(lower >= 0 && top >= 0);
-    AUTO_FD merged = overlay_by_path(lower, top);
+    int usr;
+    const struct overlay_layers layers = {lower, top, -1, -1};
+    AUTO_FD merged = overlay_by_path(&layers, &usr);
     ASSERT(merged >= 0);
     ASSERT(close(lower) == 0 && close(top) == 0);
     ASSERT_INT(faccessat(merged, "a", F_OK, 0), 0);

@@ -168,10 +168,10 @@ static void assert_layers(void)
     ASSERT(S_ISREG(stat_in_tiny("opt").st_mode));
     ASSERT_INT(stat_in_tiny("srv/.wh..wh..opq").st_mode, 0);
     ASSERT_OK(cay_template_list(&infos, &count, &err));
-    ASSERT_INT(count, 2);
-    ASSERT_STR(infos[1].source, "oci");
-    ASSERT_STR(infos[1].user, "33:33");
-    ASSERT_STR(infos[1].workdir, "/srv");
+    ASSERT_INT(count, 3);
+    ASSERT_STR(infos[2].source, "oci");
+    ASSERT_STR(infos[2].user, "33:33");
+    ASSERT_STR(infos[2].workdir, "/srv");
     cay_free(infos);
 }
 
@@ -281,14 +281,16 @@ TEST(the_host_comes_first_and_a_removed_template_is_gone)
     use_own_home();
     make_template("tar");
     ASSERT_OK(cay_template_list(&infos, &count, &err));
-    ASSERT_INT(count, 2);
+    ASSERT_INT(count, 3);
     ASSERT_STR(infos[0].name, "host");
     ASSERT_STR(infos[0].source, "builtin");
-    ASSERT_STR(infos[1].name, "tiny");
-    ASSERT_STR(infos[1].source, "tar");
-    ASSERT_STR(infos[1].from, scratch_path("tar"));
-    ASSERT(infos[1].bytes > 100000);
-    ASSERT(infos[1].created_ms > 1600000000000);
+    ASSERT_STR(infos[1].name, "base");
+    ASSERT_STR(infos[1].source, "builtin");
+    ASSERT_STR(infos[2].name, "tiny");
+    ASSERT_STR(infos[2].source, "tar");
+    ASSERT_STR(infos[2].from, scratch_path("tar"));
+    ASSERT(infos[2].bytes > 100000);
+    ASSERT(infos[2].created_ms > 1600000000000);
     cay_free(infos);
     ASSERT_OK(cay_template_remove("tiny", &err));
     ASSERT_INT(count_names(scratch_path("home/templates"), ""), 2);

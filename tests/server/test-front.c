@@ -367,6 +367,21 @@ TEST(another_tenants_sandbox_is_out_of_reach)
     end_broker();
 }
 
+/* R1: it raises the time to live, which is for the broker to do once there is a row. */
+TEST(the_broker_takes_no_confirmation_from_the_front)
+{
+    char id[SANDBOX_ID_MAX], token[TOKEN_MAX];
+
+    start_broker();
+    create(id, token);
+    ASSERT_INT(ask(OP_CONFIRM, world.key[0], id, "x", 10), TELL_FAILED);
+    ASSERT_INT(told.head.status, 400);
+    ASSERT_INT(ask(OP_CONFIRM, token, id, "x", 10), TELL_FAILED);
+    ASSERT_INT(told.head.status, 400);
+    ASSERT_INT(ask(OP_KILL, world.key[0], id, NULL, 0), TELL_DONE);
+    end_broker();
+}
+
 TEST(a_sandbox_answers_only_to_its_own_token)
 {
     char id[2][SANDBOX_ID_MAX], token[2][TOKEN_MAX];

@@ -3,6 +3,7 @@
 /* What the server keeps, and what it makes of its secrets. */
 #include <fcntl.h>
 #include <limits.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/api-key.h"
+#include "server/keepers.h"
+#include "server/note.h"
 #include "server/secrets.h"
 
 static const char *home;
@@ -223,4 +226,53 @@ TEST(only_ids_are_ids)
     ASSERT(record_is_id("abc123"));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         ASSERT(!record_is_id(wrong[i]));
+}
+
+/* R11: rows of dead sandboxes stay on disk for a day; in memory there is only a cache of
+ * pages, which is full (2 MiB) after some 30,000 sandboxes. */
+TEST(dead_sandboxes_take_no_more_memory_than_the_page_cache)
+{
+    enum { FULL = 40000, MORE = 40000, GROWTH = 64 << 10 };
+    IN_A_HOME;
+    struct registry *registry = open_registry();
+    AUTO_RECORD row = {0};
+    sqlite3_int64 before = 0;
+
+    record_init(&row);
+    cay_copy_text(row.tenant, sizeof row.tenant, "default");
+    cay_copy_text(row.template_name, sizeof row.template_name, "base");
+    for (int i = 0; i < FULL + MORE; i++) {
+        snprintf(row.id, sizeof row.id, "sandbox%08d", i);
+        row.state = RECORD_RUNNING;
+        row.started_ms = i;
+        ASSERT_OK(registry_add(registry, &row, &err));
+        row.state = RECORD_GONE;
+        ASSERT_OK(registry_update(registry, &row, &err));
+        if (i == FULL)
+            before = sqlite3_memory_used();
+    }
+    printf("# %lld KiB, then %lld KiB\n", before >> 10, sqlite3_memory_used() >> 10);
+    ASSERT(sqlite3_memory_used() - before < GROWTH);
+    registry_close(registry);
+}
+
+/* L5: PID 1 of a sandbox reports the time that is left, and may report anything. */
+TEST(the_time_that_a_sandbox_reports_is_at_most_the_largest_timeout)
+{
+    enum { MAX_S = 3600 };
+    static const struct {
+        uint64_t reported;
+        int64_t left;
+    } rows[] = {{60000 + KEEPER_GRACE_MS, 60000},
+                {MAX_S * 1000 + KEEPER_GRACE_MS, MAX_S * 1000},
+                {MAX_S * 1000 + KEEPER_GRACE_MS + 1, MAX_S * 1000},
+                {INT64_MAX, MAX_S * 1000},
+                {UINT64_MAX, MAX_S * 1000},
+                {1, 1 - KEEPER_GRACE_MS},
+                {0, 300000}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct cay_sandbox_info info = {.ttl_left_ms = rows[i].reported};
+        ASSERT_INT(note_left_ms(&info, MAX_S), rows[i].left);
+    }
 }

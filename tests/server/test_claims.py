@@ -105,7 +105,7 @@ def test_a_pair_that_is_none_is_told_before_the_start(tmp_path):
                                "--tls-key", files[1]], capture_output=True, text=True,
                               timeout=PATIENCE, check=False,
                               env={**os.environ, "CAY_HOME": str(tmp_path)})
-        assert done.returncode != 0 and done.stderr.startswith(f"cay: {named}: this is ")
+        assert done.returncode != 0 and done.stderr.startswith(f"cay: invalid: {named}: this is ")
         assert not done.stdout
 
 

@@ -243,14 +243,16 @@ def test_downloads_that_nobody_reads_hold_no_memory(server, shared):
 def test_bodies_that_nobody_vouches_for_fill_no_memory(server, shared):
     """Who asks is looked at when the body is whole; so there is an end to what is held."""
     front, size = server.front(), 8 << 20
-    large = request("POST /v2/sandboxes", f"Content-Length: {size}", body=b" " * (size - 1))
+    start = ("POST /process.Process/Start", f"E2b-Sandbox-Id: {shared.sandbox_id}",
+             "E2b-Sandbox-Port: 49983", f"Content-Length: {size}")
+    large = request(*start, body=b" " * (size - 1))
     with contextlib.ExitStack() as stack:
         for _ in range(80):
             client = stack.enter_context(connect(server))
             with contextlib.suppress(ConnectionError):  # it was refused
                 client.sendall(large)
         late = stack.enter_context(connect(server))
-        late.sendall(request("POST /v2/sandboxes", f"Content-Length: {size}", body=b" " * 100_000))
+        late.sendall(request(*start, body=b" " * 100_000))
         assert parse(hear(late)).status == 503
         assert rss_kib(front) < 600 << 10
         text = "x" * 10000

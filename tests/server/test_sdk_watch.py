@@ -191,3 +191,14 @@ def look(watch):
         return watch.get_new_events()
     except SandboxException as error:  # there was more than it remembers
         return [error]
+
+
+def test_equal_changes_in_a_row_are_all_told(sandbox):
+    """The kernel merges an event with the one before it if both are equal and unread: not
+    those of files that are opened and closed between them (issue 15, section 3)."""
+    sandbox.files.write("/tmp/equal/file", "x")
+    watcher = sandbox.files.watch_dir("/tmp/equal")
+    sandbox.commands.run("cd /tmp/equal && for i in $(seq 200); do echo $i >> file; done")
+    events = watcher.get_new_events()
+    assert [event.type.name for event in events] == ["WRITE"] * 200
+    watcher.stop()

@@ -20,7 +20,7 @@ import urllib.request
 import httpx
 import pytest
 import raw
-from e2b import Sandbox
+from e2b import Sandbox, TimeoutException
 from raw import Stream, envelope, talk, web
 from serving import CAY, PATIENCE, state, wait_until
 
@@ -115,6 +115,34 @@ def test_a_command_whose_time_is_over_says_so(server, shared):
     events = start(server, shared, {"process": {"cmd": "sleep", "args": ["1000"]}},
                    Connect_Timeout_Ms="300")
     assert events[-1][1]["error"]["code"] == "deadline_exceeded"
+
+
+def test_a_command_whose_time_is_over_is_not_listed(shared):
+    """The SDK counts the time as well, and does so from before its request came here."""
+    for command in ("sleep 1000", "trap '' TERM; sleep 1000", "sleep 1000 & sleep 1000"):
+        for _ in range(5):
+            with pytest.raises(TimeoutException):
+                shared.commands.run(command, timeout=0.3)
+            assert not [item for item in shared.commands.list() if "sleep 1000" in str(item.args)]
+
+
+@pytest.mark.parametrize("path, request_body", [
+    ("/process.Process/Start", {"process": {"cmd": "sleep", "args": ["1000"]}, "stdin": False}),
+    ("/filesystem.Filesystem/WatchDir", {"path": "/tmp"})])
+def test_streams_of_a_killed_sandbox_end_in_order_and_say_why(server, create, path, request_body):
+    sandbox = create()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    connection.request("POST", path, envelope(request_body), {
+        "Content-Type": "application/connect+json", "E2b-Sandbox-Id": sandbox.sandbox_id,
+        "E2b-Sandbox-Port": "49983", "X-Access-Token": sandbox._envd_access_token})
+    reply = connection.getresponse()
+    head = reply.read(5)  # the first message: it has begun
+    reply.read(int.from_bytes(head[1:], "big"))
+    assert sandbox.kill()
+    *_, (flags, message) = frames(reply.read())  # all chunks, and the last one
+    assert flags == 2 and message == {"error": {
+        "code": "unavailable", "message": "The sandbox was not found"}}
+    connection.close()
 
 
 def test_a_silent_stream_is_kept_alive(server, shared):
@@ -258,7 +286,7 @@ def test_old_routes(server):
     for version in ("", "/v2"):
         status, answer = server.api("GET", f"{version}/sandboxes/{name}/logs")
         assert (status, answer["code"]) == (501, 501)
-        assert "keeps no logs" in answer["message"]
+        assert answer["message"] == "logs: not supported by this server"
     assert server.api("POST", f"/sandboxes/{name}/timeout", {"timeout": 10 ** 8})[0] == 400
     for method, path in (("PUT", "network"), ("POST", "snapshots"), ("POST", "fork")):
         assert server.api(method, f"/sandboxes/{name}/{path}", {})[0] == 501
@@ -523,7 +551,7 @@ def test_an_option_that_is_none_is_said_to_be_unknown(tmp_path, words):
                             timeout=PATIENCE, check=False,
                             env={**os.environ, "CAY_HOME": str(tmp_path)})
     assert result.returncode == 2
-    assert re.match(r"cay: --no-(such)+: unknown option ", result.stderr), result.stderr
+    assert re.match(r"cay: invalid: --no-(such)+: unknown option ", result.stderr), result.stderr
 
 
 def test_every_option_that_takes_a_value_says_so_without_one(tmp_path):
@@ -534,18 +562,19 @@ def test_every_option_that_takes_a_value_says_so_without_one(tmp_path):
                               timeout=PATIENCE, check=False, env=env)
 
     names = re.findall(r"^  (--[a-z-]+) \S", serve("--help").stdout, re.M)
-    assert len(names) == 15
+    assert len(names) == 16
     for name in names:
-        assert serve(name).stderr.startswith(f"cay: {name}: the option has no value ")
+        assert serve(name).stderr.startswith(f"cay: invalid: {name}: the option has no value ")
 
 
 @pytest.mark.parametrize("words", [["--memory", "1.5 GiB"], ["--memory=600m", "--disk=512MiB"],
                                    ["--reserve", "0"], ["--reserve", "1.5G"]])
 def test_sizes_are_written_as_for_cay_run(tmp_path, words):
+    env = {**os.environ, "CAY_HOME": str(tmp_path)}
+    subprocess.run([CAY, "key", "ls"], env=env, timeout=PATIENCE, check=True)  # creates the store
     result = subprocess.run([CAY, "env", *words], capture_output=True, text=True,
-                            timeout=PATIENCE, check=False,
-                            env={**os.environ, "CAY_HOME": str(tmp_path)})
-    assert result.returncode == 0, result.stderr
+                            timeout=PATIENCE, check=False, env=env)
+    assert "there is no default API key yet" in result.stderr, result.stderr
 
 
 def test_nothing_is_removed_that_was_not_named(server, shared):

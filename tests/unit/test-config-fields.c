@@ -187,7 +187,7 @@ TEST(what_is_not_written_is_its_fallback)
     ASSERT_INT(cay_config_integer(config, "output_char_threshold"), 10000);
     ASSERT_INT(cay_config_integer(config, "truncate_head_chars"), 5000);
     ASSERT_INT(cay_config_integer(config, "truncate_tail_chars"), 5000);
-    ASSERT(!cay_config_boolean(config, "clean_output"));
+    ASSERT(cay_config_boolean(config, "clean_output"));
     ASSERT(!cay_config_boolean(config, "raise_errors"));
     ASSERT_STR(cay_config_text(config, "work_dir"), NULL);
     ASSERT_INT(cay_config_count(config, "envs"), 0);

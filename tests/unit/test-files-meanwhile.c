@@ -23,12 +23,12 @@ static void put_between(cay_files *files, const struct fs *fs)
 }
 
 static int replace_and_draft(const struct fs *fs, int dir, mode_t mode, int model,
-                             char ret_temp[FS_TEMP_MAX])
+                             uint64_t room, char ret_temp[FS_TEMP_MAX])
 {
     (void)fs;
     put_file("data/new", "somebody else's");
     ASSERT_INT(rename(scratch_path("data/new"), scratch_path("data/a")), 0);
-    return fs_direct.draft(&fs_direct, dir, mode, model, ret_temp);
+    return fs_direct.draft(&fs_direct, dir, mode, model, room, ret_temp);
 }
 
 TEST(an_edit_in_place_is_not_lost_to_who_replaces_the_file_meanwhile)

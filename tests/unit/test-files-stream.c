@@ -278,7 +278,8 @@ TEST(a_link_tells_its_text_but_no_host_path)
 TEST(no_descriptor_is_given_where_the_policy_looks_at_what_is_read_or_written)
 {
     static const enum cay_descriptor all[] = {CAY_DESCRIPTOR_READ, CAY_DESCRIPTOR_WRITE,
-                                              CAY_DESCRIPTOR_DIRECTORY};
+                                              CAY_DESCRIPTOR_DIRECTORY,
+                                              CAY_DESCRIPTOR_UPDATE};
     struct cay_mount mount = CAY_MOUNT_INIT;
     int fd;
 

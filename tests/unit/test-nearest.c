@@ -2,7 +2,7 @@
 #include "base/nearest.h"
 #include "harness.h"
 
-static const char *const commands[] = {"env", "run", "start", "stat", "rm"};
+static const char *const commands[] = {"env", "run", "start", "stat", "rm", "cat", "put"};
 
 static const char *nearest(const char *word)
 {
@@ -30,4 +30,12 @@ TEST(a_beginning_is_near_and_a_word_of_its_own_is_not)
     ASSERT_STR(nearest("star"), "start");
     ASSERT(!nearest("images"));
     ASSERT(!nearest(""));
+}
+
+TEST(another_short_word_is_not_a_misspelling)
+{
+    ASSERT(!nearest("wait"));
+    ASSERT(!nearest("port"));
+    ASSERT_STR(nearest("stats"), "stat");
+    ASSERT_STR(nearest("sttrat"), "start"); /* two edits in six letters */
 }

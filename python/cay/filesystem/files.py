@@ -350,7 +350,7 @@ class Files:
     ) -> str:
         """Moves or renames a file (with ``directory``, also a directory) to a name that
         is not taken."""
-        shown = self._sandbox._shown_short(source)
+        shown = self._sandbox._shown(source)
         flags = _lib.NAME_DIRECTORY if directory else 0
         self._change(
             _lib.files_move,
@@ -360,7 +360,7 @@ class Files:
             pin=pin,
             other=destination_pin,
         )
-        return f"Moved {shown} to {self._sandbox._shown_short(destination)}"
+        return f"Moved {shown} to {self._sandbox._shown(destination)}"
 
     def copy(
         self,
@@ -372,7 +372,7 @@ class Files:
     ) -> str:
         """Copies a file, which may be read-only, to a name that is not taken."""
         self._change(_lib.files_copy, source, destination, pin=pin, other=destination_pin)
-        shown = self._sandbox._shown_short
+        shown = self._sandbox._shown
         return f"Copied {shown(source)} to {shown(destination)}"
 
     def create_directory(

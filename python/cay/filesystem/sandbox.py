@@ -342,18 +342,6 @@ class Sandbox:
         except SandboxError:
             return path
 
-    def _shown_short(self, path: str) -> str:
-        """The same for moves and copies: outside mounts, the top's and the last name."""
-        shown = self._shown(path)
-        if self._style == _lib.STYLE_MOUNTS:
-            return shown
-        names = [
-            name
-            for name in self.config.paths or ["/"]
-            if shown.startswith(os.path.join(name, ""))
-        ]
-        return os.path.join(max(names, key=len, default=""), os.path.basename(shown))
-
     def _error(
         self, err: Any, *paths: str, old_texts: Sequence[str] = ()
     ) -> SandboxError:

@@ -2,8 +2,9 @@
 """Compose files and Dockerfiles as sandboxes: a service is a sandbox of its own.
 
 An image is a template that was made from it, found by its name (docs/inspect.md has the
-rule).  What a key asks for is either done or refused with the key's name; the keys in
-_MEANINGLESS ask for what is always so here, or for nothing.
+rule).  What a key asks for is done, or refused with the key's name; the keys in
+_MEANINGLESS ask for what is always so here, or for nothing, and those in _IGNORED are left
+out with a warning.  All problems of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cay.inspect.config import CayConfig, template_from, validated
+from cay.inspect.config import CayConfig, raise_all, template_from, validated
 from cay.inspect.env_file import read_env_file
 from cay.sandbox.errors import SandboxValueError
 
@@ -55,10 +56,12 @@ _MEANINGLESS = {
     "stop_grace_period",
     "tty",
 }
+_IGNORED = {
+    "networks": "services have no network between them, only a loopback each",
+    "ports": "no port is published on this machine",
+    "healthcheck": "no health check runs",
+}
 _ALTERNATIVES = {
-    "networks": "each service is a network of its own; leave it out",
-    "ports": "nothing is published; leave it out and use the sandbox's own tools",
-    "healthcheck": "nothing waits for it; leave it out",
     "privileged": "a sandbox has no more privilege than it was made with; leave it out",
     "read_only": "the sandbox's root can be written, and is gone with it; leave it out",
     "restart": 'a command that ends is not started again; write "no" or leave it out',
@@ -84,10 +87,38 @@ class Service:
     is_default: bool = False
     image: str = field(default="", compare=False)
     """what the template is to be made from, for a message"""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    """about keys that are ignored"""
 
 
 def refused(service: str, key: str, why: str, hint: str) -> SandboxValueError:
     return SandboxValueError(f"{key}: {why}", subject=_subject(service), hint=hint)
+
+
+def take_unknown(content: Any, models: tuple[Any, Any]) -> list[SandboxValueError]:
+    """Removes keys that Inspect's models do not know, a problem each; the models
+    themselves name only the first."""
+    top, service = models
+    problems = [*_unknown("", content, top)]
+    for name, given in _mapping(_mapping(content).get("services")).items():
+        problems += _unknown(f"services: {name}: ", given, service)
+    return problems
+
+
+def _unknown(where: str, given: Any, model: Any) -> Iterator[SandboxValueError]:
+    fields = model.model_fields
+    known = {*fields, *(one.alias for one in fields.values())}
+    for key in [*_mapping(given)]:
+        if key not in known and not str(key).startswith("x-"):
+            del given[key]
+            yield SandboxValueError(
+                f"{where}unknown key {str(key)!r}",
+                subject=COMPOSE_SUBJECT,
+                hint="leave it out",
+            )
+
+
+COMPOSE_SUBJECT = "the compose file"
 
 
 def _subject(service: str) -> str:
@@ -148,10 +179,13 @@ def image_template(image: str) -> str:
 
 def services_of(config: Any, base: Path, environment: Mapping[str, str]) -> list[Service]:
     """The services of a ComposeConfig, the default one first."""
-    found = [
-        _service(name, service, base, environment)
+    problems: list[SandboxValueError] = []
+    tried = [
+        _service(name, service, base, environment, problems)
         for name, service in config.services.items()
     ]
+    raise_all(problems, COMPOSE_SUBJECT)
+    found = [one for one in tried if one is not None]
     defaults = [one for one in found if one.is_default]
     defaults = defaults or [one for one in found if one.name == "default"]
     if not defaults and len(found) == 1:
@@ -159,7 +193,7 @@ def services_of(config: Any, base: Path, environment: Mapping[str, str]) -> list
     if len(defaults) != 1:
         raise SandboxValueError(
             "there is no default service" if not defaults else "several are the default",
-            subject="the compose file",
+            subject=COMPOSE_SUBJECT,
             hint="name one 'default', or give exactly one 'x-default: true'",
         )
     return defaults + [one for one in found if one is not defaults[0]]
@@ -172,80 +206,101 @@ def dockerfile_service(file: str) -> Service:
 
 
 def _service(
-    name: str, service: Any, base: Path, variables: Mapping[str, str]
-) -> Service:
-    _refuse_what_cannot_be_done(name, service)
-    template, image = _template(name, service, base)
-    extra = service.extensions
+    name: str,
+    service: Any,
+    base: Path,
+    variables: Mapping[str, str],
+    problems: list[SandboxValueError],
+) -> Service | None:
+    """None if there are problems."""
+    before = len(problems)
+    problems += _refusals(name, service)
+
+    def tried(call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except SandboxValueError as problem:
+            problems.append(problem)
+            return None
+
+    template, image = tried(_template, name, service, base) or ("", "")
     own: dict[str, Any] = {
         "template": template,
         "memory": _memory(service),
-        "cpus": _cpus(name, service),
-        "pids": _pids(name, service),
-        "network": _network(name, service),
+        "cpus": tried(_cpus, name, service),
+        "pids": tried(_pids, name, service),
+        "network": tried(_network, name, service),
         "user": None if service.user is None else str(service.user),
         "workdir": service.working_dir,
         "hostname": service.hostname,
-        "env": dict(_environment(name, service, base, variables)),
-        "volumes": tuple(_volumes(name, service, base)),
+        "env": tried(lambda: dict(_environment(name, service, base, variables))),
+        "volumes": tried(lambda: tuple(_volumes(name, service, base))),
+        **(tried(lambda: dict(_extensions(name, service))) or {}),
     }
-    for key, value in extra.items():
-        # x-cay-disk and its like, for what compose has no word for
-        wanted = key.removeprefix("x-cay-")
-        if wanted != key and wanted != "template":
-            if wanted not in CayConfig.model_fields:
-                raise refused(
-                    name,
-                    key,
-                    "there is no such setting",
-                    f"there are {', '.join(CayConfig.model_fields)}",
-                )
-            own[wanted] = tuple(value) if isinstance(value, list) else value
-    return Service(
+    command = tried(_command, name, service)
+    if len(problems) > before:
+        return None
+    config = tried(validated, CayConfig, own, _subject(name))
+    return config and Service(
         name,
-        validated(CayConfig, own, _subject(name)),
-        _command(name, service),
+        config,
+        command,
         is_default=bool(service.x_default),
         image=image,
+        warnings=tuple(_warnings(name, service)),
     )
 
 
-def _refuse_what_cannot_be_done(name: str, service: Any) -> None:
+def _extensions(name: str, service: Any) -> Iterator[tuple[str, Any]]:
+    """x-cay-disk and its like, for what compose has no word for."""
+    for key, value in service.extensions.items():
+        wanted = key.removeprefix("x-cay-")
+        if wanted == key or wanted == "template":
+            continue
+        if wanted not in CayConfig.model_fields:
+            raise refused(
+                name,
+                key,
+                "there is no such setting",
+                f"there are {', '.join(CayConfig.model_fields)}",
+            )
+        yield wanted, tuple(value) if isinstance(value, list) else value
+
+
+def _warnings(name: str, service: Any) -> Iterator[str]:
+    for key, what in _IGNORED.items():
+        if getattr(service, key) not in (None, [], {}):
+            yield f"{_subject(name)}: {key} is ignored: {what}"
+
+
+def _refusals(name: str, service: Any) -> Iterator[SandboxValueError]:
+    """One for each key that a sandbox cannot honour."""
+    cannot = "a sandbox cannot do that"
     for key in type(service).model_fields:
         given = getattr(service, key)
-        if given in (None, [], {}) or key in _DONE or key in _MEANINGLESS:
-            continue
-        hint = _ALTERNATIVES.get(key, "leave it out")
-        raise refused(name, key, "a sandbox cannot do that", hint)
+        if given not in (None, [], {}) and key not in _DONE | _MEANINGLESS | {*_IGNORED}:
+            yield refused(name, key, cannot, "leave it out")
     for key in ("privileged", "read_only"):
         if getattr(service, key):
-            raise refused(name, key, "a sandbox cannot do that", _ALTERNATIVES[key])
+            yield refused(name, key, cannot, _ALTERNATIVES[key])
     if service.restart not in (None, "no"):
-        raise refused(
-            name, "restart", "a sandbox cannot do that", _ALTERNATIVES["restart"]
-        )
+        yield refused(name, "restart", cannot, _ALTERNATIVES["restart"])
     for option in service.security_opt or []:
         if option not in ("no-new-privileges", "no-new-privileges:true"):
-            raise refused(
-                name, "security_opt", f"{option!r} cannot be had", "leave it out"
-            )
+            why = f"{option!r} is not available"
+            yield refused(name, "security_opt", why, "leave it out")
     ours = _PLATFORMS.get(platform.machine(), "")
     if service.platform not in (None, ours):
-        raise refused(
-            name, "platform", f"{service.platform!r} is not {ours!r}", "leave it out"
-        )
-    if isinstance(service.depends_on, dict):
-        for other, how in service.depends_on.items():
-            if isinstance(how, dict) and how.get("condition") not in (
-                None,
-                "service_started",
-            ):
-                raise refused(
-                    name,
-                    "depends_on",
-                    f"nothing waits for {other!r} but its start",
-                    "use the condition service_started",
-                )
+        why = f"{service.platform!r} is not {ours!r}"
+        yield refused(name, "platform", why, "leave it out")
+    waits = service.depends_on if isinstance(service.depends_on, dict) else {}
+    for other, how in waits.items():
+        condition = how.get("condition") if isinstance(how, dict) else None
+        if condition not in (None, "service_started"):
+            why = f"nothing waits for {other!r} but its start"
+            yield refused(
+                name, "depends_on", why, "use the condition service_started"
+            )
 
 
 # --- The image ---------------------------------------------------------------------------
@@ -333,7 +388,7 @@ def _network(name: str, service: Any) -> str:
         raise refused(
             name,
             "network_mode",
-            f"{mode!r} cannot be had",
+            f"{mode!r} is not available",
             "use none (only a loopback) or host (this machine's network)",
         )
     return str(mode)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -106,7 +106,7 @@ def load_config(file: str) -> CayConfig:
         return _of_configuration(file)
     if unknown:
         raise SandboxValueError(
-            f"unknown key {unknown[0]!r}",
+            f"unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}",
             subject=file,
             hint=f"the keys there are: {', '.join(CayConfig.model_fields)}",
         )
@@ -118,15 +118,51 @@ def load_config(file: str) -> CayConfig:
 
 
 def validated(model: type[_Model], content: Any, subject: str) -> _Model:
-    """The model with this content, or one sentence about what is wrong with it."""
+    """The model with this content, or one sentence about each thing wrong with it."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        # Of the types that were tried, the one that came furthest is the one meant.
-        wrong = max(error.errors(), key=lambda one: len(one["loc"]))
-    path = "".join(f"{part}: " for part in _keys(wrong["loc"], content))
-    raise SandboxValueError(
-        path + wrong["msg"].removeprefix("Value error, "),
+        found = sorted(error.errors(), key=lambda one: -len(one["loc"]))
+    # Of the types that were tried, the one that came furthest is the one meant.
+    wrong: dict[tuple[str, ...], Any] = {}
+    for one in found:
+        wrong.setdefault(tuple(_keys(one["loc"], content)), one)
+    raise_all(
+        [
+            _problem(keys, one, subject)
+            for keys, one in wrong.items()
+            if not any(other[: len(keys)] == keys != other for other in wrong)
+        ],
+        subject,
+    )
+    raise AssertionError("a ValidationError has errors")
+
+
+class _Problems(SandboxValueError):
+    """Several at once."""
+
+    problems: tuple[SandboxValueError, ...]
+
+
+def raise_all(found: Sequence[SandboxValueError], subject: str) -> None:
+    """One exception for all problems; nothing without any."""
+    problems = [
+        one
+        for error in found
+        for one in (error.problems if isinstance(error, _Problems) else (error,))
+    ]
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        error = _Problems(f"{len(problems)} problems:{lines}", subject=subject)
+        error.problems = tuple(problems)
+        raise error
+
+
+def _problem(keys: tuple[str, ...], wrong: Any, subject: str) -> SandboxValueError:
+    return SandboxValueError(
+        "".join(f"{key}: " for key in keys) + wrong["msg"].removeprefix("Value error, "),
         subject=subject,
         hint="put it in quotes"
         if wrong["type"] == "string_type"

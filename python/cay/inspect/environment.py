@@ -8,6 +8,7 @@ is retried: there is no transport that could lose a command.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shlex
 import sys
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NoReturn, overload
 
+from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.util import (
     ComposeConfig,
     ExecResult,
@@ -28,6 +30,8 @@ from inspect_ai.util import (
     is_compose_yaml,
     is_dockerfile,
 )
+from inspect_ai.util._sandbox.compose import ComposeService
+from rich.markup import escape
 
 from cay.errors import CayError
 from cay.inspect import compose, kept
@@ -36,6 +40,7 @@ from cay.inspect.config import (
     CayConfig,
     is_path,
     load_config,
+    raise_all,
     validated,
 )
 from cay.inspect.variables import interpolate, metadata_variables
@@ -55,6 +60,8 @@ from cay.sandbox import ExecResult as Ended
 from cay.sandbox.waiting import in_thread
 
 __all__ = ["CaySandboxEnvironment"]
+
+logger = logging.getLogger(__name__)
 
 _COMPOSE_FILES = [
     "compose.yaml",
@@ -245,7 +252,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def task_init(cls, task_name: str, config: Any) -> None:
         """Looks at the configuration and at what it needs, before any sample does."""
-        with _in_full():
+        with _in_full(), _without_traceback():
             await in_thread(_prepare, config)
 
     @classmethod
@@ -255,7 +262,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
         """The metadata a compose file speaks of, so that task_init() knows it too."""
         if isinstance(config, ComposeConfig):
             content = config.model_dump_json(by_alias=True, exclude_none=True)
-        elif is_compose_yaml(config):
+        elif _is_compose_file(config := _file(config)):
             content = Path(config).read_text(encoding="utf-8")
         else:
             return {}
@@ -343,17 +350,59 @@ def _in_full() -> Iterator[None]:
         raise
 
 
+class _InvalidConfig(SandboxValueError, PrerequisiteError):
+    """Inspect prints no traceback of a PrerequisiteError, only its message."""
+
+
+class _TemplateMissing(TemplateNotFoundError, PrerequisiteError):
+    pass
+
+
+@contextmanager
+def _without_traceback() -> Iterator[None]:
+    """For what the user can mend; Inspect prints the message with rich's markup."""
+    try:
+        yield
+    except (SandboxValueError, TemplateNotFoundError) as error:
+        is_value = isinstance(error, SandboxValueError)
+        cls = _InvalidConfig if is_value else _TemplateMissing
+        raise cls(escape(str(error)), code=error.code, op=error.op) from None
+
+
 # --- From configuration to sandboxes -----------------------------------------------------
 
 
+def _file(config: Any) -> Any:
+    """A path such as "task.py/../x.yaml", which only its text leads to a file."""
+    if isinstance(config, str) and not os.path.exists(config):
+        return os.path.normpath(config)
+    return config
+
+
+def _is_compose_file(config: Any) -> bool:
+    """By its name, or by its services."""
+    import yaml
+
+    if not isinstance(config, str) or is_dockerfile(config):
+        return False
+    if is_compose_yaml(config):
+        return True
+    try:
+        content = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False  # load_config() reports why
+    return isinstance(content, dict) and "services" in content
+
+
 def _services(config: Any, metadata: Mapping[str, Any]) -> list[compose.Service]:
+    config = _file(config)
     if config is None:
         return [compose.Service("default", CayConfig())]
     if isinstance(config, CayConfig):
         return [compose.Service("default", config)]
     if isinstance(config, str) and is_dockerfile(config):
         return [compose.dockerfile_service(config)]
-    if isinstance(config, ComposeConfig) or is_compose_yaml(config):
+    if isinstance(config, ComposeConfig) or _is_compose_file(config):
         return _compose_services(config, metadata)
     if isinstance(config, str):
         return [compose.Service("default", load_config(config))]
@@ -374,13 +423,22 @@ def _compose_services(config: Any, metadata: Mapping[str, Any]) -> list[compose.
         raw = config.model_dump(by_alias=True, exclude_none=True)
     environment = {**os.environ, **metadata_variables(metadata)}
     content = compose.as_inspect_reads(interpolate(raw, environment), base)
-    model = validated(ComposeConfig, content, "the compose file")
-    return compose.services_of(model, base, environment)
+    problems = compose.take_unknown(content, (ComposeConfig, ComposeService))
+    try:
+        model = validated(ComposeConfig, content, compose.COMPOSE_SUBJECT)
+        services = compose.services_of(model, base, environment)
+    except SandboxValueError as error:
+        problems.append(error)
+    raise_all(problems, compose.COMPOSE_SUBJECT)
+    return services
 
 
 def _prepare(config: Any) -> None:
     Sandbox.collect()
-    wanted = [one for one in _services(config, {}) if one.config.template is not None]
+    services = _services(config, {})
+    for warning in [text for service in services for text in service.warnings]:
+        logger.warning(warning)
+    wanted = [one for one in services if one.config.template is not None]
     if wanted:
         names = {template.name for template in templates()}
         for service in wanted:

@@ -41,6 +41,7 @@ from cay.sandbox.results import (
     Output,
     ProcessInfo,
     SandboxInfo,
+    Stream,
     TemplateInfo,
 )
 from cay.sandbox.sandbox import Sandbox
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         NativeSandbox as NativeSandbox,
     )
     from cay.sandbox.base import (
+        BASH_TOOL_RESULTS_BASE_PATH as BASH_TOOL_RESULTS_BASE_PATH,
         BaseSandbox as BaseSandbox,
     )
     from cay.sandbox.configs import (
@@ -125,6 +127,7 @@ _LAZY = {
     "E2BSandbox": "backends",
     "LocalSandbox": "backends",
     "NativeSandbox": "backends",
+    "BASH_TOOL_RESULTS_BASE_PATH": "base",
     "BaseSandbox": "base",
     "BaseSandboxConfig": "configs",
     "E2BSandboxConfig": "configs",
@@ -170,6 +173,7 @@ __all__ = [
     "AsyncFiles",
     "AsyncProcess",
     "AsyncSandbox",
+    "BASH_TOOL_RESULTS_BASE_PATH",
     "BackendSandbox",
     "BackendSandboxManager",
     "BaseSandbox",
@@ -216,6 +220,7 @@ __all__ = [
     "SandboxValueError",
     "Session",
     "SessionManager",
+    "Stream",
     "TemplateInfo",
     "TemplateNotFoundError",
     "UserNotFoundError",

@@ -164,6 +164,14 @@ class Agent:
     def run(self, task: Callable[[AgentState], R]) -> R:
         """Does something with the sandbox; then it is paused, stopped or kept, as the
         configuration says."""
+        if not callable(task):
+            raise SandboxValueError(
+                f"the task is a {type(task).__name__}, not a function",
+                op="agent.run",
+                subject="task",
+                hint="this Agent has no model to give a prompt to: pass a function that "
+                "is called with the AgentState, or use NexAU's Agent with cay.nexau",
+            )
         try:
             return task(self.state)
         finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import posixpath
+import re
 import stat
 import time
 import warnings
@@ -32,7 +33,9 @@ from cay.sandbox.errors import (
     SandboxNotFoundError,
     SandboxNotTextError,
     SandboxTimeoutError,
+    SandboxUnavailableError,
     SandboxValueError,
+    UserNotFoundError,
     error_of,
 )
 from cay.sandbox.options import environment, optional, text
@@ -53,6 +56,7 @@ logger = logging.getLogger(__name__)
 
 _STATUS = {number: SandboxStatus(name) for number, name in _agent_lib.STATUSES.items()}
 _SUCCESS, _ERROR = SandboxStatus.SUCCESS, SandboxStatus.ERROR
+_NOT_STARTED = next(n for n, name in _sandbox_lib.CAUSES.items() if name == "not-started")
 
 R = TypeVar("R", CommandResult, CodeExecutionResult, FileOperationResult)
 
@@ -116,7 +120,7 @@ def _time_of(seconds: int) -> str | None:
 
 def _info_of(info: Any, path: str) -> FileInfo:
     if not info.exists:
-        return FileInfo(path)
+        return FileInfo(path, readable=False, writable=False)
     kind = _lib.TYPES.get(info.stat.type)
     mode = info.stat.mode | _MODES.get(kind or "", 0)
     return FileInfo(
@@ -161,6 +165,8 @@ class BackendSandbox(Reached):
     def _try_command(self, call: Callable[[], CommandResult]) -> CommandResult:
         try:
             result = call()
+        except UserNotFoundError:
+            raise  # the caller's mistake, as a ValueError
         except SandboxError as error:
             failed = CommandResult(
                 _ERROR, exit_code=-1, error=f"Execution failed: {error}"
@@ -179,6 +185,8 @@ class BackendSandbox(Reached):
         self._reach()
         try:
             return call()
+        except UserNotFoundError:
+            raise
         except SandboxError as error:
             _file_words(error, what, path, names)
             failed = FileOperationResult(_ERROR, path, error=error.message)
@@ -193,8 +201,10 @@ class BackendSandbox(Reached):
         user: str | None = None,
         envs: dict[str, str] | None = None,
         background: bool = False,
+        keep: bool = False,
     ) -> Any:
         flags = _agent_lib.COMMAND_BACKGROUND if background else 0
+        flags |= _agent_lib.COMMAND_KEEP if keep else 0
         if self.clean_output:
             flags |= _agent_lib.COMMAND_CLEAN
         merged = self._merge_envs(envs)
@@ -210,10 +220,14 @@ class BackendSandbox(Reached):
             tail_chars=min(self.truncate_tail_chars, _MOST_CHARS),
         )
 
-    def _run(self, function: Any, *arguments: Any) -> CommandResult:
+    def _run(
+        self, function: Any, *arguments: Any, user: str | None = None
+    ) -> CommandResult:
         result = _agent_lib.CommandResult()
         self._call(function, *arguments, byref(result))
         try:
+            if user is not None and result.cause == _NOT_STARTED:
+                self._need_user(user)
             return _command_of(result)
         finally:
             _agent_lib.command_done(byref(result))
@@ -245,16 +259,25 @@ class BackendSandbox(Reached):
         envs: dict[str, str] | None = None,
         background: bool = False,
     ) -> CommandResult:
-        """Runs a command for bash.  One in the background outlives this process; its pid
-        is known to get_background_task_status() of any object of this sandbox."""
+        """Runs a command for bash; its text and all its output are kept in files in
+        output_dir, inside.  One in the background outlives this process; its pid is known
+        to get_background_task_status() of any object of this sandbox.  An unknown user is
+        a UserNotFoundError, which is a ValueError."""
         self._reach()
 
         def call() -> CommandResult:
-            options = self._options(timeout, cwd, user, envs, background)
+            options = self._options(timeout, cwd, user, envs, background, keep=True)
             what = text(command, "command")
-            return interruptibly(
-                lambda: self._run(_agent_lib.execute_bash, what, byref(options))
-            )
+            try:
+                return interruptibly(
+                    lambda: self._run(
+                        _agent_lib.execute_bash, what, byref(options), user=user
+                    )
+                )
+            except SandboxDeniedError:
+                if user is not None:  # whose files another server refuses
+                    self._need_user(user)
+                raise
 
         result = self._try_command(call)
         if background and result.background_pid is not None:
@@ -455,6 +478,16 @@ class BackendSandbox(Reached):
                 raise error  # of the sandbox, and no answer
         return int(found)
 
+    def _need_user(self, user: str) -> None:
+        """Every user may look at the root, unless there is no such user."""
+        if self._look("/", user) < 0:
+            raise UserNotFoundError(
+                "the sandbox does not know this user",
+                op="exec.user",
+                subject=user,
+                hint="name one of its /etc/passwd: root, user",
+            )
+
     def get_file_info(self, file_path: str) -> FileInfo:
         info = _agent_lib.FileInfo()
         with _words("get file info", file_path):
@@ -638,6 +671,15 @@ def _words(what: str, path: str, names: dict[str, str] | None = None) -> Iterato
     """For what has no result to say it with."""
     try:
         yield
+    except UserNotFoundError:
+        raise
+    except SandboxFileNotFoundError as error:
+        missing = _spelled(error.subject or "", names or {}, path)
+        error.message = f"Failed to {what}: Directory does not exist: {missing}"
+        if error.op == "files.need":
+            error.message = f"Failed to {what}: {error.args[0]}"
+        error.args, error.subject, error.hint = (error.message,), "", ""
+        raise
     except SandboxFileError as error:
         _file_words(error, what, path, names)
         raise
@@ -693,6 +735,9 @@ class NativeSandbox(BackendSandbox):
 
     backend: ClassVar[str] = "native"
 
+    def _known_id(self) -> str | None:
+        return _id_or_label(self)
+
     def _alone(self) -> dict[str, Any]:
         return _alone_values(self)
 
@@ -717,8 +762,21 @@ class LocalSandbox(BackendSandbox):
             )
         super()._open(config, id)
 
+    def _known_id(self) -> str | None:
+        return _id_or_label(self)
+
     def _alone(self) -> dict[str, Any]:
         return _alone_values(self)
+
+
+_ID = re.compile(r"sb-[a-z0-9]{16}")
+
+
+def _id_or_label(sandbox: BackendSandbox) -> str | None:
+    """A sandbox_id that cannot be one of this machine's is only a label of the object:
+    programs for NexAU's LocalSandbox choose any."""
+    id = sandbox._own_id or sandbox.sandbox_id
+    return id if id is not None and _ID.fullmatch(id) else None
 
 
 def _alone_values(sandbox: BackendSandbox) -> dict[str, Any]:
@@ -736,3 +794,32 @@ class E2BSandbox(BackendSandbox):
 
     backend: ClassVar[str] = "e2b"
     work_dir: str | Path | None = Path(E2B_DEFAULT_WORK_DIR)
+
+    @property
+    def sandbox(self) -> Any:
+        """The same sandbox as an object of E2B's own package, which has to be installed;
+        None before it was started.  Nothing else here needs that package."""
+        if self._raw is None and self.sandbox_id is not None:
+            self._raw = self._connect_raw()
+        return self._raw
+
+    @sandbox.setter
+    def sandbox(self, raw: Any) -> None:
+        self._raw, self.sandbox_id = raw, raw.sandbox_id
+
+    def _connect_raw(self) -> Any:
+        try:
+            import e2b
+        except ImportError as error:
+            raise SandboxUnavailableError(
+                "the package e2b is not installed",
+                op="sandbox.open",
+                hint="pip install e2b; the methods of this object do not need it",
+            ) from error
+        self._reach()
+        known = {**self.config, **self._secrets}
+        names = ("api_key", "api_url", "domain", "sandbox_url")
+        given = {name: known[name] for name in names if known.get(name)}
+        return e2b.Sandbox.connect(
+            str(self.sandbox_id), timeout=known.get("timeout"), **given
+        )

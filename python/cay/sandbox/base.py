@@ -25,7 +25,10 @@ from cay.sandbox.outcomes import (
 )
 from cay.sandbox.spelling import Spelled
 
-__all__ = ["BaseSandbox"]
+__all__ = ["BASH_TOOL_RESULTS_BASE_PATH", "BaseSandbox"]
+
+BASH_TOOL_RESULTS_BASE_PATH = "/tmp/cay-results"
+"""how the path of every output_dir begins in a sandbox that has its own /tmp"""
 
 
 @dataclass(kw_only=True)
@@ -34,7 +37,8 @@ class BaseSandbox(metaclass=Spelled):
 
     Times are milliseconds: ``timeout=None`` is two minutes, 0 is over at once.  What goes
     wrong as things do is a result with a status other than SUCCESS; ``raise_errors``
-    makes it an exception.  Output is what was written, unless ``clean_output``.
+    makes it an exception.  Output is cleaned and, if it is long, cut in its middle;
+    ``clean_output=False`` returns all of it as it was written.
 
     Fields are data: they are what is saved of a sandbox, and dataclasses.asdict() copies
     them.
@@ -45,7 +49,7 @@ class BaseSandbox(metaclass=Spelled):
     """for every command"""
     work_dir: str | Path | None = field(default_factory=Path.cwd)
     """where commands and relative paths start; a Path, however it was given"""
-    clean_output: bool = False
+    clean_output: bool = True
     """take out escape sequences and what was overwritten or repeated, and cut the middle
     of what is over output_char_threshold"""
     output_char_threshold: int = 10_000

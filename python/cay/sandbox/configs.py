@@ -48,7 +48,7 @@ class BaseSandboxConfig(Given, metaclass=Spelled):
     output_char_threshold: int = 10_000
     truncate_head_chars: int = 5_000
     truncate_tail_chars: int = 5_000
-    clean_output: bool = False
+    clean_output: bool = True
     raise_errors: bool = False
 
 

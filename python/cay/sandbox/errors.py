@@ -74,7 +74,7 @@ class TemplateNotFoundError(SandboxError, errors.NotFound, LookupError):
     """There is no such template."""
 
 
-class UserNotFoundError(SandboxError, errors.NotFound, LookupError):
+class UserNotFoundError(SandboxError, errors.NotFound, LookupError, ValueError):
     """There is no such user in the sandbox."""
 
 

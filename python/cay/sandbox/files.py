@@ -79,8 +79,6 @@ class _Root:
     def _shown(self, path: str) -> str:
         return path
 
-    _shown_short = _shown
-
     def _error(
         self, err: Any, *paths: str, old_texts: Sequence[str] = ()
     ) -> SandboxError:

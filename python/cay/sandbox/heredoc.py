@@ -67,6 +67,6 @@ def parse_single_bash_heredoc(command: str) -> BashHeredocBlock | None:
         delimiter=opener["word"],
         quoted=bool(opener["quote"]),
         strip_tabs=strip_tabs,
-        command_prefix=first[: opener.start()],
+        command_prefix=first[: opener.start()].rstrip(),
         command_suffix=first[opener.end() :],
     )

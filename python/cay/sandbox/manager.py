@@ -410,7 +410,10 @@ class BaseSandboxManager(_Live, Generic[TSandbox], metaclass=Spelled):
 
     @staticmethod
     def _state_of(sandbox: BaseSandbox) -> dict[str, Any]:
+        """Both spellings of the working directory: NexAU's document has the first."""
         state = {**sandbox.dict(), "sandbox_type": type(sandbox).__name__}
+        if state.get("work_dir") is not None:
+            state["_work_dir"] = state["work_dir"]
         _check_json(state)
         return state
 

@@ -17,7 +17,7 @@ from cay.sandbox.backends import (
     LocalSandbox,
     NativeSandbox,
 )
-from cay.sandbox.configs import after_run, parse_sandbox_config
+from cay.sandbox.configs import _TYPED, after_run, parse_sandbox_config
 from cay.sandbox.errors import (
     SandboxError,
     SandboxNotFoundError,
@@ -87,10 +87,11 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         kind = backend_of(given["type"])
         if backend and kind != backend:
             raise SandboxValueError(
-                f"{type(self).__name__} starts no sandboxes of type {given['type']!r}",
+                f"{type(self).__name__} takes a {_TYPED[backend].__name__}, not a "
+                f"configuration of type {given['type']!r}",
                 op="manager.start",
                 subject="type",
-                hint=f"it starts those of type {backend!r}",
+                hint=f"give it a {_TYPED[backend].__name__}, or type: {backend}",
             )
         return overlaid(self._own(), {**given, "type": kind})
 

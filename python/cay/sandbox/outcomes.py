@@ -123,7 +123,8 @@ class CodeExecutionResult(_Raw):
 
 @dataclass
 class FileInfo:
-    """What is known about a name inside; if it does not exist, only that."""
+    """What is known about a name inside; one that does not exist is neither readable nor
+    writable."""
 
     path: str
     exists: bool = False

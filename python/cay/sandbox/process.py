@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
-from typing import Any, Literal, cast
+from typing import Any
 
 from cay import _lib, _sandbox_lib, errors
 from cay._owner import Owner
@@ -27,7 +27,7 @@ from cay.sandbox.errors import (
 )
 from cay.sandbox.handles import Handles
 from cay.sandbox.options import Command, terminal, within
-from cay.sandbox.results import ExecResult, Output
+from cay.sandbox.results import ExecResult, Output, Stream
 from cay.sandbox.watch import Watch
 
 __all__ = ["Process"]
@@ -121,8 +121,7 @@ class Process(Owner):
             data = ctypes.string_at(self._buffer, length.value)
         if stream.value < 0:
             return None
-        number = cast(Literal[1, 2], stream.value or 1)
-        return Output(number, data, dropped.value)
+        return Output(Stream(stream.value or 1), data, dropped.value)
 
     def __iter__(self) -> Iterator[Output]:
         """All it writes until it ends."""

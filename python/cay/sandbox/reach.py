@@ -41,6 +41,8 @@ class _Connected:
     _is_copy: bool
     """which is nobody's wish to have a paused sandbox go on"""
     _lock: threading.Lock
+    _raw: Any
+    """what E2BSandbox.sandbox returns"""
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
         self = super().__new__(cls)
@@ -50,6 +52,9 @@ class _Connected:
     def _disconnect(self) -> None:
         self._handles, self._lock = None, threading.Lock()
         self._secrets, self._variables, self._is_copy = {}, {}, False
+        self._raw = None
+        # The backend's own id; a copy has the same.  No class annotation: not a field.
+        self._own_id: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         own = _Connected.__annotations__
@@ -128,11 +133,13 @@ class Reached(_Connected, BaseSandbox):
         self._variables = configs.environment(config)
         wakes = id is None or not self._is_copy
         handle = _handle(config, id) if wakes else _another(whole, str(id))
-        self.sandbox_id = _sandbox_lib.sandbox_id(handle).decode()
-        again = functools.partial(_another, whole, self.sandbox_id)
+        self._own_id = own_id = _sandbox_lib.sandbox_id(handle).decode()
+        if self.sandbox_id is None:  # else it is the same, or a label
+            self.sandbox_id = own_id
+        again = functools.partial(_another, whole, own_id)
         # Only of backends that run them on this machine.
         ephemeral = whole.get("ephemeral") is True and id is None
-        self._handles = Handles(self.sandbox_id, handle, again, ephemeral)
+        self._handles = Handles(own_id, handle, again, ephemeral)
         if self.work_dir is None or not os.path.isabs(self.work_dir):
             start = self.config.get("work_dir") or self._start_of(handle)
             self.work_dir = None if start is None else Path(start)
@@ -162,15 +169,19 @@ class Reached(_Connected, BaseSandbox):
             hint=f"{type(self).__name__}.create(), or its manager's start()",
         )
 
+    def _known_id(self) -> str | None:
+        """The id of a sandbox that exists; None: one has to be created."""
+        return self._own_id or self.sandbox_id
+
     def _reach(self) -> Handles:
         with self._lock:
             if self._handles is None:
                 values = {"type": self.backend, **self.config, **self._secrets}
-                if self.sandbox_id is None:
+                id = self._known_id()
+                if id is None:
                     values.update(self._alone())
-                is_there = self.sandbox_id is not None
-                with configs.parsed(values, restored=is_there) as config:
-                    self._open(config, self.sandbox_id)
+                with configs.parsed(values, restored=id is not None) as config:
+                    self._open(config, id)
             assert self._handles is not None
             return self._handles
 

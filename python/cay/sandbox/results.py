@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import errno
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ __all__ = [
     "Output",
     "ProcessInfo",
     "SandboxInfo",
+    "Stream",
     "TemplateInfo",
 ]
 
@@ -89,8 +91,10 @@ class ExecResult:
         return self.stderr_bytes.decode("utf-8", "replace")
 
     def __repr__(self) -> str:
+        why = f"reason={self.reason!r}, " if self.reason else ""
+        why += f"signal={self.signal}, " if self.signal else ""
         return (
-            f"ExecResult(exit_code={self.exit_code}, cause={self.cause!r}, "
+            f"ExecResult(exit_code={self.exit_code}, cause={self.cause!r}, {why}"
             f"stdout={self.stdout_bytes[-200:]!r}, stderr={self.stderr_bytes[-200:]!r})"
         )
 
@@ -118,12 +122,25 @@ class ExecResult:
             _sandbox_lib.exec_done(ctypes.byref(result))
 
 
+class Stream(IntEnum):
+    """Which stream a process wrote to: equal to its descriptor, shown by its name."""
+
+    STDOUT = 1
+    """also a terminal"""
+    STDERR = 2
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
 @dataclass(frozen=True)
 class Output:
     """A piece of what a process wrote."""
 
-    stream: Literal[1, 2]
-    """1 is stdout, or a terminal; 2 is stderr"""
+    stream: Stream
     data: bytes
     dropped: int = 0
     """bytes lost before these, because nobody read them in time"""
@@ -134,7 +151,7 @@ class SandboxInfo:
     """A sandbox from outside: its options, and what it uses."""
 
     id: str
-    state: Literal["running", "paused", "stopped"]
+    state: Literal["running", "paused", "stopped", "damaged"]
     rung: Literal["root", "range", "single", "landlock", "none"]
     network: Literal["none", "host"]
     storage: Literal["memory", "disk"]
@@ -166,6 +183,7 @@ class SandboxInfo:
     """and by what"""
     type: str = "native"
     """its backend; nothing keeps a "local" one in"""
+    name: str | None = None
 
     @classmethod
     def _of(cls, info: Any) -> SandboxInfo:
@@ -199,6 +217,7 @@ class SandboxInfo:
                 for one in info.enforced[: info.enforced_count]
             },
             type=info.type.decode(),
+            name=info.name.decode() or None,
         )
 
 

@@ -13,6 +13,7 @@ from cay import _lib, _sandbox_lib
 from cay._owner import Owner
 from cay.filesystem.config import SandboxConfig
 from cay.sandbox import options as _options
+from cay.sandbox.arguments import helpful
 from cay.sandbox.errors import (
     SandboxExecError,
     SandboxNotFoundError,
@@ -71,6 +72,7 @@ class Sandbox(Owner):
         self._handles = handles
 
     @classmethod
+    @helpful
     def create(
         cls: type[_Self],
         template: str | os.PathLike[str] | None = None,
@@ -92,6 +94,7 @@ class Sandbox(Owner):
         require: Iterable[Layer] = (),
         rung: Rung = "best",
         ephemeral: bool = False,
+        name: str | None = None,
     ) -> _Self:
         """Makes one.
 
@@ -101,7 +104,8 @@ class Sandbox(Owner):
         ``policy`` shows those of a cay.filesystem configuration, or of a YAML file, with
         their rules.  ``require`` names layers without which it must not start.  One that
         is ``ephemeral`` dies with this process, however that ends.  With ``make_workdir`` a
-        ``workdir`` that is not there is made, and the user's.
+        ``workdir`` that is not there is made, and the user's.  open() also takes its ``name``;
+        SandboxExistsError if another sandbox has it.
         """
         array, count = _options.bind_array(volumes)
         with Policy(policy) as c_policy:
@@ -126,13 +130,15 @@ class Sandbox(Owner):
                 make_workdir=make_workdir,
                 storage=_options.choice(storage, _sandbox_lib.STORAGES, "storage"),
                 rung=_options.choice(rung, _sandbox_lib.RUNGS_ASKED_FOR, "rung"),
+                name=_options.optional(name, "name"),
             )
             return cls(_create(made, template))
 
     @classmethod
     def open(cls: type[_Self], id: str) -> _Self:
-        """One that exists; SandboxNotFoundError if there is none of that id."""
-        return cls(Handles(id, open_handle(id)))
+        """One that exists, by id or name; SandboxNotFoundError if there is none."""
+        handle = open_handle(id)
+        return cls(Handles(_sandbox_lib.sandbox_id(handle).decode(), handle))
 
     @staticmethod
     def collect() -> int:

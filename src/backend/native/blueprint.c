@@ -27,7 +27,7 @@ void blueprint_init(struct blueprint *ret_blueprint)
     ret_blueprint->overflow = false;
     ret_blueprint->binds = NULL;
     ret_blueprint->keeps_root = false;
-    ret_blueprint->overlay = (struct overlay){.lower = -1, .disk = -1};
+    ret_blueprint->overlay = (struct overlay){.lower = -1, .usr = -1, .disk = -1};
     buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
     (void)buf_reserve(&ret_blueprint->bytes, USUAL_BYTES);
     buf_append(&ret_blueprint->bytes, "", 1); /* offset 0 is "" */

@@ -2,7 +2,18 @@
 #ifndef NATIVE_CALLS_H
 #define NATIVE_CALLS_H
 
+#include <seccomp.h>
 #include <stddef.h>
+
+/* libseccomp has a negative number for a name that this architecture, or the kernel's
+ * headers, do not know.  The filter would silently leave such a call out: it does not
+ * compile. */
+#define CALL(name)                                                                       \
+    (SCMP_SYS(name) + 0 * (int)sizeof(struct {                                           \
+                          _Static_assert(SCMP_SYS(name) >= 0,                            \
+                                         #name " has no number here");                   \
+                          int unused;                                                    \
+                      }))
 
 /* The system calls that programs inside may make: their numbers, negative for those that
  * this architecture never had. */

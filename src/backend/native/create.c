@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,6 +27,7 @@
 #include "backend/native/foresee.h"
 #include "backend/native/home.h"
 #include "backend/native/launch.h"
+#include "backend/native/names.h"
 #include "backend/native/native.h"
 #include "backend/native/parts.h"
 #include "backend/native/rung.h"
@@ -37,6 +39,7 @@
 #include "sys/landlock.h"
 #include "sys/path.h"
 #include "sys/shift.h"
+#include "sys/state-home.h"
 
 static const char op[] = "sandbox.create";
 
@@ -45,7 +48,7 @@ enum { MAX_FILES = 65536 };
 static int open_control(const struct record *record, struct cay_error *err)
 {
     struct sockaddr_un address;
-    int code = runtime_address(record, &address, err);
+    int code = runtime_address(record->id, &address, err);
 
     if (code)
         return code;
@@ -114,6 +117,7 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
     if (making->rung == CAY_RUNG_SINGLE)
         head->uid = head->gid = PLAN_USER;
     if (making->rung == CAY_RUNG_LANDLOCK) {
+        head->no_set_ids = true; /* the home is a directory of the host */
         head->uid = making->owner;
         head->gid = record->has_range ? making->owner : getegid();
     }
@@ -161,6 +165,7 @@ static int build_filter(const struct making *making, struct blueprint *blueprint
     if (!code) {
         blueprint->filter = filter.code;
         blueprint->head.filter_len = filter.len;
+        blueprint->head.filter_pass_at = filter.pass_at;
         making->record->calls = filter.calls;
     }
     return code;
@@ -231,9 +236,9 @@ static void make_first_leaf(const struct making *making, const struct gifts *gif
 {
     if (!making->first || gifts->cgroup < 0 || !making->record->has_range)
         return;
-    fsid_take(making->owner);
-    (void)!mkdirat(gifts->cgroup, "e0", 0755);
-    fsid_take(0);
+    if (fsid_take(making->owner))
+        (void)!mkdirat(gifts->cgroup, "e0", 0755);
+    (void)fsid_take(0);
 }
 
 static int hand_over_plan(const struct launch *launch, const struct gifts *gifts,
@@ -387,6 +392,15 @@ static int raise_it(const struct making *making, int group, struct launch *launc
     return code ? code : sent;
 }
 
+/* A process with another home must know that the disk is not in its own. */
+static void note_home(struct record *record)
+{
+    char path[PATH_MAX];
+
+    if (state_home_path(path, NULL) == CAY_OK && strlen(path) < sizeof record->home)
+        memcpy(record->home, path, strlen(path) + 1);
+}
+
 /* For those who look at it later. */
 static void describe(const struct making *making)
 {
@@ -394,6 +408,8 @@ static void describe(const struct making *making)
     struct record *record = making->record;
 
     record->created_ms = making->start ? making->created_ms : clock_since_1970_ms();
+    if (options->storage == CAY_STORAGE_DISK)
+        note_home(record);
     record->template_dev = making->parts.template.dev;
     record->template_ino = making->parts.template.ino;
     record->network = options->network;
@@ -497,7 +513,23 @@ static int build_locked(struct making *making, struct native *native,
     if (code && is_new_disk) {
         storage_done(storage);
         (void)storage_remove(record->id, NULL);
+        names_release(record->name, record->id);
     }
+    return code;
+}
+
+/* Once it has a record, or a link to it would count as stale. */
+static int claim_name(const struct making *making, struct cay_error *err)
+{
+    struct record *record = making->record;
+
+    cay_copy_text(record->name, sizeof record->name, making->options.name);
+    record->storage = making->options.storage;
+    if (making->options.storage == CAY_STORAGE_DISK)
+        note_home(record);
+    int code = names_claim(record, err);
+    if (code)
+        runtime_release(record);
     return code;
 }
 
@@ -514,6 +546,8 @@ static int create_on(struct making *making, struct native *native, struct cay_er
         code =
             runtime_reserve(making->id, idmap_is_root() && making->rung != CAY_RUNG_NONE,
                             making->record, err);
+    if (!code && making->options.name)
+        code = claim_name(making, err);
     if (!code)
         code = build_locked(making, native, err);
     launch_cancel(&making->launch);

@@ -260,7 +260,10 @@ static int check_one(struct doctor *doctor, const char *facility, uint64_t names
 {
     int error = outcome_of(namespaces, inside, NULL);
 
-    if (error != ENOSPC || !blame_switch(doctor, facility, namespaces))
+    if (error && !doctor->has_namespaces && !find_switch(namespaces))
+        doctor_say(doctor, CAY_FINDING_MISSING, facility, see_namespaces,
+                   "needs a user namespace, which cannot be made");
+    else if (error != ENOSPC || !blame_switch(doctor, facility, namespaces))
         doctor_tell(doctor, facility, error, CAY_FINDING_MISSING,
                     doctor->has_namespaces ? fix : see_namespaces, fine, not_fine);
     return error;

@@ -10,23 +10,31 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include "backend/native/groups-look.h"
 #include "backend/native/inside.h"
 #include "backend/native/native.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/inside.h"
+#include "sys/io.h"
 
 struct remote {
     struct fs fs; /* whose cookie this is */
     atomic_uint references;
     struct inside *inside;
     struct idmap_shown users, groups;
+    struct groups cgroups; /* that count what is written in memory, */
+    uint64_t memory_bytes; /* up to this limit; 0: nothing does */
+    int usage;             /* groups_open_usage(), or -1 */
+    bool is_in_memory;     /* its root, be it an overlay */
 };
 
 static int ask(const struct fs *fs, struct call *call)
@@ -321,11 +329,68 @@ static int remote_set_mode(const struct fs *fs, int fd, mode_t mode)
     return ask_plain(fs, &call);
 }
 
+static bool is_in_memory(const struct remote *remote, int fd)
+{
+    struct statfs fs;
+
+    return fstatfs(fd, &fs) == 0 &&
+           (fs.f_type == TMPFS_MAGIC ||
+            (fs.f_type == OVERLAYFS_SUPER_MAGIC && remote->is_in_memory));
+}
+
+static int give_back(int fd, uint64_t at, uint64_t len, int error)
+{
+    io_free_room(fd, at, at + len);
+    return error;
+}
+
+/* Init allocates the pages, in the cgroup that is to count them.  Beyond the limit the
+ * kernel would end a process there, so it is looked at before. */
+static int remote_take_room(const struct fs *fs, int fd, uint64_t at, uint64_t len)
+{
+    const struct remote *remote = fs->cookie;
+    struct stat st;
+
+    /* A new file that has room has it at its beginning. */
+    if (at == 0 && fstat(fd, &st) == 0 && st.st_size == 0 &&
+        (uint64_t)st.st_blocks * 512 >= len)
+        return 0;
+    if (!is_in_memory(remote, fd))
+        return 0;
+    for (uint64_t done = 0; done < len;) {
+        uint64_t part = len - done < FILE_ROOM_MAX ? len - done : FILE_ROOM_MAX;
+        AUTO_CALL call = CALL(FILE_TAKE_ROOM, .head.flags = at + done,
+                              .head.resolve = part, .fds = {fd}, .fd_count = 1);
+        if (!groups_has_room(&remote->cgroups, remote->usage, remote->memory_bytes, part))
+            return give_back(fd, at, done, -EDQUOT);
+        int error = ask_plain(fs, &call);
+        if (error == -EOPNOTSUPP)
+            return 0;
+        if (error)
+            return give_back(fd, at, done + part, error == -ENOMEM ? -EDQUOT : error);
+        done += part;
+    }
+    return 0;
+}
+
+/* How much of the room for a new file init takes while it makes that. */
+static uint64_t room_ahead(const struct fs *fs, uint64_t room)
+{
+    const struct remote *remote = fs->cookie;
+
+    return fs->take_room && remote->is_in_memory && room <= FILE_ROOM_MAX &&
+                   groups_has_room(&remote->cgroups, remote->usage, remote->memory_bytes,
+                                   room)
+               ? room
+               : 0;
+}
+
 static int remote_draft(const struct fs *fs, int dir, mode_t mode, int model,
-                        char ret_temp[FS_TEMP_MAX])
+                        uint64_t room, char ret_temp[FS_TEMP_MAX])
 {
     AUTO_CALL call = CALL(model < 0 ? FILE_DRAFT : FILE_DRAFT_LIKE, .head.mode = mode,
-                          .fds = {dir, model}, .fd_count = model < 0 ? 1 : 2);
+                          .head.resolve = room_ahead(fs, room), .fds = {dir, model},
+                          .fd_count = model < 0 ? 1 : 2);
     struct stat st;
 
     *ret_temp = '\0';
@@ -380,6 +445,11 @@ static int remote_fail(const struct fs *fs, int sys_errno, const char *step,
         return cay_fail(err, CAY_E_BUSY, sys_errno, step, subject,
                         "programs in the sandbox have too many descriptors under way",
                         "end them, or try again later");
+    case EDQUOT:
+        return cay_fail(err, CAY_E_NO_SPACE, sys_errno, step, subject,
+                        "the sandbox's memory limit is reached",
+                        "its files are in memory and count; delete some, or create a "
+                        "sandbox with a higher limit (-m)");
     case ECONNRESET:
         return cay_fail(err, CAY_E_UNAVAILABLE, sys_errno, step, subject,
                         "the sandbox does not answer", "it has ended; make a new one");
@@ -410,6 +480,8 @@ static void remote_unref(const struct fs *fs)
     if (atomic_fetch_sub(&remote->references, 1) != 1)
         return;
     inside_free(remote->inside);
+    if (remote->usage >= 0)
+        (void)close(remote->usage);
     free(remote);
 }
 
@@ -456,9 +528,17 @@ int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
     }
     *remote = (struct remote){.fs = calls,
                               .inside = inside,
+                              .usage = -1,
                               .users = sandbox->users,
                               .groups = sandbox->groups};
     remote->fs.cookie = remote;
+    if (sandbox->cgroups && sandbox->memory_bytes) {
+        remote->cgroups = *sandbox->cgroups;
+        remote->memory_bytes = sandbox->memory_bytes;
+        remote->usage = groups_open_usage(sandbox->cgroups);
+        remote->is_in_memory = sandbox->is_in_memory;
+        remote->fs.take_room = remote_take_room;
+    }
     atomic_init(&remote->references, 1);
     code = files_inside(&remote->fs, start, ret_files, err);
     remote_unref(&remote->fs);
@@ -477,6 +557,12 @@ int native_files(void *cookie, const char *user, cay_files **ret_files,
         code = native_dial(&native->record, native->answer_ms, &sandbox.socket, err);
     if (code)
         return code;
+    /* The init of an older record does not know how to take room. */
+    if (native->record.version >= RECORD_VERSION &&
+        native->record.layers & CAY_LAYER_MEMORY)
+        sandbox.cgroups = &native->record.groups;
+    sandbox.memory_bytes = native->record.memory_bytes;
+    sandbox.is_in_memory = native->record.storage == CAY_STORAGE_MEMORY;
     snprintf(users, sizeof users, "/proc/%d/uid_map", (int)native->record.init);
     snprintf(groups, sizeof groups, "/proc/%d/gid_map", (int)native->record.init);
     idmap_read(AT_FDCWD, users, &sandbox.users);

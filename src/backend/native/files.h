@@ -2,6 +2,7 @@
 #ifndef NATIVE_FILES_H
 #define NATIVE_FILES_H
 
+#include "backend/native/groups.h"
 #include "backend/native/idmap.h"
 #include "cay/files.h"
 
@@ -9,7 +10,10 @@ struct files_of {
     int socket;       /* to a sandbox's init; taken over, also on failure */
     const char *user; /* inside; NULL: the default one */
     struct idmap_shown users, groups;
-    uint32_t answer_ms; /* how long init may take to answer; 0: a minute */
+    const struct groups *cgroups; /* that count what is written in memory; NULL: none */
+    uint64_t memory_bytes;        /* their limit */
+    bool is_in_memory;            /* its root, be it an overlay */
+    uint32_t answer_ms;           /* how long init may take to answer; 0: a minute */
 };
 
 /* The files of the sandbox at the other end. */

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
@@ -37,6 +38,7 @@
 struct program {
     struct plan_filter *code;
     uint32_t len;
+    uint32_t pass_at; /* see struct plan */
 };
 
 static void emit(struct program *program, uint16_t code, uint8_t jt, uint8_t jf,
@@ -128,12 +130,25 @@ static void check_socket(struct program *program, enum filter_kind kind)
     allow_values(program, 2, protocols, 5, EPROTONOSUPPORT);
 }
 
+/* An end of a datagram pair (SOCK_RAW is another name for one) can still be connected or
+ * sent to any socket file, and no layer but this one keeps it from those of the host.  An
+ * end of a stream or of sequential packets is connected for good. */
+static void deny_datagrams(struct program *program)
+{
+    load(program, low_half(1));
+    emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xF);
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, SOCK_STREAM);
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SOCK_SEQPACKET);
+    refuse(program, ESOCKTNOSUPPORT);
+}
+
 static void check_pair(struct program *program, enum filter_kind kind)
 {
     static const uint32_t families[] = {AF_UNIX};
 
-    (void)kind;
     allow_values(program, 0, families, 1, EAFNOSUPPORT);
+    if (kind >= FILTER_ALONE)
+        deny_datagrams(program);
 }
 
 static void check_ioctl(struct program *program, enum filter_kind kind)
@@ -240,9 +255,13 @@ static void check_option(struct program *program, enum filter_kind kind)
 {
     static const uint32_t filters[] = {SO_ATTACH_FILTER, SO_ATTACH_REUSEPORT_CBPF};
     static const uint32_t layers[] = {31 /* TCP_ULP */};
+    /* close(2) of the last descriptor of a lingering connection waits.  One that was sent
+     * to PID 1 and never received is closed by PID 1, so the option is ignored. */
+    static const uint32_t lingers[] = {SO_LINGER};
 
     (void)kind;
     deny_options(program, SOL_SOCKET, filters, 2, EPERM);
+    deny_options(program, SOL_SOCKET, lingers, 1, 0);
     deny_options(program, IPPROTO_TCP, layers, 1, ENOPROTOOPT);
 }
 
@@ -284,6 +303,50 @@ static void check_file_advice(struct program *program, enum filter_kind kind)
     pretend(program);
 }
 
+/* The memory of a filter is the kernel's: no cgroup counts it, and net.core.bpf_jit_limit
+ * is one for the machine.  So PID 1 counts filters (init/filters.h), but for its own,
+ * which it puts on commands: these carry a number that nothing else inside knows. */
+
+static void count_filter(struct program *program)
+{
+    emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF);
+}
+
+/* Without a program nothing is installed: so libraries find out what there is.  Skips
+ * that many instructions. */
+static void skip_without_program(struct program *program, uint8_t skipped)
+{
+    load(program, low_half(2));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
+    load(program, low_half(2) + sizeof(uint32_t));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, skipped, 0, 0);
+}
+
+static void check_seccomp(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    load(program, low_half(0));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 9, SECCOMP_SET_MODE_FILTER);
+    skip_without_program(program, 5);
+    load(program, low_half(3));
+    program->pass_at = program->len;
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
+    load(program, low_half(3) + sizeof(uint32_t));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 0);
+    count_filter(program);
+}
+
+static void check_prctl(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    load(program, low_half(0));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 7, PR_SET_SECCOMP);
+    load(program, low_half(1));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, SECCOMP_MODE_FILTER);
+    skip_without_program(program, 1);
+    count_filter(program);
+}
+
 /* Calls whose arguments are looked at. */
 static const struct {
     long number;
@@ -310,6 +373,8 @@ static const struct {
     {SYS_shmget, check_segment},
     {SYS_madvise, check_advice},
     {SYS_fadvise64, check_file_advice},
+    {SYS_seccomp, check_seccomp},
+    {SYS_prctl, check_prctl},
 };
 
 enum { CHECKS = sizeof checks / sizeof *checks };
@@ -505,6 +570,7 @@ int filter_build(enum filter_kind kind, struct filter *ret_filter, struct cay_er
         if (!code) {
             filter->code = program.code;
             filter->len = program.len;
+            filter->pass_at = program.pass_at;
         }
     }
     *ret_filter = *filter;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "backend/native/names.h"
 #include "backend/native/parts.h"
 #include "backend/native/rung.h"
 #include "base/error.h"
@@ -57,6 +58,15 @@ static int complete_disk(struct cay_sandbox_options *options, unsigned given,
 }
 
 /* It is a line of /etc/hosts inside, too. */
+static int check_name(const char *name, struct cay_error *err)
+{
+    if (!name || names_are_valid(name))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, name, "invalid name for a sandbox",
+                    "use up to 63 letters, digits, \"_\", \".\" and \"-\", a letter or a "
+                    "digit first, and not sb- as in ids");
+}
+
 static int check_hostname(const char *name, struct cay_error *err)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -96,6 +106,8 @@ int foresee_complete(struct cay_sandbox_options *options, unsigned *ret_given,
             "this cannot be the default user or working directory",
             "a user has up to 63 bytes; a directory is absolute and up to 1,023 long");
     int code = check_hostname(options->hostname, err);
+    if (!code)
+        code = check_name(options->name, err);
     if (!code)
         code = check_least("memory", options->memory_bytes, err);
     return code ? code : complete_disk(options, *ret_given, err);

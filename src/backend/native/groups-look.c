@@ -10,6 +10,8 @@
 #include "base/auto.h"
 #include "cay/sandbox.h"
 
+enum { ROOM_SPARED = 64 }; /* this part of the memory limit */
+
 static bool get(const char *directory, const char *file, char *text, size_t room)
 {
     char path[GROUPS_PATH + 64];
@@ -48,7 +50,7 @@ static bool has_word(const char *text, const char *word)
 static bool get_key(const char *directory, const char *file, const char *key,
                     uint64_t *ret_value)
 {
-    char text[2048];
+    char text[8192];
 
     if (!get(directory, file, text, sizeof text))
         return false;
@@ -75,6 +77,53 @@ void groups_usage(const struct groups *groups, struct groups_usage *ret_usage)
         get_key(groups->unified, "cpu.stat", "usage_usec", &ret_usage->cpu_us);
     ret_usage->frozen =
         get_key(groups->unified, "work/cgroup.events", "frozen", &frozen) && frozen == 1;
+}
+
+/* What the kernel can take back from the cgroup without ending a process. */
+static uint64_t read_cache(const struct groups *groups)
+{
+    uint64_t sum = 0, value;
+
+    for (size_t i = 0; i <= GROUPS_V1; i++) {
+        const char *directory = i < GROUPS_V1 ? groups->v1[i] : groups->unified;
+        if (get_key(directory, "memory.stat", "inactive_file", &value))
+            sum += value;
+        if (get_key(directory, "memory.stat", "active_file", &value))
+            sum += value;
+    }
+    return sum;
+}
+
+int groups_open_usage(const struct groups *groups)
+{
+    char path[GROUPS_PATH + 64];
+    int fd = -1;
+
+    for (size_t i = 0; i <= GROUPS_V1 && fd < 0; i++) {
+        const char *directory = i ? groups->v1[i - 1] : groups->unified;
+        snprintf(path, sizeof path, "%s/%s", directory,
+                 i ? "memory.usage_in_bytes" : "memory.current");
+        fd = *directory ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    }
+    return fd;
+}
+
+bool groups_has_room(const struct groups *groups, int usage, uint64_t limit,
+                     uint64_t bytes)
+{
+    char text[32];
+    ssize_t len = pread(usage, text, sizeof text - 1, 0);
+
+    if (len <= 0)
+        return true;
+    text[len] = '\0';
+    uint64_t used = strtoull(text, NULL, 10);
+    /* The kernel charges in batches, and others use memory meanwhile. */
+    bytes += limit / ROOM_SPARED;
+    if (used + bytes <= limit)
+        return true;
+    uint64_t cache = read_cache(groups);
+    return used - (cache < used ? cache : used) + bytes <= limit;
 }
 
 static const struct {

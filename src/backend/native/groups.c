@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -177,6 +178,15 @@ static int find_hierarchy(size_t which, struct hierarchy *ret)
     return found;
 }
 
+int groups_mount(size_t which, char ret_path[GROUPS_PATH])
+{
+    struct hierarchy where;
+    int found = find_hierarchy(which, &where);
+
+    memcpy(ret_path, where.mount, GROUPS_PATH);
+    return found;
+}
+
 /* Whether we may make directories there and put processes into them. */
 static bool is_ours(const struct hierarchy *where)
 {
@@ -232,6 +242,18 @@ static int fail(const char *what, int error, struct cay_error *err)
                            "user");
 }
 
+/* No swap beyond the memory.  Where the kernel does not count it, that is so only if
+ * there is none: the limit on memory would be one that can be got around. */
+static int forbid_swap(const char *directory, const char *file, uint64_t value)
+{
+    struct sysinfo machine;
+    int error = put_number(directory, file, value);
+
+    if (error == -ENOENT && sysinfo(&machine) == 0 && machine.totalswap == 0)
+        return 0;
+    return error;
+}
+
 /* --- One controller each, cgroup v1 --- */
 
 static int limit_v1(const char *controller, const char *directory,
@@ -241,10 +263,10 @@ static int limit_v1(const char *controller, const char *directory,
         int error = put_number(directory, "memory.limit_in_bytes", limits->memory_bytes);
         if (error)
             return error;
-        /* Memory and swap together: no swap.  Not every kernel counts swap. */
+        /* Memory and swap together. */
         error =
-            put_number(directory, "memory.memsw.limit_in_bytes", limits->memory_bytes);
-        if (error && error != -ENOENT)
+            forbid_swap(directory, "memory.memsw.limit_in_bytes", limits->memory_bytes);
+        if (error)
             return error;
         /* What TCP has in its buffers is counted apart, and not at all without this. */
         error = put_number(directory, "memory.kmem.tcp.limit_in_bytes",
@@ -371,7 +393,7 @@ static int limit_unified(const struct groups_limits *limits, struct groups *grou
     if (lists(there, " \n", "memory")) {
         error = put_number(groups->unified, "memory.max", limits->memory_bytes);
         if (!error)
-            (void)put(groups->unified, "memory.swap.max", "0");
+            error = forbid_swap(groups->unified, "memory.swap.max", 0);
         groups->layers |= CAY_LAYER_MEMORY;
         snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.events",
                  groups->unified);
@@ -445,7 +467,9 @@ int groups_limit(struct groups *groups, const struct groups_limits *limits,
     if (error)
         return fail("cgroup2", error, err);
     for (size_t i = 0; !code && i < GROUPS_V1; i++)
-        if (groups->v1[i][0] && !(groups->layers & controllers[i].layer))
+        if (groups->layers & controllers[i].layer)
+            groups->v1[i][0] = '\0'; /* cgroup2 has it, and one is enough */
+        else if (groups->v1[i][0])
             code = make_v1(i, limits, groups, err);
     return code;
 }
@@ -462,10 +486,9 @@ int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
             continue;
         snprintf(path, sizeof path, "%s/tasks", groups->v1[i]);
         int fd = open(path, O_WRONLY | O_CLOEXEC);
-        if (fd < 0 && errno != ENOENT)
+        if (fd < 0)
             return fail("tasks", -errno, err);
-        if (fd >= 0)
-            ret_fds[count++] = fd;
+        ret_fds[count++] = fd;
     }
     return CAY_OK;
 }

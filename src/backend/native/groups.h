@@ -2,6 +2,8 @@
 #ifndef NATIVE_GROUPS_H
 #define NATIVE_GROUPS_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -28,6 +30,10 @@ struct groups_limits {
  * this user may make none there is none. */
 int groups_name(const char *id, const struct groups_limits *limits,
                 struct groups *ret_groups, struct cay_error *err);
+
+/* Where the v1 controller `which`, or for GROUPS_V1 cgroup2, is mounted: 1, 0 if it is
+ * not, or negative if that cannot be told now. */
+int groups_mount(size_t which, char ret_path[GROUPS_PATH]);
 
 /* Those of the limits that groups_limit() will set: CAY_LAYER_MEMORY, _PIDS, _CPU. */
 unsigned groups_promise(const struct groups *groups, const struct groups_limits *limits);

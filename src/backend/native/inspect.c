@@ -8,8 +8,10 @@
 #include <string.h>
 
 #include "backend/native/groups-look.h"
+#include "backend/native/recover.h"
 #include "backend/native/run.h"
 #include "backend/native/storage.h"
+#include "backend/native/wire.h"
 #include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -105,6 +107,7 @@ static void copy_facts(const struct record *record, struct cay_sandbox_info *inf
     memcpy(info->template_name, record->template_name, sizeof info->template_name);
     memcpy(info->user, record->user, sizeof info->user);
     memcpy(info->workdir, record->workdir, sizeof info->workdir);
+    memcpy(info->name, record->name, sizeof info->name);
     info->created_ms = record->created_ms;
     info->memory_bytes = record->memory_bytes;
     info->disk_bytes = record->disk_bytes;
@@ -137,7 +140,6 @@ static int count_processes(struct native *native, struct cay_sandbox_info *info)
 static int measure(struct native *native, struct cay_sandbox_info *info)
 {
     struct groups_usage usage;
-    struct state state;
     int code = CAY_OK;
 
     groups_usage(&native->record.groups, &usage);
@@ -150,15 +152,16 @@ static int measure(struct native *native, struct cay_sandbox_info *info)
         info->memory_used = usage.memory;
     if (usage.has_cpu)
         info->cpu_us = usage.cpu_us;
-    if (code != CAY_E_TIMEOUT)
-        code = native_state(native, &state, NULL);
-    if (code)
-        return code;
+    return code == CAY_E_TIMEOUT ? code : CAY_OK;
+}
+
+static void take_state(const struct native *native, const struct state *state,
+                       struct cay_sandbox_info *info)
+{
     if (native->record.layers & CAY_LAYER_DISK) /* else it is what others use, too */
-        info->disk_used = state.disk_used;
-    if (state.ttl_left_ms != UINT64_MAX) /* 0 would mean that it has none */
-        info->ttl_left_ms = state.ttl_left_ms ? state.ttl_left_ms : 1;
-    return CAY_OK;
+        info->disk_used = state->disk_used;
+    if (state->ttl_left_ms != UINT64_MAX) /* 0 would mean that it has none */
+        info->ttl_left_ms = state->ttl_left_ms ? state->ttl_left_ms : 1;
 }
 
 /* The cgroup of one that has ended stays until that is removed. */
@@ -172,8 +175,8 @@ static uint64_t count_memory_kills(const struct record *record)
     return run_memory_kills(run_mark(&events, 0), 0);
 }
 
-/* What is known outside is told in any case; the code is of what init was asked. */
-static int look(struct native *native, struct cay_sandbox_info *ret_info)
+/* All but what init says of itself.  CAY_E_TIMEOUT: init does not answer. */
+static int look_outside(struct native *native, struct cay_sandbox_info *ret_info)
 {
     const struct record *record = &native->record;
 
@@ -188,6 +191,25 @@ static int look(struct native *native, struct cay_sandbox_info *ret_info)
     say_namespaces(record, ret_info);
     say_limits(record, ret_info);
     return measure(native, ret_info);
+}
+
+static void look_briefly(const struct record *record, struct cay_sandbox_info *ret_info)
+{
+    memset(ret_info, 0, sizeof *ret_info);
+    copy_facts(record, ret_info);
+    ret_info->state = CAY_STATE_RUNNING;
+    ret_info->init_pid = record->init;
+}
+
+/* What is known outside is told in any case. */
+static void look(struct native *native, struct cay_sandbox_info *ret_info)
+{
+    struct state state;
+    int code = look_outside(native, ret_info);
+
+    if (!code && ret_info->state != CAY_STATE_STOPPED &&
+        native_state(native, &state, NULL) == CAY_OK)
+        take_state(native, &state, ret_info);
 }
 
 /* One that has a disk and does not run. */
@@ -217,8 +239,27 @@ static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
     cay_copy_text(ret_info->user, sizeof ret_info->user,
                   options->user ? options->user : "user");
     cay_copy_text(ret_info->workdir, sizeof ret_info->workdir, options->workdir);
+    cay_copy_text(ret_info->name, sizeof ret_info->name, options->name);
     storage_saved_done(&saved);
     return CAY_OK;
+}
+
+/* What the cgroups count, and what was found out without the record. */
+static void look_at_damaged(const char *id, struct cay_sandbox_info *ret_info)
+{
+    struct record record;
+    struct groups_usage usage;
+
+    memset(ret_info, 0, sizeof *ret_info);
+    (void)recover_record(id, &record);
+    copy_facts(&record, ret_info);
+    groups_usage(&record.groups, &usage);
+    ret_info->state = CAY_STATE_DAMAGED;
+    ret_info->init_pid = record.init;
+    ret_info->created_ms = runtime_changed_ms(id);
+    ret_info->memory_used = usage.memory;
+    ret_info->pids_used = usage.pids;
+    ret_info->cpu_us = usage.cpu_us;
 }
 
 /* Another handle may have changed it, or ended it. */
@@ -226,23 +267,41 @@ int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_erro
 {
     struct native *native = cookie;
     struct record now;
-    int code = runtime_load(native->record.id, &now, err);
+    struct cay_error why;
+    int code = runtime_load(native->record.id, &now, &why);
 
+    if (code == CAY_E_INTERNAL) {
+        look_at_damaged(native->record.id, ret_info);
+        return CAY_OK;
+    }
     if (native->record.storage == CAY_STORAGE_DISK && (code || !runtime_is_alive(&now)))
         return look_at_stopped(native->record.id, ret_info, err);
     if (!code) {
         native->record = now;
-        (void)look(native, ret_info);
+        look(native, ret_info);
+    } else if (err) {
+        *err = why;
     }
     return code;
 }
 
 /* --- All of them --- */
 
+/* Sandboxes that have been asked for their state: each needs a descriptor. */
+enum { PENDING_MAX = 64 };
+
+struct pending {
+    struct native native;
+    size_t index; /* in the list */
+};
+
 struct listing {
     struct cay_sandbox_info *infos;
     size_t count, room;
+    struct pending *pending; /* room for PENDING_MAX */
+    size_t pending_count;
     int answer_ms; /* for each; little once there was one that did not answer */
+    bool is_brief; /* only what records say */
     bool failed;
 };
 
@@ -254,30 +313,81 @@ static struct cay_sandbox_info *add(struct listing *listing)
     return listing->failed ? NULL : &listing->infos[listing->count];
 }
 
+/* They have been at it together: one that sleeps does not delay the others. */
+static void fetch_pending(struct listing *listing)
+{
+    for (size_t i = 0; i < listing->pending_count; i++) {
+        struct pending *one = &listing->pending[i];
+        struct state state;
+        one->native.answer_ms = listing->answer_ms;
+        int code =
+            wire_fetch(&one->native, op, MESSAGE_STATE, &state, sizeof state, NULL);
+        if (!code)
+            take_state(&one->native, &state, &listing->infos[one->index]);
+        if (code == CAY_E_TIMEOUT)
+            listing->answer_ms = SILENT_MS;
+        native_let_go(&one->native);
+    }
+    listing->pending_count = 0;
+}
+
+/* False if it could not be looked at, or not be asked: there may be too few files left.
+ */
+static bool try_living(struct listing *listing, const char *id)
+{
+    struct pending *one = &listing->pending[listing->pending_count];
+    struct native *native = &one->native;
+
+    *native = NATIVE_NONE;
+    native->answer_ms = listing->answer_ms;
+    int code = runtime_load(id, &native->record, NULL);
+    if (code == CAY_E_INTERNAL && add(listing))
+        look_at_damaged(id, &listing->infos[listing->count++]);
+    if (code || !runtime_is_alive(&native->record) || !add(listing))
+        return !code || code == CAY_E_INTERNAL || code == CAY_E_NOT_FOUND;
+    one->index = listing->count++;
+    if (listing->is_brief) {
+        look_briefly(&native->record, &listing->infos[one->index]);
+        return true;
+    }
+    code = look_outside(native, &listing->infos[one->index]);
+    if (!code)
+        code = wire_post(native, op, MESSAGE_STATUS, NULL);
+    if (code == CAY_E_TIMEOUT)
+        listing->answer_ms = SILENT_MS;
+    if (code)
+        native_let_go(native);
+    else
+        listing->pending_count++;
+    return !code || code == CAY_E_TIMEOUT || code == CAY_E_NOT_FOUND;
+}
+
 /* One that ends meanwhile is none; one that has ended by itself waits for
  * cay_sandbox_collect(). */
 static void add_living(const char *id, void *cookie)
 {
     struct listing *listing = cookie;
-    struct native native = NATIVE_NONE;
+    size_t count = listing->count;
 
-    native.answer_ms = listing->answer_ms;
-    if (listing->failed || runtime_load(id, &native.record, NULL) != CAY_OK ||
-        !runtime_is_alive(&native.record) || !add(listing))
+    if (listing->failed)
         return;
-    if (look(&native, &listing->infos[listing->count++]) == CAY_E_TIMEOUT)
-        listing->answer_ms = SILENT_MS;
-    native_let_go(&native);
+    if (!try_living(listing, id) && listing->pending_count) {
+        fetch_pending(listing);
+        listing->count = count;
+        (void)try_living(listing, id);
+    }
+    if (listing->pending_count == PENDING_MAX)
+        fetch_pending(listing);
 }
 
 static void add_stopped(const char *id, void *cookie)
 {
     struct listing *listing = cookie;
     struct record record;
+    int code = runtime_load(id, &record, NULL);
 
-    if (listing->failed ||
-        (runtime_load(id, &record, NULL) == CAY_OK && runtime_is_alive(&record)) ||
-        !add(listing))
+    if (listing->failed || code == CAY_E_INTERNAL ||
+        (!code && runtime_is_alive(&record)) || !add(listing))
         return;
     if (look_at_stopped(id, &listing->infos[listing->count], NULL) == CAY_OK)
         listing->count++;
@@ -292,12 +402,16 @@ static int by_age(const void *a, const void *b)
     return strcmp(one->id, other->id);
 }
 
-int cay_sandbox_list(struct cay_sandbox_info **ret_infos, size_t *ret_count,
-                     struct cay_error *err)
+static int list(bool is_brief, struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                struct cay_error *err)
 {
-    struct listing listing = {.answer_ms = NATIVE_ANSWER_MS};
-    int code = runtime_visit(add_living, &listing, err);
+    AUTO_FREE struct pending *pending = calloc(PENDING_MAX, sizeof *pending);
+    struct listing listing = {
+        .answer_ms = NATIVE_ANSWER_MS, .pending = pending, .is_brief = is_brief};
+    int code = pending ? runtime_visit(add_living, &listing, err) : CAY_OK;
 
+    listing.failed |= !pending;
+    fetch_pending(&listing);
     if (!code)
         code = storage_visit(add_stopped, &listing, err);
     if (!code && listing.failed)
@@ -311,4 +425,16 @@ int cay_sandbox_list(struct cay_sandbox_info **ret_infos, size_t *ret_count,
     *ret_infos = listing.infos;
     *ret_count = listing.count;
     return CAY_OK;
+}
+
+int cay_sandbox_list(struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err)
+{
+    return list(false, ret_infos, ret_count, err);
+}
+
+int cay_sandbox_list_brief(struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                           struct cay_error *err)
+{
+    return list(true, ret_infos, ret_count, err);
 }

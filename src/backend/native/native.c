@@ -15,6 +15,8 @@
 
 #include "backend/native/blueprint.h"
 #include "backend/native/home.h"
+#include "backend/native/names.h"
+#include "backend/native/recover.h"
 #include "backend/native/storage.h"
 #include "backend/native/template.h"
 #include "backend/native/wire.h"
@@ -95,9 +97,14 @@ static void note_stopped(const char *id, struct record *ret_record)
 static int find(const char *id, struct record *ret_record, struct cay_error *err)
 {
     struct storage_saved saved;
+    struct cay_error why;
+    int found = runtime_load(id, ret_record, &why);
 
-    if (runtime_load(id, ret_record, NULL) != CAY_E_NOT_FOUND)
-        return runtime_load(id, ret_record, err);
+    if (found != CAY_E_NOT_FOUND) {
+        if (found && err)
+            *err = why;
+        return found;
+    }
     int code = storage_load(id, &saved, NULL);
     if (code && code != CAY_E_IO) /* what is damaged can be removed */
         return runtime_load(id, ret_record, err);
@@ -119,11 +126,24 @@ static int check_kind(const struct record *record, bool is_local, struct cay_err
 
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
 {
+    char named[CAY_ID_MAX] = "";
+    struct cay_error why;
     AUTO_NATIVE native = native_new();
 
     if (!native)
         return cay_fail_memory(err, "sandbox.open");
-    int code = find(id, &native->record, err);
+    int code = names_are_valid(id) ? names_find(id, named, err) : CAY_OK;
+    if (code)
+        return code;
+    code = find(*named ? named : id, &native->record, &why);
+    if (code == CAY_E_INTERNAL) {
+        native->is_damaged = true;
+        (void)recover_record(*named ? named : id, &native->record);
+        *ret_cookie = TAKE_PTR(native);
+        return CAY_OK;
+    }
+    if (code && err)
+        *err = why;
     if (!code)
         code = check_kind(&native->record, is_local, err);
     /* One that lives and does not answer can be killed, if nothing else. */
@@ -136,11 +156,20 @@ int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_err
     return code;
 }
 
+static int fail_damaged(const char *id, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INTERNAL, 0, "sandbox.connect", id,
+                    "the sandbox's record is damaged, or of another version of cay",
+                    "cay kill %s ends the sandbox", id);
+}
+
 /* Somebody else may have started it again meanwhile. */
 int native_check(struct native *native, struct cay_error *err)
 {
     struct record now;
 
+    if (native->is_damaged)
+        return fail_damaged(native->record.id, err);
     if (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record))
         return CAY_OK;
     if (runtime_load(native->record.id, &now, NULL) == CAY_OK && runtime_is_alive(&now)) {
@@ -167,7 +196,7 @@ int native_dial(const struct record *record, int answer_ms, int *ret_socket,
 {
     const struct timeval limit = {answer_ms / 1000, answer_ms % 1000 * 1000};
     struct sockaddr_un address;
-    int code = runtime_address(record, &address, err);
+    int code = runtime_address(record->id, &address, err);
 
     if (code)
         return code;
@@ -235,6 +264,16 @@ static int open_init(const struct record *record, int *ret_pidfd, struct cay_err
     return CAY_OK;
 }
 
+int native_begin_end(const struct record *record, int *ret_pidfd, struct cay_error *err)
+{
+    int code = open_init(record, ret_pidfd, err);
+
+    if (!code && *ret_pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, *ret_pidfd,
+                      runtime_has_namespaces(record) ? SIGKILL : SIGTERM, NULL, 0);
+    return code;
+}
+
 static int fail_end(const struct record *record, int error, struct cay_error *err)
 {
     if (error != EBUSY)
@@ -263,6 +302,27 @@ int native_remove(const struct record *record, int pidfd, struct cay_error *err)
     return code;
 }
 
+/* With its lock held.  What is found again after the kill still runs: its cgroups and its
+ * uid range must not be given to the next sandbox. */
+static int remove_damaged(const char *id, struct cay_error *err)
+{
+    struct record record;
+    AUTO_FD pidfd = -1;
+    int lives = recover_record(id, &record);
+    int code = lives > 0 ? open_init(&record, &pidfd, err) : CAY_OK;
+
+    if (code)
+        return code;
+    if (pidfd >= 0 && !end_init(&record, pidfd))
+        return fail_end(&record, EBUSY, err);
+    int error = lives > 0 ? recover_kill(&record) : 0;
+    if (!error && lives)
+        lives = recover_record(id, &record);
+    if (error || lives)
+        return fail_end(&record, error ? -error : lives < 0 ? -lives : EBUSY, err);
+    return native_remove(&record, -1, err);
+}
+
 /* Who comes upon one that has ended: gc; who removes it, or may start it again, having
  * made it; or who did not make it. */
 enum finder { FINDER_GC, FINDER_HOLDER, FINDER_OTHER };
@@ -274,15 +334,19 @@ static size_t collect(const char *id, enum finder finder)
     struct record record;
     int code = runtime_load(id, &record, NULL);
 
-    if (code == CAY_E_NOT_FOUND)
-        return runtime_forget(id);
-    if (code || runtime_is_alive(&record))
+    if (code == CAY_E_NOT_FOUND && !runtime_is_old(id))
+        return 0; /* its maker is about to write it */
+    bool is_damaged = code == CAY_E_NOT_FOUND || code == CAY_E_INTERNAL;
+    if (is_damaged ? recover_record(id, &record) != 0 : code || runtime_is_alive(&record))
         return 0;
     bool goes_whole = record.ephemeral && record.storage == CAY_STORAGE_DISK;
     if (goes_whole && finder == FINDER_OTHER)
         return 0;
+    code = CAY_OK;
     if (goes_whole && finder == FINDER_GC)
         code = storage_remove(id, NULL);
+    if (code == CAY_E_NOT_FOUND && storage_is_elsewhere(&record))
+        return 0; /* only who has that home can remove its disk */
     if (code && code != CAY_E_NOT_FOUND)
         return 0; /* without its record nobody would try again */
     return native_remove(&record, -1, NULL) == CAY_OK;
@@ -312,6 +376,7 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     int code = runtime_visit(collect_one, ret_count, err);
     *ret_count += storage_sweep() + template_sweep();
     blueprint_host_sweep();
+    names_sweep();
     if (!code)
         runtime_note_visit();
     return code;
@@ -339,6 +404,8 @@ static int end_this_one(const struct native *native, struct cay_error *err)
     if (lock < 0 && errno != ENOENT)
         return cay_fail_errno(err, errno, "sandbox.kill", own->id);
     int code = lock < 0 ? CAY_E_NOT_FOUND : runtime_load(own->id, &now, &why);
+    if (code == CAY_E_INTERNAL && native->is_damaged)
+        return remove_damaged(own->id, err);
     if (code && code != CAY_E_NOT_FOUND && code != CAY_E_INTERNAL) {
         if (err)
             *err = why;
@@ -358,7 +425,7 @@ static int finish(struct native *native, enum finder finder, struct cay_error *e
 {
     int code = CAY_OK;
 
-    if (native_check(native, NULL) == CAY_OK)
+    if (native->is_damaged || native_check(native, NULL) == CAY_OK)
         code = end_this_one(native, err);
     else
         collect_this_one(native->record.id, finder);
@@ -367,6 +434,7 @@ static int finish(struct native *native, enum finder finder, struct cay_error *e
     if (native->record.storage == CAY_STORAGE_DISK) {
         native_let_go(native);
         native->record.init = 0;
+        native->is_damaged = false;
     }
     return CAY_OK;
 }
@@ -432,6 +500,8 @@ int native_start_again(void *cookie, struct cay_error *err)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.start", native->record.id,
                         "a sandbox in memory is gone when it ends",
                         "make it with storage on disk");
+    if (native->is_damaged)
+        return fail_damaged(native->record.id, err);
     if (answers(native))
         return CAY_OK;
     memcpy(id, native->record.id, sizeof id);
@@ -453,6 +523,10 @@ int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *e
     struct storage_saved saved;
     struct state state = {0};
 
+    if (native->is_damaged) {
+        *ret_state = CAY_STATE_DAMAGED;
+        return CAY_OK;
+    }
     int code = native_check(native, NULL); /* only of one on disk, that it is stopped */
     if (!code)
         code = native_state(native, &state, has_disk ? NULL : err);

@@ -17,11 +17,12 @@ struct events {
 /* One handle on a native sandbox. */
 struct native {
     struct record record;
-    int pidfd;     /* of its init, or -1 */
-    int leash;     /* closing it ends an ephemeral sandbox, or -1 */
-    int socket;    /* a connection that is free, or -1 */
-    pid_t owner;   /* who has made the handle, and no child of a fork */
-    int answer_ms; /* that init may take for an answer */
+    int pidfd;       /* of its init, or -1 */
+    int leash;       /* closing it ends an ephemeral sandbox, or -1 */
+    int socket;      /* a connection that is free, or -1 */
+    pid_t owner;     /* who has made the handle, and no child of a fork */
+    int answer_ms;   /* that init may take for an answer */
+    bool is_damaged; /* the record is what recover.h found out: it can only be killed */
     struct events events;
     char *piece; /* room for output, once there was a command */
 };
@@ -134,6 +135,10 @@ int native_dial(const struct record *record, int answer_ms, int *ret_socket,
 /* Ends it and removes every trace.  Of what cannot be ended now the record stays, so that
  * who collects tries again. */
 int native_remove(const struct record *record, int pidfd, struct cay_error *err);
+
+/* The first half of that: lets it end, and does not wait.  *ret_pidfd is of its init, or
+ * -1 if that has ended. */
+int native_begin_end(const struct record *record, int *ret_pidfd, struct cay_error *err);
 
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err);

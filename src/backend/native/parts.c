@@ -43,7 +43,10 @@ int parts_open(struct cay_sandbox_options *options, const char *start,
 
     *ret_parts = (struct parts){
         .template = TEMPLATE_NONE, .storage = STORAGE_NONE, .is_start = start != NULL};
-    if (name && strcmp(name, "host") != 0)
+    if (name && strcmp(name, "base") == 0)
+        code = template_base_open(options->network == CAY_NETWORK_NONE,
+                                  &ret_parts->template, err);
+    else if (name && strcmp(name, "host") != 0)
         code = template_open(name, start != NULL, &ret_parts->template, err);
     if (!code)
         take_defaults(&ret_parts->template.info.shown, options);
@@ -77,7 +80,9 @@ int parts_draw(const struct parts *parts, const struct cay_sandbox_options *opti
                                                         : CAY_DISK_DEFAULT;
     blueprint->overlay.disk = parts->storage.disk;
     blueprint->keeps_root = parts->is_start;
-    if (parts->template.root < 0)
+    /* "base" is an overlay only where the library can make one. */
+    if (parts->template.root < 0 ||
+        (parts->template.usr >= 0 && !blueprint->head.prepared))
         blueprint_host(blueprint, size);
     else
         code = blueprint_template(blueprint, &parts->template, size, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The commands of a sandbox are in the cgroup "work", init is not: frozen is only what
- * runs in it, and init goes on answering and counting the time to live.  Init is told
+ * runs in it, and init goes on answering.  Init is told
  * first, so that it starts nothing that would freeze on its way to execve.
  *
  * The kernel tells of a change in cgroup.events at most every 10 ms, so the file is read

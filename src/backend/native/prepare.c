@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "backend/native/blueprint.h"
+#include "base/auto.h"
 #include "base/error.h"
 #include "init/build.h"
 #include "sys/fsid.h"
@@ -23,17 +24,19 @@ struct site {
     size_t count; /* of those steps looked at so far */
     int tree;     /* one of fds, or -1 */
     int memory;   /* the root, if it is in memory */
+    int usr;      /* a writable view of the host's /usr, or -1 */
     bool devices;
     bool knows_umask;
     unsigned umask;
     uint32_t identity;
 };
 
-static void take_identity(struct site *site, uint32_t id)
+static int take_identity(struct site *site, uint32_t id)
 {
-    if (site->identity != id)
-        fsid_take(id);
+    bool is_taken = site->identity == id || fsid_take(id);
+
     site->identity = id;
+    return is_taken ? 0 : -EPERM;
 }
 
 /* The umask is the whole process's, so it is not for a library to change. */
@@ -50,9 +53,10 @@ static int learn_umask(struct site *site)
     return 0;
 }
 
-static int make_root(const struct site *site)
+static int make_root(struct site *site)
 {
-    return overlay_mount(&site->blueprint->overlay, site->users, site->id_base);
+    return overlay_mount(&site->blueprint->overlay, site->users, site->id_base,
+                         &site->usr);
 }
 
 /* What has a template below it is not filled, nor what was filled before. */
@@ -76,12 +80,14 @@ static int make_tree(const struct site *site, const struct plan_step *step)
     return build_tree(step, site->id_base + step->uid, site->id_base + step->gid);
 }
 
-static int make_mount(const struct site *site, const struct plan_step *step)
+static int make_mount(struct site *site, const struct plan_step *step)
 {
     if (step->kind == PLAN_ROOT)
         return make_root(site);
     if (step->kind == PLAN_TREE)
         return make_tree(site, step);
+    if (step->flags & PLAN_WITH_LAYER)
+        return TAKE_FD(site->usr);
     if (step->number)
         return bind_mount(&site->blueprint->binds->list[step->number - 1], site->id_base);
     return build_bind(blueprint_text(site->blueprint, step->data), step->flags);
@@ -89,8 +95,8 @@ static int make_mount(const struct site *site, const struct plan_step *step)
 
 static int add_mount(struct site *site, const struct plan_step *step)
 {
-    take_identity(site, 0);
-    int fd = make_mount(site, step);
+    int error = take_identity(site, 0);
+    int fd = error ? error : make_mount(site, step);
     if (fd < 0)
         return fd;
     site->fds[site->count - 1] = fd;
@@ -102,17 +108,18 @@ static int add_mount(struct site *site, const struct plan_step *step)
     }
     if (site->tree < 0 || site->knows_umask)
         return 0;
-    take_identity(site, site->id_base);
-    return learn_umask(site);
+    error = take_identity(site, site->id_base);
+    return error ? error : learn_umask(site);
 }
 
 static int give(struct site *site, const struct plan_step *step, const char *path)
 {
-    take_identity(site, 0);
-    return fchownat(site->tree, path, site->id_base + step->uid,
-                    site->id_base + step->gid, AT_SYMLINK_NOFOLLOW) == 0
-               ? 0
-               : -errno;
+    int error = take_identity(site, 0);
+
+    if (!error && fchownat(site->tree, path, site->id_base + step->uid,
+                           site->id_base + step->gid, AT_SYMLINK_NOFOLLOW) != 0)
+        error = -errno;
+    return error;
 }
 
 static int add_entry(struct site *site, const struct plan_step *step)
@@ -123,8 +130,9 @@ static int add_entry(struct site *site, const struct plan_step *step)
     if (site->tree < 0)
         return 0;
     /* Only host root can make device nodes. */
-    take_identity(site, site->devices ? 0 : site->id_base);
-    int error = build_entry(step, path, data, site->tree);
+    int error = take_identity(site, site->devices ? 0 : site->id_base);
+    if (!error)
+        error = build_entry(step, path, data, site->tree);
     if (!error && step->kind != PLAN_LINK && step->mode & site->umask &&
         fchmodat(site->tree, path, step->mode, 0) != 0)
         error = -errno;
@@ -202,7 +210,8 @@ int prepare_mounts(const struct blueprint *blueprint, int users, uint32_t id_bas
                         .id_base = id_base,
                         .fds = ret_fds,
                         .tree = -1,
-                        .memory = -1};
+                        .memory = -1,
+                        .usr = -1};
 
     *ret_count = 0;
     while (*ret_count < PLAN_MOUNTS_MAX)
@@ -210,7 +219,9 @@ int prepare_mounts(const struct blueprint *blueprint, int users, uint32_t id_bas
     int code = take_steps(&site, false, err);
     if (!code)
         code = take_steps(&site, true, err);
-    take_identity(&site, 0);
+    (void)take_identity(&site, 0);
+    if (site.usr >= 0)
+        (void)close(site.usr);
     if (!code)
         *ret_count = site.count;
     return code;

@@ -74,8 +74,10 @@ enum cay_rung rung_from(enum cay_rung limit)
 int rung_fail_none(struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "rung",
-                    "this user namespace has no ids that a sandbox could use",
-                    "run cay outside of it, or as another user");
+                    "the only id in this user namespace is the host's root, which no "
+                    "sandbox is ever given",
+                    "map more ids into the namespace, or run cay outside of it or as "
+                    "an ordinary user");
 }
 
 /* What a kernel or its administrator says who does not want it: to the clone, to the map,
@@ -191,7 +193,8 @@ static int check_options(enum cay_rung rung, const struct cay_sandbox_options *o
     if (rung == CAY_RUNG_ROOT || rung == CAY_RUNG_NONE)
         return CAY_OK;
     /* Both are overlays whose owners only root can shift. */
-    if (options->template_name && strcmp(options->template_name, "host") != 0)
+    if (options->template_name && strcmp(options->template_name, "host") != 0 &&
+        strcmp(options->template_name, "base") != 0)
         return fail_option("template", name, "has only the template \"host\"",
                            "make it as root, or use what the template \"host\" has", err);
     if (options->storage != CAY_STORAGE_MEMORY)

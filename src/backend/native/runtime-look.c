@@ -40,15 +40,15 @@ int runtime_start_time(pid_t pid, uint64_t *ret_start)
     return 0;
 }
 
-/* Somebody listens at its control socket: its init, and once that is gone nobody. */
-static int is_heard(const struct record *record)
+/* PID 1 listens there, and once that is gone no process does. */
+int runtime_is_heard(const char *id)
 {
     struct sockaddr_un address;
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
         return -errno;
-    if (runtime_address(record, &address, NULL) != CAY_OK)
+    if (runtime_address(id, &address, NULL) != CAY_OK)
         return 0;
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ||
         errno == EAGAIN)
@@ -66,5 +66,7 @@ int runtime_look(const struct record *record)
     int error = runtime_start_time(record->init, &start);
     if (error || start == record->init_start)
         return error ? error : 1;
-    return record->pid_namespace == runtime_pid_namespace() ? 0 : is_heard(record);
+    return record->pid_namespace == runtime_pid_namespace()
+               ? 0
+               : runtime_is_heard(record->id);
 }

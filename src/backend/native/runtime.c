@@ -18,8 +18,11 @@
 #include <unistd.h>
 
 #include "backend/native/idmap.h"
+#include "backend/native/names.h"
+#include "backend/native/recover.h"
 #include "backend/native/subids.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "sys/io.h"
 #include "sys/path.h"
@@ -33,7 +36,7 @@ enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
 
 /* How long a maker may take from its file to what is in it, and how many milliseconds
  * somebody waits for the lock. */
-enum { FORGET_S = 5, LOCK_TRIES = 1000 };
+enum { FORGET_S = 5, LOCK_TRIES = 1000, READ_TRIES = 3 };
 
 /* What is where the directory is to be.  It is the gate to every sandbox, so nothing is
  * read from it, nor written to it, unless it is ours alone; what is not there may be
@@ -122,7 +125,7 @@ int runtime_fail(int error, const char *subject, struct cay_error *err)
 }
 
 /* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
-static int open_runtime(const char *below, struct cay_error *err)
+int runtime_open(const char *below, struct cay_error *err)
 {
     char top[PATH_MAX], path[PATH_MAX + 32];
     enum place place = find_place(top);
@@ -149,7 +152,7 @@ static int open_runtime(const char *below, struct cay_error *err)
 
 int runtime_make(struct cay_error *err)
 {
-    AUTO_FD fd = open_runtime("", err);
+    AUTO_FD fd = runtime_open("", err);
 
     return fd < 0 ? fd : CAY_OK;
 }
@@ -211,7 +214,7 @@ static int reserve_range(struct record *record, struct cay_error *err)
 {
     uint16_t start;
     char name[16];
-    AUTO_FD dir = open_runtime("ranges", err);
+    AUTO_FD dir = runtime_open("ranges", err);
 
     if (dir < 0)
         return dir;
@@ -258,7 +261,30 @@ static void release_range(const struct record *record)
     (void)release_if_of(AT_FDCWD, path, record->id);
 }
 
-static const char no_suffix[] = "", control_suffix[] = ".control";
+int runtime_find_range(const char *id, struct record *record)
+{
+    char owner[CAY_ID_MAX];
+    AUTO_FD ranges = runtime_open("ranges", NULL);
+    DIR *list = ranges < 0 ? NULL : path_list(ranges);
+
+    if (!list)
+        return -EMFILE;
+    for (struct dirent *entry; !record->has_range && (entry = readdir(list));) {
+        ssize_t len = readlinkat(ranges, entry->d_name, owner, sizeof owner);
+        unsigned long range = strtoul(entry->d_name, NULL, 16);
+        if (len != (ssize_t)strlen(id) || memcmp(owner, id, (size_t)len) != 0 ||
+            range < FIRST_RANGE || range >= FIRST_RANGE + RANGES)
+            continue; /* processes of the host must not be taken for its own */
+        record->has_range = 1;
+        record->id_base = (uint32_t)range << 16;
+        record->id_count = RUNTIME_IDS;
+    }
+    closedir(list);
+    return 0;
+}
+
+static const char no_suffix[] = "", control_suffix[] = ".control",
+                  note_suffix[] = ".note"; /* note.c */
 
 static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
                        struct cay_error *err)
@@ -271,35 +297,48 @@ static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
     return code;
 }
 
+static bool release_ranges(const char *id)
+{
+    AUTO_FD ranges = runtime_open("ranges", NULL);
+    DIR *list = ranges < 0 ? NULL : path_list(ranges);
+
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        (void)release_if_of(ranges, entry->d_name, id);
+    if (list)
+        closedir(list);
+    return list;
+}
+
 /* All that may be there without a record that says so. */
 static bool forget(const char *id)
 {
     char path[PATH_MAX];
-    AUTO_FD ranges = open_runtime("ranges", NULL);
 
-    if (ranges < 0)
+    if (!release_ranges(id)) /* without its file nobody would look again */
         return false;
-    DIR *list = path_list(ranges);
-    if (!list) /* without its file nobody would look again */
-        return false;
-    for (struct dirent *entry; (entry = readdir(list));)
-        (void)release_if_of(ranges, entry->d_name, id);
-    closedir(list);
     if (record_path(id, control_suffix, path, NULL) == CAY_OK)
+        (void)unlink(path);
+    if (record_path(id, note_suffix, path, NULL) == CAY_OK)
         (void)unlink(path);
     return record_path(id, no_suffix, path, NULL) == CAY_OK && unlink(path) == 0;
 }
 
-/* One of the future was made before the clock was set back. */
-bool runtime_forget(const char *id)
+int64_t runtime_changed_ms(const char *id)
 {
     struct stat st;
-    struct timespec now;
     char path[PATH_MAX];
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    return record_path(id, no_suffix, path, NULL) == CAY_OK && stat(path, &st) == 0 &&
-           labs(now.tv_sec - st.st_mtim.tv_sec) >= FORGET_S && forget(id);
+    if (record_path(id, no_suffix, path, NULL) != CAY_OK || stat(path, &st) != 0)
+        return 0;
+    return st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+}
+
+/* One of the future was made before the clock was set back. */
+bool runtime_is_old(const char *id)
+{
+    int64_t past = clock_since_1970_ms() - runtime_changed_ms(id);
+
+    return llabs(past) >= FORGET_S * 1000;
 }
 
 /* Who brings one back holds its disk, and who makes one for a session the session: if
@@ -337,7 +376,7 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
         memcpy(ret_record->id, id, strlen(id) + 1);
     else
         draw_id(ret_record->id);
-    AUTO_FD dir = open_runtime("", err);
+    AUTO_FD dir = runtime_open("", err);
     if (dir < 0)
         return dir;
     int error = make_file(dir, ret_record->id);
@@ -354,21 +393,37 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
     return code;
 }
 
+/* FNV-1a, which notices any single flipped byte. */
+static uint64_t sum_up(const unsigned char *bytes, size_t len)
+{
+    const size_t own = offsetof(struct record, checksum);
+    uint64_t hash = UINT64_C(0xCBF29CE484222325);
+
+    for (size_t i = 0; i < len; i++) {
+        bool is_own = i >= own && i < own + sizeof hash;
+        hash = (hash ^ (is_own ? 0 : bytes[i])) * UINT64_C(0x100000001B3);
+    }
+    return hash;
+}
+
 int runtime_save(const struct record *record, struct cay_error *err)
 {
+    struct record summed = *record;
     char path[PATH_MAX];
     int code = record_path(record->id, no_suffix, path, err);
 
     if (code)
         return code;
+    summed.checksum = sum_up((const unsigned char *)record, sizeof *record);
     /* In place: it is smaller than a page, always of the same size, and whoever reads it
      * while it is made finds the lock taken. */
     AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    int error = fd < 0 ? -errno : io_write(fd, record, sizeof *record);
+    int error = fd < 0 ? -errno : io_write(fd, &summed, sizeof summed);
     return error ? runtime_fail(-error, record->id, err) : CAY_OK;
 }
 
-_Static_assert(sizeof(struct record) < 4096, "a record is smaller than a page");
+_Static_assert(sizeof(struct record) < RECORD_MAX, "a record is smaller than a page");
+_Static_assert(offsetof(struct record, checksum) == 2088, "version 4 is as it was");
 
 bool runtime_is_id(const char *text)
 {
@@ -382,7 +437,18 @@ static bool ends(const char *text, size_t room)
     return memchr(text, '\0', room) != NULL;
 }
 
-/* It is ours alone to write, but may be another version's, or half of one. */
+/* Of a version that this one can read, and as its writer wrote it.  Version 4 has no
+ * checksum. */
+static bool is_whole(const struct record *record, const unsigned char *bytes, size_t len)
+{
+    if (len < offsetof(struct record, checksum) || record->size != len)
+        return false;
+    if (record->version == RECORD_VERSION_MIN)
+        return len == offsetof(struct record, checksum);
+    return record->version == RECORD_VERSION && len >= offsetof(struct record, home) &&
+           record->checksum == sum_up(bytes, len);
+}
+
 static bool is_sound(const struct record *record, const char *id)
 {
     const struct groups *groups = &record->groups;
@@ -390,8 +456,7 @@ static bool is_sound(const struct record *record, const char *id)
     for (size_t i = 0; i < GROUPS_V1; i++)
         if (!ends(groups->v1[i], sizeof groups->v1[i]))
             return false;
-    return record->version == RECORD_VERSION && record->size == sizeof *record &&
-           ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
+    return ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
            record->init >= 0 && record->rung <= CAY_RUNG_NONE &&
            record->network <= CAY_NETWORK_HOST && record->storage <= CAY_STORAGE_DISK &&
            ends(record->template_name, sizeof record->template_name) &&
@@ -399,18 +464,51 @@ static bool is_sound(const struct record *record, const char *id)
            ends(record->workdir, sizeof record->workdir) &&
            ends(groups->unified, sizeof groups->unified) &&
            ends(groups->memory_events, sizeof groups->memory_events) &&
-           ends(groups->pids_events, sizeof groups->pids_events);
+           ends(groups->pids_events, sizeof groups->pids_events) &&
+           ends(record->home, sizeof record->home) &&
+           ends(record->name, sizeof record->name);
 }
 
-/* Its maker died when it was about to write it, or in the middle of that. */
-static bool is_unfinished(const struct record *record, ssize_t len)
+/* A flipped byte in the pid of a record without a checksum would make the sandbox look
+ * dead: its control socket contradicts that. */
+static bool is_contradicted(const struct record *record)
 {
-    return len >= 0 && (len < (ssize_t)offsetof(struct record, id) ||
-                        (record->size < 4096 && len < (ssize_t)record->size));
+    return record->version == RECORD_VERSION_MIN && record->init > 0 &&
+           runtime_look(record) == 0 && runtime_is_heard(record->id) != 0;
 }
 
+enum reading { READ_WHOLE, READ_SHORT, READ_DAMAGED };
+
+static enum reading take_record(const unsigned char *bytes, size_t len, const char *id,
+                                struct record *ret_record)
+{
+    size_t known = len < sizeof *ret_record ? len : sizeof *ret_record;
+
+    memset(ret_record, 0, sizeof *ret_record);
+    memcpy(ret_record, bytes, known);
+    if (len < offsetof(struct record, id) ||
+        (ret_record->size <= RECORD_MAX && len < ret_record->size))
+        return READ_SHORT;
+    return is_whole(ret_record, bytes, len) && is_sound(ret_record, id) &&
+                   !is_contradicted(ret_record)
+               ? READ_WHOLE
+               : READ_DAMAGED;
+}
+
+static int fail_unknown(const char *id, int error, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_FOUND, error, op, id, "there is no such sandbox",
+                    "it may have ended; make a new one");
+}
+
+/* It may be read while it is written, so what looks damaged is read again.  A short one
+ * is unfinished, since its maker has died or is about to write it, unless processes run.
+ */
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
 {
+    const struct timespec moment = {.tv_nsec = 1000000};
+    unsigned char bytes[RECORD_MAX + 1];
+    enum reading reading = READ_DAMAGED;
     char path[PATH_MAX];
 
     if (!runtime_is_id(id))
@@ -420,29 +518,38 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     if (code)
         return code;
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno != ENOENT)
-        return cay_fail_errno(err, errno, op, id);
-    ssize_t len = fd < 0 ? 0 : io_pread(fd, ret_record, sizeof *ret_record, 0);
-    if (is_unfinished(ret_record, len))
-        return cay_fail(err, CAY_E_NOT_FOUND, fd < 0 ? ENOENT : 0, op, id,
-                        "there is no such sandbox", "it may have ended; make a new one");
-    if (len != sizeof *ret_record || !is_sound(ret_record, id))
+    if (fd < 0)
+        return errno == ENOENT ? fail_unknown(id, ENOENT, err)
+                               : cay_fail_errno(err, errno, op, id);
+    for (int tries = 0; reading == READ_DAMAGED && tries < READ_TRIES; tries++) {
+        if (tries)
+            nanosleep(&moment, NULL);
+        ssize_t len = io_pread(fd, bytes, sizeof bytes, 0);
+        if (len >= 0)
+            reading = take_record(bytes, (size_t)len, id, ret_record);
+    }
+    if (reading == READ_SHORT && recover_record(id, ret_record) == 0)
+        return fail_unknown(id, 0, err);
+    if (reading != READ_WHOLE)
         return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
                         "the sandbox's record is damaged, or of another version of cay",
-                        "once its processes are gone, remove what has its name in the "
-                        "runtime directory");
+                        "cay kill %s ends the sandbox", id);
     return CAY_OK;
 }
 
 /* The range first: once the record is gone nobody would know whose it was. */
 void runtime_release(const struct record *record)
 {
-    const char *const suffixes[] = {control_suffix, no_suffix};
+    const char *const suffixes[] = {note_suffix, control_suffix, no_suffix};
     char path[PATH_MAX];
 
     if (record->has_range)
         release_range(record);
-    for (size_t i = 0; i < 2; i++)
+    if (record->name[0] && record->storage != CAY_STORAGE_DISK)
+        names_release(record->name, record->id);
+    if (!record->version && !release_ranges(record->id)) /* see recover.h */
+        return;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
         if (record_path(record->id, suffixes[i], path, NULL) == CAY_OK)
             (void)unlink(path);
 }
@@ -520,11 +627,11 @@ bool runtime_was_visited(int64_t within_ms)
     return past >= 0 && past < within_ms;
 }
 
-int runtime_address(const struct record *record, struct sockaddr_un *ret_address,
+int runtime_address(const char *id, struct sockaddr_un *ret_address,
                     struct cay_error *err)
 {
     char path[PATH_MAX];
-    int code = record_path(record->id, control_suffix, path, err);
+    int code = record_path(id, control_suffix, path, err);
 
     if (code)
         return code;

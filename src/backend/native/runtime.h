@@ -17,7 +17,7 @@
  * have no directory of their own: on a disk those take a block each, and freeing it can
  * mean waiting for the disk. */
 struct record {
-    uint32_t version, size; /* RECORD_VERSION, and of this struct */
+    uint32_t version, size; /* RECORD_VERSION, and how many bytes its writer wrote */
     char id[CAY_ID_MAX];
     uint32_t id_base, id_count; /* outside; id_base is inside 0, or `user` if it is one */
     pid_t init;                 /* 0 until it runs */
@@ -35,9 +35,16 @@ struct record {
     char template_name[256], user[64], workdir[256];
     uint64_t template_dev, template_ino; /* of its root; 0 for the host's */
     struct groups groups;
+    /* Version 4 ends here.  Nothing above may move: a sandbox outlives an upgrade of cay.
+     * New fields are appended; a reader takes those it knows, and those that the writer
+     * did not know are 0. */
+    uint64_t checksum;       /* of the whole record, with 0 in this place */
+    char home[1024];         /* the state directory of one on disk; "" if unknown */
+    char name[CAY_NAME_MAX]; /* "" if it has none */
 };
 
-enum { RUNTIME_IDS = 65536, RECORD_VERSION = 4 };
+enum { RUNTIME_IDS = 65536, RECORD_VERSION = 5, RECORD_VERSION_MIN = 4 };
+enum { RECORD_MAX = 4096 }; /* of any version */
 
 /* "/run/cay"; for others than root below $XDG_RUNTIME_DIR, or one in /tmp.
  * CAY_E_NOT_FOUND: it is not there; CAY_E_UNAVAILABLE: it is not ours alone. */
@@ -45,6 +52,11 @@ int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
 
 /* Makes it if it is not there. */
 int runtime_make(struct cay_error *err);
+
+/* A descriptor (O_PATH) of the directory `below` in it, made if it is not there, or a
+ * code.
+ */
+int runtime_open(const char *below, struct cay_error *err);
 
 /* Whether it is nobody else's, or could be made. */
 int runtime_check(char ret_path[PATH_MAX], struct cay_error *err);
@@ -57,12 +69,13 @@ bool runtime_is_id(const char *text);
 int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
                     struct cay_error *err);
 int runtime_save(const struct record *record, struct cay_error *err);
+/* CAY_E_INTERNAL: the record is damaged, or of a version that this one cannot read; see
+ * recover.h.  CAY_E_NOT_FOUND: there is none, or an unfinished one without processes. */
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err);
 void runtime_release(const struct record *record);
 
-/* Of one whose maker died before it could write a record, some time ago: false if it is
- * not that.  Call it with the lock held. */
-bool runtime_forget(const char *id);
+/* Whether the record has not been written to for so long that its maker has died. */
+bool runtime_is_old(const char *id);
 
 /* Held by whoever makes or removes the sandbox: a descriptor, or -1 with EWOULDBLOCK if
  * somebody else has it, with ENOENT if there is none, or with another errno.  A record
@@ -85,7 +98,7 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
 int runtime_fail(int error, const char *subject, struct cay_error *err);
 
 /* Where its init listens: "RUNTIME/ID.control". */
-int runtime_address(const struct record *record, struct sockaddr_un *ret_address,
+int runtime_address(const char *id, struct sockaddr_un *ret_address,
                     struct cay_error *err);
 
 /* Made by the backend "local". */
@@ -100,8 +113,19 @@ static inline bool runtime_has_namespaces(const struct record *record)
     return record->rung != CAY_RUNG_LANDLOCK && record->rung != CAY_RUNG_NONE;
 }
 
+/* The uid range that is reserved for `id`, into the record if there is one.  Negative if
+ * too few files or too little memory are left to look. */
+int runtime_find_range(const char *id, struct record *record);
+
+/* When its record was last written, in milliseconds since 1970; 0 if there is none. */
+int64_t runtime_changed_ms(const char *id);
+
 /* The caller's. */
 uint64_t runtime_pid_namespace(void);
+
+/* Whether a process listens at the control socket of `id`: 1 or 0, or negative: too few
+ * files or too little memory are left to look. */
+int runtime_is_heard(const char *id);
 
 /* 0 if no such process lives.  Negative: too few files or too little memory are left to
  * look. */

@@ -6,11 +6,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backend/native/runtime.h"
+#include "backend/native/names.h"
+#include "backend/native/recover.h"
 #include "backend/native/state.h"
 #include "base/auto.h"
 #include "base/clock.h"
@@ -125,6 +127,8 @@ static bool lives(const char *id)
     struct record record;
     int code = runtime_load(id, &record, NULL);
 
+    if (code == CAY_E_INTERNAL)
+        return recover_record(id, &record) != 0;
     return code ? code != CAY_E_NOT_FOUND : runtime_is_alive(&record);
 }
 
@@ -141,6 +145,28 @@ int storage_find(const char *id, struct cay_error *err)
                            : cay_fail_errno(err, errno, op, id);
 }
 
+bool storage_is_elsewhere(const struct record *record)
+{
+    char own[PATH_MAX], path[PATH_MAX];
+
+    if (!record->home[0] ||
+        (state_home_path(own, NULL) == CAY_OK && strcmp(own, record->home) == 0))
+        return false;
+    snprintf(path, sizeof path, "%s/sandboxes/%s", record->home, record->id);
+    return access(path, F_OK) == 0;
+}
+
+static void release_name(const char *id)
+{
+    struct storage_saved saved;
+
+    if (storage_load(id, &saved, NULL) != CAY_OK)
+        return;
+    if (saved.options.name)
+        names_release(saved.options.name, id);
+    storage_saved_done(&saved);
+}
+
 int storage_remove(const char *id, struct cay_error *err)
 {
     AUTO_FD sandboxes = open_sandboxes_with(id, err);
@@ -153,6 +179,7 @@ int storage_remove(const char *id, struct cay_error *err)
     if (lives(id)) /* from now on nobody can start it, but somebody just has */
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
                         "somebody else has just started this sandbox", "try again");
+    release_name(id);
     return state_bury(sandboxes, id, op, err);
 }
 
@@ -186,6 +213,7 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
     facts_add_number(&file, "cpu_percent", options->cpu_percent);
     facts_add_number(&file, "network", options->network);
     facts_add(&file, "hostname", options->hostname);
+    facts_add(&file, "name", options->name);
     facts_add_number(&file, "require", options->require);
     facts_add_number(&file, "ephemeral", options->ephemeral);
     facts_add_number(&file, "ttl_ms", options->ttl_ms);
@@ -255,6 +283,7 @@ static void take_options(struct storage_saved *saved)
         .cpu_percent = (uint32_t)facts_number(facts, "cpu_percent"),
         .network = (enum cay_network)facts_number(facts, "network"),
         .hostname = facts_text(facts, "hostname"),
+        .name = facts_text(facts, "name"),
         .require = (unsigned)facts_number(facts, "require"),
         .ephemeral = facts_number(facts, "ephemeral"),
         .ttl_ms = facts_number(facts, "ttl_ms"),

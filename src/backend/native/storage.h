@@ -4,6 +4,7 @@
 
 #include "backend/native/binds.h"
 #include "backend/native/facts.h"
+#include "backend/native/runtime.h"
 #include "cay/sandbox.h"
 
 /* What a sandbox has on disk, in STATE/sandboxes/ID/: "disk" with what was written inside
@@ -43,6 +44,8 @@ void storage_saved_done(struct storage_saved *saved);
 
 /* Whether it is among those of this home: CAY_E_NOT_FOUND if not. */
 int storage_find(const char *id, struct cay_error *err);
+/* Whether what it has on disk is below another home than this process's. */
+bool storage_is_elsewhere(const struct record *record);
 int storage_remove(const char *id, struct cay_error *err);
 
 /* Calls `visit` for each that can be started, whether it runs or not. */

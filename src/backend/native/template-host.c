@@ -41,7 +41,15 @@ static const struct {
     {"etc/security", 0755, 0},
     {"etc/default", 0755, 0},
     {"etc/skel", 0755, 0},
+    {"etc/profile.d", 0755, 0},
 };
+
+/* The host's profile.d is not shown: its scripts may name files that are not inside. */
+static const char profile[] = "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n"
+                              "for script in /etc/profile.d/*.sh; do\n"
+                              "    [ -r \"$script\" ] && . \"$script\"\n"
+                              "done\n"
+                              "unset script\n";
 
 /* Trees of the host's /etc that programs in /usr cannot do without. */
 static const char *const shown[] = {"etc/alternatives", "etc/ssl", "etc/pam.d",
@@ -161,8 +169,7 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
     blueprint_file(blueprint, "etc/hosts", 0644, hosts);
     blueprint_file(blueprint, "etc/hostname", 0644, name);
     blueprint_file(blueprint, "etc/shells", 0644, "/bin/sh\n/bin/bash\n");
-    blueprint_file(blueprint, "etc/profile", 0644,
-                   "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n");
+    blueprint_file(blueprint, "etc/profile", 0644, profile);
     if (!blueprint->head.own_network) {
         size_t len = 0;
         AUTO_FREE char *resolver = blueprint_resolver(&len);
@@ -201,10 +208,11 @@ static void add_proc(struct blueprint *blueprint)
      * show no addresses to those without privilege outside.  Everybody may ask
      * pressure to be woken, at the cost of memory that is nobody's. */
     static const char *const masked[] = {
-        "acpi",          "asound",        "interrupts",  "kallsyms",    "kcore",
-        "keys",          "kmsg",          "kpagecgroup", "kpagecount",  "kpageflags",
-        "latency_stats", "pagetypeinfo",  "pressure",    "sched_debug", "scsi",
-        "slabinfo",      "sysrq-trigger", "timer_list",  "timer_stats", "vmallocinfo"};
+        "acpi",        "asound",     "bootconfig",    "cmdline",       "interrupts",
+        "kallsyms",    "kcore",      "keys",          "kmsg",          "kpagecgroup",
+        "kpagecount",  "kpageflags", "latency_stats", "pagetypeinfo",  "pressure",
+        "sched_debug", "scsi",       "slabinfo",      "sysrq-trigger", "timer_list",
+        "timer_stats", "vmallocinfo"};
     char path[64];
 
     blueprint_step(blueprint, PLAN_PROC, "proc");

@@ -102,11 +102,15 @@ int blueprint_template(struct blueprint *blueprint, const struct template *templ
     if (code)
         return code;
     blueprint->overlay.lower = template->root;
+    blueprint->overlay.usr = template->usr;
     blueprint->overlay.size = disk_bytes;
     blueprint_step(blueprint, PLAN_ROOT, "");
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         blueprint_need(blueprint, needed[i].path, needed[i].mode, 0);
     add_names(blueprint);
+    if (template->usr >= 0)
+        blueprint_bind(blueprint, "usr", "/usr", PLAN_WITH_WRITING | PLAN_WITH_LAYER);
+    blueprint->head.has_sudo = template->usr >= 0;
     if (template->dir < 0)
         code = add_user(blueprint, template->root, err);
     blueprint_kernel(blueprint, disk_bytes);

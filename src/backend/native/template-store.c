@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backend/native/runtime.h"
+#include "backend/native/recover.h"
 #include "backend/native/state.h"
 #include "backend/native/storage.h"
 #include "backend/native/template.h"
@@ -33,12 +33,12 @@ static bool is_name(const char *name)
 
 int template_check_name(const char *name, const char *who, struct cay_error *err)
 {
-    if (name && is_name(name) && strcmp(name, "host") != 0)
+    if (name && is_name(name) && strcmp(name, "host") != 0 && strcmp(name, "base") != 0)
         return CAY_OK;
     return cay_fail(
         err, CAY_E_INVALID, 0, who, name, "this cannot be the name of a template",
         "use up to %d letters, digits, \"-\", \"_\" and \".\", starting with a "
-        "letter, a digit or \"_\"; \"host\" is taken",
+        "letter, a digit or \"_\"; \"host\" and \"base\" are built in",
         NAME_LEN_MAX);
 }
 
@@ -70,7 +70,7 @@ static int fail_unknown(int store, const char *who, const char *name, int error,
 {
     if (cay_errno_is_shortage(error))
         return cay_fail_errno(err, error, who, name);
-    char list[400] = "host";
+    char list[400] = "base, host";
     struct dirent **names;
     int count = store < 0 ? 0 : read_names(store, &names);
 
@@ -159,15 +159,19 @@ void template_done(struct template *template)
         (void)close(template->dir);
     if (template->root >= 0)
         (void)close(template->root);
+    if (template->usr >= 0)
+        (void)close(template->usr);
     template_info_done(&template->info);
-    template->dir = template->root = -1;
+    template->dir = template->root = template->usr = -1;
 }
 
 size_t template_sweep(void)
 {
     AUTO_FD store = state_open("templates", false, NULL);
 
-    return store < 0 ? 0 : state_sweep(store, ".new-") + state_sweep(store, ".old-");
+    return store < 0 ? 0
+                     : state_sweep(store, ".new-") + state_sweep(store, ".old-") +
+                           template_base_sweep(store);
 }
 
 int cay_template_list(struct cay_template_info **ret_infos, size_t *ret_count,
@@ -183,11 +187,12 @@ int cay_template_list(struct cay_template_info **ret_infos, size_t *ret_count,
         return store;
     }
     int count = store < 0 ? 0 : read_names(store, &names);
-    struct cay_template_info *infos = calloc((size_t)count + 1, sizeof *infos);
+    struct cay_template_info *infos = calloc((size_t)count + 2, sizeof *infos);
     *ret_count = 0;
     if (infos) {
         infos[0] = (struct cay_template_info){.name = "host", .source = "builtin"};
-        *ret_count = 1;
+        infos[1] = (struct cay_template_info){.name = "base", .source = "builtin"};
+        *ret_count = 2;
     }
     for (int i = 0; infos && i < count; i++) {
         struct template_info info;
@@ -212,8 +217,7 @@ struct question {
     struct cay_error unsure; /* why there may be another, or no error */
 };
 
-/* Who cannot look does not know that it is unused; what is damaged can no longer use it.
- */
+/* Who cannot look does not know that it is unused. */
 static void doubt(struct question *question, const struct cay_error *why)
 {
     if (cay_errno_is_shortage(why->sys_errno))
@@ -226,7 +230,10 @@ static void ask(const char *id, void *cookie)
     struct record record;
     struct cay_error why;
 
-    if (runtime_load(id, &record, &why) != CAY_OK)
+    int code = runtime_load(id, &record, &why);
+    if (code == CAY_E_INTERNAL && recover_record(id, &record) != 0)
+        cay_copy_text(question->id, sizeof question->id, id); /* it may be this one's */
+    else if (code)
         doubt(question, &why);
     else if (record.template_dev == question->dev &&
              record.template_ino == question->ino && runtime_is_alive(&record))
@@ -251,7 +258,8 @@ static void ask_stored(const char *id, void *cookie)
 }
 
 /* Whoever makes a sandbox holds the lock of its template until it has a record. */
-static int check_unused(int dir, const char *who, const char *name, struct cay_error *err)
+int template_check_unused(int dir, const char *who, const char *name,
+                          struct cay_error *err)
 {
     struct question question = {.name = name};
     struct stat st;
@@ -290,7 +298,7 @@ int cay_template_remove(const char *name, struct cay_error *err)
     AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (dir < 0)
         return fail_unknown(store, who, name, -dir, err);
-    code = check_unused(dir, who, name, err);
+    code = template_check_unused(dir, who, name, err);
     if (code)
         return code;
     return state_bury(store, name, who, err);

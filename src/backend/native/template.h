@@ -36,13 +36,14 @@ struct template
 {
     int dir;  /* its directory, locked; -1 for a directory that is used as it is */
     int root; /* what a sandbox is to see */
+    int usr;  /* of "base": a layer above the host's /usr; else -1 */
     dev_t dev;
     ino_t ino; /* of root */
     struct template_info info;
 };
 #define TEMPLATE_NONE                                                                    \
     {                                                                                    \
-        .dir = -1, .root = -1                                                            \
+        .dir = -1, .root = -1, .usr = -1                                                 \
     }
 /* `name` is that of a template or the absolute path of a directory; CAY_E_NOT_FOUND
  * lists those there are.  `is_known`: that path is of path_name(), and what has
@@ -50,6 +51,19 @@ struct template
 int template_open(const char *name, bool is_known, struct template *ret_template,
                   struct cay_error *err);
 void template_done(struct template *template);
+
+/* The template "base": see template-base.c.  Its root is -1 where this machine cannot
+ * have it. */
+int template_base_open(bool is_offline, struct template *ret_template,
+                       struct cay_error *err);
+
+/* Removes versions of it that are neither used nor current. */
+size_t template_base_sweep(int store);
+
+/* CAY_E_BUSY if a sandbox uses it, or is just being made from it; `dir` is locked
+ * afterwards. */
+int template_check_unused(int dir, const char *who, const char *name,
+                          struct cay_error *err);
 
 /* Removes what makers and removers that crashed have left. */
 size_t template_sweep(void);

@@ -131,9 +131,8 @@ static int receive(const struct native *native, const char *op, struct answer *a
     return got == 1 ? CAY_OK : wire_fail_gone(op, id, got < 0 ? -got : 0, err);
 }
 
-static int ask(struct native *native, const char *op, enum message_kind kind,
-               const void *payload, size_t payload_len, struct answer *answer,
-               struct cay_error *err)
+static int post(struct native *native, const char *op, enum message_kind kind,
+                const void *payload, size_t payload_len, struct cay_error *err)
 {
     int code = native_connect(native, err);
 
@@ -141,7 +140,16 @@ static int ask(struct native *native, const char *op, enum message_kind kind,
         return code;
     int error = packet_send(native->socket, kind, payload, payload_len, NULL, 0);
     return error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
-                 : receive(native, op, answer, err);
+                 : CAY_OK;
+}
+
+static int ask(struct native *native, const char *op, enum message_kind kind,
+               const void *payload, size_t payload_len, struct answer *answer,
+               struct cay_error *err)
+{
+    int code = post(native, op, kind, payload, payload_len, err);
+
+    return code ? code : receive(native, op, answer, err);
 }
 
 /* It failed, or was nonsense: the state of the connection is unknown. */
@@ -159,6 +167,20 @@ static int give_up(struct native *native, int code, struct answer *answer,
     return code;
 }
 
+static int take(struct native *native, int code, struct answer *answer,
+                enum message_kind want, void *ret_answer, size_t len,
+                struct cay_error *err)
+{
+    if (!code)
+        wire_close_fds(answer->fds);
+    if (code || answer->head.kind != want || answer->head.len != len ||
+        answer->head.fd_count != 0)
+        return give_up(native, code, answer, err);
+    if (len)
+        memcpy(ret_answer, answer->payload, len);
+    return CAY_OK;
+}
+
 int wire_ask(struct native *native, const char *op, enum message_kind kind,
              const void *payload, size_t payload_len, enum message_kind want,
              void *ret_answer, size_t len, struct cay_error *err)
@@ -166,14 +188,25 @@ int wire_ask(struct native *native, const char *op, enum message_kind kind,
     struct answer answer;
     int code = ask(native, op, kind, payload, payload_len, &answer, err);
 
-    if (!code)
-        wire_close_fds(answer.fds);
-    if (code || answer.head.kind != want || answer.head.len != len ||
-        answer.head.fd_count != 0)
-        return give_up(native, code, &answer, err);
-    if (len)
-        memcpy(ret_answer, answer.payload, len);
-    return CAY_OK;
+    return take(native, code, &answer, want, ret_answer, len, err);
+}
+
+int wire_post(struct native *native, const char *op, enum message_kind kind,
+              struct cay_error *err)
+{
+    struct answer answer;
+    int code = post(native, op, kind, NULL, 0, err);
+
+    return code ? give_up(native, code, &answer, err) : CAY_OK;
+}
+
+int wire_fetch(struct native *native, const char *op, enum message_kind want,
+               void *ret_answer, size_t len, struct cay_error *err)
+{
+    struct answer answer;
+    int code = receive(native, op, &answer, err);
+
+    return take(native, code, &answer, want, ret_answer, len, err);
 }
 
 int wire_ask_fd(struct native *native, const char *op, enum message_kind kind,

@@ -40,6 +40,12 @@ int wire_ask(struct native *native, const char *op, enum message_kind kind,
              const void *payload, size_t payload_len, enum message_kind want,
              void *ret_answer, size_t len, struct cay_error *err);
 
+/* The same in two steps, so that several sandboxes work on their answers at once. */
+int wire_post(struct native *native, const char *op, enum message_kind kind,
+              struct cay_error *err);
+int wire_fetch(struct native *native, const char *op, enum message_kind want,
+               void *ret_answer, size_t len, struct cay_error *err);
+
 /* The same for an answer that is one descriptor, the caller's. */
 int wire_ask_fd(struct native *native, const char *op, enum message_kind kind,
                 const void *payload, size_t payload_len, enum message_kind want,

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef INIT_SUDO_H
+#define INIT_SUDO_H
+
+#include <stdbool.h>
+
+#include "init/peer.h"
+#include "init/plan.h"
+
+/* `sudo` of the template "base".  Set-user-id programs have no effect under no_new_privs,
+ * so PID 1 starts the command: the client connects to a socket inside and sends the same
+ * EXEC that the library sends from outside, with its own standard streams.  This gives
+ * `user` what the template of E2B gives it, and nothing that a caller outside could not
+ * have with user=root; the command has the same cgroup, filter and mounts.
+ *
+ * What comes from there was written inside: only EXEC and SIGNAL are taken, with a few
+ * flags, and these connections have a limit of their own, so that they cannot take those
+ * of the callers outside. */
+
+#define SUDO_SOCKET "/run/cay-sudo"
+enum { SUDO_PEERS_MAX = 64 };
+
+/* The listening socket, or -1 if this sandbox has none. */
+int sudo_listen(const struct plan *plan);
+
+/* Whether the process at the other end is root's or `user`'s. */
+bool sudo_may_connect(int fd);
+
+/* False if the peer broke the rules. */
+bool sudo_answer(struct peer *peer, struct packet *packet);
+
+/* The program `sudo` itself. */
+int sudo_main(char **argv);
+
+#endif

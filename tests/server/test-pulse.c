@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/pulse.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../unit/harness.h"
+
+static unsigned looks_until_stuck(struct pulse *pulse, uint64_t cpu_step)
+{
+    unsigned looks = 1;
+
+    for (uint64_t cpu_ns = pulse->cpu_ns + cpu_step;
+         !pulse_look(pulse, pulse->beats, cpu_ns); cpu_ns += cpu_step)
+        looks++;
+    return looks;
+}
+
+TEST(process_without_beats_and_cpu_time_is_stuck_after_ten_looks)
+{
+    struct pulse pulse = {.beats = 7};
+
+    ASSERT_INT(looks_until_stuck(&pulse, 0), 10);
+    ASSERT_INT(looks_until_stuck(&pulse, 0), 10); /* the next one begins anew */
+}
+
+/* H1: one long request at a low CPU share. */
+TEST(process_without_beats_that_uses_cpu_time_gets_five_times_as_long)
+{
+    struct pulse pulse = {.beats = 7};
+
+    ASSERT_INT(looks_until_stuck(&pulse, 1), 50);
+}
+
+TEST(process_with_beats_is_never_stuck)
+{
+    struct pulse pulse = {0};
+
+    for (uint64_t beats = 1; beats < 1000; beats++) {
+        for (int i = 0; i < 8; i++)
+            ASSERT(!pulse_look(&pulse, beats, 0));
+    }
+}
+
+TEST(cpu_time_of_a_process_advances_only_while_it_runs)
+{
+    static volatile unsigned count;
+    int status;
+    pid_t child = fork();
+
+    ASSERT(child >= 0);
+    if (child == 0)
+        for (;;)
+            count++;
+    uint64_t before = pulse_cpu_ns(child);
+    while (pulse_cpu_ns(child) == before)
+        usleep(1000);
+    ASSERT(kill(child, SIGSTOP) == 0);
+    ASSERT_INT(waitpid(child, &status, WUNTRACED), child);
+    ASSERT(WIFSTOPPED(status));
+    before = pulse_cpu_ns(child);
+    ASSERT(before > 0);
+    usleep(50000);
+    ASSERT(pulse_cpu_ns(child) == before);
+    ASSERT(kill(child, SIGKILL) == 0);
+    ASSERT_INT(waitpid(child, &status, 0), child);
+    ASSERT(pulse_cpu_ns(child) == 0);
+}
