@@ -99,3 +99,10 @@ def test_pytest_that_fails_three_times_has_failed(runner, tmp_path):
     suite = runner.Suite("x")
     suite.pytest("cases")
     assert (suite.passed, suite.failed, suite.flaky) == (0, 1, [])
+
+
+def test_a_command_that_hangs_is_ended_and_fails(runner, monkeypatch):
+    monkeypatch.setattr(runner, "COMMAND_SECONDS", 0.2)
+    suite = runner.Suite("x")
+    assert suite.run(["sleep", "600"]) != 0
+    assert "ended after 0.2 s" in suite.log_path.read_text(encoding="utf-8")
