@@ -2,8 +2,8 @@
 #ifndef SERVER_COMMANDS_H
 #define SERVER_COMMANDS_H
 
-#include "server/api-key.h"
-#include "server/options.h"
+#include "server/broker/api-key.h"
+#include "server/wire/options.h"
 
 /* What `cay serve`, `cay env` and `cay key` share.  `argv` begins after the name. */
 

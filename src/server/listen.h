@@ -2,7 +2,7 @@
 #ifndef SERVER_LISTEN_H
 #define SERVER_LISTEN_H
 
-#include "server/options.h"
+#include "server/wire/options.h"
 
 /* The socket that clients come to: one that systemd has passed, or a new one.  The port
  * that it has goes into the options. */

@@ -2,7 +2,7 @@
 #ifndef SERVER_LIVE_H
 #define SERVER_LIVE_H
 
-#include "server/options.h"
+#include "server/wire/options.h"
 
 /* Where servers listen, for `cay env`: a file $CAY_HOME/serve-PORT.live for each, which
  * the server holds a lock on for as long as it lives.  One without a lock was left by a

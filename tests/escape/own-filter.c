@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "backend/native/filter.h"
+#include "native/make/seccomp.h"
 
 size_t own_filter(struct sock_filter **ret_code)
 {

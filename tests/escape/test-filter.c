@@ -22,8 +22,8 @@
 #include <termios.h>
 
 #include "../unit/harness.h"
-#include "backend/native/calls.h"
-#include "backend/native/filter.h"
+#include "native/make/seccomp.h"
+#include "native/make/syscalls.h"
 #include "own-filter.h"
 
 #if defined(__x86_64__)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/front.h"
+#include "server/front/front.h"
 
 /* The half of the server that speaks HTTP, in this process, and behind it somebody who
  * answers whatever it asks.  Everywhere: what it asks is an ask (channel.h), and when the

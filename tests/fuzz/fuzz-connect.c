@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/e2b/envelope.h"
-#include "backend/e2b/event.h"
 #include "base/utf8.h"
+#include "e2b/envelope.h"
+#include "e2b/event.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

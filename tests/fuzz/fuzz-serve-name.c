@@ -6,8 +6,8 @@
 
 #include "base/auto.h"
 #include "front.h"
-#include "server/filter.h"
-#include "server/record.h"
+#include "server/wire/filter.h"
+#include "server/wire/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "backend/native/native.h"
 #include "init/packet.h"
+#include "native/native.h"
 #include "processes.h"
 #include "sandbox/backend.h"
 

@@ -9,11 +9,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "backend/native/files.h"
-#include "backend/native/native.h"
 #include "init/packet.h"
 #include "inside.h"
 #include "kinds.h"
+#include "native/native.h"
+#include "native/process/files.h"
 #include "sys/fs.h"
 
 /* --- An init that says what a test wants it to --- */

@@ -5,10 +5,10 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include "backend/native/native.h"
 #include "init/packet.h"
 #include "inside.h"
 #include "kinds.h"
+#include "native/native.h"
 #include "sys/fs.h"
 
 static int dial(cay_sandbox *sandbox)

@@ -12,14 +12,14 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "backend/native/files.h"
-#include "backend/native/inspect.h"
-#include "backend/native/process.h"
-#include "backend/native/wire.h"
 #include "base/auto.h"
 #include "base/clock.h"
 #include "init/packet.h"
 #include "ledger.h"
+#include "native/doctor/inspect.h"
+#include "native/process/files.h"
+#include "native/process/process.h"
+#include "native/process/wire.h"
 #include "sys/rights.h"
 
 /* --- An init that says what a test wants it to --- */

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "backend/native/native.h"
+#include "native/native.h"
 #include "processes.h"
 #include "sandbox/backend.h"
 

@@ -7,7 +7,8 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 
-#include "backend/native/native.h"
+#include "native/native.h"
+#include "native/record/remove.h"
 #include "processes.h"
 #include "sandbox/backend.h"
 
@@ -105,7 +106,7 @@ TEST(who_cannot_look_at_a_process_does_not_say_that_it_is_dead)
         ASSERT_INT(runtime_look(&native->record), -EMFILE);
         ASSERT(runtime_is_alive(&native->record));
         expect_files(cay_sandbox_collect(&count, &err));
-        expect_files(native_remove(&native->record, -1, &err));
+        expect_files(record_remove(&native->record, -1, &err));
     }
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "backend/native/runtime.h"
+#include "native/record/runtime.h"
 
 static cay_sandbox *make_on_disk(struct cay_sandbox_options *options)
 {

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "backend/native/overlay.h"
+#include "native/make/overlay.h"
 
 TEST(a_template_is_the_root_and_stays_as_it_is)
 {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "../unit/harness.h"
-#include "server/front.h"
+#include "server/front/front.h"
 
 TEST(connections_leave_room_for_uploads)
 {

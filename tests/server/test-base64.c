@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/base64.h"
+#include "server/wire/base64.h"
 
 #include <nettle/base64.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/channel.h"
+#include "server/wire/channel.h"
 
 #include <errno.h>
 #include <string.h>

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "../unit/harness.h"
-#include "server/filter.h"
-#include "server/front.h"
-#include "server/secrets.h"
+#include "server/broker/secrets.h"
+#include "server/front/front.h"
+#include "server/wire/filter.h"
 
 /* --- Names --- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/form.h"
+#include "server/front/form.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -23,8 +23,8 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cay/sandbox.h"
-#include "server/broker.h"
-#include "server/front.h"
+#include "server/broker/broker.h"
+#include "server/front/front.h"
 #include "sys/rights.h"
 
 enum { PATIENCE_MS = 60000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/keepers.h"
+#include "server/broker/keepers.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "../unit/harness.h"
-#include "server/options.h"
+#include "server/wire/options.h"
 
 enum { SOCKET = 3 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/pulse.h"
+#include "server/wire/pulse.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -13,10 +13,10 @@
 #include "../unit/harness.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/api-key.h"
-#include "server/keepers.h"
-#include "server/note.h"
-#include "server/secrets.h"
+#include "server/broker/api-key.h"
+#include "server/broker/keepers.h"
+#include "server/broker/note.h"
+#include "server/broker/secrets.h"
 
 static const char *home;
 

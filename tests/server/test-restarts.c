@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/restarts.h"
+#include "server/broker/restarts.h"
 
 #include "../unit/harness.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "../unit/harness.h"
-#include "server/front.h"
+#include "server/front/front.h"
 
 /* S8: sockets that were opened before the confinement, as a port of a sandbox's is: what
  * can be reached from them beyond their peer? */

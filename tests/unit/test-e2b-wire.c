@@ -4,10 +4,10 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "backend/e2b/envelope.h"
-#include "backend/e2b/event.h"
-#include "backend/e2b/origin.h"
-#include "backend/e2b/value.h"
+#include "e2b/envelope.h"
+#include "e2b/event.h"
+#include "e2b/origin.h"
+#include "e2b/value.h"
 #include "harness.h"
 
 /* --- Envelopes --- */

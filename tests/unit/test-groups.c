@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backend/native/groups.h"
 #include "cay/sandbox.h"
 #include "harness.h"
+#include "native/record/cgroup.h"
 
 static const struct groups_limits limits = {.memory_bytes = 64 << 20, .pids = 100};
 

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A local sandbox is a native one that nothing keeps in: cay-init runs on the host as the
+ * caller, holds together what each command starts, counts the time and keeps the output,
+ * as it does wherever there are no namespaces; but there is no landlock, no seccomp and
+ * no root of its own.  What is left to do here is to find out where commands start and
+ * what their environment is. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "init/plan.h"
+#include "native/doctor/inspect.h"
+#include "native/native.h"
+#include "native/record/subids.h"
+#include "sandbox/backend.h"
+
+static const char op[] = "sandbox.create";
+
+enum {
+    WORK_DIR_MAX = sizeof((struct plan *)0)->workdir,
+    NAME_MAX_HERE = sizeof((struct plan *)0)->user
+};
+
+struct wish {
+    struct cay_sandbox_options options;
+    char work_dir[WORK_DIR_MAX];
+    char user[NAME_MAX_HERE];
+    char **given;     /* of the configuration */
+    const char **env; /* with what is inherited */
+    bool inherits;
+};
+
+static void auto_wish(struct wish *wish)
+{
+    native_free_texts(wish->given);
+    free(wish->env);
+}
+
+/* --- Where --- */
+
+/* Absolute, so that it does not matter later where we are. */
+static int take_work_dir(const cay_config *config, struct wish *wish,
+                         struct cay_error *err)
+{
+    char here[PATH_MAX] = "";
+    const char *given = cay_config_text(config, "work_dir");
+
+    if (!given)
+        given = getenv("SANDBOX_WORK_DIR");
+    if (!given)
+        given = "";
+    if (*given != '/' && !getcwd(here, sizeof here))
+        return cay_fail_errno(err, errno, op, "the current directory");
+    const char *between = *given && *here && strcmp(here, "/") != 0 ? "/" : "";
+    int len = snprintf(wish->work_dir, WORK_DIR_MAX, "%s%s%s", here, between, given);
+    if (len >= WORK_DIR_MAX)
+        return cay_fail(err, CAY_E_INVALID, ENAMETOOLONG, op, *given ? given : here,
+                        "the path of the working directory is too long",
+                        "it may have up to %d bytes", WORK_DIR_MAX - 1);
+    return CAY_OK;
+}
+
+static int make_work_dir(void *cookie, const char *path, struct cay_error *err)
+{
+    const struct cay_name_options missing = {.size = sizeof missing,
+                                             .flags = CAY_NAME_EXIST_OK};
+    cay_files *files = NULL;
+
+    int code = native_files(cookie, NULL, &files, err);
+    if (!code)
+        code = cay_files_mkdir(files, path, &missing, err);
+    cay_files_free(files);
+    return code;
+}
+
+/* --- With what --- */
+
+/* The last of a name is what counts.  What a careless parent has left in ours that is no
+ * variable is not passed on. */
+static int join_env(struct wish *wish, struct cay_error *err)
+{
+    const char *const *own = wish->inherits ? (const char *const *)environ : NULL;
+    size_t used = 0, given = env_count((const char *const *)wish->given);
+
+    wish->env = calloc(env_count(own) + given + 1, sizeof *wish->env);
+    if (!wish->env)
+        return cay_fail_memory(err, op);
+    for (; own && *own; own++)
+        if (**own != '=' && strchr(*own, '='))
+            wish->env[used++] = *own;
+    memcpy(wish->env + used, wish->given, given * sizeof *wish->env);
+    return CAY_OK;
+}
+
+/* A program that is not who started it has no name that could be trusted. */
+static void name_caller(struct wish *wish)
+{
+    if (getuid() == geteuid())
+        (void)subids_user(wish->user, sizeof wish->user);
+    else
+        snprintf(wish->user, sizeof wish->user, "%u", (unsigned)geteuid());
+}
+
+/* --- Both --- */
+
+static int take_wish(const cay_config *config, struct wish *wish, struct cay_error *err)
+{
+    uint64_t ttl_ms = 0;
+
+    wish->inherits = cay_config_boolean(config, "inherit_env");
+    int code = take_work_dir(config, wish, err);
+    if (!code)
+        code = native_take_ttl(config, &ttl_ms, err);
+    if (!code)
+        code = native_take_env(config, &wish->given, err);
+    if (!code)
+        code = join_env(wish, err);
+    name_caller(wish);
+    wish->options = (struct cay_sandbox_options){
+        .size = sizeof wish->options,
+        .env = wish->env,
+        .user = wish->user,
+        .workdir = wish->work_dir,
+        .network = CAY_NETWORK_HOST,
+        .ttl_ms = ttl_ms,
+        .ephemeral = cay_config_boolean(config, "ephemeral"),
+    };
+    return code;
+}
+
+static int raise_it(const struct wish *wish, const char *id, struct native *native,
+                    struct cay_error *err)
+{
+    int code = native_create_local(&wish->options, id, native, err);
+
+    if (code == CAY_E_LIMIT && wish->inherits && err && strcmp(err->subject, "env") == 0)
+        return cay_fail(err, code, 0, op, "env", "the environment is too large",
+                        "at most %d variables of %d KiB together: take some out of this "
+                        "program's own, or say inherit_env: false",
+                        ENV_COUNT_MAX, ENV_MAX >> 10);
+    if (!code) {
+        code = make_work_dir(native, wish->work_dir, err);
+        if (code)
+            (void)native_kill(native, NULL);
+    }
+    return code;
+}
+
+static int make(const cay_config *config, const char *id, void **ret_cookie,
+                struct cay_error *err)
+{
+    __attribute__((cleanup(auto_wish))) struct wish wish = {0};
+    AUTO_NATIVE native = native_new();
+
+    if (!native)
+        return cay_fail_memory(err, op);
+    int code = take_wish(config, &wish, err);
+    if (!code)
+        code = raise_it(&wish, id, native, err);
+    if (!code)
+        *ret_cookie = TAKE_PTR(native);
+    return code;
+}
+
+static int check(void *data, const cay_config *config, struct cay_error *err)
+{
+    __attribute__((cleanup(auto_wish))) struct wish wish = {0};
+
+    (void)data;
+    return take_wish(config, &wish, err);
+}
+
+static int create(void *data, const cay_config *config, void **ret_cookie,
+                  struct cay_error *err)
+{
+    (void)data;
+    return make(config, NULL, ret_cookie, err);
+}
+
+static int create_marked(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err)
+{
+    char id[CAY_ID_MAX];
+    int code = native_id_of_mark(mark, id, err);
+
+    (void)data;
+    return code ? code : make(config, id, ret_cookie, err);
+}
+
+static int find_marked(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err)
+{
+    (void)data;
+    (void)config;
+    return native_open_marked(mark, true, ret_cookie, err);
+}
+
+static int reach(void *data, const cay_config *config, const char *id, void **ret_cookie,
+                 struct cay_error *err)
+{
+    (void)data;
+    (void)config;
+    return native_open(id, true, ret_cookie, err);
+}
+
+static const struct cay_field fields[] = {
+    {.name = "work_dir",
+     .alias = "_work_dir",
+     .type = CAY_FIELD_PATH,
+     .about = "where commands start, made if it is missing ($SANDBOX_WORK_DIR, or the "
+              "current directory)"},
+    {.name = "inherit_env",
+     .type = CAY_FIELD_BOOLEAN,
+     .fallback = "true",
+     .about = "whether commands have the environment of whoever makes the sandbox, too"},
+    {.name = "ttl",
+     .alias = "timeout",
+     .type = CAY_FIELD_NUMBER,
+     .about = "seconds after which it ends by itself (never)"},
+    {.name = "ephemeral",
+     .type = CAY_FIELD_BOOLEAN,
+     .fallback = "false",
+     .about = "whether it ends with the process that makes it"},
+};
+
+/* No pause: nothing stops the clock for what runs on the host. */
+const struct cay_backend backend_local = {
+    .size = sizeof backend_local,
+    .name = "local",
+    .about = "warning: commands run on this machine without isolation",
+    .fields = fields,
+    .field_count = sizeof fields / sizeof *fields,
+    .create = create,
+    .connect = reach,
+    .free = native_free,
+    .id = native_id,
+    .layers = native_layers,
+    .state = native_state_of,
+    .inspect = inspect_one,
+    .set_ttl = native_set_ttl,
+    .kill = native_kill,
+    .exec = native_exec,
+    .open_files = native_files,
+    .processes = &native_processes,
+    .create_marked = create_marked,
+    .find_marked = find_marked,
+    .check = check,
+};

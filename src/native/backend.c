@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/backend.h"
+#include "native/doctor/inspect.h"
+#include "native/native.h"
+
+static int find_marked(void *data, const cay_config *config, const char *mark,
+                       void **ret_cookie, struct cay_error *err)
+{
+    (void)data;
+    (void)config;
+    return native_open_marked(mark, false, ret_cookie, err);
+}
+
+const struct cay_backend backend_native = {
+    .size = sizeof backend_native,
+    .name = "native",
+    .about = "a sandbox of this machine's kernel: namespaces, cgroups, seccomp, landlock",
+    .fields = native_fields,
+    .field_count = NATIVE_FIELDS,
+    .create = native_create_as,
+    .connect = native_connect_as,
+    .free = native_free,
+    .id = native_id,
+    .layers = native_layers,
+    .state = native_state_of,
+    .inspect = inspect_one,
+    .open_files = native_files,
+    .exec = native_exec,
+    .pause = native_pause,
+    .resume = native_resume,
+    .set_ttl = native_set_ttl,
+    .kill = native_kill,
+    .start = native_start_again,
+    .remove = native_remove_it,
+    .processes = &native_processes,
+    .create_marked = native_create_marked,
+    .find_marked = find_marked,
+    .dial = native_dial_port,
+    .check = native_check_as,
+};

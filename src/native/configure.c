@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* From a configuration to a native sandbox: what may be said, and the options that it
+ * comes to. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "native/make/preflight.h"
+#include "native/native.h"
+#include "sandbox/backend.h"
+
+static const char op[] = "sandbox.create";
+
+#define TTL_MAX_S 1e12
+
+static const char *const networks[] = {"none", "host", NULL};
+static const char *const storages[] = {"memory", "disk", NULL};
+static const char *const rungs[] = {"best", "root", "range", "single", "landlock", NULL};
+
+const struct cay_field native_fields[NATIVE_FIELDS] = {
+    {"work_dir", "_work_dir", CAY_FIELD_TEXT, "/home/user",
+     "where commands start, and relative paths inside; made if it is not there"},
+    {"template", NULL, CAY_FIELD_TEXT, "host",
+     "what it starts from: a template's name, or the absolute path of a root directory"},
+    {"limits.memory", NULL, CAY_FIELD_BYTES, "1 GiB", "most memory, of all processes",
+     .least = 1, .most = INT64_MAX},
+    {"limits.disk", NULL, CAY_FIELD_BYTES, NULL,
+     "most bytes written, if they are kept in memory (512 MiB, or all of the memory)",
+     .least = 1, .most = INT64_MAX},
+    {"limits.pids", NULL, CAY_FIELD_INTEGER, "512", "most processes", .least = 1,
+     .most = UINT32_MAX},
+    {"limits.cpu", NULL, CAY_FIELD_INTEGER, NULL,
+     "most processor time, in percent of one CPU: 150 is one and a half", .least = 1,
+     .most = 10000000},
+    {"network", NULL, CAY_FIELD_CHOICE, "none",
+     "its own loopback only, or the network of this machine", networks},
+    {"storage", NULL, CAY_FIELD_CHOICE, "memory",
+     "where what it writes is kept; on disk it can be stopped and started again",
+     storages},
+    {"user", NULL, CAY_FIELD_TEXT, "user",
+     "who runs commands: a name inside or a number, and :GROUP"},
+    {"hostname", NULL, CAY_FIELD_TEXT, NULL,
+     "its name for itself, of letters, digits and \"-\" (its id)"},
+    {"ttl", "timeout", CAY_FIELD_NUMBER, NULL,
+     "seconds after which it ends by itself (never)"},
+    {"mounts", NULL, CAY_FIELD_TEXTS, NULL,
+     "what is shown inside of this machine: SRC:DST, SRC:DST:ro"},
+    {"policy", NULL, CAY_FIELD_POLICY, NULL,
+     "a policy; its paths appear inside as /NAME"},
+    {"require", NULL, CAY_FIELD_TEXTS, NULL,
+     "layers without which there is to be no sandbox: seccomp, memory, ..."},
+    {"rung", NULL, CAY_FIELD_CHOICE, "best",
+     "how much of the kernel's help it may have at most", rungs},
+    {"ephemeral", NULL, CAY_FIELD_BOOLEAN, "false",
+     "whether it ends with the process that makes it"},
+};
+
+/* The options, which come first, and what they point to. */
+struct wish {
+    struct cay_sandbox_options options;
+    struct cay_bind *binds;
+    char **mounts; /* that the binds point into; NULL-terminated like env */
+    char **env;
+};
+
+void native_free_texts(char **texts)
+{
+    for (size_t i = 0; texts && texts[i]; i++)
+        free(texts[i]);
+    free(texts);
+}
+
+void cay_sandbox_options_free(struct cay_sandbox_options *options)
+{
+    struct wish *wish = (struct wish *)options;
+
+    if (!wish)
+        return;
+    free(wish->binds);
+    native_free_texts(wish->mounts);
+    native_free_texts(wish->env);
+    free(wish);
+}
+
+static void auto_options(struct cay_sandbox_options **options)
+{
+    cay_sandbox_options_free(*options);
+}
+
+/* --- Lists --- */
+
+int native_take_env(const cay_config *config, char ***ret_env, struct cay_error *err)
+{
+    size_t count = cay_config_count(config, "envs");
+    const char *name, *value;
+    char **env = *ret_env = calloc(count + 1, sizeof *env);
+
+    if (!env)
+        return cay_fail_memory(err, op);
+    for (size_t i = 0; cay_config_item(config, "envs", i, &name, &value); i++)
+        if (asprintf(&env[i], "%s=%s", name, value) < 0) {
+            env[i] = NULL;
+            return cay_fail_memory(err, op);
+        }
+    return CAY_OK;
+}
+
+/* Cuts `text` at its colons. */
+static int take_mount(char *text, const char *given, struct cay_bind *ret_bind,
+                      struct cay_error *err)
+{
+    char *target = strchr(text, ':');
+    char *mode = target ? strchr(target + 1, ':') : NULL;
+
+    if (target)
+        *target++ = '\0';
+    if (mode)
+        *mode++ = '\0';
+    bool is_read_only = mode && strcmp(mode, "ro") == 0;
+    if (!target || text[0] != '/' || target[0] != '/' ||
+        (mode && !is_read_only && strcmp(mode, "rw") != 0))
+        return cay_fail(err, CAY_E_INVALID, 0, op, given, "this says no mount",
+                        "write /SRC:/DST, /SRC:/DST:ro or /SRC:/DST:rw; "
+                        "${this_file_dir} is where the configuration is");
+    *ret_bind = (struct cay_bind){text, target, !is_read_only};
+    return CAY_OK;
+}
+
+static int take_mounts(const cay_config *config, struct wish *wish, struct cay_error *err)
+{
+    size_t count = cay_config_count(config, "mounts");
+    const char *key, *given;
+    int code = CAY_OK;
+
+    wish->binds = calloc(count + 1, sizeof *wish->binds);
+    wish->mounts = calloc(count + 1, sizeof *wish->mounts);
+    if (!wish->binds || !wish->mounts)
+        return cay_fail_memory(err, op);
+    for (size_t i = 0; !code && cay_config_item(config, "mounts", i, &key, &given); i++) {
+        wish->mounts[i] = strdup(given);
+        code = wish->mounts[i] ? take_mount(wish->mounts[i], given, &wish->binds[i], err)
+                               : cay_fail_memory(err, op);
+    }
+    wish->options.binds = wish->binds;
+    wish->options.bind_count = count;
+    return code;
+}
+
+static unsigned layer_of(const char *slug)
+{
+    unsigned layer = 1;
+
+    while (cay_layer_slug(layer) && strcmp(cay_layer_slug(layer), slug) != 0)
+        layer <<= 1;
+    return cay_layer_slug(layer) ? layer : 0;
+}
+
+static int take_layers(const cay_config *config, struct wish *wish, struct cay_error *err)
+{
+    const char *key, *slug;
+
+    for (size_t i = 0; cay_config_item(config, "require", i, &key, &slug); i++) {
+        unsigned layer = layer_of(slug);
+        if (!layer)
+            return cay_fail(err, CAY_E_INVALID, 0, op, slug, "there is no such layer",
+                            "layers are user, pid, mount, network, ipc, uts, cgroup, "
+                            "seccomp, landlock, memory, pids, cpu and disk");
+        wish->options.require |= layer;
+    }
+    return CAY_OK;
+}
+
+/* --- The rest --- */
+
+int native_take_ttl(const cay_config *config, uint64_t *ret_ms, struct cay_error *err)
+{
+    double seconds = cay_config_number(config, "ttl");
+
+    if (!(seconds >= 0 && seconds <= TTL_MAX_S) ||
+        (seconds == 0 && cay_config_has(config, "ttl")))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "ttl",
+                        "this is no time after which a sandbox could end",
+                        "give seconds, more than 0, or leave it out: it then ends when "
+                        "it is killed");
+    *ret_ms = (uint64_t)(seconds * 1000);
+    if (seconds > 0 && !*ret_ms)
+        *ret_ms = 1;
+    return CAY_OK;
+}
+
+static int index_of(const char *const *choices, const char *choice)
+{
+    for (int i = 0; choices[i]; i++)
+        if (strcmp(choices[i], choice) == 0)
+            return i;
+    return 0;
+}
+
+/* A limit that is not written is the sandbox's own default, which may be weaker on a host
+ * that cannot keep it; one that is written is kept or refused. */
+static int64_t limit_of(const cay_config *config, const char *field)
+{
+    return cay_config_has(config, field) ? cay_config_integer(config, field) : 0;
+}
+
+/* Whoever says neither has the home of `user`, which is not called /home/user everywhere.
+ */
+static const char *workdir_of(const cay_config *config, const char *user)
+{
+    if (!cay_config_has(config, "work_dir") && strcmp(user, "user") == 0)
+        return NULL;
+    return cay_config_text(config, "work_dir");
+}
+
+static int take_wish(const cay_config *config, struct wish *wish, struct cay_error *err)
+{
+    const char *template = cay_config_text(config, "template");
+    const char *user = cay_config_text(config, "user");
+
+    wish->options = (struct cay_sandbox_options){
+        .size = sizeof wish->options,
+        .template_name = template,
+        .memory_bytes = (uint64_t)limit_of(config, "limits.memory"),
+        .disk_bytes = (uint64_t)limit_of(config, "limits.disk"),
+        .pids = (uint32_t)limit_of(config, "limits.pids"),
+        .cpu_percent = (uint32_t)limit_of(config, "limits.cpu"),
+        .network =
+            (enum cay_network)index_of(networks, cay_config_text(config, "network")),
+        .storage =
+            (enum cay_storage)index_of(storages, cay_config_text(config, "storage")),
+        .rung = (enum cay_rung)index_of(rungs, cay_config_text(config, "rung")),
+        .hostname = cay_config_text(config, "hostname"),
+        .user = cay_config_has(config, "user") ? user : NULL,
+        .workdir = workdir_of(config, user),
+        .make_workdir = true,
+        .policy = cay_config_policy(config, "policy"),
+        .ephemeral = cay_config_boolean(config, "ephemeral"),
+    };
+    int code = native_take_ttl(config, &wish->options.ttl_ms, err);
+    if (!code)
+        code = take_layers(config, wish, err);
+    if (!code)
+        code = take_mounts(config, wish, err);
+    if (!code)
+        code = native_take_env(config, &wish->env, err);
+    wish->options.env = (const char *const *)wish->env;
+    return code;
+}
+
+int cay_sandbox_options_new(const cay_config *config,
+                            struct cay_sandbox_options **ret_options,
+                            struct cay_error *err)
+{
+    if (strcmp(cay_config_type(config), backend_native.name) != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, cay_config_type(config),
+                        "only a configuration of type native says such options",
+                        "cay_backend_create() makes a sandbox of any type");
+    struct wish *wish = calloc(1, sizeof *wish);
+    if (!wish)
+        return cay_fail_memory(err, op);
+    int code = take_wish(config, wish, err);
+    if (code)
+        cay_sandbox_options_free(&wish->options);
+    else
+        *ret_options = &wish->options;
+    return code;
+}
+
+int native_check_as(void *data, const cay_config *config, struct cay_error *err)
+{
+    struct cay_sandbox_options *options __attribute__((cleanup(auto_options))) = NULL;
+
+    (void)data;
+    int code = cay_sandbox_options_new(config, &options, err);
+    return code ? code : preflight(options, err);
+}
+
+static int create(const cay_config *config, const char *id, void **ret_cookie,
+                  struct cay_error *err)
+{
+    struct cay_sandbox_options *options __attribute__((cleanup(auto_options))) = NULL;
+    int code = cay_sandbox_options_new(config, &options, err);
+
+    return code ? code : native_make(options, id, ret_cookie, err);
+}
+
+int native_create_as(void *data, const cay_config *config, void **ret_cookie,
+                     struct cay_error *err)
+{
+    (void)data;
+    return create(config, NULL, ret_cookie, err);
+}
+
+/* Its mark is its id. */
+int native_create_marked(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err)
+{
+    char id[CAY_ID_MAX];
+
+    (void)data;
+    int code = native_id_of_mark(mark, id, err);
+    return code ? code : create(config, id, ret_cookie, err);
+}
+
+/* --- One that exists --- */
+
+static int let_run(void *cookie, struct cay_error *err)
+{
+    enum cay_state state;
+    int code = native_state_of(cookie, &state, err);
+
+    if (!code && state == CAY_STATE_STOPPED)
+        return native_start_again(cookie, err);
+    if (!code && state == CAY_STATE_PAUSED)
+        return native_resume(cookie, err);
+    return code;
+}
+
+int native_connect_as(void *data, const cay_config *config, const char *id,
+                      void **ret_cookie, struct cay_error *err)
+{
+    void *cookie = NULL;
+
+    (void)data;
+    (void)config;
+    int code = native_open(id, false, &cookie, err);
+    if (!code)
+        code = let_run(cookie, err);
+    if (code)
+        native_free(cookie);
+    else
+        *ret_cookie = cookie;
+    return code;
+}

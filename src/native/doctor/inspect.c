@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/doctor/inspect.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/auto.h"
+#include "base/error.h"
+#include "native/process/run.h"
+#include "native/process/wire.h"
+#include "native/record/cgroup-look.h"
+#include "native/record/recover.h"
+#include "native/record/storage.h"
+
+static const char op[] = "sandbox.inspect";
+
+enum { SILENT_MS = 100 };
+
+__attribute__((format(printf, 3, 4))) static void
+enforce(struct cay_sandbox_info *info, unsigned layer, const char *by, ...)
+{
+    va_list values;
+
+    if (info->enforced_count == CAY_LAYERS_MAX)
+        return;
+    struct cay_enforced *entry = &info->enforced[info->enforced_count++];
+    entry->layer = layer;
+    info->layers |= layer;
+    va_start(values, by);
+    vsnprintf(entry->by, sizeof entry->by, by, values);
+    va_end(values);
+}
+
+static void say_user(const struct record *record, struct cay_sandbox_info *info)
+{
+    switch ((enum cay_rung)record->rung) {
+    case CAY_RUNG_ROOT:
+        enforce(info, CAY_LAYER_USER, "user ids 0x%x+%u", record->id_base,
+                record->id_count);
+        return;
+    case CAY_RUNG_RANGE:
+        enforce(info, CAY_LAYER_USER, "user ids %u+%u of /etc/subuid", record->id_base,
+                record->id_count);
+        return;
+    case CAY_RUNG_SINGLE:
+        enforce(info, CAY_LAYER_USER, "user namespace with user id %u only",
+                record->id_base);
+        return;
+    case CAY_RUNG_BEST:
+    case CAY_RUNG_LANDLOCK:
+    case CAY_RUNG_NONE:
+        return;
+    }
+}
+
+static void say_namespaces(const struct record *record, struct cay_sandbox_info *info)
+{
+    if (record->layers & CAY_LAYER_USER)
+        say_user(record, info);
+    if (record->layers & CAY_LAYER_PID)
+        enforce(info, CAY_LAYER_PID, "PID namespace");
+    if (record->layers & CAY_LAYER_MOUNT)
+        enforce(info, CAY_LAYER_MOUNT, "mount namespace, own root");
+    if (record->layers & CAY_LAYER_NETWORK)
+        enforce(info, CAY_LAYER_NETWORK, "%s",
+                record->layers & CAY_LAYER_PID ? "network namespace, loopback only"
+                                               : "seccomp: no sockets");
+    if (record->layers & CAY_LAYER_IPC)
+        enforce(info, CAY_LAYER_IPC, "IPC namespace");
+    if (record->layers & CAY_LAYER_UTS)
+        enforce(info, CAY_LAYER_UTS, "UTS namespace");
+    if (record->layers & CAY_LAYER_CGROUP)
+        enforce(info, CAY_LAYER_CGROUP, "cgroup v2, a leaf for each command");
+    if (record->layers & CAY_LAYER_SECCOMP)
+        enforce(info, CAY_LAYER_SECCOMP, "seccomp, %u calls allowed", record->calls);
+    if (record->layers & CAY_LAYER_LANDLOCK)
+        enforce(info, CAY_LAYER_LANDLOCK, "landlock ABI %u", record->landlock_abi);
+}
+
+/* A limit counts only if the kernel still has it. */
+static void say_limits(const struct record *record, struct cay_sandbox_info *info)
+{
+    static const unsigned layers[] = {CAY_LAYER_MEMORY, CAY_LAYER_PIDS, CAY_LAYER_CPU};
+    char by[64];
+
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        if (record->layers & layers[i] &&
+            groups_keep(&record->groups, layers[i], by, sizeof by))
+            enforce(info, layers[i], "%s", by);
+        else if (layers[i] == CAY_LAYER_PIDS && record->pids_by_rlimit)
+            enforce(info, CAY_LAYER_PIDS, "rlimit nproc, for each user inside");
+    if (record->layers & CAY_LAYER_DISK)
+        enforce(info, CAY_LAYER_DISK, "tmpfs size");
+}
+
+static void copy_facts(const struct record *record, struct cay_sandbox_info *info)
+{
+    memcpy(info->id, record->id, sizeof info->id);
+    info->rung = (enum cay_rung)record->rung;
+    info->network = (enum cay_network)record->network;
+    info->storage = (enum cay_storage)record->storage;
+    info->ephemeral = record->ephemeral;
+    memcpy(info->template_name, record->template_name, sizeof info->template_name);
+    memcpy(info->user, record->user, sizeof info->user);
+    memcpy(info->workdir, record->workdir, sizeof info->workdir);
+    memcpy(info->name, record->name, sizeof info->name);
+    info->created_ms = record->created_ms;
+    info->memory_bytes = record->memory_bytes;
+    info->disk_bytes = record->disk_bytes;
+    info->pids = record->pids;
+    info->cpu_percent = record->cpu_percent;
+    info->id_base = record->id_base;
+    info->id_count = record->id_count;
+    cay_copy_text(info->type, sizeof info->type,
+                  runtime_is_local(record) ? "local" : "native");
+}
+
+/* What no cgroup counts is counted one by one; those that have ended are left out. */
+static int count_processes(struct native *native, struct cay_sandbox_info *info)
+{
+    struct cay_process_info *processes = NULL;
+    size_t count = 0;
+
+    int code = native_processes.list(native, &processes, &count, NULL);
+    for (size_t i = 0; i < count; i++) {
+        if (processes[i].has_ended)
+            continue;
+        info->pids_used++;
+        info->memory_used += processes[i].memory_bytes;
+        info->cpu_us += processes[i].cpu_us;
+    }
+    free(processes);
+    return code;
+}
+
+static int measure(struct native *native, struct cay_sandbox_info *info)
+{
+    struct groups_usage usage;
+    int code = CAY_OK;
+
+    groups_usage(&native->record.groups, &usage);
+    info->state = usage.frozen ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    if (!usage.has_pids || !usage.has_memory || !usage.has_cpu)
+        code = count_processes(native, info);
+    if (usage.has_pids)
+        info->pids_used = usage.pids;
+    if (usage.has_memory)
+        info->memory_used = usage.memory;
+    if (usage.has_cpu)
+        info->cpu_us = usage.cpu_us;
+    return code == CAY_E_TIMEOUT ? code : CAY_OK;
+}
+
+static void take_state(const struct native *native, const struct state *state,
+                       struct cay_sandbox_info *info)
+{
+    if (native->record.layers & CAY_LAYER_DISK) /* else it is what others use, too */
+        info->disk_used = state->disk_used;
+    if (state->ttl_left_ms != UINT64_MAX) /* 0 would mean that it has none */
+        info->ttl_left_ms = state->ttl_left_ms ? state->ttl_left_ms : 1;
+}
+
+/* The cgroup of one that has ended stays until that is removed. */
+static uint64_t count_memory_kills(const struct record *record)
+{
+    AUTO_FD fd = *record->groups.memory_events
+                     ? open(record->groups.memory_events, O_RDONLY | O_CLOEXEC)
+                     : -1;
+    const struct events events = {.memory = fd, .pids = -1};
+
+    return run_memory_kills(run_mark(&events, 0), 0);
+}
+
+/* All but what init says of itself.  CAY_E_TIMEOUT: init does not answer. */
+static int look_outside(struct native *native, struct cay_sandbox_info *ret_info)
+{
+    const struct record *record = &native->record;
+
+    memset(ret_info, 0, sizeof *ret_info);
+    copy_facts(record, ret_info);
+    ret_info->memory_kills = count_memory_kills(record);
+    if (!runtime_is_alive(record)) {
+        ret_info->state = CAY_STATE_STOPPED;
+        return CAY_OK;
+    }
+    ret_info->init_pid = record->init;
+    say_namespaces(record, ret_info);
+    say_limits(record, ret_info);
+    return measure(native, ret_info);
+}
+
+static void look_briefly(const struct record *record, struct cay_sandbox_info *ret_info)
+{
+    memset(ret_info, 0, sizeof *ret_info);
+    copy_facts(record, ret_info);
+    ret_info->state = CAY_STATE_RUNNING;
+    ret_info->init_pid = record->init;
+}
+
+/* What is known outside is told in any case. */
+static void look(struct native *native, struct cay_sandbox_info *ret_info)
+{
+    struct state state;
+    int code = look_outside(native, ret_info);
+
+    if (!code && ret_info->state != CAY_STATE_STOPPED &&
+        native_state(native, &state, NULL) == CAY_OK)
+        take_state(native, &state, ret_info);
+}
+
+/* One that has a disk and does not run. */
+static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
+                           struct cay_error *err)
+{
+    struct storage_saved saved;
+    int code = storage_load(id, &saved, err);
+
+    if (code)
+        return code;
+    const struct cay_sandbox_options *options = &saved.options;
+    *ret_info = (struct cay_sandbox_info){
+        .state = CAY_STATE_STOPPED,
+        .network = options->network,
+        .storage = CAY_STORAGE_DISK,
+        .ephemeral = options->ephemeral,
+        .created_ms = saved.created_ms,
+        .memory_bytes = options->memory_bytes,
+        .pids = options->pids,
+        .cpu_percent = options->cpu_percent,
+        .type = "native",
+    };
+    cay_copy_text(ret_info->id, sizeof ret_info->id, id);
+    cay_copy_text(ret_info->template_name, sizeof ret_info->template_name,
+                  options->template_name ? options->template_name : "host");
+    cay_copy_text(ret_info->user, sizeof ret_info->user,
+                  options->user ? options->user : "user");
+    cay_copy_text(ret_info->workdir, sizeof ret_info->workdir, options->workdir);
+    cay_copy_text(ret_info->name, sizeof ret_info->name, options->name);
+    storage_saved_done(&saved);
+    return CAY_OK;
+}
+
+/* What the cgroups count, and what was found out without the record. */
+static void look_at_damaged(const char *id, struct cay_sandbox_info *ret_info)
+{
+    struct record record;
+    struct groups_usage usage;
+
+    memset(ret_info, 0, sizeof *ret_info);
+    (void)recover_record(id, &record);
+    copy_facts(&record, ret_info);
+    groups_usage(&record.groups, &usage);
+    ret_info->state = CAY_STATE_DAMAGED;
+    ret_info->init_pid = record.init;
+    ret_info->created_ms = runtime_changed_ms(id);
+    ret_info->memory_used = usage.memory;
+    ret_info->pids_used = usage.pids;
+    ret_info->cpu_us = usage.cpu_us;
+}
+
+/* Another handle may have changed it, or ended it. */
+int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err)
+{
+    struct native *native = cookie;
+    struct record now;
+    struct cay_error why;
+    int code = runtime_load(native->record.id, &now, &why);
+
+    if (code == CAY_E_INTERNAL) {
+        look_at_damaged(native->record.id, ret_info);
+        return CAY_OK;
+    }
+    if (native->record.storage == CAY_STORAGE_DISK && (code || !runtime_is_alive(&now)))
+        return look_at_stopped(native->record.id, ret_info, err);
+    if (!code) {
+        native->record = now;
+        look(native, ret_info);
+    } else if (err) {
+        *err = why;
+    }
+    return code;
+}
+
+/* --- All of them --- */
+
+/* Sandboxes that have been asked for their state: each needs a descriptor. */
+enum { PENDING_MAX = 64 };
+
+struct pending {
+    struct native native;
+    size_t index; /* in the list */
+};
+
+struct listing {
+    struct cay_sandbox_info *infos;
+    size_t count, room;
+    struct pending *pending; /* room for PENDING_MAX */
+    size_t pending_count;
+    int answer_ms; /* for each; little once there was one that did not answer */
+    bool is_brief; /* only what records say */
+    bool failed;
+};
+
+/* Room for one more, or NULL. */
+static struct cay_sandbox_info *add(struct listing *listing)
+{
+    listing->failed = !array_reserve(&listing->infos, &listing->room, listing->count + 1,
+                                     sizeof *listing->infos);
+    return listing->failed ? NULL : &listing->infos[listing->count];
+}
+
+/* They have been at it together: one that sleeps does not delay the others. */
+static void fetch_pending(struct listing *listing)
+{
+    for (size_t i = 0; i < listing->pending_count; i++) {
+        struct pending *one = &listing->pending[i];
+        struct state state;
+        one->native.answer_ms = listing->answer_ms;
+        int code =
+            wire_fetch(&one->native, op, MESSAGE_STATE, &state, sizeof state, NULL);
+        if (!code)
+            take_state(&one->native, &state, &listing->infos[one->index]);
+        if (code == CAY_E_TIMEOUT)
+            listing->answer_ms = SILENT_MS;
+        native_let_go(&one->native);
+    }
+    listing->pending_count = 0;
+}
+
+/* False if it could not be looked at, or not be asked: there may be too few files left.
+ */
+static bool try_living(struct listing *listing, const char *id)
+{
+    struct pending *one = &listing->pending[listing->pending_count];
+    struct native *native = &one->native;
+
+    *native = NATIVE_NONE;
+    native->answer_ms = listing->answer_ms;
+    int code = runtime_load(id, &native->record, NULL);
+    if (code == CAY_E_INTERNAL && add(listing))
+        look_at_damaged(id, &listing->infos[listing->count++]);
+    if (code || !runtime_is_alive(&native->record) || !add(listing))
+        return !code || code == CAY_E_INTERNAL || code == CAY_E_NOT_FOUND;
+    one->index = listing->count++;
+    if (listing->is_brief) {
+        look_briefly(&native->record, &listing->infos[one->index]);
+        return true;
+    }
+    code = look_outside(native, &listing->infos[one->index]);
+    if (!code)
+        code = wire_post(native, op, MESSAGE_STATUS, NULL);
+    if (code == CAY_E_TIMEOUT)
+        listing->answer_ms = SILENT_MS;
+    if (code)
+        native_let_go(native);
+    else
+        listing->pending_count++;
+    return !code || code == CAY_E_TIMEOUT || code == CAY_E_NOT_FOUND;
+}
+
+/* One that ends meanwhile is none; one that has ended by itself waits for
+ * cay_sandbox_collect(). */
+static void add_living(const char *id, void *cookie)
+{
+    struct listing *listing = cookie;
+    size_t count = listing->count;
+
+    if (listing->failed)
+        return;
+    if (!try_living(listing, id) && listing->pending_count) {
+        fetch_pending(listing);
+        listing->count = count;
+        (void)try_living(listing, id);
+    }
+    if (listing->pending_count == PENDING_MAX)
+        fetch_pending(listing);
+}
+
+static void add_stopped(const char *id, void *cookie)
+{
+    struct listing *listing = cookie;
+    struct record record;
+    int code = runtime_load(id, &record, NULL);
+
+    if (listing->failed || code == CAY_E_INTERNAL ||
+        (!code && runtime_is_alive(&record)) || !add(listing))
+        return;
+    if (look_at_stopped(id, &listing->infos[listing->count], NULL) == CAY_OK)
+        listing->count++;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct cay_sandbox_info *one = a, *other = b;
+
+    if (one->created_ms != other->created_ms)
+        return one->created_ms < other->created_ms ? -1 : 1;
+    return strcmp(one->id, other->id);
+}
+
+static int list(bool is_brief, struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                struct cay_error *err)
+{
+    AUTO_FREE struct pending *pending = calloc(PENDING_MAX, sizeof *pending);
+    struct listing listing = {
+        .answer_ms = NATIVE_ANSWER_MS, .pending = pending, .is_brief = is_brief};
+    int code = pending ? runtime_visit(add_living, &listing, err) : CAY_OK;
+
+    listing.failed |= !pending;
+    fetch_pending(&listing);
+    if (!code)
+        code = storage_visit(add_stopped, &listing, err);
+    if (!code && listing.failed)
+        code = cay_fail_memory(err, op);
+    if (code) {
+        free(listing.infos);
+        return code;
+    }
+    if (listing.count > 1)
+        qsort(listing.infos, listing.count, sizeof *listing.infos, by_age);
+    *ret_infos = listing.infos;
+    *ret_count = listing.count;
+    return CAY_OK;
+}
+
+int cay_sandbox_list(struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err)
+{
+    return list(false, ret_infos, ret_count, err);
+}
+
+int cay_sandbox_list_brief(struct cay_sandbox_info **ret_infos, size_t *ret_count,
+                           struct cay_error *err)
+{
+    return list(true, ret_infos, ret_count, err);
+}

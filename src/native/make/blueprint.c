@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/make/blueprint.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "init/protocol.h"
+#include "native/make/shared-files.h"
+#include "sys/io.h"
+#include "sys/memfd.h"
+
+static const char op[] = "sandbox.plan";
+
+enum { USUAL_BYTES = 6 << 10 };
+
+void blueprint_init(struct blueprint *ret_blueprint)
+{
+    ret_blueprint->head = (struct plan){.version = PLAN_VERSION};
+    ret_blueprint->filter = NULL;
+    ret_blueprint->env = NULL;
+    ret_blueprint->step_count = 0;
+    ret_blueprint->overflow = false;
+    ret_blueprint->binds = NULL;
+    ret_blueprint->keeps_root = false;
+    ret_blueprint->overlay = (struct overlay){.lower = -1, .usr = -1, .disk = -1};
+    buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
+    (void)buf_reserve(&ret_blueprint->bytes, USUAL_BYTES);
+    buf_append(&ret_blueprint->bytes, "", 1); /* offset 0 is "" */
+}
+
+void blueprint_done(struct blueprint *blueprint)
+{
+    buf_done(&blueprint->bytes);
+}
+
+static uint32_t keep(struct buf *bytes, const void *data, size_t len)
+{
+    uint32_t at = (uint32_t)bytes->len;
+
+    if (!len)
+        return 0;
+    return buf_append(bytes, data, len) && buf_append(bytes, "", 1) ? at : 0;
+}
+
+static struct plan_step *add(struct blueprint *blueprint, enum plan_kind kind,
+                             const char *path)
+{
+    if (blueprint->step_count == PLAN_STEPS_MAX) {
+        blueprint->overflow = true;
+        blueprint->step_count--;
+    }
+    struct plan_step *step = &blueprint->steps[blueprint->step_count++];
+    *step = (struct plan_step){.kind = kind,
+                               .path = keep(&blueprint->bytes, path, strlen(path))};
+    return step;
+}
+
+static void add_directory(struct blueprint *blueprint, enum plan_kind kind,
+                          const char *path, unsigned mode, unsigned owner)
+{
+    struct plan_step *step = add(blueprint, kind, path);
+
+    step->mode = mode;
+    step->uid = step->gid = owner;
+}
+
+static struct plan_step *add_data(struct blueprint *blueprint, enum plan_kind kind,
+                                  const char *path, const void *data, size_t len)
+{
+    struct plan_step *step = add(blueprint, kind, path);
+
+    step->data_len = (uint32_t)len;
+    step->data = keep(&blueprint->bytes, data, len);
+    return step;
+}
+
+void blueprint_tree(struct blueprint *blueprint, const char *path, unsigned mode,
+                    uint64_t size, unsigned flags)
+{
+    struct plan_step *step = add(blueprint, PLAN_TREE, path);
+
+    step->mode = mode;
+    step->number = size;
+    step->flags = flags;
+}
+
+void blueprint_directory(struct blueprint *blueprint, const char *path, unsigned mode,
+                         unsigned owner)
+{
+    add_directory(blueprint, PLAN_DIRECTORY, path, mode, owner);
+}
+
+void blueprint_bytes(struct blueprint *blueprint, const char *path, unsigned mode,
+                     const void *data, size_t len)
+{
+    add_data(blueprint, PLAN_FILE, path, data, len)->mode = mode;
+}
+
+void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode,
+                    const char *text)
+{
+    blueprint_bytes(blueprint, path, mode, text, strlen(text));
+}
+
+void blueprint_copy(struct blueprint *blueprint, const char *path, unsigned mode)
+{
+    size_t len;
+    struct buf *bytes = &blueprint->bytes;
+    AUTO_FD fd = shared_open_host(path, &len);
+    uint32_t at = (uint32_t)bytes->len;
+
+    if (fd < 0 || !buf_reserve(bytes, len))
+        return;
+    ssize_t got = io_pread(fd, bytes->data + at, len, 0);
+    if (got < 0)
+        return;
+    bytes->len += (size_t)got;
+    (void)!buf_append(bytes, "", 1);
+    struct plan_step *step = add(blueprint, PLAN_FILE, path);
+    step->mode = mode;
+    step->data = at;
+    step->data_len = (uint32_t)got;
+}
+
+void blueprint_link(struct blueprint *blueprint, const char *path, const char *target)
+{
+    (void)add_data(blueprint, PLAN_LINK, path, target, strlen(target));
+}
+
+void blueprint_node(struct blueprint *blueprint, const char *path, unsigned mode,
+                    uint64_t device)
+{
+    struct plan_step *step = add(blueprint, PLAN_NODE, path);
+
+    step->mode = mode;
+    step->number = device;
+}
+
+void blueprint_bind(struct blueprint *blueprint, const char *path, const char *source,
+                    unsigned flags)
+{
+    add_data(blueprint, PLAN_BIND, path, source, strlen(source))->flags = flags;
+}
+
+void blueprint_need(struct blueprint *blueprint, const char *path, unsigned mode,
+                    unsigned owner)
+{
+    add_directory(blueprint, PLAN_NEED, path, mode, owner);
+}
+
+void blueprint_replace(struct blueprint *blueprint, const char *path, unsigned mode,
+                       const void *data, size_t len)
+{
+    add_data(blueprint, PLAN_REPLACE, path, data, len)->mode = mode;
+}
+
+/* The library mounts what it has open; cay-init can only look for it again, and must find
+ * the same. */
+void blueprint_binds(struct blueprint *blueprint, const struct binds *binds)
+{
+    char path[PATH_MAX];
+
+    blueprint->binds = binds;
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        bool ours = blueprint->head.prepared;
+        blueprint_bind(blueprint, bind->target + 1,
+                       ours ? bind->source : bind_path(bind, path),
+                       (bind->writable ? PLAN_WITH_WRITING : 0u) |
+                           (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE));
+        blueprint->steps[blueprint->step_count - 1].number = ours ? i + 1 : bind->inode;
+    }
+}
+
+void blueprint_places_of(struct blueprint *blueprint, const struct binds *binds)
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        struct plan_step *step =
+            add(blueprint, bind->writable ? PLAN_WRITABLE : PLAN_READABLE,
+                bind_path(bind, path));
+        step->number = bind->inode;
+    }
+}
+
+void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path)
+{
+    (void)add(blueprint, kind, path);
+}
+
+int blueprint_env(struct blueprint *blueprint, const char *const *env,
+                  struct cay_error *err)
+{
+    size_t count = 0, len = 0;
+
+    for (; env && env[count] && count <= ENV_COUNT_MAX && len <= ENV_MAX; count++) {
+        len += strlen(env[count]) + 1;
+        if (env[count][0] == '=' || !strchr(env[count], '='))
+            return cay_fail(err, CAY_E_INVALID, 0, "sandbox.create", env[count],
+                            "this is no variable", "write NAME=value");
+    }
+    if (count > ENV_COUNT_MAX || len > ENV_MAX)
+        return cay_fail(err, CAY_E_LIMIT, 0, "sandbox.create", "env",
+                        "the sandbox's environment is too large",
+                        "at most %d variables of %d KiB together; pass more with the "
+                        "command itself",
+                        ENV_COUNT_MAX, ENV_MAX >> 10);
+    blueprint->env = env;
+    return CAY_OK;
+}
+
+const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset)
+{
+    return blueprint->bytes.data + offset;
+}
+
+/* --- The finished plan --- */
+
+/* What the library makes itself, cay-init need not know. */
+static bool is_wanted(const struct blueprint *blueprint, const struct plan_step *step)
+{
+    return !blueprint->head.prepared ||
+           (step->kind != PLAN_DIRECTORY && step->kind != PLAN_FILE &&
+            step->kind != PLAN_LINK && step->kind != PLAN_NODE);
+}
+
+static void copy_steps(const struct blueprint *blueprint, struct plan *head,
+                       struct buf *steps, struct buf *bytes)
+{
+    buf_append(bytes, "", 1);
+    for (uint32_t i = 0; i < blueprint->step_count; i++) {
+        struct plan_step step = blueprint->steps[i];
+        if (!is_wanted(blueprint, &step))
+            continue;
+        const char *path = blueprint_text(blueprint, step.path);
+        const char *data = blueprint_text(blueprint, step.data);
+        step.path = keep(bytes, path, strlen(path));
+        bool ours = blueprint->head.prepared && step.kind != PLAN_REPLACE;
+        step.data = keep(bytes, data, ours ? 0 : step.data_len);
+        buf_append(steps, &step, sizeof step);
+        head->step_count++;
+    }
+}
+
+static int write_plan(int fd, const struct plan *head, const struct blueprint *blueprint,
+                      const struct buf *steps, const struct buf *bytes)
+{
+    int error = io_write(fd, head, sizeof *head);
+
+    if (!error)
+        error =
+            io_write(fd, blueprint->filter, head->filter_len * sizeof *blueprint->filter);
+    if (!error)
+        error = io_write(fd, steps->data, steps->len);
+    if (!error)
+        error = io_write(fd, bytes->data, bytes->len);
+    return error ? error : memfd_seal(fd);
+}
+
+int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *err)
+{
+    struct plan head = blueprint->head;
+    AUTO_BUF steps;
+    AUTO_BUF bytes;
+
+    buf_init(&steps, PLAN_STEPS_MAX * sizeof(struct plan_step));
+    buf_init(&bytes, PLAN_BYTES_MAX);
+    (void)buf_reserve(&steps, blueprint->step_count * sizeof(struct plan_step));
+    (void)buf_reserve(&bytes, USUAL_BYTES);
+    copy_steps(blueprint, &head, &steps, &bytes);
+    head.env = (uint32_t)bytes.len;
+    for (const char *const *env = blueprint->env; env && *env; env++)
+        buf_append(&bytes, *env, strlen(*env) + 1);
+    head.env_len = (uint32_t)bytes.len - head.env;
+    if (blueprint->overflow || blueprint->bytes.failed || steps.failed || bytes.failed)
+        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
+                        "the sandbox has more mounts or files than a plan can hold",
+                        "use at most %d of them", PLAN_STEPS_MAX / 4);
+    head.bytes_len = (uint32_t)bytes.len;
+    head.size = (uint32_t)(sizeof head + head.filter_len * sizeof *blueprint->filter +
+                           steps.len + bytes.len);
+    AUTO_FD fd = memfd_create("cay-plan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int error = fd < 0 ? -errno : write_plan(fd, &head, blueprint, &steps, &bytes);
+    if (error)
+        return cay_fail_errno(err, -error, op, NULL);
+    *ret_fd = TAKE_FD(fd);
+    return CAY_OK;
+}

@@ -1,0 +1,634 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* How a sandbox comes to be.  What takes long happens side by side: cay-init makes its
+ * namespaces while we make its file systems and put it under its limits.
+ *
+ *   we                                   cay-init
+ *   record, uid range, cgroup2
+ *   clone3, execve                  ->   namespaces, loopback
+ *   limits, plan (memfd), control socket
+ *   uid and gid maps
+ *   begin, with the plan            ->   identity, /proc, terminals
+ *   tmpfs, /dev, binds by descriptor
+ *   go, with the mounts             ->   root, masks, privileges, landlock, seccomp
+ *   record                          <-   ready
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "init/protocol.h"
+#include "native/make/blueprint.h"
+#include "native/make/create.h"
+#include "native/make/launch.h"
+#include "native/make/level.h"
+#include "native/make/preflight.h"
+#include "native/make/root-sources.h"
+#include "native/make/seccomp.h"
+#include "native/record/home.h"
+#include "native/record/names.h"
+#include "native/record/remove.h"
+#include "sys/fsid.h"
+#include "sys/landlock.h"
+#include "sys/path.h"
+#include "sys/shift.h"
+#include "sys/state-home.h"
+
+static const char op[] = "sandbox.create";
+
+enum { MAX_FILES = 65536 };
+
+static int open_control(const struct record *record, struct cay_error *err)
+{
+    struct sockaddr_un address;
+    int code = runtime_address(record->id, &address, err);
+
+    if (code)
+        return code;
+    AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
+        fchmodat(AT_FDCWD, address.sun_path, 0600, 0) != 0 || listen(fd, 128) != 0)
+        return runtime_fail(errno, record->id, err);
+    return TAKE_FD(fd);
+}
+
+/* A sandbox on its way: what was asked for, and what became of it. */
+struct making {
+    struct cay_sandbox_options options; /* complete */
+    struct parts parts;
+    const char *id;                   /* that it is to have, or NULL */
+    const char *start;                /* the same if it has been before, or NULL */
+    const struct native_first *first; /* or NULL */
+    int64_t created_ms;
+    unsigned given; /* limits the caller gave: CAY_LAYER_... */
+    enum cay_rung rung;
+    struct idmap map;
+    uint32_t owner; /* of cay-init, outside */
+    struct record *record;
+    struct launch launch;
+};
+
+/* --- The plan --- */
+
+/* Landlock is all there is, so it must know what can be read, too. */
+static void add_places(const struct making *making, struct blueprint *blueprint)
+{
+    struct plan *head = &blueprint->head;
+
+    home_path(making->record, head->home);
+    blueprint_places(blueprint, making->options.network == CAY_NETWORK_HOST);
+    blueprint_step(blueprint, PLAN_WRITABLE, head->home);
+    blueprint_places_of(blueprint, &making->parts.binds);
+}
+
+static int make_blueprint(const struct making *making, struct blueprint *blueprint,
+                          struct cay_error *err)
+{
+    const struct cay_sandbox_options *options = &making->options;
+    const struct record *record = making->record;
+    struct plan *head = &blueprint->head;
+    const char *hostname = options->hostname ? options->hostname : record->id;
+
+    head->ephemeral = options->ephemeral;
+    head->ttl_ms = options->ttl_ms;
+    cay_copy_text(head->user, sizeof head->user, options->user);
+    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
+    head->max_files = MAX_FILES;
+    head->nice = getpriority(PRIO_PROCESS, 0);
+    (void)!getrlimit(RLIMIT_CPU, &head->cpu_time);
+    (void)!getrlimit(RLIMIT_FSIZE, &head->file_size);
+    head->no_namespaces = !runtime_has_namespaces(record);
+    head->unconfined = runtime_is_local(record);
+    if (head->unconfined)
+        return CAY_OK;
+    head->no_set_ids = binds_are_writable(&making->parts.binds);
+    cay_copy_text(head->hostname, sizeof head->hostname, hostname);
+    head->own_network = options->network == CAY_NETWORK_NONE;
+    head->has_cgroup = record->groups.unified[0] != '\0';
+    head->prepared = making->rung == CAY_RUNG_ROOT;
+    head->one_user = making->rung >= CAY_RUNG_SINGLE;
+    if (making->rung == CAY_RUNG_SINGLE)
+        head->uid = head->gid = PLAN_USER;
+    if (making->rung == CAY_RUNG_LANDLOCK) {
+        head->no_set_ids = true; /* the home is a directory of the host */
+        head->uid = making->owner;
+        head->gid = record->has_range ? making->owner : getegid();
+    }
+    head->kept_bytes = options->memory_bytes / 8;
+    head->max_processes = record->pids_by_rlimit ? options->pids : 0;
+    /* For each process, where the kernel keeps no limit for all of them. */
+    head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
+    if (making->rung != CAY_RUNG_LANDLOCK)
+        return parts_draw(&making->parts, options, blueprint, err);
+    add_places(making, blueprint);
+    return CAY_OK;
+}
+
+/* What programs need to know where /tmp and the host's configuration are not to be had;
+ * the caller's own come first and so win. */
+static int add_env(const struct making *making, struct blueprint *blueprint,
+                   const char *env[ENV_COUNT_MAX + 3], char *directory, size_t room,
+                   struct cay_error *err)
+{
+    const char *const *given = making->parts.env;
+    size_t count = 0;
+
+    while (given && given[count] && count < ENV_COUNT_MAX) {
+        env[count] = given[count];
+        count++;
+    }
+    snprintf(directory, room, "TMPDIR=%s/tmp", blueprint->head.home);
+    env[count++] = directory;
+    env[count++] = "GIT_CONFIG_NOSYSTEM=1";
+    env[count] = NULL;
+    return blueprint_env(blueprint, env, err);
+}
+
+static int build_filter(const struct making *making, struct blueprint *blueprint,
+                        struct cay_error *err)
+{
+    bool host = making->options.network == CAY_NETWORK_HOST;
+    bool alone = making->rung == CAY_RUNG_LANDLOCK;
+    struct filter filter;
+    int code = filter_build(alone  ? host ? FILTER_ALONE_HOST_NETWORK : FILTER_ALONE
+                            : host ? FILTER_HOST_NETWORK
+                                   : FILTER_NETWORK,
+                            &filter, err);
+
+    if (!code) {
+        blueprint->filter = filter.code;
+        blueprint->head.filter_len = filter.len;
+        blueprint->head.filter_pass_at = filter.pass_at;
+        making->record->calls = filter.calls;
+    }
+    return code;
+}
+
+/* --- What cay-init is given --- */
+
+struct gifts {
+    int plan, listen, cgroup;
+    int tasks[GROUPS_V1];
+};
+
+/* PID 1 makes a leaf below "work" for each command and clones into it.  For that the
+ * kernel wants it to own cgroup.procs there and in the common ancestor, and it must own
+ * "work" to make directories in it: these and no more, so that the limits stay the
+ * host's.  PID 1 is not in "work" itself, which is what a pause freezes, but above.  An
+ * ordinary user owns them already, and nothing inside can reach them. */
+static int open_groups(const struct making *making, int group, struct gifts *gifts,
+                       struct cay_error *err)
+{
+    static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs"};
+    const struct record *record = making->record;
+
+    if (group < 0)
+        return groups_open_tasks(&record->groups, gifts->tasks, err);
+    if (mkdirat(group, "work", 0755) != 0)
+        return cay_fail_errno(err, errno, op, "cgroup");
+    for (size_t i = 0; record->has_range && i < sizeof given / sizeof *given; i++)
+        if (fchownat(group, given[i], making->owner, making->owner,
+                     AT_SYMLINK_NOFOLLOW) != 0)
+            return cay_fail_errno(err, errno, op, "cgroup");
+    gifts->cgroup = openat(group, "work", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return gifts->cgroup < 0 ? cay_fail_errno(err, errno, op, "cgroup")
+                             : groups_open_tasks(&record->groups, gifts->tasks, err);
+}
+
+static int open_plan(const struct making *making, struct blueprint *blueprint,
+                     struct gifts *gifts, struct cay_error *err)
+{
+    const char *env[ENV_COUNT_MAX + 3];
+    char directory[sizeof blueprint->head.home + 16];
+
+    int code = make_blueprint(making, blueprint, err);
+    if (!code)
+        code = making->rung == CAY_RUNG_LANDLOCK
+                   ? add_env(making, blueprint, env, directory, sizeof directory, err)
+                   : blueprint_env(blueprint, making->parts.env, err);
+    if (!code && !blueprint->head.unconfined)
+        code = build_filter(making, blueprint, err);
+    if (!code)
+        code = blueprint_seal(blueprint, &gifts->plan, err);
+    if (code)
+        return code;
+    gifts->listen = open_control(making->record, err);
+    return gifts->listen < 0 ? gifts->listen : CAY_OK;
+}
+
+static void close_all(const int *fds, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+}
+
+/* Of a command that comes at once, while PID 1 is busy with its root.  It makes all
+ * others, and this one if we are late. */
+static void make_first_leaf(const struct making *making, const struct gifts *gifts)
+{
+    if (!making->first || gifts->cgroup < 0 || !making->record->has_range)
+        return;
+    if (fsid_take(making->owner))
+        (void)!mkdirat(gifts->cgroup, "e0", 0755);
+    (void)fsid_take(0);
+}
+
+static int hand_over_plan(const struct launch *launch, const struct gifts *gifts,
+                          struct cay_error *err)
+{
+    int fds[PLAN_BEGIN_FDS_MAX] = {gifts->plan, gifts->listen};
+    struct plan_begin begin = {.version = PLAN_VERSION};
+    size_t count = 2;
+
+    if (gifts->cgroup >= 0) {
+        fds[count++] = gifts->cgroup;
+        begin.cgroup = 1;
+    }
+    for (size_t i = 0; i < GROUPS_V1 && gifts->tasks[i] >= 0; i++, begin.tasks++)
+        fds[count++] = gifts->tasks[i];
+    return launch_order(launch, &begin, sizeof begin, fds, count, err);
+}
+
+static int hand_over_mounts(const struct launch *launch, const int *mounts, size_t count,
+                            struct cay_error *err)
+{
+    const struct plan_go go = {PLAN_VERSION, (uint32_t)count};
+
+    return launch_order(launch, &go, sizeof go, mounts, count, err);
+}
+
+/* --- Step by step --- */
+
+static int set_limits(const struct making *making, struct cay_error *err)
+{
+    const struct groups_limits limits = preflight_limits(&making->options);
+    struct record *record = making->record;
+    int code = groups_limit(&record->groups, &limits, err);
+
+    if (code)
+        return code;
+    record->layers = rung_layers(record, record->groups.layers);
+    record->pids_by_rlimit = record->layers & CAY_LAYER_PIDS & ~record->groups.layers;
+    code =
+        rung_demand(record, record->layers, making->given, making->options.require, err);
+    return code ? code : preflight_disk(&making->options, record->layers, err);
+}
+
+/* If it is gone, why it is tells more. */
+static int fail_users(const struct launch *launch, int error, struct cay_error *err)
+{
+    int code = error == ENOENT || error == ESRCH ? launch_wait(launch, err) : CAY_OK;
+
+    return code ? code : cay_fail_errno(err, error, op, "user namespace");
+}
+
+/* It can get ready once its users are mapped, which they can be once it is there. */
+static int let_begin(const struct making *making, const struct gifts *gifts,
+                     struct launch *launch, int *ret_users, struct cay_error *err)
+{
+    int code = launch->met ? CAY_OK : launch_meet(launch, err);
+
+    if (!code && making->map.count)
+        code = launch_map(launch, &making->map, err);
+    /* Before it is told to begin, and could fail and be gone. */
+    if (!code && ret_users)
+        *ret_users = shift_of_process(launch->pid);
+    if (!code && ret_users && *ret_users < 0)
+        code = fail_users(launch, -*ret_users, err);
+    return code ? code : hand_over_plan(launch, gifts, err);
+}
+
+/* While it gets ready, if it is there already: its network may take longer than all that
+ * we do.  Roots that show other owners than they have need the sandbox's own map for it,
+ * and so wait for it. */
+static int furnish_mounts(const struct making *making, const struct blueprint *blueprint,
+                          const struct gifts *gifts, struct launch *launch,
+                          int mounts[PLAN_MOUNTS_MAX], size_t *ret_count,
+                          struct cay_error *err)
+{
+    AUTO_FD users = -1;
+    bool shifts = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0;
+    bool first = shifts || launch_is_there(launch);
+    int code =
+        first ? let_begin(making, gifts, launch, shifts ? &users : NULL, err) : CAY_OK;
+
+    if (!code && blueprint->head.prepared)
+        code = prepare_mounts(blueprint, users, making->record->id_base, mounts,
+                              ret_count, err);
+    return code || first ? code : let_begin(making, gifts, launch, NULL, err);
+}
+
+static int note_init(const struct making *making, const struct launch *launch,
+                     struct cay_error *err)
+{
+    making->record->init = launch->pid;
+    int error = runtime_start_time(launch->pid, &making->record->init_start);
+    return error ? cay_fail_errno(err, -error, op, "cay-init")
+                 : runtime_save(making->record, err);
+}
+
+/* All that happens while cay-init makes its namespaces.  From the order to go on it may
+ * outlive us; unless a cgroup has it, it must be on record by then. */
+static int furnish(const struct making *making, int group, struct launch *launch,
+                   struct cay_error *err)
+{
+    struct gifts gifts = {-1, -1, -1, {-1, -1, -1}};
+    struct blueprint blueprint;
+    int mounts[PLAN_MOUNTS_MAX];
+    size_t count = 0;
+
+    blueprint_init(&blueprint);
+    int code = making->map.by_helper ? launch_meet(launch, err) : CAY_OK;
+    if (!code)
+        launch_map_early(launch, &making->map);
+    if (!code)
+        code = set_limits(making, err);
+    if (!code)
+        code = open_groups(making, group, &gifts, err);
+    if (!code)
+        code = open_plan(making, &blueprint, &gifts, err);
+    if (!code)
+        code = furnish_mounts(making, &blueprint, &gifts, launch, mounts, &count, err);
+    if (!code && !making->record->groups.unified[0])
+        code = note_init(making, launch, err);
+    if (!code)
+        code = hand_over_mounts(launch, mounts, count, err);
+    if (!code)
+        make_first_leaf(making, &gifts);
+    close_all(mounts, count);
+    close_all((const int[]){gifts.plan, gifts.listen, gifts.cgroup}, 3);
+    close_all(gifts.tasks, GROUPS_V1);
+    blueprint_done(&blueprint);
+    return code;
+}
+
+/* It lives, but only if nothing of this fails.  Its socket can be called before it
+ * answers, so that is done while it gets ready. */
+static int raise_it(const struct making *making, int group, struct launch *launch,
+                    struct native *native, struct cay_error *err)
+{
+    const struct native_first *first = making->first;
+    struct cay_error own;
+    int code = furnish(making, group, launch, err);
+
+    if (!code && making->record->groups.unified[0])
+        code = note_init(making, launch, err);
+    bool is_connected = !code && native_get_ready(native, NULL) == CAY_OK;
+    int sent = first && is_connected ? first->send(native, first->cookie, &own) : CAY_OK;
+    if (!code)
+        code = launch_wait(launch, err); /* why it is gone tells more than that it is */
+    if (first && !is_connected && !code)
+        code = first->send(native, first->cookie, err);
+    if (!code && sent && err)
+        *err = own;
+    return code ? code : sent;
+}
+
+/* A process with another home must know that the disk is not in its own. */
+static void note_home(struct record *record)
+{
+    char path[PATH_MAX];
+
+    if (state_home_path(path, NULL) == CAY_OK && strlen(path) < sizeof record->home)
+        memcpy(record->home, path, strlen(path) + 1);
+}
+
+/* For those who look at it later. */
+static void describe(const struct making *making)
+{
+    const struct cay_sandbox_options *options = &making->options;
+    struct record *record = making->record;
+
+    record->created_ms = making->start ? making->created_ms : clock_since_1970_ms();
+    if (options->storage == CAY_STORAGE_DISK)
+        note_home(record);
+    record->template_dev = making->parts.template.dev;
+    record->template_ino = making->parts.template.ino;
+    record->network = options->network;
+    record->storage = options->storage;
+    record->ephemeral = options->ephemeral;
+    record->landlock_abi = runtime_is_local(record) ? 0 : landlock_abi();
+    record->memory_bytes = options->memory_bytes;
+    record->disk_bytes = options->disk_bytes;
+    record->pids = options->pids;
+    record->cpu_percent = options->cpu_percent;
+    cay_copy_text(record->template_name, sizeof record->template_name,
+                  options->template_name ? options->template_name : "host");
+    cay_copy_text(record->user, sizeof record->user,
+                  options->user ? options->user : "user");
+    cay_copy_text(record->workdir, sizeof record->workdir,
+                  options->workdir ? options->workdir : "");
+}
+
+static enum inside_kind kind_of(const struct record *record)
+{
+    if (runtime_is_local(record))
+        return INSIDE_HOST;
+    if (!runtime_has_namespaces(record))
+        return INSIDE_NOTHING;
+    return record->network == CAY_NETWORK_NONE ? INSIDE_NETWORK : INSIDE_FILES;
+}
+
+static int build(struct making *making, struct native *native, struct cay_error *err)
+{
+    const struct groups_limits limits = preflight_limits(&making->options);
+    struct record *record = making->record;
+    struct launch *launch = &making->launch;
+    AUTO_FD group = -1;
+    enum inside_kind kind = kind_of(record);
+    int code = CAY_OK;
+
+    if (!runtime_is_local(record))
+        code = groups_name(record->id, &limits, &record->groups, err);
+    if (!code)
+        code = preflight_layers(record, &making->options, making->given, err);
+    if (!code)
+        code = runtime_save(record, err);
+    if (!code && !runtime_has_namespaces(record))
+        code = home_make(record, making->owner, err);
+    if (!code)
+        code = groups_begin(&record->groups, &group, err);
+    if (!code) /* without a namespace it gives up root by itself */
+        code = launch_begin(
+            group, kind, record->has_range && kind != INSIDE_NOTHING ? making->owner : 0,
+            launch, err);
+    if (code)
+        return code;
+    AUTO_FD status = launch->status;
+    code = raise_it(making, group, launch, native, err);
+    launch_done(launch, code == CAY_OK);
+    native->pidfd = launch->pidfd;
+    if (!code && making->options.ephemeral)
+        native->leash = TAKE_FD(status);
+    return code;
+}
+
+/* The next start may be from elsewhere. */
+static int save(const struct making *making, struct cay_error *err)
+{
+    const struct parts *parts = &making->parts;
+    const char *name = making->options.template_name;
+    char path[PATH_MAX];
+
+    if (parts->template.root >= 0 && parts->template.dir < 0) {
+        (void)path_name(parts->template.root, path);
+        name = path;
+    }
+    return storage_save(&parts->storage, &making->options, name, &parts->binds, err);
+}
+
+static int build_locked(struct making *making, struct native *native,
+                        struct cay_error *err)
+{
+    struct record *record = making->record;
+    struct storage *storage = &making->parts.storage;
+    bool is_new_disk = making->options.storage == CAY_STORAGE_DISK && !making->start;
+
+    /* Until it lives, or is gone again, so that nobody collects what is being made. */
+    AUTO_FD lock = runtime_wait_lock(record->id);
+    int code = CAY_OK;
+    if (lock < 0)
+        code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,
+                        "somebody else holds the new sandbox's record", "try again");
+    if (!code)
+        code = rung_identify(making->rung, record, &making->map, &making->owner, err);
+    if (!code && is_new_disk)
+        code = storage_make(record->id, storage, err);
+    if (!code) {
+        describe(making);
+        code = build(making, native, err);
+    }
+    if (!code && is_new_disk)
+        code = save(making, err);
+    if (code)
+        (void)!record_remove(record, native->pidfd, NULL);
+    if (code && is_new_disk) {
+        storage_done(storage);
+        (void)storage_remove(record->id, NULL);
+        names_release(record->name, record->id);
+    }
+    return code;
+}
+
+/* Once it has a record, or a link to it would count as stale. */
+static int claim_name(const struct making *making, struct cay_error *err)
+{
+    struct record *record = making->record;
+
+    cay_copy_text(record->name, sizeof record->name, making->options.name);
+    record->storage = making->options.storage;
+    if (making->options.storage == CAY_STORAGE_DISK)
+        note_home(record);
+    int code = names_claim(record, err);
+    if (code)
+        runtime_release(record);
+    return code;
+}
+
+/* On one rung, or not at all. */
+static int create_on(struct making *making, struct native *native, struct cay_error *err)
+{
+    making->record = &native->record;
+    making->launch = (struct launch){.is_dumpable = fsid_begin()};
+    int code = rung_check(making->rung, &making->options, err);
+    if (!code && making->rung == CAY_RUNG_ROOT &&
+        making->options.network == CAY_NETWORK_NONE)
+        launch_network(&making->launch);
+    if (!code)
+        code =
+            runtime_reserve(making->id, idmap_is_root() && making->rung != CAY_RUNG_NONE,
+                            making->record, err);
+    if (!code && making->options.name)
+        code = claim_name(making, err);
+    if (!code)
+        code = build_locked(making, native, err);
+    launch_cancel(&making->launch);
+    fsid_end();
+    if (code)
+        native_let_go(native);
+    return code;
+}
+
+/* From the best rung there is down to one that works. */
+static int create_on_best(struct making *making, struct native *native,
+                          struct cay_error *err)
+{
+    struct cay_error first = {0}, now = {0};
+    int error = idmap_check(); /* or root would be taken for somebody else */
+
+    if (cay_errno_is_shortage(-error))
+        return cay_fail_errno(err, -error, op, "uid_map");
+    making->rung = rung_from(making->options.rung);
+    if (making->rung == CAY_RUNG_BEST)
+        return rung_fail_none(err);
+    do {
+        if (create_on(making, native, &now) == CAY_OK)
+            return CAY_OK;
+        /* Why the best is not to be had tells more than why the last is not, unless there
+         * is a last one that only cannot do what is asked. */
+        if (first.code == CAY_OK ||
+            (now.code == CAY_E_UNSUPPORTED && making->rung == CAY_RUNG_LANDLOCK))
+            first = now;
+        making->rung = rung_from((enum cay_rung)(making->rung + 1));
+    } while (rung_may_fall(&now) && making->rung != CAY_RUNG_BEST);
+    if (err)
+        *err = first;
+    return first.code;
+}
+
+static int raise_from(struct making *making, struct native *native, struct cay_error *err)
+{
+    int code = preflight_complete(&making->options, &making->given, err);
+
+    if (code)
+        return code;
+    code = parts_open(&making->options, making->start, &making->parts, err);
+    if (!code)
+        code = create_on_best(making, native, err);
+    parts_close(&making->parts);
+    return code;
+}
+
+int native_create(const struct cay_sandbox_options *options, const char *id,
+                  const struct native_first *first, struct native *native,
+                  struct cay_error *err)
+{
+    struct making making = {.options = *options, .id = id, .first = first};
+
+    return raise_from(&making, native, err);
+}
+
+int native_create_local(const struct cay_sandbox_options *options, const char *id,
+                        struct native *native, struct cay_error *err)
+{
+    struct making making = {.options = *options, .id = id, .rung = CAY_RUNG_NONE};
+    int code = parts_open(&making.options, NULL, &making.parts, err);
+
+    if (!code)
+        code = create_on(&making, native, err);
+    parts_close(&making.parts);
+    return code;
+}
+
+int native_start(const char *id, struct native *native, struct cay_error *err)
+{
+    struct storage_saved saved;
+
+    int code = storage_load(id, &saved, err);
+    if (code)
+        return code;
+    struct making making = {
+        .options = saved.options, .id = id, .start = id, .created_ms = saved.created_ms};
+    code = raise_from(&making, native, err);
+    storage_saved_done(&saved);
+    return code;
+}

@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The library may sit in a large program with many threads, so nothing is forked: clones
+ * share our memory until they execute or end, and touch nothing of it but their `struct
+ * birth`; not even errno, so their system calls are raw ones.  There are two, so that a
+ * sandbox is never a child of the program that made it: the first clones the second,
+ * which becomes cay-init, and ends.  Where we are root the first begins before there is
+ * anything to start in, and makes the sandbox's network, which takes longest.  The second
+ * runs beside us.  It executes before its user ids are mapped, as nobody, and would lose
+ * its capabilities by that; making them ambient takes them across. */
+#include "native/make/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/futex.h>
+#include <linux/sched.h>
+#include <net/if.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "init/lock.h"
+#include "native/process/wire.h"
+#include "sys/clone.h"
+#include "sys/memfd.h"
+#include "sys/raw.h"
+#include "sys/rights.h"
+
+static const char op[] = "sandbox.create";
+
+/* cay-init itself, put into the library by src/init/embed. */
+extern const unsigned char cay_init[];
+extern const uint64_t cay_init_size;
+
+enum {
+    START_MS = 10000,
+    KILL_MS = 10000,
+    AHEAD = 5,    /* of commands, in steps of nice(2) */
+    GONE_MS = 10, /* between what a dying process refuses and its end */
+    STACK_SIZE = 16 << 10,
+    PROGRAM_FD = STATUS_FD + 1,
+    HIGH_FD = 16
+};
+
+enum order { ORDER_NONE, ORDER_AWAITED, ORDER_GO, ORDER_STOP };
+
+/* The second clone reads it until it executes: nothing here may change before.  Where the
+ * first makes a network, the rest is filled in meanwhile, before the order. */
+struct birth {
+    bool makes_network, has_network;
+    bool is_dumpable; /* our memory, and is to stay so */
+    pid_t maker;
+    _Atomic(uint32_t) order;
+    int status, program, group;
+    enum inside_kind kind;
+    uid_t owner;                   /* of the user namespace; 0: us */
+    unsigned long processors[128]; /* those we may use: as many bits as x86 can have */
+    long processors_size;
+    pid_t first;
+    int pidfd;
+    long pid;
+    int error;
+    char stacks[2][STACK_SIZE] __attribute__((aligned(16)));
+};
+
+/* A sealed copy: code inside can never change the program the next sandbox starts from.
+ * One for each process, kept. */
+static int open_program(struct cay_error *err)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static int program = -1;
+    static pid_t owner;
+
+    pthread_mutex_lock(&mutex);
+    if (program < 0 || owner != getpid()) {
+        /* MFD_EXEC is needed where memfds are not executable unless asked for, and
+         * unknown to kernels before 6.3. */
+        program = memfd_of("cay-init", 0x0010u, cay_init, cay_init_size);
+        if (program == -EINVAL)
+            program = memfd_of("cay-init", 0, cay_init, cay_init_size);
+        owner = getpid();
+    }
+    int fd = program;
+    pthread_mutex_unlock(&mutex);
+    return fd < 0 ? cay_fail_errno(err, -fd, op, "cay-init") : fd;
+}
+
+/* --- In the clones --- */
+
+/* What PID 1 keeps, and what it needs until then.  SYS_RESOURCE is for
+ * max_user_namespaces. */
+enum {
+    KEPT = LOCK_ROOT | LOCK_OWN | 1u << CAP_SETPCAP | 1u << CAP_NET_ADMIN |
+           1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE
+};
+
+IN_CLONE static void keep_capabilities(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0}};
+
+    if (raw_call(SYS_capget, (long)&header, (long)data, 0, 0, 0) != 0)
+        return;
+    data[0].inheritable = data[0].permitted & KEPT;
+    (void)raw_call(SYS_capset, (long)&header, (long)data, 0, 0, 0);
+    for (int i = 0; i < 32; i++)
+        if (data[0].inheritable & 1u << i)
+            (void)raw_call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0);
+}
+
+IN_CLONE static long place_descriptors(const struct birth *birth)
+{
+    long null =
+        raw_call(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR | O_CLOEXEC, 0, 0);
+
+    for (long i = 0; i < 3 && null >= 0; i++)
+        if (raw_call(SYS_dup3, null, i, 0, 0, 0) < 0)
+            null = -EBADF;
+    if (null < 0)
+        return null;
+    long error = raw_call(SYS_dup3, birth->status, STATUS_FD, 0, 0, 0);
+    if (error >= 0)
+        error = raw_call(SYS_dup3, birth->program, PROGRAM_FD, O_CLOEXEC, 0, 0);
+    return error < 0 ? error
+                     : raw_call(SYS_close_range, PROGRAM_FD + 1, (long)~0u, 0, 0, 0);
+}
+
+IN_CLONE static void become_init(void *cookie)
+{
+    struct birth *birth = cookie;
+    enum inside_kind what = birth->has_network ? INSIDE_FILES : birth->kind;
+    char name[] = "cay-init", kind[] = {(char)('0' + what), '\0'};
+    char *argv[] = {name, kind, NULL}, *env[] = {NULL};
+
+    if (birth->kind != INSIDE_HOST)
+        keep_capabilities();
+    (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
+    (void)raw_call(SYS_sched_setaffinity, 0, birth->processors_size,
+                   (long)birth->processors, 0, 0);
+    long error = place_descriptors(birth);
+    if (error >= 0)
+        error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
+                         AT_EMPTY_PATH);
+    birth->error = (int)-error;
+    for (;;)
+        (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
+}
+
+/* Our maker is busy on its processor, and we are about to end: our child is to have this
+ * one, and not to wait there. */
+IN_CLONE static void stay_here(void)
+{
+    unsigned processor = 0;
+    cpu_set_t only;
+
+    if (raw_call(SYS_getcpu, (long)&processor, 0, 0, 0, 0) != 0 ||
+        processor >= CPU_SETSIZE)
+        return;
+    for (size_t i = 0; i < sizeof only / sizeof *only.__bits; i++)
+        only.__bits[i] = 0;
+    CPU_SET(processor, &only);
+    (void)raw_call(SYS_sched_setaffinity, 0, sizeof only, (long)&only, 0, 0);
+}
+
+/* What the kernel limits for each user (inotify, pending signals, processes) it also
+ * counts for the owner of their namespace.  With one owner for all, one sandbox could use
+ * up what all others have, and what the host's root has.  Our memory must not become
+ * undumpable by this, and the capabilities are needed for the cgroup. */
+IN_CLONE static long become_owner(uid_t owner, bool is_dumpable)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0}};
+
+    if (!owner)
+        return 0;
+    long error = raw_call(SYS_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
+    if (!error)
+        error = raw_call(SYS_setresuid, owner, owner, owner, 0, 0);
+    if (!error)
+        error = raw_call(SYS_capget, (long)&header, (long)data, 0, 0, 0);
+    for (int i = 0; i < 2 && !error; i++)
+        data[i].effective = data[i].permitted;
+    if (!error)
+        error = raw_call(SYS_capset, (long)&header, (long)data, 0, 0, 0);
+    if (is_dumpable)
+        (void)raw_call(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
+    return error;
+}
+
+/* It is the host's, not the sandbox's: root inside has no say in it.  So that it can
+ * listen where it likes all the same, no port there asks for a privilege.  Where this is
+ * not possible, as in a container with a /proc/sys that is read-only, PID 1 makes one. */
+IN_CLONE static bool make_network(void)
+{
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+
+    if (raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0, 0) != 0)
+        return false;
+    long fd = raw_call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0, 0, 0);
+    if (fd < 0)
+        return false;
+    long error = raw_call(SYS_ioctl, fd, SIOCSIFFLAGS, (long)&request, 0, 0);
+    (void)raw_call(SYS_close, fd, 0, 0, 0, 0);
+    if (error)
+        return false;
+    fd = raw_call(SYS_openat, AT_FDCWD,
+                  (long)"/proc/sys/net/ipv4/ip_unprivileged_port_start",
+                  O_WRONLY | O_CLOEXEC, 0, 0);
+    if (fd < 0)
+        return false;
+    long put = raw_call(SYS_write, fd, (long)"0", 1, 0, 0);
+    (void)raw_call(SYS_close, fd, 0, 0, 0, 0);
+    return put == 1;
+}
+
+/* Nobody may be left to give one. */
+IN_CLONE static bool await_order(struct birth *birth)
+{
+    uint32_t none = ORDER_NONE;
+
+    if (atomic_compare_exchange_strong(&birth->order, &none, ORDER_AWAITED))
+        while (atomic_load(&birth->order) == ORDER_AWAITED)
+            (void)raw_call(SYS_futex, (long)&birth->order, FUTEX_WAIT_PRIVATE,
+                           ORDER_AWAITED, 0, 0);
+    return atomic_load(&birth->order) == ORDER_GO;
+}
+
+IN_CLONE static bool is_to_go_on(struct birth *birth)
+{
+    if (!birth->makes_network)
+        return true;
+    if (raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ||
+        raw_call(SYS_getppid, 0, 0, 0, 0, 0) != birth->maker)
+        return false;
+    birth->has_network = make_network();
+    return await_order(birth);
+}
+
+/* Hundreds of processes may be running inside, and the one that ends them when their time
+ * is over is to have its turn before all of them had theirs.  Its commands have the
+ * priority of who made the sandbox. */
+IN_CLONE static void go_before_commands(void)
+{
+    long nice = 20 - raw_call(SYS_getpriority, PRIO_PROCESS, 0, 0, 0, 0);
+
+    (void)raw_call(SYS_setpriority, PRIO_PROCESS, 0, nice - AHEAD, 0, 0);
+}
+
+/* What would end PID 1, which may outlive us for long, as far as we may.  Its commands
+ * have the limit that we have. */
+IN_CLONE static void lift(int resource)
+{
+    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+    struct rlimit now = none;
+
+    if (raw_call(SYS_prlimit64, 0, resource, (long)&none, 0, 0) == 0 ||
+        raw_call(SYS_prlimit64, 0, resource, 0, (long)&now, 0) != 0)
+        return;
+    now.rlim_cur = now.rlim_max;
+    (void)raw_call(SYS_prlimit64, 0, resource, (long)&now, 0, 0);
+}
+
+IN_CLONE static void clone_init(struct birth *birth)
+{
+    const __u64 namespaces =
+        birth->kind >= INSIDE_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
+    const struct clone_args args = {
+        .flags = (__u64)(CLONE_VM | CLONE_PIDFD) | CLONE_CLEAR_SIGHAND | namespaces |
+                 (birth->group >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (__u64)(uintptr_t)&birth->pidfd,
+        .stack = (__u64)(uintptr_t)birth->stacks[1],
+        .stack_size = STACK_SIZE,
+        .cgroup = birth->group >= 0 ? (__u64)birth->group : 0,
+    };
+
+    stay_here();
+    lift(RLIMIT_CPU);
+    lift(RLIMIT_FSIZE);
+    if (birth->owner)
+        go_before_commands();
+    birth->pid = become_owner(birth->owner, birth->is_dumpable);
+    if (birth->pid == 0)
+        birth->pid = clone_run(&args, become_init, birth);
+}
+
+IN_CLONE static void bear_init(void *cookie)
+{
+    if (is_to_go_on(cookie))
+        clone_init(cookie);
+    for (;;)
+        (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
+}
+
+/* --- Outside --- */
+
+/* The descriptors are shared with the first clone, so that the pidfd is ours. */
+static int give_birth(struct birth *birth)
+{
+    const struct clone_args args = {
+        .flags = CLONE_VM | CLONE_FILES,
+        .stack = (__u64)(uintptr_t)birth->stacks[0],
+        .stack_size = STACK_SIZE,
+    };
+    sigset_t all, before;
+
+    /* The C library's own type has no room for those of the largest machines. */
+    birth->processors_size =
+        syscall(SYS_sched_getaffinity, 0, sizeof birth->processors, birth->processors);
+    if (birth->processors_size < 0)
+        return -errno;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    long first = clone_run(&args, bear_init, birth);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    birth->first = (pid_t)first;
+    return first < 0 ? (int)first : 0;
+}
+
+static void give_order(struct birth *birth, enum order order)
+{
+    if (atomic_exchange(&birth->order, order) == ORDER_AWAITED)
+        (void)syscall(SYS_futex, &birth->order, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Copies out of the way of the numbers they are to have in the new process. */
+static int begin(struct birth *birth, int status, int program)
+{
+    birth->status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
+    birth->program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
+    if (birth->status < 0 || birth->program < 0)
+        return errno == EINVAL ? -EMFILE : -errno; /* they may not even be so high */
+    if (!birth->makes_network)
+        return give_birth(birth);
+    give_order(birth, ORDER_GO);
+    return 0;
+}
+
+static void free_birth(struct birth *birth)
+{
+    if (birth->status >= 0)
+        (void)close(birth->status);
+    if (birth->program >= 0)
+        (void)close(birth->program);
+    free(birth);
+}
+
+/* What ran out, if something did. */
+static int fail_start(int error, struct cay_error *err)
+{
+    static const char launch[] = "sandbox.launch", program[] = "cay-init";
+
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, launch, program);
+    if (error == EAGAIN)
+        return cay_fail(err, CAY_E_UNAVAILABLE, error, launch, program,
+                        "no more processes can be started",
+                        "end some, or raise the limit: ulimit -u, or pids.max of the "
+                        "cgroup this runs in");
+    if (error == ENOSPC)
+        return cay_fail(err, CAY_E_UNAVAILABLE, error, launch, program,
+                        "no more namespaces can be made",
+                        "kill some sandboxes, or raise user.max_user_namespaces and "
+                        "its like");
+    return cay_fail(err, CAY_E_UNAVAILABLE, error, launch, program,
+                    "the first process of the sandbox cannot be started",
+                    "cay doctor tells what this machine lacks");
+}
+
+static struct birth *new_birth(bool is_dumpable)
+{
+    struct birth *birth = malloc(sizeof *birth);
+
+    if (!birth)
+        return NULL;
+    birth->status = birth->program = birth->pidfd = -1;
+    birth->pid = birth->error = 0;
+    birth->makes_network = birth->has_network = false;
+    birth->is_dumpable = is_dumpable;
+    birth->maker = getpid();
+    atomic_init(&birth->order, ORDER_NONE);
+    return birth;
+}
+
+static void wait_for_first(const struct birth *birth)
+{
+    /* Not one that the program's own wait(2) could see. */
+    while (waitpid(birth->first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
+        continue;
+}
+
+void launch_network(struct launch *launch)
+{
+    struct birth *birth = new_birth(launch->is_dumpable);
+
+    if (!birth)
+        return;
+    birth->makes_network = true;
+    if (give_birth(birth) == 0)
+        launch->birth = birth;
+    else
+        free_birth(birth);
+}
+
+void launch_cancel(struct launch *launch)
+{
+    struct birth *birth = launch->birth;
+
+    if (!birth)
+        return;
+    give_order(birth, ORDER_STOP);
+    wait_for_first(birth);
+    free_birth(birth);
+    launch->birth = NULL;
+}
+
+int launch_begin(int group, enum inside_kind kind, uid_t owner, struct launch *launch,
+                 struct cay_error *err)
+{
+    int program = open_program(err);
+    int ends[2];
+
+    if (program < 0)
+        return program;
+    struct birth *birth = launch->birth ? launch->birth : new_birth(launch->is_dumpable);
+    if (!birth)
+        return cay_fail_memory(err, op);
+    birth->group = group;
+    birth->kind = kind;
+    birth->owner = owner;
+    int error =
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;
+    if (!error) {
+        error = begin(birth, ends[1], program);
+        (void)close(ends[1]);
+        if (error)
+            (void)close(ends[0]);
+    }
+    if (error) {
+        if (!launch->birth)
+            free_birth(birth);
+        return fail_start(-error, err);
+    }
+    *launch = (struct launch){.birth = birth, .status = ends[0], .pidfd = -1};
+    return CAY_OK;
+}
+
+bool launch_is_there(const struct launch *launch)
+{
+    siginfo_t ended = {0};
+
+    return launch->met || (waitid(P_PID, (id_t)launch->birth->first, &ended,
+                                  WEXITED | WNOHANG | WNOWAIT | (int)__WCLONE) == 0 &&
+                           ended.si_pid != 0);
+}
+
+int launch_meet(struct launch *launch, struct cay_error *err)
+{
+    struct birth *birth = launch->birth;
+
+    wait_for_first(birth);
+    launch->met = true;
+    if (birth->pid <= 0)
+        return fail_start((int)-birth->pid, err);
+    launch->pid = (pid_t)birth->pid;
+    launch->pidfd = birth->pidfd;
+    return CAY_OK;
+}
+
+/* Until it has executed, its files in /proc are those of our memory, which a program that
+ * changed its user keeps to itself. */
+static bool may_be_hidden(void)
+{
+    return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1;
+}
+
+void launch_map_early(struct launch *launch, const struct idmap *map)
+{
+    if (!map->by_helper || may_be_hidden())
+        return;
+    idmap_begin(map, launch->pid, &launch->helpers);
+    launch->mapping = true;
+}
+
+/* If it is, why it is tells more than what cannot be done with it. */
+static bool is_gone(const struct launch *launch)
+{
+    struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
+
+    return poll(&ended, 1, GONE_MS) == 1;
+}
+
+int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    int error =
+        launch->mapping ? idmap_finish(&launch->helpers) : idmap_write(map, launch->pid);
+
+    launch->mapping = false;
+    for (int tries = 0; (error == -EACCES || error == -EPERM) && may_be_hidden() &&
+                        tries < (map->by_helper ? 10 : 100);
+         tries++) {
+        nanosleep(&moment, NULL);
+        error = idmap_write(map, launch->pid);
+    }
+    if (!error)
+        return CAY_OK;
+    if (is_gone(launch))
+        return launch_wait(launch, err);
+    if (cay_errno_is_shortage(-error) || error == -EAGAIN)
+        return fail_start(-error, err); /* nobody said that it may not be */
+    return cay_fail(err, CAY_E_UNAVAILABLE, -error, "sandbox.map",
+                    map->by_helper ? "newuidmap" : "uid_map",
+                    "the sandbox's user ids cannot be mapped",
+                    "cay doctor tells what this machine lacks");
+}
+
+/* Why it is gone, if it is. */
+static int fail_dead(const struct launch *launch, struct cay_error *err)
+{
+    const struct birth *birth = launch->birth;
+
+    if (birth->error)
+        return cay_fail(err, CAY_E_UNAVAILABLE, birth->error, "sandbox.launch",
+                        "cay-init", "the first process of the sandbox cannot be executed",
+                        "cay doctor tells what this machine lacks");
+    return cay_fail(err, CAY_E_KILLED, 0, op, "cay-init",
+                    "the sandbox's first process died while it was being set up",
+                    "the kernel's log may say why");
+}
+
+int launch_order(const struct launch *launch, const void *order, size_t len,
+                 const int *fds, size_t count, struct cay_error *err)
+{
+    const struct iovec part = {(void *)(uintptr_t)order, len};
+
+    if (rights_send(launch->status, &part, 1, fds, count, 0) == 0)
+        return CAY_OK;
+    /* It may have said why it is gone. */
+    int code = launch_wait(launch, err);
+    return code ? code : fail_dead(launch, err);
+}
+
+int launch_wait(const struct launch *launch, struct cay_error *err)
+{
+    struct cay_error report;
+    /* We have its end of the socket too, so that tells nothing of its death. */
+    struct pollfd waiting[] = {{.fd = launch->status, .events = POLLIN},
+                               {.fd = launch->pidfd, .events = POLLIN}};
+    int ready;
+
+    do
+        ready = poll(waiting, 2, START_MS);
+    while (ready < 0 && errno == EINTR);
+    if (ready <= 0)
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, "cay-init",
+                        "the sandbox does not start",
+                        "the machine may be overloaded; try again");
+    if (recv(launch->status, &report, sizeof report, MSG_DONTWAIT) != sizeof report)
+        return fail_dead(launch, err);
+    if (report.code == CAY_OK)
+        return CAY_OK;
+    return wire_error(&report, sizeof report, err);
+}
+
+void launch_done(struct launch *launch, bool ready)
+{
+    struct birth *birth = launch->birth;
+
+    if (!launch->met)
+        (void)!launch_meet(launch, NULL);
+    if (launch->mapping)
+        (void)idmap_finish(&launch->helpers);
+    /* Its memory is ours until it has executed, or is dead. */
+    if (!ready && launch->pidfd >= 0) {
+        struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
+        (void)syscall(SYS_pidfd_send_signal, launch->pidfd, SIGKILL, NULL, 0);
+        while (poll(&ended, 1, KILL_MS) < 0 && errno == EINTR)
+            continue;
+    }
+    free_birth(birth);
+    launch->birth = NULL;
+}

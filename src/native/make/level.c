@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/make/level.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "init/plan.h"
+#include "native/make/probe.h"
+#include "sys/landlock.h"
+
+static const char op[] = "sandbox.create";
+
+enum { OLDEST_LANDLOCK = 3 /* before that it let anybody empty a file */ };
+
+/* --- Which --- */
+
+static bool find_ranges(struct subids *users, struct subids *groups)
+{
+    const char *programs[] = {subids_program("newuidmap"), subids_program("newgidmap")};
+
+    return subids_own(SUBIDS_USERS, users) && users->count >= IDMAP_COUNT &&
+           subids_own(SUBIDS_GROUPS, groups) && groups->count >= IDMAP_COUNT &&
+           programs[0] && programs[1] && !subids_obstacle(programs[0]) &&
+           !subids_obstacle(programs[1]);
+}
+
+/* Root of a container often may not. */
+static bool may_mount(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+    return syscall(SYS_capget, &header, data) == 0 &&
+           data[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN);
+}
+
+static bool is_there(enum cay_rung rung)
+{
+    struct subids users, groups;
+
+    switch (rung) {
+    case CAY_RUNG_ROOT:
+        return idmap_is_root() && may_mount();
+    case CAY_RUNG_RANGE:
+        return geteuid() != 0 && find_ranges(&users, &groups);
+    /* Nothing inside is ever the host's root; to map another id takes as much as to
+     * mount. */
+    case CAY_RUNG_SINGLE:
+        return idmap_is_root() ? may_mount() : !idmap_is_host_root();
+    case CAY_RUNG_LANDLOCK:
+        return idmap_is_root() || !idmap_is_host_root();
+    case CAY_RUNG_NONE: /* is never what is best */
+    case CAY_RUNG_BEST:
+        break;
+    }
+    return false;
+}
+
+enum cay_rung rung_from(enum cay_rung limit)
+{
+    int first = limit > CAY_RUNG_BEST ? (int)limit : CAY_RUNG_ROOT;
+
+    for (int rung = first; rung <= CAY_RUNG_LANDLOCK; rung++)
+        if (is_there((enum cay_rung)rung))
+            return (enum cay_rung)rung;
+    return CAY_RUNG_BEST;
+}
+
+int rung_fail_none(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "rung",
+                    "the only id in this user namespace is the host's root, which no "
+                    "sandbox is ever given",
+                    "map more ids into the namespace, or run cay outside of it or as "
+                    "an ordinary user");
+}
+
+/* What a kernel or its administrator says who does not want it: to the clone, to the map,
+ * and to the first things done with the privilege it gives. */
+bool rung_may_fall(const struct cay_error *error)
+{
+    static const char *const steps[] = {"sandbox.launch", "init.namespaces",
+                                        "init.user",      "init.network",
+                                        "init.mount",     "init.nesting"};
+    static const int refusals[] = {EPERM, EACCES, ENOSPC, EUSERS, ENOSYS, EINVAL};
+    bool step = false, refusal = false;
+
+    if (error->code != CAY_E_UNAVAILABLE)
+        return false;
+    if (strcmp(error->op, "sandbox.map") == 0)
+        return true;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        step |= strcmp(error->op, steps[i]) == 0;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        refusal |= error->sys_errno == refusals[i];
+    return step && refusal;
+}
+
+/* --- Who --- */
+
+static int fail_range(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, "sandbox.map", SUBIDS_USERS,
+                    "this user has no range of subordinate ids",
+                    "cay doctor tells the command that gives one");
+}
+
+int rung_identify(enum cay_rung rung, struct record *record, struct idmap *ret_map,
+                  uint32_t *ret_owner, struct cay_error *err)
+{
+    struct subids users, groups;
+    bool reserved = record->has_range;
+    uint32_t uid = reserved ? record->id_base + PLAN_USER : geteuid();
+    uint32_t gid = reserved ? record->id_base + PLAN_USER : getegid();
+
+    record->rung = rung;
+    memset(ret_map, 0, sizeof *ret_map);
+    switch (rung) {
+    case CAY_RUNG_ROOT:
+        idmap_for_root(ret_map, record->id_base);
+        *ret_owner = record->id_base;
+        return CAY_OK;
+    case CAY_RUNG_RANGE:
+        if (!find_ranges(&users, &groups))
+            return fail_range(err);
+        idmap_for_range(ret_map, users.first, groups.first);
+        record->id_base = *ret_owner = users.first;
+        record->id_count = IDMAP_COUNT;
+        return CAY_OK;
+    case CAY_RUNG_SINGLE:
+        idmap_for_single(ret_map, uid, gid, !reserved);
+        break;
+    case CAY_RUNG_BEST:
+    case CAY_RUNG_LANDLOCK:
+    case CAY_RUNG_NONE:
+        break;
+    }
+    record->id_base = *ret_owner = uid;
+    record->id_count = 1;
+    return CAY_OK;
+}
+
+/* --- What it cannot have --- */
+
+static int fail_option(const char *what, const char *rung, const char *why,
+                       const char *hint, struct cay_error *err)
+{
+    char message[256];
+
+    snprintf(message, sizeof message, "a sandbox on the rung \"%s\" %s", rung, why);
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, what, message, "%s", hint);
+}
+
+static const char namespaces_hint[] =
+    "allow user namespaces: cay doctor tells the command";
+
+static int check_landlock(const struct cay_sandbox_options *options,
+                          struct cay_error *err)
+{
+    const char *rung = cay_rung_slug(CAY_RUNG_LANDLOCK);
+
+    if (landlock_abi() < OLDEST_LANDLOCK)
+        return cay_fail(
+            err, CAY_E_UNAVAILABLE, 0, "sandbox.create", "landlock",
+            "a sandbox without user namespaces needs landlock, ABI 3 or newer",
+            "use Linux 6.2 or newer with lsm=landlock, or allow user "
+            "namespaces");
+    if (options->hostname)
+        return fail_option("hostname", rung, "has the host's name", namespaces_hint, err);
+    if (options->policy)
+        return fail_option("policy", rung, "cannot show directories elsewhere",
+                           namespaces_hint, err);
+    for (size_t i = 0; i < options->bind_count; i++)
+        if (strcmp(options->binds[i].source, options->binds[i].target) != 0)
+            return fail_option("bind", rung,
+                               "can show a directory only where it is on the host",
+                               "use the same path inside and outside, or allow user "
+                               "namespaces",
+                               err);
+    return CAY_OK;
+}
+
+static int check_options(enum cay_rung rung, const struct cay_sandbox_options *options,
+                         struct cay_error *err)
+{
+    const char *user = options->user, *name = cay_rung_slug(rung);
+
+    if (rung == CAY_RUNG_ROOT || rung == CAY_RUNG_NONE)
+        return CAY_OK;
+    /* Both are overlays whose owners only root can shift. */
+    if (options->template_name && strcmp(options->template_name, "host") != 0 &&
+        strcmp(options->template_name, "base") != 0)
+        return fail_option("template", name, "has only the template \"host\"",
+                           "make it as root, or use what the template \"host\" has", err);
+    if (options->storage != CAY_STORAGE_MEMORY)
+        return fail_option("storage", name, "can be kept in memory only",
+                           "make it as root, or leave the storage out", err);
+    if (rung < CAY_RUNG_SINGLE)
+        return CAY_OK;
+    if (user && strcmp(user, "user") != 0 && strcmp(user, "1000") != 0)
+        return fail_option("user", name, "has only one user, \"user\"",
+                           rung == CAY_RUNG_LANDLOCK
+                               ? namespaces_hint
+                               : "give this user 65536 ids in /etc/subuid and "
+                                 "/etc/subgid: cay doctor tells the command",
+                           err);
+    return rung == CAY_RUNG_LANDLOCK ? check_landlock(options, err) : CAY_OK;
+}
+
+/* What is refused here would be refused further down; which of the two it is decides what
+ * helps, and is found out only now. */
+int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
+               struct cay_error *err)
+{
+    int code = check_options(rung, options, err);
+    bool is_between = rung == CAY_RUNG_RANGE || rung == CAY_RUNG_SINGLE;
+
+    if (code && is_between && !trial_own_root())
+        return check_options(CAY_RUNG_LANDLOCK, options, err);
+    return code;
+}
+
+/* --- Layers --- */
+
+static const unsigned by_namespaces = CAY_LAYER_USER | CAY_LAYER_PID | CAY_LAYER_MOUNT |
+                                      CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_DISK;
+static const unsigned by_groups =
+    CAY_LAYER_CGROUP | CAY_LAYER_MEMORY | CAY_LAYER_PIDS | CAY_LAYER_CPU;
+
+unsigned rung_layers(const struct record *record, unsigned limits)
+{
+    unsigned layers = limits | CAY_LAYER_SECCOMP;
+
+    if (record->rung == CAY_RUNG_NONE)
+        return 0;
+    if (record->rung != CAY_RUNG_LANDLOCK)
+        layers |= by_namespaces;
+    if (record->storage == CAY_STORAGE_DISK) /* nothing keeps it to a size */
+        layers &= ~(unsigned)CAY_LAYER_DISK;
+    if (record->landlock_abi)
+        layers |= CAY_LAYER_LANDLOCK;
+    if (record->network == CAY_NETWORK_NONE)
+        layers |= CAY_LAYER_NETWORK;
+    if (record->groups.unified[0])
+        layers |= CAY_LAYER_CGROUP;
+    /* The kernel counts the processes of a user in each user namespace for itself; and
+     * one that was made for the sandbox has no others. */
+    if (record->rung != CAY_RUNG_LANDLOCK || record->has_range)
+        layers |= CAY_LAYER_PIDS;
+    return layers;
+}
+
+static void name_layers(unsigned layers, char *text, size_t room)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (unsigned layer = 1; layer && layer <= layers && used < room; layer <<= 1)
+        if (layers & layer)
+            used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
+                                     cay_layer_slug(layer));
+}
+
+/* Of what is missing, what the options leave out, whatever the host can do. */
+static unsigned left_out(const struct record *record, unsigned missing, unsigned given)
+{
+    unsigned layers = CAY_LAYER_NETWORK | (given & CAY_LAYER_CPU ? 0u : CAY_LAYER_CPU);
+
+    if (record->storage == CAY_STORAGE_DISK)
+        layers |= CAY_LAYER_DISK;
+    return missing & layers;
+}
+
+/* What would make them possible. */
+static void explain(const struct record *record, unsigned missing, unsigned without,
+                    char *text, size_t room)
+{
+    unsigned lacking = missing & ~without;
+    const char *network =
+        without & CAY_LAYER_NETWORK ? "; the network was asked to be the host's" : "";
+    const char *cpu = without & CAY_LAYER_CPU ? "; no limit of CPUs was given" : "";
+    const char *disk = without & CAY_LAYER_DISK ? "; storage on disk keeps no size" : "";
+    const char *landlock =
+        lacking & CAY_LAYER_LANDLOCK ? "; landlock is not in the kernel's lsm=" : "";
+    const char *namespaces =
+        lacking & by_namespaces ? "; no user namespaces: see cay doctor" : "";
+    const char *groups = !(lacking & by_groups) ? ""
+                         : record->has_range || geteuid() == 0
+                             ? "; no cgroup with these controllers can be written"
+                             : "; no cgroup is delegated to this user: systemd-run "
+                               "--user --scope -p Delegate=yes";
+
+    snprintf(text, room, "%s%s%s%s%s%s", groups, namespaces, landlock, network, cpu,
+             disk);
+}
+
+int rung_demand(const struct record *record, unsigned layers, unsigned given,
+                unsigned require, struct cay_error *err)
+{
+    unsigned missing = (given | require) & ~layers;
+    unsigned without = left_out(record, missing, given);
+    char names[160], why[400];
+
+    if (!missing)
+        return CAY_OK;
+    name_layers(missing, names, sizeof names);
+    explain(record, missing, without, why, sizeof why);
+    return cay_fail(
+        err, CAY_E_UNSUPPORTED, 0, op, missing & require ? "require" : "limits",
+        missing == without  ? "the other options leave out a layer that is required"
+        : missing & require ? "this host cannot enforce a layer that is required"
+                            : "this host cannot keep a limit that was given",
+        "missing: %s%s", names, why);
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Made from outside, by host root: an overlay made within the sandbox's user namespace
+ * could not keep its notes about removed directories, and dpkg would fail on it.
+ *
+ * The template, and a disk that persists, have the owners that they have inside; the
+ * overlay is given idmapped mounts of them, so that a template serves any number of
+ * sandboxes and a disk comes back under any range of ids.  What an overlay can be told by
+ * files in it (redirects, metadata of others) is switched off.
+ *
+ * The host's /usr can be written to through two overlays, one above the other.  Root
+ * inside must own what it is to replace, so the host's root is mapped to it; but then
+ * files that only the host's root may read would be readable, too.  The lower overlay
+ * prevents that: an overlay looks at its layers with the identity that mounted it, and
+ * this one is mounted with a user id that owns nothing and without the capabilities that
+ * override modes.  So it shows what every user of the host may read and nothing else,
+ * whoever asks and whatever the host changes later. */
+#include "native/make/overlay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "init/build.h"
+#include "sys/clone.h"
+#include "sys/fsid.h"
+#include "sys/path.h"
+#include "sys/shift.h"
+
+static bool set(int context, const char *name, const char *value)
+{
+    return syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, name, value, 0) == 0;
+}
+
+static bool set_fd(int context, const char *name, int fd)
+{
+    return syscall(SYS_fsconfig, context, FSCONFIG_SET_FD, name, NULL, fd) == 0;
+}
+
+static int make_directory(int top, const char *name, uint32_t owner)
+{
+    if (mkdirat(top, name, 0755) != 0)
+        return -errno;
+    /* The umask is not ours to change. */
+    return fchmodat(top, name, 0755, 0) == 0 &&
+                   fchownat(top, name, owner, owner, AT_SYMLINK_NOFOLLOW) == 0
+               ? 0
+               : -errno;
+}
+
+/* Of a fixed size, so that the disk limit is real. */
+static int open_memory(uint64_t size)
+{
+    const struct plan_step step = {.kind = PLAN_TREE, .mode = 0700, .number = size};
+
+    return build_tree(&step, 0, 0);
+}
+
+static int finish(int context, uint64_t attributes)
+{
+    if (!set(context, "redirect_dir", "nofollow") || !set(context, "metacopy", "off") ||
+        !set(context, "index", "off") || !set(context, "xino", "off") ||
+        syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) != 0)
+        return -errno;
+    int fd = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC,
+                          MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | attributes);
+    return fd < 0 ? -errno : fd;
+}
+
+/* A user id that owns nothing anywhere; with it the kernel takes CAP_DAC_OVERRIDE and its
+ * like out of the effective set. */
+enum { OWNS_NOTHING = -2 };
+
+static int finish_public(int context)
+{
+    int fd =
+        fsid_take((uint32_t)OWNS_NOTHING) ? finish(context, MOUNT_ATTR_RDONLY) : -EPERM;
+
+    if (fsid_take(0) || fd < 0)
+        return fd;
+    (void)close(fd);
+    return -EPERM;
+}
+
+/* Linux 6.5 to 6.12 does not even look at a descriptor that only stands for a place. */
+static bool is_for_paths(int error)
+{
+    return error == EBADF || error == EINVAL || error == EOPNOTSUPP;
+}
+
+static bool set_upper(int context, int top, const char *upper, const char *work)
+{
+    AUTO_FD upper_fd = path_open(top, upper, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    AUTO_FD work_fd = path_open(top, work, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+
+    return set_fd(context, "upperdir", upper_fd) && set_fd(context, "workdir", work_fd);
+}
+
+static int create_root(int lower, int top)
+{
+    AUTO_FD context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
+
+    if (context < 0 || !set_fd(context, "lowerdir+", lower) ||
+        !set_upper(context, top, "upper", "work"))
+        return -errno;
+    return finish(context, 0);
+}
+
+static int create_usr(const struct overlay_layers *layers)
+{
+    AUTO_FD below = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
+
+    if (below < 0 || !set_fd(below, "lowerdir+", layers->usr) ||
+        !set_fd(below, "lowerdir+", layers->host))
+        return -errno;
+    AUTO_FD public = finish_public(below);
+    if (public < 0)
+        return public;
+    AUTO_FD context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
+    if (context < 0 || !set_fd(context, "lowerdir+", public) ||
+        !set_upper(context, layers->top, "usr", "usr-work"))
+        return -errno;
+    return finish(context, 0);
+}
+
+static int create(const struct overlay_layers *layers, int *ret_usr)
+{
+    AUTO_FD root = create_root(layers->lower, layers->top);
+
+    if (root < 0)
+        return is_for_paths(-root) ? overlay_by_path(layers, ret_usr) : TAKE_FD(root);
+    if (layers->host >= 0) {
+        *ret_usr = create_usr(layers);
+        if (*ret_usr < 0)
+            return *ret_usr;
+    }
+    return TAKE_FD(root);
+}
+
+/* --- Before Linux 6.13 an overlay takes only paths ---
+ *
+ * So it is made by a process with mounts of its own, where the layers have some, on top
+ * of what every host has; that shares our memory and descriptors, touches its `struct
+ * detour` alone, and is gone when we go on. */
+
+struct detour {
+    const struct overlay_layers *layers;
+    int root, usr;
+    char stack[16 << 10] __attribute__((aligned(16)));
+};
+
+static bool put(int mount, const char *path)
+{
+    return syscall(SYS_move_mount, mount, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) ==
+           0;
+}
+
+static int create_by_path(const char *lower, const char *upper, const char *work)
+{
+    int context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
+    int fd;
+
+    if (context < 0 || !set(context, "lowerdir", lower) ||
+        (upper && (!set(context, "upperdir", upper) || !set(context, "workdir", work))))
+        fd = -errno;
+    else
+        fd = upper ? finish(context, 0) : finish_public(context);
+    if (context >= 0)
+        (void)close(context);
+    return fd;
+}
+
+static int create_usr_by_path(const struct overlay_layers *layers)
+{
+    if (!put(layers->usr, "/etc") || !put(layers->host, "/dev"))
+        return -errno;
+    int public = create_by_path("/etc:/dev", NULL, NULL);
+    if (public < 0)
+        return public;
+    int fd = put(public, "/usr") ? create_by_path("/usr", "/tmp/usr", "/tmp/usr-work")
+                                 : -errno;
+    (void)close(public);
+    return fd;
+}
+
+IN_CLONE static void take_detour(void *cookie)
+{
+    struct detour *detour = cookie;
+    const struct overlay_layers *layers = detour->layers;
+
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        !put(layers->lower, "/usr") || !put(layers->top, "/tmp"))
+        detour->root = -errno;
+    else
+        detour->root = create_by_path("/usr", "/tmp/upper", "/tmp/work");
+    if (detour->root >= 0 && layers->host >= 0)
+        detour->usr = create_usr_by_path(layers);
+    _exit(0);
+}
+
+int overlay_by_path(const struct overlay_layers *layers, int *ret_usr)
+{
+    struct detour detour = {.layers = layers, .root = -EIO, .usr = -1};
+    const struct clone_args args = {
+        .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
+        .stack = (__u64)(uintptr_t)detour.stack,
+        .stack_size = sizeof detour.stack,
+    };
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    long pid = clone_run(&args, take_detour, &detour);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pid < 0)
+        return (int)pid;
+    while (waitpid((pid_t)pid, NULL, (int)__WCLONE) < 0 && errno == EINTR)
+        continue;
+    AUTO_FD root = detour.root;
+    if (root >= 0 && layers->host >= 0 && detour.usr < 0)
+        return detour.usr;
+    *ret_usr = detour.usr;
+    return TAKE_FD(root);
+}
+
+/* The overlay itself makes files there as host root, who must have a number on the disk
+ * for that: one that nobody inside has. */
+static int open_disk(int disk, uint32_t id_base)
+{
+    char ids[64];
+
+    snprintf(ids, sizeof ids, "0 %u 65536\n65536 0 1\n", id_base);
+    AUTO_FD map = shift_map(ids, ids);
+    return map < 0 ? map : shift_mount(disk, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+}
+
+/* Where an overlay writes to; on a disk it may be there already. */
+static int make_pair(int top, const char *upper, const char *work, uint32_t id_base)
+{
+    int error = make_directory(top, upper, id_base);
+
+    if (!error || error == -EEXIST)
+        error = make_directory(top, work, id_base);
+    return error == -EEXIST ? 0 : error;
+}
+
+static int open_top(const struct overlay *overlay, uint32_t id_base)
+{
+    bool is_memory = overlay->disk < 0;
+    AUTO_FD top =
+        is_memory ? open_memory(overlay->size) : open_disk(overlay->disk, id_base);
+    int error = top < 0 ? top : 0;
+
+    if (!error && is_memory)
+        error = make_pair(top, "upper", "work", id_base);
+    if (!error && overlay->usr >= 0)
+        error = make_pair(top, "usr", "usr-work", id_base);
+    return error ? error : TAKE_FD(top);
+}
+
+/* No template below: the disk is the root. */
+static int mount_disk(const struct overlay *overlay, int map)
+{
+    AUTO_FD upper =
+        path_open(overlay->disk, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+
+    return upper < 0 ? upper
+                     : shift_mount(upper, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+}
+
+static int show_below(int fd, int map)
+{
+    return shift_mount(fd, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);
+}
+
+static int mount_layers(const struct overlay *overlay, int top, int map, int *ret_usr)
+{
+    AUTO_FD lower = show_below(overlay->lower, map);
+    AUTO_FD usr = overlay->usr < 0 ? -1 : show_below(overlay->usr, map);
+    AUTO_FD place =
+        overlay->usr < 0 ? -1 : open("/usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FD host = place < 0 ? -1 : show_below(place, map);
+    const struct overlay_layers layers = {lower, top, usr, host};
+
+    if (lower < 0)
+        return TAKE_FD(lower);
+    if (overlay->usr >= 0 && (usr < 0 || host < 0))
+        return usr < 0 ? TAKE_FD(usr) : place < 0 ? -ENOENT : TAKE_FD(host);
+    return create(&layers, ret_usr);
+}
+
+int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base, int *ret_usr)
+{
+    *ret_usr = -1;
+    if (overlay->lower < 0)
+        return mount_disk(overlay, map);
+    AUTO_FD top = open_top(overlay, id_base);
+    return top < 0 ? TAKE_FD(top) : mount_layers(overlay, top, map, ret_usr);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/make/preflight.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "files/handle.h"
+#include "init/plan.h"
+#include "native/make/level.h"
+#include "native/make/root-sources.h"
+#include "native/record/names.h"
+#include "sys/landlock.h"
+
+static const char op[] = "sandbox.create";
+
+/* What its own files and its first process take, and some room for a command. */
+#define LEAST_BYTES (1ull << 20)
+
+static int check_least(const char *what, uint64_t bytes, struct cay_error *err)
+{
+    if (bytes >= LEAST_BYTES)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, what,
+                    "the limit is less than a sandbox itself takes",
+                    "raise it to at least 1 MiB");
+}
+
+static int check_disk(const struct cay_sandbox_options *options, struct cay_error *err)
+{
+    if (options->storage != CAY_STORAGE_MEMORY ||
+        options->disk_bytes <= options->memory_bytes)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
+                    "the disk lies in memory and is larger than the memory limit",
+                    "raise the memory limit to at least the size of the disk");
+}
+
+/* A disk has no limit that could be kept: this kernel has no quota for it. */
+static int complete_disk(struct cay_sandbox_options *options, unsigned given,
+                         struct cay_error *err)
+{
+    if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
+                        "nothing keeps a sandbox on disk to a size",
+                        "leave the size out, or keep the sandbox in memory");
+    if (options->storage == CAY_STORAGE_DISK)
+        return CAY_OK;
+    if (options->storage != CAY_STORAGE_MEMORY)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "storage",
+                        "there is no such kind of storage",
+                        "use one of enum cay_storage");
+    if (!options->disk_bytes)
+        options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
+                                  ? options->memory_bytes
+                                  : CAY_DISK_DEFAULT;
+    int code = given & CAY_LAYER_MEMORY ? check_disk(options, err) : CAY_OK;
+    return code ? code : check_least("disk", options->disk_bytes, err);
+}
+
+/* It is a line of /etc/hosts inside, too. */
+static int check_name(const char *name, struct cay_error *err)
+{
+    if (!name || names_are_valid(name))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, name, "invalid name for a sandbox",
+                    "use up to 63 letters, digits, \"_\", \".\" and \"-\", a letter or a "
+                    "digit first, and not sb- as in ids");
+}
+
+static int check_hostname(const char *name, struct cay_error *err)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-";
+    size_t len = name ? strlen(name) : 0;
+
+    if (!name || (len > 0 && len < 64 && strspn(name, letters) == len && *name != '-' &&
+                  name[len - 1] != '-'))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, "hostname",
+                    "this cannot be the name of a host",
+                    "use up to 63 letters, digits and \"-\", which is neither first nor "
+                    "last");
+}
+
+int preflight_complete(struct cay_sandbox_options *options, unsigned *ret_given,
+                       struct cay_error *err)
+{
+    *ret_given = (options->memory_bytes ? CAY_LAYER_MEMORY : 0u) |
+                 (options->disk_bytes ? CAY_LAYER_DISK : 0u) |
+                 (options->pids ? CAY_LAYER_PIDS : 0u) |
+                 (options->cpu_percent ? CAY_LAYER_CPU : 0u);
+    if (!options->memory_bytes)
+        options->memory_bytes = CAY_MEMORY_DEFAULT;
+    if (!options->pids)
+        options->pids = CAY_PIDS_DEFAULT;
+    if ((unsigned)options->rung > CAY_RUNG_LANDLOCK)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "rung", "there is no such rung",
+                        "use one of enum cay_rung");
+    if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
+        (options->workdir &&
+         (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
+          options->workdir[0] != '/')))
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op,
+            options->workdir ? options->workdir : options->user,
+            "this cannot be the default user or working directory",
+            "a user has up to 63 bytes; a directory is absolute and up to 1,023 long");
+    int code = check_hostname(options->hostname, err);
+    if (!code)
+        code = check_name(options->name, err);
+    if (!code)
+        code = check_least("memory", options->memory_bytes, err);
+    return code ? code : complete_disk(options, *ret_given, err);
+}
+
+int preflight_disk(const struct cay_sandbox_options *options, unsigned layers,
+                   struct cay_error *err)
+{
+    return layers & CAY_LAYER_MEMORY ? check_disk(options, err) : CAY_OK;
+}
+
+struct groups_limits preflight_limits(const struct cay_sandbox_options *options)
+{
+    return (struct groups_limits){options->memory_bytes, options->pids,
+                                  options->cpu_percent};
+}
+
+int preflight_layers(const struct record *record,
+                     const struct cay_sandbox_options *options, unsigned given,
+                     struct cay_error *err)
+{
+    const struct groups_limits limits = preflight_limits(options);
+
+    if (!(given | options->require))
+        return CAY_OK;
+    unsigned promise = groups_promise(&record->groups, &limits);
+    unsigned layers = rung_layers(record, promise);
+    int code = rung_demand(record, layers, given, options->require, err);
+    return code ? code : preflight_disk(options, layers, err);
+}
+
+static int check_host(const struct cay_sandbox_options *options, unsigned given,
+                      struct cay_error *err)
+{
+    const struct groups_limits limits = preflight_limits(options);
+    struct record record = {.rung = rung_from(options->rung),
+                            .network = options->network,
+                            .storage = options->storage,
+                            .landlock_abi = landlock_abi(),
+                            .has_range = idmap_is_root()};
+
+    if (record.rung == CAY_RUNG_BEST)
+        return rung_fail_none(err);
+    int code = rung_check(record.rung, options, err);
+    if (!code)
+        code = groups_name("sb-foreseen", &limits, &record.groups, err);
+    return code ? code : preflight_layers(&record, options, given, err);
+}
+
+int preflight(const struct cay_sandbox_options *options, struct cay_error *err)
+{
+    struct cay_sandbox_options known = *options;
+    struct parts parts;
+    unsigned given;
+    int code = preflight_complete(&known, &given, err);
+
+    if (code)
+        return code;
+    struct cay_sandbox_options shown = known;
+    if (known.policy) /* whose directories are made when a sandbox is */
+        code = files_try(known.policy, err);
+    shown.policy = NULL;
+    if (code)
+        return code;
+    code = parts_open(&shown, NULL, &parts, err);
+    parts_close(&parts);
+    return code ? code : check_host(&known, given, err);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The file systems of a new sandbox, made from outside while its init is still starting.
+ * What lies in them belongs to the sandbox's ids: it is made with their file system
+ * identity, which a thread has of its own, so nothing need be chowned one by one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "init/build.h"
+#include "native/make/blueprint.h"
+#include "sys/fsid.h"
+
+static const char op[] = "sandbox.mounts";
+
+struct site {
+    const struct blueprint *blueprint;
+    int users; /* the sandbox's user namespace, if its root needs it */
+    uint32_t id_base;
+    int *fds;     /* in the order of the steps */
+    size_t count; /* of those steps looked at so far */
+    int tree;     /* one of fds, or -1 */
+    int memory;   /* the root, if it is in memory */
+    int usr;      /* a writable view of the host's /usr, or -1 */
+    bool devices;
+    bool knows_umask;
+    unsigned umask;
+    uint32_t identity;
+};
+
+static int take_identity(struct site *site, uint32_t id)
+{
+    bool is_taken = site->identity == id || fsid_take(id);
+
+    site->identity = id;
+    return is_taken ? 0 : -EPERM;
+}
+
+/* The umask is the whole process's, so it is not for a library to change. */
+static int learn_umask(struct site *site)
+{
+    struct stat st;
+
+    if (mkdirat(site->tree, "umask", 0777) != 0 ||
+        fstatat(site->tree, "umask", &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        unlinkat(site->tree, "umask", AT_REMOVEDIR) != 0)
+        return -errno;
+    site->umask = 0777 & ~st.st_mode;
+    site->knows_umask = true;
+    return 0;
+}
+
+static int make_root(struct site *site)
+{
+    return overlay_mount(&site->blueprint->overlay, site->users, site->id_base,
+                         &site->usr);
+}
+
+/* What has a template below it is not filled, nor what was filled before. */
+static bool fills_root(const struct site *site)
+{
+    return site->blueprint->overlay.lower < 0 && !site->blueprint->keeps_root;
+}
+
+/* A part of the root's file system where that is in memory: what is on it counts for the
+ * same limit, and one file system less is one less for every cgroup of the machine to
+ * keep a place for.  Before Linux 6.15 it is one of its own. */
+static int make_tree(const struct site *site, const struct plan_step *step)
+{
+    const char *path = blueprint_text(site->blueprint, step->path);
+
+    if (site->memory >= 0) {
+        int fd = build_part(site->memory, path, step->flags);
+        if (fd != -EINVAL)
+            return fd;
+    }
+    return build_tree(step, site->id_base + step->uid, site->id_base + step->gid);
+}
+
+static int make_mount(struct site *site, const struct plan_step *step)
+{
+    if (step->kind == PLAN_ROOT)
+        return make_root(site);
+    if (step->kind == PLAN_TREE)
+        return make_tree(site, step);
+    if (step->flags & PLAN_WITH_LAYER)
+        return TAKE_FD(site->usr);
+    if (step->number)
+        return bind_mount(&site->blueprint->binds->list[step->number - 1], site->id_base);
+    return build_bind(blueprint_text(site->blueprint, step->data), step->flags);
+}
+
+static int add_mount(struct site *site, const struct plan_step *step)
+{
+    int error = take_identity(site, 0);
+    int fd = error ? error : make_mount(site, step);
+    if (fd < 0)
+        return fd;
+    site->fds[site->count - 1] = fd;
+    if (step->kind == PLAN_TREE && !*blueprint_text(site->blueprint, step->path))
+        site->memory = fd;
+    if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && fills_root(site))) {
+        site->tree = fd;
+        site->devices = step->flags & PLAN_WITH_DEVICES;
+    }
+    if (site->tree < 0 || site->knows_umask)
+        return 0;
+    error = take_identity(site, site->id_base);
+    return error ? error : learn_umask(site);
+}
+
+static int give(struct site *site, const struct plan_step *step, const char *path)
+{
+    int error = take_identity(site, 0);
+
+    if (!error && fchownat(site->tree, path, site->id_base + step->uid,
+                           site->id_base + step->gid, AT_SYMLINK_NOFOLLOW) != 0)
+        error = -errno;
+    return error;
+}
+
+static int add_entry(struct site *site, const struct plan_step *step)
+{
+    const char *path = blueprint_text(site->blueprint, step->path);
+    const char *data = blueprint_text(site->blueprint, step->data);
+
+    if (site->tree < 0)
+        return 0;
+    /* Only host root can make device nodes. */
+    int error = take_identity(site, site->devices ? 0 : site->id_base);
+    if (!error)
+        error = build_entry(step, path, data, site->tree);
+    if (!error && step->kind != PLAN_LINK && step->mode & site->umask &&
+        fchmodat(site->tree, path, step->mode, 0) != 0)
+        error = -errno;
+    bool foreign =
+        step->uid || step->gid || (site->devices && step->kind == PLAN_DIRECTORY);
+    return error || !foreign ? error : give(site, step, path);
+}
+
+static int take_step(struct site *site, const struct plan_step *step)
+{
+    switch ((enum plan_kind)step->kind) {
+    case PLAN_TREE:
+    case PLAN_ROOT:
+    case PLAN_BIND:
+        return add_mount(site, step);
+    case PLAN_DIRECTORY:
+    case PLAN_FILE:
+    case PLAN_LINK:
+    case PLAN_NODE:
+        return add_entry(site, step);
+    case PLAN_PROC:
+    case PLAN_DEVPTS:
+    case PLAN_MASK:
+    case PLAN_READ_ONLY:
+    case PLAN_WRITABLE:
+    case PLAN_READABLE:
+    case PLAN_NEED:
+    case PLAN_REPLACE:
+        return 0; /* cay-init's */
+    }
+    return -EINVAL;
+}
+
+static int fail(const struct blueprint *blueprint, const struct plan_step *step,
+                int error, struct cay_error *err)
+{
+    bool bind = step->kind == PLAN_BIND;
+    const char *subject = blueprint_text(blueprint, bind ? step->data : step->path);
+
+    if (error == -EOPNOTSUPP)
+        return cay_fail(err, CAY_E_UNSUPPORTED, EOPNOTSUPP, op,
+                        step->kind == PLAN_ROOT ? "template" : subject,
+                        "the file system it lies on cannot show files with other owners",
+                        "move it to ext4, xfs, btrfs or another that supports idmapped "
+                        "mounts, or copy the files into the sandbox");
+    return cay_fail_errno(err, -error, op, subject);
+}
+
+/* Binds, or all else: what is made is made as somebody else than what is shown, and to
+ * change back and forth takes time. */
+static int take_steps(struct site *site, bool binds, struct cay_error *err)
+{
+    const struct blueprint *blueprint = site->blueprint;
+
+    site->count = 0;
+    for (uint32_t i = 0; i < blueprint->step_count; i++) {
+        const struct plan_step *step = &blueprint->steps[i];
+        bool is_bind = step->kind == PLAN_BIND;
+        int error = 0;
+        if (is_bind || step->kind == PLAN_TREE || step->kind == PLAN_ROOT)
+            error = site->count++ == PLAN_MOUNTS_MAX ? -E2BIG : 0;
+        if (!error && is_bind == binds)
+            error = take_step(site, step);
+        if (error)
+            return fail(blueprint, step, error, err);
+    }
+    return CAY_OK;
+}
+
+int prepare_mounts(const struct blueprint *blueprint, int users, uint32_t id_base,
+                   int ret_fds[PLAN_MOUNTS_MAX], size_t *ret_count, struct cay_error *err)
+{
+    struct site site = {.blueprint = blueprint,
+                        .users = users,
+                        .id_base = id_base,
+                        .fds = ret_fds,
+                        .tree = -1,
+                        .memory = -1,
+                        .usr = -1};
+
+    *ret_count = 0;
+    while (*ret_count < PLAN_MOUNTS_MAX)
+        ret_fds[(*ret_count)++] = -1;
+    int code = take_steps(&site, false, err);
+    if (!code)
+        code = take_steps(&site, true, err);
+    (void)take_identity(&site, 0);
+    if (site.usr >= 0)
+        (void)close(site.usr);
+    if (!code)
+        *ret_count = site.count;
+    return code;
+}

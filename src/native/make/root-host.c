@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/auto.h"
+#include "native/make/blueprint.h"
+#include "native/make/shared-files.h"
+
+static const struct {
+    const char *path;
+    unsigned mode, owner;
+} directories[] = {
+    {"usr", 0755, 0},
+    {"etc", 0755, 0},
+    {"home", 0755, 0},
+    {"home/user", 0755, PLAN_USER},
+    {"root", 0700, 0},
+    {"tmp", 01777, 0},
+    {"var", 0755, 0},
+    {"var/tmp", 01777, 0},
+    {"var/lib", 0755, 0},
+    {"var/log", 0755, 0},
+    {"var/cache", 0755, 0},
+    {"var/mail", 0755, 0},
+    {"var/spool", 0755, 0},
+    {"run", 0755, 0},
+    {"run/lock", 01777, 0},
+    {"opt", 0755, 0},
+    {"srv", 0755, 0},
+    {"mnt", 0755, 0},
+    {"media", 0755, 0},
+    {"sys", 0555, 0},
+    {"proc", 0555, 0},
+    {"dev", 0755, 0},
+    {"etc/alternatives", 0755, 0},
+    {"etc/ssl", 0755, 0},
+    {"etc/pam.d", 0755, 0},
+    {"etc/ld.so.conf.d", 0755, 0},
+    {"etc/security", 0755, 0},
+    {"etc/default", 0755, 0},
+    {"etc/skel", 0755, 0},
+    {"etc/profile.d", 0755, 0},
+};
+
+/* The host's profile.d is not shown: its scripts may name files that are not inside. */
+static const char profile[] = "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n"
+                              "for script in /etc/profile.d/*.sh; do\n"
+                              "    [ -r \"$script\" ] && . \"$script\"\n"
+                              "done\n"
+                              "unset script\n";
+
+/* Trees of the host's /etc that programs in /usr cannot do without. */
+static const char *const shown[] = {"etc/alternatives", "etc/ssl", "etc/pam.d",
+                                    "etc/ld.so.conf.d", "etc/security"};
+
+/* Single files of it; what is not there is left out. */
+static const struct shared_file single[] = {
+    {.path = "etc/ld.so.cache"},    {.path = "etc/ld.so.conf"},
+    {.path = "etc/os-release"},     {.path = "etc/login.defs"},
+    {.path = "etc/debian_version"}, {.path = "etc/adduser.conf"},
+    {.path = "etc/deluser.conf"},   {.path = "etc/services"},
+    {.path = "etc/protocols"},      {.path = "etc/inputrc"},
+    {.path = "etc/default/useradd"}};
+
+/* And those that somebody inside may want to write to. */
+static const char *const copied[] = {"etc/nsswitch.conf", "etc/bash.bashrc",
+                                     "etc/timezone"};
+
+enum { SINGLE = sizeof single / sizeof *single };
+
+static const char passwd[] =
+    "root:x:0:0:root:/root:/bin/bash\n"
+    "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
+    "user:x:1000:1000:user:/home/user:/bin/bash\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+static const char group[] =
+    "root:x:0:\ndaemon:x:1:\ntty:x:5:\nmail:x:8:\nutmp:x:43:\n"
+    "shadow:x:42:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n";
+static const char shadow[] = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n";
+
+/* A root that was kept may lack what root inside has moved, or have something else there.
+ */
+static void show(struct blueprint *blueprint, const char *path, const char *source)
+{
+    blueprint_bind(blueprint, path, source,
+                   blueprint->keeps_root ? PLAN_ON_DIRECTORY | PLAN_IF_IT_CAN : 0u);
+}
+
+static void add_usr(struct blueprint *blueprint)
+{
+    static const char *const names[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+    char path[64], target[64];
+    struct stat st;
+
+    show(blueprint, "usr", "/usr");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "/%s", names[i]);
+        if (lstat(path, &st) != 0)
+            continue;
+        if (S_ISLNK(st.st_mode)) {
+            snprintf(target, sizeof target, "usr/%s", names[i]);
+            blueprint_link(blueprint, names[i], target);
+        } else {
+            blueprint_directory(blueprint, names[i], 0755, 0);
+            show(blueprint, names[i], path);
+        }
+    }
+}
+
+/* As links to one directory, so that each can be replaced. */
+static void link_single(struct blueprint *blueprint, const struct shared_file *files,
+                        const char *directory)
+{
+    char target[64];
+
+    blueprint_directory(blueprint, "etc/.host", 0755, 0);
+    show(blueprint, "etc/.host", directory);
+    for (size_t i = 0; i < SINGLE; i++) {
+        const char *path = files[i].path, *name = strrchr(path, '/') + 1;
+        snprintf(target, sizeof target, "%s.host/%s",
+                 name - path > (int)sizeof "etc" ? "../" : "", name);
+        if (files[i].is_there)
+            blueprint_link(blueprint, path, target);
+    }
+}
+
+static void add_single(struct blueprint *blueprint)
+{
+    struct shared_file files[SINGLE];
+    char directory[PATH_MAX];
+
+    memcpy(files, single, sizeof files);
+    if (blueprint->head.prepared && shared_open(files, SINGLE, directory))
+        link_single(blueprint, files, directory);
+    else
+        for (size_t i = 0; i < SINGLE; i++)
+            blueprint_copy(blueprint, files[i].path, 0644);
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
+        blueprint_copy(blueprint, copied[i], 0644);
+}
+
+void blueprint_host_sweep(void)
+{
+    struct shared_file files[SINGLE];
+
+    memcpy(files, single, sizeof files);
+    shared_sweep(files, SINGLE);
+}
+
+static void add_etc(struct blueprint *blueprint, const char *hostname)
+{
+    char hosts[256], name[128];
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        snprintf(name, sizeof name, "/%s", shown[i]);
+        if (stat(name, &st) == 0 && S_ISDIR(st.st_mode))
+            show(blueprint, shown[i], name);
+    }
+    add_single(blueprint);
+    snprintf(hosts, sizeof hosts, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
+    snprintf(name, sizeof name, "%s\n", hostname);
+    blueprint_file(blueprint, "etc/passwd", 0644, passwd);
+    blueprint_file(blueprint, "etc/group", 0644, group);
+    blueprint_file(blueprint, "etc/shadow", 0640, shadow);
+    blueprint_file(blueprint, "etc/gshadow", 0640, "");
+    blueprint_file(blueprint, "etc/hosts", 0644, hosts);
+    blueprint_file(blueprint, "etc/hostname", 0644, name);
+    blueprint_file(blueprint, "etc/shells", 0644, "/bin/sh\n/bin/bash\n");
+    blueprint_file(blueprint, "etc/profile", 0644, profile);
+    if (!blueprint->head.own_network) {
+        size_t len = 0;
+        AUTO_FREE char *resolver = blueprint_resolver(&len);
+        if (resolver)
+            blueprint_bytes(blueprint, "etc/resolv.conf", 0644, resolver, len);
+    }
+    blueprint_link(blueprint, "etc/mtab", "/proc/mounts");
+    blueprint_link(blueprint, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
+}
+
+static void add_dev(struct blueprint *blueprint, uint64_t shm_bytes)
+{
+    static const struct {
+        const char *name;
+        unsigned major, minor;
+    } nodes[] = {{"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+                 {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
+
+    blueprint_tree(blueprint, "dev", 0755, shm_bytes, PLAN_WITH_DEVICES);
+    blueprint_directory(blueprint, "pts", 0755, 0);
+    blueprint_directory(blueprint, "shm", 01777, 0);
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
+        blueprint_node(blueprint, nodes[i].name, 0666,
+                       makedev(nodes[i].major, nodes[i].minor));
+    blueprint_link(blueprint, "ptmx", "pts/ptmx");
+    blueprint_link(blueprint, "fd", "/proc/self/fd");
+    blueprint_link(blueprint, "stdin", "/proc/self/fd/0");
+    blueprint_link(blueprint, "stdout", "/proc/self/fd/1");
+    blueprint_link(blueprint, "stderr", "/proc/self/fd/2");
+    blueprint_step(blueprint, PLAN_DEVPTS, "dev/pts");
+}
+
+static void add_proc(struct blueprint *blueprint)
+{
+    /* What tells more about the host than that it is busy.  iomem, ioports and modules
+     * show no addresses to those without privilege outside.  Everybody may ask
+     * pressure to be woken, at the cost of memory that is nobody's. */
+    static const char *const masked[] = {
+        "acpi",        "asound",     "bootconfig",    "cmdline",       "interrupts",
+        "kallsyms",    "kcore",      "keys",          "kmsg",          "kpagecgroup",
+        "kpagecount",  "kpageflags", "latency_stats", "pagetypeinfo",  "pressure",
+        "sched_debug", "scsi",       "slabinfo",      "sysrq-trigger", "timer_list",
+        "timer_stats", "vmallocinfo"};
+    char path[64];
+
+    blueprint_step(blueprint, PLAN_PROC, "proc");
+    for (size_t i = 0; i < sizeof masked / sizeof *masked; i++) {
+        snprintf(path, sizeof path, "proc/%s", masked[i]);
+        blueprint_step(blueprint, PLAN_MASK, path);
+    }
+    /* Some of it belongs to the sandbox's own namespaces, and would be root's inside.
+     * Everything else outside /proc/PID is host root's, who has no number there. */
+    blueprint_step(blueprint, PLAN_READ_ONLY, "proc/sys");
+}
+
+void blueprint_kernel(struct blueprint *blueprint, uint64_t shm_bytes)
+{
+    add_dev(blueprint, shm_bytes);
+    add_proc(blueprint);
+    /* Root inside may make directories at the top, like everywhere else.  What is the
+     * host's is kept by read-only mounts, and by owners who have no number inside. */
+    blueprint_step(blueprint, PLAN_WRITABLE, "/");
+}
+
+void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes)
+{
+    if (blueprint->overlay.disk >= 0)
+        blueprint_step(blueprint, PLAN_ROOT, "");
+    else
+        blueprint_tree(blueprint, "", 0755, disk_bytes, 0);
+    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
+        blueprint_directory(blueprint, directories[i].path, directories[i].mode,
+                            directories[i].owner);
+    add_etc(blueprint, blueprint->head.hostname);
+    add_usr(blueprint);
+    blueprint_kernel(blueprint, disk_bytes);
+}

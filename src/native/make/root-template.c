@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "native/make/blueprint.h"
+#include "native/record/users.h"
+#include "sys/io.h"
+
+static const char op[] = "sandbox.template";
+
+enum { RESOLVER_MAX = 64 << 10 };
+
+char *blueprint_resolver(size_t *ret_len)
+{
+    struct stat st;
+    AUTO_FD fd = open("/etc/resolv.conf", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+        st.st_size > RESOLVER_MAX)
+        return NULL;
+    char *text = malloc((size_t)st.st_size + 1);
+    ssize_t len = text ? io_pread(fd, text, (size_t)st.st_size, 0) : -1;
+    if (len < 0) {
+        free(text);
+        return NULL;
+    }
+    *ret_len = (size_t)len;
+    return text;
+}
+
+/* Something is mounted there: what is not a directory of its own was put there to
+ * mislead whoever does that. */
+static int check_places(int root, struct cay_error *err)
+{
+    static const char *const places[] = {"dev", "proc", "sys", "etc"};
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (fstatat(root, places[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            !S_ISDIR(st.st_mode))
+            return cay_fail(err, CAY_E_INVALID, 0, op, places[i],
+                            "in this template it is not a directory",
+                            "use a template in which dev, proc, sys and etc are "
+                            "directories and no links");
+    return CAY_OK;
+}
+
+static void add_names(struct blueprint *blueprint)
+{
+    const char *hostname = blueprint->head.hostname;
+    char text[256];
+
+    int len =
+        snprintf(text, sizeof text, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
+    blueprint_replace(blueprint, "etc/hosts", 0644, text, (size_t)len);
+    len = snprintf(text, sizeof text, "%s\n", hostname);
+    blueprint_replace(blueprint, "etc/hostname", 0644, text, (size_t)len);
+    if (!blueprint->head.own_network) {
+        size_t resolver_len = 0;
+        AUTO_FREE char *resolver = blueprint_resolver(&resolver_len);
+        if (resolver)
+            blueprint_replace(blueprint, "etc/resolv.conf", 0644, resolver, resolver_len);
+    }
+}
+
+/* A directory that is used as it is may not know `user`. */
+static int add_user(struct blueprint *blueprint, int root, struct cay_error *err)
+{
+    struct users users;
+    int code = users_read(root, &users, err);
+
+    if (code)
+        return code;
+    for (size_t i = 0; i < USERS_FILES; i++)
+        if (users.files[i].text) {
+            char path[32];
+            snprintf(path, sizeof path, "etc/%s", users.files[i].name);
+            blueprint_replace(blueprint, path, users.files[i].mode, users.files[i].text,
+                              strlen(users.files[i].text));
+        }
+    users_done(&users);
+    blueprint_need(blueprint, "home/user", 0755, PLAN_USER);
+    return CAY_OK;
+}
+
+int blueprint_template(struct blueprint *blueprint, const struct template *template,
+                       uint64_t disk_bytes, struct cay_error *err)
+{
+    static const struct {
+        const char *path;
+        unsigned mode;
+    } needed[] = {{"dev", 0755},  {"proc", 0555}, {"sys", 0555}, {"etc", 0755},
+                  {"tmp", 01777}, {"run", 0755},  {"var", 0755}, {"var/tmp", 01777},
+                  {"root", 0700}, {"home", 0755}};
+
+    int code = check_places(template->root, err);
+    if (code)
+        return code;
+    blueprint->overlay.lower = template->root;
+    blueprint->overlay.usr = template->usr;
+    blueprint->overlay.size = disk_bytes;
+    blueprint_step(blueprint, PLAN_ROOT, "");
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        blueprint_need(blueprint, needed[i].path, needed[i].mode, 0);
+    add_names(blueprint);
+    if (template->usr >= 0)
+        blueprint_bind(blueprint, "usr", "/usr", PLAN_WITH_WRITING | PLAN_WITH_LAYER);
+    blueprint->head.has_sudo = template->usr >= 0;
+    if (template->dir < 0)
+        code = add_user(blueprint, template->root, err);
+    blueprint_kernel(blueprint, disk_bytes);
+    return code;
+}

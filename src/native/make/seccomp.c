@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The architecture, and then a binary search among the numbers, at whose leaves stand
+ * actions and rules on arguments.  libseccomp's headers know which number a name has on
+ * which architecture.  The program is written here, because its own takes one comparison
+ * for each argument where a deny list of values needs several, and is ten times as long:
+ * the kernel works on it for every sandbox, and compiling it took longer than everything
+ * else. */
+#include "native/make/seccomp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/memfd.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "native/make/syscalls.h"
+
+/* --- Rules on arguments --- */
+
+struct program {
+    struct plan_filter *code;
+    uint32_t len;
+    uint32_t pass_at; /* see struct plan */
+};
+
+static void emit(struct program *program, uint16_t code, uint8_t jt, uint8_t jf,
+                 uint32_t k)
+{
+    if (program->len < PLAN_FILTER_MAX)
+        program->code[program->len++] = (struct plan_filter){code, jt, jf, k};
+}
+
+static void load(struct program *program, size_t offset)
+{
+    emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
+}
+
+static size_t low_half(unsigned argument)
+{
+    return offsetof(struct seccomp_data, args) + argument * sizeof(uint64_t);
+}
+
+static void refuse(struct program *program, int sys_errno)
+{
+    emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | (uint32_t)sys_errno);
+}
+
+/* Each of these refuses, or falls through to what follows it. */
+
+static void deny_values(struct program *program, unsigned argument,
+                        const uint32_t *values, uint8_t count, int sys_errno)
+{
+    load(program, low_half(argument));
+    for (uint8_t i = 0; i < count; i++)
+        emit(program, BPF_JMP | BPF_JEQ | BPF_K, (uint8_t)(count - i), 0, values[i]);
+    emit(program, BPF_JMP | BPF_JA, 0, 0, 1);
+    refuse(program, sys_errno);
+}
+
+static void allow_values(struct program *program, unsigned argument,
+                         const uint32_t *values, uint8_t count, int sys_errno)
+{
+    load(program, low_half(argument) + sizeof(uint32_t));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(count + 1), 0);
+    load(program, low_half(argument));
+    for (uint8_t i = 0; i < count; i++)
+        emit(program, BPF_JMP | BPF_JEQ | BPF_K, (uint8_t)(count - i), 0, values[i]);
+    refuse(program, sys_errno);
+}
+
+static void deny_bits(struct program *program, unsigned argument, uint32_t bits,
+                      int sys_errno)
+{
+    load(program, low_half(argument));
+    emit(program, BPF_JMP | BPF_JSET | BPF_K, 0, 1, bits);
+    refuse(program, sys_errno);
+}
+
+/* Netlink is a world of its own; only the part that lists addresses is let in.  The errno
+ * is the one by which useradd and its kin know a kernel without audit. */
+static void deny_other_netlink(struct program *program)
+{
+    load(program, low_half(0));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 3, AF_NETLINK);
+    load(program, low_half(2));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 0);
+    refuse(program, EPROTONOSUPPORT);
+}
+
+/* By this old name the kernel gives a packet socket, whatever the family. */
+static void deny_packets(struct program *program)
+{
+    load(program, low_half(1));
+    emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xF);
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SOCK_PACKET);
+    refuse(program, EAFNOSUPPORT);
+}
+
+static void check_socket(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t families[] = {AF_UNIX, AF_INET, AF_NETLINK, AF_INET6};
+    static const uint8_t first[] = {0, 0, 0, 1}, count[] = {3, 4, 0, 3};
+    static const uint32_t protocols[] = {0, 1 /* ICMP, and AF_UNIX's own */, 6 /* TCP */,
+                                         17 /* UDP */, 58 /* ICMPv6 */};
+
+    /* IPv6 code has had more holes than programs without a network have use for it.
+     * Without namespaces whatever listens at a socket file of the host's, or at an
+     * abstract one, could be reached. */
+    allow_values(program, 0, families + first[kind], count[kind], EAFNOSUPPORT);
+    deny_other_netlink(program);
+    deny_packets(program);
+    allow_values(program, 2, protocols, 5, EPROTONOSUPPORT);
+}
+
+/* An end of a datagram pair (SOCK_RAW is another name for one) can still be connected or
+ * sent to any socket file, and no layer but this one keeps it from those of the host.  An
+ * end of a stream or of sequential packets is connected for good. */
+static void deny_datagrams(struct program *program)
+{
+    load(program, low_half(1));
+    emit(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xF);
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, SOCK_STREAM);
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SOCK_SEQPACKET);
+    refuse(program, ESOCKTNOSUPPORT);
+}
+
+static void check_pair(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t families[] = {AF_UNIX};
+
+    allow_values(program, 0, families, 1, EAFNOSUPPORT);
+    if (kind >= FILTER_ALONE)
+        deny_datagrams(program);
+}
+
+static void check_ioctl(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t ioctls[] = {TIOCSTI, TIOCCONS, TIOCSETD, TIOCSSERIAL,
+                                      0x541C /* TIOCLINUX */};
+
+    (void)kind;
+    deny_values(program, 1, ioctls, 5, EPERM);
+}
+
+static void check_fcntl(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t leases[] = {F_SETLEASE, 1040 /* F_SETDELEG */};
+
+    (void)kind;
+    deny_values(program, 1, leases, 2, EPERM);
+}
+
+static void check_personality(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t personalities[] = {0,       8,          0x20000,
+                                             0x20008, 0x00040000, 0xFFFFFFFF};
+
+    (void)kind;
+    allow_values(program, 0, personalities, 6, EPERM);
+}
+
+static void check_clone(struct program *program, enum filter_kind kind)
+{
+    /* Every CLONE_NEW...; the time namespace's bit is part of the exit signal here. */
+    (void)kind;
+    deny_bits(program, 0, 0x7E020000, EPERM);
+}
+
+static void check_unshare(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    deny_bits(program, 0, ~(uint32_t)(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM), EPERM);
+}
+
+/* A core limit of 1 (see lock.c) is not to be lowered to 0, with which the kernel would
+ * start the host's handler again.  Programs that see to it that no core is dumped give up
+ * if they cannot: they are told that it is so, and it is. */
+static void pretend(struct program *program)
+{
+    refuse(program, 0);
+}
+
+/* Only one's own: PID 1 has the same user as root inside, and needs its descriptors. */
+static void check_limits(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t self[] = {0};
+
+    (void)kind;
+    allow_values(program, 0, self, 1, EPERM);
+    load(program, low_half(1));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, RLIMIT_CORE);
+    load(program, low_half(2)); /* what it is to be; without, it is only asked for */
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
+    load(program, low_half(2) + sizeof(uint32_t));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 0);
+    pretend(program);
+}
+
+static void check_limit(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    load(program, low_half(0));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, RLIMIT_CORE);
+    pretend(program);
+}
+
+/* Without namespaces the user's other programs can be named by their numbers. */
+static void only_self(struct program *program, enum filter_kind kind, unsigned argument)
+{
+    static const uint32_t self[] = {0};
+
+    if (kind >= FILTER_ALONE)
+        allow_values(program, argument, self, 1, EPERM);
+}
+
+static void check_priority(struct program *program, enum filter_kind kind)
+{
+    only_self(program, kind, 1);
+}
+
+static void check_schedule(struct program *program, enum filter_kind kind)
+{
+    only_self(program, kind, 0);
+}
+
+static void deny_options(struct program *program, uint32_t level, const uint32_t *names,
+                         uint8_t count, int sys_errno)
+{
+    load(program, low_half(1));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(count + 3), level);
+    deny_values(program, 2, names, count, sys_errno);
+}
+
+/* Filters of sockets take memory that all the machine has together and that no cgroup
+ * counts: who fills it keeps everybody from making sandboxes. */
+static void check_option(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t filters[] = {SO_ATTACH_FILTER, SO_ATTACH_REUSEPORT_CBPF};
+    static const uint32_t layers[] = {31 /* TCP_ULP */};
+    /* close(2) of the last descriptor of a lingering connection waits.  One that was sent
+     * to PID 1 and never received is closed by PID 1, so the option is ignored. */
+    static const uint32_t lingers[] = {SO_LINGER};
+
+    (void)kind;
+    deny_options(program, SOL_SOCKET, filters, 2, EPERM);
+    deny_options(program, SOL_SOCKET, lingers, 1, 0);
+    deny_options(program, IPPROTO_TCP, layers, 1, ENOPROTOOPT);
+}
+
+/* Huge pages are the host's, set aside for something, and no cgroup counts them. */
+
+static void check_map(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    deny_bits(program, 3, MAP_HUGETLB, ENOMEM);
+}
+
+static void check_memfd(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    deny_bits(program, 1, MFD_HUGETLB, EINVAL);
+}
+
+static void check_segment(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    deny_bits(program, 2, SHM_HUGETLB, ENOMEM);
+}
+
+/* Pages merged with those of others tell by their time what others have. */
+static void check_advice(struct program *program, enum filter_kind kind)
+{
+    static const uint32_t merge[] = {MADV_MERGEABLE};
+
+    (void)kind;
+    deny_values(program, 2, merge, 1, EINVAL);
+}
+
+/* The cache of what the host shares is the host's. */
+static void check_file_advice(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    load(program, low_half(3));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, POSIX_FADV_DONTNEED);
+    pretend(program);
+}
+
+/* The memory of a filter is the kernel's: no cgroup counts it, and net.core.bpf_jit_limit
+ * is one for the machine.  So PID 1 counts filters (init/filters.h), but for its own,
+ * which it puts on commands: these carry a number that nothing else inside knows. */
+
+static void count_filter(struct program *program)
+{
+    emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF);
+}
+
+/* Without a program nothing is installed: so libraries find out what there is.  Skips
+ * that many instructions. */
+static void skip_without_program(struct program *program, uint8_t skipped)
+{
+    load(program, low_half(2));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
+    load(program, low_half(2) + sizeof(uint32_t));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, skipped, 0, 0);
+}
+
+static void check_seccomp(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    load(program, low_half(0));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 9, SECCOMP_SET_MODE_FILTER);
+    skip_without_program(program, 5);
+    load(program, low_half(3));
+    program->pass_at = program->len;
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
+    load(program, low_half(3) + sizeof(uint32_t));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 0);
+    count_filter(program);
+}
+
+static void check_prctl(struct program *program, enum filter_kind kind)
+{
+    (void)kind;
+    load(program, low_half(0));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 7, PR_SET_SECCOMP);
+    load(program, low_half(1));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, SECCOMP_MODE_FILTER);
+    skip_without_program(program, 1);
+    count_filter(program);
+}
+
+/* Calls whose arguments are looked at. */
+static const struct {
+    long number;
+    void (*check)(struct program *program, enum filter_kind kind);
+} checks[] = {
+    {SYS_socket, check_socket},
+    {SYS_socketpair, check_pair},
+    {SYS_ioctl, check_ioctl},
+    {SYS_fcntl, check_fcntl},
+    {SYS_clone, check_clone},
+    {SYS_unshare, check_unshare},
+    {SYS_personality, check_personality},
+    {SYS_prlimit64, check_limits},
+    {SYS_setrlimit, check_limit},
+    {SYS_setpriority, check_priority},
+    {SYS_ioprio_set, check_priority},
+    {SYS_sched_setaffinity, check_schedule},
+    {SYS_sched_setattr, check_schedule},
+    {SYS_sched_setparam, check_schedule},
+    {SYS_sched_setscheduler, check_schedule},
+    {SYS_setsockopt, check_option},
+    {SYS_mmap, check_map},
+    {SYS_memfd_create, check_memfd},
+    {SYS_shmget, check_segment},
+    {SYS_madvise, check_advice},
+    {SYS_fadvise64, check_file_advice},
+    {SYS_seccomp, check_seccomp},
+    {SYS_prctl, check_prctl},
+};
+
+enum { CHECKS = sizeof checks / sizeof *checks };
+
+/* --- Names --- */
+
+enum { NUMBERS = 1024, RUNS_MAX = 256, X32_BIT = 0x40000000, NEAR = 128 };
+
+#if defined(__x86_64__)
+enum { HAS_X32 = 1 };
+static const uint32_t own_architecture = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+enum { HAS_X32 = 0 };
+static const uint32_t own_architecture = AUDIT_ARCH_AARCH64;
+#endif
+
+static void mark(const int *numbers, size_t count, uint32_t action,
+                 uint32_t actions[NUMBERS])
+{
+    for (size_t i = 0; i < count; i++)
+        if (numbers[i] >= 0 && numbers[i] < NUMBERS)
+            actions[numbers[i]] = action;
+}
+
+/* Not an action of the kernel's: see checks[] from here on. */
+enum { CHECKED = 0x00010000 };
+
+/* Neighbouring numbers with the same action. */
+struct run {
+    uint32_t first, action;
+};
+
+static size_t find_runs(const uint32_t actions[NUMBERS], struct run runs[RUNS_MAX])
+{
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < NUMBERS && count < RUNS_MAX; i++)
+        if (i == 0 || actions[i] != actions[i - 1])
+            runs[count++] = (struct run){i, actions[i]};
+    return count;
+}
+
+static bool is_checked(const struct run *run)
+{
+    return run->action >= CHECKED && run->action < CHECKED + CHECKS;
+}
+
+/* Jumps to actions, which follow, once each, before a jump could not reach them. */
+struct jump {
+    uint32_t at, action;
+    bool is_upper;
+};
+
+struct search {
+    struct program *program;
+    enum filter_kind kind;
+    struct jump jumps[2 * RUNS_MAX];
+    size_t jump_count;
+    bool fits; /* nothing is further away than a jump can go */
+};
+
+static void aim(struct search *search, uint32_t at, bool is_upper, uint32_t target)
+{
+    struct plan_filter *code = &search->program->code[at];
+    uint32_t distance = target - at - 1;
+
+    search->fits &= distance <= UINT8_MAX && at < search->program->len;
+    if (search->fits)
+        *(is_upper ? &code->jt : &code->jf) = (uint8_t)distance;
+}
+
+static void add_actions(struct search *search)
+{
+    struct program *program = search->program;
+
+    for (size_t i = 0; i < search->jump_count; i++) {
+        const struct jump *jump = &search->jumps[i];
+        size_t same = 0;
+        while (search->jumps[same].action != jump->action)
+            same++;
+        if (same == i) {
+            for (size_t j = i; j < search->jump_count; j++)
+                if (search->jumps[j].action == jump->action)
+                    aim(search, search->jumps[j].at, search->jumps[j].is_upper,
+                        program->len);
+            emit(program, BPF_RET | BPF_K, 0, 0, jump->action);
+        }
+    }
+    search->jump_count = 0;
+}
+
+static void search_runs(struct search *search, const struct run *runs, size_t count);
+
+/* One half of what was compared at `at`. */
+static void search_half(struct search *search, uint32_t at, bool is_upper,
+                        const struct run *runs, size_t count)
+{
+    if (count == 1 && !is_checked(runs)) {
+        search->jumps[search->jump_count++] = (struct jump){at, runs->action, is_upper};
+        return;
+    }
+    if (search->jump_count && search->program->len - search->jumps[0].at > NEAR)
+        add_actions(search);
+    aim(search, at, is_upper, search->program->len);
+    search_runs(search, runs, count);
+}
+
+/* A binary search: the lower half follows its comparison, the upper half comes after. */
+static void search_runs(struct search *search, const struct run *runs, size_t count)
+{
+    struct program *program = search->program;
+
+    if (count == 1) {
+        if (is_checked(runs))
+            checks[runs->action - CHECKED].check(program, search->kind);
+        emit(program, BPF_RET | BPF_K, 0, 0,
+             is_checked(runs) ? SECCOMP_RET_ALLOW : runs->action);
+        return;
+    }
+    size_t lower = count / 2;
+    uint32_t at = program->len;
+    emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 0, runs[lower].first);
+    search_half(search, at, false, runs, lower);
+    search_half(search, at, true, runs + lower, count - lower);
+}
+
+static void check_architecture(struct program *program)
+{
+    load(program, offsetof(struct seccomp_data, arch));
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, own_architecture);
+    emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
+    load(program, offsetof(struct seccomp_data, nr));
+    if (!HAS_X32)
+        return;
+    /* All ones is a call that a tracer has taken back: no such call. */
+    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, UINT32_MAX);
+    emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
+    emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
+}
+
+static void find_actions(enum filter_kind kind, uint32_t actions[NUMBERS])
+{
+    for (size_t i = 0; i < NUMBERS; i++)
+        actions[i] = SECCOMP_RET_ERRNO | ENOSYS;
+    mark(calls_allowed, calls_allowed_count, SECCOMP_RET_ALLOW, actions);
+    mark(calls_refused, calls_refused_count, SECCOMP_RET_ERRNO | EPERM, actions);
+    if (kind >= FILTER_ALONE)
+        mark(calls_refused_alone, calls_refused_alone_count, SECCOMP_RET_ERRNO | EPERM,
+             actions);
+    for (uint32_t i = 0; i < CHECKS; i++)
+        if (actions[checks[i].number] == SECCOMP_RET_ALLOW)
+            actions[checks[i].number] = CHECKED + i;
+}
+
+static int compile(enum filter_kind kind, struct program *program, uint32_t *ret_calls,
+                   struct cay_error *err)
+{
+    uint32_t actions[NUMBERS];
+    struct run runs[RUNS_MAX];
+    struct search search = {.program = program, .kind = kind, .fits = true};
+
+    find_actions(kind, actions);
+    size_t count = find_runs(actions, runs);
+    check_architecture(program);
+    search_runs(&search, runs, count);
+    add_actions(&search);
+    if (count == RUNS_MAX || !search.fits || program->len == PLAN_FILTER_MAX)
+        return cay_fail(err, CAY_E_INTERNAL, 0, "sandbox.filter", "seccomp",
+                        "the list of system calls cannot be made into a filter",
+                        "report this with the version of libseccomp");
+    *ret_calls = 0;
+    for (size_t i = 0; i < NUMBERS; i++)
+        *ret_calls += actions[i] == SECCOMP_RET_ALLOW ||
+                      (actions[i] >= CHECKED && actions[i] < CHECKED + CHECKS);
+    return CAY_OK;
+}
+
+static struct {
+    pthread_mutex_t mutex;
+    struct plan_filter code[FILTER_KINDS][PLAN_FILTER_MAX];
+    struct filter filters[FILTER_KINDS]; /* of length 0 until it is compiled */
+} compiled = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+int filter_build(enum filter_kind kind, struct filter *ret_filter, struct cay_error *err)
+{
+    struct program program = {.code = compiled.code[kind]};
+    struct filter *filter = &compiled.filters[kind];
+    int code = CAY_OK;
+
+    pthread_mutex_lock(&compiled.mutex);
+    if (!filter->len) {
+        code = compile(kind, &program, &filter->calls, err);
+        if (!code) {
+            filter->code = program.code;
+            filter->len = program.len;
+            filter->pass_at = program.pass_at;
+        }
+    }
+    *ret_filter = *filter;
+    pthread_mutex_unlock(&compiled.mutex);
+    return code;
+}

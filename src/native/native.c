@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/native.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "native/make/blueprint.h"
+#include "native/process/process.h"
+#include "native/record/home.h"
+#include "native/record/names.h"
+#include "native/record/recover.h"
+#include "native/record/remove.h"
+#include "native/record/storage.h"
+#include "native/template/template.h"
+#include "sandbox/backend.h"
+#include "sys/rights.h"
+
+enum { TIDY_MS = 1000, REMOVE_MS = 10000 };
+
+int native_make(const struct cay_sandbox_options *options, const char *id,
+                void **ret_cookie, struct cay_error *err)
+{
+    struct cay_sandbox_options known;
+    AUTO_NATIVE native = native_new();
+
+    if (!native)
+        return cay_fail_memory(err, "sandbox.create");
+    int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
+    if (!code)
+        code = native_create(&known, id, NULL, native, err);
+    if (code)
+        return code;
+    if (known.make_workdir && known.workdir)
+        code = native_make_workdir(native, &known, err);
+    else if (known.user || known.workdir)
+        code = native_check_defaults(native, &known, err);
+    if (code)
+        (void)native_remove_it(native, NULL);
+    else
+        *ret_cookie = TAKE_PTR(native);
+    return code;
+}
+
+/* Of one on disk that does not run. */
+static void note_stopped(const char *id, struct record *ret_record)
+{
+    *ret_record = (struct record){.storage = CAY_STORAGE_DISK};
+    memcpy(ret_record->id, id, strlen(id) + 1);
+}
+
+static int find(const char *id, struct record *ret_record, struct cay_error *err)
+{
+    struct storage_saved saved;
+    struct cay_error why;
+    int found = runtime_load(id, ret_record, &why);
+
+    if (found != CAY_E_NOT_FOUND) {
+        if (found && err)
+            *err = why;
+        return found;
+    }
+    int code = storage_load(id, &saved, NULL);
+    if (code && code != CAY_E_IO) /* what is damaged can be removed */
+        return runtime_load(id, ret_record, err);
+    storage_saved_done(&saved);
+    note_stopped(id, ret_record);
+    return CAY_OK;
+}
+
+/* Who asks for one that is kept in must not be given one that is not. */
+static int check_kind(const struct record *record, bool is_local, struct cay_error *err)
+{
+    if (runtime_is_local(record) == is_local)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, "sandbox.open", record->id,
+                    is_local ? "this sandbox is not a local one"
+                             : "this sandbox is a local one: nothing keeps it in",
+                    "reach it by the backend \"%s\"", is_local ? "native" : "local");
+}
+
+int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
+{
+    char named[CAY_ID_MAX] = "";
+    struct cay_error why;
+    AUTO_NATIVE native = native_new();
+
+    if (!native)
+        return cay_fail_memory(err, "sandbox.open");
+    int code = names_are_valid(id) ? names_find(id, named, err) : CAY_OK;
+    if (code)
+        return code;
+    code = find(*named ? named : id, &native->record, &why);
+    if (code == CAY_E_INTERNAL) {
+        native->is_damaged = true;
+        (void)recover_record(*named ? named : id, &native->record);
+        *ret_cookie = TAKE_PTR(native);
+        return CAY_OK;
+    }
+    if (code && err)
+        *err = why;
+    if (!code)
+        code = check_kind(&native->record, is_local, err);
+    /* One that lives and does not answer can be killed, if nothing else. */
+    if (!code && runtime_is_alive(&native->record))
+        (void)native_connect(native, NULL);
+    else if (!code && native->record.storage != CAY_STORAGE_DISK)
+        code = wire_fail_gone("sandbox.open", id, 0, err);
+    if (!code)
+        *ret_cookie = TAKE_PTR(native);
+    return code;
+}
+
+/* Who comes upon one that has ended: gc; who removes it, or may start it again, having
+ * made it; or who did not make it. */
+enum finder { FINDER_GC, FINDER_HOLDER, FINDER_OTHER };
+
+/* With its lock held.  An ephemeral one's disk goes with it, but for who may start it
+ * again; others leave both to gc, which knows of the disk by the record. */
+static size_t collect(const char *id, enum finder finder)
+{
+    struct record record;
+    int code = runtime_load(id, &record, NULL);
+
+    if (code == CAY_E_NOT_FOUND && !runtime_is_old(id))
+        return 0; /* its maker is about to write it */
+    bool is_damaged = code == CAY_E_NOT_FOUND || code == CAY_E_INTERNAL;
+    if (is_damaged ? recover_record(id, &record) != 0 : code || runtime_is_alive(&record))
+        return 0;
+    bool goes_whole = record.ephemeral && record.storage == CAY_STORAGE_DISK;
+    if (goes_whole && finder == FINDER_OTHER)
+        return 0;
+    code = CAY_OK;
+    if (goes_whole && finder == FINDER_GC)
+        code = storage_remove(id, NULL);
+    if (code == CAY_E_NOT_FOUND && storage_is_elsewhere(&record))
+        return 0; /* only who has that home can remove its disk */
+    if (code && code != CAY_E_NOT_FOUND)
+        return 0; /* without its record nobody would try again */
+    return record_remove(&record, -1, NULL) == CAY_OK;
+}
+
+static void collect_one(const char *id, void *cookie)
+{
+    size_t *count = cookie;
+    AUTO_FD lock = runtime_lock(id);
+
+    if (lock >= 0)
+        *count += collect(id, FINDER_GC);
+}
+
+/* It may have ended by itself, or somebody else may be about to end it. */
+static void collect_this_one(const char *id, enum finder finder)
+{
+    AUTO_FD lock = runtime_wait_lock(id);
+
+    if (lock >= 0)
+        (void)collect(id, finder);
+}
+
+int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
+{
+    *ret_count = 0;
+    int code = runtime_visit(collect_one, ret_count, err);
+    *ret_count += storage_sweep() + template_sweep();
+    blueprint_host_sweep();
+    names_sweep();
+    if (!code)
+        runtime_note_visit();
+    return code;
+}
+
+void cay_sandbox_tidy(void)
+{
+    size_t count;
+
+    if (!runtime_was_visited(TIDY_MS))
+        (void)!cay_sandbox_collect(&count, NULL);
+}
+
+/* What is there by its id may be the next one already, if somebody else was faster. */
+static int end_this_one(const struct native *native, struct cay_error *err)
+{
+    const struct record *own = &native->record;
+    struct record now;
+    struct cay_error why;
+    AUTO_FD lock = runtime_wait_lock(own->id);
+
+    if (lock < 0 && errno == EWOULDBLOCK)
+        return cay_fail(err, CAY_E_BUSY, 0, "sandbox.kill", own->id,
+                        "somebody else is removing this sandbox", "try again");
+    if (lock < 0 && errno != ENOENT)
+        return cay_fail_errno(err, errno, "sandbox.kill", own->id);
+    int code = lock < 0 ? CAY_E_NOT_FOUND : runtime_load(own->id, &now, &why);
+    if (code == CAY_E_INTERNAL && native->is_damaged)
+        return record_remove_damaged(own->id, err);
+    if (code && code != CAY_E_NOT_FOUND && code != CAY_E_INTERNAL) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    bool is_another =
+        !code && (now.init != own->init || now.init_start != own->init_start);
+    if (code != CAY_E_NOT_FOUND && !is_another)
+        return record_remove(own, native->pidfd, err);
+    /* Nothing else of it is ours by now. */
+    if (native->pidfd >= 0 && !record_end_init(own, native->pidfd))
+        return record_fail_end(own, EBUSY, err);
+    return CAY_OK;
+}
+
+static int finish(struct native *native, enum finder finder, struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    if (native->is_damaged || native_check(native, NULL) == CAY_OK)
+        code = end_this_one(native, err);
+    else
+        collect_this_one(native->record.id, finder);
+    if (code)
+        return code;
+    if (native->record.storage == CAY_STORAGE_DISK) {
+        native_let_go(native);
+        native->record.init = 0;
+        native->is_damaged = false;
+    }
+    return CAY_OK;
+}
+
+int native_kill(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+
+    return finish(native, native->leash >= 0 ? FINDER_HOLDER : FINDER_OTHER, err);
+}
+
+int native_remove_it(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+    const struct timespec pause = {.tv_nsec = 10000000};
+    uint64_t end = clock_ms() + REMOVE_MS;
+    bool has_disk = native->record.storage == CAY_STORAGE_DISK;
+    struct cay_error why;
+    int code = has_disk ? storage_find(native->record.id, err) : CAY_OK;
+
+    if (code == CAY_E_NOT_FOUND && native_check(native, NULL) == CAY_OK)
+        return cay_fail(err, code, 0, "sandbox.remove", native->record.id,
+                        "what it has on disk is not here",
+                        "set CAY_HOME as it was when it was made; cay kill ends it");
+    if (code)
+        return code;
+    /* Who is just starting it was too late, and is waited for. */
+    for (;;) {
+        code = finish(native, FINDER_HOLDER, &why);
+        if (!code && has_disk)
+            code = storage_remove(native->record.id, &why);
+        if (code != CAY_E_BUSY || clock_ms() >= end)
+            break;
+        (void)nanosleep(&pause, NULL);
+    }
+    if (code && err)
+        *err = why;
+    return code;
+}
+
+/* One that is just about to end lives, but does not answer; it is helped along. */
+static bool answers(struct native *native)
+{
+    struct state state;
+
+    if (native_check(native, NULL) != CAY_OK)
+        return false;
+    if (native->socket >= 0)
+        rights_hang_up(native->socket);
+    native->socket = -1;
+    if (native_state(native, &state, NULL) == CAY_OK)
+        return true;
+    (void)!end_this_one(native, NULL);
+    return false;
+}
+
+int native_start_again(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+    char id[CAY_ID_MAX];
+
+    if (native->record.storage != CAY_STORAGE_DISK)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.start", native->record.id,
+                        "a sandbox in memory is gone when it ends",
+                        "make it with storage on disk");
+    if (native->is_damaged)
+        return native_fail_damaged(native->record.id, err);
+    if (answers(native))
+        return CAY_OK;
+    memcpy(id, native->record.id, sizeof id);
+    collect_this_one(id, FINDER_HOLDER);
+    native_let_go(native);
+    int code = native_start(id, native, err);
+    if (code) {
+        native_let_go(native);
+        note_stopped(id, &native->record);
+    }
+    return code;
+}
+
+/* One in memory that has ended is gone; one on disk can be started again. */
+int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err)
+{
+    struct native *native = cookie;
+    bool has_disk = native->record.storage == CAY_STORAGE_DISK;
+    struct storage_saved saved;
+    struct state state = {0};
+
+    if (native->is_damaged) {
+        *ret_state = CAY_STATE_DAMAGED;
+        return CAY_OK;
+    }
+    int code = native_check(native, NULL); /* only of one on disk, that it is stopped */
+    if (!code)
+        code = native_state(native, &state, has_disk ? NULL : err);
+    if (!code)
+        *ret_state = state.is_paused ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    if (!code || !has_disk)
+        return code;
+    code = storage_load(native->record.id, &saved, err);
+    if (!code) {
+        storage_saved_done(&saved);
+        *ret_state = CAY_STATE_STOPPED;
+    }
+    return code;
+}
+
+int native_id_of_mark(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err)
+{
+    snprintf(ret_id, CAY_ID_MAX, "sb-%.20s", mark);
+    return runtime_is_id(ret_id)
+               ? CAY_OK
+               : cay_fail(err, CAY_E_INVALID, 0, "sandbox.mark", mark, "this is no mark",
+                          "a mark has 16 letters a to z and digits 2 to 7");
+}
+
+int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
+                       struct cay_error *err)
+{
+    char id[CAY_ID_MAX];
+    size_t ended = 0;
+    int code = native_id_of_mark(mark, id, err);
+
+    if (code)
+        return code;
+    collect_one(id, &ended);
+    return native_open(id, is_local, ret_cookie, err);
+}
+
+struct first {
+    const struct cay_exec_options *options;
+    struct process *process;
+};
+
+static int send_first(struct native *native, void *cookie, struct cay_error *err)
+{
+    struct first *first = cookie;
+
+    process_free(TAKE_PTR(first->process));
+    return process_begin(native, first->options, &first->process, err);
+}
+
+int native_run(const struct cay_sandbox_options *options,
+               const struct cay_exec_options *exec, void **ret_native, void **ret_process,
+               struct cay_error *err)
+{
+    struct cay_sandbox_options known;
+    struct cay_exec_options command;
+    struct first first = {.options = &command};
+    AUTO_NATIVE native = native_new();
+
+    if (!native)
+        return cay_fail_memory(err, "sandbox.run");
+    int code = cay_take_struct(&known, sizeof known, options, "sandbox.run", err);
+    if (!code)
+        code = process_check_start(exec, &command, err);
+    if (!code && known.make_workdir && known.workdir) { /* which is made before */
+        code = native_make(&known, NULL, ret_native, err);
+        return code ? code : process_start(*ret_native, &command, ret_process, err);
+    }
+    if (!code)
+        code = native_create(&known, NULL, &(struct native_first){send_first, &first},
+                             native, err);
+    AUTO_PROCESS process = first.process;
+    if (code)
+        return code;
+    *ret_native = TAKE_PTR(native);
+    code = process_see_start(process, &command, err);
+    if (!code)
+        *ret_process = TAKE_PTR(process);
+    return code;
+}
+
+/* --- What only native sandboxes have --- */
+
+int cay_sandbox_create(const struct cay_sandbox_options *options,
+                       cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    cay_sandbox *sandbox = sandbox_new(&backend_native, err);
+
+    if (!sandbox)
+        return CAY_E_NO_MEMORY;
+    return sandbox_finish(sandbox, native_make(options, NULL, &sandbox->cookie, err),
+                          ret_sandbox);
+}
+
+int cay_sandbox_run(const struct cay_sandbox_options *options,
+                    const struct cay_exec_options *exec, cay_sandbox **ret_sandbox,
+                    cay_process **ret_process, struct cay_error *err)
+{
+    cay_sandbox *sandbox = sandbox_new(&backend_native, err);
+    cay_process *process = sandbox ? sandbox_process_new(&backend_native, err) : NULL;
+    int code = CAY_E_NO_MEMORY;
+
+    if (process)
+        code = native_run(options, exec, &sandbox->cookie, &process->cookie, err);
+    bool is_made = process && sandbox->cookie;
+    (void)!sandbox_process_finish(process, code, ret_process);
+    (void)!sandbox_finish(sandbox, is_made ? CAY_OK : code, ret_sandbox);
+    return code;
+}
+
+int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    cay_sandbox *sandbox = sandbox_new(&backend_native, err);
+
+    if (!sandbox)
+        return CAY_E_NO_MEMORY;
+    return sandbox_finish(sandbox, native_open(id, false, &sandbox->cookie, err),
+                          ret_sandbox);
+}

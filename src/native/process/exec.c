@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One command, from the request to its result.  The data never passes through init: the
+ * pipes run straight between here and the command, and init only tells of its end.  That
+ * end is the first process's, so what is in the pipes then is still read, but nobody
+ * waits for background children that hold them open. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "native/process/run.h"
+#include "sandbox/streams.h"
+#include "sys/rights.h"
+#include "sys/sigpipe.h"
+
+static const char op[] = "sandbox.exec";
+
+enum { PIECE = 64 << 10, FLAGS = CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY | CAY_EXEC_LAST };
+
+/* Where the output goes. */
+struct sink {
+    const struct cay_exec_options *options;
+    struct tail tails[2];
+    bool over_limit;
+    uint64_t give_up_ms; /* when init should long have told of the end; 0: never */
+    char *piece;
+};
+
+int native_check_exec(const struct cay_exec_options *options, const char *name,
+                      unsigned flags, struct cay_error *err)
+{
+    if (!options->argv || !options->argv[0])
+        return cay_fail(err, CAY_E_INVALID, 0, name, "argv", "there is no command",
+                        "give at least the name of a program");
+    if (options->flags & ~flags)
+        return cay_fail(err, CAY_E_INVALID, 0, name, "flags",
+                        "a flag is not for this call, or unknown",
+                        "the flags that it takes: 0x%x of enum cay_exec_flag", flags);
+    return CAY_OK;
+}
+
+static int take_in(struct run *run, struct sink *sink, int stream, size_t len)
+{
+    const struct cay_exec_options *options = sink->options;
+
+    if (options->on_output) {
+        if (options->on_output(options->cookie, stream, sink->piece, len) != 0)
+            run_kill(run);
+        return 0;
+    }
+    struct tail *tail = &sink->tails[stream - 1];
+    if (!tail_add(tail, sink->piece, len))
+        return -ENOMEM;
+    if (tail->dropped && options->flags & CAY_EXEC_FAIL_ON_LIMIT) {
+        sink->over_limit = true;
+        run_kill(run);
+    }
+    return 0;
+}
+
+/* What is there now, or much of it.  1 when there will not be any more, 0, or a negative
+ * errno. */
+static int take_some(struct run *run, struct sink *sink)
+{
+    for (int i = 0; i < RUN_PIECES; i++) {
+        int stream;
+        size_t len;
+        uint64_t dropped;
+        int error = run_take(run, &stream, sink->piece, PIECE, &len, &dropped);
+        if (error || stream <= 0)
+            return error ? error : stream < 0;
+        error = take_in(run, sink, stream, len);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+/* Sleeps until something happens, and takes note of what has not. */
+static int wait_for_news(struct run *run, uint64_t give_up_ms)
+{
+    bool feeding = run->data_len || run->ends_left;
+    struct pollfd fds[4] = {
+        {.fd = run->streams[0], .events = POLLIN},
+        {.fd = run->streams[1], .events = POLLIN},
+        {.fd = run->socket, .events = POLLIN},
+        {.fd = feeding ? run->input : -1, .events = POLLOUT},
+    };
+
+    uint64_t now = give_up_ms ? clock_ms() : 0;
+    if (give_up_ms && now >= give_up_ms)
+        return -ETIMEDOUT;
+    uint64_t left = give_up_ms - now;
+    if (poll(fds, 4, give_up_ms && left < INT_MAX ? (int)left : -1) < 0)
+        return errno == EINTR ? 0 : -errno;
+    /* POLLHUP alone does not mean that there is nothing to be read: it may have been
+     * written after the kernel looked for it. */
+    run->idle = 0;
+    for (int i = 0; i < 3; i++)
+        if (!fds[i].revents)
+            run->idle |= 1u << i;
+    if (fds[3].revents)
+        run_feed(run);
+    return 0;
+}
+
+/* Until the command has ended and its output is read. */
+static int pump(struct run *run, struct sink *sink)
+{
+    for (;;) {
+        int over = run->ended ? 0 : wait_for_news(run, sink->give_up_ms);
+        if (!over)
+            over = take_some(run, sink);
+        if (over)
+            return over < 0 ? over : 0;
+    }
+}
+
+static int run_command(struct native *native, struct run *run, struct sink *sink,
+                       struct cay_exec_result *result, struct cay_error *err)
+{
+    const struct cay_exec_options *options = sink->options;
+    struct wire_exec exec = {.options = options,
+                             .flags = run->has_tty ? 0 : EXEC_QUIET,
+                             .mark = run_mark(&native->events, 0),
+                             .fds = {-1, -1, -1, -1}};
+    int code = run_open_stdio(run, true, &exec, err);
+
+    if (!code)
+        code = wire_exec(run->socket, run->id, &exec, err);
+    wire_close_fds(exec.fds);
+    if (!code && run->has_tty)
+        (void)run_wait_start(run, op, NULL); /* run_result() tells of its failure */
+    if (code)
+        return code;
+    run_set_input(run, options->input, options->input ? options->input_len : 0);
+    int error = pump(run, sink);
+    if (error == -ETIMEDOUT)
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, run->id,
+                        "the sandbox's first process does not end the command in time",
+                        "the machine may be overloaded; else kill the sandbox");
+    if (error)
+        return cay_fail_errno(err, -error, op, options->argv[0]);
+    code = run_result(run, &native->events, sink->over_limit, result, err);
+    return code ? code : streams_take(sink->tails, result, op, err);
+}
+
+static void open_once(const char *path, int *fd)
+{
+    if (*fd < 0 && *path)
+        *fd = open(path, O_RDONLY | O_CLOEXEC);
+}
+
+int native_get_ready(struct native *native, struct cay_error *err)
+{
+    int code = native_connect(native, err);
+
+    if (!code) {
+        open_once(native->record.groups.memory_events, &native->events.memory);
+        open_once(native->record.groups.pids_events, &native->events.pids);
+    }
+    return code;
+}
+
+int native_exec(void *cookie, const struct cay_exec_options *options,
+                struct cay_exec_result *ret_result, struct cay_error *err)
+{
+    struct native *native = cookie;
+    struct cay_exec_options known;
+    struct cay_exec_result result = {0};
+    struct run run;
+    sigset_t before;
+
+    int code = cay_take_struct(&known, sizeof known, options, op, err);
+    if (!code)
+        code = native_check_exec(&known, op, FLAGS, err);
+    if (!code && !native->piece && !(native->piece = malloc(PIECE)))
+        code = cay_fail_memory(err, op);
+    if (!code)
+        code = native_get_ready(native, err);
+    if (code)
+        return code;
+    uint64_t limit = known.output_limit ? known.output_limit : CAY_OUTPUT_DEFAULT;
+    /* Taken from the handle, which the callback may use for other commands. */
+    int socket = TAKE_FD(native->socket);
+    char *piece = TAKE_PTR(native->piece);
+    struct sink sink = {.options = &known, .piece = piece};
+    if (known.timeout_ms && known.timeout_ms < INT_MAX)
+        sink.give_up_ms = clock_ms() + known.timeout_ms + (uint64_t)native->answer_ms;
+    tail_init(&sink.tails[0], (size_t)limit);
+    tail_init(&sink.tails[1], (size_t)limit);
+    run_init(&run, socket, native->record.id, native->answer_ms, NULL);
+    run.has_tty = known.flags & CAY_EXEC_TTY;
+    bool writes = known.input || run.has_tty;
+    if (writes)
+        sigpipe_block(&before);
+    code = run_command(native, &run, &sink, &result, err);
+    run_close(&run);
+    if (writes)
+        sigpipe_restore(&before);
+    tail_done(&sink.tails[0]);
+    tail_done(&sink.tails[1]);
+    if (run.gone || code || native->socket >= 0) /* its state is unknown, or it has one */
+        rights_hang_up(socket);
+    else
+        native->socket = socket;
+    free(native->piece);
+    native->piece = piece;
+    if (code)
+        cay_exec_done(&result);
+    else
+        *ret_result = result;
+    return code;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_PROCESS_PROCESS_H
+#define NATIVE_PROCESS_PROCESS_H
+
+#include "native/process/run.h"
+
+/* A handle on a process.  It needs nothing of the sandbox's handle once it is there. */
+struct process {
+    struct run run;
+    char id[CAY_ID_MAX]; /* of the sandbox */
+    struct events events;
+    int epoll; /* for the caller to poll: the socket, the streams and `ready` */
+    int ready; /* an eventfd: there is something that they do not show */
+    bool is_ready;
+    bool is_new; /* attached, and nothing was read yet */
+    bool fails_on_limit, over_limit, fetched;
+    struct tail tails[2]; /* output that a wait took in and nobody has read yet */
+    char *piece;
+    struct packet packet;
+};
+
+enum { PROCESS_PIECE = 64 << 10 }; /* room for output */
+
+/* The calls of struct cay_process_backend that make a handle, and the one that ends it.
+ */
+int process_start(void *cookie, const struct cay_exec_options *options,
+                  void **ret_process, struct cay_error *err);
+int process_attach(void *cookie, const char *which, void **ret_process,
+                   struct cay_error *err);
+void process_free(void *cookie);
+
+static inline void auto_process(struct process **process)
+{
+    process_free(*process);
+}
+
+#define AUTO_PROCESS __attribute__((cleanup(auto_process))) struct process *
+
+/* The steps of process_start(), for a sandbox that is still being created: a copy of the
+ * options that are accepted, the request sent, and the reply. */
+int process_check_start(const struct cay_exec_options *given,
+                        struct cay_exec_options *ret_known, struct cay_error *err);
+int process_begin(struct native *native, const struct cay_exec_options *options,
+                  struct process **ret_process, struct cay_error *err);
+int process_see_start(struct process *process, const struct cay_exec_options *options,
+                      struct cay_error *err);
+
+/* The caller is to come back for what no socket or pipe shows it. */
+void process_show_news(struct process *process);
+
+int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
+                 struct cay_error *err);
+
+#endif

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/process/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "sys/memfd.h"
+#include "sys/rights.h"
+
+void wire_close_fds(int fds[MESSAGE_FDS_MAX])
+{
+    rights_close(fds, MESSAGE_FDS_MAX);
+}
+
+/* Of the character at the start; 0 if there is no whole one, or if it is not for show. */
+static size_t char_size(const char *text, size_t len)
+{
+    unsigned char first = (unsigned char)text[0];
+    size_t size = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+
+    if (size > len || !utf8_is_valid(text, size) || first < 0x20 || first == 0x7F ||
+        (first == 0xC2 && (unsigned char)text[1] < 0xA0))
+        return 0;
+    return size;
+}
+
+void wire_make_text(char *text, size_t len)
+{
+    for (size_t i = 0; i < len;) {
+        size_t size = char_size(text + i, len - i);
+        if (size == 0)
+            text[i] = text[i] == '\0' ? ' ' : '?';
+        i += size ? size : 1;
+    }
+}
+
+static void take_field(char *field, size_t room)
+{
+    field[room - 1] = '\0';
+    wire_make_text(field, strlen(field));
+}
+
+int wire_error(const void *payload, size_t len, struct cay_error *err)
+{
+    struct cay_error error = {0};
+
+    if (len == sizeof error)
+        memcpy(&error, payload, sizeof error);
+    if (error.code >= 0 || strcmp(cay_code_slug(error.code), "unknown") == 0)
+        return cay_fail(err, CAY_E_PROTOCOL, 0, "sandbox.connect", NULL,
+                        "the sandbox's first process sent something malformed",
+                        "kill the sandbox; it may have been broken into");
+    int code = error.code;
+    if (error.sys_errno == EMFILE) { /* not this process's own */
+        cay_copy_text(error.message, sizeof error.message,
+                      "the sandbox's first process has too many files open");
+        cay_copy_text(error.hint, sizeof error.hint,
+                      "end some of the sandbox's commands, or make it where ulimit -n "
+                      "allows more");
+    }
+    take_field(error.op, sizeof error.op);
+    error.subject[sizeof error.subject - 1] = '\0'; /* any bytes, as it was spelled */
+    take_field(error.message, sizeof error.message);
+    take_field(error.hint, sizeof error.hint);
+    if (err)
+        *err = error;
+    return code;
+}
+
+int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_error *err)
+{
+    if (sys_errno == EAGAIN) /* it has not read in time what was sent before */
+        return wire_fail_silent(op, id, err);
+    if (cay_errno_is_shortage(sys_errno))
+        return cay_fail_errno(err, sys_errno, op, id);
+    return cay_fail(err, CAY_E_NOT_FOUND, sys_errno, op, id,
+                    "the sandbox does not answer", "it has ended; make a new one");
+}
+
+int wire_fail_silent(const char *op, const char *id, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
+                    "the sandbox's first process does not answer",
+                    "the machine may be overloaded; else kill the sandbox");
+}
+
+int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
+                   struct cay_error *err)
+{
+    struct answer answer;
+
+    if (packet_poll_small(socket, &answer.head, answer.fds, answer.payload,
+                          sizeof answer.payload) != 1)
+        return wire_fail_gone(op, id, sys_errno, err);
+    wire_close_fds(answer.fds);
+    return answer.head.kind == MESSAGE_FAILED
+               ? wire_error(answer.payload, answer.head.len, err)
+               : wire_fail_gone(op, id, sys_errno, err);
+}
+
+/* --- Questions --- */
+
+int wire_wait(int socket, int ms, const char *op, const char *id, struct cay_error *err)
+{
+    struct pollfd waiting = {.fd = socket, .events = POLLIN};
+    int count;
+
+    do
+        count = poll(&waiting, 1, ms);
+    while (count < 0 && errno == EINTR);
+    return count > 0 ? CAY_OK : wire_fail_silent(op, id, err);
+}
+
+static int receive(const struct native *native, const char *op, struct answer *answer,
+                   struct cay_error *err)
+{
+    const char *id = native->record.id;
+    int socket = native->socket;
+    int code = wire_wait(socket, native->answer_ms, op, id, err);
+
+    if (code)
+        return code;
+    int got = packet_poll_small(socket, &answer->head, answer->fds, answer->payload,
+                                sizeof answer->payload);
+    return got == 1 ? CAY_OK : wire_fail_gone(op, id, got < 0 ? -got : 0, err);
+}
+
+static int post(struct native *native, const char *op, enum message_kind kind,
+                const void *payload, size_t payload_len, struct cay_error *err)
+{
+    int code = native_connect(native, err);
+
+    if (code)
+        return code;
+    int error = packet_send(native->socket, kind, payload, payload_len, NULL, 0);
+    return error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
+                 : CAY_OK;
+}
+
+static int ask(struct native *native, const char *op, enum message_kind kind,
+               const void *payload, size_t payload_len, struct answer *answer,
+               struct cay_error *err)
+{
+    int code = post(native, op, kind, payload, payload_len, err);
+
+    return code ? code : receive(native, op, answer, err);
+}
+
+/* It failed, or was nonsense: the state of the connection is unknown. */
+static int give_up(struct native *native, int code, struct answer *answer,
+                   struct cay_error *err)
+{
+    if (!code) {
+        if (answer->head.kind != MESSAGE_FAILED)
+            answer->head.len = 0;
+        code = wire_error(answer->payload, answer->head.len, err);
+    }
+    if (native->socket >= 0)
+        rights_hang_up(native->socket);
+    native->socket = -1;
+    return code;
+}
+
+static int take(struct native *native, int code, struct answer *answer,
+                enum message_kind want, void *ret_answer, size_t len,
+                struct cay_error *err)
+{
+    if (!code)
+        wire_close_fds(answer->fds);
+    if (code || answer->head.kind != want || answer->head.len != len ||
+        answer->head.fd_count != 0)
+        return give_up(native, code, answer, err);
+    if (len)
+        memcpy(ret_answer, answer->payload, len);
+    return CAY_OK;
+}
+
+int wire_ask(struct native *native, const char *op, enum message_kind kind,
+             const void *payload, size_t payload_len, enum message_kind want,
+             void *ret_answer, size_t len, struct cay_error *err)
+{
+    struct answer answer;
+    int code = ask(native, op, kind, payload, payload_len, &answer, err);
+
+    return take(native, code, &answer, want, ret_answer, len, err);
+}
+
+int wire_post(struct native *native, const char *op, enum message_kind kind,
+              struct cay_error *err)
+{
+    struct answer answer;
+    int code = post(native, op, kind, NULL, 0, err);
+
+    return code ? give_up(native, code, &answer, err) : CAY_OK;
+}
+
+int wire_fetch(struct native *native, const char *op, enum message_kind want,
+               void *ret_answer, size_t len, struct cay_error *err)
+{
+    struct answer answer;
+    int code = receive(native, op, &answer, err);
+
+    return take(native, code, &answer, want, ret_answer, len, err);
+}
+
+int wire_ask_fd(struct native *native, const char *op, enum message_kind kind,
+                const void *payload, size_t payload_len, enum message_kind want,
+                int *ret_fd, struct cay_error *err)
+{
+    struct answer answer;
+    int code = ask(native, op, kind, payload, payload_len, &answer, err);
+
+    if (!code && answer.head.kind == want && answer.head.len == 0 &&
+        answer.head.fd_count == 1) {
+        *ret_fd = answer.fds[0];
+        return CAY_OK;
+    }
+    if (!code)
+        wire_close_fds(answer.fds);
+    return give_up(native, code, &answer, err);
+}
+
+/* --- Commands --- */
+
+static void add(struct buf *strings, const char *text)
+{
+    const char *plain = text ? text : "";
+
+    buf_append(strings, plain, strlen(plain) + 1);
+}
+
+static int pack(const struct wire_exec *exec, struct buf *message, struct cay_error *err)
+{
+    const struct cay_exec_options *options = exec->options;
+    struct exec_request head = {
+        .flags = exec->flags | (options->user ? 0u : (unsigned)EXEC_DEFAULT_USER) |
+                 (options->flags & CAY_EXEC_LAST ? (unsigned)EXEC_LAST : 0u),
+        .timeout_ms = options->timeout_ms,
+        .mark = exec->mark,
+        .rows = options->rows,
+        .columns = options->columns,
+    };
+
+    buf_append(message, &head, sizeof head);
+    add(message, options->cwd);
+    add(message, options->user);
+    add(message, options->tag);
+    for (const char *const *arg = options->argv; *arg; arg++, head.argc++)
+        add(message, *arg);
+    for (const char *const *env = options->env; env && *env; env++)
+        if (!env_sets(env + 1, *env)) { /* the last of a name is what counts */
+            add(message, *env);
+            head.envc++;
+        }
+    if (message->failed || head.argc > EXEC_COUNT_MAX || head.envc > EXEC_COUNT_MAX)
+        return cay_fail(err, CAY_E_INVALID, E2BIG, "sandbox.exec", options->argv[0],
+                        "the arguments and environment are too long",
+                        "pass at most 2 MiB of them, and large data on stdin");
+    head.strings_len = (uint32_t)(message->len - sizeof head);
+    if (message->len > MESSAGE_MAX)
+        head.flags |= EXEC_IN_MEMFD;
+    memcpy(message->data, &head, sizeof head);
+    return CAY_OK;
+}
+
+int wire_exec(int socket, const char *id, const struct wire_exec *exec,
+              struct cay_error *err)
+{
+    AUTO_BUF message;
+    AUTO_FD memfd = -1;
+    int fds[MESSAGE_FDS_MAX];
+    size_t fd_count = exec->fd_count;
+
+    buf_init(&message, EXEC_STRINGS_MAX + sizeof(struct exec_request));
+    int code = pack(exec, &message, err);
+    if (code)
+        return code;
+    size_t len = message.len, head = sizeof(struct exec_request);
+    memcpy(fds, exec->fds, sizeof fds);
+    if (len > MESSAGE_MAX) {
+        memfd = memfd_of("cay-strings", 0, message.data + head, len - head);
+        if (memfd < 0)
+            return cay_fail_errno(err, -memfd, "sandbox.exec", NULL);
+        fds[fd_count++] = memfd;
+        len = head;
+    }
+    int error = packet_send(socket, MESSAGE_EXEC, message.data, len, fds, fd_count);
+    return error ? wire_fail_send(socket, "sandbox.exec", id, -error, err) : CAY_OK;
+}

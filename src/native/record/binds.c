@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/record/binds.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/mount.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/handle.h"
+#include "init/plan.h"
+#include "native/record/idmap.h"
+#include "native/record/runtime.h"
+#include "native/record/users.h"
+#include "policy/policy.h"
+#include "sys/path.h"
+#include "sys/shift.h"
+
+static const char op[] = "sandbox.mount";
+
+enum { BINDS_MAX = 64 };
+
+/* --- Targets --- */
+
+static int fail_target(const char *target, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, op, target, "nothing can be mounted there",
+                    "use an absolute path without \"..\", not \"/\", and neither /proc, "
+                    "/dev, /sys nor what is below them");
+}
+
+static bool covers(const char *top, const char *path)
+{
+    size_t len = strcmp(top, "/") == 0 ? 0 : strlen(top);
+
+    return strncmp(path, top, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+/* The path without ".", doubled slashes and one at its end; the caller's.  NULL if it is
+ * none that can be mounted on (errno is 0), or memory is exhausted. */
+static char *tidy(const char *path)
+{
+    char plain[PATH_MAX];
+    size_t used = 0;
+
+    errno = 0;
+    if (!path || *path != '/' || strlen(path) >= sizeof plain)
+        return NULL;
+    for (const char *next = path; *next;) {
+        size_t len = strcspn(next, "/");
+        const char *part = next;
+        next += len + (next[len] == '/');
+        if (len == 0 || (len == 1 && part[0] == '.'))
+            continue;
+        if (len > NAME_MAX || (len == 2 && part[0] == '.' && part[1] == '.'))
+            return NULL;
+        plain[used++] = '/';
+        memcpy(plain + used, part, len);
+        used += len;
+    }
+    plain[used] = '\0';
+    if (!used || covers("/proc", plain) || covers("/dev", plain) || covers("/sys", plain))
+        return NULL;
+    return strdup(plain);
+}
+
+/* --- Sources --- */
+
+/* The sockets in it are the way to every sandbox of this user, and a local one is no
+ * sandbox at all; that a mount is read-only does not keep anybody from a socket.  What
+ * root mounts has nothing in it of other file systems below. */
+static bool shows_runtime(const struct bind *bind, dev_t device)
+{
+    char given[PATH_MAX], runtime[PATH_MAX], path[PATH_MAX];
+    struct stat st;
+
+    if (runtime_make(NULL) != CAY_OK || runtime_directory(given, NULL) != CAY_OK)
+        return true; /* it could be anywhere */
+    bool exists = realpath(given, runtime) && stat(runtime, &st) == 0;
+    const char *directory = exists ? runtime : given;
+    bind_path(bind, path);
+    if (covers(directory, path))
+        return true;
+    return covers(path, directory) && !(idmap_is_root() && exists && st.st_dev != device);
+}
+
+static int open_source(struct bind *bind, bool is_known, struct cay_error *err)
+{
+    struct stat st;
+
+    /* Whoever is inside may write to where it lies, and have put the link there. */
+    bind->fd =
+        path_open(AT_FDCWD, bind->source, O_PATH, 0, is_known ? RESOLVE_NO_SYMLINKS : 0);
+    if (is_known && bind->fd == -ELOOP)
+        return cay_fail(err, CAY_E_OUTSIDE, ELOOP, op, bind->source,
+                        "what was mounted has become a link, or lies behind one",
+                        "put back what was there, or make a new sandbox");
+    errno = bind->fd < 0 ? -bind->fd : 0;
+    if (bind->fd < 0 || fstat(bind->fd, &st) != 0)
+        return cay_fail(err, errno == ENOENT ? CAY_E_NOT_FOUND : CAY_E_DENIED, errno, op,
+                        bind->source, "what is to be mounted cannot be opened",
+                        "name a directory or file of the host that is there");
+    bind->is_directory = S_ISDIR(st.st_mode);
+    bind->uid = st.st_uid;
+    bind->gid = st.st_gid;
+    bind->inode = st.st_ino;
+    if (shows_runtime(bind, st.st_dev))
+        return cay_fail(err, CAY_E_INVALID, 0, op, bind->source,
+                        "the control sockets of sandboxes would be seen inside",
+                        "mount a directory that does not have cay's runtime directory "
+                        "in it; cay doctor tells where that is");
+    if (bind->is_directory || S_ISREG(st.st_mode))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, bind->source,
+                    "only directories and regular files can be mounted",
+                    "leave devices, sockets and pipes of the host outside");
+}
+
+static int add(struct binds *binds, const char *source, const char *target, bool writable,
+               bool is_known, struct cay_error *err)
+{
+    struct bind *bind = &binds->list[binds->count];
+
+    *bind = (struct bind){.fd = -1, .writable = writable};
+    binds->count++;
+    bind->target = tidy(target);
+    if (!bind->target)
+        return errno ? cay_fail_memory(err, op) : fail_target(target, err);
+    if (!source || !*source)
+        return cay_fail(err, CAY_E_INVALID, 0, op, target,
+                        "nothing is said to be mounted there",
+                        "name a directory or file of the host");
+    bind->source = strdup(source);
+    return bind->source ? open_source(bind, is_known, err) : cay_fail_memory(err, op);
+}
+
+/* --- Policies --- */
+
+/* What the kernel cannot check it must not wave through. */
+static bool needs_checks(const struct mount *mount)
+{
+    return mount->write_approval || mount->read_approval || mount->limit_suffixes ||
+           mount->max_file_bytes != CAY_NO_LIMIT;
+}
+
+static bool is_writable(const struct mount *mount)
+{
+    switch (mount->exec) {
+    case CAY_EXEC_RO:
+        return false;
+    case CAY_EXEC_RW:
+        return mount->writable;
+    case CAY_EXEC_DEFAULT:
+        break;
+    }
+    return mount->writable && !needs_checks(mount);
+}
+
+/* Opened for the file functions and for programs alike, so that both refuse the same:
+ * roots inside one another, where one mode would undo the other. */
+static int add_policy(struct binds *binds, const cay_policy *policy,
+                      struct cay_error *err)
+{
+    char target[PATH_MAX];
+    cay_files *files = NULL;
+
+    if (!policy->read.all || !policy->write.all)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "policy",
+                        "a derived policy cannot be mounted: parts of its directories "
+                        "are not to be seen",
+                        "use the policy it was derived from, or make one that has just "
+                        "those directories");
+    int code = cay_files_open(policy, NULL, &files, err);
+    for (size_t i = 0; !code && i < policy->mount_count; i++) {
+        const struct mount *mount = &files->policy->mounts[i];
+        if (policy->style == CAY_STYLE_ROOT)
+            snprintf(target, sizeof target, "/workspace");
+        else
+            snprintf(target, sizeof target, "/%.4000s", mount->point);
+        code = add(binds, mount->host, target, is_writable(mount), false, err);
+    }
+    cay_files_free(files);
+    return code;
+}
+
+/* --- All of them --- */
+
+static int by_target(const void *a, const void *b)
+{
+    const struct bind *one = a, *other = b;
+
+    return strcmp(one->target, other->target);
+}
+
+static int check_twice(const struct binds *binds, struct cay_error *err)
+{
+    for (size_t i = 1; i < binds->count; i++)
+        if (strcmp(binds->list[i - 1].target, binds->list[i].target) == 0)
+            return cay_fail(err, CAY_E_INVALID, 0, op, binds->list[i].target,
+                            "two things are to be mounted at the same place",
+                            "give each a target of its own");
+    return CAY_OK;
+}
+
+/* The number of a user or group that every template has, or that is one. */
+static bool is_known(const char *text, size_t len, uint32_t *ret_id)
+{
+    uint32_t id = 0;
+
+    if (len == 4 && (memcmp(text, "root", 4) == 0 || memcmp(text, "user", 4) == 0)) {
+        *ret_id = *text == 'r' ? 0 : PLAN_USER;
+        return true;
+    }
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] < '0' || text[i] > '9' || len > 5)
+            return false;
+        id = id * 10 + (uint32_t)(text[i] - '0');
+    }
+    if (len == 0 || id >= RUNTIME_IDS) /* that would be in another sandbox's range */
+        return false;
+    *ret_id = id;
+    return true;
+}
+
+/* What is shown belongs to whoever runs commands by default.  Of a name that neither the
+ * template has nor all have it is `user`'s. */
+static void give(struct binds *binds, const char *user, int template)
+{
+    uint32_t uid = PLAN_USER, gid = PLAN_USER;
+    const char *name = user ? user : "user";
+    size_t len = strcspn(name, ":");
+
+    if (!(template >= 0 && users_find(template, name, len, &uid, &gid)) &&
+        is_known(name, len, &uid))
+        gid = uid;
+    if (user && user[len])
+        (void)is_known(user + len + 1, strlen(user + len + 1), &gid);
+    for (size_t i = 0; i < binds->count; i++) {
+        binds->list[i].inside_uid = uid;
+        binds->list[i].inside_gid = gid;
+    }
+}
+
+int binds_open(const struct cay_sandbox_options *options, bool are_known, int template,
+               struct binds *ret_binds, struct cay_error *err)
+{
+    size_t count =
+        options->bind_count + (options->policy ? options->policy->mount_count : 0);
+    int code = CAY_OK;
+
+    *ret_binds = (struct binds){0};
+    if (count == 0)
+        return CAY_OK;
+    if (count > BINDS_MAX)
+        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL, "too much is to be mounted",
+                        "the limit is %d", BINDS_MAX);
+    ret_binds->list = calloc(count, sizeof *ret_binds->list);
+    if (!ret_binds->list)
+        return cay_fail_memory(err, op);
+    if (options->policy)
+        code = add_policy(ret_binds, options->policy, err);
+    for (size_t i = 0; !code && i < options->bind_count; i++)
+        code = add(ret_binds, options->binds[i].source, options->binds[i].target,
+                   options->binds[i].writable, are_known, err);
+    if (!code) {
+        give(ret_binds, options->user, template);
+        qsort(ret_binds->list, ret_binds->count, sizeof *ret_binds->list, by_target);
+        code = check_twice(ret_binds, err);
+    }
+    if (code)
+        binds_done(ret_binds);
+    return code;
+}
+
+void binds_done(struct binds *binds)
+{
+    for (size_t i = 0; i < binds->count; i++) {
+        free(binds->list[i].source);
+        free(binds->list[i].target);
+        if (binds->list[i].fd >= 0)
+            (void)close(binds->list[i].fd);
+    }
+    free(binds->list);
+    *binds = (struct binds){0};
+}
+
+bool binds_are_writable(const struct binds *binds)
+{
+    for (size_t i = 0; i < binds->count; i++)
+        if (binds->list[i].writable)
+            return true;
+    return false;
+}
+
+const char *bind_path(const struct bind *bind, char path[PATH_MAX])
+{
+    (void)path_name(bind->fd, path);
+    return path;
+}
+
+int bind_mount(const struct bind *bind, uint32_t id_base)
+{
+    char uids[64], gids[64];
+
+    snprintf(uids, sizeof uids, "%u %u 1\n", bind->uid, id_base + bind->inside_uid);
+    snprintf(gids, sizeof gids, "%u %u 1\n", bind->gid, id_base + bind->inside_gid);
+    AUTO_FD map = shift_map(uids, gids);
+    if (map < 0)
+        return map;
+    return shift_mount(bind->fd, map,
+                       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+                           (bind->writable ? 0 : MOUNT_ATTR_RDONLY));
+}

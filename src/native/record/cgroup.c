@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/record/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "cay/sandbox.h"
+
+static const char op[] = "sandbox.cgroup";
+
+/* Where a hierarchy is mounted and where in it we are. */
+struct hierarchy {
+    char mount[GROUPS_PATH];
+    char own[GROUPS_PATH];
+};
+
+/* Whether a list like "rw,memory" has this word. */
+static bool lists(const char *list, const char *separators, const char *word)
+{
+    size_t len = strlen(word);
+
+    while (*list) {
+        size_t part = strcspn(list, separators);
+        if (part == len && memcmp(list, word, len) == 0)
+            return true;
+        list += part + (list[part] != '\0');
+    }
+    return false;
+}
+
+/* Field number `n` (from 0) of a line whose fields are separated by single blanks. */
+static bool field(const char *line, int n, char *out, size_t room)
+{
+    while (n-- > 0) {
+        line = strchr(line, ' ');
+        if (!line)
+            return false;
+        line++;
+    }
+    size_t len = strcspn(line, " \n");
+    if (len >= room)
+        return false;
+    memcpy(out, line, len);
+    out[len] = '\0';
+    return true;
+}
+
+/* Which controllers to look for, in the order of struct groups' v1. */
+static const struct {
+    const char *controller;
+    unsigned layer;
+} controllers[GROUPS_V1] = {
+    {"memory", CAY_LAYER_MEMORY}, {"pids", CAY_LAYER_PIDS}, {"cpu", CAY_LAYER_CPU}};
+
+/* Where they are, as far as they are there, and behind them cgroup2. */
+enum { CGROUP2 = GROUPS_V1, HIERARCHIES };
+struct hierarchies {
+    struct hierarchy where[HIERARCHIES];
+    bool mounted[HIERARCHIES], joined[HIERARCHIES];
+};
+
+static void note_mount(struct hierarchies *all, char *line)
+{
+    const char *rest = strstr(line, " - ");
+    char type[64], options[1024];
+
+    if (!rest || !field(rest + 3, 0, type, sizeof type) ||
+        !field(rest + 3, 2, options, sizeof options))
+        return;
+    for (size_t i = 0; i < HIERARCHIES; i++)
+        if (!all->mounted[i] &&
+            (i == CGROUP2 ? strcmp(type, "cgroup2") == 0
+                          : strcmp(type, "cgroup") == 0 &&
+                                lists(options, ",", controllers[i].controller)))
+            all->mounted[i] = field(line, 4, all->where[i].mount, GROUPS_PATH);
+}
+
+/* "5:memory:/path" for a controller, "0::/path" for cgroup2. */
+static void note_own(struct hierarchies *all, char *line)
+{
+    line[strcspn(line, "\n")] = '\0';
+    char *names = strchr(line, ':');
+    char *path = names ? strchr(names + 1, ':') : NULL;
+    if (!path)
+        return;
+    *path++ = '\0';
+    names++;
+    const char *own = strcmp(path, "/") == 0 ? "" : path;
+    for (size_t i = 0; i < HIERARCHIES; i++)
+        if (!all->joined[i] && strlen(own) < GROUPS_PATH &&
+            (i == CGROUP2 ? !*names : lists(names, ",", controllers[i].controller))) {
+            memcpy(all->where[i].own, own, strlen(own) + 1);
+            all->joined[i] = true;
+        }
+}
+
+/* Where nearly every machine has it: the kernel takes long to list all mounts. */
+static void note_usual(struct hierarchies *all, size_t which)
+{
+    static const char top[] = "/sys/fs/cgroup";
+    char *path = all->where[which].mount;
+    long type = which == CGROUP2 ? CGROUP2_SUPER_MAGIC : CGROUP_SUPER_MAGIC;
+    struct statfs fs;
+
+    if (which == CGROUP2 && statfs(top, &fs) == 0 && fs.f_type == type)
+        snprintf(path, GROUPS_PATH, "%s", top);
+    else
+        snprintf(path, GROUPS_PATH, "%s/%s", top,
+                 which == CGROUP2 ? "unified" : controllers[which].controller);
+    all->mounted[which] = statfs(path, &fs) == 0 && fs.f_type == type;
+}
+
+/* Negative if they cannot all be read now; a machine need not have any. */
+static int each_line(const char *path, void (*note)(struct hierarchies *all, char *line),
+                     struct hierarchies *all)
+{
+    char line[4096];
+    FILE *file = fopen(path, "re");
+
+    if (!file)
+        return cay_errno_is_shortage(errno) ? -errno : 0;
+    while (fgets(line, sizeof line, file))
+        note(all, line);
+    int error = ferror(file) ? -EIO : 0;
+    fclose(file);
+    return error;
+}
+
+/* Negative if there may be more than were found. */
+static int find_hierarchies(struct hierarchies *all)
+{
+    bool all_usual = true;
+
+    *all = (struct hierarchies){0};
+    int error = each_line("/proc/self/cgroup", note_own, all);
+    for (size_t i = 0; i < HIERARCHIES; i++)
+        if (all->joined[i]) {
+            note_usual(all, i);
+            all_usual &= all->mounted[i];
+        }
+    if (!error && !all_usual)
+        error = each_line("/proc/self/mountinfo", note_mount, all);
+    return error;
+}
+
+/* Where things are mounted does not change under us, and a process that is moved makes
+ * its later sandboxes where it was: both are fine, and looking takes long.  1, or 0 if
+ * there is none, or negative if it cannot be told now: a sandbox without its limits is
+ * not what was asked for. */
+static int find_hierarchy(size_t which, struct hierarchy *ret)
+{
+    static struct hierarchies known;
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static pid_t owner; /* a child may have been moved before it comes here */
+
+    pthread_mutex_lock(&mutex);
+    int found = owner == getpid() ? 0 : find_hierarchies(&known);
+    owner = found ? 0 : getpid();
+    if (!found)
+        found = known.mounted[which] && known.joined[which];
+    *ret = known.where[which];
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
+int groups_mount(size_t which, char ret_path[GROUPS_PATH])
+{
+    struct hierarchy where;
+    int found = find_hierarchy(which, &where);
+
+    memcpy(ret_path, where.mount, GROUPS_PATH);
+    return found;
+}
+
+/* Whether we may make directories there and put processes into them. */
+static bool is_ours(const struct hierarchy *where)
+{
+    char path[2 * GROUPS_PATH + 32];
+
+    snprintf(path, sizeof path, "%s%s", where->mount, where->own);
+    if (access(path, W_OK) != 0)
+        return false;
+    snprintf(path, sizeof path, "%s%s/cgroup.procs", where->mount, where->own);
+    return access(path, W_OK) == 0;
+}
+
+/* Into a field of struct groups; false if it is too long for one. */
+static bool name_group(char out[GROUPS_PATH], const struct hierarchy *where,
+                       const char *id)
+{
+    int len = snprintf(out, GROUPS_PATH, "%s%s/cay-%s", where->mount, where->own, id);
+
+    if (len >= 0 && len < GROUPS_PATH - (int)sizeof "/memory.oom_control")
+        return true;
+    out[0] = '\0';
+    return false;
+}
+
+static int put(const char *directory, const char *file, const char *value)
+{
+    char path[GROUPS_PATH + 64];
+
+    snprintf(path, sizeof path, "%s/%s", directory, file);
+    AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && write(fd, value, strlen(value)) == (ssize_t)strlen(value) ? 0
+                                                                                : -errno;
+}
+
+static int put_number(const char *directory, const char *file, uint64_t value)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    return put(directory, file, text);
+}
+
+static int fail(const char *what, int error, struct cay_error *err)
+{
+    if (cay_errno_is_shortage(-error))
+        return cay_fail_errno(err, -error, op, what);
+    return cay_fail(
+        err, CAY_E_UNAVAILABLE, -error, op, what,
+        "the kernel does not let us set this limit", "%s",
+        error == -EINVAL ? "it is out of range for the kernel; give a smaller one"
+        : geteuid() == 0 ? "cay doctor tells what this host's cgroups allow"
+                         : "run as root, or under a cgroup that was delegated to this "
+                           "user");
+}
+
+/* No swap beyond the memory.  Where the kernel does not count it, that is so only if
+ * there is none: the limit on memory would be one that can be got around. */
+static int forbid_swap(const char *directory, const char *file, uint64_t value)
+{
+    struct sysinfo machine;
+    int error = put_number(directory, file, value);
+
+    if (error == -ENOENT && sysinfo(&machine) == 0 && machine.totalswap == 0)
+        return 0;
+    return error;
+}
+
+/* --- One controller each, cgroup v1 --- */
+
+static int limit_v1(const char *controller, const char *directory,
+                    const struct groups_limits *limits)
+{
+    if (strcmp(controller, "memory") == 0) {
+        int error = put_number(directory, "memory.limit_in_bytes", limits->memory_bytes);
+        if (error)
+            return error;
+        /* Memory and swap together. */
+        error =
+            forbid_swap(directory, "memory.memsw.limit_in_bytes", limits->memory_bytes);
+        if (error)
+            return error;
+        /* What TCP has in its buffers is counted apart, and not at all without this. */
+        error = put_number(directory, "memory.kmem.tcp.limit_in_bytes",
+                           limits->memory_bytes / 4);
+        return error == -ENOENT ? 0 : error;
+    }
+    if (strcmp(controller, "pids") == 0)
+        return put_number(directory, "pids.max", limits->pids);
+    return limits->cpu_percent ? put_number(directory, "cpu.cfs_quota_us",
+                                            (uint64_t)limits->cpu_percent * 1000)
+                               : 0;
+}
+
+static int make_v1(size_t i, const struct groups_limits *limits, struct groups *groups,
+                   struct cay_error *err)
+{
+    if (mkdir(groups->v1[i], 0755) != 0)
+        return fail(controllers[i].controller, -errno, err);
+    int error = limit_v1(controllers[i].controller, groups->v1[i], limits);
+    if (error)
+        return fail(controllers[i].controller, error, err);
+    groups->layers |= controllers[i].layer;
+    if (controllers[i].layer == CAY_LAYER_MEMORY)
+        snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.oom_control",
+                 groups->v1[i]);
+    if (controllers[i].layer == CAY_LAYER_PIDS)
+        snprintf(groups->pids_events, GROUPS_PATH, "%.200s/pids.events", groups->v1[i]);
+    return CAY_OK;
+}
+
+/* --- cgroup v2 --- */
+
+/* The controllers of a directory, or those it hands on: "cpu memory pids". */
+static void read_list(const char *directory, const char *file, char text[256])
+{
+    char path[2 * GROUPS_PATH + 64];
+
+    snprintf(path, sizeof path, "%s/%s", directory, file);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, 255);
+    text[len > 0 ? len : 0] = '\0';
+}
+
+static void cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash)
+        *slash = '\0';
+}
+
+/* An ordinary user may own more of the tree than the directory it is in.  False if none
+ * of it hands on controllers. */
+static bool climb(struct hierarchy *where)
+{
+    char path[2 * GROUPS_PATH], handed[256];
+
+    while (is_ours(where)) {
+        snprintf(path, sizeof path, "%s%s", where->mount, where->own);
+        read_list(path, "cgroup.subtree_control", handed);
+        if (lists(handed, " \n", "memory") || lists(handed, " \n", "pids"))
+            return true;
+        if (!where->own[0])
+            return false;
+        cut_last(where->own);
+    }
+    return false;
+}
+
+/* How many of ours a directory hands on, after it was asked to do so with all it has. */
+static size_t hand_on(const char *directory)
+{
+    char there[256], handed[256], order[32];
+    size_t count = 0;
+
+    read_list(directory, "cgroup.controllers", there);
+    read_list(directory, "cgroup.subtree_control", handed);
+    for (size_t i = 0; i < GROUPS_V1; i++) {
+        const char *name = controllers[i].controller;
+        snprintf(order, sizeof order, "+%s", name);
+        count += lists(handed, " \n", name) ||
+                 (lists(there, " \n", name) &&
+                  put(directory, "cgroup.subtree_control", order) == 0);
+    }
+    return count;
+}
+
+/* Where cgroup2 has controllers of its own, a directory with processes in it cannot hand
+ * them on, and ours has us in it.  Sandboxes are then made in a place beside.  It hands
+ * them on itself: so nobody can take them from what is above it, as systemd does as soon
+ * as none of its own units there has a use for them. */
+static void choose_parent(struct hierarchy *where)
+{
+    struct hierarchy at = *where;
+    char there[256], above[2 * GROUPS_PATH], beside[2 * GROUPS_PATH + 8];
+
+    read_list(at.mount, "cgroup.controllers", there);
+    if (!lists(there, " \n", "memory"))
+        return;
+    if (geteuid() == 0)
+        at.own[0] = '\0';
+    else if (!climb(&at))
+        return;
+    snprintf(above, sizeof above, "%s%s", at.mount, at.own);
+    snprintf(beside, sizeof beside, "%s/cay", above);
+    if (hand_on(beside) < GROUPS_V1) {
+        (void)hand_on(above);
+        (void)!mkdir(beside, 0755);
+        if (hand_on(beside) == 0)
+            return;
+    }
+    if (strlen(at.own) + sizeof "/cay" <= sizeof at.own) {
+        memcpy(at.own + strlen(at.own), "/cay", sizeof "/cay");
+        *where = at;
+    }
+}
+
+static int limit_unified(const struct groups_limits *limits, struct groups *groups)
+{
+    char there[256], cpu[64];
+    int error = 0;
+
+    read_list(groups->unified, "cgroup.controllers", there);
+    if (lists(there, " \n", "memory")) {
+        error = put_number(groups->unified, "memory.max", limits->memory_bytes);
+        if (!error)
+            error = forbid_swap(groups->unified, "memory.swap.max", 0);
+        groups->layers |= CAY_LAYER_MEMORY;
+        snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.events",
+                 groups->unified);
+    }
+    if (!error && lists(there, " \n", "pids")) {
+        error = put_number(groups->unified, "pids.max", limits->pids);
+        groups->layers |= CAY_LAYER_PIDS;
+        snprintf(groups->pids_events, GROUPS_PATH, "%.200s/pids.events", groups->unified);
+    }
+    if (!error && limits->cpu_percent && lists(there, " \n", "cpu")) {
+        snprintf(cpu, sizeof cpu, "%" PRIu64 " 100000",
+                 (uint64_t)limits->cpu_percent * 1000);
+        error = put(groups->unified, "cpu.max", cpu);
+        groups->layers |= CAY_LAYER_CPU;
+    }
+    return error;
+}
+
+int groups_name(const char *id, const struct groups_limits *limits,
+                struct groups *ret_groups, struct cay_error *err)
+{
+    struct hierarchy where;
+    bool fits = true;
+    int found = find_hierarchy(CGROUP2, &where); /* if it can tell of one, then of all */
+
+    memset(ret_groups, 0, sizeof *ret_groups);
+    if (found < 0)
+        return cay_fail_errno(err, -found, op, "cgroup");
+    if (found) {
+        choose_parent(&where);
+        fits = !is_ours(&where) || name_group(ret_groups->unified, &where, id);
+    }
+    for (size_t i = 0; fits && i < GROUPS_V1; i++)
+        if ((controllers[i].layer != CAY_LAYER_CPU || limits->cpu_percent) &&
+            find_hierarchy(i, &where) > 0 && is_ours(&where))
+            fits = name_group(ret_groups->v1[i], &where, id);
+    return fits ? CAY_OK : fail("cgroup", -ENAMETOOLONG, err);
+}
+
+unsigned groups_promise(const struct groups *groups, const struct groups_limits *limits)
+{
+    char parent[GROUPS_PATH], handed[256] = "";
+    unsigned layers = 0;
+
+    memcpy(parent, groups->unified, sizeof parent);
+    cut_last(parent);
+    if (parent[0])
+        read_list(parent, "cgroup.subtree_control", handed);
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        if (groups->v1[i][0] || lists(handed, " \n", controllers[i].controller))
+            layers |= controllers[i].layer;
+    return limits->cpu_percent ? layers : layers & ~(unsigned)CAY_LAYER_CPU;
+}
+
+int groups_begin(const struct groups *groups, int *ret_group, struct cay_error *err)
+{
+    *ret_group = -1;
+    if (!groups->unified[0])
+        return CAY_OK;
+    if (mkdir(groups->unified, 0755) == 0)
+        *ret_group = open(groups->unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *ret_group < 0 ? fail("cgroup2", -errno, err) : CAY_OK;
+}
+
+int groups_limit(struct groups *groups, const struct groups_limits *limits,
+                 struct cay_error *err)
+{
+    int code = CAY_OK;
+    int error = groups->unified[0] ? limit_unified(limits, groups) : 0;
+
+    if (error)
+        return fail("cgroup2", error, err);
+    for (size_t i = 0; !code && i < GROUPS_V1; i++)
+        if (groups->layers & controllers[i].layer)
+            groups->v1[i][0] = '\0'; /* cgroup2 has it, and one is enough */
+        else if (groups->v1[i][0])
+            code = make_v1(i, limits, groups, err);
+    return code;
+}
+
+int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
+                      struct cay_error *err)
+{
+    char path[GROUPS_PATH + 64];
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        ret_fds[i] = -1;
+    for (size_t i = 0, count = 0; i < GROUPS_V1; i++) {
+        if (!groups->v1[i][0])
+            continue;
+        snprintf(path, sizeof path, "%s/tasks", groups->v1[i]);
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0)
+            return fail("tasks", -errno, err);
+        ret_fds[count++] = fd;
+    }
+    return CAY_OK;
+}
+
+/* Directories go only when empty, and what was killed takes a moment to be gone. */
+static int remove_patiently(const char *path)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    for (int tries = 0; tries < 1000; tries++) {
+        if (rmdir(path) == 0 || errno == ENOENT)
+            return 0;
+        if (errno != EBUSY)
+            return -errno;
+        nanosleep(&pause, NULL);
+    }
+    return -EBUSY;
+}
+
+static int remove_if_empty(const char *path)
+{
+    return rmdir(path) == 0 || errno == ENOENT ? 0 : -errno;
+}
+
+/* What went wrong first, if anything did. */
+static int remove_below(const char *path, int (*remove)(const char *path))
+{
+    char child[GROUPS_PATH + 300];
+    DIR *directory = opendir(path);
+    int first = directory || errno == ENOENT ? 0 : -errno;
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        if (entry->d_type == DT_DIR && entry->d_name[0] != '.') {
+            snprintf(child, sizeof child, "%s/%s", path, entry->d_name);
+            int error = remove(child);
+            first = first ? first : error;
+        }
+    if (directory)
+        closedir(directory);
+    return first;
+}
+
+static void name_work(char out[GROUPS_PATH + 16], const struct groups *groups)
+{
+    snprintf(out, GROUPS_PATH + 16, "%s/work", groups->unified);
+}
+
+void groups_clear(const struct groups *groups)
+{
+    char work[GROUPS_PATH + 16];
+
+    if (!groups->unified[0])
+        return;
+    name_work(work, groups);
+    (void)remove_below(work, remove_if_empty);
+    (void)remove_if_empty(work);
+}
+
+static int remove_unified(const struct groups *groups)
+{
+    char work[GROUPS_PATH + 16];
+
+    name_work(work, groups);
+    (void)remove_if_empty(work);
+    if (remove_if_empty(groups->unified) == 0)
+        return 0;
+    /* Somebody is left. */
+    (void)put(groups->unified, "cgroup.kill", "1");
+    int below = remove_below(work, remove_patiently);
+    if (!below)
+        below = remove_below(groups->unified, remove_patiently);
+    /* Why what is in it is there still tells more than that it is. */
+    return below ? below : remove_patiently(groups->unified);
+}
+
+int groups_remove(const struct groups *groups)
+{
+    int first = groups->unified[0] ? remove_unified(groups) : 0;
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        if (groups->v1[i][0]) {
+            int error = remove_patiently(groups->v1[i]);
+            first = first ? first : error;
+        }
+    return first;
+}

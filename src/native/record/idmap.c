@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/record/idmap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "init/plan.h"
+#include "sys/io.h"
+
+enum { OVERFLOW_ID = 65534 };
+
+/* Whether the line that maps `id` of this user namespace covers `count` ids, and which is
+ * the first of them in the one above; negative if the map cannot be read now. */
+static int find_line(unsigned long id, unsigned long count, unsigned long *ret_above)
+{
+    FILE *file = fopen("/proc/self/uid_map", "re");
+    char line[128];
+    bool found = false;
+
+    if (!file)
+        return -errno;
+    while (!found && fgets(line, sizeof line, file)) {
+        char *at = line;
+        unsigned long inside = strtoul(at, &at, 10);
+        unsigned long above = strtoul(at, &at, 10);
+        unsigned long many = strtoul(at, &at, 10);
+        found = inside <= id && inside + many >= id + count;
+        *ret_above = above + (id - inside);
+    }
+    fclose(file);
+    return found;
+}
+
+void idmap_read(int dir, const char *path, struct idmap_shown *ret_shown)
+{
+    const size_t room = sizeof ret_shown->lines / sizeof *ret_shown->lines;
+    char text[512], *at = text;
+    AUTO_FD fd = openat(dir, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : io_pread(fd, text, sizeof text - 1, 0);
+
+    text[len > 0 ? len : 0] = '\0';
+    ret_shown->count = 0;
+    while (*at && ret_shown->count < room) {
+        struct idmap_line *line = &ret_shown->lines[ret_shown->count];
+        line->inside = (uint32_t)strtoul(at, &at, 10);
+        line->outside = (uint32_t)strtoul(at, &at, 10);
+        line->count = (uint32_t)strtoul(at, &at, 10);
+        if (*at++ != '\n')
+            return;
+        ret_shown->count++;
+    }
+}
+
+uint32_t idmap_inside(const struct idmap_shown *shown, uint32_t outside)
+{
+    for (size_t i = 0; i < shown->count; i++) {
+        const struct idmap_line *line = &shown->lines[i];
+        if (outside - line->outside < line->count)
+            return outside - line->outside + line->inside;
+    }
+    return OVERFLOW_ID;
+}
+
+/* A process's map does not change, and looking takes a while. */
+static int has_all_ranges(void)
+{
+    static _Atomic pid_t looked; /* the process that did, negative if it found it all */
+    pid_t self = getpid();
+    unsigned long above;
+
+    if (looked != self && looked != -self) {
+        int found = find_line(0x70000000, 0x0FFF0000, &above);
+        if (found < 0)
+            return found;
+        looked = found ? -self : self;
+    }
+    return looked == -self;
+}
+
+bool idmap_is_root(void)
+{
+    return geteuid() == 0 && has_all_ranges() > 0;
+}
+
+int idmap_check(void)
+{
+    int found = geteuid() == 0 ? has_all_ranges() : 0;
+
+    return found < 0 ? found : 0;
+}
+
+/* Who cannot tell may be. */
+bool idmap_is_host_root(void)
+{
+    unsigned long above = 0;
+
+    return geteuid() == 0 && find_line(0, 1, &above) != 0 && above == 0;
+}
+
+void idmap_for_root(struct idmap *ret_map, uint32_t base)
+{
+    *ret_map = (struct idmap){.users = {{0, base, IDMAP_COUNT}},
+                              .groups = {{0, base, IDMAP_COUNT}},
+                              .count = 1};
+}
+
+static void fill_range(struct idmap_line lines[IDMAP_LINES], uint32_t first, uint32_t own)
+{
+    lines[0] = (struct idmap_line){0, first, PLAN_USER};
+    lines[1] = (struct idmap_line){PLAN_USER, own, 1};
+    lines[2] = (struct idmap_line){PLAN_USER + 1, first + PLAN_USER,
+                                   IDMAP_COUNT - PLAN_USER - 1};
+}
+
+void idmap_for_range(struct idmap *ret_map, uint32_t users, uint32_t groups)
+{
+    *ret_map = (struct idmap){.count = IDMAP_LINES, .by_helper = true};
+    fill_range(ret_map->users, users, geteuid());
+    fill_range(ret_map->groups, groups, getegid());
+}
+
+void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid, bool own)
+{
+    *ret_map = (struct idmap){.users = {{PLAN_USER, uid, 1}},
+                              .groups = {{PLAN_USER, gid, 1}},
+                              .count = 1,
+                              .no_groups = own};
+}
+
+void idmap_for_trial(struct idmap *ret_map)
+{
+    bool root = idmap_is_root();
+
+    *ret_map = (struct idmap){.users = {{0, root ? IDMAP_TRIAL : geteuid(), 1}},
+                              .groups = {{0, root ? IDMAP_TRIAL : getegid(), 1}},
+                              .count = 1,
+                              .no_groups = !root};
+}
+
+static int put(pid_t pid, const char *name, const char *text)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    return write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -errno;
+}
+
+static int put_lines(pid_t pid, const char *name, const struct idmap_line *lines,
+                     size_t count)
+{
+    char text[IDMAP_LINES * 40];
+    size_t len = 0;
+
+    for (size_t i = 0; i < count; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%u %u %u\n",
+                                lines[i].inside, lines[i].outside, lines[i].count);
+    return put(pid, name, text);
+}
+
+/* Starts the program with nothing of ours: no environment, no descriptors. */
+static int start_program(const char *name, pid_t pid, const struct idmap_line *lines,
+                         size_t count, pid_t *ret_child)
+{
+    char words[1 + IDMAP_LINES * 3][16], *argv[3 + IDMAP_LINES * 3], *env[] = {NULL};
+    const char *program = subids_program(name);
+    posix_spawn_file_actions_t actions;
+    size_t used = 0;
+
+    if (!program)
+        return -ENOENT;
+    argv[0] = (char *)(uintptr_t)program;
+    snprintf(words[used++], 16, "%d", (int)pid);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(words[used++], 16, "%u", lines[i].inside);
+        snprintf(words[used++], 16, "%u", lines[i].outside);
+        snprintf(words[used++], 16, "%u", lines[i].count);
+    }
+    for (size_t i = 0; i < used; i++)
+        argv[1 + i] = words[i];
+    argv[1 + used] = NULL;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&actions, 0, 1);
+    posix_spawn_file_actions_adddup2(&actions, 0, 2);
+#ifdef __GLIBC__
+    /* Others than this library may have files open; the command has not. */
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+#endif
+    int error = posix_spawn(ret_child, program, &actions, NULL, argv, env);
+    if (error)
+        *ret_child = 0;
+    posix_spawn_file_actions_destroy(&actions);
+    return -error;
+}
+
+static int await(pid_t child)
+{
+    int status;
+
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) /* the host ignores SIGCHLD: what it did shows inside */
+            return errno == ECHILD ? 0 : -errno;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
+}
+
+void idmap_begin(const struct idmap *map, pid_t pid, struct idmap_helpers *ret_helpers)
+{
+    *ret_helpers = (struct idmap_helpers){0};
+    ret_helpers->error =
+        start_program("newuidmap", pid, map->users, map->count, &ret_helpers->users);
+    if (!ret_helpers->error)
+        ret_helpers->error = start_program("newgidmap", pid, map->groups, map->count,
+                                           &ret_helpers->groups);
+}
+
+int idmap_finish(struct idmap_helpers *helpers)
+{
+    const pid_t children[] = {helpers->users, helpers->groups};
+    int error = helpers->error;
+
+    for (size_t i = 0; i < 2; i++) {
+        int one = children[i] > 0 ? await(children[i]) : 0;
+        if (!error)
+            error = one;
+    }
+    *helpers = (struct idmap_helpers){0};
+    return error;
+}
+
+int idmap_write(const struct idmap *map, pid_t pid)
+{
+    struct idmap_helpers helpers;
+
+    if (map->by_helper) {
+        idmap_begin(map, pid, &helpers);
+        return idmap_finish(&helpers);
+    }
+    int error = map->no_groups ? put(pid, "setgroups", "deny") : 0;
+    if (!error)
+        error = put_lines(pid, "uid_map", map->users, map->count);
+    if (!error)
+        error = put_lines(pid, "gid_map", map->groups, map->count);
+    return error;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/record/names.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "native/record/storage.h"
+#include "sys/path.h"
+
+static const char op[] = "sandbox.name";
+
+bool names_are_valid(const char *name)
+{
+    static const char first[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                "0123456789";
+    size_t len = strlen(name), plain = 0;
+
+    while (plain < len && (strchr(first, name[plain]) || strchr("_.-", name[plain])))
+        plain++;
+    return len > 0 && len < CAY_NAME_MAX && plain == len && strchr(first, name[0]) &&
+           strncmp(name, "sb-", 3) != 0;
+}
+
+/* --- Links --- */
+
+struct owner {
+    char id[CAY_ID_MAX];
+    char home[sizeof((struct record *)0)->home];
+};
+
+static bool read_owner(int names, const char *name, struct owner *ret_owner)
+{
+    char text[sizeof *ret_owner];
+    ssize_t len = readlinkat(names, name, text, sizeof text - 1);
+
+    *ret_owner = (struct owner){0};
+    if (len <= 0)
+        return false;
+    text[len] = '\0';
+    size_t id_len = strcspn(text, ":");
+    if (id_len >= sizeof ret_owner->id)
+        return false;
+    memcpy(ret_owner->id, text, id_len);
+    if (text[id_len])
+        snprintf(ret_owner->home, sizeof ret_owner->home, "%s", text + id_len + 1);
+    return runtime_is_id(ret_owner->id);
+}
+
+/* What cannot be looked at is taken for there. */
+static bool is_there(const struct owner *owner)
+{
+    char path[sizeof owner->home + 64];
+
+    if (runtime_changed_ms(owner->id))
+        return true;
+    snprintf(path, sizeof path, "%s/sandboxes/%s", owner->home, owner->id);
+    return owner->home[0] && (access(path, F_OK) == 0 || errno != ENOENT);
+}
+
+/* Locked: a link to a sandbox that is gone is removed, or replaced, by one process. */
+static int open_locked(struct cay_error *err)
+{
+    AUTO_FD names = runtime_open("names", err);
+
+    if (names < 0)
+        return names;
+    AUTO_FD fd = path_open(names, ".", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (fd < 0 || flock(fd, LOCK_EX) != 0)
+        return cay_fail_errno(err, fd < 0 ? -fd : errno, op, "names");
+    return TAKE_FD(fd);
+}
+
+/* --- Sandboxes on disk, whose links are gone after a reboot --- */
+
+struct question {
+    const char *name;
+    char id[CAY_ID_MAX]; /* the answer, or "" */
+};
+
+static void compare(const char *id, void *cookie)
+{
+    struct question *question = cookie;
+    struct storage_saved saved;
+
+    if (question->id[0] || storage_load(id, &saved, NULL) != CAY_OK)
+        return;
+    if (saved.options.name && strcmp(saved.options.name, question->name) == 0)
+        cay_copy_text(question->id, sizeof question->id, id);
+    storage_saved_done(&saved);
+}
+
+/* --- What others call --- */
+
+static int fail_taken(const char *name, const char *id, struct cay_error *err)
+{
+    char message[sizeof err->message];
+
+    snprintf(message, sizeof message, "the name is in use by %s", id);
+    return cay_fail(err, CAY_E_EXISTS, 0, op, name, message,
+                    "choose another name, or end that sandbox: cay rm %s", name);
+}
+
+int names_claim(const struct record *record, struct cay_error *err)
+{
+    struct question stored = {.name = record->name};
+    char target[sizeof(struct owner) + 2];
+    struct owner owner;
+    AUTO_FD names = open_locked(err);
+
+    if (names < 0)
+        return names;
+    if (read_owner(names, record->name, &owner) && is_there(&owner))
+        return strcmp(owner.id, record->id) == 0
+                   ? CAY_OK
+                   : fail_taken(record->name, owner.id, err);
+    int code = storage_visit(compare, &stored, err);
+    if (code)
+        return code;
+    if (stored.id[0] && strcmp(stored.id, record->id) != 0)
+        return fail_taken(record->name, stored.id, err);
+    snprintf(target, sizeof target, "%s%s%s", record->id, record->home[0] ? ":" : "",
+             record->home);
+    (void)unlinkat(names, record->name, 0);
+    return symlinkat(target, names, record->name) == 0
+               ? CAY_OK
+               : runtime_fail(errno, record->name, err);
+}
+
+/* By its path, which works where no more files can be opened, too.  Nobody replaces the
+ * link meanwhile: the sandbox is still there. */
+void names_release(const char *name, const char *id)
+{
+    char directory[PATH_MAX], path[PATH_MAX];
+    struct owner owner;
+
+    if (!names_are_valid(name) || runtime_directory(directory, NULL) != CAY_OK)
+        return;
+    snprintf(path, sizeof path, "%.4000s/names/%s", directory, name);
+    if (read_owner(AT_FDCWD, path, &owner) && strcmp(owner.id, id) == 0)
+        (void)unlink(path);
+}
+
+int names_find(const char *name, char ret_id[CAY_ID_MAX], struct cay_error *err)
+{
+    char directory[PATH_MAX], path[PATH_MAX];
+    struct question stored = {.name = name};
+    struct owner owner = {0};
+
+    if (runtime_directory(directory, NULL) == CAY_OK) {
+        snprintf(path, sizeof path, "%.4000s/names/%s", directory, name);
+        if (!read_owner(AT_FDCWD, path, &owner) || !is_there(&owner))
+            owner.id[0] = '\0';
+    }
+    int code = owner.id[0] ? CAY_OK : storage_visit(compare, &stored, err);
+    if (code)
+        return code;
+    const char *id = owner.id[0] ? owner.id : stored.id;
+    if (!id[0])
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, name, "no sandbox has this name",
+                        "cay ls lists the sandboxes");
+    cay_copy_text(ret_id, CAY_ID_MAX, id);
+    return CAY_OK;
+}
+
+void names_sweep(void)
+{
+    char directory[PATH_MAX], path[PATH_MAX];
+    struct owner owner;
+
+    if (runtime_directory(directory, NULL) != CAY_OK)
+        return;
+    snprintf(path, sizeof path, "%.4000s/names", directory);
+    if (access(path, F_OK) != 0)
+        return;
+    AUTO_FD names = open_locked(NULL);
+    DIR *list = names < 0 ? NULL : path_list(names);
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (entry->d_name[0] != '.' && read_owner(names, entry->d_name, &owner) &&
+            !is_there(&owner))
+            (void)unlinkat(names, entry->d_name, 0);
+    if (list)
+        closedir(list);
+}

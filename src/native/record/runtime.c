@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/record/runtime.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "native/record/idmap.h"
+#include "native/record/names.h"
+#include "native/record/recover.h"
+#include "native/record/subids.h"
+#include "sys/io.h"
+#include "sys/path.h"
+#include "sys/state-home.h"
+
+static const char op[] = "sandbox.runtime";
+
+/* Ranges of 65,536 ids from here on; below are people, above is what the kernel reserves.
+ */
+enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
+
+/* How long a maker may take from its file to what is in it, and how many milliseconds
+ * somebody waits for the lock. */
+enum { FORGET_S = 5, LOCK_TRIES = 1000, READ_TRIES = 3 };
+
+/* What is where the directory is to be.  It is the gate to every sandbox, so nothing is
+ * read from it, nor written to it, unless it is ours alone; what is not there may be
+ * somebody else's by the time it is opened. */
+enum place { PLACE_OWN, PLACE_EMPTY, PLACE_FOREIGN };
+
+static enum place look_at(const char *path, mode_t forbidden)
+{
+    struct stat st;
+
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? PLACE_EMPTY : PLACE_FOREIGN;
+    return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & forbidden)
+               ? PLACE_OWN
+               : PLACE_FOREIGN;
+}
+
+/* A directory that nobody else can put things into. */
+static bool is_own(const char *path)
+{
+    return look_at(path, 0022) == PLACE_OWN;
+}
+
+/* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so.  Root of a user
+ * namespace is an ordinary user to the host's /run. */
+static enum place find_place(char ret_path[PATH_MAX])
+{
+    const char *given = getenv("XDG_RUNTIME_DIR");
+    unsigned uid = geteuid();
+    char usual[32];
+
+    snprintf(usual, sizeof usual, "/run/user/%u", uid);
+    if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0))
+        snprintf(ret_path, PATH_MAX, "/run/cay");
+    else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 && is_own(given))
+        snprintf(ret_path, PATH_MAX, "%.4000s/cay", given);
+    else if (is_own(usual))
+        snprintf(ret_path, PATH_MAX, "%s/cay", usual);
+    else
+        snprintf(ret_path, PATH_MAX, "/tmp/cay-%u", uid);
+    return look_at(ret_path, 0077);
+}
+
+static int fail_foreign(const char *path, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, path,
+                    "the runtime directory is not this user's own",
+                    "remove it, or set its owner to this user and its mode to 0700");
+}
+
+int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
+{
+    enum place place = find_place(ret_path);
+
+    if (place == PLACE_FOREIGN)
+        return fail_foreign(ret_path, err);
+    return place == PLACE_OWN
+               ? CAY_OK
+               : cay_fail(err, CAY_E_NOT_FOUND, 0, op, NULL, "there is no such sandbox",
+                          "it may have ended; make a new one");
+}
+
+int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
+{
+    char parent[PATH_MAX];
+    enum place place = find_place(ret_path);
+
+    if (place == PLACE_FOREIGN)
+        return fail_foreign(ret_path, err);
+    if (place == PLACE_OWN)
+        return CAY_OK;
+    snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(ret_path, '/') - ret_path),
+             ret_path);
+    return access(parent, W_OK | X_OK) == 0 ? CAY_OK
+                                            : cay_fail_errno(err, errno, op, parent);
+}
+
+int runtime_fail(int error, const char *subject, struct cay_error *err)
+{
+    if (error != ENOSPC && error != EDQUOT)
+        return cay_fail_errno(err, error, op, subject);
+    return cay_fail(err, CAY_E_NO_SPACE, error, op, subject,
+                    "no space is left in the runtime directory",
+                    "kill some sandboxes, or make room there: df and df -i tell which is "
+                    "used up");
+}
+
+/* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
+int runtime_open(const char *below, struct cay_error *err)
+{
+    char top[PATH_MAX], path[PATH_MAX + 32];
+    enum place place = find_place(top);
+
+    int error = place == PLACE_EMPTY ? state_home_make(AT_FDCWD, top) : 0;
+
+    if (place == PLACE_EMPTY && (!error || error == -EEXIST))
+        place = look_at(top, 0077);
+    if (place == PLACE_FOREIGN)
+        return fail_foreign(top, err);
+    if (place == PLACE_EMPTY)
+        return runtime_fail(-error, top, err);
+    snprintf(path, sizeof path, "%s%s%s", top, *below ? "/" : "", below);
+    for (int tries = 0;; tries++) {
+        int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0)
+            return fd;
+        error = errno == ENOENT && tries == 0 && *below ? state_home_make(AT_FDCWD, path)
+                                                        : -errno;
+        if (error && error != -EEXIST)
+            return runtime_fail(-error, path, err);
+    }
+}
+
+int runtime_make(struct cay_error *err)
+{
+    AUTO_FD fd = runtime_open("", err);
+
+    return fd < 0 ? fd : CAY_OK;
+}
+
+static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567"; /* of ids */
+
+static void draw_id(char id[CAY_ID_MAX])
+{
+    unsigned char random[16];
+
+    (void)!getrandom(random, sizeof random, 0);
+    memcpy(id, "sb-", 3);
+    for (int i = 0; i < 16; i++)
+        id[3 + i] = letters[random[i] % 32];
+    id[19] = '\0';
+}
+
+/* Whether ranges of ours are somebody's in /etc/subuid: hardly ever, so the files are
+ * read again only if they changed. */
+static bool are_assigned(void)
+{
+    static const char *const files[] = {SUBIDS_USERS, SUBIDS_GROUPS};
+    static struct {
+        pthread_mutex_t mutex;
+        struct timespec changed[2];
+        bool read, assigned;
+    } known = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct stat st[2] = {{0}};
+
+    pthread_mutex_lock(&known.mutex);
+    for (size_t i = 0; i < 2; i++) {
+        (void)!stat(files[i], &st[i]);
+        if (memcmp(&known.changed[i], &st[i].st_mtim, sizeof known.changed[i]) != 0)
+            known.read = false;
+    }
+    if (!known.read) {
+        known.assigned = false;
+        for (size_t i = 0; i < 2; i++) {
+            known.changed[i] = st[i].st_mtim;
+            known.assigned |= st[i].st_size &&
+                              subids_overlap(files[i], FIRST_RANGE << 16, RANGES << 16);
+        }
+        known.read = true;
+    }
+    bool assigned = known.assigned;
+    pthread_mutex_unlock(&known.mutex);
+    return assigned;
+}
+
+static bool is_assigned(unsigned range)
+{
+    return subids_overlap(SUBIDS_USERS, range << 16, RUNTIME_IDS) ||
+           subids_overlap(SUBIDS_GROUPS, range << 16, RUNTIME_IDS);
+}
+
+/* The name is the range, and whose it is comes with it in one step: no lock is needed,
+ * and no crash leaves a range that is nobody's. */
+static int reserve_range(struct record *record, struct cay_error *err)
+{
+    uint16_t start;
+    char name[16];
+    AUTO_FD dir = runtime_open("ranges", err);
+
+    if (dir < 0)
+        return dir;
+    (void)!getrandom(&start, sizeof start, 0);
+    bool look = are_assigned();
+    for (unsigned i = 0; i < RANGES; i++) {
+        unsigned range = FIRST_RANGE + (start + i) % RANGES;
+        if (look && is_assigned(range))
+            continue;
+        snprintf(name, sizeof name, "%x", range);
+        if (symlinkat(record->id, dir, name) == 0) {
+            record->has_range = 1;
+            record->id_base = range << 16;
+            record->id_count = RUNTIME_IDS;
+            return CAY_OK;
+        }
+        if (errno != EEXIST)
+            return runtime_fail(errno, "ranges", err);
+    }
+    return cay_fail(err, CAY_E_LIMIT, 0, op, "ranges",
+                    "every range of user ids is taken by a sandbox",
+                    "kill some sandboxes; this machine can have %d", RANGES);
+}
+
+/* Unless it is somebody else's by now: who releases twice must not take the next one's.
+ */
+static bool release_if_of(int ranges, const char *name, const char *id)
+{
+    char owner[CAY_ID_MAX];
+    ssize_t len = readlinkat(ranges, name, owner, sizeof owner);
+
+    return len == (ssize_t)strlen(id) && memcmp(owner, id, (size_t)len) == 0 &&
+           unlinkat(ranges, name, 0) == 0;
+}
+
+/* By its path, which works where no more files can be opened, too. */
+static void release_range(const struct record *record)
+{
+    char directory[PATH_MAX], path[PATH_MAX];
+
+    if (runtime_directory(directory, NULL) != CAY_OK)
+        return;
+    snprintf(path, sizeof path, "%.4000s/ranges/%x", directory, record->id_base >> 16);
+    (void)release_if_of(AT_FDCWD, path, record->id);
+}
+
+int runtime_find_range(const char *id, struct record *record)
+{
+    char owner[CAY_ID_MAX];
+    AUTO_FD ranges = runtime_open("ranges", NULL);
+    DIR *list = ranges < 0 ? NULL : path_list(ranges);
+
+    if (!list)
+        return -EMFILE;
+    for (struct dirent *entry; !record->has_range && (entry = readdir(list));) {
+        ssize_t len = readlinkat(ranges, entry->d_name, owner, sizeof owner);
+        unsigned long range = strtoul(entry->d_name, NULL, 16);
+        if (len != (ssize_t)strlen(id) || memcmp(owner, id, (size_t)len) != 0 ||
+            range < FIRST_RANGE || range >= FIRST_RANGE + RANGES)
+            continue; /* processes of the host must not be taken for its own */
+        record->has_range = 1;
+        record->id_base = (uint32_t)range << 16;
+        record->id_count = RUNTIME_IDS;
+    }
+    closedir(list);
+    return 0;
+}
+
+static const char no_suffix[] = "", control_suffix[] = ".control",
+                  note_suffix[] = ".note"; /* note.c */
+
+static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
+                       struct cay_error *err)
+{
+    char directory[PATH_MAX];
+    int code = runtime_directory(directory, err);
+
+    if (!code)
+        snprintf(path, PATH_MAX, "%.4000s/%.32s%s", directory, id, suffix);
+    return code;
+}
+
+static bool release_ranges(const char *id)
+{
+    AUTO_FD ranges = runtime_open("ranges", NULL);
+    DIR *list = ranges < 0 ? NULL : path_list(ranges);
+
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        (void)release_if_of(ranges, entry->d_name, id);
+    if (list)
+        closedir(list);
+    return list;
+}
+
+/* All that may be there without a record that says so. */
+static bool forget(const char *id)
+{
+    char path[PATH_MAX];
+
+    if (!release_ranges(id)) /* without its file nobody would look again */
+        return false;
+    if (record_path(id, control_suffix, path, NULL) == CAY_OK)
+        (void)unlink(path);
+    if (record_path(id, note_suffix, path, NULL) == CAY_OK)
+        (void)unlink(path);
+    return record_path(id, no_suffix, path, NULL) == CAY_OK && unlink(path) == 0;
+}
+
+int64_t runtime_changed_ms(const char *id)
+{
+    struct stat st;
+    char path[PATH_MAX];
+
+    if (record_path(id, no_suffix, path, NULL) != CAY_OK || stat(path, &st) != 0)
+        return 0;
+    return st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+}
+
+/* One of the future was made before the clock was set back. */
+bool runtime_is_old(const char *id)
+{
+    int64_t past = clock_since_1970_ms() - runtime_changed_ms(id);
+
+    return llabs(past) >= FORGET_S * 1000;
+}
+
+/* Who brings one back holds its disk, and who makes one for a session the session: if
+ * there is a file of that id and nothing in it, they who made it have died. */
+static bool reclaim(const char *id)
+{
+    struct record record;
+    AUTO_FD lock = runtime_lock(id);
+
+    return lock >= 0 && runtime_load(id, &record, NULL) == CAY_E_NOT_FOUND && forget(id);
+}
+
+/* A socket without a record is nobody's; somebody may have removed the record by hand. */
+static int make_file(int dir, const char *id)
+{
+    char control[CAY_ID_MAX + sizeof control_suffix];
+    AUTO_FD fd =
+        openat(dir, id, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    if (fd < 0 || fchmod(fd, 0600) != 0)
+        return errno;
+    snprintf(control, sizeof control, "%s%s", id, control_suffix);
+    return unlinkat(dir, control, 0) == 0 || errno == ENOENT ? 0 : errno;
+}
+
+/* The file comes first: what is left without one cannot be found again. */
+int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
+                    struct cay_error *err)
+{
+    memset(ret_record, 0, sizeof *ret_record);
+    ret_record->version = RECORD_VERSION;
+    ret_record->pid_namespace = runtime_pid_namespace();
+    ret_record->size = sizeof *ret_record;
+    if (id)
+        memcpy(ret_record->id, id, strlen(id) + 1);
+    else
+        draw_id(ret_record->id);
+    AUTO_FD dir = runtime_open("", err);
+    if (dir < 0)
+        return dir;
+    int error = make_file(dir, ret_record->id);
+    if (error == EEXIST && id && reclaim(id))
+        error = make_file(dir, id);
+    if (error)
+        return error == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
+                                          "somebody else has started this sandbox",
+                                          "open it by its id")
+                               : runtime_fail(error, ret_record->id, err);
+    int code = with_range ? reserve_range(ret_record, err) : CAY_OK;
+    if (code)
+        (void)unlinkat(dir, ret_record->id, 0);
+    return code;
+}
+
+/* FNV-1a, which notices any single flipped byte. */
+static uint64_t sum_up(const unsigned char *bytes, size_t len)
+{
+    const size_t own = offsetof(struct record, checksum);
+    uint64_t hash = UINT64_C(0xCBF29CE484222325);
+
+    for (size_t i = 0; i < len; i++) {
+        bool is_own = i >= own && i < own + sizeof hash;
+        hash = (hash ^ (is_own ? 0 : bytes[i])) * UINT64_C(0x100000001B3);
+    }
+    return hash;
+}
+
+int runtime_save(const struct record *record, struct cay_error *err)
+{
+    struct record summed = *record;
+    char path[PATH_MAX];
+    int code = record_path(record->id, no_suffix, path, err);
+
+    if (code)
+        return code;
+    summed.checksum = sum_up((const unsigned char *)record, sizeof *record);
+    /* In place: it is smaller than a page, always of the same size, and whoever reads it
+     * while it is made finds the lock taken. */
+    AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    int error = fd < 0 ? -errno : io_write(fd, &summed, sizeof summed);
+    return error ? runtime_fail(-error, record->id, err) : CAY_OK;
+}
+
+_Static_assert(sizeof(struct record) < RECORD_MAX, "a record is smaller than a page");
+_Static_assert(offsetof(struct record, checksum) == 2088, "version 4 is as it was");
+
+bool runtime_is_id(const char *text)
+{
+    size_t len = strlen(text);
+
+    return len == 19 && strncmp(text, "sb-", 3) == 0 && strspn(text + 3, letters) == 16;
+}
+
+static bool ends(const char *text, size_t room)
+{
+    return memchr(text, '\0', room) != NULL;
+}
+
+/* Of a version that this one can read, and as its writer wrote it.  Version 4 has no
+ * checksum. */
+static bool is_whole(const struct record *record, const unsigned char *bytes, size_t len)
+{
+    if (len < offsetof(struct record, checksum) || record->size != len)
+        return false;
+    if (record->version == RECORD_VERSION_MIN)
+        return len == offsetof(struct record, checksum);
+    return record->version == RECORD_VERSION && len >= offsetof(struct record, home) &&
+           record->checksum == sum_up(bytes, len);
+}
+
+static bool is_sound(const struct record *record, const char *id)
+{
+    const struct groups *groups = &record->groups;
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        if (!ends(groups->v1[i], sizeof groups->v1[i]))
+            return false;
+    return ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
+           record->init >= 0 && record->rung <= CAY_RUNG_NONE &&
+           record->network <= CAY_NETWORK_HOST && record->storage <= CAY_STORAGE_DISK &&
+           ends(record->template_name, sizeof record->template_name) &&
+           ends(record->user, sizeof record->user) &&
+           ends(record->workdir, sizeof record->workdir) &&
+           ends(groups->unified, sizeof groups->unified) &&
+           ends(groups->memory_events, sizeof groups->memory_events) &&
+           ends(groups->pids_events, sizeof groups->pids_events) &&
+           ends(record->home, sizeof record->home) &&
+           ends(record->name, sizeof record->name);
+}
+
+/* A flipped byte in the pid of a record without a checksum would make the sandbox look
+ * dead: its control socket contradicts that. */
+static bool is_contradicted(const struct record *record)
+{
+    return record->version == RECORD_VERSION_MIN && record->init > 0 &&
+           runtime_look(record) == 0 && runtime_is_heard(record->id) != 0;
+}
+
+enum reading { READ_WHOLE, READ_SHORT, READ_DAMAGED };
+
+static enum reading take_record(const unsigned char *bytes, size_t len, const char *id,
+                                struct record *ret_record)
+{
+    size_t known = len < sizeof *ret_record ? len : sizeof *ret_record;
+
+    memset(ret_record, 0, sizeof *ret_record);
+    memcpy(ret_record, bytes, known);
+    if (len < offsetof(struct record, id) ||
+        (ret_record->size <= RECORD_MAX && len < ret_record->size))
+        return READ_SHORT;
+    return is_whole(ret_record, bytes, len) && is_sound(ret_record, id) &&
+                   !is_contradicted(ret_record)
+               ? READ_WHOLE
+               : READ_DAMAGED;
+}
+
+static int fail_unknown(const char *id, int error, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_FOUND, error, op, id, "there is no such sandbox",
+                    "it may have ended; make a new one");
+}
+
+/* It may be read while it is written, so what looks damaged is read again.  A short one
+ * is unfinished, since its maker has died or is about to write it, unless processes run.
+ */
+int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    unsigned char bytes[RECORD_MAX + 1];
+    enum reading reading = READ_DAMAGED;
+    char path[PATH_MAX];
+
+    if (!runtime_is_id(id))
+        return cay_fail(err, CAY_E_INVALID, 0, op, id, "this is not the id of a sandbox",
+                        "ids look like sb-abcdefgh234567xy");
+    int code = record_path(id, no_suffix, path, err);
+    if (code)
+        return code;
+    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? fail_unknown(id, ENOENT, err)
+                               : cay_fail_errno(err, errno, op, id);
+    for (int tries = 0; reading == READ_DAMAGED && tries < READ_TRIES; tries++) {
+        if (tries)
+            nanosleep(&moment, NULL);
+        ssize_t len = io_pread(fd, bytes, sizeof bytes, 0);
+        if (len >= 0)
+            reading = take_record(bytes, (size_t)len, id, ret_record);
+    }
+    if (reading == READ_SHORT && recover_record(id, ret_record) == 0)
+        return fail_unknown(id, 0, err);
+    if (reading != READ_WHOLE)
+        return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
+                        "the sandbox's record is damaged, or of another version of cay",
+                        "cay kill %s ends the sandbox", id);
+    return CAY_OK;
+}
+
+/* The range first: once the record is gone nobody would know whose it was. */
+void runtime_release(const struct record *record)
+{
+    const char *const suffixes[] = {note_suffix, control_suffix, no_suffix};
+    char path[PATH_MAX];
+
+    if (record->has_range)
+        release_range(record);
+    if (record->name[0] && record->storage != CAY_STORAGE_DISK)
+        names_release(record->name, record->id);
+    if (!record->version && !release_ranges(record->id)) /* see recover.h */
+        return;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (record_path(record->id, suffixes[i], path, NULL) == CAY_OK)
+            (void)unlink(path);
+}
+
+int runtime_lock(const char *id)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    if (record_path(id, no_suffix, path, NULL) != CAY_OK) {
+        errno = ENOENT;
+        return -1;
+    }
+    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return -1;
+    /* It may have been removed since, and the one there now may be another. */
+    if (fstat(fd, &st) != 0 || st.st_nlink == 0) {
+        errno = EWOULDBLOCK;
+        return -1;
+    }
+    return TAKE_FD(fd);
+}
+
+int runtime_wait_lock(const char *id)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    int fd = runtime_lock(id);
+
+    for (int tries = 0; fd < 0 && errno == EWOULDBLOCK && tries < LOCK_TRIES; tries++) {
+        nanosleep(&moment, NULL);
+        fd = runtime_lock(id);
+    }
+    return fd;
+}
+
+int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
+                  struct cay_error *err)
+{
+    char path[PATH_MAX];
+    int code = runtime_directory(path, err);
+    DIR *directory = code ? NULL : opendir(path);
+
+    if (code)
+        return code == CAY_E_NOT_FOUND ? CAY_OK : code;
+    if (!directory)
+        return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, path);
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (runtime_is_id(entry->d_name))
+            visit(entry->d_name, cookie);
+    closedir(directory);
+    return CAY_OK;
+}
+
+void runtime_note_visit(void)
+{
+    const struct timespec times[] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
+    char path[PATH_MAX];
+
+    if (runtime_directory(path, NULL) == CAY_OK)
+        (void)utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
+}
+
+bool runtime_was_visited(int64_t within_ms)
+{
+    char path[PATH_MAX];
+    struct timespec now;
+    struct stat st;
+
+    if (runtime_directory(path, NULL) != CAY_OK || lstat(path, &st) != 0)
+        return false;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t past = (now.tv_sec - st.st_atim.tv_sec) * 1000 +
+                   (now.tv_nsec - st.st_atim.tv_nsec) / 1000000;
+    return past >= 0 && past < within_ms;
+}
+
+int runtime_address(const char *id, struct sockaddr_un *ret_address,
+                    struct cay_error *err)
+{
+    char path[PATH_MAX];
+    int code = record_path(id, control_suffix, path, err);
+
+    if (code)
+        return code;
+    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof ret_address->sun_path)
+        return cay_fail_errno(err, ENAMETOOLONG, op, path);
+    memcpy(ret_address->sun_path, path, strlen(path) + 1);
+    return CAY_OK;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/record/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/walk.h"
+#include "sys/fs.h"
+#include "sys/io.h"
+#include "sys/path.h"
+#include "sys/state-home.h"
+
+static const char op[] = "state.open";
+
+enum { TRIES = 16 };
+
+int state_open(const char *below, bool make, struct cay_error *err)
+{
+    AUTO_FD home = state_home_open(make, err);
+
+    if (home < 0)
+        return home;
+    int error = make ? state_home_make(home, below) : 0;
+    if (error && error != -EEXIST)
+        return cay_fail_errno(err, -error, op, below);
+    AUTO_FD fd = path_open(home, below, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (fd < 0)
+        return cay_fail_errno(err, -fd, op, below);
+    int code = state_home_check(fd, below, 0077, err);
+    return code ? code : TAKE_FD(fd);
+}
+
+/* Held, and still there: who found it without a lock may have swept it away. */
+static bool hold(int fd)
+{
+    struct stat st;
+
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_nlink > 0;
+}
+
+static void draw_name(const char *prefix, char ret_name[NAME_MAX + 1])
+{
+    uint64_t random = 0;
+
+    (void)!getrandom(&random, sizeof random, 0);
+    snprintf(ret_name, NAME_MAX + 1, "%s%016llx", prefix, (unsigned long long)random);
+}
+
+int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
+                struct cay_error *err)
+{
+    for (int tries = 0; tries < TRIES; tries++) {
+        draw_name(prefix, ret_name);
+        int error = state_home_make(dir, ret_name);
+        if (error)
+            return cay_fail_errno(err, -error, op, ret_name);
+        AUTO_FD fd = path_open(dir, ret_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+        if (fd >= 0 && hold(fd))
+            return TAKE_FD(fd);
+    }
+    return cay_fail(err, CAY_E_BUSY, 0, op, prefix,
+                    "somebody keeps removing what is being made", "try again");
+}
+
+int state_bury(int dir, const char *name, const char *who, struct cay_error *err)
+{
+    char grave[NAME_MAX + 1];
+
+    draw_name(".old-", grave);
+    if (renameat(dir, name, dir, grave) != 0)
+        return cay_fail_errno(err, errno, who, name);
+    return tree_remove(&fs_direct, who, dir, grave, name, err);
+}
+
+size_t state_sweep(int dir, const char *prefix)
+{
+    DIR *directory = path_list(dir);
+    size_t count = 0;
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        AUTO_FD fd = path_open(dir, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+        if (fd >= 0 && hold(fd) &&
+            tree_remove(&fs_direct, op, dir, entry->d_name, entry->d_name, NULL) ==
+                CAY_OK)
+            count++;
+    }
+    if (directory)
+        closedir(directory);
+    return count;
+}
+
+int state_write(int dir, const char *name, const void *data, size_t len,
+                struct cay_error *err)
+{
+    char temp[NAME_MAX + 1];
+
+    snprintf(temp, sizeof temp, ".%.200s.new", name);
+    AUTO_FD fd = path_open(dir, temp, O_WRONLY | O_CREAT | O_TRUNC, 0600, PATH_PLAIN);
+    int error = fd < 0 ? fd : io_write(fd, data, len);
+    if (!error && (fchmod(fd, 0600) != 0 || fsync(fd) != 0))
+        error = -errno;
+    if (!error && renameat(dir, temp, dir, name) != 0)
+        error = -errno;
+    return error ? cay_fail_errno(err, -error, "state.write", name) : CAY_OK;
+}
+
+char *state_read(int dir, const char *name, size_t max, size_t *ret_len)
+{
+    struct stat st;
+    AUTO_FD fd = path_open(dir, name, O_RDONLY | O_NONBLOCK, 0, PATH_PLAIN);
+
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        errno = fd < 0 ? -fd : errno;
+        return NULL;
+    }
+    if (!S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size > max) {
+        errno = EFBIG;
+        return NULL;
+    }
+    char *text = malloc((size_t)st.st_size + 1);
+    ssize_t len = text ? io_pread(fd, text, (size_t)st.st_size, 0) : -ENOMEM;
+    if (len < 0) {
+        free(text);
+        errno = (int)-len;
+        return NULL;
+    }
+    text[len] = '\0';
+    *ret_len = (size_t)len;
+    return text;
+}

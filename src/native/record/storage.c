@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/record/storage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "native/record/names.h"
+#include "native/record/recover.h"
+#include "native/record/state.h"
+#include "sys/path.h"
+#include "sys/state-home.h"
+
+static const char op[] = "sandbox.storage";
+
+enum { OPTIONS_MAX = 4 << 20 };
+
+static int open_sandboxes(bool make, struct cay_error *err)
+{
+    return state_open("sandboxes", make, err);
+}
+
+static int fail_unknown(const char *id, int error, struct cay_error *err)
+{
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, op, id);
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "there is no such sandbox",
+                    "it was removed, or was in memory only; make a new one");
+}
+
+/* Where the one of that id is, if it is anywhere. */
+static int open_sandboxes_with(const char *id, struct cay_error *err)
+{
+    int sandboxes = open_sandboxes(false, err);
+
+    return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, ENOENT, err) : sandboxes;
+}
+
+void storage_done(struct storage *storage)
+{
+    if (storage->disk >= 0)
+        (void)close(storage->disk);
+    if (storage->dir >= 0)
+        (void)close(storage->dir);
+    *storage = (struct storage)STORAGE_NONE;
+}
+
+/* --- The disk --- */
+
+static int make_disk(int dir, int *ret_disk, struct cay_error *err)
+{
+    static const char *const names[] = {"disk", "disk/upper", "disk/work"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (mkdirat(dir, names[i], 0755) != 0 || fchmodat(dir, names[i], 0755, 0) != 0)
+            return cay_fail_errno(err, errno, op, names[i]);
+    *ret_disk = path_open(dir, "disk", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    return *ret_disk < 0 ? cay_fail_errno(err, -*ret_disk, op, "disk") : CAY_OK;
+}
+
+int storage_make(const char *id, struct storage *ret_storage, struct cay_error *err)
+{
+    AUTO_FD sandboxes = open_sandboxes(true, err);
+
+    *ret_storage = (struct storage)STORAGE_NONE;
+    if (sandboxes < 0)
+        return sandboxes;
+    int error = state_home_make(sandboxes, id);
+    if (error)
+        return cay_fail_errno(err, -error, op, id);
+    ret_storage->dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (cay_errno_is_shortage(-ret_storage->dir))
+        return cay_fail_errno(err, -ret_storage->dir, op, id);
+    if (ret_storage->dir < 0 || flock(ret_storage->dir, LOCK_EX | LOCK_NB) != 0)
+        return cay_fail(err, CAY_E_BUSY, 0, op, id,
+                        "somebody else holds the new sandbox's disk", "try again");
+    return make_disk(ret_storage->dir, &ret_storage->disk, err);
+}
+
+static int hold(int sandboxes, const char *id, struct cay_error *err)
+{
+    struct stat st;
+    AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+
+    if (dir < 0)
+        return fail_unknown(id, -dir, err);
+    if (flock(dir, LOCK_EX | LOCK_NB) != 0)
+        return cay_fail(err, CAY_E_BUSY, 0, op, id,
+                        "somebody else is starting or removing this sandbox",
+                        "try again");
+    if (fstat(dir, &st) != 0 || st.st_nlink == 0)
+        return fail_unknown(id, ENOENT, err);
+    return TAKE_FD(dir);
+}
+
+int storage_hold(const char *id, struct storage *ret_storage, struct cay_error *err)
+{
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
+
+    *ret_storage = (struct storage)STORAGE_NONE;
+    if (sandboxes < 0)
+        return sandboxes;
+    int dir = hold(sandboxes, id, err);
+    if (dir < 0)
+        return dir;
+    ret_storage->dir = dir;
+    ret_storage->disk = path_open(dir, "disk", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (ret_storage->disk < 0) {
+        int error = -ret_storage->disk;
+        storage_done(ret_storage);
+        return cay_fail_errno(err, error, op, "disk");
+    }
+    return CAY_OK;
+}
+
+static bool lives(const char *id)
+{
+    struct record record;
+    int code = runtime_load(id, &record, NULL);
+
+    if (code == CAY_E_INTERNAL)
+        return recover_record(id, &record) != 0;
+    return code ? code != CAY_E_NOT_FOUND : runtime_is_alive(&record);
+}
+
+int storage_find(const char *id, struct cay_error *err)
+{
+    struct stat st;
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
+
+    if (sandboxes < 0)
+        return sandboxes;
+    if (fstatat(sandboxes, id, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return CAY_OK;
+    return errno == ENOENT ? fail_unknown(id, ENOENT, err)
+                           : cay_fail_errno(err, errno, op, id);
+}
+
+bool storage_is_elsewhere(const struct record *record)
+{
+    char own[PATH_MAX], path[PATH_MAX];
+
+    if (!record->home[0] ||
+        (state_home_path(own, NULL) == CAY_OK && strcmp(own, record->home) == 0))
+        return false;
+    snprintf(path, sizeof path, "%s/sandboxes/%s", record->home, record->id);
+    return access(path, F_OK) == 0;
+}
+
+static void release_name(const char *id)
+{
+    struct storage_saved saved;
+
+    if (storage_load(id, &saved, NULL) != CAY_OK)
+        return;
+    if (saved.options.name)
+        names_release(saved.options.name, id);
+    storage_saved_done(&saved);
+}
+
+int storage_remove(const char *id, struct cay_error *err)
+{
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
+
+    if (sandboxes < 0)
+        return sandboxes;
+    AUTO_FD dir = hold(sandboxes, id, err);
+    if (dir < 0)
+        return dir;
+    if (lives(id)) /* from now on nobody can start it, but somebody just has */
+        return cay_fail(err, CAY_E_BUSY, 0, op, id,
+                        "somebody else has just started this sandbox", "try again");
+    release_name(id);
+    return state_bury(sandboxes, id, op, err);
+}
+
+/* --- The options --- */
+
+/* Where it is, whatever the caller called it: the next start may be from elsewhere. */
+static bool save_bind(struct buf *file, const struct bind *bind)
+{
+    char path[PATH_MAX];
+
+    if (!*bind_path(bind, path))
+        return false;
+    facts_add(file, "source", path);
+    facts_add(file, "target", bind->target);
+    facts_add_number(file, "writable", bind->writable);
+    return true;
+}
+
+int storage_save(const struct storage *storage, const struct cay_sandbox_options *options,
+                 const char *template_name, const struct binds *binds,
+                 struct cay_error *err)
+{
+    struct buf file;
+    int code = CAY_OK;
+
+    facts_begin(&file, OPTIONS_MAX);
+    facts_add_number(&file, "created_ms", (uint64_t)clock_since_1970_ms());
+    facts_add(&file, "template", template_name);
+    facts_add_number(&file, "memory_bytes", options->memory_bytes);
+    facts_add_number(&file, "pids", options->pids);
+    facts_add_number(&file, "cpu_percent", options->cpu_percent);
+    facts_add_number(&file, "network", options->network);
+    facts_add(&file, "hostname", options->hostname);
+    facts_add(&file, "name", options->name);
+    facts_add_number(&file, "require", options->require);
+    facts_add_number(&file, "ephemeral", options->ephemeral);
+    facts_add_number(&file, "ttl_ms", options->ttl_ms);
+    facts_add(&file, "user", options->user);
+    facts_add(&file, "workdir", options->workdir);
+    facts_add_number(&file, "rung", options->rung);
+    for (const char *const *env = options->env; env && *env; env++)
+        facts_add(&file, "env", *env);
+    for (size_t i = 0; !code && i < binds->count; i++)
+        if (!save_bind(&file, &binds->list[i]))
+            code = cay_fail_errno(err, errno, op, binds->list[i].source);
+    if (!code && file.failed)
+        code = cay_fail(err, CAY_E_LIMIT, 0, op, "options",
+                        "the sandbox's options are too long to be saved",
+                        "give a sandbox that is to persist less than %d MiB of them",
+                        OPTIONS_MAX >> 20);
+    if (!code)
+        code = state_write(storage->dir, "options", file.data, file.len, err);
+    buf_done(&file);
+    return code;
+}
+
+static bool take_binds(struct storage_saved *saved)
+{
+    const struct facts *facts = &saved->facts;
+    const char *source = NULL, *target = NULL, *writable = NULL;
+    size_t count = facts_count(facts, "source");
+
+    saved->binds = calloc(count + 1, sizeof *saved->binds);
+    if (!saved->binds)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        source = facts_next(facts, "source", source);
+        target = facts_next(facts, "target", target);
+        writable = facts_next(facts, "writable", writable);
+        if (!target || !writable)
+            break;
+        saved->binds[saved->options.bind_count++] =
+            (struct cay_bind){source, target, *writable == '1'};
+    }
+    saved->options.binds = saved->binds;
+    return true;
+}
+
+static bool take_env(struct storage_saved *saved)
+{
+    size_t count = facts_count(&saved->facts, "env");
+    const char *last = NULL;
+
+    saved->env = calloc(count + 1, sizeof *saved->env);
+    for (size_t i = 0; saved->env && i < count; i++)
+        saved->env[i] = last = facts_next(&saved->facts, "env", last);
+    saved->options.env = saved->env;
+    return saved->env;
+}
+
+static void take_options(struct storage_saved *saved)
+{
+    const struct facts *facts = &saved->facts;
+
+    saved->created_ms = (int64_t)facts_number(facts, "created_ms");
+    saved->options = (struct cay_sandbox_options){
+        .size = sizeof saved->options,
+        .template_name = facts_text(facts, "template"),
+        .memory_bytes = facts_number(facts, "memory_bytes"),
+        .pids = (uint32_t)facts_number(facts, "pids"),
+        .cpu_percent = (uint32_t)facts_number(facts, "cpu_percent"),
+        .network = (enum cay_network)facts_number(facts, "network"),
+        .hostname = facts_text(facts, "hostname"),
+        .name = facts_text(facts, "name"),
+        .require = (unsigned)facts_number(facts, "require"),
+        .ephemeral = facts_number(facts, "ephemeral"),
+        .ttl_ms = facts_number(facts, "ttl_ms"),
+        .user = facts_text(facts, "user"),
+        .workdir = facts_text(facts, "workdir"),
+        .storage = CAY_STORAGE_DISK,
+        .rung = (enum cay_rung)facts_number(facts, "rung"),
+    };
+}
+
+int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err)
+{
+    struct facts *facts = &ret_saved->facts;
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
+
+    *ret_saved = (struct storage_saved){0};
+    if (sandboxes < 0)
+        return sandboxes;
+    AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    facts->data = dir < 0 ? NULL : state_read(dir, "options", OPTIONS_MAX, &facts->len);
+    int error = dir < 0 ? -dir : facts->data ? 0 : errno;
+    if (dir < 0 || error == ENOENT || cay_errno_is_shortage(error))
+        return fail_unknown(id, error, err);
+    if (!facts->data || !facts_are_sound(facts)) {
+        storage_saved_done(ret_saved);
+        return cay_fail(err, CAY_E_IO, 0, op, id,
+                        "the sandbox's options are damaged, or of another version of cay",
+                        "remove the sandbox and make a new one");
+    }
+    take_options(ret_saved);
+    if (take_binds(ret_saved) && take_env(ret_saved))
+        return CAY_OK;
+    storage_saved_done(ret_saved);
+    return cay_fail_memory(err, op);
+}
+
+void storage_saved_done(struct storage_saved *saved)
+{
+    free(saved->binds);
+    free(saved->env);
+    free(saved->facts.data);
+    *saved = (struct storage_saved){0};
+}
+
+/* --- All of them --- */
+
+static bool has_options(int sandboxes, const char *id)
+{
+    char path[64];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%.32s/options", id);
+    return fstatat(sandboxes, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
+                  struct cay_error *err)
+{
+    struct cay_error own;
+    char home[PATH_MAX];
+    AUTO_FD sandboxes = open_sandboxes(false, &own);
+
+    /* Who has no place to keep any has none. */
+    if (sandboxes == CAY_E_NOT_FOUND || state_home_path(home, NULL) != CAY_OK)
+        return CAY_OK;
+    if (sandboxes < 0) {
+        if (err)
+            *err = own;
+        return sandboxes;
+    }
+    DIR *directory = path_list(sandboxes);
+    if (!directory)
+        return cay_fail_errno(err, errno, op, "sandboxes");
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (runtime_is_id(entry->d_name) && has_options(sandboxes, entry->d_name))
+            visit(entry->d_name, cookie);
+    closedir(directory);
+    return CAY_OK;
+}
+
+size_t storage_sweep(void)
+{
+    AUTO_FD sandboxes = open_sandboxes(false, NULL);
+    size_t count = 0;
+
+    if (sandboxes < 0)
+        return 0;
+    DIR *directory = path_list(sandboxes);
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        const char *id = entry->d_name;
+        if (!runtime_is_id(id) || has_options(sandboxes, id))
+            continue;
+        /* Who makes one holds its record before there is a disk, and after. */
+        AUTO_FD lock = runtime_lock(id);
+        if (lock < 0 && errno != ENOENT)
+            continue;
+        AUTO_FD dir = hold(sandboxes, id, NULL);
+        /* It may live all the same: its maker died just before it could say so. */
+        if (dir >= 0 && !has_options(sandboxes, id) && !lives(id))
+            count += state_bury(sandboxes, id, op, NULL) == CAY_OK;
+    }
+    if (directory)
+        closedir(directory);
+    return count + state_sweep(sandboxes, ".old-");
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_RECORD_USERS_H
+#define NATIVE_RECORD_USERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cay/error.h"
+
+/* Every root has a `user` (1000, /home/user): who runs commands by default. */
+
+enum { USERS_FILES = 3 };
+
+/* Files of a root's /etc as they must be for that; text NULL: they are already. */
+struct users {
+    struct users_file {
+        const char *name; /* "passwd" */
+        mode_t mode;
+        char *text;
+        int is_new;
+    } files[USERS_FILES];
+};
+
+int users_read(int root, struct users *ret_users, struct cay_error *err);
+void users_done(struct users *users);
+
+/* The numbers of a name, as a root's own passwd has them; false if it has none that can
+ * be used inside. */
+bool users_find(int root, const char *name, size_t len, uint32_t *ret_uid,
+                uint32_t *ret_gid);
+
+/* Makes them so, and the home, in a root that lies on the host. */
+int users_add(int root, struct cay_error *err);
+
+#endif

@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* An image becomes a template: either what `docker save` writes (manifest.json and
+ * layers) or an OCI layout (index.json and blobs), as a directory or in a tar file.
+ *
+ * The tar file is unpacked into the draft first, so that both are directories from then
+ * on.  What an index or a manifest points to is known by its SHA-256 and used only if its
+ * bytes have it.  A directory is not ours: a blob is copied from there while it is
+ * hashed, and the copy is used. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "files/walk.h"
+#include "native/template/digest.h"
+#include "native/template/template.h"
+#include "sys/fs.h"
+#include "sys/io.h"
+#include "sys/path.h"
+
+static const char op[] = TEMPLATE_OP;
+
+enum { JSON_MAX = 8 << 20, INDEX_DEPTH = 4, LAYERS_MAX = 1024, ENV_MAX = 512 };
+
+struct image {
+    struct template_making *making;
+    int dir;      /* its files */
+    bool is_ours; /* nobody else can change them */
+    const char *architecture;
+};
+
+static inline void auto_json_t(json_t **json)
+{
+    json_decref(*json);
+}
+
+static int fail_format(const char *subject, const char *message, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, op, subject, message,
+                    "use what `docker save NAME` writes, or an OCI image layout");
+}
+
+static const char *own_architecture(void)
+{
+    static struct utsname name;
+
+    if (uname(&name) != 0)
+        return "unknown";
+    return strcmp(name.machine, "x86_64") == 0    ? "amd64"
+           : strcmp(name.machine, "aarch64") == 0 ? "arm64"
+                                                  : name.machine;
+}
+
+/* --- Blobs ---------------------------------------------------------------------------
+ */
+
+/* Opens a file of the image; it may be a link to another in it, never to what is beyond.
+ */
+static int open_file(const struct image *image, const char *path, struct cay_error *err)
+{
+    struct stat st;
+    AUTO_FD held =
+        path_open(image->dir, path, O_PATH, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
+
+    if (held < 0)
+        return held == -ENOENT || held == -EXDEV || held == -ELOOP
+                   ? cay_fail(err, CAY_E_INVALID, -held, op, path,
+                              "a part of the image is missing",
+                              "save it again; a shallow or partial copy cannot be used")
+                   : cay_fail_errno(err, -held, op, path);
+    if (fstat(held, &st) != 0 || !S_ISREG(st.st_mode))
+        return fail_format(path, "a part of the image is not a file", err);
+    int fd = path_reopen(held, O_RDONLY);
+    return fd < 0 ? cay_fail_errno(err, -fd, op, path) : fd;
+}
+
+static int fail_digest(const char *path, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, op, path,
+                    "a part of the image is not what its digest says",
+                    "the file is damaged or was tampered with: get it again");
+}
+
+/* The file's verified bytes, from their beginning; `hex` is their SHA-256. */
+static int open_verified(const struct image *image, const char *path, const char *hex,
+                         struct cay_error *err)
+{
+    char found[DIGEST_HEX + 1];
+    AUTO_FD copy = -1;
+    AUTO_FD fd = open_file(image, path, err);
+
+    if (fd < 0)
+        return fd;
+    if (!image->is_ours) {
+        copy = openat(image->making->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+        if (copy < 0)
+            return cay_fail_errno(err, errno, op, path);
+    }
+    int error = digest_stream(fd, copy, TEMPLATE_BYTES_MAX, found);
+    if (error)
+        return cay_fail_errno(err, -error, op, path);
+    if (strcmp(found, hex) != 0)
+        return fail_digest(path, err);
+    int *used = copy >= 0 ? &copy : &fd;
+    if (lseek(*used, 0, SEEK_SET) != 0)
+        return cay_fail_errno(err, errno, op, path);
+    return TAKE_FD(*used);
+}
+
+static int parse(int fd, const char *path, json_t **ret_json, struct cay_error *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, op, path);
+    if (st.st_size > JSON_MAX)
+        return fail_format(path, "a description in the image is too large", err);
+    AUTO_FREE char *text = malloc((size_t)st.st_size + 1);
+    if (!text)
+        return cay_fail_memory(err, op);
+    ssize_t len = io_pread(fd, text, (size_t)st.st_size, 0);
+    if (len < 0)
+        return cay_fail_errno(err, (int)-len, op, path);
+    *ret_json = json_loadb(text, (size_t)len, JSON_REJECT_DUPLICATES, NULL);
+    return *ret_json ? CAY_OK
+                     : fail_format(path, "a description in the image is not JSON", err);
+}
+
+static int parse_file(const struct image *image, const char *path, json_t **ret_json,
+                      struct cay_error *err)
+{
+    AUTO_FD fd = open_file(image, path, err);
+
+    return fd < 0 ? fd : parse(fd, path, ret_json, err);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "";
+}
+
+/* "blobs/sha256/HEX" of a descriptor; false if its digest is not one. */
+static bool blob_path(const json_t *descriptor, char path[128], const char **ret_hex)
+{
+    const char *hex = digest_hex(text_of(descriptor, "digest"));
+
+    if (!hex)
+        return false;
+    snprintf(path, 128, "blobs/sha256/%s", hex);
+    *ret_hex = path + strlen("blobs/sha256/");
+    return true;
+}
+
+static int parse_blob(const struct image *image, const json_t *descriptor,
+                      json_t **ret_json, struct cay_error *err)
+{
+    char path[128];
+    const char *hex;
+
+    if (!blob_path(descriptor, path, &hex))
+        return fail_format("digest", "the image names a part without its SHA-256", err);
+    AUTO_FD fd = open_verified(image, path, hex, err);
+    return fd < 0 ? fd : parse(fd, path, ret_json, err);
+}
+
+/* --- What the image says about itself ------------------------------------------------
+ */
+
+static int take_env(struct template_info *info, const json_t *env, struct cay_error *err)
+{
+    size_t count = json_array_size(env), kept = 0;
+
+    if (count > ENV_MAX)
+        return fail_format("Env", "the image sets too many variables", err);
+    info->env = calloc(count + 1, sizeof *info->env);
+    for (size_t i = 0; info->env && i < count; i++) {
+        const char *text = json_string_value(json_array_get(env, i));
+        const char *equals = text ? strchr(text, '=') : NULL;
+        if (!equals || equals == text)
+            continue;
+        info->env[kept] = strdup(text);
+        if (!info->env[kept++])
+            return cay_fail_memory(err, op);
+    }
+    return info->env ? CAY_OK : cay_fail_memory(err, op);
+}
+
+static int take_config(const struct image *image, const json_t *config,
+                       struct cay_error *err)
+{
+    struct template_info *info = &image->making->info;
+    const json_t *inner = json_object_get(config, "config");
+    const char *architecture = text_of(config, "architecture");
+    const char *os = text_of(config, "os");
+
+    if (!json_is_object(config))
+        return fail_format("config", "the image has no configuration", err);
+    if ((*os && strcmp(os, "linux") != 0) ||
+        (*architecture && strcmp(architecture, image->architecture) != 0))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, architecture,
+                        "the image is for another kind of machine",
+                        "get it for linux/%s: docker pull --platform linux/%s NAME",
+                        image->architecture, image->architecture);
+    const char *user = text_of(inner, "User"), *workdir = text_of(inner, "WorkingDir");
+    if (strlen(user) >= sizeof info->shown.user ||
+        strlen(workdir) + 1 >= sizeof info->shown.workdir)
+        return fail_format("config", "the image's User or WorkingDir is too long", err);
+    cay_copy_text(info->shown.user, sizeof info->shown.user, user);
+    /* One that is relative is so to the root. */
+    snprintf(info->shown.workdir, sizeof info->shown.workdir, "%s%s",
+             *workdir && *workdir != '/' ? "/" : "", workdir);
+    return take_env(info, json_object_get(inner, "Env"), err);
+}
+
+/* Containers find it made if no layer has it.  A link on the way leads where it will
+ * inside. */
+static int make_workdir(const struct image *image, struct cay_error *err)
+{
+    char path[sizeof image->making->info.shown.workdir];
+    AUTO_FD dir = fcntl(image->making->root, F_DUPFD_CLOEXEC, 3);
+
+    memcpy(path, image->making->info.shown.workdir, sizeof path);
+    for (char *at = path + strspn(path, "/"); dir >= 0 && *at; at += strspn(at, "/")) {
+        const char *name = at;
+        at += strcspn(at, "/");
+        char end = *at;
+        *at = '\0';
+        bool is_made = mkdirat(dir, name, 0755) == 0 && fchmodat(dir, name, 0755, 0) == 0;
+        int next = is_made || errno == EEXIST
+                       ? path_open(image->making->root, path, O_PATH | O_DIRECTORY, 0,
+                                   RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+                       : -errno;
+        *at = end;
+        if (next < 0)
+            return cay_fail(err, CAY_E_INVALID, -next, op, path,
+                            "the image's working directory cannot be made",
+                            "something else is there: correct the image's WorkingDir");
+        (void)close(dir);
+        dir = next;
+    }
+    return dir < 0 ? cay_fail_errno(err, errno, op, path) : CAY_OK;
+}
+
+/* --- Layers --------------------------------------------------------------------------
+ */
+
+static int add_layer(const struct image *image, size_t index, const char *path,
+                     const char *hex, struct cay_error *err)
+{
+    struct template_making *making = image->making;
+    int code = CAY_OK;
+
+    AUTO_FD fd = open_verified(image, path, hex, err);
+    if (fd < 0)
+        return fd;
+    if (index > 0) { /* the first has nothing below it */
+        code = template_unpack(making, making->root, fd, TEMPLATE_WHITEOUTS, err);
+        if (!code && lseek(fd, 0, SEEK_SET) != 0)
+            code = cay_fail_errno(err, errno, op, path);
+    }
+    return code ? code : template_unpack(making, making->root, fd, TEMPLATE_LAYER, err);
+}
+
+static int check_layers(const json_t *layers, struct cay_error *err)
+{
+    size_t count = json_array_size(layers);
+
+    return count > 0 && count <= LAYERS_MAX
+               ? CAY_OK
+               : fail_format("layers", "the image has no layers, or far too many", err);
+}
+
+static int use_manifest(const struct image *image, const json_t *manifest,
+                        struct cay_error *err)
+{
+    AUTO(json_t) config = NULL;
+    const json_t *layers = json_object_get(manifest, "layers");
+    char path[128];
+    const char *hex;
+
+    int code = check_layers(layers, err);
+    if (!code)
+        code = parse_blob(image, json_object_get(manifest, "config"), &config, err);
+    if (!code)
+        code = take_config(image, config, err);
+    for (size_t i = 0; !code && i < json_array_size(layers); i++) {
+        const json_t *layer = json_array_get(layers, i);
+        const char *type = text_of(layer, "mediaType");
+        if (*type && !strstr(type, "tar"))
+            return fail_format(type, "a layer of the image is of an unknown kind", err);
+        if (!blob_path(layer, path, &hex))
+            return fail_format("layers", "the image names a part without its SHA-256",
+                               err);
+        code = add_layer(image, i, path, hex, err);
+    }
+    return code;
+}
+
+/* --- OCI layouts ---------------------------------------------------------------------
+ */
+
+static bool fits(const struct image *image, const json_t *descriptor)
+{
+    const json_t *platform = json_object_get(descriptor, "platform");
+
+    return !platform ||
+           (strcmp(text_of(platform, "os"), "linux") == 0 &&
+            strcmp(text_of(platform, "architecture"), image->architecture) == 0);
+}
+
+/* The one entry of an index for this machine; its kind is known by what it has. */
+static int choose(const struct image *image, const json_t *index,
+                  const json_t **ret_entry, struct cay_error *err)
+{
+    const json_t *entries = json_object_get(index, "manifests");
+    size_t count = 0;
+
+    for (size_t i = 0; i < json_array_size(entries); i++) {
+        const json_t *entry = json_array_get(entries, i);
+        /* An image with several names is there once for each of them. */
+        bool is_known =
+            count && strcmp(text_of(entry, "digest"), text_of(*ret_entry, "digest")) == 0;
+        if (fits(image, entry) && !is_known && count++ == 0)
+            *ret_entry = entry;
+    }
+    if (count == 0 && json_array_size(entries) > 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, image->architecture,
+                        "the image is for other kinds of machines", "get it for linux/%s",
+                        image->architecture);
+    if (count != 1)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "index.json",
+                        "the file must have exactly one image for this machine",
+                        "it has %zu; save one image by its name", count);
+    return CAY_OK;
+}
+
+static int use_index(const struct image *image, const json_t *index, int depth,
+                     struct cay_error *err)
+{
+    AUTO(json_t) next = NULL;
+    const json_t *entry = NULL;
+
+    if (depth > INDEX_DEPTH)
+        return fail_format("index.json", "the image's indexes are nested too deep", err);
+    int code = choose(image, index, &entry, err);
+    if (!code)
+        code = parse_blob(image, entry, &next, err);
+    if (code)
+        return code;
+    return json_object_get(next, "manifests") ? use_index(image, next, depth + 1, err)
+                                              : use_manifest(image, next, err);
+}
+
+/* --- docker save ---------------------------------------------------------------------
+ */
+
+/* The digest in a name: "blobs/sha256/HEX" or "HEX.json". */
+static bool hex_of_name(const char *name, char hex[DIGEST_HEX + 1])
+{
+    static const char blobs[] = "blobs/sha256/";
+
+    if (strncmp(name, blobs, strlen(blobs)) == 0)
+        name += strlen(blobs);
+    if (strspn(name, "0123456789abcdef") != DIGEST_HEX)
+        return false;
+    memcpy(hex, name, DIGEST_HEX);
+    hex[DIGEST_HEX] = '\0';
+    return name[DIGEST_HEX] == '\0' || strcmp(name + DIGEST_HEX, ".json") == 0;
+}
+
+static int use_saved(const struct image *image, const json_t *saved,
+                     struct cay_error *err)
+{
+    AUTO(json_t) config = NULL;
+    const json_t *layers = json_object_get(saved, "Layers");
+    const char *name = text_of(saved, "Config");
+    char hex[DIGEST_HEX + 1];
+
+    int code = check_layers(layers, err);
+    if (!code && !hex_of_name(name, hex))
+        code = fail_format("manifest.json", "the configuration has no SHA-256", err);
+    if (code)
+        return code;
+    AUTO_FD fd = open_verified(image, name, hex, err);
+    if (fd < 0)
+        return fd;
+    code = parse(fd, name, &config, err);
+    if (!code)
+        code = take_config(image, config, err);
+    const json_t *ids = json_object_get(json_object_get(config, "rootfs"), "diff_ids");
+    if (!code && json_array_size(ids) != json_array_size(layers))
+        code =
+            fail_format("manifest.json", "the image has other layers than it says", err);
+    for (size_t i = 0; !code && i < json_array_size(layers); i++) {
+        const char *path = json_string_value(json_array_get(layers, i));
+        const char *id = json_string_value(json_array_get(ids, i));
+        id = id ? digest_hex(id) : NULL;
+        if (!path || !id)
+            return fail_format("manifest.json", "a layer of the image has no SHA-256",
+                               err);
+        /* A blob may be compressed, and is then known by its own digest. */
+        code = add_layer(image, i, path, hex_of_name(path, hex) ? hex : id, err);
+    }
+    return code;
+}
+
+/* --- All of it -----------------------------------------------------------------------
+ */
+
+static bool has(const struct image *image, const char *name)
+{
+    AUTO_FD fd = path_open(image->dir, name, O_PATH, 0, PATH_PLAIN);
+
+    return fd >= 0;
+}
+
+static int use_image(const struct image *image, struct cay_error *err)
+{
+    AUTO(json_t) top = NULL;
+    bool is_layout = has(image, "index.json") && has(image, "blobs");
+    const char *name = is_layout ? "index.json" : "manifest.json";
+
+    if (!has(image, name))
+        return fail_format(image->making->options->from, "this is not an image", err);
+    int code = parse_file(image, name, &top, err);
+    if (code)
+        return code;
+    if (is_layout)
+        return use_index(image, top, 1, err);
+    if (json_array_size(top) != 1)
+        return cay_fail(err, CAY_E_INVALID, 0, op, name,
+                        "the file must have exactly one image",
+                        "it has %zu; save one image by its name", json_array_size(top));
+    return use_saved(image, json_array_get(top, 0), err);
+}
+
+/* What is in the tar file, below the draft's directory "image". */
+static int unpack_image(struct image *image, int held, struct cay_error *err)
+{
+    struct template_making *making = image->making;
+    struct template_making outer = *making;
+
+    AUTO_FD fd = path_reopen(held, O_RDONLY);
+    if (fd < 0 || mkdirat(making->dir, "image", 0700) != 0)
+        return cay_fail_errno(err, fd < 0 ? -fd : errno, op, making->options->from);
+    image->dir = path_open(making->dir, "image", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (image->dir < 0)
+        return cay_fail_errno(err, -image->dir, op, making->options->from);
+    image->is_ours = true;
+    /* Not counted: none of it stays. */
+    int code = template_unpack(&outer, image->dir, fd, TEMPLATE_WHOLE, err);
+    making->told_ns = outer.told_ns;
+    return code;
+}
+
+int template_from_image(struct template_making *making, struct cay_error *err)
+{
+    const char *path = making->options->from;
+    struct image image = {
+        .making = making, .dir = -1, .architecture = own_architecture()};
+    struct stat st;
+    AUTO_FD held = open(path, O_PATH | O_CLOEXEC);
+    int code = CAY_OK;
+
+    if (held < 0 || fstat(held, &st) != 0)
+        return cay_fail_errno(err, errno, op, path);
+    if (S_ISDIR(st.st_mode))
+        image.dir = fcntl(held, F_DUPFD_CLOEXEC, 3);
+    else if (S_ISREG(st.st_mode))
+        code = unpack_image(&image, held, err);
+    else
+        return fail_format(path, "this is neither a file nor a directory", err);
+    if (!code)
+        code = use_image(&image, err);
+    if (!code)
+        code = make_workdir(&image, err);
+    if (image.dir >= 0)
+        (void)close(image.dir);
+    if (!code && image.is_ours)
+        code = tree_remove(&fs_direct, op, making->dir, "image", path, err);
+    return code;
+}

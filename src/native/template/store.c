@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "native/record/recover.h"
+#include "native/record/state.h"
+#include "native/record/storage.h"
+#include "native/template/template.h"
+#include "sys/path.h"
+
+static const char op[] = "template.open";
+
+enum { NAME_LEN_MAX = 63 };
+
+static bool is_name(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-_.";
+    size_t len = strlen(name);
+
+    return len > 0 && len <= NAME_LEN_MAX && strspn(name, letters) == len &&
+           name[0] != '.' && name[0] != '-';
+}
+
+int template_check_name(const char *name, const char *who, struct cay_error *err)
+{
+    if (name && is_name(name) && strcmp(name, "host") != 0 && strcmp(name, "base") != 0)
+        return CAY_OK;
+    return cay_fail(
+        err, CAY_E_INVALID, 0, who, name, "this cannot be the name of a template",
+        "use up to %d letters, digits, \"-\", \"_\" and \".\", starting with a "
+        "letter, a digit or \"_\"; \"host\" and \"base\" are built in",
+        NAME_LEN_MAX);
+}
+
+/* Names of templates in the store, sorted. */
+static int pick(const struct dirent *entry)
+{
+    return is_name(entry->d_name);
+}
+
+static int read_names(int store, struct dirent ***ret_names)
+{
+    char path[32];
+
+    *ret_names = NULL;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", store);
+    int count = scandir(path, ret_names, pick, alphasort);
+    return count < 0 ? 0 : count;
+}
+
+static void free_names(struct dirent **names, int count)
+{
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+}
+
+static int fail_unknown(int store, const char *who, const char *name, int error,
+                        struct cay_error *err)
+{
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, who, name);
+    char list[400] = "base, host";
+    struct dirent **names;
+    int count = store < 0 ? 0 : read_names(store, &names);
+
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, ", %s", names[i]->d_name);
+    }
+    if (count)
+        free_names(names, count);
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, who, name, "there is no such template",
+                    "the templates there are: %s", list);
+}
+
+static int open_root(struct template *template, struct cay_error *err)
+{
+    struct stat st;
+
+    if (fstat(template->root, &st) != 0)
+        return cay_fail_errno(err, errno, op, "root");
+    template->dev = st.st_dev;
+    template->ino = st.st_ino;
+    return CAY_OK;
+}
+
+static int open_stored(const char *name, struct template *template, struct cay_error *err)
+{
+    AUTO_FD store = state_open("templates", false, err);
+
+    if (store == CAY_E_NOT_FOUND)
+        return fail_unknown(-1, op, name, ENOENT, err);
+    if (store < 0)
+        return store;
+    template->dir = is_name(name)
+                        ? path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN)
+                        : -ENOENT;
+    if (template->dir < 0 || flock(template->dir, LOCK_SH | LOCK_NB) != 0)
+        return fail_unknown(store, op, name, template->dir < 0 ? -template->dir : ENOENT,
+                            err);
+    template->root =
+        path_open(template->dir, "root", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (template->root < 0)
+        return fail_unknown(store, op, name, -template->root, err);
+    return template_info_load(template->dir, &template->info, err);
+}
+
+static int open_directory(const char *path, bool is_known, struct template *template,
+                          struct cay_error *err)
+{
+    /* Whoever is inside may write to where it lies, and have put the link there. */
+    template->root = path_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0,
+                               is_known ? RESOLVE_NO_SYMLINKS : 0);
+    int error = template->root < 0 ? -template->root : 0;
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, op, path);
+    if (is_known && error == ELOOP)
+        return cay_fail(err, CAY_E_OUTSIDE, ELOOP, op, path,
+                        "the template has become a link, or lies behind one",
+                        "put back what was there, or make a new sandbox");
+    if (error)
+        return cay_fail(err, error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY : CAY_E_NOT_FOUND,
+                        error, op, path, "this directory cannot be used as a template",
+                        "name a directory that is there and has the files of a whole "
+                        "system, or a template");
+    cay_copy_text(template->info.shown.source, sizeof template->info.shown.source, "dir");
+    return CAY_OK;
+}
+
+int template_open(const char *name, bool is_known, struct template *ret_template,
+                  struct cay_error *err)
+{
+    *ret_template = (struct template)TEMPLATE_NONE;
+    int code = *name == '/' ? open_directory(name, is_known, ret_template, err)
+                            : open_stored(name, ret_template, err);
+    if (!code)
+        code = open_root(ret_template, err);
+    cay_copy_text(ret_template->info.shown.name, sizeof ret_template->info.shown.name,
+                  name);
+    if (code)
+        template_done(ret_template);
+    return code;
+}
+
+void template_done(struct template *template)
+{
+    if (template->dir >= 0)
+        (void)close(template->dir);
+    if (template->root >= 0)
+        (void)close(template->root);
+    if (template->usr >= 0)
+        (void)close(template->usr);
+    template_info_done(&template->info);
+    template->dir = template->root = template->usr = -1;
+}
+
+size_t template_sweep(void)
+{
+    AUTO_FD store = state_open("templates", false, NULL);
+
+    return store < 0 ? 0
+                     : state_sweep(store, ".new-") + state_sweep(store, ".old-") +
+                           template_base_sweep(store);
+}
+
+int cay_template_list(struct cay_template_info **ret_infos, size_t *ret_count,
+                      struct cay_error *err)
+{
+    struct dirent **names = NULL;
+    struct cay_error own;
+    AUTO_FD store = state_open("templates", false, &own);
+
+    if (store < 0 && store != CAY_E_NOT_FOUND) {
+        if (err)
+            *err = own;
+        return store;
+    }
+    int count = store < 0 ? 0 : read_names(store, &names);
+    struct cay_template_info *infos = calloc((size_t)count + 2, sizeof *infos);
+    *ret_count = 0;
+    if (infos) {
+        infos[0] = (struct cay_template_info){.name = "host", .source = "builtin"};
+        infos[1] = (struct cay_template_info){.name = "base", .source = "builtin"};
+        *ret_count = 2;
+    }
+    for (int i = 0; infos && i < count; i++) {
+        struct template_info info;
+        AUTO_FD dir =
+            path_open(store, names[i]->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+        if (dir < 0 || template_info_load(dir, &info, NULL) != CAY_OK)
+            continue;
+        cay_copy_text(info.shown.name, sizeof info.shown.name, names[i]->d_name);
+        infos[(*ret_count)++] = info.shown;
+        template_info_done(&info);
+    }
+    free_names(names, count);
+    *ret_infos = infos;
+    return infos ? CAY_OK : cay_fail_memory(err, "template.list");
+}
+
+struct question {
+    const char *name;
+    dev_t dev;
+    ino_t ino;
+    char id[CAY_ID_MAX];     /* the answer, or "" */
+    struct cay_error unsure; /* why there may be another, or no error */
+};
+
+/* Who cannot look does not know that it is unused. */
+static void doubt(struct question *question, const struct cay_error *why)
+{
+    if (cay_errno_is_shortage(why->sys_errno))
+        question->unsure = *why;
+}
+
+static void ask(const char *id, void *cookie)
+{
+    struct question *question = cookie;
+    struct record record;
+    struct cay_error why;
+
+    int code = runtime_load(id, &record, &why);
+    if (code == CAY_E_INTERNAL && recover_record(id, &record) != 0)
+        cay_copy_text(question->id, sizeof question->id, id); /* it may be this one's */
+    else if (code)
+        doubt(question, &why);
+    else if (record.template_dev == question->dev &&
+             record.template_ino == question->ino && runtime_is_alive(&record))
+        memcpy(question->id, record.id, sizeof question->id);
+}
+
+/* One on disk that does not run now could not be started any more. */
+static void ask_stored(const char *id, void *cookie)
+{
+    struct question *question = cookie;
+    struct storage_saved saved;
+    struct cay_error why;
+
+    if (storage_load(id, &saved, &why) != CAY_OK) {
+        doubt(question, &why);
+        return;
+    }
+    const char *name = saved.options.template_name;
+    if (name && strcmp(name, question->name) == 0)
+        cay_copy_text(question->id, sizeof question->id, id);
+    storage_saved_done(&saved);
+}
+
+/* Whoever makes a sandbox holds the lock of its template until it has a record. */
+int template_check_unused(int dir, const char *who, const char *name,
+                          struct cay_error *err)
+{
+    struct question question = {.name = name};
+    struct stat st;
+
+    if (flock(dir, LOCK_EX | LOCK_NB) != 0)
+        return cay_fail(err, CAY_E_BUSY, 0, who, name,
+                        "a sandbox is just being made from this template", "try again");
+    if (fstatat(dir, "root", &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return CAY_OK;
+    question.dev = st.st_dev;
+    question.ino = st.st_ino;
+    int code = runtime_visit(ask, &question, err);
+    if (!code)
+        code = storage_visit(ask_stored, &question, err);
+    if (code)
+        return code;
+    if (!question.id[0]) {
+        if (question.unsure.code && err)
+            *err = question.unsure;
+        return question.unsure.code;
+    }
+    return cay_fail(err, CAY_E_BUSY, 0, who, name, "a sandbox uses this template",
+                    "remove that first: %s", question.id);
+}
+
+int cay_template_remove(const char *name, struct cay_error *err)
+{
+    static const char who[] = "template.remove";
+    int code = template_check_name(name, who, err);
+    if (code)
+        return code;
+    AUTO_FD store = state_open("templates", false, err);
+    if (store < 0)
+        return store == CAY_E_NOT_FOUND ? fail_unknown(-1, who, name, ENOENT, err)
+                                        : store;
+    AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (dir < 0)
+        return fail_unknown(store, who, name, -dir, err);
+    code = template_check_unused(dir, who, name, err);
+    if (code)
+        return code;
+    return state_bury(store, name, who, err);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_TEMPLATE_TEMPLATE_H
+#define NATIVE_TEMPLATE_TEMPLATE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "cay/sandbox.h"
+
+/* Templates lie in STATE/templates/NAME/: "root", a directory with the owners as inside
+ * (0 to 65535), which a sandbox sees shifted into its own range, and "info", facts about
+ * it.  They are made in a directory called ".new-..." and renamed when they are whole,
+ * and renamed to ".old-..." before they are removed. */
+
+#define TEMPLATE_OP "template.create"
+
+enum {
+    TEMPLATE_NOBODY = 65534, /* who owns what has an owner above 65535 */
+    TEMPLATE_ENTRIES_MAX = 1000000,
+    TEMPLATE_DEPTH_MAX = 200
+};
+#define TEMPLATE_BYTES_MAX ((uint64_t)64 << 30)
+
+struct template_info {
+    struct cay_template_info shown;
+    char **env; /* "NAME=value" of an image, NULL-terminated, or NULL */
+};
+void template_info_done(struct template_info *info);
+int template_info_save(int dir, const struct template_info *info, struct cay_error *err);
+/* The name is the caller's to fill in. */
+int template_info_load(int dir, struct template_info *ret_info, struct cay_error *err);
+
+/* A template in use.  It cannot be removed while `dir` is open. */
+struct template
+{
+    int dir;  /* its directory, locked; -1 for a directory that is used as it is */
+    int root; /* what a sandbox is to see */
+    int usr;  /* of "base": a layer above the host's /usr; else -1 */
+    dev_t dev;
+    ino_t ino; /* of root */
+    struct template_info info;
+};
+#define TEMPLATE_NONE                                                                    \
+    {                                                                                    \
+        .dir = -1, .root = -1, .usr = -1                                                 \
+    }
+/* `name` is that of a template or the absolute path of a directory; CAY_E_NOT_FOUND
+ * lists those there are.  `is_known`: that path is of path_name(), and what has
+ * become a link since is not followed. */
+int template_open(const char *name, bool is_known, struct template *ret_template,
+                  struct cay_error *err);
+void template_done(struct template *template);
+
+/* The template "base": see template-base.c.  Its root is -1 where this machine cannot
+ * have it. */
+int template_base_open(bool is_offline, struct template *ret_template,
+                       struct cay_error *err);
+
+/* Removes versions of it that are neither used nor current. */
+size_t template_base_sweep(int store);
+
+/* CAY_E_BUSY if a sandbox uses it, or is just being made from it; `dir` is locked
+ * afterwards. */
+int template_check_unused(int dir, const char *who, const char *name,
+                          struct cay_error *err);
+
+/* Removes what makers and removers that crashed have left. */
+size_t template_sweep(void);
+
+int template_check_name(const char *name, const char *who, struct cay_error *err);
+
+/* A template in the making. */
+struct template_making {
+    const struct cay_template_options *options;
+    int dir;  /* the draft, for what is needed on the way */
+    int root; /* the root in it */
+    struct template_info info;
+    uint64_t entries, bytes, skipped;
+    uint64_t made;    /* directories that entries needed and did not bring */
+    uint64_t told_ns; /* when the caller was last told */
+};
+
+/* Tells the caller, now and then; CAY_E_CANCELLED if it wants no more. */
+int template_tell(struct template_making *making, const char *step,
+                  struct cay_error *err);
+
+int template_from_directory(struct template_making *making, struct cay_error *err);
+int template_from_image(struct template_making *making, struct cay_error *err);
+int template_from_debootstrap(struct template_making *making, struct cay_error *err);
+
+/* Unpacks the archive behind `fd` below `root`. */
+enum template_unpack_mode {
+    TEMPLATE_WHOLE = 1,     /* all there is */
+    TEMPLATE_WHITEOUTS = 2, /* of a layer: take away what it hides of those below */
+    TEMPLATE_LAYER = 3      /* of a layer: add what it has */
+};
+int template_unpack(struct template_making *making, int root, int fd,
+                    enum template_unpack_mode mode, struct cay_error *err);
+
+#endif

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The broker: judges what the front asks, and has others do it.  It never waits for a
+ * sandbox: whatever takes time is done by a keeper, which answers the client's channel
+ * itself or, where a record is to be changed, one of ours (control.c). */
+#include "server/broker/broker.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "server/broker/clock.h"
+#include "server/broker/errand.h"
+#include "server/wire/warn.h"
+
+enum { EVENTS = 64, ASKS_AT_A_TIME = 32 };
+
+int64_t broker_now_ms(void)
+{
+    return server_clock_ms();
+}
+
+bool broker_watch(struct broker *broker, int fd, struct source *source)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
+
+    return epoll_ctl(broker->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void broker_forget(struct broker *broker, int fd)
+{
+    (void)epoll_ctl(broker->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+void broker_note_end(struct broker *broker, int64_t end_ms)
+{
+    int64_t boot_ms = end_ms > server_clock_offset() ? end_ms - server_clock_offset() : 0;
+    struct itimerspec when = {.it_value = {boot_ms / 1000, boot_ms % 1000 * 1000000 + 1}};
+
+    if (broker->next_end_ms && broker->next_end_ms <= end_ms)
+        return;
+    broker->next_end_ms = end_ms;
+    (void)timerfd_settime(broker->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* --- Judging --- */
+
+void broker_refuse(struct asked *asked, int status, int code, const char *message,
+                   const char *hint)
+{
+    struct cay_error error;
+
+    cay_fail(&error, code, 0, "server", NULL, message, "%s", hint);
+    (void)tell_failed(asked->channel, status, &error);
+    asked_done(asked);
+}
+
+void broker_hand_on(struct broker *broker, struct asked *asked, const char *id)
+{
+    int error = -EPIPE;
+
+    for (int i = 0; i < 2 && error == -EPIPE; i++) {
+        struct keeper *keeper = keeper_of(broker, id);
+        error = keeper ? ask_forward(keeper->socket, asked) : -EAGAIN;
+        if (keeper && error == -EPIPE)
+            keeper_lost(broker, keeper); /* a new one will find out what is wrong */
+    }
+    /* One that ends before it was asked has found no sandbox, or could not look; who
+     * asked hears of it as if it had ended a moment later. */
+    if (error && error != -EPIPE)
+        broker_refuse(asked, 503, CAY_E_BUSY, "the sandbox has too much to answer",
+                      "try again in a moment");
+    else
+        asked_done(asked);
+}
+
+static void refuse_unknown(struct asked *asked)
+{
+    broker_refuse(asked, 502, CAY_E_NOT_FOUND, "The sandbox was not found",
+                  "it has ended or never was; list the sandboxes to see which there are");
+}
+
+/* Who has its token is told why. */
+static void refuse_gone(struct asked *asked, const char *fate)
+{
+    broker_refuse(asked, 502, CAY_E_KILLED, "The sandbox was not found", fate);
+}
+
+static void refuse_token(struct asked *asked)
+{
+    broker_refuse(asked, 401, CAY_E_DENIED, "invalid access token",
+                  "send the sandbox's envdAccessToken as X-Access-Token");
+}
+
+/* --- Sandboxes that are not named --- */
+
+struct search {
+    struct broker *broker;
+    struct asked *asked;
+    const char *path; /* NULL: it is no signature, but a token */
+    struct record_row *found;
+};
+
+static bool has_token(struct broker *broker, const struct asked *asked,
+                      enum token_kind kind, const struct record_row *row)
+{
+    char token[TOKEN_MAX];
+
+    secrets_token(&broker->secrets, kind, row->id, row->token_version, token);
+    return secrets_are_equal(asked->head.credential, token);
+}
+
+static bool is_signed_by(struct broker *broker, const struct asked *asked,
+                         const char *path, const struct record_row *row)
+{
+    const char *operation = asked->head.op == OP_READ_FILE ? "read" : "write";
+    char token[TOKEN_MAX], signature[SIGNATURE_MAX];
+
+    secrets_token(&broker->secrets, TOKEN_ENVD, row->id, row->token_version, token);
+    secrets_signature(path, operation, asked->head.user, token,
+                      asked->head.numbers[FILE_EXPIRES], signature);
+    return secrets_are_equal(asked->head.credential, signature);
+}
+
+static bool compare(const struct record_row *row, void *cookie)
+{
+    struct search *search = cookie;
+
+    if (!(search->path ? is_signed_by(search->broker, search->asked, search->path, row)
+                       : has_token(search->broker, search->asked, TOKEN_ENVD, row)))
+        return true;
+    memcpy(search->found->id, row->id, sizeof row->id);
+    return false;
+}
+
+/* With no sandbox named, the one whose token made the signature is meant; or is shown,
+ * which counts before any signature. */
+static bool find_signer(struct broker *broker, struct asked *asked, const char *path,
+                        struct record_row *row)
+{
+    const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
+                                                     1u << RECORD_PAUSED};
+    struct search search = {broker, asked, path, row};
+
+    if (registry_visit(broker->registry, &filter, compare, &search, NULL) != CAY_OK ||
+        !*row->id)
+        return false;
+    memcpy(asked->head.sandbox, row->id, sizeof row->id);
+    return true;
+}
+
+/* The signature is over the path as it stands in the URL, which is the last string. */
+static bool may_touch_file(struct broker *broker, struct asked *asked,
+                           struct record_row *row)
+{
+    AUTO_FREE char *room = NULL;
+    AUTO_FREE const char **strings = ask_strings(asked, &room);
+
+    if (!strings) {
+        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+        return false;
+    }
+    const char *path = strings[asked->head.count - 1];
+    int64_t expires = asked->head.numbers[FILE_EXPIRES];
+    if (expires >= 0 && expires < clock_since_1970_ms() / 1000) {
+        broker_refuse(asked, 401, CAY_E_DENIED, "signature is already expired",
+                      "make a new URL");
+        return false;
+    }
+    if (*row->id ? is_signed_by(broker, asked, path, row)
+                 : find_signer(broker, asked, path, row))
+        return true;
+    broker_refuse(asked, 401, CAY_E_DENIED, "invalid signature",
+                  "make the URL with the SDK, for this sandbox, path and user");
+    return false;
+}
+
+/* --- The data plane --- */
+
+/* Whether what the client has shown is enough; if not, it was told. */
+static bool may_pass(struct broker *broker, struct asked *asked, struct record_row *row)
+{
+    enum credential wanted = ask_credential((enum op)asked->head.op);
+
+    if (wanted == CREDENTIAL_FILE && asked->head.flags & FILE_SIGNED)
+        return may_touch_file(broker, asked, row);
+    if ((wanted == CREDENTIAL_TOKEN || wanted == CREDENTIAL_FILE) &&
+        !has_token(broker, asked, TOKEN_ENVD, row)) {
+        refuse_token(asked);
+        return false;
+    }
+    if (wanted == CREDENTIAL_PORT && row->flags & CREATE_PRIVATE_TRAFFIC &&
+        !has_token(broker, asked, TOKEN_TRAFFIC, row)) {
+        broker_refuse(asked, 403, CAY_E_DENIED, "Missing or invalid traffic access token",
+                      "send the sandbox's trafficAccessToken as "
+                      "E2B-Traffic-Access-Token");
+        return false;
+    }
+    return true;
+}
+
+static void judge_data(struct broker *broker, struct asked *asked)
+{
+    bool is_file = ask_credential((enum op)asked->head.op) == CREDENTIAL_FILE;
+    AUTO_RECORD row = {0};
+
+    record_init(&row);
+    if (!*asked->head.sandbox && is_file && asked->head.flags & FILE_SIGNED) {
+        if (!may_touch_file(broker, asked, &row))
+            return;
+    } else if (!*asked->head.sandbox && !find_signer(broker, asked, NULL, &row)) {
+        if (is_file)
+            refuse_token(asked);
+        else /* whose it was may have ended */
+            refuse_unknown(asked);
+        return;
+    }
+    struct cay_error error;
+    int code = record_is_id(asked->head.sandbox)
+                   ? broker_find(broker, asked->head.sandbox, &row, &error)
+                   : CAY_E_NOT_FOUND;
+    if (code) {
+        if (code == CAY_E_NOT_FOUND)
+            refuse_unknown(asked);
+        else
+            broker_refuse(asked, 503, code, error.message, error.hint);
+        return;
+    }
+    const char *fate = broker_fate(broker, &row);
+    if (fate) {
+        if (has_token(broker, asked, TOKEN_ENVD, &row))
+            refuse_gone(asked, fate);
+        else
+            refuse_unknown(asked);
+        return;
+    }
+    if (!may_pass(broker, asked, &row))
+        return;
+    if (row.flags & CREATE_AUTO_RESUME && asked->head.op != OP_HEALTH &&
+        control_is_paused(broker, &row))
+        control_wake(broker, asked, &row);
+    else if (row.state == RECORD_RUNNING)
+        broker_hand_on(broker, asked, row.id);
+    else
+        refuse_unknown(asked);
+}
+
+static void judge(struct broker *broker, struct asked *asked)
+{
+    char tenant[TENANT_MAX];
+
+    if (ask_credential((enum op)asked->head.op) == CREDENTIAL_BROKER) {
+        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+        return;
+    }
+    if (ask_credential((enum op)asked->head.op) != CREDENTIAL_KEY) {
+        judge_data(broker, asked);
+        return;
+    }
+    struct cay_error error;
+    int code = api_key_tenant(broker->registry, asked->head.credential, tenant, &error);
+    if (code == CAY_E_NOT_FOUND)
+        broker_refuse(asked, 401, CAY_E_DENIED,
+                      *asked->head.credential ? "Invalid API key" : "Missing API key",
+                      "send one as X-API-KEY; cay env prints one that works");
+    else if (code)
+        broker_refuse(asked, 503, code, error.message, error.hint);
+    else
+        control_answer(broker, asked, tenant);
+    explicit_bzero(asked->head.credential, sizeof asked->head.credential);
+}
+
+/* --- The loop --- */
+
+static void hear_front(struct broker *broker, struct source *source)
+{
+    (void)source;
+    for (int i = 0; i < ASKS_AT_A_TIME; i++) {
+        int got = ask_receive(broker->front, &broker->asked);
+        if (got == -EAGAIN)
+            return;
+        if (got == -EMFILE) /* the front sees that the channel of this one was closed */
+            continue;
+        if (got != 1) { /* it is gone, or not what we started */
+            broker_forget(broker, broker->front);
+            (void)close(broker->front);
+            broker->front = -1;
+            return;
+        }
+        judge(broker, &broker->asked);
+        asked_done(&broker->asked); /* unless somebody has taken it over */
+    }
+}
+
+static void hear_timer(struct broker *broker, struct source *source)
+{
+    uint64_t count;
+
+    (void)source;
+    (void)!read(broker->timer, &count, sizeof count);
+    broker->next_end_ms = 0;
+    broker_expire(broker);
+}
+
+static void reap(struct broker *broker)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        bool was_spare = keeper_reaped(broker, pid, status);
+        if (pid == broker->front_pid) {
+            broker->front_pid = 0;
+            broker->front_status = status;
+        }
+        errand_keeper_ended(broker, pid);
+        if (was_spare)
+            broker_note_end(broker, broker_now_ms() + POOL_AGAIN_MS);
+    }
+}
+
+/* The first signal; without a front there is nothing to finish. */
+static void drain(struct broker *broker)
+{
+    static const char word = 'd';
+    int64_t drain_ms = broker->options->drain_s * INT64_C(1000);
+
+    if (broker->drain_end_ms || !drain_ms || broker->front < 0 ||
+        send(broker->front, &word, 1, MSG_NOSIGNAL) != 1) {
+        broker->is_over = true;
+        return;
+    }
+    broker->drain_end_ms = (int64_t)clock_ms() + drain_ms;
+}
+
+/* The front has finished its requests, and the keepers what those have begun. */
+static bool has_drained(const struct broker *broker)
+{
+    return broker->drain_end_ms && ((broker->front < 0 && !broker->errands) ||
+                                    (int64_t)clock_ms() >= broker->drain_end_ms);
+}
+
+/* Until the drain is over, or else the front is to be checked. */
+static int wait_ms(const struct broker *broker)
+{
+    int64_t left = broker->drain_end_ms - (int64_t)clock_ms();
+
+    if (!broker->drain_end_ms)
+        return broker->front_beats ? PULSE_MS : -1;
+    return left > 0 ? (int)left : 0;
+}
+
+static void hear_signal(struct broker *broker, struct source *source)
+{
+    struct signalfd_siginfo info;
+
+    (void)source;
+    while (read(broker->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGCHLD)
+            reap(broker);
+        else
+            drain(broker);
+    }
+}
+
+int broker_open(struct broker *broker, struct cay_error *err)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    broker->epoll = epoll_create1(EPOLL_CLOEXEC);
+    broker->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    broker->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    broker->front_source.ready = hear_front;
+    broker->timer_source.ready = hear_timer;
+    broker->signal_source.ready = hear_signal;
+    if (broker->epoll < 0 || broker->timer < 0 || broker->signals < 0 ||
+        !broker_watch(broker, broker->timer, &broker->timer_source) ||
+        !broker_watch(broker, broker->signals, &broker->signal_source) ||
+        !broker_watch(broker, broker->front, &broker->front_source))
+        return cay_fail_errno(err, errno, "server.start", "epoll");
+    return CAY_OK;
+}
+
+static void kill_front(struct broker *broker)
+{
+    if (broker->front_pid <= 0)
+        return;
+    (void)kill(broker->front_pid, SIGKILL);
+    (void)waitpid(broker->front_pid, &broker->front_status, 0);
+    broker->front_pid = 0;
+}
+
+static bool mend_front(struct broker *broker, int (*restart)(struct broker *broker))
+{
+    if (broker->front >= 0 || broker->drain_end_ms)
+        return true;
+    kill_front(broker); /* one that has let go of us is not to stay */
+    broker->front = restart && !broker->is_over ? restart(broker) : -1;
+    return broker->front >= 0 &&
+           broker_watch(broker, broker->front, &broker->front_source);
+}
+
+/* The new front does not wait for the end of the old one, which may be stuck in the
+ * kernel. */
+static void check_front(struct broker *broker)
+{
+    static struct warn warn;
+    uint64_t now_ms = clock_ms();
+
+    if (!broker->front_beats || broker->front < 0 ||
+        now_ms - broker->pulse.looked_ms < PULSE_MS)
+        return;
+    broker->pulse.looked_ms = now_ms;
+    if (!pulse_look(&broker->pulse, atomic_load(broker->front_beats),
+                    pulse_cpu_ns(broker->front_pid)) ||
+        broker->front_pid <= 0)
+        return;
+    warn_line(&warn, "the front (process %d) does not respond; replacing it",
+              (int)broker->front_pid);
+    broker->is_front_replaced = true;
+    (void)kill(broker->front_pid, SIGKILL);
+    broker->front_status = SIGKILL; /* as wait(2) has it */
+    broker->front_pid = 0;
+    broker_forget(broker, broker->front);
+    (void)close(broker->front);
+    broker->front = -1;
+}
+
+/* A process of ours that has nothing left to do ends in a moment. */
+static void await_end(pid_t pid)
+{
+    enum { MOMENT_MS = 1000 };
+    struct pollfd life = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+
+    if (life.fd < 0)
+        return;
+    (void)poll(&life, 1, MOMENT_MS);
+    (void)close(life.fd);
+}
+
+/* It has the port, and lines that are still to be logged, until it has ended. */
+static void end_front(struct broker *broker)
+{
+    if (broker->front >= 0)
+        (void)close(broker->front);
+    broker->front = -1;
+    if (broker->front_pid > 0)
+        await_end(broker->front_pid);
+    kill_front(broker);
+}
+
+void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker))
+{
+    broker_reconcile(broker);
+    broker_expire(broker);
+    broker_fill_pool(broker);
+    while (!broker->is_over && mend_front(broker, restart_front)) {
+        struct epoll_event events[EVENTS];
+        int count = epoll_wait(broker->epoll, events, EVENTS, wait_ms(broker));
+        for (int i = 0; i < count; i++) {
+            struct source *source = events[i].data.ptr;
+            source->ready(broker, source);
+        }
+        broker->is_over |= has_drained(broker);
+        check_front(broker);
+    }
+    while (broker->keepers)
+        keeper_drop(broker, broker->keepers);
+    broker_write_again(broker);
+    end_front(broker);
+}

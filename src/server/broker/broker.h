@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SERVER_BROKER_BROKER_H
+#define SERVER_BROKER_BROKER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "server/broker/api-key.h"
+#include "server/broker/keepers.h"
+#include "server/broker/secrets.h"
+#include "server/wire/pulse.h"
+
+/* What the loop waits for: the first member of whatever owns the descriptor. */
+struct source {
+    void (*ready)(struct broker *broker, struct source *source);
+};
+
+struct broker {
+    const struct serve_options *options;
+    struct registry *registry;
+    struct secrets secrets;
+    const char *domain;
+    struct keeper *keepers;
+    struct errand *errands;
+    struct unwritten *unwritten; /* records that the disk did not take: records.c */
+    int epoll, timer, signals;
+    int front; /* where asks come from */
+    struct source front_source, timer_source, signal_source;
+    pid_t front_pid;
+    int front_status;              /* of the last that ended */
+    _Atomic uint64_t *front_beats; /* which the front counts up; NULL: not looked at */
+    struct pulse pulse;            /* of the front */
+    bool is_front_replaced;        /* it was stuck, and the broker has killed it */
+    int64_t next_end_ms;           /* the timer goes off then */
+    /* Tells who runs the server; NULL: nobody. */
+    void (*complain)(const char *about, const struct cay_error *error);
+    bool is_over;
+    int64_t
+        drain_end_ms; /* of clock_ms(): requests in flight have until then; 0: serving */
+    unsigned starting_spares;
+    struct asked asked; /* the one that is being judged */
+};
+
+/* From here on SIGTERM and SIGINT drain and end it, as soon as it runs. */
+int broker_open(struct broker *broker, struct cay_error *err);
+
+/* Answers asks from `front` until SIGTERM or SIGINT, or until `front` is closed.  The
+ * first such signal drains: the front refuses new requests and ends when those in flight
+ * are finished, at most --drain seconds later; the second signal ends it at once.
+ * `restart_front` is called when the process at its other end dies, and gives a new
+ * socket; NULL: then it is over. */
+void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker));
+
+bool broker_watch(struct broker *broker, int fd, struct source *source);
+void broker_forget(struct broker *broker, int fd);
+int64_t broker_now_ms(void); /* of the rows: server-clock.h */
+
+/* The clock of a sandbox was set. */
+void broker_note_end(struct broker *broker, int64_t end_ms);
+
+/* --- Records: records.c --- */
+
+/* A record as it is, whether written or not.  CAY_E_NOT_FOUND: there never was one. */
+int broker_find(struct broker *broker, const char *id, struct record_row *ret_row,
+                struct cay_error *err);
+/* The same for one that was just read. */
+void broker_current(struct broker *broker, struct record_row *row);
+
+/* "was killed", ...: why the sandbox is gone, or will be in a moment; NULL: it is not. */
+const char *broker_fate(const struct broker *broker, const struct record_row *row);
+
+/* What has happened to a sandbox is so, whether it can be written or not; if not it is
+ * remembered, and tried again. */
+void broker_write(struct broker *broker, const struct record_row *row);
+void broker_write_again(struct broker *broker);
+
+/* --- The control plane: control.c --- */
+
+enum {
+    DEFAULT_TIMEOUT_S = 15,      /* of the first version of the API */
+    DEFAULT_LONG_TIMEOUT_S = 300 /* of the second */
+};
+
+/* Answers an ask whose key is `tenant`'s. */
+void control_answer(struct broker *broker, struct asked *asked, const char *tenant);
+
+/* Ends, or pauses, those whose time is over, and sets the timer for the next. */
+void broker_expire(struct broker *broker);
+
+/* Sandboxes may have ended while no server was there to see it. */
+void broker_reconcile(struct broker *broker);
+
+/* Kills every sandbox that has a record; without keepers. */
+void broker_end_all(struct broker *broker);
+
+/* The sandbox of a keeper has ended by itself. */
+void broker_gone(struct broker *broker, const char *id, bool had_memory_kills);
+
+/* Or is only just being paused: whoever comes now comes after that. */
+bool control_is_paused(const struct broker *broker, const struct record_row *row);
+
+/* Wakes a paused sandbox, and then hands the ask on. */
+void control_wake(struct broker *broker, struct asked *asked,
+                  const struct record_row *row);
+
+/* Has its keeper do something about a sandbox, and its record changed then; `reason` is
+ * why it is gone, if it is to go, and `seconds` its new time to live. */
+void control_start(struct broker *broker, enum op op, struct record_row *row,
+                   struct asked *asked, const char *reason, int64_t seconds);
+
+/* Tells who asked, if not. */
+bool control_timeout_is_fine(struct broker *broker, struct asked *asked, int64_t seconds);
+
+/* Its time begins now. */
+void control_set_clock(struct broker *broker, struct record_row *row, int64_t seconds);
+
+/* --- Making sandboxes: create.c --- */
+
+enum { POOL_AGAIN_MS = 1000 }; /* before a pool that could not be filled is again */
+
+void broker_create(struct broker *broker, struct asked *asked, const char *tenant);
+
+/* A server that ended in between had written the row, and no more. */
+void broker_confirm(struct broker *broker, const struct record_row *row);
+
+/* Tells whether sandboxes can be made of a template. */
+void broker_find_template(struct asked *asked);
+
+/* Keeps as many sandboxes ready as was asked for. */
+void broker_fill_pool(struct broker *broker);
+
+/* --- Telling of them: listing.c --- */
+
+int broker_tell_sandbox(struct broker *broker, int channel, const struct record_row *row,
+                        bool resumed);
+void broker_list(struct broker *broker, struct asked *asked, const char *tenant);
+
+/* Hands an ask to the keeper of a sandbox, and closes it here. */
+void broker_hand_on(struct broker *broker, struct asked *asked, const char *id);
+
+void broker_refuse(struct asked *asked, int status, int code, const char *message,
+                   const char *hint);
+
+#endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Sandboxes whose time is over, and those that have ended without us. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/broker/errand.h"
+#include "server/broker/note.h"
+
+/* --- Time --- */
+
+struct due {
+    struct broker *broker;
+    int64_t now_ms, next_ms;
+    struct record_row *rows;
+    size_t count;
+};
+
+enum {
+    DUE_AT_A_TIME = 64,
+    MORE_MS = 20,   /* when there are more, which wait for these */
+    AGAIN_MS = 1000 /* what was begun may fail */
+};
+
+static bool is_due(const struct record_row *written, void *cookie)
+{
+    struct due *due = cookie;
+    struct record_row row = *written;
+
+    row.metadata = (struct buf){0};
+    broker_current(due->broker, &row);
+    if (row.state != RECORD_RUNNING)
+        return true;
+    if (row.end_ms > due->now_ms) {
+        if (!due->next_ms || row.end_ms < due->next_ms)
+            due->next_ms = row.end_ms;
+    } else if (due->count < DUE_AT_A_TIME) {
+        due->rows[due->count++] = row;
+    } else {
+        due->next_ms = due->now_ms + MORE_MS;
+    }
+    return true;
+}
+
+void broker_expire(struct broker *broker)
+{
+    static struct record_row rows[DUE_AT_A_TIME];
+    const struct registry_filter filter = {.states = 1u << RECORD_RUNNING,
+                                           .oldest_first = true};
+    struct due due = {broker, broker_now_ms(), 0, rows, 0};
+
+    broker_write_again(broker);
+    errand_force_late(broker);
+    broker_fill_pool(broker);
+    if (registry_visit(broker->registry, &filter, is_due, &due, NULL) != CAY_OK)
+        due.next_ms = due.now_ms + 1000;
+    for (size_t i = 0; i < due.count; i++) {
+        bool pauses = rows[i].flags & CREATE_AUTO_PAUSE;
+        if (!errand_is_under_way(broker, rows[i].id))
+            control_start(broker, pauses ? OP_PAUSE : OP_KILL, &rows[i], NULL,
+                          pauses ? "" : "reached its end of life", 0);
+    }
+    if (due.count)
+        broker_note_end(broker, due.now_ms + AGAIN_MS);
+    if (due.next_ms)
+        broker_note_end(broker, due.next_ms);
+}
+
+void broker_gone(struct broker *broker, const char *id, bool had_memory_kills)
+{
+    AUTO_RECORD row = {0};
+
+    record_init(&row);
+    if (broker_find(broker, id, &row, NULL) != CAY_OK || row.state == RECORD_GONE)
+        return;
+    row.state = RECORD_GONE;
+    cay_copy_text(row.reason, sizeof row.reason,
+                  row.end_ms <= broker_now_ms() + 1000 ? "reached its end of life"
+                  : had_memory_kills                   ? "ran out of memory"
+                                                       : "ended by itself");
+    row.end_ms = broker_now_ms();
+    broker_write(broker, &row);
+}
+
+/* --- After a restart --- */
+
+enum { ROUNDS_MAX = 100 };
+
+/* What a record says. */
+struct known {
+    char id[SANDBOX_ID_MAX];
+    enum record_state state;
+    int64_t end_ms;
+    uint32_t flags;
+};
+
+struct known_list {
+    struct known list[1024]; /* more are found out when they are asked for */
+    size_t count;
+};
+
+static bool note(const struct record_row *row, void *cookie)
+{
+    struct known_list *known = cookie;
+
+    if (known->count == sizeof known->list / sizeof *known->list)
+        return false;
+    struct known *one = &known->list[known->count++];
+    memcpy(one->id, row->id, sizeof row->id);
+    one->state = row->state;
+    one->end_ms = row->end_ms;
+    one->flags = row->flags;
+    return true;
+}
+
+static enum record_state state_of(const struct cay_sandbox_info *info)
+{
+    /* A damaged one still runs, and a client can kill it. */
+    return info && info->state == CAY_STATE_RUNNING   ? RECORD_RUNNING
+           : info && info->state == CAY_STATE_DAMAGED ? RECORD_RUNNING
+           : info && info->state == CAY_STATE_PAUSED  ? RECORD_PAUSED
+                                                      : RECORD_GONE;
+}
+
+static void correct(struct broker *broker, const char *id,
+                    const struct cay_sandbox_info *info)
+{
+    AUTO_RECORD row = {0};
+
+    record_init(&row);
+    if (state_of(info) == RECORD_GONE) {
+        broker_gone(broker, id, info && info->memory_kills > 0);
+    } else if (broker_find(broker, id, &row, NULL) == CAY_OK) {
+        bool wakes = row.state == RECORD_PAUSED && state_of(info) == RECORD_RUNNING;
+        row.state = state_of(info);
+        if (wakes) /* the end in the row is that from before the pause */
+            row.end_ms =
+                broker_now_ms() + note_left_ms(info, broker->options->max_timeout_s);
+        broker_write(broker, &row);
+        if (wakes)
+            broker_confirm(broker, &row);
+    }
+}
+
+static void end_one(struct broker *broker, const char *id)
+{
+    char name[CAY_ID_MAX];
+    cay_sandbox *sandbox = NULL;
+    AUTO_RECORD row = {0};
+
+    snprintf(name, sizeof name, "sb-%.28s", id);
+    if (cay_sandbox_open(name, &sandbox, NULL) == CAY_OK)
+        (void)!cay_sandbox_remove(sandbox, NULL);
+    cay_sandbox_free(sandbox);
+    record_init(&row);
+    if (broker_find(broker, id, &row, NULL) != CAY_OK)
+        return;
+    row.state = RECORD_GONE;
+    row.end_ms = broker_now_ms();
+    cay_copy_text(row.reason, sizeof row.reason, "was killed");
+    broker_write(broker, &row);
+}
+
+/* The server before had written its row, but not told it to live on. */
+static bool is_unconfirmed(const struct broker *broker, const struct known *known,
+                           const struct cay_sandbox_info *info)
+{
+    enum { SLACK_MS = 5000 + KEEPER_GRACE_MS };
+
+    if (known->state != RECORD_RUNNING || !info || !info->ttl_left_ms)
+        return false;
+    return known->flags & CREATE_AUTO_PAUSE ||
+           note_left_ms(info, broker->options->max_timeout_s) + SLACK_MS <
+               known->end_ms - broker_now_ms();
+}
+
+static void confirm_again(struct broker *broker, const char *id)
+{
+    AUTO_RECORD row = {0};
+
+    record_init(&row);
+    if (broker_find(broker, id, &row, NULL) == CAY_OK)
+        broker_confirm(broker, &row);
+}
+
+/* A sandbox of this store has a row, or gets one; one that the store says is gone, ends.
+ * False: it is of a store that was in this place before. */
+static bool look_after(struct broker *broker, const struct cay_sandbox_info *info)
+{
+    AUTO_RECORD row = {0};
+    AUTO_NOTE note;
+
+    record_init(&row);
+    if (!note_read(info, broker->options->max_timeout_s, &note))
+        return true;
+    enum note_origin origin = note_origin(broker->registry, &note);
+    if (origin == NOTE_FOREIGN)
+        return true;
+    int code = broker_find(broker, note.row.id, &row, NULL);
+    if (code == CAY_E_NOT_FOUND && origin == NOTE_OF_PATH)
+        return false;
+    if (code == CAY_E_NOT_FOUND)
+        (void)registry_add(broker->registry, &note.row, NULL);
+    else if (code == CAY_OK && row.state == RECORD_GONE)
+        end_one(broker, row.id);
+    return true;
+}
+
+static void warn_lost(struct broker *broker, unsigned count)
+{
+    struct cay_error note;
+    char message[128];
+
+    snprintf(message, sizeof message,
+             "%u sandboxes run that an earlier store at this path had created", count);
+    cay_fail(&note, CAY_E_NOT_FOUND, 0, "server", NULL, message,
+             "cay serve --check-store lists them; stop the server, and cay serve "
+             "--rebuild-store makes rows from them");
+    if (broker->complain)
+        broker->complain("store", &note);
+}
+
+/* The records first: what another server makes meanwhile has none among these, and what
+ * it has removed is gone. */
+void broker_reconcile(struct broker *broker)
+{
+    static struct known_list known;
+    const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
+                                                     1u << RECORD_PAUSED};
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+    unsigned lost = 0;
+
+    if (registry_visit(broker->registry, &filter, note, &known, NULL) != CAY_OK ||
+        cay_sandbox_list(&infos, &count, NULL) != CAY_OK)
+        return;
+    for (size_t i = 0; i < known.count; i++) {
+        const struct cay_sandbox_info *info = NULL;
+        for (size_t j = 0; j < count && !info; j++)
+            if (strcmp(infos[j].id + 3, known.list[i].id) == 0)
+                info = &infos[j];
+        if (state_of(info) != known.list[i].state)
+            correct(broker, known.list[i].id, info);
+        else if (is_unconfirmed(broker, &known.list[i], info))
+            confirm_again(broker, known.list[i].id);
+    }
+    for (size_t i = 0; i < count; i++)
+        lost += !look_after(broker, &infos[i]);
+    cay_free(infos);
+    if (lost)
+        warn_lost(broker, lost);
+}
+
+void broker_end_all(struct broker *broker)
+{
+    static struct known_list known;
+    const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
+                                                     1u << RECORD_PAUSED};
+
+    /* What cannot be written would be found again and again. */
+    for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {
+        known.count = 0;
+        if (registry_visit(broker->registry, &filter, note, &known, NULL) != CAY_OK ||
+            known.count == 0)
+            return;
+        for (size_t i = 0; i < known.count; i++)
+            end_one(broker, known.list[i].id);
+    }
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SERVER_BROKER_NOTE_H
+#define SERVER_BROKER_NOTE_H
+
+#include <limits.h>
+
+#include "cay/sandbox.h"
+#include "server/broker/registry.h"
+
+/* A sandbox carries what its row says, as a note of the runtime (cay_sandbox_set_note()):
+ * the store, the tenant, the template, when it was started, flags and metadata; no key,
+ * no token, no environment.  So a store that was lost can be made again, and a sandbox
+ * tells whose it is. */
+
+struct note {
+    char store[STORE_ID_MAX]; /* registry_identity() */
+    char path[PATH_MAX];      /* of the store */
+    struct record_row row;    /* without state and end */
+};
+
+#define AUTO_NOTE __attribute__((cleanup(note_done))) struct note
+void note_done(struct note *note);
+
+/* The strings of it; how many. */
+uint32_t note_write(struct registry *registry, const struct record_row *row,
+                    struct buf *strings);
+
+/* That of a sandbox, of which the row gets its state and its end.  False if it has none,
+ * or none of a server. */
+bool note_read(const struct cay_sandbox_info *info, uint32_t max_timeout_s,
+               struct note *ret_note);
+
+/* The time until a running sandbox ends.  PID 1 of the sandbox reports it, and is not
+ * trusted: it is at most the largest timeout.  A sandbox without an end gets one. */
+int64_t note_left_ms(const struct cay_sandbox_info *info, uint32_t max_timeout_s);
+
+/* Whether a sandbox is of this store: of this file, or of one that was in its place. */
+enum note_origin { NOTE_FOREIGN, NOTE_OF_STORE, NOTE_OF_PATH };
+enum note_origin note_origin(struct registry *registry, const struct note *note);
+
+#endif

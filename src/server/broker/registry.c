@@ -1,0 +1,675 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/broker/registry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+
+enum {
+    BUSY_MS = 5000,
+    APPLICATION = 0x43617953 /* "CayS": sessions (src/session) may lie in the same file */
+};
+
+/* The version of the whole file is the sessions', so ours is in a table. */
+static const char marks[] = "CREATE TABLE server (version INTEGER NOT NULL) STRICT;"
+                            "INSERT INTO server VALUES (1);"
+                            "PRAGMA application_id = 1130461523;";
+
+static const char schema[] =
+    "CREATE TABLE keys (number INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE,"
+    "  tenant TEXT NOT NULL, shown TEXT NOT NULL, created_ms INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE sandboxes (id TEXT PRIMARY KEY, tenant TEXT NOT NULL,"
+    "  template TEXT NOT NULL, state INTEGER NOT NULL, started_ms INTEGER NOT NULL,"
+    "  end_ms INTEGER NOT NULL, flags INTEGER NOT NULL, token_version INTEGER NOT NULL,"
+    "  reason TEXT NOT NULL, metadata BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX sandboxes_by_start ON sandboxes (state, started_ms, id);";
+
+/* They came later than the others, and stores without them are of the same version. */
+static const char listeners[] =
+    "CREATE TABLE IF NOT EXISTS listeners (port INTEGER PRIMARY KEY,"
+    "  has_tls INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS clock (boot TEXT PRIMARY KEY,"
+    "  offset_ms INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL) STRICT;"
+    "INSERT INTO identity SELECT lower(hex(randomblob(16)))"
+    "  WHERE NOT EXISTS (SELECT 1 FROM identity)";
+
+enum statement {
+    ADD_KEY,
+    FIND_KEY,
+    REMOVE_KEY,
+    KEYS,
+    NOTE_LISTENER,
+    FIND_LISTENER,
+    SET_CLOCK,
+    FIND_CLOCK,
+    ADD,
+    UPDATE,
+    FIND,
+    NEWEST,
+    OLDEST,
+    COUNT,
+    FORGET,
+    STATEMENTS
+};
+
+/* Nearly all are gone: what the index tells of them is all that is looked at.  So a range
+ * of states is searched for, though only some in it are wanted, and what has ended by
+ * some time is searched for among what was started by then. */
+#define COLUMNS                                                                          \
+    "id, tenant, template, state, started_ms, end_ms, flags, token_version, reason, "    \
+    "metadata"
+#define WANTED                                                                           \
+    "WHERE state <= ?7 AND (?2 >> state) & 1 AND (?1 IS NULL OR tenant = ?1) AND "       \
+    "(?3 IS NULL OR template = ?3) AND (?6 = 0 OR started_ms >= ?6) "
+
+static const char *const texts[STATEMENTS] = {
+    [ADD_KEY] = "INSERT INTO keys (hash, tenant, shown, created_ms) VALUES (?, ?, ?, ?)",
+    [FIND_KEY] = "SELECT tenant FROM keys WHERE hash = ?",
+    [REMOVE_KEY] = "DELETE FROM keys WHERE number = ?",
+    [KEYS] = "SELECT number, tenant, shown, created_ms FROM keys ORDER BY number",
+    [NOTE_LISTENER] = "INSERT OR REPLACE INTO listeners VALUES (?, ?)",
+    [FIND_LISTENER] = "SELECT has_tls FROM listeners WHERE port = ?",
+    [SET_CLOCK] = "INSERT OR IGNORE INTO clock VALUES (?, ?)",
+    [FIND_CLOCK] = "SELECT offset_ms FROM clock WHERE boot = ?",
+    [ADD] = "INSERT INTO sandboxes (" COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [UPDATE] = "UPDATE sandboxes SET state = ?, started_ms = ?, end_ms = ?, flags = ?, "
+               "reason = ? WHERE id = ?",
+    [FIND] = "SELECT " COLUMNS " FROM sandboxes WHERE id = ?",
+    [NEWEST] = "SELECT " COLUMNS " FROM sandboxes " WANTED
+               "AND (?4 = 0 OR (started_ms, id) < (?4, ?5)) "
+               "ORDER BY started_ms DESC, id DESC",
+    [OLDEST] = "SELECT " COLUMNS " FROM sandboxes " WANTED
+               "AND (?4 = 0 OR (started_ms, id) > (?4, ?5)) ORDER BY started_ms, id",
+    [COUNT] = "SELECT count(*) FROM sandboxes WHERE state = 1 AND tenant = ?",
+    [FORGET] = "DELETE FROM sandboxes WHERE state = 3 AND started_ms <= ?1 AND "
+               "end_ms < ?1",
+};
+
+struct registry {
+    sqlite3 *db; /* NULL: registry_recover() could not open it */
+    char *path;
+    char identity[STORE_ID_MAX];
+    int lock; /* the file, with a shared flock(2): a store in use is not replaced */
+    bool is_new, is_alone, is_damaged;
+    sqlite3_stmt *statements[STATEMENTS];
+};
+
+static int fail_damaged(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_IO, 0, "registry", "store",
+                    "the server's records are damaged",
+                    "cay serve --check-store reports what is wrong; cay serve "
+                    "--rebuild-store makes new records from the sandboxes that run");
+}
+
+static int fail(struct registry *registry, const char *what, struct cay_error *err)
+{
+    int code = sqlite3_errcode(registry->db);
+    int error = sqlite3_system_errno(registry->db);
+
+    if (!registry->db)
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, "registry", what,
+                        "the server's records cannot be opened", "try again in a moment");
+    if (code == SQLITE_FULL ||
+        ((code & 0xff) == SQLITE_IOERR && (error == ENOSPC || error == EDQUOT)))
+        return cay_fail(err, CAY_E_NO_SPACE, ENOSPC, "registry", what,
+                        "the disk with the server's records is full", "make room on it");
+    if ((code & 0xff) == SQLITE_CORRUPT || code == SQLITE_NOTADB)
+        return fail_damaged(err);
+    return cay_fail(err, code == SQLITE_BUSY ? CAY_E_BUSY : CAY_E_IO, 0, "registry", what,
+                    "the server's records cannot be read or written",
+                    "see that it lies on a healthy local disk (sqlite %d)",
+                    sqlite3_extended_errcode(registry->db));
+}
+
+/* --- Opening --- */
+
+static bool run(struct registry *registry, const char *text)
+{
+    return sqlite3_exec(registry->db, text, NULL, NULL, NULL) == SQLITE_OK;
+}
+
+/* The one number that a statement gives; 0 if it gives none. */
+static int number_of(struct registry *registry, const char *text)
+{
+    sqlite3_stmt *statement = NULL;
+    int number = 0;
+
+    if (sqlite3_prepare_v2(registry->db, text, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW)
+        number = sqlite3_column_int(statement, 0);
+    registry->is_damaged |= (sqlite3_errcode(registry->db) & 0xff) == SQLITE_CORRUPT;
+    sqlite3_finalize(statement);
+    return number;
+}
+
+static int fail_foreign(const char *message, const char *hint, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, "registry.open", "store", message, "%s",
+                    hint);
+}
+
+/* What there is, of what we know. */
+struct found {
+    int application, version, tables, ours;
+};
+
+/* Nothing is changed in what is not ours to touch. */
+static int recognise(struct registry *registry, struct found *found,
+                     struct cay_error *err)
+{
+    *found = (struct found){
+        .application = number_of(registry, "PRAGMA application_id"),
+        .version = number_of(registry, "SELECT version FROM server"),
+        .tables = number_of(registry, "SELECT count(*) FROM sqlite_schema"),
+        .ours = number_of(registry, "SELECT count(*) FROM sqlite_schema WHERE type = "
+                                    "'table' AND name IN ('keys', 'sandboxes')")};
+    if (registry->is_damaged)
+        return fail_damaged(err);
+    if (found->version && found->version != REGISTRY_SCHEMA)
+        return fail_foreign("another version of Cay has made these records",
+                            "use that version, or another --store", err);
+    if (found->application != APPLICATION && (found->application || found->tables) &&
+        found->ours != 2)
+        return fail_foreign("this is the database of another program",
+                            "name a file that is not there yet", err);
+    return CAY_OK;
+}
+
+/* Makes what is not there. */
+static int bring_up(struct registry *registry, struct cay_error *err)
+{
+    struct found found;
+    int code = recognise(registry, &found, err);
+
+    if (code || found.version)
+        return code;
+    registry->is_new = found.ours == 0;
+    if ((registry->is_new && !run(registry, schema)) || !run(registry, marks) ||
+        (!found.application && !run(registry, "PRAGMA user_version = 0")))
+        return fail(registry, "open", err);
+    return CAY_OK;
+}
+
+/* Two processes may be the first at the same time. */
+static int migrate(struct registry *registry, struct cay_error *err)
+{
+    struct found found;
+    int code = recognise(registry, &found, err);
+
+    if (code)
+        return code;
+    if (!run(registry, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                       "BEGIN IMMEDIATE"))
+        return fail(registry, "open", err);
+    code = bring_up(registry, err);
+    if (!code && !run(registry, listeners))
+        code = fail(registry, "open", err);
+    if (!run(registry, code ? "ROLLBACK" : "COMMIT") && !code)
+        code = fail(registry, "open", err);
+    return code;
+}
+
+static int prepare(struct registry *registry, struct cay_error *err)
+{
+    for (int i = 0; i < STATEMENTS; i++)
+        if (sqlite3_prepare_v3(registry->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+                               &registry->statements[i], NULL) != SQLITE_OK)
+            return fail(registry, "prepare", err);
+    return CAY_OK;
+}
+
+/* SQLite would make it readable for others.  Not closed before SQLite has closed it:
+ * closing any descriptor of a file gives up all locks of fcntl(2) that this process has
+ * on it. */
+static int make_file(const char *path, int *ret_fd, struct cay_error *err)
+{
+    struct stat st;
+    AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, "registry.open", "store");
+    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077)
+        return cay_fail(err, CAY_E_DENIED, 0, "registry.open", "store",
+                        "others could read or change these records",
+                        "make the file yours alone: chmod 0600");
+    if (flock(fd, LOCK_SH | LOCK_NB) != 0)
+        return cay_fail(err, CAY_E_BUSY, 0, "registry.open", "store",
+                        "the store is being rebuilt", "try again in a moment");
+    *ret_fd = TAKE_FD(fd);
+    return CAY_OK;
+}
+
+static void text_of(struct registry *registry, const char *text, char ret[STORE_ID_MAX])
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (sqlite3_prepare_v2(registry->db, text, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW)
+        cay_copy_text(ret, STORE_ID_MAX, (const char *)sqlite3_column_text(statement, 0));
+    sqlite3_finalize(statement);
+}
+
+static void close_db(struct registry *registry)
+{
+    for (int i = 0; i < STATEMENTS; i++) {
+        sqlite3_finalize(registry->statements[i]);
+        registry->statements[i] = NULL;
+    }
+    sqlite3_close(registry->db);
+    registry->db = NULL;
+}
+
+/* `alone`: for a disk without room for the file of the wal-index, which SQLite then keeps
+ * in memory; so no other process can use the store at the same time. */
+static int open_db(struct registry *registry, bool alone, bool waits,
+                   struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    if (sqlite3_open_v2(registry->path, &registry->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
+                            SQLITE_OPEN_EXRESCODE,
+                        NULL) != SQLITE_OK)
+        code = fail(registry, "open", err);
+    registry->is_alone = alone;
+    if (!code) {
+        registry_set_patience(registry, waits);
+        if (alone && !run(registry, "PRAGMA locking_mode = EXCLUSIVE"))
+            code = fail(registry, "open", err);
+    }
+    if (!code)
+        code = migrate(registry, err);
+    if (!code)
+        code = prepare(registry, err);
+    if (!code)
+        text_of(registry, "SELECT id FROM identity", registry->identity);
+    if (code)
+        close_db(registry);
+    return code;
+}
+
+int registry_open(const char *path, struct registry **ret_registry, struct cay_error *err)
+{
+    struct registry *registry = calloc(1, sizeof *registry);
+
+    if (!registry)
+        return cay_fail_memory(err, "registry.open");
+    registry->lock = -1;
+    int code =
+        strcmp(path, ":memory:") == 0 ? CAY_OK : make_file(path, &registry->lock, err);
+    registry->path = registry->lock < 0 ? strdup(path) : realpath(path, NULL);
+    if (!code && !registry->path)
+        code = cay_fail_memory(err, "registry.open");
+    if (!code)
+        code = open_db(registry, false, true, err);
+    if (code == CAY_E_NO_SPACE)
+        code = open_db(registry, true, true, err);
+    if (code)
+        registry_close(registry);
+    else
+        *ret_registry = registry;
+    return code;
+}
+
+bool registry_is_alone(const struct registry *registry)
+{
+    return registry->is_alone;
+}
+
+bool registry_recover(struct registry *registry)
+{
+    if (registry->is_alone) {
+        close_db(registry); /* it has the file to itself */
+        if (open_db(registry, false, false, NULL) != CAY_OK)
+            (void)!open_db(registry, true, false, NULL);
+        registry_set_patience(registry, true);
+    }
+    return !registry->is_alone;
+}
+
+void registry_close(struct registry *registry)
+{
+    if (!registry)
+        return;
+    close_db(registry);
+    if (registry->lock >= 0)
+        (void)close(registry->lock);
+    free(registry->path);
+    free(registry);
+}
+
+const char *registry_identity(const struct registry *registry)
+{
+    return registry->identity;
+}
+
+const char *registry_path(const struct registry *registry)
+{
+    return registry->path;
+}
+
+int registry_check(struct registry *registry, bool thorough,
+                   void (*visit)(const char *line), struct cay_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool is_fine = true;
+    int result = sqlite3_prepare_v2(
+        registry->db, thorough ? "PRAGMA integrity_check" : "PRAGMA quick_check(1)", -1,
+        &statement, NULL);
+
+    while (result == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
+        const char *line = (const char *)sqlite3_column_text(statement, 0);
+        if (line && strcmp(line, "ok") == 0)
+            continue;
+        is_fine = false;
+        if (visit && line)
+            visit(line);
+    }
+    int code = result == SQLITE_OK ? CAY_OK : fail(registry, "check", err);
+    if (sqlite3_finalize(statement) != SQLITE_OK && !code)
+        code = fail(registry, "check", err);
+    return code ? code : is_fine ? CAY_OK : fail_damaged(err);
+}
+
+bool registry_is_new(const struct registry *registry)
+{
+    return registry->is_new;
+}
+
+void registry_set_patience(struct registry *registry, bool waits)
+{
+    if (registry->db)
+        sqlite3_busy_timeout(registry->db, waits ? BUSY_MS : 0);
+}
+
+/* --- Statements --- */
+
+static void put_text(sqlite3_stmt *statement, int at, const char *text)
+{
+    sqlite3_bind_text(statement, at, text, -1, SQLITE_STATIC);
+}
+
+/* There are no statements while the store is not open. */
+static void finish(sqlite3_stmt *statement)
+{
+    sqlite3_reset(statement);
+    if (statement)
+        sqlite3_clear_bindings(statement);
+}
+
+/* Of a statement that gives no rows. */
+static int step(struct registry *registry, enum statement which, const char *what,
+                struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[which];
+    int result = sqlite3_step(statement);
+    int code = result == SQLITE_DONE ? CAY_OK : fail(registry, what, err);
+
+    finish(statement);
+    return code;
+}
+
+static void copy(sqlite3_stmt *statement, int column, char *field, size_t room)
+{
+    const unsigned char *text = sqlite3_column_text(statement, column);
+
+    cay_copy_text(field, room, text ? (const char *)text : "");
+}
+
+/* --- Keys --- */
+
+int registry_add_key(struct registry *registry, const unsigned char hash[KEY_HASH],
+                     const struct key_row *row, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[ADD_KEY];
+
+    sqlite3_bind_blob(statement, 1, hash, KEY_HASH, SQLITE_STATIC);
+    put_text(statement, 2, row->tenant);
+    put_text(statement, 3, row->shown);
+    sqlite3_bind_int64(statement, 4, row->created_ms);
+    return step(registry, ADD_KEY, "key", err);
+}
+
+int registry_find_key(struct registry *registry, const unsigned char hash[KEY_HASH],
+                      char ret_tenant[TENANT_MAX], struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[FIND_KEY];
+
+    sqlite3_bind_blob(statement, 1, hash, KEY_HASH, SQLITE_STATIC);
+    int result = sqlite3_step(statement), code = CAY_OK;
+    if (result == SQLITE_ROW)
+        copy(statement, 0, ret_tenant, TENANT_MAX);
+    else if (result == SQLITE_DONE)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.key", NULL,
+                        "nobody has this API key", "cay key new makes one");
+    else
+        code = fail(registry, "key", err);
+    finish(statement);
+    return code;
+}
+
+int registry_remove_key(struct registry *registry, int64_t number, struct cay_error *err)
+{
+    sqlite3_bind_int64(registry->statements[REMOVE_KEY], 1, number);
+    int code = step(registry, REMOVE_KEY, "key", err);
+    if (!code && sqlite3_changes(registry->db) == 0)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.key", NULL,
+                        "there is no key of that number", "cay key ls lists them");
+    return code;
+}
+
+int registry_visit_keys(struct registry *registry,
+                        void (*visit)(const struct key_row *row, void *cookie),
+                        void *cookie, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[KEYS];
+    int result;
+
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
+        struct key_row row = {.number = sqlite3_column_int64(statement, 0),
+                              .created_ms = sqlite3_column_int64(statement, 3)};
+        copy(statement, 1, row.tenant, sizeof row.tenant);
+        copy(statement, 2, row.shown, sizeof row.shown);
+        visit(&row, cookie);
+    }
+    int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "keys", err);
+    sqlite3_reset(statement);
+    return code;
+}
+
+/* --- Ports --- */
+
+int registry_note_listener(struct registry *registry, uint16_t port, bool has_tls,
+                           struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[NOTE_LISTENER];
+
+    sqlite3_bind_int(statement, 1, port);
+    sqlite3_bind_int(statement, 2, has_tls);
+    return step(registry, NOTE_LISTENER, "listener", err);
+}
+
+int registry_find_listener(struct registry *registry, uint16_t port, bool *ret_has_tls,
+                           struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[FIND_LISTENER];
+
+    sqlite3_bind_int(statement, 1, port);
+    int result = sqlite3_step(statement);
+    *ret_has_tls = result == SQLITE_ROW && sqlite3_column_int(statement, 0);
+    int code = result == SQLITE_ROW || result == SQLITE_DONE
+                   ? CAY_OK
+                   : fail(registry, "listener", err);
+    sqlite3_reset(statement);
+    return code;
+}
+
+/* --- Time --- */
+
+static bool find_clock(struct registry *registry, const char *boot_id, int64_t *offset_ms)
+{
+    sqlite3_stmt *statement = registry->statements[FIND_CLOCK];
+
+    put_text(statement, 1, boot_id);
+    bool found = sqlite3_step(statement) == SQLITE_ROW;
+    if (found)
+        *offset_ms = sqlite3_column_int64(statement, 0);
+    sqlite3_reset(statement);
+    return found;
+}
+
+/* Those of earlier boots say nothing any more, but take no room worth a write. */
+int registry_clock(struct registry *registry, const char *boot_id, int64_t *offset_ms,
+                   struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[SET_CLOCK];
+
+    if (find_clock(registry, boot_id, offset_ms))
+        return CAY_OK;
+    put_text(statement, 1, boot_id);
+    sqlite3_bind_int64(statement, 2, *offset_ms);
+    int code = step(registry, SET_CLOCK, "clock", err);
+    (void)find_clock(registry, boot_id, offset_ms); /* another server may be the first */
+    return code;
+}
+
+/* --- Sandboxes --- */
+
+static void read_row(sqlite3_stmt *statement, struct record_row *row)
+{
+    copy(statement, 0, row->id, sizeof row->id);
+    copy(statement, 1, row->tenant, sizeof row->tenant);
+    copy(statement, 2, row->template_name, sizeof row->template_name);
+    row->state = (enum record_state)sqlite3_column_int(statement, 3);
+    row->started_ms = sqlite3_column_int64(statement, 4);
+    row->end_ms = sqlite3_column_int64(statement, 5);
+    row->flags = (uint32_t)sqlite3_column_int64(statement, 6);
+    row->token_version = (uint32_t)sqlite3_column_int64(statement, 7);
+    copy(statement, 8, row->reason, sizeof row->reason);
+    row->metadata.len = 0;
+    (void)buf_append(&row->metadata, sqlite3_column_blob(statement, 9),
+                     (size_t)sqlite3_column_bytes(statement, 9));
+}
+
+int registry_add(struct registry *registry, const struct record_row *row,
+                 struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[ADD];
+
+    put_text(statement, 1, row->id);
+    put_text(statement, 2, row->tenant);
+    put_text(statement, 3, row->template_name);
+    sqlite3_bind_int(statement, 4, (int)row->state);
+    sqlite3_bind_int64(statement, 5, row->started_ms);
+    sqlite3_bind_int64(statement, 6, row->end_ms);
+    sqlite3_bind_int64(statement, 7, row->flags);
+    sqlite3_bind_int64(statement, 8, row->token_version);
+    put_text(statement, 9, row->reason);
+    sqlite3_bind_blob(statement, 10, row->metadata.len ? row->metadata.data : "",
+                      (int)row->metadata.len, SQLITE_STATIC);
+    return step(registry, ADD, "sandbox", err);
+}
+
+int registry_update(struct registry *registry, const struct record_row *row,
+                    struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[UPDATE];
+
+    sqlite3_bind_int(statement, 1, (int)row->state);
+    sqlite3_bind_int64(statement, 2, row->started_ms);
+    sqlite3_bind_int64(statement, 3, row->end_ms);
+    sqlite3_bind_int64(statement, 4, row->flags);
+    put_text(statement, 5, row->reason);
+    put_text(statement, 6, row->id);
+    return step(registry, UPDATE, "sandbox", err);
+}
+
+int registry_find(struct registry *registry, const char *id, struct record_row *ret_row,
+                  struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[FIND];
+    int code = CAY_OK;
+
+    put_text(statement, 1, id);
+    int result = sqlite3_step(statement);
+    if (result == SQLITE_ROW)
+        read_row(statement, ret_row);
+    else if (result == SQLITE_DONE)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.find", id,
+                        "the sandbox does not exist", "list the sandboxes");
+    else
+        code = fail(registry, "sandbox", err);
+    finish(statement);
+    return code;
+}
+
+static int highest_state(unsigned states)
+{
+    int highest = 0;
+
+    while (states >>= 1)
+        highest++;
+    return highest;
+}
+
+int registry_visit(struct registry *registry, const struct registry_filter *filter,
+                   bool (*visit)(const struct record_row *row, void *cookie),
+                   void *cookie, struct cay_error *err)
+{
+    sqlite3_stmt *statement =
+        registry->statements[filter->oldest_first ? OLDEST : NEWEST];
+    AUTO_RECORD row = {0};
+    int result;
+
+    record_init(&row);
+    if (filter->tenant)
+        put_text(statement, 1, filter->tenant);
+    sqlite3_bind_int(statement, 2, (int)filter->states);
+    if (filter->template_name)
+        put_text(statement, 3, filter->template_name);
+    sqlite3_bind_int64(statement, 4, filter->after_ms);
+    put_text(statement, 5, filter->after_id ? filter->after_id : "");
+    sqlite3_bind_int64(statement, 6, filter->started_after_ms);
+    sqlite3_bind_int(statement, 7, highest_state(filter->states));
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
+        read_row(statement, &row);
+        if (!visit(&row, cookie)) {
+            result = SQLITE_DONE;
+            break;
+        }
+    }
+    int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "sandboxes", err);
+    finish(statement);
+    return code;
+}
+
+int registry_count_running(struct registry *registry, const char *tenant,
+                           int64_t *ret_count, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[COUNT];
+    int code = CAY_OK;
+
+    put_text(statement, 1, tenant);
+    if (sqlite3_step(statement) == SQLITE_ROW)
+        *ret_count = sqlite3_column_int64(statement, 0);
+    else
+        code = fail(registry, "sandboxes", err);
+    finish(statement);
+    return code;
+}
+
+int registry_forget(struct registry *registry, int64_t before_ms, struct cay_error *err)
+{
+    sqlite3_bind_int64(registry->statements[FORGET], 1, before_ms);
+    return step(registry, FORGET, "sandboxes", err);
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A store that was damaged or lost: what is wrong with it, and how it is made again from
+ * the notes that the sandboxes carry. */
+#include "server/broker/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "server/broker/note.h"
+
+static const char op[] = "serve.store";
+
+/* A line on standard output. */
+__attribute__((format(printf, 1, 2))) static void report(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vfprintf(stdout, format, arguments);
+    va_end(arguments);
+}
+
+/* --- Checking --- */
+
+struct comparison {
+    struct cay_sandbox_info *infos;
+    size_t count;
+    unsigned problems;
+};
+
+static void print_damage(const char *line)
+{
+    report("file: %s\n", line);
+}
+
+static bool compare_row(const struct record_row *row, void *cookie)
+{
+    struct comparison *all = cookie;
+    enum cay_state wanted =
+        row->state == RECORD_PAUSED ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+
+    for (size_t i = 0; i < all->count; i++)
+        if (strcmp(all->infos[i].id + 3, row->id) == 0 && all->infos[i].state == wanted)
+            return true;
+    report("row %s: no sandbox of it is %s\n", row->id,
+           wanted == CAY_STATE_PAUSED ? "paused" : "running");
+    all->problems++;
+    return true;
+}
+
+/* `registry` is NULL where there is no store at `path`. */
+static void compare_sandbox(struct registry *registry, const char *path,
+                            const struct cay_sandbox_info *info, struct comparison *all)
+{
+    AUTO_RECORD row = {0};
+    AUTO_NOTE note;
+
+    record_init(&row);
+    if (!note_read(info, 0, &note)) /* its end does not matter */
+        return;
+    bool is_ours = registry ? note_origin(registry, &note) != NOTE_FOREIGN
+                            : strcmp(note.path, path) == 0;
+    if (!is_ours ||
+        (registry && registry_find(registry, note.row.id, &row, NULL) != CAY_E_NOT_FOUND))
+        return;
+    report("sandbox %s: runs for tenant %s and has no row\n", note.row.id,
+           note.row.tenant);
+    all->problems++;
+}
+
+static int check_rows(struct registry *registry, struct comparison *all,
+                      struct cay_error *err)
+{
+    const struct registry_filter living = {.states = 1u << RECORD_RUNNING |
+                                                     1u << RECORD_PAUSED};
+    int code = registry_check(registry, true, print_damage, err);
+
+    all->problems += code != CAY_OK;
+    return code ? code : registry_visit(registry, &living, compare_row, all, err);
+}
+
+int store_check(const char *path, struct cay_error *err)
+{
+    struct comparison all = {0};
+    struct registry *registry = NULL;
+    struct stat st;
+    bool is_there = stat(path, &st) == 0 && st.st_size > 0;
+    int code = is_there ? registry_open(path, &registry, err) : CAY_OK;
+
+    if (!is_there) {
+        report("file: %s does not exist, or is empty\n", path);
+        all.problems++;
+    }
+    if (!code)
+        code = cay_sandbox_list(&all.infos, &all.count, err);
+    if (!code && registry)
+        code = check_rows(registry, &all, err);
+    for (size_t i = 0; i < all.count && !code; i++)
+        compare_sandbox(registry, path, &all.infos[i], &all);
+    cay_free(all.infos);
+    registry_close(registry);
+    if (code)
+        return code;
+    if (all.problems)
+        return cay_fail(err, CAY_E_IO, 0, op, "store", "the store is not as it should be",
+                        "a server that starts corrects rows of sandboxes that are gone; "
+                        "cay serve --rebuild-store makes rows of sandboxes that run");
+    report("the store is whole (version %d)\n", REGISTRY_SCHEMA);
+    return CAY_OK;
+}
+
+/* --- Rebuilding --- */
+
+static int check_unused(const char *path, struct cay_error *err)
+{
+    AUTO_FD fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+    if (fd < 0)
+        return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, "store");
+    return flock(fd, LOCK_EX | LOCK_NB) == 0
+               ? CAY_OK
+               : cay_fail(err, CAY_E_BUSY, 0, op, "store", "a server uses this store",
+                          "stop it first");
+}
+
+int store_set_aside(const char *path, char ret_old[PATH_MAX], struct cay_error *err)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm"};
+    char from[PATH_MAX + 8], to[PATH_MAX + 8];
+    struct registry *registry = NULL;
+
+    ret_old[0] = '\0';
+    int code = check_unused(path, err);
+    if (code || access(path, F_OK) != 0)
+        return code;
+    code = registry_open(path, &registry, err);
+    if (!code)
+        code = registry_check(registry, true, print_damage, err);
+    registry_close(registry);
+    if (code != CAY_E_IO)
+        return code;
+    int len = snprintf(ret_old, PATH_MAX, "%.4000s.damaged-%lld", path,
+                       (long long)clock_since_1970_ms() / 1000);
+    if (len >= PATH_MAX)
+        return cay_fail_errno(err, ENAMETOOLONG, op, "store");
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        snprintf(from, sizeof from, "%s%s", path, suffixes[i]);
+        snprintf(to, sizeof to, "%s%s", ret_old, suffixes[i]);
+        if (rename(from, to) != 0 && errno != ENOENT)
+            return cay_fail_errno(err, errno, op, "store");
+    }
+    report("the damaged store is now %s\n", ret_old);
+    return CAY_OK;
+}
+
+/* Until the first that cannot be read. */
+static unsigned copy_keys(struct registry *registry, const char *old)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    unsigned count = 0;
+
+    if (sqlite3_open_v2(old, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, "SELECT hash, tenant, shown, created_ms FROM keys", -1,
+                           &statement, NULL) == SQLITE_OK)
+        while (sqlite3_step(statement) == SQLITE_ROW) {
+            const void *hash = sqlite3_column_blob(statement, 0);
+            const char *tenant = (const char *)sqlite3_column_text(statement, 1);
+            const char *shown = (const char *)sqlite3_column_text(statement, 2);
+            struct key_row row = {.created_ms = sqlite3_column_int64(statement, 3)};
+            if (!hash || sqlite3_column_bytes(statement, 0) != KEY_HASH || !tenant ||
+                !shown)
+                continue;
+            cay_copy_text(row.tenant, sizeof row.tenant, tenant);
+            cay_copy_text(row.shown, sizeof row.shown, shown);
+            count += registry_add_key(registry, hash, &row, NULL) == CAY_OK;
+        }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return count;
+}
+
+int store_rebuild(struct registry *registry, const char *old, uint32_t max_timeout_s,
+                  struct cay_error *err)
+{
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+    unsigned rows = 0, keys = *old ? copy_keys(registry, old) : 0;
+    int code = cay_sandbox_list(&infos, &count, err);
+
+    for (size_t i = 0; i < count && !code; i++) {
+        AUTO_RECORD row = {0};
+        AUTO_NOTE note;
+        record_init(&row);
+        if (!note_read(&infos[i], max_timeout_s, &note) ||
+            note_origin(registry, &note) == NOTE_FOREIGN ||
+            registry_find(registry, note.row.id, &row, NULL) != CAY_E_NOT_FOUND)
+            continue;
+        code = registry_add(registry, &note.row, err);
+        rows += code == CAY_OK;
+    }
+    cay_free(infos);
+    if (!code)
+        report("rows made: %u; keys kept from the damaged store: %u\n", rows, keys);
+    return code;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Everything the front needs it has by the time it comes here: its sockets, its memory
+ * and its code.  What is left are calls on descriptors that are open, and those that
+ * libmicrohttpd, libuv and the C library cannot do without. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <seccomp.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "server/front/front.h"
+#include "sys/landlock.h"
+
+enum { NOBODY = 65534 };
+
+static const char op[] = "server.confine";
+
+static const int allowed[] = {
+    SCMP_SYS(accept4),
+    SCMP_SYS(brk),
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(clock_nanosleep),
+    SCMP_SYS(close),
+    SCMP_SYS(dup),
+    SCMP_SYS(epoll_create1),
+    SCMP_SYS(epoll_ctl),
+    SCMP_SYS(epoll_pwait),
+    SCMP_SYS(epoll_wait),
+    SCMP_SYS(eventfd2),
+    SCMP_SYS(exit),
+    SCMP_SYS(exit_group),
+    SCMP_SYS(fcntl),
+    SCMP_SYS(fstat),
+    SCMP_SYS(ftruncate),
+    SCMP_SYS(futex),
+    SCMP_SYS(getpeername),
+    SCMP_SYS(getpid),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(getsockname),
+    SCMP_SYS(getsockopt),
+    SCMP_SYS(gettid),
+    SCMP_SYS(gettimeofday),
+    SCMP_SYS(lseek),
+    SCMP_SYS(madvise),
+    SCMP_SYS(memfd_create),
+    SCMP_SYS(mremap),
+    SCMP_SYS(munmap),
+    SCMP_SYS(nanosleep),
+    SCMP_SYS(poll),
+    SCMP_SYS(ppoll),
+    SCMP_SYS(pread64),
+    SCMP_SYS(pwrite64),
+    SCMP_SYS(read),
+    SCMP_SYS(readv),
+    SCMP_SYS(recvfrom),
+    SCMP_SYS(recvmsg),
+    SCMP_SYS(restart_syscall),
+    SCMP_SYS(rt_sigaction),
+    SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(sched_yield),
+    SCMP_SYS(setsockopt),
+    SCMP_SYS(shutdown),
+    SCMP_SYS(sigaltstack), /* sanitizers ask where the stack is */
+    SCMP_SYS(time),
+    SCMP_SYS(timerfd_create),
+    SCMP_SYS(timerfd_settime),
+    SCMP_SYS(write),
+    SCMP_SYS(writev),
+};
+
+/* Sockets reach nothing but their peer.  A datagram socket could name any socket of the
+ * host with each packet, so only pairs of the other types are created: AF_UNIX ignores
+ * the address of sendmsg() there, which the filter cannot see.  TCP takes an address
+ * from sendmsg() with MSG_FASTOPEN, which connects a socket that was disconnected. */
+static int add_socket_rules(scmp_filter_ctx filter)
+{
+    static const unsigned types[] = {SOCK_STREAM, SOCK_SEQPACKET};
+    enum { TYPE_MASK = 0xf }; /* the rest are flags */
+    int error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 2,
+                                 SCMP_A3_32(SCMP_CMP_MASKED_EQ, MSG_FASTOPEN, 0),
+                                 SCMP_A4(SCMP_CMP_EQ, 0));
+
+    if (!error)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 1,
+                                 SCMP_A2_32(SCMP_CMP_MASKED_EQ, MSG_FASTOPEN, 0));
+    for (size_t i = 0; i < sizeof types / sizeof *types && !error; i++)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 2,
+                                 SCMP_A0_32(SCMP_CMP_EQ, AF_UNIX),
+                                 SCMP_A1_32(SCMP_CMP_MASKED_EQ, TYPE_MASK, types[i]));
+    /* Disconnects a socket (rights_dismiss()); no address is as short as this. */
+    if (!error)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(connect), 1,
+                                 SCMP_A2_32(SCMP_CMP_EQ, sizeof(sa_family_t)));
+    return error;
+}
+
+static int add_rules(scmp_filter_ctx filter)
+{
+    int error = add_socket_rules(filter);
+
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed && !error; i++)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
+    /* Memory that is not to be executed. */
+    if (!error)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
+                                 SCMP_A2_32(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+    if (!error)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
+                                 SCMP_A2_32(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+    /* What libuv has to say about each descriptor. */
+    if (!error)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
+                                 SCMP_A1_32(SCMP_CMP_EQ, FIONBIO));
+    return error;
+}
+
+static int set_filter(struct cay_error *err)
+{
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+    int error = filter ? add_rules(filter) : -ENOMEM;
+
+    if (!error)
+        error = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+    if (!error)
+        error = seccomp_load(filter);
+    seccomp_release(filter);
+    return error ? cay_fail_errno(err, -error, op, "seccomp") : CAY_OK;
+}
+
+/* Beyond the file system it keeps fcntl() from sending signals, which the filter cannot,
+ * and is a second layer before abstract sockets.  A kernel without landlock has the other
+ * layers; one that has it must take it. */
+static int set_landlock(struct cay_error *err)
+{
+    int error = landlock_deny_all();
+
+    if (!error || error == -ENOSYS || error == -EOPNOTSUPP)
+        return CAY_OK;
+    return cay_fail_errno(err, -error, op, "landlock");
+}
+
+/* The root becomes a directory of the kernel's that has nothing but numbers of our own
+ * descriptors in it, and cannot be written to. */
+static int drop_user(struct cay_error *err)
+{
+    if (geteuid() != 0)
+        return CAY_OK;
+    if (chdir("/proc/self/fdinfo") != 0 || chroot(".") != 0 || setgroups(0, NULL) != 0 ||
+        setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0)
+        return cay_fail_errno(err, errno, op, "user");
+    return CAY_OK;
+}
+
+int confine(struct cay_error *err)
+{
+    const struct rlimit none = {0, 0};
+    int code = drop_user(err);
+
+    if (code)
+        return code;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        setrlimit(RLIMIT_CORE, &none) != 0 || setrlimit(RLIMIT_NPROC, &none) != 0 ||
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+        return cay_fail_errno(err, errno, op, "limits");
+    code = set_landlock(err);
+    return code ? code : set_filter(err);
+}

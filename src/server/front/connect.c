@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The Connect protocol with JSON, as far as the SDKs use it: unary calls with plain JSON
+ * bodies, and streams from the server, each message in an envelope of one byte of flags
+ * and four of length.  A stream's last envelope tells how it ended; one that is cut has
+ * none. */
+#include <jansson.h>
+#include <nettle/base64.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/auto.h"
+#include "server/front/front.h"
+
+enum { ENVELOPE = 5, END_STREAM = 2, DEPTH_MAX = 64, KEEPALIVE_S = 90 };
+enum { VALUES_MAX = 1 << 17 }; /* in one body; each takes up to 230 bytes of memory */
+
+/* --- Failures --- */
+
+static const struct mapping {
+    const char *name;
+    int code;
+    unsigned status;
+} mappings[] = {
+    {"invalid_argument", CAY_E_INVALID, 400},
+    {"invalid_argument", CAY_E_NOT_A_FILE, 400},
+    {"invalid_argument", CAY_E_NOT_A_DIRECTORY, 400},
+    {"invalid_argument", CAY_E_EXEC_FAILED, 400},
+    {"permission_denied", CAY_E_DENIED, 403},
+    {"permission_denied", CAY_E_READ_ONLY, 403},
+    {"not_found", CAY_E_NOT_FOUND, 404},
+    {"already_exists", CAY_E_EXISTS, 409},
+    {"unavailable", CAY_E_BUSY, 503},
+    {"deadline_exceeded", CAY_E_TIMEOUT, 504},
+    {"canceled", CAY_E_CANCELLED, 499},
+    {"resource_exhausted", CAY_E_LIMIT, 429},
+    {"resource_exhausted", CAY_E_NO_MEMORY, 429},
+    {"resource_exhausted", CAY_E_NO_SPACE, 429},
+    {"unimplemented", CAY_E_UNSUPPORTED, 501},
+    {"unknown", CAY_E_PROTOCOL, 500},
+};
+
+/* The broker does not find keys and tokens; only a keeper does not find a user. */
+static bool is_unknown_user(const struct told *told)
+{
+    return told->head.status == 401 && told->head.code == CAY_E_NOT_FOUND;
+}
+
+/* It concerns the way to the sandbox, and not the call: then it is told as by a proxy. */
+static bool is_refused(const struct told *told)
+{
+    return told->head.kind == TELL_FAILED && told->head.status && !is_unknown_user(told);
+}
+
+const char *connect_code(const struct told *told, unsigned *ret_status)
+{
+    if (is_unknown_user(told)) {
+        *ret_status = 401;
+        return "unauthenticated";
+    }
+    for (size_t i = 0; i < sizeof mappings / sizeof *mappings; i++)
+        if (mappings[i].code == told->head.code) {
+            *ret_status = mappings[i].status;
+            return mappings[i].name;
+        }
+    *ret_status = 500;
+    return "internal";
+}
+
+void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
+                    const char *message)
+{
+    AUTO_BUF text = {0};
+    struct json json;
+
+    buf_init(&text, 16 << 10);
+    json_to_unicode(&json, &text);
+    json_put_object(&json);
+    json_set_text(&json, "code", code);
+    json_set_text(&json, "message", message);
+    json_put_end(&json);
+    exchange_reply_json(exchange, status, &text);
+}
+
+void connect_refuse_told(struct exchange *exchange, const struct told *told)
+{
+    const char *message = told_next(told, NULL);
+    unsigned status;
+
+    if (is_refused(told)) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    const char *code = connect_code(told, &status);
+    connect_refuse(exchange, status, code, message ? message : "failed");
+}
+
+bool connect_may_grow(struct exchange *exchange, struct buf *text)
+{
+    char message[128];
+
+    if (text->failed)
+        snprintf(message, sizeof message,
+                 "an answer of this kind has at most %zu MiB; ask for less at a time",
+                 text->max >> 20);
+    else if (exchange_keep(exchange, text->len))
+        return true;
+    else
+        snprintf(message, sizeof message,
+                 "answers that wait to be read have at most %u MiB for one sandbox; "
+                 "read them first",
+                 (unsigned)KEPT_OF_ONE >> 20);
+    buf_done(text);
+    exchange->kept = 0;
+    connect_refuse(exchange, 429, "resource_exhausted", message);
+    return false;
+}
+
+/* --- Envelopes --- */
+
+size_t connect_open(struct buf *out)
+{
+    static const char empty[ENVELOPE];
+    size_t begin = out->len;
+
+    (void)buf_append(out, empty, ENVELOPE);
+    return begin;
+}
+
+static void close_as(struct buf *out, size_t begin, unsigned char flags)
+{
+    size_t len = out->len - begin - ENVELOPE;
+
+    if (out->failed)
+        return;
+    const unsigned char head[ENVELOPE] = {flags, (unsigned char)(len >> 24),
+                                          (unsigned char)(len >> 16),
+                                          (unsigned char)(len >> 8), (unsigned char)len};
+    memcpy(out->data + begin, head, ENVELOPE);
+}
+
+void connect_close(struct buf *out, size_t begin)
+{
+    close_as(out, begin, 0);
+}
+
+/* `code`: NULL if all went well. */
+static void put_last(struct buf *out, const char *code, const char *message)
+{
+    size_t begin = connect_open(out);
+    struct json json;
+
+    json_to_unicode(&json, out);
+    json_put_object(&json);
+    if (code) {
+        json_put_key(&json, "error");
+        json_put_object(&json);
+        json_set_text(&json, "code", code);
+        json_set_text(&json, "message", message ? message : "failed");
+        json_put_end(&json);
+    }
+    json_put_end(&json);
+    close_as(out, begin, END_STREAM);
+}
+
+bool connect_begin_stream(struct exchange *exchange, const struct told *told,
+                          void (*keepalive)(struct exchange *exchange))
+{
+    int64_t seconds = exchange_number(exchange, "Keepalive-Ping-Interval", KEEPALIVE_S);
+
+    if (exchange->is_stream)
+        return true;
+    if (is_refused(told)) {
+        exchange_refuse_told(exchange, told);
+        return false;
+    }
+    exchange_stream(exchange, "application/connect+json", (uint64_t)seconds * 1000,
+                    keepalive);
+    return true;
+}
+
+void connect_end_stream(struct exchange *exchange, const struct told *failure)
+{
+    unsigned status;
+
+    put_last(&exchange->out, failure ? connect_code(failure, &status) : NULL,
+             failure ? told_next(failure, NULL) : NULL);
+    exchange_end(exchange, false);
+}
+
+/* As the cloud's proxy words it: SDKs look for the message.  The reply ends in order,
+ * since one of their versions takes a connection that is cut within a chunk for a network
+ * failure. */
+void connect_end_gone(struct exchange *exchange, const char *message)
+{
+    put_last(&exchange->out, "unavailable", message);
+    exchange_end(exchange, false);
+}
+
+void connect_end_late(struct exchange *exchange)
+{
+    put_last(&exchange->out, "deadline_exceeded",
+             "the time given for the stream is over");
+    exchange_end(exchange, false);
+}
+
+void connect_end_drained(struct exchange *exchange)
+{
+    put_last(&exchange->out, "unavailable",
+             "the server is shutting down; the sandbox lives on: connect again");
+    exchange_end(exchange, false);
+}
+
+void connect_reply_stream(struct exchange *exchange, const char *code,
+                          const char *message)
+{
+    AUTO_BUF text = {0};
+
+    buf_init(&text, 4096);
+    if (!code) {
+        size_t begin = connect_open(&text);
+        buf_text(&text, "{}");
+        connect_close(&text, begin);
+    }
+    put_last(&text, code, message);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(text.len, text.data, MHD_RESPMEM_MUST_COPY);
+    if (response)
+        (void)MHD_add_response_header(response, "Content-Type",
+                                      "application/connect+json");
+    exchange_reply(exchange, 200, response);
+}
+
+/* --- Requests --- */
+
+void connect_set_deadline(struct exchange *exchange)
+{
+    int64_t ms = exchange_number(exchange, "Connect-Timeout-Ms", 0);
+
+    exchange->deadline_ms = ms ? uv_now(&exchange->front->loop) + (uint64_t)ms : 0;
+}
+
+bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX])
+{
+    const char *text = exchange_header(exchange, "Authorization");
+    struct base64_decode_ctx base64;
+    unsigned char plain[BASE64_DECODE_LENGTH(256) + 1];
+    size_t len = sizeof plain - 1;
+
+    ret_user[0] = '\0';
+    if (!text)
+        return true;
+    if (strncasecmp(text, "Basic ", 6) != 0 || strlen(text + 6) > 256)
+        return false;
+    base64_decode_init(&base64);
+    if (!base64_decode_update(&base64, &len, plain, strlen(text + 6), text + 6) ||
+        !base64_decode_final(&base64))
+        return false;
+    plain[len] = '\0';
+    size_t name = strcspn((char *)plain, ":");
+    if (name >= USER_MAX || strlen((char *)plain) != len)
+        return false;
+    memcpy(ret_user, plain, name);
+    ret_user[name] = '\0';
+    return true;
+}
+
+/* The parser goes as deep as the text does, and allocates memory for each value; all of
+ * this happens before the credentials are checked. */
+static bool is_too_complex(const char *text, size_t len)
+{
+    bool in_string = false;
+    unsigned depth = 0, values = 1;
+
+    for (size_t i = 0; i < len; i++) {
+        if (in_string && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            in_string = !in_string;
+        else if (!in_string && (text[i] == '{' || text[i] == '['))
+            depth++;
+        else if (!in_string && (text[i] == '}' || text[i] == ']'))
+            depth -= depth > 0;
+        values += !in_string && (text[i] == ',' || text[i] == '{' || text[i] == '[');
+        if (depth > DEPTH_MAX || values > VALUES_MAX)
+            return true;
+    }
+    return false;
+}
+
+struct json_t *connect_parse(const char *text, size_t len)
+{
+    if (is_too_complex(text, len))
+        return NULL;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    if (root && !json_is_object(root)) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+struct json_t *connect_body(struct exchange *exchange, bool is_stream)
+{
+    const unsigned char *text = (const unsigned char *)exchange->body.data;
+    size_t len = exchange->body.len;
+
+    if (is_stream) {
+        if (len < ENVELOPE || text[0] != 0)
+            return NULL;
+        size_t said = (size_t)text[1] << 24 | (size_t)text[2] << 16 |
+                      (size_t)text[3] << 8 | text[4];
+        text += ENVELOPE;
+        len -= ENVELOPE;
+        if (said != len)
+            return NULL;
+    }
+    return connect_parse((const char *)text, len);
+}

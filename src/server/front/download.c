@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/auto.h"
+#include "server/front/e2b-files.h"
+
+enum { SQUEEZE_PIECE = 32 << 10, READ_PIECE = 64 << 10 };
+
+void front_file_download(struct exchange *exchange)
+{
+    const char *path = exchange_query(exchange, "path");
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    if (!front_file_begin_ask(exchange, OP_READ_FILE, &ask))
+        return;
+    buf_init(&strings, CHANNEL_PACKET);
+    strings_add(&strings, path ? path : "");
+    ask.count = 1;
+    exchange_ask(exchange, &ask, &strings);
+}
+
+/* "bytes=a-b", "bytes=a-", "bytes=-n": 1, 0 if there is none, -1 if it cannot be had.
+ * More than one range is as good as none. */
+static int parse_range(const char *text, uint64_t size, uint64_t *ret_from,
+                       uint64_t *ret_len)
+{
+    char *end;
+
+    if (!text || strncasecmp(text, "bytes=", 6) != 0 || strchr(text, ','))
+        return 0;
+    text += 6;
+    if (*text == '-') {
+        uint64_t last = strtoull(text + 1, &end, 10);
+        if (*end || end == text + 1)
+            return 0;
+        *ret_len = last < size ? last : size;
+        *ret_from = size - *ret_len;
+        return last && size ? 1 : -1;
+    }
+    if (!isdigit((unsigned char)*text))
+        return 0;
+    uint64_t from = strtoull(text, &end, 10), to = size ? size - 1 : 0;
+    if (*end != '-')
+        return 0;
+    if (end[1]) {
+        if (!isdigit((unsigned char)end[1]))
+            return 0;
+        uint64_t wanted = strtoull(end + 1, &end, 10);
+        if (*end || wanted < from)
+            return 0;
+        to = wanted < to ? wanted : to;
+    }
+    if (from >= size)
+        return -1;
+    *ret_from = from;
+    *ret_len = to - from + 1;
+    return 1;
+}
+
+/* Who is in the sandbox says when a file has changed; false if it is no year that a
+ * header can carry. */
+static bool http_date(int64_t seconds, char *text, size_t room)
+{
+    time_t when = (time_t)seconds;
+    struct tm tm;
+
+    return gmtime_r(&when, &tm) && tm.tm_year >= 1000 - 1900 &&
+           tm.tm_year <= 9999 - 1900 &&
+           strftime(text, room, "%a, %d %b %Y %H:%M:%S GMT", &tm) > 0;
+}
+
+/* A name that a header can carry; others are left out. */
+static void add_disposition(struct MHD_Response *response, const char *path)
+{
+    const char *name = front_file_base_name(path);
+    char text[400];
+
+    for (const char *at = name; *at; at++)
+        if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
+            name = "";
+    if (*name && strlen(name) < 256)
+        snprintf(text, sizeof text, "inline; filename=\"%s\"", name);
+    else
+        snprintf(text, sizeof text, "inline");
+    (void)MHD_add_response_header(response, "Content-Disposition", text);
+}
+
+/* --- Compressed --- */
+
+/* A file that is compressed as the client takes it. */
+struct squeeze {
+    int fd;
+    z_stream stream;
+    bool has_ended; /* the file has */
+    unsigned char piece[SQUEEZE_PIECE];
+};
+
+static ssize_t squeeze(void *cls, uint64_t position, char *data, size_t room)
+{
+    struct squeeze *squeeze = cls;
+    z_stream *stream = &squeeze->stream;
+
+    (void)position;
+    stream->next_out = (unsigned char *)data;
+    stream->avail_out = (unsigned)(room < UINT_MAX ? room : UINT_MAX);
+    unsigned all = stream->avail_out;
+    while (stream->avail_out == all) {
+        if (!stream->avail_in && !squeeze->has_ended) {
+            ssize_t got = read(squeeze->fd, squeeze->piece, sizeof squeeze->piece);
+            if (got < 0)
+                return MHD_CONTENT_READER_END_WITH_ERROR;
+            squeeze->has_ended = got == 0;
+            stream->next_in = squeeze->piece;
+            stream->avail_in = (unsigned)got;
+        }
+        int result = deflate(stream, squeeze->has_ended ? Z_FINISH : Z_NO_FLUSH);
+        if (result == Z_STREAM_END && stream->avail_out == all)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (result == Z_STREAM_ERROR)
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    return (ssize_t)(all - stream->avail_out);
+}
+
+static void squeeze_done(void *cls)
+{
+    struct squeeze *squeeze = cls;
+
+    (void)deflateEnd(&squeeze->stream);
+    (void)close(squeeze->fd);
+    free(squeeze);
+}
+
+/* Takes the descriptor. */
+static struct MHD_Response *squeeze_response(int *fd)
+{
+    struct squeeze *squeezed = calloc(1, sizeof *squeezed);
+
+    if (!squeezed || deflateInit2(&squeezed->stream, Z_BEST_SPEED, Z_DEFLATED, 15 + 16, 8,
+                                  Z_DEFAULT_STRATEGY) != Z_OK) {
+        free(squeezed);
+        return NULL;
+    }
+    squeezed->fd = TAKE_FD(*fd);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, SQUEEZE_PIECE, squeeze, squeezed, squeeze_done);
+    if (!response) {
+        squeeze_done(squeezed);
+        return NULL;
+    }
+    (void)MHD_add_response_header(response, "Content-Encoding", "gzip");
+    return response;
+}
+
+/* --- What the client takes --- */
+
+/* Whether an element of Accept-Encoding is for `name`; and whether it takes that. */
+static bool names_coding(const char *element, size_t len, const char *name,
+                         bool *ret_takes)
+{
+    size_t word = strcspn(element, "; \t,");
+    const char *weight = memmem(element, len, "q=", 2);
+
+    if (word != strlen(name) || strncasecmp(element, name, word) != 0)
+        return false;
+    *ret_takes = !weight || strspn(weight + 2, "0.") < strcspn(weight + 2, "; \t,");
+    return true;
+}
+
+/* What is not named is as "*" is, or `otherwise`. */
+static bool takes_coding(const char *accepted, const char *name, bool otherwise)
+{
+    bool takes = otherwise, is_named = false;
+
+    for (const char *at = accepted; *at; at += strspn(at, ", \t")) {
+        size_t len = strcspn(at, ",");
+        if (!is_named)
+            (void)names_coding(at, len, "*", &takes);
+        is_named |= names_coding(at, len, name, &takes);
+        at += len;
+    }
+    return takes;
+}
+
+/* Who takes anything, as most clients do without being asked to, is better served with
+ * the file as it is: here the network is not what is slow. */
+struct coding {
+    bool may_be_plain, is_gzip;
+};
+
+static struct coding choose_coding(const struct exchange *exchange)
+{
+    const char *accepted = exchange_header(exchange, "Accept-Encoding");
+
+    if (!accepted)
+        return (struct coding){.may_be_plain = true};
+    bool plain = takes_coding(accepted, "identity", true);
+    bool prefers_gzip = !plain || strcasecmp(accepted, "gzip") == 0;
+    return (struct coding){plain, prefers_gzip && takes_coding(accepted, "gzip", false)};
+}
+
+/* Seconds since 1970, or -1. */
+static int64_t parse_date(const char *text)
+{
+    struct tm tm = {0};
+    const char *end = text ? strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &tm) : NULL;
+
+    return end && !*end ? (int64_t)timegm(&tm) : -1;
+}
+
+/* 304 or 412 if what the client asks for first is not so, else 0.  There are no ETags, so
+ * that only "*" is one of a file that is there. */
+static unsigned check_conditions(const struct exchange *exchange, int64_t changed)
+{
+    const char *match = exchange_header(exchange, "If-Match");
+    const char *other = exchange_header(exchange, "If-None-Match");
+    int64_t until = parse_date(exchange_header(exchange, "If-Unmodified-Since"));
+    int64_t since = parse_date(exchange_header(exchange, "If-Modified-Since"));
+
+    if (match ? strcmp(match, "*") != 0 : until >= 0 && changed > until)
+        return 412;
+    if (other ? strcmp(other, "*") == 0 : since >= 0 && changed <= since)
+        return 304;
+    return 0;
+}
+
+/* --- Ranges --- */
+
+static void refuse_range(struct exchange *exchange, uint64_t size)
+{
+    char text[64];
+
+    exchange_refuse(exchange, 416, "there are no such bytes in the file");
+    snprintf(text, sizeof text, "bytes */%llu", (unsigned long long)size);
+    if (exchange->response)
+        (void)MHD_add_response_header(exchange->response, "Content-Range", text);
+}
+
+/* --- As it is --- */
+
+struct part {
+    int fd;
+    uint64_t from;
+};
+
+/* A file that has become shorter has no more bytes to come: better an end than to wait.
+ */
+static ssize_t read_part(void *cls, uint64_t position, char *data, size_t room)
+{
+    const struct part *part = cls;
+    ssize_t got = pread(part->fd, data, room, (off_t)(part->from + position));
+
+    return got > 0 ? got : MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+static void part_done(void *cls)
+{
+    struct part *part = cls;
+
+    (void)close(part->fd);
+    free(part);
+}
+
+/* Takes the descriptor. */
+static struct MHD_Response *part_response(int *fd, uint64_t from, uint64_t len)
+{
+    struct part *part = malloc(sizeof *part);
+
+    if (!part)
+        return NULL;
+    *part = (struct part){TAKE_FD(*fd), from};
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(len, READ_PIECE, read_part, part, part_done);
+    if (!response)
+        part_done(part);
+    return response;
+}
+
+static void add_headers(struct MHD_Response *response, const struct told *told)
+{
+    char date[64];
+
+    (void)MHD_add_response_header(response, "Content-Type", "application/octet-stream");
+    (void)MHD_add_response_header(response, "Accept-Ranges", "bytes");
+    (void)MHD_add_response_header(response, "Vary", "Accept-Encoding");
+    if (http_date(told->head.numbers[FILE_MTIME], date, sizeof date))
+        (void)MHD_add_response_header(response, "Last-Modified", date);
+    add_disposition(response, told_next(told, NULL));
+}
+
+static void send_file(struct exchange *exchange, struct told *told, struct coding coding)
+{
+    uint64_t size = (uint64_t)told->head.numbers[FILE_SIZE], from = 0, len = size;
+    const char *range =
+        exchange_header(exchange, "If-Range") ? NULL : exchange_header(exchange, "Range");
+    char text[96];
+    int ranged = coding.may_be_plain ? parse_range(range, size, &from, &len) : 0;
+
+    if (ranged < 0) {
+        refuse_range(exchange, size);
+        return;
+    }
+    /* Of an empty file there is nothing that could be sent from it. */
+    struct MHD_Response *response =
+        coding.is_gzip && !ranged && (len || !coding.may_be_plain)
+            ? squeeze_response(&told->fd)
+        : len ? part_response(&told->fd, from, len)
+              : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    if (!response)
+        return;
+    add_headers(response, told);
+    if (ranged) {
+        snprintf(text, sizeof text, "bytes %llu-%llu/%llu", (unsigned long long)from,
+                 (unsigned long long)(from + len - 1), (unsigned long long)size);
+        (void)MHD_add_response_header(response, "Content-Range", text);
+    }
+    exchange_reply(exchange, ranged ? 206 : 200, response);
+}
+
+void front_file_told_download(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind != TELL_FILE || told->fd < 0) {
+        front_file_refuse(exchange, told);
+        return;
+    }
+    unsigned status = check_conditions(exchange, told->head.numbers[FILE_MTIME]);
+    struct coding coding = choose_coding(exchange);
+    if (status == 304)
+        exchange_reply_empty(exchange, 304);
+    else if (status)
+        exchange_refuse(exchange, status, "the file is not as you have it");
+    else if (!coding.may_be_plain && !coding.is_gzip)
+        exchange_refuse(exchange, 406, "a file is sent as it is or as gzip");
+    else
+        send_file(exchange, told, coding);
+}

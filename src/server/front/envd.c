@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The small resources of E2B's envd. */
+#include <string.h>
+#include <time.h>
+
+#include "base/auto.h"
+#include "server/front/front.h"
+
+static void ask_for(struct exchange *exchange, enum op op)
+{
+    AUTO_BUF none = {0};
+    struct ask ask;
+
+    buf_init(&none, 1);
+    exchange_begin_ask(exchange, op, &ask);
+    exchange_ask(exchange, &ask, &none);
+}
+
+static void health(struct exchange *exchange)
+{
+    ask_for(exchange, OP_HEALTH);
+}
+
+static void told_health(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_FAILED)
+        exchange_refuse_told(exchange, told);
+    else
+        exchange_reply_empty(exchange, 204);
+}
+
+static void metrics(struct exchange *exchange)
+{
+    ask_for(exchange, OP_METRICS);
+}
+
+static void told_metrics(struct exchange *exchange, struct told *told)
+{
+    const int64_t *numbers = told->head.numbers;
+    AUTO_BUF text = {0};
+    struct json json;
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    buf_init(&text, 4096);
+    json_to_unicode(&json, &text);
+    json_put_object(&json);
+    json_set_int(&json, "ts", (int64_t)time(NULL));
+    json_set_int(&json, "cpu_count", numbers[USAGE_CPUS]);
+    json_set_int(&json, "cpu_used_pct", numbers[USAGE_CPU_PERMILLE] / 10);
+    json_set_int(&json, "mem_used", numbers[USAGE_MEMORY]);
+    json_set_int(&json, "mem_total", numbers[USAGE_MEMORY_MAX]);
+    json_set_int(&json, "mem_cache", 0);
+    json_set_int(&json, "mem_used_mib", numbers[USAGE_MEMORY] >> 20);
+    json_set_int(&json, "mem_total_mib", numbers[USAGE_MEMORY_MAX] >> 20);
+    json_set_int(&json, "disk_used", numbers[USAGE_DISK]);
+    json_set_int(&json, "disk_total", numbers[USAGE_DISK_MAX]);
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &text);
+}
+
+static void envs(struct exchange *exchange)
+{
+    ask_for(exchange, OP_ENVS);
+}
+
+static void told_envs(struct exchange *exchange, struct told *told)
+{
+    AUTO_BUF text = {0};
+    struct json json;
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    buf_init(&text, 8 * CHANNEL_PACKET);
+    json_to_unicode(&json, &text);
+    json_put_object(&json);
+    for (const char *at = told_next(told, NULL); at; at = told_next(told, at)) {
+        char name[256];
+        size_t len = strcspn(at, "=");
+        if (len == 0 || len >= sizeof name || !at[len])
+            continue;
+        memcpy(name, at, len);
+        name[len] = '\0';
+        json_put_key(&json, name);
+        json_put_bytes(&json, at + len + 1, strlen(at + len + 1));
+    }
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &text);
+}
+
+const struct handler envd_handlers[] = {
+    {.method = "GET", .path = "/health", .act = health, .told = told_health},
+    {.method = "GET", .path = "/metrics", .act = metrics, .told = told_metrics},
+    {.method = "GET", .path = "/envs", .act = envs, .told = told_envs},
+    {0},
+};

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A request from its first header to its last byte.
+ *
+ * Whatever has to be waited for is waited for with the connection suspended;
+ * libmicrohttpd then forgets about it until we resume it.  It also does not notice while
+ * it is suspended that the client has left, so for what may wait for hours, as streams
+ * do, we watch the client's socket ourselves. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/front/front.h"
+#include "sys/rights.h"
+
+enum { WAKES = 64 };
+
+const char *exchange_header(const struct exchange *exchange, const char *name)
+{
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+}
+
+int64_t exchange_number(const struct exchange *exchange, const char *name,
+                        int64_t unless_given)
+{
+    const char *text = exchange_header(exchange, name);
+    char *end;
+
+    if (!text || !*text || strlen(text) > 12)
+        return unless_given;
+    long long number = strtoll(text, &end, 10);
+    return *end || number < 0 ? unless_given : number;
+}
+
+const char *exchange_query(const struct exchange *exchange, const char *name)
+{
+    return MHD_lookup_connection_value(exchange->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+/* --- Waiting --- */
+
+void exchange_suspend(struct exchange *exchange)
+{
+    if (exchange->is_suspended)
+        return;
+    exchange->is_suspended = true;
+    MHD_suspend_connection(exchange->connection);
+}
+
+void exchange_resume(struct exchange *exchange)
+{
+    if (!exchange->is_suspended)
+        return;
+    exchange->is_suspended = false;
+    MHD_resume_connection(exchange->connection);
+    exchange->front->has_resumed = true;
+}
+
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+void exchange_stop_watching(uv_poll_t **watch)
+{
+    if (!*watch)
+        return;
+    (void)uv_poll_stop(*watch);
+    uv_close((uv_handle_t *)*watch, free_handle);
+    *watch = NULL;
+}
+
+uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events, uv_poll_cb ready)
+{
+    uv_poll_t *watch = malloc(sizeof *watch);
+
+    if (!watch || uv_poll_init(&exchange->front->loop, watch, fd) != 0) {
+        free(watch);
+        return NULL;
+    }
+    watch->data = exchange;
+    if (uv_poll_start(watch, events, ready) != 0)
+        exchange_stop_watching(&watch);
+    return watch;
+}
+
+static bool wait_for(struct exchange *exchange, int fd, unsigned events,
+                     struct wake *wake,
+                     void (*ready)(struct exchange *exchange, unsigned events))
+{
+    struct epoll_event event = {.events = events | EPOLLET, .data.ptr = wake};
+
+    *wake = (struct wake){exchange, ready};
+    return epoll_ctl(exchange->front->wakes, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* None of these frees an exchange; so none that is still to come is gone. */
+void exchange_hear(uv_poll_t *poll, int status, int events)
+{
+    const struct front *front = poll->data;
+    struct epoll_event ready[WAKES];
+
+    (void)status;
+    (void)events;
+    int count = epoll_wait(front->wakes, ready, WAKES, 0);
+    for (int i = 0; i < count; i++) {
+        const struct wake *wake = ready[i].data.ptr;
+        wake->ready(wake->exchange, ready[i].events);
+    }
+}
+
+void exchange_forget_client(struct exchange *exchange)
+{
+    if (exchange->has_client)
+        (void)epoll_ctl(exchange->front->wakes, EPOLL_CTL_DEL, exchange->socket, NULL);
+    exchange->has_client = false;
+}
+
+/* A channel that is closed is not waited for any more. */
+void exchange_hang_up(struct exchange *exchange)
+{
+    if (exchange->channel >= 0)
+        (void)close(exchange->channel);
+    exchange->channel = -1;
+}
+
+int exchange_take_channel(struct exchange *exchange)
+{
+    if (exchange->channel >= 0)
+        (void)epoll_ctl(exchange->front->wakes, EPOLL_CTL_DEL, exchange->channel, NULL);
+    return TAKE_FD(exchange->channel);
+}
+
+void exchange_free(struct exchange *exchange)
+{
+    if (--exchange->references > 0)
+        return;
+    exchange_hang_up(exchange);
+    exchange_forget_client(exchange);
+    if (exchange->state_done)
+        exchange->state_done(exchange);
+    if (exchange->response)
+        MHD_destroy_response(exchange->response);
+    if (exchange->link) {
+        *exchange->link = exchange->next;
+        if (exchange->next)
+            exchange->next->link = exchange->link;
+    }
+    (void)exchange_hold(exchange, 0);
+    buf_done(&exchange->body);
+    buf_done(&exchange->out);
+    free(exchange->target);
+    free(exchange);
+}
+
+/* --- Replies --- */
+
+void exchange_reply(struct exchange *exchange, unsigned status,
+                    struct MHD_Response *response)
+{
+    if (!response)
+        return;
+    if (exchange->response)
+        MHD_destroy_response(exchange->response);
+    exchange->response = response;
+    exchange->status = status;
+    exchange_resume(exchange);
+}
+
+void exchange_reply_json(struct exchange *exchange, unsigned status, struct buf *text)
+{
+    exchange_reply_text(exchange, status, "application/json", text);
+}
+
+void exchange_reply_text(struct exchange *exchange, unsigned status, const char *type,
+                         struct buf *text)
+{
+    size_t len = text->len;
+    char *data = buf_take(text);
+
+    if (!data) {
+        exchange_reply_empty(exchange, 500);
+        return;
+    }
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE);
+    if (!response) {
+        free(data);
+        return;
+    }
+    (void)MHD_add_response_header(response, "Content-Type", type);
+    exchange_reply(exchange, status, response);
+}
+
+void exchange_reply_empty(struct exchange *exchange, unsigned status)
+{
+    exchange_reply(exchange, status,
+                   MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
+}
+
+/* `reason`: why a sandbox is not there any more, or NULL. */
+static bool put_refusal(const struct exchange *exchange, unsigned status,
+                        const char *message, const char *reason, struct buf *text)
+{
+    struct json json;
+
+    json_to_unicode(&json, text);
+    json_put_object(&json);
+    if (status == 502 && *exchange->route.sandbox)
+        json_set_text(&json, "sandboxId", exchange->route.sandbox);
+    json_set_text(&json, "message", message);
+    if (exchange->route.plane == PLANE_PORT)
+        json_set_int(&json, "port", exchange->route.port);
+    if (reason)
+        json_set_text(&json, "reason", reason);
+    json_set_int(&json, "code", status);
+    json_put_end(&json);
+    return json_finish(&json) && !text->failed;
+}
+
+/* Who opens a port in a browser reads no JSON. */
+static bool wants_page(const struct exchange *exchange)
+{
+    const char *accept = exchange_header(exchange, "Accept");
+
+    return exchange->route.plane == PLANE_PORT && accept && strstr(accept, "text/html");
+}
+
+static void put_page(unsigned status, const char *message, struct buf *text)
+{
+    buf_format(text, "<!DOCTYPE html>\n<title>%u</title>\n<h1>%s</h1>\n<p>", status,
+               MHD_get_reason_phrase_for(status));
+    for (; *message; message++) {
+        if (*message == '<' || *message == '&')
+            buf_text(text, *message == '<' ? "&lt;" : "&amp;");
+        else
+            (void)buf_append(text, message, 1);
+    }
+    buf_text(text, "</p>\n");
+}
+
+static bool send_refusal(struct exchange *exchange, unsigned status, const char *phrase,
+                         const char *message);
+
+/* E2B's code interpreter for JavaScript reports nothing of a reply but its status line,
+ * so the reason phrase of a 501 names the feature.  libmicrohttpd has no phrases but its
+ * own (over TLS it stays "Not Implemented"). */
+static bool refuse_by_phrase(struct exchange *exchange, const char *message)
+{
+    enum { PHRASE_MAX = 200 };
+    const char *at = message;
+
+    while (*at >= ' ' && *at <= '~')
+        at++;
+    if (*at || at - message > PHRASE_MAX || exchange->front->options->tls_cert ||
+        strcmp(exchange->method, "HEAD") == 0)
+        return false;
+    exchange_hang_up(exchange);
+    (void)send_refusal(exchange, 501, message, message);
+    exchange_resume(exchange);
+    return true;
+}
+
+static void refuse(struct exchange *exchange, unsigned status, const char *message,
+                   const char *reason)
+{
+    bool is_page = wants_page(exchange);
+    AUTO_BUF text = {0};
+
+    if (status == 501 && !is_page && refuse_by_phrase(exchange, message))
+        return;
+    buf_init(&text, 16 << 10);
+    if (is_page)
+        put_page(status, message, &text);
+    else
+        (void)put_refusal(exchange, status, message, reason, &text);
+    exchange_reply_text(exchange, status,
+                        is_page ? "text/html; charset=utf-8" : "application/json", &text);
+    if (exchange->response && (status == 429 || status == 503))
+        (void)MHD_add_response_header(exchange->response, "Retry-After", "1");
+}
+
+void exchange_refuse(struct exchange *exchange, unsigned status, const char *message)
+{
+    refuse(exchange, status, message, NULL);
+}
+
+void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
+                               const char *message)
+{
+    exchange_refuse(exchange, status, message);
+    if (exchange->response)
+        (void)MHD_add_response_header(exchange->response, "Connection", "close");
+}
+
+/* Written past libmicrohttpd; the connection ends with it. */
+static bool send_refusal(struct exchange *exchange, unsigned status, const char *phrase,
+                         const char *message)
+{
+    AUTO_BUF text = {0}, reply = {0};
+
+    buf_init(&text, 4096);
+    buf_init(&reply, 8192);
+    exchange->is_refused = true;
+    exchange->status = status;
+    exchange->front->status[status / 100]++;
+    if (exchange->front->options
+            ->tls_cert || /* what is sent there is not ours to write */
+        !put_refusal(exchange, status, message, NULL, &text))
+        return false;
+    buf_format(&reply,
+               "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
+               "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+               status, phrase, text.len, text.data);
+    return !reply.failed &&
+           send(exchange->socket, reply.data, reply.len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+               (ssize_t)reply.len &&
+           shutdown(exchange->socket, SHUT_WR) == 0;
+}
+
+bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char *message)
+{
+    return send_refusal(exchange, status, MHD_get_reason_phrase_for(status), message);
+}
+
+static unsigned status_of(const struct told *told)
+{
+    switch (told->head.code) {
+    case CAY_E_INVALID:
+    case CAY_E_NOT_A_FILE:
+    case CAY_E_NOT_A_DIRECTORY:
+        return 400;
+    case CAY_E_DENIED:
+        return 403;
+    case CAY_E_NOT_FOUND:
+        return 404;
+    case CAY_E_EXISTS:
+    case CAY_E_BUSY:
+        return 409;
+    case CAY_E_LIMIT:
+        return 429;
+    case CAY_E_TIMEOUT:
+        return 504;
+    case CAY_E_NO_SPACE:
+        return 507;
+    case CAY_E_UNSUPPORTED:
+        return 501;
+    default:
+        return 500;
+    }
+}
+
+void exchange_refuse_told(struct exchange *exchange, const struct told *told)
+{
+    const char *message = told_next(told, NULL);
+    const char *hint = message ? told_next(told, message) : NULL;
+    int status = told->head.status;
+
+    refuse(exchange, status >= 400 && status < 600 ? (unsigned)status : status_of(told),
+           message ? message : "failed", told->head.code == CAY_E_KILLED ? hint : NULL);
+}
+
+/* --- Asking --- */
+
+void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask *ret_ask)
+{
+    enum credential kind = ask_credential(op);
+    const char *bearer = exchange_header(exchange, "Authorization");
+    const char *shown = NULL;
+
+    *ret_ask = (struct ask){.version = CHANNEL_VERSION, .op = (uint32_t)op};
+    if (kind == CREDENTIAL_KEY) {
+        shown = exchange_header(exchange, "X-API-KEY");
+        if (!shown && bearer && strncasecmp(bearer, "Bearer ", 7) == 0)
+            shown = bearer + 7;
+    } else if (kind == CREDENTIAL_PORT) {
+        shown = exchange_header(exchange, "E2B-Traffic-Access-Token");
+    } else { /* what needs none may be told by it which sandbox is meant */
+        shown = exchange_header(exchange, "X-Access-Token");
+    }
+    /* One that is too long is nobody's. */
+    if (shown && strlen(shown) < CREDENTIAL_MAX)
+        cay_copy_text(ret_ask->credential, CREDENTIAL_MAX, shown);
+    const char *id = exchange->route.plane == PLANE_CONTROL ? exchange->route.part
+                                                            : exchange->route.sandbox;
+    if (strlen(id) < SANDBOX_ID_MAX)
+        cay_copy_text(ret_ask->sandbox, SANDBOX_ID_MAX, id);
+    else
+        cay_copy_text(ret_ask->sandbox, SANDBOX_ID_MAX, "-"); /* is no id */
+}
+
+static void hear_answers(struct exchange *exchange, unsigned events)
+{
+    struct told *told = &exchange->front->told;
+
+    (void)events;
+    if (exchange->is_stream) { /* it is read when the client can take it */
+        exchange_resume(exchange);
+        return;
+    }
+    while (!exchange->response && !exchange->is_stream && exchange->channel >= 0) {
+        int got = tell_receive(exchange->channel, told);
+        if (got == -EAGAIN)
+            return;
+        if (got != 1) {
+            exchange_note_loss(exchange, got);
+            return;
+        }
+        if (exchange->losses)
+            exchange_tell_loss(exchange, told);
+        else
+            exchange->handler->told(exchange, told);
+        if (told->fd >= 0)
+            rights_dismiss(told->fd); /* nobody has taken it */
+    }
+    if (exchange->response && !exchange->is_stream)
+        exchange_hang_up(exchange);
+}
+
+int exchange_send_ask(struct exchange *exchange, struct ask *ask,
+                      const struct buf *strings)
+{
+    int ends[2];
+
+    exchange_hang_up(exchange);
+    ask->strings_len = (uint32_t)strings->len;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return -EMFILE;
+    /* What is large waits in memory until it is read, which may take a while. */
+    int error = strings->len > CHANNEL_PACKET && !exchange_keep(exchange, strings->len)
+                    ? -EAGAIN
+                    : ask_send(exchange->front->options->broker, ask, strings, ends[1]);
+    (void)close(ends[1]);
+    exchange->channel = ends[0];
+    if (!error && wait_for(exchange, ends[0], EPOLLIN, &exchange->answers, hear_answers))
+        return 0;
+    exchange_hang_up(exchange);
+    return error ? error : -EAGAIN;
+}
+
+void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings)
+{
+    int error = exchange_send_ask(exchange, ask, strings);
+
+    if (!error)
+        exchange_suspend(exchange);
+    else
+        exchange_refuse(exchange, error == -EMSGSIZE ? 413 : 503,
+                        error == -EMSGSIZE ? "the request is too large"
+                        : error == -EMFILE ? "the server has too many connections"
+                                           : "the server has too much to do");
+}
+
+void exchange_wait_again(struct exchange *exchange, int channel)
+{
+    exchange_hang_up(exchange);
+    exchange->channel = channel;
+    if (wait_for(exchange, channel, EPOLLIN, &exchange->answers, hear_answers)) {
+        exchange_suspend(exchange);
+        return;
+    }
+    exchange_hang_up(exchange);
+    exchange_refuse_and_close(exchange, 503, "the server has too much to do");
+}
+
+/* --- Streams --- */
+
+void exchange_end(struct exchange *exchange, bool cut)
+{
+    exchange->is_over = true;
+    exchange->is_cut = cut;
+    exchange_hang_up(exchange);
+    exchange_resume(exchange);
+}
+
+static ssize_t take_out(struct exchange *exchange, char *data, size_t room)
+{
+    size_t left = exchange->out.len - exchange->out_at;
+    size_t len = left < room ? left : room;
+
+    memcpy(data, exchange->out.data + exchange->out_at, len);
+    exchange->out_at += len;
+    if (len == left) { /* a stream that waits holds no memory */
+        size_t max = exchange->out.max;
+        buf_done(&exchange->out);
+        buf_init(&exchange->out, max);
+        exchange->out_at = 0;
+    }
+    return (ssize_t)len;
+}
+
+/* Called by libmicrohttpd when the client can take more. */
+static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room)
+{
+    struct exchange *exchange = cls;
+    struct told *told = &exchange->front->told;
+
+    (void)position;
+    for (;;) {
+        if (exchange->out.len)
+            return take_out(exchange, data, room);
+        if (exchange->is_over)
+            return exchange->is_cut ? MHD_CONTENT_READER_END_WITH_ERROR
+                                    : MHD_CONTENT_READER_END_OF_STREAM;
+        int got = tell_receive(exchange->channel, told);
+        if (got == -EAGAIN) {
+            exchange_suspend(exchange);
+            return 0;
+        }
+        exchange->heard_ms = uv_now(&exchange->front->loop);
+        if (got == 1) {
+            if (exchange->losses)
+                exchange_end_lost_stream(exchange, told);
+            else
+                exchange->handler->told(exchange, told);
+            if (told->fd >= 0)
+                rights_dismiss(told->fd);
+        } else {
+            exchange_note_loss(exchange, got);
+        }
+    }
+}
+
+static void end_stream(void *cls)
+{
+    exchange_free(cls);
+}
+
+/* Somebody who has closed, or half-closed, his side of a connection that only we write to
+ * does not wait for more. */
+static void hear_client(struct exchange *exchange, unsigned events)
+{
+    if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
+        return;
+    exchange_forget_client(exchange);
+    exchange_end(exchange, true);
+}
+
+void exchange_watch_client(struct exchange *exchange)
+{
+    if (!exchange->has_client)
+        exchange->has_client = wait_for(exchange, exchange->socket, EPOLLRDHUP,
+                                        &exchange->client, hear_client);
+}
+
+void exchange_stream(struct exchange *exchange, const char *content_type,
+                     uint64_t keepalive_ms, void (*keepalive)(struct exchange *exchange))
+{
+    /* Blocks are for clients of HTTP 1.0; to others goes what fits their connection. */
+    enum { BLOCK = 4 << 10, OUT_MAX = 512 << 10 };
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, BLOCK, read_stream, exchange, end_stream);
+
+    if (!response)
+        return;
+    exchange->references++;
+    exchange->is_stream = true;
+    exchange->kept = 0;
+    exchange->front->streams++;
+    exchange->keepalive_ms = keepalive_ms;
+    exchange->keepalive = keepalive;
+    exchange->heard_ms = uv_now(&exchange->front->loop);
+    exchange->out.max = OUT_MAX;
+    exchange_watch_client(exchange);
+    (void)MHD_add_response_header(response, "Content-Type", content_type);
+    exchange_reply(exchange, 200, response);
+}

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/front/front.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+
+enum {
+    /* Headers, and what is being sent.  All of it is cleared after each request, so that
+     * more would cost small requests more than it saves large ones; up to 32 KiB it would
+     * lie on the heap, which does not shrink when many have left. */
+    CONNECTION_MEMORY = 36 << 10,
+    IDLE_S = 75,
+    SWEEP_MS = 1000,
+    HEADERS_MS = 10000, /* for a connection's first headers to come */
+    CROWDED_MS = 2000,  /* of an idle connection, while clients wait for one */
+    BODY_MS = 10000,
+    BODY_BYTES = 4096,    /* at least so many in that time */
+    BODY_UNUSED = 4096,   /* of one that its handler does not need */
+    UNREAD_MAX = 1 << 20, /* of a body, after its refusal was sent */
+    PARTS = 5
+};
+
+enum {
+    RUNS_AT_A_TIME = 8 /* of the daemon, each a step of what it has to do */
+};
+
+/* A connection, and since when it has been sending headers. */
+struct visit {
+    struct visit *next, **link;
+    int socket;
+    unsigned requests, open; /* begun; begun and not completed */
+    uint64_t since_ms;
+};
+
+/* The broker replaces a front that does not advance: pulse.h. */
+static void beat(struct front *front)
+{
+    if (front->options->beats)
+        atomic_fetch_add(front->options->beats, 1);
+}
+
+/* --- Requests --- */
+
+static const struct handler *const planes[][PARTS] = {
+    [PLANE_CONTROL] = {missing_handlers, sandbox_handlers},
+    [PLANE_ENVD] = {process_handlers, input_handlers, filesystem_handlers, file_handlers,
+                    envd_handlers},
+};
+
+/* Sets ret_other if the path is known, but with another method. */
+static const struct handler *find_handler(struct exchange *exchange, bool *ret_other)
+{
+    char part[PART_MAX];
+
+    *ret_other = false;
+    if (exchange->route.plane == PLANE_PORT)
+        return &port_handler;
+    for (int i = 0; i < PARTS; i++) {
+        const struct handler *handler = planes[exchange->route.plane][i];
+        for (; handler && handler->path; handler++) {
+            if (!route_matches(handler->path, exchange->target, part))
+                continue;
+            if (strcmp(handler->method, exchange->method) == 0) {
+                memcpy(exchange->route.part, part, sizeof part);
+                return handler;
+            }
+            *ret_other = true;
+        }
+    }
+    return NULL;
+}
+
+/* The request line is here.  What is returned becomes the request. */
+static void *note_target(void *cls, const char *target, struct MHD_Connection *connection)
+{
+    struct front *front = cls;
+    struct exchange *exchange = calloc(1, sizeof *exchange);
+
+    if (!exchange)
+        return NULL;
+    exchange->front = front;
+    exchange->connection = connection;
+    exchange->references = 1;
+    exchange->channel = -1;
+    exchange->target = strdup(target);
+    exchange->began_ms = exchange->body_ms = uv_now(&front->loop);
+    exchange->socket =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+            ->connect_fd;
+    buf_init(&exchange->body, 0);
+    buf_init(&exchange->out, 0);
+    return exchange;
+}
+
+static void add_exchange(struct exchange *exchange, const char *url, const char *method)
+{
+    struct front *front = exchange->front;
+
+    exchange->has_begun = true;
+    exchange->url = url;
+    exchange->method = method;
+    exchange->next = front->exchanges;
+    exchange->link = &front->exchanges;
+    if (exchange->next)
+        exchange->next->link = &exchange->next;
+    front->exchanges = exchange;
+    front->requests++;
+}
+
+static bool has_body(const struct exchange *exchange)
+{
+    const char *len = exchange_header(exchange, "Content-Length");
+
+    return exchange_header(exchange, "Transfer-Encoding") ||
+           (len && strcmp(len, "0") != 0);
+}
+
+static const char too_large[] = "the body is too large";
+
+/* As it says itself, before any of it has come. */
+static bool is_too_long(const struct exchange *exchange)
+{
+    const char *len = exchange_header(exchange, "Content-Length");
+
+    return len && !exchange->handler->feed &&
+           strtoull(len, NULL, 10) > exchange->body.max;
+}
+
+/* The headers are here. */
+static void begin(struct exchange *exchange)
+{
+    unsigned status;
+    bool other;
+    const char *wrong = route_check(exchange, &status);
+
+    if (exchange->front->is_draining) {
+        exchange_refuse_and_close(exchange, 503,
+                                  "the server is shutting down; try again");
+        return;
+    }
+    if (!wrong)
+        wrong = route_find(exchange, &status);
+    if (wrong) {
+        exchange_refuse_and_close(exchange, status, wrong);
+        return;
+    }
+    exchange->handler = find_handler(exchange, &other);
+    if (!exchange->handler) {
+        if (has_body(exchange))
+            exchange_refuse_and_close(exchange, other ? 405 : 404,
+                                      other ? "method not allowed" : "not found");
+        else
+            exchange_refuse(exchange, other ? 405 : 404,
+                            other ? "method not allowed" : "not found");
+        return;
+    }
+    exchange->body.max =
+        exchange->handler->body_max ? exchange->handler->body_max : BODY_UNUSED;
+    if (exchange->handler != &port_handler && strstr(exchange->target, "%00"))
+        exchange_refuse_and_close(exchange, 400, "there is a NUL in the URL");
+    else if (is_too_long(exchange))
+        exchange_refuse_and_close(exchange, 413, too_large);
+    else if (exchange->handler->begin && !exchange->handler->begin(exchange) &&
+             !exchange->response)
+        exchange_refuse_and_close(exchange, 500, "out of memory");
+}
+
+static void drop_body(struct exchange *exchange)
+{
+    buf_done(&exchange->body);
+    (void)exchange_hold(exchange, 0);
+}
+
+/* It has had its reply, or the client was seen to leave. */
+static bool is_done_with(const struct exchange *exchange)
+{
+    return exchange->is_refused || (exchange->is_over && !exchange->is_stream);
+}
+
+/* A piece of the body.  False if the connection is to be closed. */
+static bool take_body(struct exchange *exchange, const char *data, size_t len)
+{
+    exchange->body_bytes += len;
+    if (exchange->is_refused)
+        return (exchange->unread += len) < UNREAD_MAX;
+    if (is_done_with(exchange))
+        return false;
+    if (exchange->response) /* it is refused; the rest is of no interest */
+        return true;
+    if (exchange->handler->feed) {
+        (void)exchange->handler->feed(exchange, data, len);
+        exchange->body_bytes -= exchange->body_left;
+    } else if (!exchange_hold(exchange, exchange->body.len + len)) {
+        drop_body(exchange);
+        return exchange_refuse_now(exchange, 503, "the server has too much to do");
+    } else if (!buf_append(&exchange->body, data, len)) {
+        drop_body(exchange);
+        return exchange_refuse_now(exchange, 413, too_large);
+    }
+    return true;
+}
+
+static enum MHD_Result queue(struct exchange *exchange)
+{
+    unsigned status = exchange->status;
+    struct MHD_Response *response = TAKE_PTR(exchange->response);
+
+    if (exchange->is_last)
+        (void)MHD_add_response_header(response, "Connection", "close");
+    exchange->front->status[status / 100 < 6 ? status / 100 : 5]++;
+    enum MHD_Result result = MHD_queue_response(exchange->connection, status, response);
+    exchange->is_queued = true;
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result begin_request(struct exchange *exchange,
+                                     struct MHD_Connection *connection, const char *url,
+                                     const char *method)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct visit *visit = info ? info->socket_context : NULL;
+
+    add_exchange(exchange, url, method);
+    if (visit) {
+        visit->requests++;
+        visit->open++;
+    }
+    begin(exchange);
+    exchange->is_again = exchange->is_suspended;
+    return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
+}
+
+/* All of the request is here.  False if the connection is to be closed. */
+static bool act(struct exchange *exchange)
+{
+    exchange->has_body = true;
+    exchange->handler->act(exchange);
+    if (exchange->response || exchange->is_stream || !exchange_is_read(exchange))
+        drop_body(exchange); /* which a stream would keep for hours */
+    /* A request without a reply would come here again and again. */
+    if (exchange->is_refused && !exchange->is_suspended)
+        return false;
+    if (!exchange->response && !exchange->is_suspended && !exchange->is_stream)
+        exchange_refuse(exchange, 500, "the request could not be answered");
+    return true;
+}
+
+static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
+                              const char *url, const char *method, const char *version,
+                              const char *upload, size_t *upload_len, void **request)
+{
+    struct exchange *exchange = *request;
+
+    (void)version;
+    beat(cls);
+    if (!exchange || !exchange->target)
+        return MHD_NO;
+    if (!exchange->has_begun)
+        return begin_request(exchange, connection, url, method);
+    if (*upload_len > 0) {
+        exchange->body_left = 0;
+        bool goes_on = take_body(exchange, upload, *upload_len);
+        *upload_len = exchange->response ? 0 : exchange->body_left;
+        return goes_on ? MHD_YES : MHD_NO;
+    }
+    if (exchange->is_again && !exchange->response) { /* the body has yet to come */
+        exchange->is_again = false;
+        return MHD_YES;
+    }
+    if (is_done_with(exchange))
+        return MHD_NO;
+    if (!exchange->response && !exchange->is_stream && !exchange->has_body &&
+        !act(exchange))
+        return MHD_NO;
+    if (exchange->response && !exchange->is_queued)
+        return queue(exchange);
+    return MHD_YES;
+}
+
+static void complete(void *cls, struct MHD_Connection *connection, void **request,
+                     enum MHD_RequestTerminationCode how)
+{
+    struct exchange *exchange = *request;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct visit *visit = info ? info->socket_context : NULL;
+    struct front *front = cls;
+
+    if (visit) {
+        visit->open -= visit->open > 0;
+        visit->since_ms = uv_now(&front->loop);
+    }
+    if (!exchange)
+        return;
+    if (exchange->has_begun)
+        access_log_write(exchange);
+    exchange_forget_client(exchange);
+    if (exchange->is_stream)
+        front->streams--;
+    /* What was broken off is closed at the next event of its socket, and one that was
+     * reset has none.  But before all headers are there libmicrohttpd closes it itself,
+     * and would do so twice. */
+    if (how == MHD_REQUEST_TERMINATED_WITH_ERROR && exchange->has_begun &&
+        !exchange->is_suspended) {
+        exchange_suspend(exchange);
+        exchange_resume(exchange);
+    }
+    *request = NULL;
+    if (exchange->response && !exchange->is_queued) /* of a stream, it holds us */
+        MHD_destroy_response(TAKE_PTR(exchange->response));
+    exchange_free(exchange);
+}
+
+/* --- Connections --- */
+
+static void note_connection(void *cls, struct MHD_Connection *connection, void **context,
+                            enum MHD_ConnectionNotificationCode code)
+{
+    struct front *front = cls;
+    struct visit *visit = *context;
+
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        visit = calloc(1, sizeof *visit);
+        if (!visit)
+            return;
+        visit->socket =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+                ->connect_fd;
+        visit->since_ms = uv_now(&front->loop);
+        visit->next = front->visits;
+        visit->link = &front->visits;
+        if (visit->next)
+            visit->next->link = &visit->next;
+        front->visits = visit;
+        front->connections++;
+        *context = visit;
+    } else if (visit) {
+        *visit->link = visit->next;
+        if (visit->next)
+            visit->next->link = visit->link;
+        free(visit);
+        front->connections--;
+        *context = NULL;
+        accept_resume(front);
+    }
+}
+
+static void cut(struct front *front, int socket)
+{
+    front->refused++;
+    (void)shutdown(socket, SHUT_RDWR);
+}
+
+/* libmicrohttpd does not see an end that came together with the last bytes. */
+static bool has_left(int socket)
+{
+    char byte;
+
+    return recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Who sends his headers, or a body, a byte at a time does not wear us down. */
+static void sweep_slow(struct front *front, uint64_t now)
+{
+    bool is_crowded =
+        (accept_is_full(front) || front->shortage) && accept_has_waiting(front);
+
+    for (struct visit *visit = front->visits; visit; visit = visit->next) {
+        uint64_t limit = is_crowded        ? CROWDED_MS
+                         : visit->requests ? IDLE_S * 1000
+                                           : HEADERS_MS;
+        if (!visit->open && (now - visit->since_ms > limit || has_left(visit->socket)))
+            cut(front, visit->socket);
+    }
+    for (struct exchange *exchange = front->exchanges; exchange;
+         exchange = exchange->next) {
+        if (exchange->has_body || exchange->is_suspended || exchange->is_queued)
+            continue;
+        if (has_left(exchange->socket))
+            cut(front, exchange->socket);
+        if (now - exchange->body_ms < BODY_MS)
+            continue;
+        if (exchange->body_bytes - exchange->body_seen < BODY_BYTES)
+            cut(front, exchange->socket);
+        exchange->body_ms = now;
+        exchange->body_seen = exchange->body_bytes;
+    }
+}
+
+static void sweep(uv_timer_t *timer)
+{
+    struct front *front = timer->data;
+    uint64_t now = uv_now(&front->loop);
+
+    sweep_slow(front, now);
+    if (!accept_sweep(front)) {
+        access_log_flush(front);
+        _exit(1);
+    }
+    beat(front);
+    for (struct exchange *exchange = front->exchanges; exchange;
+         exchange = exchange->next) {
+        if (!exchange->is_stream || exchange->is_over)
+            continue;
+        if (exchange->deadline_ms && now >= exchange->deadline_ms) {
+            connect_end_late(exchange);
+        } else if (exchange->is_suspended && exchange->keepalive &&
+                   exchange->keepalive_ms &&
+                   now - exchange->heard_ms >= exchange->keepalive_ms) {
+            exchange->heard_ms = now;
+            exchange->keepalive(exchange);
+            exchange_resume(exchange);
+        }
+    }
+}
+
+/* --- The loop --- */
+
+static void run_daemon(struct front *front);
+
+static void hear_daemon(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    run_daemon(poll->data);
+}
+
+static void hear_timer(uv_timer_t *timer)
+{
+    run_daemon(timer->data);
+}
+
+static void run_daemon(struct front *front)
+{
+    MHD_UNSIGNED_LONG_LONG timeout = 0;
+    bool has_timeout = true;
+
+    for (int i = 0; i < RUNS_AT_A_TIME && has_timeout && timeout == 0; i++) {
+        front->has_resumed = false;
+        (void)MHD_run(front->daemon);
+        beat(front);
+        timeout = 0;
+        if (!front->has_resumed)
+            has_timeout = MHD_get_timeout(front->daemon, &timeout) == MHD_YES;
+    }
+    if (has_timeout)
+        (void)uv_timer_start(&front->daemon_timer, hear_timer, timeout, 0);
+    else
+        (void)uv_timer_stop(&front->daemon_timer);
+}
+
+/* Streams end at once, with a reason: the process or directory that they show lives on,
+ * and the client can connect to it again.  All other requests may finish. */
+static void end_streams(struct front *front)
+{
+    for (struct exchange *exchange = front->exchanges; exchange;
+         exchange = exchange->next)
+        if (exchange->is_stream && !exchange->is_over)
+            connect_end_drained(exchange);
+}
+
+/* Without threads of its own the daemon does not notice who was resumed. */
+static void before_waiting(uv_prepare_t *prepare)
+{
+    struct front *front = prepare->data;
+
+    if (front->is_draining)
+        end_streams(front); /* also those that have begun since */
+    if (front->has_resumed)
+        run_daemon(front);
+    access_log_flush(front);
+    if (front->is_draining && !front->exchanges)
+        _exit(0);
+}
+
+/* One packet is the order to drain, and the end of the socket that of the broker. */
+static void hear_broker(uv_poll_t *poll, int status, int events)
+{
+    struct front *front = poll->data;
+    char word;
+
+    (void)status;
+    (void)events;
+    ssize_t got = recv(front->options->broker, &word, 1, MSG_DONTWAIT);
+    if (got == 1) {
+        front->is_draining = true;
+    } else if (got == 0 || errno != EAGAIN) {
+        access_log_flush(front);
+        _exit(0);
+    }
+}
+
+static void say_nothing(void *cls, const char *format, va_list arguments)
+{
+    (void)cls;
+    (void)format;
+    (void)arguments;
+}
+
+static struct MHD_Daemon *start_daemon(struct front *front)
+{
+    const struct front_options *options = front->options;
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, options->tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, options->tls_key},
+        {MHD_OPTION_END, 0, NULL},
+    };
+
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
+            MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG |
+            (options->tls_cert ? (unsigned)MHD_USE_TLS : 0u),
+        0, NULL, NULL, handle, front, MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL,
+        MHD_OPTION_CONNECTION_LIMIT, front->connections_max,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_NOTIFY_COMPLETED, complete, front, MHD_OPTION_NOTIFY_CONNECTION,
+        note_connection, front, MHD_OPTION_URI_LOG_CALLBACK, note_target, front,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        MHD_OPTION_ARRAY, options->tls_cert ? tls : &tls[2], MHD_OPTION_END);
+}
+
+bool front_open(struct front *front, const struct front_options *options)
+{
+    front->options = options;
+    json_object_seed(0); /* of random bytes, which it could not read later */
+    if (uv_loop_init(&front->loop) != 0)
+        return false;
+    front->connections_max = accept_limit();
+    front->daemon = start_daemon(front);
+    front->wakes = epoll_create1(EPOLL_CLOEXEC);
+    if (!front->daemon || front->wakes < 0)
+        return false;
+    access_log_open(front);
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(front->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    (void)uv_poll_init(&front->loop, &front->daemon_poll, info->epoll_fd);
+    (void)uv_poll_init(&front->loop, &front->broker_poll, options->broker);
+    (void)uv_poll_init(&front->loop, &front->wakes_poll, front->wakes);
+    (void)uv_timer_init(&front->loop, &front->daemon_timer);
+    (void)uv_timer_init(&front->loop, &front->sweep_timer);
+    (void)uv_prepare_init(&front->loop, &front->before_waiting);
+    front->before_waiting.data = front;
+    front->daemon_poll.data = front->broker_poll.data = front->wakes_poll.data = front;
+    front->daemon_timer.data = front->sweep_timer.data = front;
+    return accept_open(front) &&
+           uv_poll_start(&front->daemon_poll, UV_READABLE, hear_daemon) == 0 &&
+           uv_poll_start(&front->wakes_poll, UV_READABLE, exchange_hear) == 0 &&
+           uv_poll_start(&front->broker_poll, UV_READABLE | UV_DISCONNECT, hear_broker) ==
+               0 &&
+           uv_prepare_start(&front->before_waiting, before_waiting) == 0 &&
+           uv_timer_start(&front->sweep_timer, sweep, SWEEP_MS, SWEEP_MS) == 0;
+}
+
+_Noreturn void front_run(const struct front_options *options)
+{
+    static struct front front;
+    struct cay_error error;
+
+    if (!front_open(&front, options) || confine(&error) != CAY_OK)
+        _exit(1);
+    (void)uv_run(&front.loop, UV_RUN_DEFAULT);
+    _exit(1);
+}

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* process.Process of E2B's envd. */
+#include "server/front/process.h"
+
+#include <nettle/base64.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "server/wire/base64.h"
+
+enum { LIST_TEXT = 16 << 20 };
+
+/* --- Asking --- */
+
+static void refuse_body(struct exchange *exchange, const struct fields *fields)
+{
+    char complaint[COMPLAINT_MAX];
+
+    connect_refuse(exchange, 400, "invalid_argument", fields_complain(fields, complaint));
+}
+
+static bool begin_ask(struct exchange *exchange, enum op op, struct ask *ask)
+{
+    exchange_begin_ask(exchange, op, ask);
+    if (connect_user(exchange, ask->user))
+        return true;
+    connect_refuse(exchange, 401, "unauthenticated",
+                   "Authorization is to be Basic, with a user of the sandbox's");
+    return false;
+}
+
+bool process_add_selector(struct fields *fields, struct buf *strings)
+{
+    struct fields process = field_object(fields, "process");
+    struct fields selector = field_object(&process, "selector");
+    struct fields *from = selector.object ? &selector : &process;
+    int64_t pid = field_int(from, "pid", 1, INT32_MAX, 0);
+    const char *tag = field_text(from, "tag");
+    char text[16];
+
+    if (!pid && !tag)
+        (void)field_fail(fields, "process");
+    if (fields->wrong)
+        return false;
+    snprintf(text, sizeof text, "%lld", (long long)pid);
+    strings_add(strings, pid ? text : tag);
+    return true;
+}
+
+/* --- Events --- */
+
+static size_t open_event(struct exchange *exchange, struct json *json)
+{
+    size_t begin = connect_open(&exchange->out);
+
+    json_to_unicode(json, &exchange->out);
+    json_put_object(json);
+    json_put_key(json, "event");
+    json_put_object(json);
+    return begin;
+}
+
+static void close_event(struct exchange *exchange, struct json *json, size_t begin)
+{
+    json_put_end(json);
+    json_put_end(json);
+    connect_close(&exchange->out, begin);
+}
+
+static void put_keepalive(struct exchange *exchange)
+{
+    struct json json;
+    size_t begin = open_event(exchange, &json);
+
+    json_put_key(&json, "keepalive");
+    json_put_object(&json);
+    json_put_end(&json);
+    close_event(exchange, &json, begin);
+}
+
+/* From here on the exchange's state tells whether there is a terminal. */
+static void put_start(struct exchange *exchange, const struct told *told)
+{
+    static char yes;
+    struct json json;
+    size_t begin = open_event(exchange, &json);
+
+    json_put_key(&json, "start");
+    json_put_object(&json);
+    json_set_int(&json, "pid", told->head.numbers[STARTED_PID]);
+    json_put_end(&json);
+    close_event(exchange, &json, begin);
+    exchange->state = told->head.numbers[STARTED_HAS_PTY] ? &yes : NULL;
+}
+
+/* Written as text rather than through the writer: it is most of what a server does. */
+static void put_data(struct exchange *exchange, const struct told *told)
+{
+    struct buf *out = &exchange->out;
+    bool has_pty = exchange->state != NULL;
+    size_t begin = connect_open(out);
+    size_t len = BASE64_ENCODE_RAW_LENGTH(told->head.len);
+
+    buf_format(out, "{\"event\":{\"data\":{\"%s\":\"",
+               has_pty                                  ? "pty"
+               : told->head.numbers[OUTPUT_STREAM] == 2 ? "stderr"
+                                                        : "stdout");
+    if (buf_reserve(out, len)) {
+        base64_encode(out->data + out->len, told->payload, told->head.len);
+        out->len += len;
+    }
+    buf_text(out, "\"}}}");
+    connect_close(out, begin);
+}
+
+static void put_end(struct exchange *exchange, const struct told *told)
+{
+    const int64_t *numbers = told->head.numbers;
+    const char *status = told_next(told, NULL);
+    struct json json;
+    size_t begin = open_event(exchange, &json);
+
+    json_put_key(&json, "end");
+    json_put_object(&json);
+    json_set_int(&json, "exitCode", numbers[END_EXIT_CODE]);
+    json_set_bool(&json, "exited", numbers[END_EXITED]);
+    json_set_text(&json, "status", status);
+    if (!numbers[END_EXITED] || numbers[END_EXIT_CODE] != 0)
+        json_set_text(&json, "error", status);
+    json_put_end(&json);
+    close_event(exchange, &json, begin);
+}
+
+static void told_event(struct exchange *exchange, struct told *told)
+{
+    if (!connect_begin_stream(exchange, told, put_keepalive))
+        return;
+    switch (told->head.kind) {
+    case TELL_STARTED:
+        put_start(exchange, told);
+        break;
+    case TELL_OUTPUT:
+        put_data(exchange, told);
+        break;
+    case TELL_ENDED:
+        put_end(exchange, told);
+        connect_end_stream(exchange, NULL);
+        break;
+    case TELL_FAILED:
+        connect_end_stream(exchange, told);
+        break;
+    default:
+        exchange_end(exchange, true);
+        break;
+    }
+}
+
+/* --- Start and Connect --- */
+
+static bool fill_start(struct exchange *exchange, struct fields *fields, struct ask *ask,
+                       struct buf *strings)
+{
+    struct fields process = field_object(fields, "process");
+    struct fields pty = field_object(fields, "pty");
+    struct fields size = field_object(&pty, "size");
+    const char *command = field_text(&process, "cmd");
+    const char *cwd = field_text(&process, "cwd"), *tag = field_text(fields, "tag");
+
+    strings_add(strings, cwd ? cwd : "");
+    strings_add(strings, tag ? tag : "");
+    strings_add(strings, command ? command : "");
+    ask->numbers[START_ARGS] = 1 + field_add_array(&process, "args", strings);
+    ask->numbers[START_ENV] = field_add_pairs(&process, "envs", true, strings);
+    ask->numbers[START_COLUMNS] = field_int(&size, "cols", 0, UINT16_MAX, 0);
+    ask->numbers[START_ROWS] = field_int(&size, "rows", 0, UINT16_MAX, 0);
+    ask->numbers[START_TIMEOUT_MS] = exchange_number(exchange, "Connect-Timeout-Ms", 0);
+    ask->count = 2 + (uint32_t)(ask->numbers[START_ARGS] + ask->numbers[START_ENV]);
+    if (pty.object)
+        ask->flags |= START_PTY;
+    else if (field_bool(fields, "stdin", true))
+        ask->flags |= START_INPUT;
+    if (!command || !*command)
+        (void)field_fail(fields, "cmd");
+    return !fields->wrong && ask->count <= 65536;
+}
+
+static void start(struct exchange *exchange)
+{
+    json_t *root = connect_body(exchange, true);
+    struct fields fields = {.object = root};
+    char complaint[COMPLAINT_MAX];
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    buf_init(&strings, CHANNEL_STRINGS);
+    exchange_begin_ask(exchange, OP_START, &ask);
+    if (!root || !fill_start(exchange, &fields, &ask, &strings))
+        connect_reply_stream(exchange, "invalid_argument",
+                             fields_complain(&fields, complaint));
+    else if (!connect_user(exchange, ask.user))
+        connect_reply_stream(exchange, "unauthenticated", "Authorization is to be Basic");
+    else
+        exchange_ask(exchange, &ask, &strings);
+    json_decref(root);
+}
+
+static void connect_to(struct exchange *exchange)
+{
+    json_t *root = connect_body(exchange, true);
+    struct fields fields = {.object = root};
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    buf_init(&strings, CHANNEL_PACKET);
+    exchange_begin_ask(exchange, OP_ATTACH, &ask);
+    connect_set_deadline(exchange);
+    ask.count = 1;
+    if (!root || !process_add_selector(&fields, &strings))
+        connect_reply_stream(exchange, "invalid_argument",
+                             "name a process by pid or tag");
+    else
+        exchange_ask(exchange, &ask, &strings);
+    json_decref(root);
+}
+
+/* --- Unary calls --- */
+
+static void told_empty(struct exchange *exchange, struct told *told)
+{
+    AUTO_BUF text = {0};
+
+    if (told->head.kind == TELL_FAILED) {
+        connect_refuse_told(exchange, told);
+        return;
+    }
+    buf_init(&text, 8);
+    buf_text(&text, "{}");
+    exchange_reply_json(exchange, 200, &text);
+}
+
+/* The calls that name a process and little else. */
+static void call(struct exchange *exchange, enum op op,
+                 bool (*fill)(struct fields *fields, struct ask *ask,
+                              struct buf *strings))
+{
+    json_t *root = connect_body(exchange, false);
+    struct fields fields = {.object = root};
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    buf_init(&strings, CHANNEL_STRINGS);
+    bool fine = begin_ask(exchange, op, &ask);
+    if (fine && (!root || !process_add_selector(&fields, &strings) ||
+                 (fill && !fill(&fields, &ask, &strings)))) {
+        refuse_body(exchange, &fields);
+    } else if (fine) {
+        ask.count = op == OP_INPUT ? 2 : 1;
+        if (op == OP_INPUT) /* which may wait as long as the process does not read */
+            exchange_watch_client(exchange);
+        exchange_ask(exchange, &ask, &strings);
+    }
+    json_decref(root);
+}
+
+bool process_fill_input(struct fields *fields, struct ask *ask, struct buf *strings)
+{
+    struct fields input = field_object(fields, "input");
+    const char *pty = field_text(&input, "pty"), *text = field_text(&input, "stdin");
+
+    ask->numbers[INPUT_IS_PTY] = pty != NULL;
+    strings_add(strings, pty ? pty : text ? text : "");
+    if (!pty && !text)
+        (void)field_fail(fields, "input");
+    return !fields->wrong;
+}
+
+static bool fill_signal(struct fields *fields, struct ask *ask, struct buf *strings)
+{
+    const json_t *value = field_get(fields, "signal");
+    const char *name = json_string_value(value);
+    int64_t number = json_is_integer(value) ? json_integer_value(value) : 0;
+
+    (void)strings;
+    if (name)
+        number = strcmp(name, "SIGNAL_SIGKILL") == 0   ? SIGKILL
+                 : strcmp(name, "SIGNAL_SIGTERM") == 0 ? SIGTERM
+                                                       : 0;
+    ask->numbers[SIGNAL_NUMBER] = number;
+    return number == SIGKILL || number == SIGTERM || field_fail(fields, "signal");
+}
+
+static bool fill_size(struct fields *fields, struct ask *ask, struct buf *strings)
+{
+    struct fields pty = field_object(fields, "pty");
+    struct fields size = field_object(&pty, "size");
+
+    (void)strings;
+    ask->numbers[RESIZE_COLUMNS] = field_int(&size, "cols", 1, UINT16_MAX, 0);
+    ask->numbers[RESIZE_ROWS] = field_int(&size, "rows", 1, UINT16_MAX, 0);
+    if (!size.object || !ask->numbers[RESIZE_COLUMNS] || !ask->numbers[RESIZE_ROWS])
+        (void)field_fail(fields, "size");
+    return !fields->wrong;
+}
+
+static void send_input(struct exchange *exchange)
+{
+    call(exchange, OP_INPUT, process_fill_input);
+}
+
+static void close_stdin(struct exchange *exchange)
+{
+    call(exchange, OP_CLOSE_INPUT, NULL);
+}
+
+static void send_signal(struct exchange *exchange)
+{
+    call(exchange, OP_SIGNAL, fill_signal);
+}
+
+static void update(struct exchange *exchange)
+{
+    call(exchange, OP_RESIZE, fill_size);
+}
+
+/* --- List --- */
+
+struct list {
+    struct buf text;
+    struct json json;
+};
+
+static void list_done(struct exchange *exchange)
+{
+    struct list *list = exchange->state;
+
+    buf_done(&list->text);
+    free(list);
+}
+
+static void list(struct exchange *exchange)
+{
+    json_t *root = connect_body(exchange, false);
+    AUTO_BUF none = {0};
+    struct ask ask;
+
+    if (!root) {
+        refuse_body(exchange, &(struct fields){0});
+        return;
+    }
+    json_decref(root);
+    struct list *state = calloc(1, sizeof *state);
+    if (!state)
+        return;
+    buf_init(&state->text, LIST_TEXT);
+    json_to_unicode(&state->json, &state->text);
+    json_put_object(&state->json);
+    json_put_key(&state->json, "processes");
+    json_put_array(&state->json);
+    exchange->state = state;
+    exchange->state_done = list_done;
+    buf_init(&none, 1);
+    if (begin_ask(exchange, OP_PROCESSES, &ask))
+        exchange_ask(exchange, &ask, &none);
+}
+
+static void put_process(struct json *json, const struct told *told)
+{
+    const int64_t *numbers = told->head.numbers;
+    const char *tag = told_next(told, NULL), *cwd = told_next(told, tag);
+    const char *at = told_next(told, cwd);
+
+    json_put_object(json);
+    json_set_int(json, "pid", numbers[PROCESS_PID]);
+    if (*tag)
+        json_set_text(json, "tag", tag);
+    json_put_key(json, "config");
+    json_put_object(json);
+    json_set_text(json, "cmd", at ? at : "");
+    json_put_key(json, "args");
+    json_put_array(json);
+    for (int64_t i = 1; i < numbers[PROCESS_ARGS] && at; i++) {
+        at = told_next(told, at);
+        json_put_text(json, at);
+    }
+    json_put_end(json);
+    json_put_key(json, "envs");
+    json_put_object(json);
+    for (int64_t i = 0; i < numbers[PROCESS_ENV] && at; i++) {
+        char name[256];
+        at = told_next(told, at);
+        size_t len = at ? strcspn(at, "=") : 0;
+        if (!at || len >= sizeof name || !at[len])
+            continue;
+        memcpy(name, at, len);
+        name[len] = '\0';
+        json_set_text(json, name, at + len + 1);
+    }
+    json_put_end(json);
+    if (*cwd)
+        json_set_text(json, "cwd", cwd);
+    json_put_end(json);
+    json_put_end(json);
+}
+
+static void told_list(struct exchange *exchange, struct told *told)
+{
+    struct list *state = exchange->state;
+
+    if (told->head.kind == TELL_FAILED) {
+        connect_refuse_told(exchange, told);
+    } else if (told->head.kind == TELL_PROCESS) {
+        put_process(&state->json, told);
+        (void)connect_may_grow(exchange, &state->text);
+    } else {
+        json_put_end(&state->json);
+        json_put_end(&state->json);
+        exchange_reply_json(exchange, 200, &state->text);
+    }
+}
+
+#define CALL(name, action, answer, max, ...)                                             \
+    {                                                                                    \
+        .method = "POST", .path = "/process.Process/" name, .body_max = (max),           \
+        .act = (action), .told = (answer), __VA_ARGS__                                   \
+    }
+
+const struct handler process_handlers[] = {
+    CALL("Start", start, told_event, BODY_COMMAND),
+    CALL("Connect", connect_to, told_event, BODY_SMALL),
+    CALL("List", list, told_list, BODY_SMALL, .is_read = true),
+    CALL("SendInput", send_input, told_empty, BODY_COMMAND),
+    CALL("CloseStdin", close_stdin, told_empty, BODY_SMALL),
+    CALL("SendSignal", send_signal, told_empty, BODY_SMALL),
+    CALL("Update", update, told_empty, BODY_SMALL),
+    {0},
+};

@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Ports of sandboxes, reached through us.
+ *
+ * A keeper gives us a socket that is connected to the port inside.  The request is
+ * written to it anew from what was parsed, never copied as it came, with "Connection:
+ * close": one request, one connection, so that two readers can not differ over where a
+ * request ends and what is the next.  The reply's head is parsed here and its body passed
+ * on as the client takes it.  After a switch of protocols bytes go both ways, unread. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "server/front/front.h"
+#include "server/front/relay.h"
+#include "sys/rights.h"
+
+enum {
+    HEAD_MAX = 16 << 10,     /* it goes into what a connection has, beside the request */
+    AROUND_MAX = 16 << 10,   /* heads that come first, or what is around a chunk */
+    WAITING_MAX = 128 << 10, /* of a body that the sandbox does not take */
+    PIECE = 32 << 10,
+    HEADERS_MAX = 100,
+    INTERPRETER_PORT = 49999
+};
+
+enum body { BODY_NONE, BODY_LENGTH, BODY_CHUNKED, BODY_UNTIL_CLOSE };
+
+struct proxy {
+    int upstream;
+    uv_poll_t *watch;
+    struct buf to;   /* what it has yet to take */
+    struct buf head; /* of its reply; then what came of the body with it */
+    size_t at;       /* in head: what was passed on */
+    bool is_chunked; /* the request's body */
+    bool wants_upgrade, is_sent;
+    bool is_deaf;        /* takes no more of it, and may have answered all the same */
+    struct relay *relay; /* one that has not begun */
+
+    unsigned status;
+    enum body body;
+    uint64_t left; /* of the body, or of the chunk */
+    size_t around; /* bytes since the last that was of any use */
+    enum { SIZE, DATA, DATA_END, TRAILER, OVER } chunk;
+    char line[256];
+    size_t line_len;
+};
+
+static void proxy_done(struct exchange *exchange)
+{
+    struct proxy *proxy = exchange->state;
+
+    exchange_stop_watching(&proxy->watch);
+    if (proxy->relay)
+        relay_free(proxy->relay);
+    if (proxy->upstream >= 0)
+        rights_dismiss(proxy->upstream);
+    buf_done(&proxy->to);
+    buf_done(&proxy->head);
+    free(proxy);
+}
+
+static const char too_many_headers[] = "The port answers with too many headers";
+
+static void refuse(struct exchange *exchange, const char *message)
+{
+    exchange_refuse_and_close(exchange, 502, message);
+}
+
+/* To the SDKs a 502 of the interpreter's port is a sandbox that has ended. */
+static void refuse_closed(struct exchange *exchange)
+{
+    if (exchange->route.port == INTERPRETER_PORT)
+        exchange_refuse_and_close(exchange, 501,
+                                  "code interpreter: not supported by this server "
+                                  "(nothing listens on port 49999)");
+    else
+        refuse(exchange, "The sandbox is running but port is not open");
+}
+
+/* --- The request --- */
+
+/* What is between us and the client, or between the client and us alone. */
+static bool is_ours(const char *name)
+{
+    static const char hop[] = {'T', 'E', '\0'}; /* which a speller does not know */
+    static const char *const names[] = {
+        "Connection",
+        "Keep-Alive",
+        "Proxy-Connection",
+        "Proxy-Authorization",
+        "Transfer-Encoding",
+        "Upgrade",
+        hop,
+        "Trailer",
+        "Content-Length",
+        "Expect",
+        "X-API-KEY",
+        "E2B-Traffic-Access-Token",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static enum MHD_Result copy_header(void *cls, enum MHD_ValueKind kind, const char *key,
+                                   const char *value)
+{
+    struct proxy *proxy = cls;
+
+    (void)kind;
+    if (!is_ours(key))
+        buf_format(&proxy->to, "%s: %s\r\n", key, value ? value : "");
+    return MHD_YES;
+}
+
+static bool has_word(const char *text, const char *word)
+{
+    size_t len = strlen(word);
+
+    for (; text && *text; text++)
+        if (strncasecmp(text, word, len) == 0 && !isalnum((unsigned char)text[len]))
+            return true;
+    return false;
+}
+
+static void write_head(struct exchange *exchange, struct proxy *proxy)
+{
+    const char *length = exchange_header(exchange, "Content-Length");
+    const char *upgrade = exchange_header(exchange, "Upgrade");
+    struct buf *to = &proxy->to;
+
+    proxy->is_chunked = exchange_header(exchange, "Transfer-Encoding") != NULL;
+    proxy->wants_upgrade =
+        upgrade && has_word(exchange_header(exchange, "Connection"), "upgrade");
+    buf_format(to, "%s %s HTTP/1.1\r\n", exchange->method, exchange->target);
+    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, copy_header,
+                                    proxy);
+    if (length)
+        buf_format(to, "Content-Length: %s\r\n", length);
+    if (proxy->is_chunked)
+        buf_text(to, "Transfer-Encoding: chunked\r\n");
+    if (proxy->wants_upgrade)
+        buf_format(to, "Connection: Upgrade\r\nUpgrade: %s\r\n\r\n", upgrade);
+    else
+        buf_text(to, "Connection: close\r\n\r\n");
+}
+
+static void hear_upstream(uv_poll_t *watch, int status, int events);
+
+static void watch_upstream(struct exchange *exchange, int events)
+{
+    struct proxy *proxy = exchange->state;
+
+    if (proxy->watch)
+        (void)uv_poll_start(proxy->watch, events, hear_upstream);
+    else
+        proxy->watch = exchange_watch(exchange, proxy->upstream, events, hear_upstream);
+}
+
+/* Writes what it takes. */
+static void push(struct proxy *proxy)
+{
+    size_t done = 0;
+
+    while (done < proxy->to.len && !proxy->is_deaf) {
+        ssize_t put = send(proxy->upstream, proxy->to.data + done, proxy->to.len - done,
+                           MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0 && (errno == EAGAIN || errno == ENOTCONN))
+            break;
+        if (put < 0)
+            proxy->is_deaf = true;
+        else
+            done += (size_t)put;
+    }
+    if (proxy->is_deaf) {
+        proxy->to.len = 0;
+    } else if (done) {
+        memmove(proxy->to.data, proxy->to.data + done, proxy->to.len - done);
+        proxy->to.len -= done;
+    }
+}
+
+static bool begin(struct exchange *exchange)
+{
+    struct proxy *proxy = calloc(1, sizeof *proxy);
+    AUTO_BUF none = {0};
+    struct ask ask;
+
+    if (!proxy)
+        return false;
+    proxy->upstream = -1;
+    buf_init(&proxy->to, WAITING_MAX + HEAD_MAX);
+    buf_init(&proxy->head, HEAD_MAX);
+    exchange->state = proxy;
+    exchange->state_done = proxy_done;
+    write_head(exchange, proxy);
+    exchange_begin_ask(exchange, OP_DIAL, &ask);
+    ask.numbers[DIAL_PORT] = exchange->route.port;
+    buf_init(&none, 1);
+    exchange_ask(exchange, &ask, &none);
+    return true;
+}
+
+static void told(struct exchange *exchange, struct told *told)
+{
+    struct proxy *proxy = exchange->state;
+
+    if (told->head.kind == TELL_FAILED && told->head.code == CAY_E_NOT_FOUND &&
+        !told->head.status) {
+        refuse_closed(exchange);
+        return;
+    }
+    if (told->head.kind != TELL_SOCKET || told->fd < 0) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    proxy->upstream = TAKE_FD(told->fd);
+    exchange_hang_up(exchange);
+    watch_upstream(exchange, UV_WRITABLE);
+}
+
+/* A piece of the request's body: the connection waits if the sandbox does not keep up. */
+static bool feed(struct exchange *exchange, const char *data, size_t len)
+{
+    struct proxy *proxy = exchange->state;
+
+    if (proxy->is_chunked)
+        buf_format(&proxy->to, "%zx\r\n", len);
+    (void)buf_append(&proxy->to, data, len);
+    if (proxy->is_chunked)
+        buf_text(&proxy->to, "\r\n");
+    push(proxy);
+    if (proxy->to.failed) {
+        refuse(exchange, "The sandbox has closed the connection");
+        return false;
+    }
+    if (proxy->to.len > WAITING_MAX / 2) {
+        watch_upstream(exchange, UV_WRITABLE);
+        exchange_watch_client(exchange);
+        exchange_suspend(exchange);
+    }
+    return true;
+}
+
+static void act(struct exchange *exchange)
+{
+    struct proxy *proxy = exchange->state;
+
+    if (proxy->is_chunked)
+        buf_text(&proxy->to, "0\r\n\r\n");
+    proxy->is_sent = true;
+    push(proxy);
+    watch_upstream(exchange, UV_READABLE | (proxy->to.len ? UV_WRITABLE : 0));
+    exchange_watch_client(exchange); /* what listens may think about it for hours */
+    exchange_suspend(exchange);
+}
+
+/* --- The reply's body --- */
+
+static ssize_t take_raw(struct proxy *proxy, char *data, size_t room)
+{
+    size_t left = proxy->head.len - proxy->at;
+
+    if (left > 0) {
+        size_t len = left < room ? left : room;
+        memcpy(data, proxy->head.data + proxy->at, len);
+        proxy->at += len;
+        return (ssize_t)len;
+    }
+    ssize_t got;
+    do
+        got = recv(proxy->upstream, data, room, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+
+/* One byte of what is around the chunks; false if it is not what it should be. */
+static bool take_frame(struct proxy *proxy, char byte)
+{
+    char *end;
+
+    if (++proxy->around > AROUND_MAX)
+        return false;
+    if (byte != '\n') {
+        if (proxy->line_len < sizeof proxy->line - 1 && byte != '\r')
+            proxy->line[proxy->line_len++] = byte;
+        return true;
+    }
+    proxy->line[proxy->line_len] = '\0';
+    size_t len = proxy->line_len;
+    proxy->line_len = 0;
+    if (proxy->chunk == TRAILER) {
+        if (len == 0)
+            proxy->chunk = OVER;
+        return true;
+    }
+    if (proxy->chunk == DATA_END) {
+        proxy->chunk = SIZE;
+        return len == 0;
+    }
+    if (!isxdigit((unsigned char)proxy->line[0]) || strcspn(proxy->line, "; \t") > 15)
+        return false;
+    proxy->left = strtoull(proxy->line, &end, 16);
+    proxy->chunk = proxy->left ? DATA : TRAILER;
+    return *end == '\0' || *end == ';' || *end == ' ' || *end == '\t';
+}
+
+static ssize_t take_chunked(struct proxy *proxy, char *data, size_t room)
+{
+    for (;;) {
+        if (proxy->chunk == OVER)
+            return 0;
+        if (proxy->chunk == DATA) {
+            ssize_t got =
+                take_raw(proxy, data, proxy->left < room ? (size_t)proxy->left : room);
+            if (got <= 0)
+                return got == 0 ? -ECONNRESET : got;
+            proxy->left -= (uint64_t)got;
+            proxy->around = 0;
+            if (proxy->left == 0)
+                proxy->chunk = DATA_END;
+            return got;
+        }
+        char byte;
+        ssize_t got = take_raw(proxy, &byte, 1);
+        if (got <= 0)
+            return got == 0 ? -ECONNRESET : got;
+        if (!take_frame(proxy, byte))
+            return -EPROTO;
+    }
+}
+
+/* How much, 0 at the end, or a negative errno. */
+static ssize_t take_body(struct proxy *proxy, char *data, size_t room)
+{
+    if (proxy->body == BODY_CHUNKED)
+        return take_chunked(proxy, data, room);
+    if (proxy->body == BODY_UNTIL_CLOSE)
+        return take_raw(proxy, data, room);
+    if (proxy->left == 0)
+        return 0;
+    ssize_t got = take_raw(proxy, data, proxy->left < room ? (size_t)proxy->left : room);
+    if (got == 0)
+        return -ECONNRESET;
+    proxy->left -= got > 0 ? (uint64_t)got : 0;
+    return got;
+}
+
+static ssize_t read_body(void *cls, uint64_t position, char *data, size_t room)
+{
+    struct exchange *exchange = cls;
+    struct proxy *proxy = exchange->state;
+
+    (void)position;
+    if (exchange->is_over)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    ssize_t got = take_body(proxy, data, room);
+    if (got == -EAGAIN) {
+        watch_upstream(exchange, UV_READABLE);
+        exchange_suspend(exchange);
+        return 0;
+    }
+    return got > 0    ? got
+           : got == 0 ? MHD_CONTENT_READER_END_OF_STREAM
+                      : MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+static void end_body(void *cls)
+{
+    exchange_free(cls);
+}
+
+/* --- The reply's head --- */
+
+static bool is_token(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("!#$%&'*+-.^_`|~", text[i]))
+            return false;
+    return len > 0;
+}
+
+/* "HTTP/1.1 200 OK" */
+static bool parse_status(const char *line, struct proxy *proxy)
+{
+    if (strncmp(line, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)line[7]) ||
+        line[8] != ' ')
+        return false;
+    for (int i = 9; i < 12; i++)
+        if (!isdigit((unsigned char)line[i]))
+            return false;
+    proxy->status = (unsigned)strtoul(line + 9, NULL, 10);
+    return proxy->status >= 100 && proxy->status < 600 &&
+           (line[12] == ' ' || line[12] == '\0');
+}
+
+/* Takes what says how long the body is; false if it says so in two ways. */
+static bool note_framing(struct proxy *proxy, const char *name, const char *value)
+{
+    char *end;
+
+    if (strcasecmp(name, "Transfer-Encoding") == 0) {
+        bool first = proxy->body == BODY_UNTIL_CLOSE;
+        proxy->body = BODY_CHUNKED;
+        return first && strcasecmp(value, "chunked") == 0;
+    }
+    if (strcasecmp(name, "Content-Length") == 0) {
+        bool first = proxy->body == BODY_UNTIL_CLOSE;
+        proxy->body = BODY_LENGTH;
+        proxy->left = strtoull(value, &end, 10);
+        return first && isdigit((unsigned char)*value) && *end == '\0';
+    }
+    return true;
+}
+
+/* One line; false if it is none. */
+static bool parse_header(struct proxy *proxy, char *line, struct MHD_Response *response)
+{
+    char *colon = strchr(line, ':');
+
+    if (!colon || !is_token(line, (size_t)(colon - line)))
+        return false;
+    *colon = '\0';
+    char *value = colon + 1 + strspn(colon + 1, " \t");
+    size_t len = strlen(value);
+    while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t'))
+        value[--len] = '\0';
+    if (response && len > 0 && !is_ours(line))
+        (void)MHD_add_response_header(response, line, value);
+    return response || note_framing(proxy, line, value);
+}
+
+/* Walks over the lines after the first; with a response, into it. */
+static bool parse_headers(struct proxy *proxy, char *head, struct MHD_Response *response)
+{
+    unsigned count = 0;
+    AUTO_FREE char *copy = strdup(head);
+    char *line = copy ? strstr(copy, "\r\n") : NULL;
+
+    while (line && line[2]) {
+        line += 2;
+        char *end = strstr(line, "\r\n");
+        if (end)
+            *end = '\0';
+        if (++count > HEADERS_MAX || !parse_header(proxy, line, response))
+            return false;
+        line = end;
+    }
+    return copy != NULL;
+}
+
+/* That of HEAD is only told of. */
+static bool has_body(unsigned status)
+{
+    return status != 204 && status != 304;
+}
+
+static struct MHD_Response *make_response(struct exchange *exchange, struct proxy *proxy)
+{
+    if (proxy->status == 101)
+        return relay_response(exchange->front, &proxy->upstream,
+                              proxy->head.data + proxy->at, proxy->head.len - proxy->at,
+                              &proxy->relay);
+    if (!has_body(proxy->status))
+        return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    exchange->references++;
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        proxy->body == BODY_LENGTH ? proxy->left : MHD_SIZE_UNKNOWN, PIECE, read_body,
+        exchange, end_body);
+    if (!response)
+        exchange->references--;
+    return response;
+}
+
+static void reply(struct exchange *exchange, char *head)
+{
+    struct proxy *proxy = exchange->state;
+
+    proxy->body = BODY_UNTIL_CLOSE;
+    if (!parse_headers(proxy, head, NULL) ||
+        (proxy->status == 101 && !proxy->wants_upgrade)) {
+        refuse(exchange, "The port answers something that is not HTTP");
+        return;
+    }
+    exchange_stop_watching(&proxy->watch);
+    if (proxy->status == 101)
+        exchange_forget_client(exchange);
+    struct MHD_Response *response = make_response(exchange, proxy);
+    if (!response) {
+        refuse(exchange, "out of memory");
+        return;
+    }
+    (void)parse_headers(proxy, head, response);
+    const char *upgrade = exchange_header(exchange, "Upgrade");
+    if (proxy->status == 101)
+        (void)MHD_add_response_header(response, "Upgrade", upgrade);
+    exchange_reply(exchange, proxy->status, response);
+}
+
+/* A head is whole: that of the reply, or one of those that only say that it takes time,
+ * of which there is an end. */
+static void take_head(struct exchange *exchange, struct proxy *proxy, char *end)
+{
+    struct buf *head = &proxy->head;
+
+    *end = '\0';
+    proxy->at = (size_t)(end - head->data) + 4;
+    proxy->around += proxy->at;
+    if (!parse_status(head->data, proxy)) {
+        refuse(exchange, "The port answers something that is not HTTP");
+    } else if (proxy->status >= 200 || proxy->status == 101) {
+        proxy->around = 0;
+        reply(exchange, head->data);
+    } else if (proxy->around > AROUND_MAX) {
+        refuse(exchange, too_many_headers);
+    } else {
+        memmove(head->data, end + 4, head->len - proxy->at);
+        head->len -= proxy->at; /* there is another to come */
+    }
+}
+
+/* Collects the head; what comes behind it stays in the same buffer. */
+static void hear_head(struct exchange *exchange, struct proxy *proxy)
+{
+    struct buf *head = &proxy->head;
+
+    while (!exchange->response) {
+        char *end = head->len ? memmem(head->data, head->len, "\r\n\r\n", 4) : NULL;
+        if (end) {
+            take_head(exchange, proxy, end);
+            continue;
+        }
+        if (!buf_reserve(head, 4096)) {
+            refuse(exchange, too_many_headers);
+            return;
+        }
+        ssize_t got = recv(proxy->upstream, head->data + head->len, 4095, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (got <= 0) {
+            refuse(exchange, "The sandbox has closed the connection");
+            return;
+        }
+        head->len += (size_t)got;
+        head->data[head->len] = '\0';
+    }
+}
+
+static void hear_upstream(uv_poll_t *watch, int status, int events)
+{
+    struct exchange *exchange = watch->data;
+    struct proxy *proxy = exchange->state;
+
+    if (status < 0)
+        events = UV_READABLE | UV_WRITABLE; /* whoever acts will see what it is */
+    if (exchange->is_queued) {              /* its body: read when the client takes it */
+        (void)uv_poll_stop(watch);
+        exchange_resume(exchange);
+        return;
+    }
+    if (events & UV_WRITABLE)
+        push(proxy);
+    if (proxy->is_sent) {
+        watch_upstream(exchange, UV_READABLE | (proxy->to.len ? UV_WRITABLE : 0));
+        if (events & UV_READABLE)
+            hear_head(exchange, proxy);
+    } else if (proxy->to.len <= WAITING_MAX / 2) {
+        (void)uv_poll_stop(watch);
+        exchange_resume(exchange);
+    }
+}
+
+const struct handler port_handler = {
+    .method = "*", .path = "*", .begin = begin, .feed = feed, .act = act, .told = told};

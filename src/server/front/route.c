@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "server/front/front.h"
+#include "server/wire/record.h"
+
+enum { HEADERS_MAX = 100 };
+
+/* --- Framing: what libmicrohttpd lets pass though two readers could differ over it ---
+ */
+
+struct count {
+    unsigned all, lengths, encodings, hosts, ids;
+    const char *wrong;
+    const char *end; /* of the last value, where it lies */
+};
+
+static bool is_token(const char *text)
+{
+    for (; *text; text++)
+        if (!isalnum((unsigned char)*text) && !strchr("!#$%&'*+-.^_`|~", *text))
+            return false;
+    return true;
+}
+
+static bool is_digits(const char *text)
+{
+    return *text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 19;
+}
+
+static enum MHD_Result look_at(void *cls, enum MHD_ValueKind kind, const char *key,
+                               const char *value)
+{
+    struct count *count = cls;
+
+    (void)kind;
+    count->all++;
+    count->end = value ? value + strlen(value) : NULL;
+    if (!*key || !is_token(key))
+        count->wrong = "a header has a name that is none";
+    else if (strcasecmp(key, "Content-Length") == 0 &&
+             (++count->lengths > 1 || !value || !is_digits(value)))
+        count->wrong = "Content-Length is to be one number";
+    else if (strcasecmp(key, "Transfer-Encoding") == 0 &&
+             (++count->encodings > 1 || !value || strcasecmp(value, "chunked") != 0))
+        count->wrong = "Transfer-Encoding is to be chunked";
+    else if (strcasecmp(key, "Host") == 0 && ++count->hosts > 1)
+        count->wrong = "there are two Hosts";
+    else if (strcasecmp(key, "E2b-Sandbox-Id") == 0 && ++count->ids > 1)
+        count->wrong = "there are two E2b-Sandbox-Ids";
+    return MHD_YES;
+}
+
+/* --- Names of this server --- */
+
+/* The name without its port, in lower case; "[::1]" loses its brackets.  False if it is
+ * none. */
+static bool name_of(const char *text, char *name, size_t room)
+{
+    bool bracketed = *text == '[';
+    size_t len = strcspn(text += bracketed, bracketed ? "]" : ":");
+    const char *rest = text + len;
+
+    if (bracketed && *rest++ != ']')
+        return false;
+    if (len == 0 || len >= room ||
+        (*rest && (*rest != ':' || !is_digits(rest + 1) || strlen(rest + 1) > 5)))
+        return false;
+    for (size_t i = 0; i < len; i++)
+        name[i] = (char)tolower((unsigned char)text[i]);
+    name[len] = '\0';
+    return true;
+}
+
+static bool is_address(const char *host)
+{
+    struct in6_addr address;
+
+    return inet_pton(AF_INET, host, &address) == 1 ||
+           inet_pton(AF_INET6, host, &address) == 1;
+}
+
+/* "49983-abc123" */
+static bool parse_label(const char *label, struct route *route)
+{
+    size_t digits = strspn(label, "0123456789");
+    unsigned long port = strtoul(label, NULL, 10);
+
+    if (digits == 0 || digits > 5 || *label == '0' || port > UINT16_MAX ||
+        label[digits] != '-' || !record_is_id(label + digits + 1))
+        return false;
+    route->port = (uint16_t)port;
+    cay_copy_text(route->sandbox, SANDBOX_ID_MAX, label + digits + 1);
+    return true;
+}
+
+/* What stands before the name of the server. */
+static enum host_kind label_kind(char *name, size_t len, struct route *route)
+{
+    name[len] = '\0';
+    if (strcmp(name, "api") == 0 || strcmp(name, "sandbox") == 0)
+        return HOST_SERVER; /* as the SDKs have it where only a domain is set */
+    return parse_label(name, route) ? HOST_SANDBOX : HOST_MALFORMED;
+}
+
+enum host_kind route_host(const char *text, const char *domain, struct route *route)
+{
+    char name[256], own[256];
+
+    if (!name_of(text, name, sizeof name))
+        return HOST_FOREIGN;
+    if (!name_of(domain, own, sizeof own))
+        own[0] = '\0';
+    const char *const servers[] = {own, "localhost"};
+    if (is_address(name) || strcmp(name, own) == 0 || strcmp(name, servers[1]) == 0)
+        return HOST_SERVER;
+    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++) {
+        size_t len = strlen(name), end = strlen(servers[i]);
+        if (end > 0 && len > end && name[len - end - 1] == '.' &&
+            strcmp(name + len - end, servers[i]) == 0)
+            return label_kind(name, len - end - 1, route);
+    }
+    return HOST_FOREIGN;
+}
+
+/* A page that was not had from here itself is somebody else's, also one of a sandbox. */
+static bool origin_is_ours(const char *origin, const char *host)
+{
+    const char *from = strstr(origin, "://");
+
+    return from && strcasecmp(from + 3, host) == 0;
+}
+
+/* libmicrohttpd takes a line that begins with a colon for the end of the headers, and
+ * what follows for the next request.  It does not show that line; but all of the head
+ * lies in one place, and there are only two ends of lines behind the last value. */
+static bool ends_with(const struct exchange *exchange, const char *last)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        exchange->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    const char *head = exchange->method;
+
+    return info && last && last > head &&
+           (size_t)(last - head) + strlen("\r\n\r\n") == info->header_size;
+}
+
+const char *route_check(struct exchange *exchange, unsigned *ret_status)
+{
+    struct count count = {0};
+    const char *host = exchange_header(exchange, "Host");
+
+    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, look_at,
+                                    &count);
+    exchange->is_last = !ends_with(exchange, count.end);
+    *ret_status = 400;
+    if (count.wrong)
+        return count.wrong;
+    if (count.lengths && count.encodings)
+        return "Content-Length and Transfer-Encoding exclude each other";
+    if (count.all > HEADERS_MAX) {
+        *ret_status = 431;
+        return "there are too many headers";
+    }
+    return host ? NULL : "there is no Host";
+}
+
+/* --- Which sandbox --- */
+
+static const char *parse_headers(const char *id, const char *port, struct route *route)
+{
+    if (strlen(id) >= SANDBOX_ID_MAX || !*id)
+        return "E2b-Sandbox-Id is no sandbox";
+    if (port && (!is_digits(port) || strlen(port) > 5 || strtoul(port, NULL, 10) == 0 ||
+                 strtoul(port, NULL, 10) > UINT16_MAX))
+        return "E2b-Sandbox-Port is no port";
+    cay_copy_text(route->sandbox, SANDBOX_ID_MAX, id);
+    route->port = port ? (uint16_t)strtoul(port, NULL, 10) : ENVD_PORT;
+    return NULL;
+}
+
+/* A sandbox's own service has no such paths.  E2B's SDKs for Python up to 2.26 send the
+ * headers of the sandbox also where they connect to it, which is asked of the server. */
+static bool is_control(const char *url)
+{
+    url += strncmp(url, "/v2/", strlen("/v2/")) == 0 ? strlen("/v2") : 0;
+    size_t len = strlen("/sandboxes");
+    return strncmp(url, "/sandboxes", len) == 0 && (!url[len] || url[len] == '/');
+}
+
+/* Older SDKs leave the headers out: for Python up to 2.26 in a sandbox that they have
+ * connected to, for JavaScript where they ask whether one is there. */
+static bool is_of_token(const struct exchange *exchange)
+{
+    return exchange_header(exchange, "X-Access-Token") &&
+           !exchange_header(exchange, "X-API-KEY") && !is_control(exchange->url);
+}
+
+/* The header counts only where the name does not already say which sandbox is meant. */
+const char *route_find(struct exchange *exchange, unsigned *ret_status)
+{
+    struct route *route = &exchange->route;
+    const char *id = exchange_header(exchange, "E2b-Sandbox-Id");
+    const char *host = exchange_header(exchange, "Host");
+    const char *origin = exchange_header(exchange, "Origin");
+
+    *route = (struct route){.plane = PLANE_CONTROL};
+    enum host_kind kind = route_host(host, exchange->front->options->domain, route);
+    *ret_status = kind == HOST_FOREIGN ? 421 : 400;
+    if (kind == HOST_FOREIGN)
+        return "this server has no such name";
+    if (kind == HOST_MALFORMED)
+        return "names of sandboxes are PORT-ID";
+    if (kind == HOST_SERVER && id) {
+        const char *wrong =
+            parse_headers(id, exchange_header(exchange, "E2b-Sandbox-Port"), route);
+        if (wrong)
+            return wrong;
+        if (route->port == ENVD_PORT && is_control(exchange->url))
+            *route = (struct route){.plane = PLANE_CONTROL};
+    }
+    if (route->port)
+        route->plane = route->port == ENVD_PORT ? PLANE_ENVD : PLANE_PORT;
+    else if (strcmp(exchange->url, "/files") == 0 || is_of_token(exchange))
+        route->plane = PLANE_ENVD; /* the signature or the token tells which */
+    /* Decoded it would end there, and name something else. */
+    if (route->plane != PLANE_PORT && strstr(exchange->target, "%00"))
+        return "there is a NUL in the path or the query";
+    if (origin && route->plane != PLANE_PORT && !origin_is_ours(origin, host)) {
+        *ret_status = 403;
+        return "pages of other origins may not use this server";
+    }
+    return NULL;
+}
+
+/* One character of a path, decoded, and where the next one begins. */
+static char decode(const char **at)
+{
+    char digits[3] = {**at ? (*at)[1] : '\0', **at && (*at)[1] ? (*at)[2] : '\0', '\0'};
+
+    if (**at != '%' || !isxdigit((unsigned char)digits[0]) ||
+        !isxdigit((unsigned char)digits[1]))
+        return *(*at)++;
+    *at += strlen("%00");
+    return (char)strtoul(digits, NULL, 16);
+}
+
+bool route_matches(const char *pattern, const char *path, char part[PART_MAX])
+{
+    const char *end = path + strcspn(path, "?");
+
+    part[0] = '\0';
+    while (*pattern) {
+        if (*pattern == '{') {
+            size_t len = 0;
+            while (path < end && *path != '/' && len < PART_MAX - 1)
+                part[len++] = decode(&path);
+            part[len] = '\0';
+            if (len == 0 || (path < end && *path != '/'))
+                return false;
+            pattern += strcspn(pattern, "}") + 1;
+        } else if (path >= end || *pattern++ != decode(&path)) {
+            return false;
+        }
+    }
+    return path >= end;
+}

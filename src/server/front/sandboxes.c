@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The control plane of E2B's API: /sandboxes, first and second version. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/auto.h"
+#include "server/front/sandboxes.h"
+#include "server/wire/fields.h"
+#include "server/wire/filter.h"
+
+enum { SMALL = 64 << 10, SAMPLE_S = 5 };
+
+/* --- Writing --- */
+
+static void reply_sandbox(struct exchange *exchange, const struct told *told,
+                          unsigned status)
+{
+    struct sandbox_text text = sandbox_read_text(told);
+    AUTO_BUF out = {0};
+    struct json json;
+
+    buf_init(&out, SMALL);
+    json_to_unicode(&json, &out);
+    json_put_object(&json);
+    sandbox_put_common(&json, &text);
+    json_set_text(&json, "envdAccessToken", text.token);
+    json_set_text(&json, "trafficAccessToken", *text.traffic ? text.traffic : NULL);
+    json_set_text(&json, "domain", text.domain);
+    json_put_end(&json);
+    exchange_reply_json(exchange, status, &out);
+}
+
+static void reply_detail(struct exchange *exchange, const struct told *told)
+{
+    struct sandbox_text text = sandbox_read_text(told);
+    int64_t flags = told->head.numbers[SANDBOX_FLAGS];
+    AUTO_BUF out = {0};
+    struct json json;
+
+    buf_init(&out, 4 * CHANNEL_PACKET);
+    json_to_unicode(&json, &out);
+    json_put_object(&json);
+    sandbox_put_listed(&json, told, &text);
+    json_set_text(&json, "envdAccessToken", text.token);
+    json_set_text(&json, "domain", text.domain);
+    json_set_bool(&json, "allowInternetAccess", flags & CREATE_INTERNET);
+    json_put_key(&json, "lifecycle");
+    json_put_object(&json);
+    json_set_text(&json, "onTimeout", flags & CREATE_AUTO_PAUSE ? "pause" : "kill");
+    json_set_bool(&json, "autoResume", flags & CREATE_AUTO_RESUME);
+    json_put_end(&json);
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &out);
+}
+
+/* --- Asking --- */
+
+static void ask_simply(struct exchange *exchange, enum op op, int64_t number)
+{
+    AUTO_BUF none = {0};
+    struct ask ask;
+
+    buf_init(&none, 1);
+    exchange_begin_ask(exchange, op, &ask);
+    ask.numbers[TIMEOUT_SECONDS] = number;
+    exchange_ask(exchange, &ask, &none);
+}
+
+/* The body as JSON, which may be left out; if it is none the client is told, and NULL is
+ * returned. */
+static json_t *take_body(struct exchange *exchange)
+{
+    json_t *root = exchange->body.len ? connect_body(exchange, false) : json_object();
+
+    if (!root)
+        exchange_refuse(exchange, 400, "the body is not the JSON object it should be");
+    return root;
+}
+
+static void told_done(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_FAILED)
+        exchange_refuse_told(exchange, told);
+    else
+        exchange_reply_empty(exchange, 204);
+}
+
+/* --- Creating --- */
+
+/* What would be promised and not kept is refused. */
+static const char *cannot(struct fields *fields)
+{
+    struct fields network = field_object(fields, "network");
+    const json_t *volumes = field_get(fields, "volumeMounts");
+    static const char *const unknown[] = {"allowOut", "denyOut", "rules", "egressProxy",
+                                          "httpsPorts"};
+
+    if (json_array_size(volumes) > 0)
+        return "volumes are not supported by this server";
+    if (field_get(fields, "mcp"))
+        return "MCP gateways are not supported by this server";
+    if (field_get(fields, "iam"))
+        return "identity tokens are not supported by this server";
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        const json_t *value = field_get(&network, unknown[i]);
+        if (json_array_size(value) > 0 || json_object_size(value) > 0)
+            return "rules for traffic are not supported by this server";
+    }
+    if (field_text(&network, "maskRequestHost"))
+        return "another Host for requests is not supported by this server";
+    if (field_bool(fields, "autoPause", false) &&
+        !field_bool(fields, "autoPauseMemory", true))
+        return "pausing without memory is not supported by this server";
+    return NULL;
+}
+
+static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
+{
+    struct fields resume = field_object(fields, "autoResume");
+    struct fields network = field_object(fields, "network");
+    uint32_t flags = exchange->handler->flags & SANDBOX_VERSION_2 ? CREATE_LONG : 0;
+
+    if (field_bool(fields, "autoPause", false))
+        flags |= CREATE_AUTO_PAUSE;
+    if (field_bool(&resume, "enabled", false))
+        flags |= CREATE_AUTO_RESUME;
+    if (!field_bool(&network, "allowPublicTraffic", true))
+        flags |= CREATE_PRIVATE_TRAFFIC;
+    /* Old SDKs say so whether their user did or not, and only they use version 1. */
+    if (field_bool(fields, "allowInternetAccess", true))
+        flags |= CREATE_INTERNET;
+    if (flags & CREATE_LONG && field_bool(fields, "allowInternetAccess", false))
+        flags |= CREATE_INTERNET_SAID;
+    return flags;
+}
+
+static void send_create(struct exchange *exchange, struct fields *fields)
+{
+    const char *template_name = field_text(fields, "templateID");
+    char complaint[COMPLAINT_MAX], name[FILTER_TEMPLATE_MAX];
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    exchange_begin_ask(exchange, OP_CREATE, &ask);
+    buf_init(&strings, CHANNEL_STRINGS);
+    strings_add(&strings, template_name ? filter_template(template_name, name) : "");
+    ask.flags = create_flags(exchange, fields);
+    ask.numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
+    ask.numbers[CREATE_METADATA] = field_add_pairs(fields, "metadata", false, &strings);
+    ask.numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, &strings);
+    int64_t count = 1 + 2 * ask.numbers[CREATE_METADATA] + ask.numbers[CREATE_ENV];
+    ask.count = (uint32_t)count;
+    if (!template_name)
+        (void)field_fail(fields, "templateID");
+    if (fields->wrong)
+        exchange_refuse(exchange, 400, fields_complain(fields, complaint));
+    else if (count > 4096)
+        exchange_refuse(exchange, 400, "there is too much metadata, or environment");
+    else
+        exchange_ask(exchange, &ask, &strings);
+}
+
+static void create(struct exchange *exchange)
+{
+    json_t *root = take_body(exchange);
+    struct fields fields = {.object = root};
+
+    if (!root)
+        return;
+    const char *wrong = cannot(&fields);
+    if (wrong)
+        exchange_refuse(exchange, 501, wrong);
+    else
+        send_create(exchange, &fields);
+    json_decref(root);
+}
+
+static void told_created(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_SANDBOX)
+        reply_sandbox(exchange, told, 201);
+    else
+        exchange_refuse_told(exchange, told);
+}
+
+/* --- One sandbox --- */
+
+static void act_on_timeout(struct exchange *exchange, enum op op, const char *name,
+                           int64_t most)
+{
+    json_t *root = take_body(exchange);
+    struct fields fields = {.object = root};
+    char complaint[COMPLAINT_MAX];
+
+    if (!root)
+        return;
+    int64_t seconds = field_int(&fields, name, 0, most, -1);
+    bool cold = !field_bool(&fields, "memory", true);
+    if (op == OP_TIMEOUT && seconds < 0)
+        (void)field_fail(&fields, name);
+    if (fields.wrong)
+        exchange_refuse(exchange, 400, fields_complain(&fields, complaint));
+    else if (cold)
+        exchange_refuse(exchange, 501,
+                        "pausing without memory is not supported by this server");
+    else
+        ask_simply(exchange, op, seconds);
+    json_decref(root);
+}
+
+static void connect_to(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_CONNECT, "timeout", INT32_MAX);
+}
+
+static void told_connected(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_SANDBOX)
+        reply_sandbox(exchange, told, told->head.numbers[SANDBOX_RESUMED] ? 201 : 200);
+    else
+        exchange_refuse_told(exchange, told);
+}
+
+static void resume(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_RESUME, "timeout", INT32_MAX);
+}
+
+static void set_timeout(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_TIMEOUT, "timeout", INT32_MAX);
+}
+
+static void refresh(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_REFRESH, "duration", 3600);
+}
+
+static void pause_it(struct exchange *exchange)
+{
+    act_on_timeout(exchange, OP_PAUSE, "timeout", INT32_MAX);
+}
+
+static void end_it(struct exchange *exchange)
+{
+    ask_simply(exchange, OP_KILL, 0);
+}
+
+static void info(struct exchange *exchange)
+{
+    ask_simply(exchange, OP_INFO, 0);
+}
+
+static void told_info(struct exchange *exchange, struct told *told)
+{
+    if (told->head.kind == TELL_SANDBOX)
+        reply_detail(exchange, told);
+    else
+        exchange_refuse_told(exchange, told);
+}
+
+/* --- Metrics --- */
+
+/* There is one sample, which stands for the last seconds: whether any of these is asked
+ * for. */
+static const char *parse_period(struct exchange *exchange, bool *ret_is_in)
+{
+    const char *start = exchange_query(exchange, "start");
+    const char *end = exchange_query(exchange, "end");
+    int64_t from = 0, to = INT64_MAX, now = time(NULL);
+
+    if ((start && !filter_number(start, 0, INT64_MAX, &from)) ||
+        (end && !filter_number(end, 0, INT64_MAX, &to)) || from > to)
+        return "start and end are seconds since 1970, in that order";
+    *ret_is_in = from <= now && to >= now - SAMPLE_S;
+    return NULL;
+}
+
+static void usage(struct exchange *exchange)
+{
+    bool is_in;
+    const char *wrong = parse_period(exchange, &is_in);
+
+    if (wrong)
+        exchange_refuse(exchange, 400, wrong);
+    else
+        ask_simply(exchange, OP_USAGE, 0);
+}
+
+static void told_usage(struct exchange *exchange, struct told *told)
+{
+    const int64_t *numbers = told->head.numbers;
+    struct timespec now;
+    AUTO_BUF out = {0};
+    struct json json;
+    bool is_in;
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    buf_init(&out, SMALL);
+    json_to_unicode(&json, &out);
+    json_put_array(&json);
+    if (parse_period(exchange, &is_in) || !is_in) {
+        json_put_end(&json);
+        exchange_reply_json(exchange, 200, &out);
+        return;
+    }
+    json_put_object(&json);
+    sandbox_set_time(&json, "timestamp",
+                     (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    json_set_int(&json, "timestampUnix", now.tv_sec);
+    json_set_int(&json, "cpuCount", numbers[USAGE_CPUS]);
+    json_set_int(&json, "cpuUsedPct", numbers[USAGE_CPU_PERMILLE] / 10);
+    json_set_int(&json, "memUsed", numbers[USAGE_MEMORY]);
+    json_set_int(&json, "memTotal", numbers[USAGE_MEMORY_MAX]);
+    json_set_int(&json, "memCache", 0);
+    json_set_int(&json, "diskUsed", numbers[USAGE_DISK]);
+    json_set_int(&json, "diskTotal", numbers[USAGE_DISK_MAX]);
+    json_put_end(&json);
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &out);
+}
+
+/* --- The server itself --- */
+
+static void health(struct exchange *exchange)
+{
+    exchange_reply_empty(exchange, 204);
+}
+
+static void check_key(struct exchange *exchange)
+{
+    ask_simply(exchange, OP_CHECK, 0);
+}
+
+/* --- Templates --- */
+
+static void find_template(struct exchange *exchange)
+{
+    char name[FILTER_TEMPLATE_MAX];
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    buf_init(&strings, PART_MAX);
+    strings_add(&strings, filter_template(exchange->route.part, name));
+    exchange_begin_ask(exchange, OP_TEMPLATE, &ask);
+    ask.count = 1;
+    exchange_ask(exchange, &ask, &strings);
+}
+
+static void told_template(struct exchange *exchange, struct told *told)
+{
+    char name[FILTER_TEMPLATE_MAX];
+    AUTO_BUF out = {0};
+    struct json json;
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    buf_init(&out, SMALL);
+    json_to_unicode(&json, &out);
+    json_put_object(&json);
+    json_set_text(&json, "templateID", filter_template(exchange->route.part, name));
+    json_set_bool(&json, "public", true);
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &out);
+}
+
+static void told_metrics(struct exchange *exchange, struct told *told)
+{
+    const struct front *front = exchange->front;
+    AUTO_BUF text = {0};
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+        return;
+    }
+    buf_init(&text, SMALL);
+    buf_format(
+        &text,
+        "# TYPE cay_requests_total counter\ncay_requests_total %llu\n"
+        "# TYPE cay_streams gauge\ncay_streams %llu\n"
+        "# TYPE cay_connections gauge\ncay_connections %llu\n"
+        "# TYPE cay_connections_cut_total counter\ncay_connections_cut_total %llu\n"
+        "# TYPE cay_connections_max gauge\ncay_connections_max %u\n"
+        "# TYPE cay_requests_retried_total counter\ncay_requests_retried_total %llu\n"
+        "# TYPE cay_requests_lost_total counter\n"
+        "cay_requests_lost_total{reason=\"closed\"} %llu\n"
+        "cay_requests_lost_total{reason=\"malformed\"} %llu\n"
+        "cay_requests_lost_total{reason=\"error\"} %llu\n"
+        "# TYPE cay_replies_total counter\n",
+        (unsigned long long)front->requests, (unsigned long long)front->streams,
+        (unsigned long long)front->connections, (unsigned long long)front->refused,
+        front->connections_max, (unsigned long long)front->retried,
+        (unsigned long long)front->lost[LOSS_CLOSED],
+        (unsigned long long)front->lost[LOSS_MALFORMED],
+        (unsigned long long)front->lost[LOSS_ERROR]);
+    for (int i = 1; i < 6; i++)
+        buf_format(&text, "cay_replies_total{status=\"%dxx\"} %llu\n", i,
+                   (unsigned long long)front->status[i]);
+    exchange_reply_text(exchange, 200, "text/plain; version=0.0.4", &text);
+}
+
+#define ON(name, route, action, answer, ...)                                             \
+    {                                                                                    \
+        .method = (name), .path = (route), .act = (action), .told = (answer),            \
+        __VA_ARGS__                                                                      \
+    }
+
+const struct handler sandbox_handlers[] = {
+    ON("GET", "/health", health, NULL),
+    ON("GET", "/metrics", check_key, told_metrics),
+    ON("POST", "/v2/sandboxes", create, told_created, .body_max = BODY_CONTROL,
+       .flags = SANDBOX_VERSION_2),
+    ON("POST", "/sandboxes", create, told_created, .body_max = BODY_CONTROL),
+    ON("GET", "/v2/sandboxes", sandbox_list, sandbox_told_list),
+    ON("GET", "/sandboxes", sandbox_list, sandbox_told_list, .flags = SANDBOX_PLAIN_LIST),
+    ON("GET", "/sandboxes/{id}", info, told_info),
+    ON("DELETE", "/sandboxes/{id}", end_it, told_done),
+    ON("POST", "/v2/sandboxes/{id}/connect", connect_to, told_connected,
+       .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/connect", connect_to, told_connected, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/resume", resume, told_created, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/timeout", set_timeout, told_done, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/refreshes", refresh, told_done, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/pause", pause_it, told_done, .body_max = SMALL),
+    ON("GET", "/sandboxes/{id}/metrics", usage, told_usage),
+    ON("GET", "/templates/aliases/{id}", find_template, told_template),
+    {0},
+};

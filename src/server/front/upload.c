@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* An upload may be one file or, as a form, several, and may be compressed.  A part of a
+ * form names its file when it begins, and until the keeper has opened that, what has come
+ * of the part is held back: never more than one piece, since the connection waits
+ * meanwhile.  The same happens while the keeper reserves space for what has come.  What
+ * is compressed is unpacked a piece at a time for the same reason, and in between others
+ * have their turn. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/front/e2b-files.h"
+#include "server/front/form.h"
+#include "sys/io.h"
+
+enum {
+    INFLATE_PIECE = 64 << 10,
+    INFLATE_TURN = 1 << 20, /* so much until others have theirs */
+    FIELDS_MAX = 64 << 10,  /* of a form: what is no file */
+    TARGETS_MAX = 1024,
+    METADATA_PAIRS = 64,
+    METADATA_KEY = 246,
+    METADATA_TOTAL = 4096,
+    PATH_MOST = 4096
+};
+
+/* A file that is being written. */
+struct target {
+    struct target *next;
+    char *asked; /* the path as the client has it */
+    char *path;  /* as it is, once it is open */
+    int fd;
+    int channel;           /* to the keeper, which removes a file that is not finished */
+    uint64_t offset, room; /* bytes written, and how many may be */
+    struct buf held;       /* until it is open and there is room */
+};
+
+struct upload {
+    struct target *targets, **end;
+    struct target *pending; /* the keeper opens it, or reserves space in it */
+    struct target *current; /* of a form: what the part that is coming goes to */
+    size_t count;
+    bool is_form;
+    struct form form;
+    size_t fields; /* bytes of its parts that are no files */
+    z_stream inflate;
+    bool is_gzip, gzip_ended;
+    size_t eaten;  /* bytes at the front of the next piece that were taken already */
+    bool is_late;  /* something was written after its file had been opened */
+    bool is_asked; /* whether the sandbox is still there */
+    char sandbox[SANDBOX_ID_MAX];
+    struct buf metadata; /* pairs */
+    uint32_t pairs;
+    size_t metadata_len; /* of keys and values, without what ends them */
+    bool is_done;        /* the whole body has come */
+};
+
+static void close_target(struct target *target)
+{
+    if (target->fd >= 0)
+        (void)close(TAKE_FD(target->fd));
+    if (target->channel >= 0)
+        (void)close(TAKE_FD(target->channel));
+}
+
+/* All of its content is there. */
+static void finish_target(struct target *target)
+{
+    const struct upload_step whole = {.offset = target->offset};
+
+    if (target->channel >= 0)
+        (void)!send(target->channel, &whole, sizeof whole, MSG_NOSIGNAL | MSG_DONTWAIT);
+    close_target(target);
+}
+
+/* Those that are not finished are removed, before the client can ask for them. */
+static void abandon_targets(struct exchange *exchange)
+{
+    const struct upload *upload = exchange->state;
+
+    for (struct target *target = upload->targets; target; target = target->next)
+        close_target(target);
+}
+
+static void upload_done(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+
+    form_done(&upload->form);
+    if (upload->is_gzip)
+        (void)inflateEnd(&upload->inflate);
+    while (upload->targets) {
+        struct target *target = upload->targets;
+        upload->targets = target->next;
+        close_target(target);
+        buf_done(&target->held);
+        free(target->asked);
+        free(target->path);
+        free(target);
+    }
+    buf_done(&upload->metadata);
+    free(upload);
+}
+
+static void reply_uploaded(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+    AUTO_BUF text = {0};
+    struct json json;
+
+    buf_init(&text, 16 << 20);
+    json_to_unicode(&json, &text);
+    json_put_array(&json);
+    for (const struct target *target = upload->targets; target; target = target->next) {
+        json_put_object(&json);
+        json_put_key(&json, "path");
+        json_put_bytes(&json, target->path, strlen(target->path));
+        json_put_key(&json, "name");
+        json_put_bytes(&json, front_file_base_name(target->path),
+                       strlen(front_file_base_name(target->path)));
+        json_set_text(&json, "type", "file");
+        if (upload->pairs) {
+            json_put_key(&json, "metadata");
+            json_put_object(&json);
+            const char *at = upload->metadata.data;
+            for (uint32_t i = 0; i < upload->pairs; i++) {
+                const char *value = at + strlen(at) + 1;
+                json_set_text(&json, at, value);
+                at = value + strlen(value) + 1;
+            }
+            json_put_end(&json);
+        }
+        json_put_end(&json);
+    }
+    json_put_end(&json);
+    exchange_reply_json(exchange, 200, &text);
+}
+
+static bool write_all(struct exchange *exchange, struct target *target, const char *data,
+                      size_t len)
+{
+    int error = io_write(target->fd, data, len);
+    bool full = error == -ENOSPC || error == -EDQUOT;
+
+    target->offset += len;
+    if (error)
+        exchange_refuse_and_close(exchange, full ? 507 : 500,
+                                  full ? "Not enough disk space available"
+                                       : "the file could not be written");
+    return !error;
+}
+
+static bool write_target(struct exchange *exchange, struct target *target,
+                         const char *data, size_t len)
+{
+    struct upload *upload = exchange->state;
+
+    if (target->fd >= 0 && !target->held.len && len <= target->room - target->offset) {
+        upload->is_late = true;
+        return write_all(exchange, target, data, len);
+    }
+    if (buf_append(&target->held, data, len))
+        return true;
+    exchange_refuse_and_close(exchange, 500, "out of memory");
+    return false;
+}
+
+static struct target *first_pending(const struct upload *upload)
+{
+    struct target *target = upload->targets;
+
+    while (target && target->path && !target->held.len)
+        target = target->next;
+    return target;
+}
+
+static void ask_for_file(struct exchange *exchange, const struct target *target)
+{
+    struct upload *upload = exchange->state;
+    const char *path = exchange_query(exchange, "path");
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    if (!front_file_begin_ask(exchange, OP_WRITE_FILE, &ask))
+        return;
+    buf_init(&strings, CHANNEL_PACKET);
+    (void)buf_append(&strings, upload->metadata.data, upload->metadata.len);
+    strings_add(&strings, target->asked);
+    strings_add(&strings, path ? path : "");
+    ask.numbers[FILE_METADATA] = upload->pairs;
+    if (!upload->is_gzip)
+        ask.numbers[upload->is_form ? FILE_BOUND : FILE_LENGTH] =
+            exchange_number(exchange, "Content-Length", 0);
+    ask.count = 2 * upload->pairs + 2;
+    exchange_ask(exchange, &ask, &strings);
+}
+
+/* If the keeper is gone, the end of the channel is what is heard. */
+static void ask_for_room(struct exchange *exchange, struct target *target)
+{
+    const struct upload_step step = {target->offset, target->held.len};
+
+    (void)!send(target->channel, &step, sizeof step, MSG_NOSIGNAL | MSG_DONTWAIT);
+    exchange_wait_again(exchange, TAKE_FD(target->channel));
+}
+
+/* Asks for the first target that is not open or has too little room; one at a time. */
+static void ask_next(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+    struct target *target = first_pending(upload);
+
+    upload->pending = target;
+    if (!target || exchange->response)
+        return;
+    if (target->path)
+        ask_for_room(exchange, target);
+    else
+        ask_for_file(exchange, target);
+}
+
+static void refuse_same(struct exchange *exchange)
+{
+    exchange_refuse_and_close(exchange, 400,
+                              "you cannot upload multiple files to the same path");
+}
+
+static struct target *add_target(struct exchange *exchange, const char *path)
+{
+    struct upload *upload = exchange->state;
+
+    for (const struct target *other = upload->targets; other; other = other->next)
+        if (strcmp(other->asked, path) == 0) {
+            refuse_same(exchange);
+            return NULL;
+        }
+    struct target *target = calloc(1, sizeof *target);
+    if (!target || strlen(path) >= PATH_MOST || ++upload->count > TARGETS_MAX ||
+        !(target->asked = strdup(path))) {
+        free(target);
+        exchange_refuse_and_close(exchange, 400, "too many files, or a path too long");
+        return NULL;
+    }
+    target->fd = target->channel = -1;
+    buf_init(&target->held, UPLOAD_STEP);
+    *upload->end = target;
+    upload->end = &target->next;
+    return target;
+}
+
+static bool begin_part(void *cookie, const char *name, const char *filename)
+{
+    struct exchange *exchange = cookie;
+    struct upload *upload = exchange->state;
+    const char *path = exchange_query(exchange, "path");
+
+    /* The one before is whole; what is held of it is written before it is closed. */
+    if (upload->current && upload->current->fd >= 0 && !upload->current->held.len)
+        finish_target(upload->current);
+    upload->current = NULL;
+    if (strcmp(name, "file") != 0)
+        return true;
+    upload->current = add_target(exchange, path && *path ? path
+                                           : filename    ? filename
+                                                         : "");
+    return upload->current;
+}
+
+static bool take_part(void *cookie, const char *data, size_t len)
+{
+    struct exchange *exchange = cookie;
+    struct upload *upload = exchange->state;
+
+    if (upload->current)
+        return write_target(exchange, upload->current, data, len);
+    upload->fields += len;
+    if (upload->fields <= FIELDS_MAX)
+        return true;
+    exchange_refuse_and_close(exchange, 413,
+                              "what is no file in the form is larger than 64 KiB");
+    return false;
+}
+
+/* Bytes of the body, not compressed any more. */
+static void take_plain(struct exchange *exchange, const char *data, size_t len)
+{
+    struct upload *upload = exchange->state;
+
+    if (!upload->is_form)
+        (void)write_target(exchange, upload->targets, data, len);
+    else if (!form_feed(&upload->form, data, len) && !exchange->response)
+        exchange_refuse_and_close(exchange, 400, "the form is malformed");
+}
+
+/* There is more to be had than can be taken now.  If all of the input is in the stream
+ * already, its last byte is shown again to be called. */
+static void take_rest_later(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+
+    upload->eaten = upload->inflate.avail_in == 0;
+    exchange->body_left = upload->inflate.avail_in + upload->eaten;
+    exchange->body_ms =
+        uv_now(&exchange->front->loop); /* the client is not slow, we are */
+    if (!first_pending(upload)) {
+        exchange_suspend(exchange);
+        exchange_resume(exchange);
+    }
+}
+
+/* Any number of members, one after the other. */
+static void take_gzip(struct exchange *exchange, const char *data, size_t len)
+{
+    static unsigned char piece[INFLATE_PIECE];
+    struct upload *upload = exchange->state;
+    z_stream *stream = &upload->inflate;
+    bool has_more = true;
+
+    stream->next_in = (unsigned char *)(uintptr_t)data + upload->eaten;
+    stream->avail_in = (unsigned)(len - upload->eaten);
+    upload->eaten = 0;
+    for (size_t made = 0; has_more && !exchange->response;) {
+        if (upload->gzip_ended && !stream->avail_in)
+            return;
+        if (upload->gzip_ended)
+            (void)inflateReset(stream);
+        stream->next_out = piece;
+        stream->avail_out = sizeof piece;
+        int result = inflate(stream, Z_NO_FLUSH);
+        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
+            exchange_refuse_and_close(exchange, 400, "the body is not gzip");
+            return;
+        }
+        size_t got = sizeof piece - stream->avail_out;
+        upload->gzip_ended = result == Z_STREAM_END;
+        if (got)
+            take_plain(exchange, (char *)piece, got);
+        made += got;
+        has_more = stream->avail_in || !stream->avail_out;
+        if (has_more && !exchange->response &&
+            (made >= INFLATE_TURN || first_pending(upload))) {
+            take_rest_later(exchange);
+            return;
+        }
+    }
+}
+
+bool front_file_upload_feed(struct exchange *exchange, const char *data, size_t len)
+{
+    struct upload *upload = exchange->state;
+
+    if (upload->is_gzip)
+        take_gzip(exchange, data, len);
+    else
+        take_plain(exchange, data, len);
+    if (!exchange->response && !upload->pending)
+        ask_next(exchange);
+    if (exchange->response)
+        abandon_targets(exchange);
+    return !exchange->response;
+}
+
+/* --- Metadata --- */
+
+static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *key,
+                                   const char *value)
+{
+    struct exchange *exchange = cls;
+    struct upload *upload = exchange->state;
+    char name[METADATA_KEY + 1];
+    size_t len = strlen(key);
+
+    (void)kind;
+    if (strncasecmp(key, "X-Metadata-", 11) != 0 || exchange->response)
+        return MHD_YES;
+    key += 11;
+    len -= 11;
+    upload->metadata_len += len + (value ? strlen(value) : 0);
+    bool fine = len > 0 && len <= METADATA_KEY && upload->pairs < METADATA_PAIRS &&
+                upload->metadata_len <= METADATA_TOTAL;
+    for (const char *at = value ? value : ""; *at; at++)
+        fine = fine && *at >= ' ' && *at <= '~';
+    for (size_t i = 0; i < len && fine; i++)
+        name[i] = (char)tolower((unsigned char)key[i]);
+    if (fine) {
+        name[len] = '\0';
+        strings_add(&upload->metadata, name);
+        strings_add(&upload->metadata, value ? value : "");
+        upload->pairs++;
+    }
+    if (!fine || upload->metadata.failed)
+        exchange_refuse_and_close(exchange, 400,
+                                  "metadata is printable ASCII, 4096 bytes at most");
+    return MHD_YES;
+}
+
+/* --- The beginning and the end of an upload --- */
+
+static bool has_type(const char *type, const char *wanted)
+{
+    size_t len = strlen(wanted);
+
+    return type && strncasecmp(type, wanted, len) == 0 &&
+           (type[len] == '\0' || type[len] == ';' || type[len] == ' ');
+}
+
+static void begin_body(struct exchange *exchange, struct upload *upload)
+{
+    const char *type = exchange_header(exchange, "Content-Type");
+    const char *encoding = exchange_header(exchange, "Content-Encoding");
+    const char *path = exchange_query(exchange, "path");
+
+    if (encoding && strcasecmp(encoding, "identity") != 0) {
+        upload->is_gzip = strcasecmp(encoding, "gzip") == 0 &&
+                          inflateInit2(&upload->inflate, 15 + 16) == Z_OK;
+        if (!upload->is_gzip) {
+            exchange_refuse_and_close(exchange, 415, "Content-Encoding is to be gzip");
+            return;
+        }
+    }
+    upload->form =
+        (struct form){.begin = begin_part, .bytes = take_part, .cookie = exchange};
+    if (has_type(type, "multipart/form-data"))
+        upload->is_form = form_init(&upload->form, type);
+    else if (has_type(type, "application/octet-stream") && path && *path)
+        (void)add_target(exchange, path);
+    else
+        exchange_refuse_and_close(exchange, 400,
+                                  has_type(type, "application/octet-stream")
+                                      ? "path is missing"
+                                      : "Content-Type is to be multipart/form-data or "
+                                        "application/octet-stream");
+    if (!exchange->response && !upload->is_form && !upload->targets)
+        exchange_refuse_and_close(exchange, 400, "the form is malformed");
+}
+
+bool front_file_upload_begin(struct exchange *exchange)
+{
+    struct upload *upload = calloc(1, sizeof *upload);
+    struct ask ask;
+
+    if (!upload)
+        return false;
+    upload->end = &upload->targets;
+    buf_init(&upload->metadata, METADATA_TOTAL + METADATA_PAIRS * 2);
+    exchange->state = upload;
+    exchange->state_done = upload_done;
+    if (!front_file_begin_ask(exchange, OP_WRITE_FILE, &ask))
+        return false;
+    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, take_header,
+                                    exchange);
+    if (!exchange->response)
+        begin_body(exchange, upload);
+    return !exchange->response;
+}
+
+/* A file outlives its sandbox as long as it is open here, so that what was written late
+ * may have been written for nobody. */
+static void finish(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+    AUTO_BUF none = {0};
+    struct ask ask;
+
+    for (struct target *target = upload->targets; target; target = target->next)
+        finish_target(target);
+    if (!upload->is_late || upload->is_asked) {
+        reply_uploaded(exchange);
+        return;
+    }
+    buf_init(&none, 1);
+    exchange_begin_ask(exchange, OP_HEALTH, &ask);
+    memcpy(ask.sandbox, upload->sandbox, sizeof ask.sandbox);
+    upload->is_asked = true;
+    exchange_ask(exchange, &ask, &none);
+}
+
+/* The body has come; files whose turn has not come yet may still have to be opened. */
+void front_file_upload_finish(struct exchange *exchange)
+{
+    struct upload *upload = exchange->state;
+
+    upload->is_done = true;
+    if (upload->is_gzip && !upload->gzip_ended)
+        exchange_refuse(exchange, 400, "the body ends in the middle");
+    else if (upload->is_form && !form_is_whole(&upload->form) && !exchange->response)
+        exchange_refuse(exchange, 400, "the form ends in the middle");
+    if (exchange->response)
+        abandon_targets(exchange);
+    if (exchange->response || upload->pending)
+        return;
+    ask_next(exchange);
+    if (!upload->pending && !exchange->response)
+        finish(exchange);
+}
+
+/* Several names may mean one file. */
+static bool is_written(const struct upload *upload, const char *path)
+{
+    const struct target *target = upload->targets;
+
+    while (target && !(target->path && strcmp(target->path, path) == 0))
+        target = target->next;
+    return target;
+}
+
+/* False if the request was refused. */
+static bool take_file(struct exchange *exchange, struct target *target, struct told *told)
+{
+    struct upload *upload = exchange->state;
+    const char *path = told_next(told, NULL), *id = told_next(told, path);
+
+    target->fd = TAKE_FD(told->fd);
+    cay_copy_text(upload->sandbox, sizeof upload->sandbox, id ? id : "");
+    if (is_written(upload, path)) {
+        refuse_same(exchange);
+        return false;
+    }
+    target->path = strdup(path);
+    if (!target->path)
+        exchange_refuse_and_close(exchange, 500, "out of memory");
+    return target->path;
+}
+
+/* What is held, if there is room for it now. */
+static bool write_held(struct exchange *exchange, struct target *target, int64_t room)
+{
+    target->room = room > (int64_t)target->offset ? (uint64_t)room : target->offset;
+    if (target->held.len > target->room - target->offset)
+        return true;
+    bool written = write_all(exchange, target, target->held.data, target->held.len);
+    buf_done(&target->held);
+    buf_init(&target->held, UPLOAD_STEP);
+    if (written && target->next) /* whole already: the next has begun */
+        finish_target(target);
+    return written;
+}
+
+static void take_told(struct exchange *exchange, struct told *told)
+{
+    struct upload *upload = exchange->state;
+    struct target *target = upload->pending;
+    bool is_file = told->head.kind == TELL_FILE && told->fd >= 0;
+
+    if (told->head.kind == TELL_DONE && upload->is_asked) {
+        finish(exchange);
+        return;
+    }
+    if (!target || (target->path ? told->head.kind != TELL_ROOM : !is_file)) {
+        front_file_refuse(exchange, told);
+        if (exchange->response && !upload->is_done)
+            (void)MHD_add_response_header(exchange->response, "Connection", "close");
+        return;
+    }
+    target->channel = exchange_take_channel(exchange);
+    upload->pending = NULL;
+    upload->is_late |= !is_file;
+    if ((is_file && !take_file(exchange, target, told)) ||
+        !write_held(exchange, target, told->head.numbers[is_file ? FILE_ROOM : ROOM_END]))
+        return;
+    ask_next(exchange);
+    if (upload->pending || exchange->response)
+        return;
+    if (upload->is_done)
+        finish(exchange);
+    else
+        exchange_resume(exchange);
+}
+
+void front_file_told_upload(struct exchange *exchange, struct told *told)
+{
+    take_told(exchange, told);
+    if (exchange->response)
+        abandon_targets(exchange); /* which a reply of success has finished */
+}

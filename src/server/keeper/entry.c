@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/keeper/keep.h"
+
+enum { NAMES_MAX = 1 << 20, METADATA_TOTAL = 4096, ETC_MS = 1000, SETTLED_MS = 100 };
+
+static const char prefix[] = "user.e2b.";
+
+/* --- Paths --- */
+
+/* Drops ".", ".." and empty names, as text: what a client calls /a/../b is /b even if
+ * there is no /a. */
+static void clean(char *path)
+{
+    char *to = path;
+
+    for (const char *at = path; *at;) {
+        size_t len = strcspn(at, "/");
+        bool is_dot = len == 1 && at[0] == '.';
+        bool is_up = len == 2 && at[0] == '.' && at[1] == '.';
+        if (is_up)
+            while (to > path && *--to != '/')
+                continue;
+        if (len > 0 && !is_dot && !is_up) {
+            *to++ = '/';
+            memmove(to, at, len);
+            to += len;
+        }
+        at += len;
+        at += *at == '/';
+    }
+    if (to == path)
+        *to++ = '/';
+    *to = '\0';
+}
+
+static int home_of(struct keep *keep, const char *user, char ret_home[PATH_MAX],
+                   struct cay_error *err)
+{
+    struct cay_location location = {.size = sizeof location};
+    cay_files *files = keep_files(keep, user, err);
+
+    if (!files)
+        return err->code;
+    int code = cay_files_locate(files, ".", CAY_ACCESS_READ, &location, err);
+    if (code)
+        return code;
+    cay_copy_text(ret_home, PATH_MAX, location.path);
+    cay_location_done(&location);
+    return CAY_OK;
+}
+
+int entry_path(struct keep *keep, const char *user, const char *path,
+               char ret_path[PATH_MAX], struct cay_error *err)
+{
+    char home[PATH_MAX] = "";
+    bool is_tilde = path[0] == '~' && (path[1] == '\0' || path[1] == '/');
+    int code = *path == '/' ? CAY_OK : home_of(keep, user, home, err);
+
+    if (code)
+        return code;
+    /* One byte more than it may have, to tell. */
+    char joined[2 * PATH_MAX];
+    int len = snprintf(joined, sizeof joined, "/%s/%s", home, path + is_tilde);
+    if (strlen(path) >= PATH_MAX || len < 0 || len >= PATH_MAX)
+        return cay_fail(err, CAY_E_INVALID, ENAMETOOLONG, "files.path", NULL,
+                        "the path is too long", "paths have at most %d bytes",
+                        PATH_MAX - 1);
+    clean(joined);
+    cay_copy_text(ret_path, PATH_MAX, joined);
+    return CAY_OK;
+}
+
+/* --- Owners --- */
+
+static char *read_text(cay_files *files, const char *path)
+{
+    const struct cay_read_options options = {.size = sizeof options, .max = NAMES_MAX};
+    struct cay_page page;
+
+    if (cay_files_read_bytes(files, path, &options, &page, NULL) != CAY_OK)
+        return NULL;
+    return page.text;
+}
+
+/* A file as it was read, and what it looked like just before. */
+struct kept {
+    const char *name, *path;
+    char *text;
+    struct stat st;
+};
+
+/* Reading them takes longer than all else that is to be said of a file, and they hardly
+ * ever change: they are looked at instead, in a directory that is itself looked for anew
+ * every second. */
+static struct {
+    int etc;
+    int64_t since_ms;
+    struct kept users, groups;
+} kept = {.etc = -1,
+          .users = {.name = "passwd", .path = "/etc/passwd"},
+          .groups = {.name = "group", .path = "/etc/group"}};
+
+void names_forget(void)
+{
+    if (kept.etc >= 0)
+        (void)close(kept.etc);
+    kept.etc = -1;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
+           a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
+
+/* The clock of files stands still for some milliseconds: one that has just changed may
+ * change again and look the same. */
+static bool is_settled(const struct stat *st)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return (now.tv_sec - st->st_ctim.tv_sec) * 1000 +
+               (now.tv_nsec - st->st_ctim.tv_nsec) / 1000000 >
+           SETTLED_MS;
+}
+
+static const char *read_kept(cay_files *files, struct kept *file)
+{
+    struct stat st;
+    bool is_there = kept.etc >= 0 &&
+                    fstatat(kept.etc, file->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                    S_ISREG(st.st_mode) && is_settled(&st);
+
+    if (is_there && file->text && is_same(&st, &file->st))
+        return file->text;
+    cay_free(file->text);
+    file->text = read_text(files, file->path);
+    file->st = is_there ? st : (struct stat){0};
+    return file->text;
+}
+
+void names_read(cay_files *files, struct names *ret_names)
+{
+    int64_t now_ms = keep_now_ms();
+
+    if (now_ms - kept.since_ms > ETC_MS || kept.etc < 0) {
+        names_forget();
+        if (cay_files_descriptor(files, "/etc", CAY_DESCRIPTOR_DIRECTORY, &kept.etc,
+                                 NULL) != CAY_OK)
+            kept.etc = -1;
+        kept.since_ms = now_ms;
+    }
+    ret_names->users = read_kept(files, &kept.users);
+    ret_names->groups = read_kept(files, &kept.groups);
+}
+
+/* "name:x:number:..." */
+static void name_of(const char *text, uint32_t number, char *name, size_t room)
+{
+    char wanted[16];
+    int len = snprintf(wanted, sizeof wanted, ":%u:", number);
+
+    snprintf(name, room, "%u", number);
+    for (const char *line = text; line && *line;) {
+        const char *first = strchr(line, ':');
+        const char *second = first ? strchr(first + 1, ':') : NULL;
+        const char *end = strchr(line, '\n');
+        if (second && (!end || second < end) &&
+            strncmp(second, wanted, (size_t)len) == 0) {
+            snprintf(name, room, "%.*s", (int)(first - line), line);
+            return;
+        }
+        line = end ? end + 1 : NULL;
+    }
+}
+
+/* --- Entries --- */
+
+/* What clients have attached to the file; of any file that can be read.  What somebody
+ * inside has attached may be more than clients can: the rest is left out. */
+static uint32_t add_metadata(cay_files *files, const char *path, struct buf *strings)
+{
+    char list[8192], value[METADATA_TOTAL + 1];
+    AUTO_FD fd = -1;
+    uint32_t count = 0;
+    size_t total = 0;
+
+    if (cay_files_descriptor(files, path, CAY_DESCRIPTOR_READ, &fd, NULL) != CAY_OK)
+        return 0;
+    ssize_t len = flistxattr(fd, list, sizeof list);
+    for (const char *at = list; len > 0 && at < list + len; at += strlen(at) + 1) {
+        if (strncmp(at, prefix, sizeof prefix - 1) != 0)
+            continue;
+        ssize_t got = fgetxattr(fd, at, value, sizeof value - 1);
+        if (got < 0 || memchr(value, 0, (size_t)got))
+            continue;
+        value[got] = '\0';
+        total += strlen(at + sizeof prefix - 1) + (size_t)got;
+        if (total > METADATA_TOTAL)
+            break;
+        strings_add(strings, at + sizeof prefix - 1);
+        strings_add(strings, value);
+        count += 2;
+    }
+    return count;
+}
+
+/* Where a link leads in the end; what it says if that is nowhere. */
+static void add_target(cay_files *files, const char *path, bool is_link,
+                       struct buf *strings)
+{
+    struct cay_location location = {.size = sizeof location};
+
+    if (is_link &&
+        cay_files_locate(files, path, CAY_ACCESS_READ, &location, NULL) == CAY_OK) {
+        strings_add(strings, location.path);
+        cay_location_done(&location);
+    } else {
+        strings_add(strings, "");
+    }
+}
+
+int entry_describe(cay_files *files, const struct names *names, const struct entry *entry,
+                   int64_t *numbers, struct buf *strings, uint32_t *count,
+                   struct cay_error *err)
+{
+    const char *path = entry->path, *shown = entry->shown;
+    const char *slash = strrchr(shown, '/');
+    struct cay_stat own, st;
+    char owner[64], group[64];
+
+    int code = entry->stat ? CAY_OK : cay_files_stat(files, path, true, &own, err);
+    if (code)
+        return code;
+    if (entry->stat)
+        own = *entry->stat;
+    st = own;
+    bool is_link = own.type == CAY_TYPE_LINK;
+    if (is_link && cay_files_stat(files, path, false, &st, NULL) != CAY_OK)
+        st.type = 0; /* it leads nowhere */
+    name_of(names->users, own.uid, owner, sizeof owner);
+    name_of(names->groups, own.gid, group, sizeof group);
+    numbers[ENTRY_TYPE] = st.type;
+    numbers[ENTRY_SIZE] = (int64_t)st.bytes;
+    numbers[ENTRY_MODE] = st.mode;
+    numbers[ENTRY_MTIME_NS] = st.mtime_ns;
+    numbers[ENTRY_IS_LINK] = is_link;
+    strings_add(strings, slash && slash[1] ? slash + 1 : shown);
+    strings_add(strings, shown);
+    strings_add(strings, owner);
+    strings_add(strings, group);
+    add_target(files, path, is_link, strings);
+    *count += 5;
+    if (st.type == CAY_TYPE_FILE)
+        *count += add_metadata(files, path, strings);
+    return CAY_OK;
+}
+
+int entry_tell(cay_files *files, const struct names *names, const struct entry *entry,
+               int channel, struct cay_error *err)
+{
+    struct tell tell = {.kind = TELL_ENTRY};
+    AUTO_BUF strings = {0};
+
+    buf_init(&strings, CHANNEL_PACKET);
+    int code =
+        entry_describe(files, names, entry, tell.numbers, &strings, &tell.count, err);
+    if (code)
+        return code;
+    int error = tell_send(channel, &tell, &strings, -1);
+    return error ? cay_fail_errno(err, -error, "files.entry", entry->shown) : CAY_OK;
+}

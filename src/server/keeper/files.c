@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/keeper/keep.h"
+
+enum { WAIT_MS = 60000 };
+
+/* The file tools of the asking user, and the first path as it is meant. */
+static int begin(struct keep *keep, const struct question *question,
+                 cay_files **ret_files, char path[PATH_MAX], struct cay_error *err)
+{
+    *ret_files = keep_files(keep, question->head.user, err);
+    if (!*ret_files)
+        return err->code;
+    return entry_path(keep, question->head.user, question->strings[0], path, err);
+}
+
+/* One that is alone needs no end after it. */
+static int tell_entry(struct question *question, cay_files *files, const char *path,
+                      struct cay_error *err)
+{
+    struct names names;
+
+    names_read(files, &names);
+    return entry_tell(files, &names, &(struct entry){path, path, NULL}, question->channel,
+                      err);
+}
+
+int keep_stat(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+    int code = begin(keep, question, &files, path, err);
+
+    return code ? code : tell_entry(question, files, path, err);
+}
+
+int keep_make_dir(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    const struct cay_name_options options = {.size = sizeof options};
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+    struct cay_stat st;
+    int code = begin(keep, question, &files, path, err);
+
+    if (!code)
+        code = cay_files_mkdir(files, path, &options, err);
+    if (code == CAY_E_EXISTS && cay_files_stat(files, path, false, &st, NULL) == CAY_OK &&
+        st.type != CAY_TYPE_DIRECTORY)
+        code = cay_fail(err, CAY_E_INVALID, 0, "files.mkdir", path,
+                        "something that is no directory is there", "choose another name");
+    return code ? code : tell_entry(question, files, path, err);
+}
+
+int keep_move(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    const struct cay_name_options options = {
+        .size = sizeof options, .flags = CAY_NAME_DIRECTORY | CAY_NAME_REPLACE};
+    char from[PATH_MAX], to[PATH_MAX];
+    cay_files *files = NULL;
+    int code = begin(keep, question, &files, from, err);
+
+    if (!code)
+        code = entry_path(keep, question->head.user, question->strings[1], to, err);
+    if (!code)
+        code = cay_files_move(files, from, to, &options, err);
+    return code ? code : tell_entry(question, files, to, err);
+}
+
+int keep_remove(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    const struct cay_name_options options = {.size = sizeof options,
+                                             .flags = CAY_NAME_RECURSIVE};
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+
+    if (!*question->strings[0]) /* elsewhere that is the home directory */
+        return cay_fail(err, CAY_E_INVALID, 0, "files.delete", "path", "there is no path",
+                        "say what is to be removed");
+    int code = begin(keep, question, &files, path, err);
+    if (!code)
+        code = cay_files_delete(files, path, &options, err);
+    if (code == CAY_E_NOT_FOUND && !keep_is_gone(keep, code))
+        code = CAY_OK;
+    if (!code)
+        (void)tell_done(question->channel);
+    return code;
+}
+
+/* --- Listing --- */
+
+/* A page of it: what sorts behind `after`. */
+static int list_once(cay_files *files, const char *path, uint32_t depth,
+                     const char *after, struct cay_listing *ret_listing,
+                     struct cay_error *err)
+{
+    const struct cay_list_options options = {
+        .size = sizeof options,
+        .flags = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_LINKS | CAY_LIST_OTHER |
+                 CAY_LIST_STAT,
+        .after = after,
+        .max_depth = depth,
+        .timeout_ms = WAIT_MS,
+    };
+
+    return cay_files_list(files, path, &options, ret_listing, err);
+}
+
+/* Names below the directory that links have led to are told below the one asked for. */
+static int tell_listing(struct question *question, cay_files *files, const char *path,
+                        const struct cay_listing *listing, struct cay_error *err)
+{
+    struct cay_location location = {.size = sizeof location};
+    struct names names;
+    char shown[2 * PATH_MAX];
+    int code = cay_files_locate(files, path, CAY_ACCESS_READ, &location, err);
+
+    if (code)
+        return code;
+    size_t skip = strcmp(location.path, "/") == 0 ? 0 : strlen(location.path);
+    bool is_plain = true;
+    names_read(files, &names);
+    for (size_t i = 0; i < listing->count && !code; i++) {
+        const char *found = listing->entries[i].path;
+        const struct cay_stat *stat = &listing->entries[i].stat;
+        /* Without a link to it there is none: it has gone, or may not be looked at. */
+        const struct entry entry = {found, shown, stat->links ? stat : NULL};
+        is_plain = strncmp(found, location.path, skip) == 0;
+        snprintf(shown, sizeof shown, "%s%s", strcmp(path, "/") == 0 ? "" : path,
+                 is_plain ? found + skip : found + strlen(path));
+        code = keep_wait(question->channel, err);
+        if (!code)
+            code = entry_tell(files, &names, &entry, question->channel, err);
+        if (code == CAY_E_NOT_FOUND)
+            code = CAY_OK; /* it has gone meanwhile */
+    }
+    cay_location_done(&location);
+    return code;
+}
+
+static int list_all(struct question *question, cay_files *files, const char *path,
+                    uint32_t depth, struct cay_error *err)
+{
+    AUTO_FREE char *after = NULL;
+    bool has_more = true;
+    int code = CAY_OK;
+
+    while (!code && has_more) {
+        struct cay_listing listing = {0};
+        AUTO_FD readable = -1;
+        code = list_once(files, path, depth, after, &listing, err);
+        if (!code && listing.count == 0 && !after) /* or may its names not be read? */
+            code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &readable,
+                                        err);
+        if (!code)
+            code = tell_listing(question, files, path, &listing, err);
+        has_more = listing.truncated && listing.count > 0;
+        free(after);
+        after = has_more ? strdup(listing.entries[listing.count - 1].path) : NULL;
+        cay_listing_done(&listing);
+        if (!code && has_more && !after)
+            code = cay_fail_memory(err, "files.list");
+    }
+    return code;
+}
+
+int keep_list_dir(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    int64_t depth = question->head.numbers[LIST_DIR_DEPTH];
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+    struct cay_stat st;
+    int code = begin(keep, question, &files, path, err);
+
+    if (!code)
+        code = cay_files_stat(files, path, false, &st, err);
+    if (!code && st.type != CAY_TYPE_DIRECTORY)
+        code = cay_fail(err, CAY_E_INVALID, ENOTDIR, "files.list", path,
+                        "path is not a directory", "list the directory it is in");
+    if (!code)
+        code = list_all(question, files, path, depth < 1 ? 1 : (uint32_t)depth, err);
+    if (!code)
+        (void)tell_done(question->channel);
+    return code;
+}
+
+/* --- Whole files --- */
+
+int keep_send_file(struct keep *keep, const struct question *question, int fd,
+                   const char *path, uint64_t room, struct cay_error *err)
+{
+    struct tell tell = {.kind = TELL_FILE, .count = 2};
+    struct stat st;
+    AUTO_BUF strings = {0};
+
+    if (fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, "files.open", path);
+    tell.numbers[FILE_SIZE] = st.st_size;
+    tell.numbers[FILE_MTIME] = st.st_mtim.tv_sec;
+    tell.numbers[FILE_ROOM] = (int64_t)room;
+    buf_init(&strings, PATH_MAX + CAY_ID_MAX);
+    strings_add(&strings, path);
+    strings_add(&strings, cay_sandbox_id(keep->sandbox) + strlen("sb-"));
+    (void)tell_send(question->channel, &tell, &strings, fd);
+    return CAY_OK;
+}
+
+int keep_read_file(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    char path[PATH_MAX];
+    cay_files *files = NULL;
+    AUTO_FD fd = -1;
+    int code = begin(keep, question, &files, path, err);
+
+    if (!code)
+        code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_READ, &fd, err);
+    return code ? code : keep_send_file(keep, question, fd, path, 0, err);
+}

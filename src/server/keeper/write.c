@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The front writes an upload through a descriptor, and reports on the channel when the
+ * file is whole.  If the channel ends without that (no space, a malformed body, a client
+ * that has left, a front that has crashed), the file is removed: its old content is gone
+ * since it was truncated, and the rest would take up the disk.  If several uploads write
+ * to one file, the last of them that fails removes it, unless one has been finished.
+ *
+ * The pages of a file in memory are charged to the process that allocates them.  So that
+ * the sandbox pays for them and not the front, they are reserved before the front writes:
+ * all at once if the length is known, else a step ahead, which the front asks for. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "server/keeper/keep.h"
+#include "sys/io.h"
+#include "sys/rights.h"
+
+static const char op[] = "files.write";
+
+enum { STEP_AHEAD = 4 << 20 };
+
+struct writing {
+    struct task task;
+    struct keep_source source;
+    struct writing *next;
+    char user[USER_MAX];
+    int fd;
+    dev_t device;
+    ino_t inode;
+    uint64_t bound, room; /* FILE_BOUND, and up to where space is reserved */
+    bool is_shared;       /* since the last truncation another upload was finished */
+    char path[];
+};
+
+static struct writing *writings; /* of this keeper */
+
+/* The next upload to the file after `from`, NULL: the first; those that are over, but not
+ * freed yet, are left out. */
+static struct writing *next_writing(const struct writing *from, const struct stat *st)
+{
+    struct writing *at = from ? from->next : writings;
+
+    while (at &&
+           (at->task.is_over || at->inode != st->st_ino || at->device != st->st_dev))
+        at = at->next;
+    return at;
+}
+
+static void writing_done(struct task *task)
+{
+    struct writing *writing = (struct writing *)task, **link = &writings;
+
+    while (*link != writing)
+        link = &(*link)->next;
+    *link = writing->next;
+    (void)close(writing->fd);
+    free(writing);
+}
+
+/* The name, or what it links to, unless it means another file by now or another upload
+ * writes to the file. */
+static void remove_file(cay_files *files, const char *path, int fd)
+{
+    const struct cay_name_options options = {.size = sizeof options};
+    struct cay_location location = {.size = sizeof location};
+    struct stat own, now;
+    AUTO_FD named = -1;
+
+    if (fstat(fd, &own) != 0 || next_writing(NULL, &own))
+        return;
+    (void)!ftruncate(fd, 0); /* it may have other names */
+    if (cay_files_locate(files, path, CAY_ACCESS_WRITE, &location, NULL) != CAY_OK)
+        return;
+    if (cay_files_descriptor(files, location.path, CAY_DESCRIPTOR_READ, &named, NULL) ==
+            CAY_OK &&
+        fstat(named, &now) == 0 && own.st_ino == now.st_ino && own.st_dev == now.st_dev)
+        (void)!cay_files_delete(files, location.path, &options, NULL);
+    cay_location_done(&location);
+}
+
+static int fail_disk(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NO_SPACE, ENOSPC, op, NULL,
+                    "Not enough disk space available",
+                    "remove files, or start the server with a larger --disk");
+}
+
+static int reserve(cay_files *files, int fd, uint64_t offset, uint64_t bytes,
+                   struct cay_error *err)
+{
+    int code = cay_files_reserve(files, fd, offset, bytes, err);
+
+    return code && err->sys_errno == ENOSPC ? fail_disk(err) : code;
+}
+
+/* As far ahead as the memory limit and the bound allow, at least what is asked for. */
+static int reserve_step(struct keep *keep, struct writing *writing,
+                        const struct upload_step *step, uint64_t *ret_end,
+                        struct cay_error *err)
+{
+    uint64_t ahead = STEP_AHEAD, offset = step->offset;
+    uint64_t left = writing->bound > offset ? writing->bound - offset : 0;
+    cay_files *files = keep_files(keep, writing->user, err);
+
+    if (!files)
+        return err->code;
+    if (step->bytes > UPLOAD_STEP || offset > INT64_MAX - UPLOAD_STEP)
+        return cay_fail(err, CAY_E_PROTOCOL, 0, op, NULL, "the request is malformed",
+                        "see the manual");
+    if (writing->bound && ahead > left)
+        ahead = left;
+    if (ahead < step->bytes)
+        ahead = step->bytes;
+    int code = reserve(files, writing->fd, offset, ahead, err);
+    if (code == CAY_E_NO_SPACE && ahead > step->bytes) {
+        ahead = step->bytes;
+        code = reserve(files, writing->fd, offset, ahead, err);
+    }
+    *ret_end = offset + ahead;
+    if (writing->room < *ret_end)
+        writing->room = *ret_end;
+    return code;
+}
+
+/* The space that is reserved beyond `end` and the end of the file.  If another upload
+ * writes to the file, that frees it when it is over. */
+static void free_rest(int fd, uint64_t end, uint64_t room)
+{
+    struct stat st;
+    struct writing *other = fstat(fd, &st) == 0 ? next_writing(NULL, &st) : NULL;
+
+    if (!other)
+        io_free_room(fd, end, room);
+    else if (other->room < room)
+        other->room = room;
+}
+
+static void set_shared(int fd, bool is_shared)
+{
+    struct writing *other = NULL;
+    struct stat st;
+
+    while (fstat(fd, &st) == 0 && (other = next_writing(other, &st)))
+        other->is_shared = is_shared;
+}
+
+/* `end`: the number of bytes that the front has written. */
+static void finish(const struct writing *writing, uint64_t end)
+{
+    set_shared(writing->fd, true);
+    free_rest(writing->fd, end, writing->room);
+}
+
+static void abandon(struct keep *keep, const struct writing *writing)
+{
+    cay_files *files = writing->is_shared ? NULL : keep_files(keep, writing->user, NULL);
+
+    if (files)
+        remove_file(files, writing->path, writing->fd);
+    free_rest(writing->fd, 0, writing->room);
+}
+
+static void hear_writer(struct keep *keep, struct keep_source *source, unsigned events)
+{
+    struct writing *writing =
+        (struct writing *)((char *)source - offsetof(struct writing, source));
+    struct tell tell = {.kind = TELL_ROOM};
+    struct cay_error error = {0};
+    struct upload_step step;
+    struct iovec part = {&step, sizeof step};
+    size_t count;
+    ssize_t got =
+        rights_receive(writing->task.channel, &part, 1, NULL, 0, &count, MSG_DONTWAIT);
+
+    (void)events;
+    if (got == -EAGAIN || writing->task.is_over)
+        return;
+    bool is_step = got == sizeof step;
+    if (is_step && step.bytes) {
+        uint64_t end = 0;
+        int code = reserve_step(keep, writing, &step, &end, &error);
+        tell.numbers[ROOM_END] = (int64_t)end;
+        if (!code && tell_send(writing->task.channel, &tell, NULL, -1) == 0)
+            return;
+        if (code && keep_is_gone(keep, code))
+            keep_end();
+    }
+    writing->task.is_over = true;
+    keep_forget(keep, writing->task.channel);
+    if (is_step && !step.bytes)
+        finish(writing, step.offset);
+    else
+        abandon(keep, writing);
+    if (error.code)
+        (void)tell_failed(writing->task.channel, 0, &error);
+}
+
+/* Without memory or descriptors the upload goes on, and is not undone. */
+static void watch_writer(struct keep *keep, struct question *question, int *fd,
+                         const char *path, uint64_t room)
+{
+    int64_t bound = question->head.numbers[FILE_BOUND];
+    struct writing *writing = calloc(1, sizeof *writing + strlen(path) + 1);
+    struct stat st;
+
+    if (!writing || fstat(*fd, &st) != 0 ||
+        !keep_watch(keep, question->channel, EPOLLIN, &writing->source)) {
+        free(writing);
+        return;
+    }
+    writing->task = (struct task){.channel = question->channel, .done = writing_done};
+    writing->source.ready = hear_writer;
+    writing->fd = TAKE_FD(*fd);
+    writing->device = st.st_dev;
+    writing->inode = st.st_ino;
+    writing->bound = bound > 0 ? (uint64_t)bound : 0;
+    writing->room = room;
+    memcpy(writing->user, question->head.user, sizeof writing->user);
+    memcpy(writing->path, path, strlen(path) + 1);
+    writing->next = writings;
+    writings = writing;
+    question->channel = -1;
+    keep_add(keep, &writing->task);
+}
+
+/* Before the old content is gone. */
+static int check_room(int fd, int64_t length, struct cay_error *err)
+{
+    struct statvfs disk;
+    struct stat st;
+
+    if (length <= 0 || fstat(fd, &st) != 0 || fstatvfs(fd, &disk) != 0 || !disk.f_blocks)
+        return CAY_OK;
+    uint64_t room =
+        (uint64_t)disk.f_bavail * disk.f_frsize + (uint64_t)st.st_blocks * 512;
+    return (uint64_t)length <= room ? CAY_OK : fail_disk(err);
+}
+
+/* The old content is kept if even together with its pages there is not enough memory;
+ * else *ret_is_lost.  With an unknown length the first step is only tried: the front asks
+ * for the rest. */
+static int truncate_and_reserve(cay_files *files, int fd, const int64_t *numbers,
+                                bool *ret_is_lost, uint64_t *ret_room,
+                                struct cay_error *err)
+{
+    uint64_t length = numbers[FILE_LENGTH] > 0 ? (uint64_t)numbers[FILE_LENGTH] : 0;
+    uint64_t bound = numbers[FILE_BOUND] > 0 ? (uint64_t)numbers[FILE_BOUND] : 0;
+    struct cay_error unused = {0};
+    struct stat st;
+    int code = CAY_OK;
+
+    if (fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, op, NULL);
+    uint64_t old = (uint64_t)st.st_size;
+    if (old && old < length)
+        code = reserve(files, fd, old, length - old, err);
+    if (code)
+        return code;
+    if (ftruncate(fd, 0) != 0)
+        return cay_fail_errno(err, errno, op, NULL);
+    *ret_is_lost |= old > 0;
+    set_shared(fd, false);
+    *ret_room = length ? length : bound < STEP_AHEAD ? bound : STEP_AHEAD;
+    code = reserve(files, fd, 0, *ret_room, length ? err : &unused);
+    if (code)
+        *ret_room = 0;
+    return length ? code : CAY_OK;
+}
+
+/* Replaces what was attached before. */
+static int set_metadata(int fd, const char *const *pairs, int64_t count,
+                        struct cay_error *err)
+{
+    char list[8192], name[300];
+    ssize_t len = flistxattr(fd, list, sizeof list);
+
+    for (const char *at = list; len > 0 && at < list + len; at += strlen(at) + 1)
+        if (strncmp(at, "user.e2b.", 9) == 0)
+            (void)fremovexattr(fd, at);
+    for (int64_t i = 0; i < count; i++) {
+        const char *value = pairs[2 * i + 1];
+        snprintf(name, sizeof name, "user.e2b.%s", pairs[2 * i]);
+        if (fsetxattr(fd, name, value, strlen(value), 0) != 0)
+            return errno == EOPNOTSUPP
+                       ? cay_fail(err, CAY_E_UNSUPPORTED, errno, "files.metadata", NULL,
+                                  "the sandbox's file system keeps no metadata of files",
+                                  "leave the metadata out")
+                       : cay_fail_errno(err, errno, "files.metadata", NULL);
+    }
+    return CAY_OK;
+}
+
+/* Strings: pairs of metadata, the path, and the path as it was signed. */
+int keep_write_file(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    const int64_t *numbers = question->head.numbers;
+    int64_t pairs = numbers[FILE_METADATA];
+    uint64_t room = 0;
+    bool is_lost = false; /* the file is new, or its old content is gone */
+    struct cay_stat st;
+    char path[PATH_MAX];
+    AUTO_FD fd = -1;
+    cay_files *files = keep_files(keep, question->head.user, err);
+
+    if (!files)
+        return err->code;
+    if (pairs < 0 || 2 * pairs + 2 != question->head.count)
+        return cay_fail(err, CAY_E_PROTOCOL, 0, op, NULL, "the request is malformed",
+                        "see the manual");
+    int code =
+        entry_path(keep, question->head.user, question->strings[2 * pairs], path, err);
+    if (!code) {
+        is_lost = cay_files_stat(files, path, false, &st, NULL) == CAY_E_NOT_FOUND;
+        code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_UPDATE, &fd, err);
+    }
+    if (code)
+        return code;
+    code = check_room(fd, numbers[FILE_LENGTH], err);
+    if (!code)
+        code = truncate_and_reserve(files, fd, numbers, &is_lost, &room, err);
+    if (!code)
+        code = set_metadata(fd, question->strings, pairs, err);
+    if (!code)
+        code = keep_send_file(keep, question, fd, path, room, err);
+    if (!code) {
+        watch_writer(keep, question, &fd, path, room);
+        return CAY_OK;
+    }
+    if (is_lost)
+        remove_file(files, path, fd);
+    free_rest(fd, 0, room);
+    return code;
+}

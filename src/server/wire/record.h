@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SERVER_WIRE_RECORD_H
+#define SERVER_WIRE_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "server/wire/channel.h"
+
+enum { TENANT_MAX = 64, TEMPLATE_MAX = 64, REASON_MAX = 64, METADATA_MAX = 48 << 10 };
+
+enum record_state { RECORD_RUNNING = 1, RECORD_PAUSED = 2, RECORD_GONE = 3 };
+
+/* What the server knows of one sandbox beyond what the sandbox knows of itself. */
+struct record_row {
+    char id[SANDBOX_ID_MAX]; /* as clients see it; the library's is "sb-" and this */
+    char tenant[TENANT_MAX];
+    char template_name[TEMPLATE_MAX]; /* as the client named it */
+    enum record_state state;
+    int64_t started_ms, end_ms; /* since 1970, by server-clock.h */
+    uint32_t flags;             /* CREATE_AUTO_PAUSE and so on */
+    uint32_t token_version;
+    char reason[REASON_MAX]; /* why it is gone */
+    struct buf metadata;     /* key, value, key, value..., each with its NUL */
+};
+
+/* TELL_SANDBOX.  Strings: id, template, token, token for traffic ("": none), domain, then
+ * the metadata. */
+enum sandbox_number {
+    SANDBOX_STATE,
+    SANDBOX_STARTED_MS,
+    SANDBOX_END_MS,
+    SANDBOX_FLAGS,
+    SANDBOX_CPUS,
+    SANDBOX_MEMORY_MB,
+    SANDBOX_DISK_MB,
+    SANDBOX_RESUMED /* CONNECT: it was paused before */
+};
+
+static inline void record_init(struct record_row *row)
+{
+    *row = (struct record_row){0};
+    buf_init(&row->metadata, METADATA_MAX);
+}
+
+static inline void record_done(struct record_row *row)
+{
+    buf_done(&row->metadata);
+}
+
+#define AUTO_RECORD __attribute__((cleanup(record_done))) struct record_row
+
+/* "[a-z0-9]{1,31}": anything else is no sandbox, and is not looked for. */
+bool record_is_id(const char *text);
+
+#endif
