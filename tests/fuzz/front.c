@@ -178,7 +178,6 @@ static void answer(const struct asked *asked)
     case OP_MAKE_DIR:
     case OP_MOVE:
     case OP_LIST_DIR:
-    case OP_COMPOSE:
         tell_entry(channel);
         break;
     case OP_READ_FILE:

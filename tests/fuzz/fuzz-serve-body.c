@@ -35,7 +35,7 @@ static const struct {
     {"/process.Process/SendInput", UNARY, JSON},
     {"/process.Process/SendSignal", UNARY, JSON},
     {"/process.Process/Update", UNARY, JSON},
-    {"/files/compose", UNARY, JSON},
+    {"/process.Process/CloseStdin", UNARY, JSON},
     {"/files?path=x", OCTETS, PLAIN},
     {"/files", PARTS, FORM},
     {"/files?path=x", OCTETS "Content-Encoding: gzip\r\n", GZIP},

@@ -12,78 +12,9 @@ import raw
 from serving import traces, wait_until
 from test_wire import ask
 
-# --- Compose ----------------------------------------------------------------------------
-
-
-def compose(server, sandbox, sources, destination):
-    status, _, body = ask(server, sandbox, "POST", "/files/compose", json.dumps(
-        {"source_paths": sources, "destination": destination}))
-    return status, json.loads(body)
-
-
-@pytest.mark.parametrize("sources", [["x", "comp"], ["comp", "comp"], ["x", "./comp"],
-                                     ["x", "linked"], ["x", "hard"]])
-def test_a_file_is_not_put_together_of_itself(server, shared, sources):
-    shared.files.write("x", "x")
-    shared.files.write("comp", "comp")
-    shared.commands.run("ln -sf comp linked; ln -f comp hard")
-    status, answer = compose(server, shared, sources, "comp")
-    assert status == 400 and "destination" in answer["message"]
-    assert shared.files.read("comp") == "comp"
-
-
-def test_what_cannot_be_put_together_leaves_the_destination(server, create):
-    sandbox = create()
-    sandbox.files.write("here", "here")
-    sandbox.files.write("dst", "dst")
-    sandbox.files.make_dir("dir")
-    for sources, to, expected in ((["here", "nope"], "dst", 404), (["here", "dir"], "dst", 400),
-                                  (["here"], "dir", 400)):
-        assert compose(server, sandbox, sources, to)[0] == expected, sources
-    sandbox.commands.run("truncate -s 400M large")
-    assert compose(server, sandbox, ["large", "large"], "dst")[0] == 507
-    assert sandbox.files.read("dst") == "dst"
-    names = sandbox.commands.run("ls -A").stdout.split()
-    assert not [name for name in names if "compose" in name]
-
-
-def test_what_is_put_together_replaces_what_was_there(server, shared):
-    shared.files.write("a", "one ")
-    shared.files.write("b", "two")
-    for sources, expected in ((["a", "b"], "one two"), (["b", "a", "b"], "twoone two")):
-        status, entry = compose(server, shared, sources, "made/whole")
-        assert status == 200 and entry["path"] == "/home/user/made/whole"
-        assert shared.files.read("made/whole") == expected
-
-
-def test_a_sandbox_answers_while_files_are_put_together(server, create):
-    """Who comes while they are is answered first: the log has them in that order."""
-    others = set(server.keepers())
-    sandbox = create()
-    (keeper,) = set(server.keepers()) - others
-    sandbox.commands.run("truncate -s 300M large")
-    paths = ["/files/compose", "/filesystem.Filesystem/Stat"]
-    bodies = [{"source_paths": ["large"], "destination": "copy"}, {"path": "large"}]
-
-    def answered():
-        lines = [json.loads(line) for line in (server.home / "access.log").open()]
-        return [line["path"] for line in lines
-                if line.get("sandbox") == sandbox.sandbox_id and line["path"] in paths]
-
-    with server.connect() as first, server.connect() as second:
-        os.kill(keeper, signal.SIGSTOP)
-        try:
-            for client, path, body in zip((first, second), paths, bodies):
-                client.sendall(raw.sized(f"POST {path}", json.dumps(body).encode(),
-                                         *raw.of(sandbox)))
-                assert server.api("GET", "/v2/sandboxes")[0] == 200  # so the broker has heard it
-        finally:
-            os.kill(keeper, signal.SIGCONT)
-        for client in (first, second):
-            assert raw.Answers(client).next().status == 200
-    wait_until(lambda: len(answered()) == 2, "not all is logged")
-    assert answered() == paths[::-1]
-    assert sandbox.files.get_info("copy").size == 300 << 20
+def test_server_has_no_route_to_compose_files(server, shared):
+    """No SDK sends it: docs/design/server.md."""
+    assert ask(server, shared, "POST", "/files/compose", "{}")[0] == 404
 
 
 def test_a_sandbox_whose_keeper_is_busy_is_killed(own_server):

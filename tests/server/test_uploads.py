@@ -10,7 +10,6 @@ import signal
 import pytest
 from raw import Answers, of, request, reset
 from serving import PATIENCE, unavailable, wait_until
-from test_files_wire import compose
 
 DISK = 16 << 20
 PIECE = bytes(1 << 20)
@@ -358,19 +357,6 @@ def test_m4_finished_upload_keeps_the_space_that_another_has_reserved(small):
     leave(server, second)
     wait_until(lambda: reserved() <= 65536, "space beyond the end of the file is reserved")
     assert sandbox.files.get_info(NEW).size == 5000
-
-
-def test_s4_composed_files_count_against_the_memory_limit(small):
-    server, sandbox = small
-    sandbox.files.write(NEW, b"".join(varied(12)))
-    before = used(server, sandbox)
-    assert compose(server, sandbox, [NEW, NEW], "/home/user/twice")[0] == 200
-    assert used(server, sandbox) >= before + (22 << 20)
-    status, answer = compose(server, sandbox, [NEW, NEW, NEW], "/home/user/thrice")
-    assert status == 507 and "memory limit" in answer["message"]
-    names = sandbox.commands.run("ls -A /home/user").stdout
-    assert "thrice" not in names and "compose" not in names
-    assert sandbox.files.get_info("/home/user/twice").size == 24 << 20
 
 
 def test_s4_error_names_the_memory_limit(small):

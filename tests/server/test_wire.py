@@ -248,14 +248,6 @@ def test_compression_on_demand(server, shared):
     assert "Content-Encoding" not in headers and len(body) == 1_000_000
 
 
-def test_files_are_put_together(server, shared):
-    shared.files.write("a", "one ")
-    shared.files.write("b", "two")
-    status, _, _ = ask(server, shared, "POST", "/files/compose", json.dumps(
-        {"source_paths": ["a", "b"], "destination": "c"}))
-    assert status == 200 and shared.files.read("c") == "one two"
-
-
 def test_small_things(server, shared):
     status, _, body = ask(server, shared, "GET", "/metrics")
     assert status == 200 and json.loads(body)["mem_total"] == 1 << 30

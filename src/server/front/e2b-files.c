@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/front/e2b-files.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
 #include "base/error.h"
-#include "server/wire/entry.h"
-#include "server/wire/fields.h"
 #include "server/wire/filter.h"
 
 const char *front_file_base_name(const char *path)
@@ -64,45 +60,6 @@ void front_file_refuse(struct exchange *exchange, const struct told *told)
         exchange_refuse_told(exchange, told);
 }
 
-/* --- Compose --- */
-
-static void compose(struct exchange *exchange)
-{
-    json_t *root = connect_body(exchange, false);
-    struct fields fields = {.object = root};
-    const char *to = field_text(&fields, "destination");
-    const char *user = field_text(&fields, "username");
-    AUTO_BUF strings = {0};
-    struct ask ask;
-
-    exchange_begin_ask(exchange, OP_COMPOSE, &ask);
-    buf_init(&strings, CHANNEL_PACKET);
-    strings_add(&strings, to ? to : "");
-    ask.count = 1 + (uint32_t)field_add_array(&fields, "sourcePaths", &strings);
-    if (user && strlen(user) < USER_MAX)
-        cay_copy_text(ask.user, USER_MAX, user);
-    if (!root || !to || fields.wrong || ask.count < 2 || ask.count > 128)
-        exchange_refuse(exchange, 400, "source_paths and destination are needed");
-    else
-        exchange_ask(exchange, &ask, &strings);
-    json_decref(root);
-}
-
-static void told_composed(struct exchange *exchange, struct told *told)
-{
-    AUTO_BUF text = {0};
-    struct json json;
-
-    if (told->head.kind != TELL_ENTRY) {
-        exchange_refuse_told(exchange, told);
-        return;
-    }
-    buf_init(&text, 4 * CHANNEL_PACKET);
-    json_to_unicode(&json, &text);
-    entry_put(&json, told);
-    exchange_reply_json(exchange, 200, &text);
-}
-
 const struct handler file_handlers[] = {
     {.method = "GET",
      .path = "/files",
@@ -118,10 +75,5 @@ const struct handler file_handlers[] = {
      .feed = front_file_upload_feed,
      .act = front_file_upload_finish,
      .told = front_file_told_upload},
-    {.method = "POST",
-     .path = "/files/compose",
-     .body_max = 64 << 10,
-     .act = compose,
-     .told = told_composed},
     {0},
 };

@@ -91,7 +91,7 @@ typedef int keep_answer(struct keep *keep, struct question *question,
 keep_answer keep_start, keep_attach, keep_processes, keep_input, keep_close_input,
     keep_signal, keep_resize;
 keep_answer keep_stat, keep_make_dir, keep_move, keep_list_dir, keep_remove,
-    keep_read_file, keep_write_file, keep_compose;
+    keep_read_file, keep_write_file;
 keep_answer keep_watch_dir, keep_watcher_new, keep_watcher_events, keep_watcher_remove;
 
 keep_answer keep_usage;

@@ -429,7 +429,6 @@ static keep_answer *const answers[OP_COUNT] = {
     [OP_REMOVE] = keep_remove,
     [OP_READ_FILE] = keep_read_file,
     [OP_WRITE_FILE] = keep_write_file,
-    [OP_COMPOSE] = keep_compose,
     [OP_WATCH] = keep_watch_dir,
     [OP_WATCHER_NEW] = keep_watcher_new,
     [OP_WATCHER_EVENTS] = keep_watcher_events,

@@ -74,7 +74,6 @@ enum {
     X(WATCHER_REMOVE, TOKEN, 1, 1)                                                       \
     X(READ_FILE, FILE, 1, 1)                                                             \
     X(WRITE_FILE, FILE, 2, 130)                                                          \
-    X(COMPOSE, TOKEN, 2, 128)                                                            \
     X(DIAL, PORT, 0, 0)
 
 enum op {
