@@ -92,8 +92,7 @@ int build_part(int tree, const char *path, unsigned flags)
     return TAKE_FD(fd);
 }
 
-static int make_file(const struct plan_step *step, const char *path, const char *data,
-                     int tree)
+int build_file(const struct plan_step *step, const char *path, const char *data, int tree)
 {
     AUTO_FD fd = openat(tree, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                         step->mode);
@@ -111,7 +110,7 @@ int build_entry(const struct plan_step *step, const char *path, const char *data
     case PLAN_DIRECTORY:
         return mkdirat(tree, path, step->mode) == 0 ? 0 : -errno;
     case PLAN_FILE:
-        return make_file(step, path, data, tree);
+        return build_file(step, path, data, tree);
     case PLAN_LINK:
         return symlinkat(data, tree, path) == 0 ? 0 : -errno;
     case PLAN_NODE:

@@ -19,6 +19,10 @@ int build_part(int tree, const char *path, unsigned flags);
 int build_entry(const struct plan_step *step, const char *path, const char *data,
                 int tree);
 
+/* The FILE alone. */
+int build_file(const struct plan_step *step, const char *path, const char *data,
+               int tree);
+
 /* /proc of our processes, and terminals that belong to group `gid` (-1: to nobody's). */
 int build_proc(void);
 int build_terminals(int gid);

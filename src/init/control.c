@@ -2,19 +2,27 @@
 
 /* What the library never sends ends the connection: false.  What a caller of it can get
  * wrong is answered with an error. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/error.h"
+#include "init/prefork.h"
 #include "init/process.h"
 #include "init/pty.h"
-#include "init/spare.h"
 
-enum { LIST_PAGE = (MESSAGE_MAX - sizeof(struct list_head)) / sizeof(struct list_entry) };
+enum {
+    LIST_PAGE = (MESSAGE_MAX - sizeof(struct list_head)) / sizeof(struct list_entry),
+    DIAL_MS = 20
+};
 
 static const char end_of_input = 4; /* ^D, to a terminal */
 
@@ -30,7 +38,7 @@ static bool fail(struct peer *peer, int code, int sys_errno, const char *op,
 
 static bool done(struct peer *peer)
 {
-    peer_tell(peer, MESSAGE_DONE, NULL, 0);
+    peer_reply(peer, MESSAGE_DONE, NULL, 0);
     return true;
 }
 
@@ -45,7 +53,7 @@ static struct process *find(pid_t pid, const char *tag)
         /* What has left something running can be found as long as that runs. */
         if (!(process->flags & EXEC_BACKGROUND) ||
             (process->fetched &&
-             (process->leaf.fd < 0 || leaf_is_empty(&process->leaf))) ||
+             (process->cgroup.fd < 0 || exec_cgroup_is_empty(&process->cgroup))) ||
             (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
             continue;
         if (!found || found->ended) /* who runs, else who was started last */
@@ -108,7 +116,7 @@ bool control_attach(struct peer *peer, const struct packet *packet)
         return fail_unknown(peer, which);
     process_attach(process, peer);
     const struct exec_started started = {process->pid, process->flags};
-    peer_tell(peer, MESSAGE_STARTED, &started, sizeof started);
+    peer_reply(peer, MESSAGE_STARTED, &started, sizeof started);
     return true;
 }
 
@@ -142,7 +150,7 @@ bool control_write(struct peer *peer, const struct packet *packet)
                     "nothing reads the command's input any more",
                     "see whether it has ended");
     uint32_t written = put > 0 ? (uint32_t)put : 0;
-    peer_tell(peer, MESSAGE_WRITTEN, &written, sizeof written);
+    peer_reply(peer, MESSAGE_WRITTEN, &written, sizeof written);
     return true;
 }
 
@@ -169,7 +177,7 @@ bool control_skip(struct peer *peer)
         return false;
     for (int i = 0; i < 2; i++)
         peer->at[i] = process->outputs[i].ring.end;
-    output_go_on(process);
+    output_resume(process);
     return done(peer);
 }
 
@@ -210,30 +218,30 @@ bool control_signal(struct peer *peer, const struct packet *packet)
     if (number < 1 || number > SIGRTMAX)
         return fail(peer, CAY_E_INVALID, 0, "process.signal", NULL,
                     "there is no such signal", "signals are 1 to 64");
-    bool asks_to_end = number == SIGTERM || number == SIGKILL;
+    bool requests_end = number == SIGTERM || number == SIGKILL;
     /* Of one like a pipe only the first process may have ended. */
     bool is_awaited = process->ended && !process->finished && process->flags & EXEC_PIPED;
     /* Nobody else has this number until we have waited for it. */
-    if (!(is_awaited && asks_to_end) &&
+    if (!(is_awaited && requests_end) &&
         (process->ended || kill(process->pid, number) != 0))
         return fail_ended(peer, process);
-    process->asked_to_end |= asks_to_end;
+    process->end_requested |= requests_end;
     return done(peer);
 }
 
-/* Also what a command has left behind: its leaf lives as long as that. */
+/* Also what a command has left behind: its cgroup lives as long as that. */
 bool control_kill(struct peer *peer, const struct packet *packet)
 {
-    uint32_t wants_answer;
+    uint32_t wants_reply;
 
-    if (packet->head.len != sizeof wants_answer)
+    if (packet->head.len != sizeof wants_reply)
         return false;
-    memcpy(&wants_answer, packet->payload, sizeof wants_answer);
+    memcpy(&wants_reply, packet->payload, sizeof wants_reply);
     if (peer->process)
         process_kill(peer->process);
-    if (wants_answer && !peer->process)
+    if (wants_reply && !peer->process)
         return done(peer);
-    peer->wants_death = wants_answer;
+    peer->wants_kill_reply = wants_reply;
     return true;
 }
 
@@ -290,10 +298,10 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc)
         return false;
     memcpy(&after, packet->payload, sizeof after);
     /* Who lists looks into /proc next: one that were made meanwhile would be nobody's. */
-    if (spare_is_wanted() && !process_is_paused)
-        process_make_spare();
+    if (prefork_is_wanted() && !process_is_paused)
+        process_prefork();
     page.head.count = 0;
-    page.head.spare = spare_pid();
+    page.head.prefork = prefork_pid();
     for (const struct process *process = process_first();
          process && page.head.count < LIST_PAGE; process = process->next) {
         bool gone = process->finished &&
@@ -304,5 +312,64 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc)
     peer_send(peer, MESSAGE_LISTED, &page,
               sizeof page.head + page.head.count * sizeof *page.entries,
               after == 0 ? proc : -1);
+    return true;
+}
+
+/* --- Ports inside --- */
+
+/* On loopback a connection is there at once or refused at once, on a busy machine a
+ * moment later; or it waits for a listener that has its hands full: then the receiver
+ * waits, not we. */
+static int dial(const struct sockaddr *address, socklen_t len)
+{
+    AUTO_FD fd =
+        socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, address, len) != 0) {
+        if (errno != EINPROGRESS)
+            return -errno;
+        (void)poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, DIAL_MS);
+    }
+    int error = 0; /* of a refusal that came before connect(2) was through */
+    socklen_t error_len = sizeof error;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len) != 0 || error)
+        return error ? -error : -errno;
+    return TAKE_FD(fd);
+}
+
+static int dial_port(uint16_t port)
+{
+    const struct sockaddr_in four = {.sin_family = AF_INET,
+                                     .sin_port = htons(port),
+                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in6 six = {.sin6_family = AF_INET6,
+                                     .sin6_port = htons(port),
+                                     .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+
+    int fd = dial((const struct sockaddr *)&four, sizeof four);
+    return fd >= 0 ? fd : dial((const struct sockaddr *)&six, sizeof six);
+}
+
+bool control_dial(struct peer *peer, const struct packet *packet)
+{
+    uint16_t port;
+    char text[8];
+
+    if (packet->head.len != sizeof port)
+        return false;
+    memcpy(&port, packet->payload, sizeof port);
+    AUTO_FD fd = dial_port(port);
+    if (fd >= 0) {
+        peer_send(peer, MESSAGE_DIALLED, NULL, 0, fd);
+        return true;
+    }
+    struct cay_error error = {0};
+    snprintf(text, sizeof text, "%u", port);
+    cay_fail(&error, CAY_E_NOT_FOUND, -fd, "sandbox.dial", text,
+             "nothing listens on this port in the sandbox",
+             "start a server there, on 127.0.0.1 or on all addresses");
+    peer_fail(peer, &error);
     return true;
 }

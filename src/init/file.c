@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/fs.h>
 #include <stddef.h>
@@ -21,12 +22,12 @@
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "init/find.h"
 #include "init/request.h"
 #include "init/user.h"
 #include "sys/fs.h"
@@ -48,7 +49,7 @@ struct job {
     const char *name, *other;
     int fds[2];
     int fd, dir; /* to be sent, or -1 */
-    struct file_answer answer;
+    struct file_reply reply;
     union { /* follows it in the packet, too */
         char text[PATH_MAX];
         struct file_look looks[FILE_LOOKS_MAX];
@@ -56,8 +57,8 @@ struct job {
     size_t look_count;
 };
 _Static_assert(offsetof(struct job, text) ==
-                   offsetof(struct job, answer) + sizeof(struct file_answer),
-               "an answer is sent as it lies there");
+                   offsetof(struct job, reply) + sizeof(struct file_reply),
+               "a reply is sent as it lies in memory");
 
 static int root_fd = -1;
 static uid_t own_uid;
@@ -68,8 +69,216 @@ void file_prepare(const struct plan *plan)
     no_pseudo = plan->no_namespaces && !plan->unconfined;
 }
 
-/* --- The user ------------------------------------------------------------------------
+/* --- Resolving paths.  The kernel follows the links: PID 1's root is the sandbox's, so
+ * no link leads out of it.  Only a path whose target is missing is resolved by hand. ---
  */
+
+enum { LINKS_MAX = 40, TRIES_MAX = 16 };
+
+/* Without magic links: a link of /proc may lead to a file that has no name. */
+#define BY_NAMES (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+
+static bool has_up(const char *path)
+{
+    for (const char *at = path; (at = strstr(at, "..")); at += 2)
+        if ((at == path || at[-1] == '/') && (at[2] == '/' || !at[2]))
+            return true;
+    return false;
+}
+
+/* Takes the empty and "." components out of a path that has no "..". */
+static void tidy(char *path)
+{
+    char *to = path;
+
+    for (const char *from = path; *from;) {
+        size_t len = strcspn(from, "/");
+        if (len > 1 || (len == 1 && *from != '.')) {
+            if (to != path)
+                *to++ = '/';
+            memmove(to, from, len);
+            to += len;
+        }
+        from += len + (from[len] == '/');
+    }
+    *to = '\0';
+}
+
+/* The name that the kernel has for what is held. */
+static int place_of(int fd, char ret_place[PATH_MAX], struct stat *ret_stat)
+{
+    char name[32], text[PATH_MAX];
+
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(name, text, sizeof text);
+    if (len < 0)
+        return -errno;
+    if ((size_t)len >= sizeof text)
+        return -ENAMETOOLONG;
+    /* Deleted since, or moved away: what the text then says is no name. */
+    if (fstat(fd, ret_stat) != 0 || ret_stat->st_nlink == 0 || text[0] != '/')
+        return -EAGAIN;
+    memcpy(ret_place, text + 1, (size_t)len - 1);
+    ret_place[len - 1] = '\0';
+    return 0;
+}
+
+/* "dir/name/rest" without what is empty. */
+static int join(const char *dir, const char *name, const char *rest,
+                char ret_path[PATH_MAX])
+{
+    char text[PATH_MAX];
+    int len = snprintf(text, sizeof text, "%s%s%s%s%s", dir, *dir ? "/" : "", name,
+                       *rest ? "/" : "", rest);
+
+    if (len < 0 || (size_t)len >= sizeof text)
+        return -ENAMETOOLONG;
+    memcpy(ret_path, text, (size_t)len + 1);
+    return 0;
+}
+
+/* The deepest directory on the way that is there: its descriptor, and what of the path
+ * comes after it. */
+static int open_deepest(int root, const char *path, char ret_rest[PATH_MAX])
+{
+    char head[PATH_MAX];
+    size_t len = strlen(path);
+
+    memcpy(head, path, len + 1);
+    for (;;) {
+        while (len > 0 && head[len - 1] == '/')
+            len--;
+        while (len > 0 && head[len - 1] != '/')
+            len--;
+        head[len] = '\0';
+        int fd = path_open(root, head, O_PATH | O_DIRECTORY, 0, BY_NAMES);
+        if (fd != -ENOENT || len == 0) {
+            memcpy(ret_rest, path + len, strlen(path + len) + 1);
+            return fd;
+        }
+    }
+}
+
+/* One step towards what is not there: 0 and the place of it, or 1 and the path that a
+ * link in the way means instead. */
+static int approach(int root, char path[PATH_MAX], char ret_place[PATH_MAX])
+{
+    char tail[PATH_MAX], name[NAME_MAX + 1], target[PATH_MAX];
+    struct stat st;
+    AUTO_FD dir = open_deepest(root, path, tail);
+
+    if (dir < 0)
+        return dir;
+    int error = place_of(dir, ret_place, &st);
+    if (error)
+        return error;
+    if (has_up(tail)) {
+        *ret_place = '\0';
+        return -ENOENT;
+    }
+    tidy(tail);
+    size_t len = strcspn(tail, "/");
+    if (len == 0 || len > NAME_MAX)
+        return len ? -ENAMETOOLONG : -EAGAIN;
+    memcpy(name, tail, len);
+    name[len] = '\0';
+    const char *rest = tail + len + (tail[len] == '/');
+
+    AUTO_FD link = path_open(dir, name, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
+    if (link == -ENOENT)
+        return join(ret_place, name, rest, ret_place);
+    if (link < 0)
+        return link;
+    if (fstat(link, &st) != 0 || !S_ISLNK(st.st_mode))
+        return -EAGAIN;
+    ssize_t got = readlinkat(link, "", target, sizeof target);
+    if (got < 0 || (size_t)got >= sizeof target || fs_is_pseudo(link))
+        return -ELOOP;
+    target[got] = '\0';
+    error = join(*target == '/' ? "" : ret_place, target, rest, path);
+    return error ? error : 1;
+}
+
+static int resolve_missing(int root, const char *path, char ret_place[PATH_MAX])
+{
+    char way[PATH_MAX];
+
+    memcpy(way, path, strlen(path) + 1);
+    for (int links = 0; links < LINKS_MAX; links++) {
+        int more = approach(root, way, ret_place);
+        if (more == 0)
+            return -ENOENT;
+        if (more < 0) {
+            *ret_place = '\0';
+            return more;
+        }
+    }
+    *ret_place = '\0';
+    return -ELOOP;
+}
+
+static int resolve_once(int root, const char *path, bool follow, char ret_place[PATH_MAX],
+                        struct stat *ret_stat)
+{
+    *ret_place = '\0';
+    if (!has_up(path)) {
+        AUTO_FD fd = path_open(root, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
+        bool is_plain =
+            fd >= 0 ? fstat(fd, ret_stat) == 0 && !(follow && S_ISLNK(ret_stat->st_mode))
+                    : fd == -ENOENT || fd == -ENOTDIR;
+        if (is_plain) {
+            memcpy(ret_place, path, strlen(path) + 1);
+            return fd >= 0 ? TAKE_FD(fd) : -ENOENT;
+        }
+        if (fd < 0 && fd != -ELOOP)
+            return fd;
+    }
+    AUTO_FD fd = path_open(root, path, O_PATH | (follow ? 0 : O_NOFOLLOW), 0, BY_NAMES);
+    if (fd == -ENOENT)
+        return resolve_missing(root, path, ret_place);
+    if (fd < 0)
+        return fd;
+    int error = place_of(fd, ret_place, ret_stat);
+    return error ? error : TAKE_FD(fd);
+}
+
+/* Whether `fd` is an entry of PID 1 itself below /proc.  The kernel shows a process its
+ * own memory map and descriptors whatever its fsuid is; callers must not see them. */
+static bool is_own_entry(int fd)
+{
+    char name[32], own[32], text[PATH_MAX];
+
+    if (!fs_is_pseudo(fd))
+        return false;
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t got = readlink(name, text, sizeof text - 1);
+    int len = snprintf(own, sizeof own, "/proc/%d", getpid());
+    text[got < 0 ? 0 : got] = '\0';
+    return got < 0 || (strncmp(text, own, (size_t)len) == 0 &&
+                       (text[len] == '/' || text[len] == '\0'));
+}
+
+/* Where a path below the root leads: an O_PATH descriptor with its fstat; -ENOENT with
+ * ret_place filled in if nothing is there; or another negative errno with ret_place
+ * empty. ret_place has no links and no slashes at its ends.  PID 1's own entries of /proc
+ * are -EACCES. */
+static int resolve(int root, const char *path, bool follow, char ret_place[PATH_MAX],
+                   struct stat *ret_stat)
+{
+    int result = -EAGAIN;
+
+    if (strlen(path) >= PATH_MAX)
+        return -ENAMETOOLONG;
+    for (int tries = 0; tries < TRIES_MAX && result == -EAGAIN; tries++)
+        result = resolve_once(root, path, follow, ret_place, ret_stat);
+    if (result < 0 || !is_own_entry(result))
+        return result;
+    (void)close(result);
+    *ret_place = '\0';
+    return -EACCES;
+}
+
+/* --- The user --- */
 
 /* The groups stay as they are after an operation: they give root nothing it has not got,
  * and a command sets its own. */
@@ -168,8 +377,7 @@ static const char *start_of(const struct user *user)
 
     if (*workdir)
         return workdir;
-    AUTO_FD fd =
-        find_place(root_fd, user->home + strspn(user->home, "/"), true, place, &st);
+    AUTO_FD fd = resolve(root_fd, user->home + strspn(user->home, "/"), true, place, &st);
     return fd >= 0 && *user->home == '/' ? user->home : "/";
 }
 
@@ -200,8 +408,7 @@ static bool begin(int socket, const struct packet *packet, struct file_user **us
            0;
 }
 
-/* --- Opening -------------------------------------------------------------------------
- */
+/* --- Opening --- */
 
 /* The content of a file that has none but while it is read. */
 static int copy_out(int fd)
@@ -253,14 +460,14 @@ static int open_held(int fd, mode_t mode, int flags, uint32_t *ret_flags)
 
 static void open_ahead(struct job *job, mode_t mode)
 {
-    uint32_t flags = job->answer.flags;
+    uint32_t flags = job->reply.flags;
     int fd = open_held(job->fd, mode, O_RDONLY, &flags);
 
     if (fd < 0)
         return; /* it will be told when it is asked for */
     (void)close(job->fd);
     job->fd = fd;
-    job->answer.flags = flags | FILE_IS_OPEN;
+    job->reply.flags = flags | FILE_IS_OPEN;
 }
 
 static void hold_directory(struct job *job, const char *place)
@@ -270,7 +477,7 @@ static void hold_directory(struct job *job, const char *place)
     size_t len = slash ? (size_t)(slash - place) : 0;
 
     if (job->fd >= 0)
-        job->answer.write_error = fs_direct.may_write(&fs_direct, job->fd);
+        job->reply.write_error = fs_direct.may_write(&fs_direct, job->fd);
     if (!*place)
         return;
     memcpy(above, place, len);
@@ -287,7 +494,7 @@ static int find(struct job *job)
 
     if (flags & ~(uint64_t)(FS_NO_FOLLOW | FS_AND_READ | FS_AND_CHANGE))
         return -EINVAL;
-    int fd = find_place(job->fds[0], job->name, !(flags & FS_NO_FOLLOW), job->text, &st);
+    int fd = resolve(job->fds[0], job->name, !(flags & FS_NO_FOLLOW), job->text, &st);
     if (fd < 0 && (fd != -ENOENT || !*job->text))
         return fd;
     job->fd = fd < 0 ? -1 : fd;
@@ -296,7 +503,7 @@ static int find(struct job *job)
     if (fd >= 0 && flags & FS_AND_READ)
         open_ahead(job, st.st_mode);
     if (strcmp(job->text, job->name) != 0)
-        job->answer.flags |= FILE_HAS_TEXT;
+        job->reply.flags |= FILE_HAS_TEXT;
     return 0;
 }
 
@@ -314,7 +521,7 @@ static int open_path(struct job *job)
                            job->head.resolve | RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
     if (fd < 0)
         return fd;
-    if (find_is_own(fd) || (!(flags & O_PATH) && no_pseudo && fs_is_pseudo(fd)))
+    if (is_own_entry(fd) || (!(flags & O_PATH) && no_pseudo && fs_is_pseudo(fd)))
         return -EACCES;
     /* Who walks through everything does not mean the numbers of /proc. */
     if (!(flags & O_PATH) && *job->name && fs_is_pseudo(fd) && !fs_is_pseudo(job->fds[0]))
@@ -331,15 +538,14 @@ static int reopen(struct job *job)
         return -EINVAL;
     if (fstat(job->fds[0], &st) != 0)
         return -errno;
-    int fd = open_held(job->fds[0], st.st_mode, (int)job->head.flags, &job->answer.flags);
+    int fd = open_held(job->fds[0], st.st_mode, (int)job->head.flags, &job->reply.flags);
     if (fd < 0)
         return fd;
     job->fd = fd;
     return 0;
 }
 
-/* --- Names -------------------------------------------------------------------------
- */
+/* --- Names --- */
 
 enum text { NOTHING, NAME, NAME_OR_NOTHING, ANYTHING };
 
@@ -353,8 +559,7 @@ static bool fits(const char *text, enum text kind)
            strcmp(text, ".") != 0 && strcmp(text, "..") != 0;
 }
 
-/* --- The rest ------------------------------------------------------------------------
- */
+/* --- The rest --- */
 
 static int read_link(struct job *job)
 {
@@ -365,7 +570,7 @@ static int read_link(struct job *job)
     if (len >= PATH_MAX)
         return -ENAMETOOLONG;
     job->text[len] = '\0';
-    job->answer.flags |= FILE_HAS_TEXT;
+    job->reply.flags |= FILE_HAS_TEXT;
     return 0;
 }
 
@@ -433,7 +638,7 @@ static int draft(struct job *job, int model)
         return fd;
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     job->fd = fd;
-    job->answer.flags |= FILE_HAS_TEXT;
+    job->reply.flags |= FILE_HAS_TEXT;
     if (job->head.resolve) /* the library sees whether it was taken */
         (void)take_room(fd, 0, job->head.resolve);
     return 0;
@@ -487,8 +692,7 @@ static int act(struct job *job)
     return -EINVAL;
 }
 
-/* --- Requests ------------------------------------------------------------------------
- */
+/* --- Requests --- */
 
 /* What goes with each operation: how many descriptors, which of them are of what is
  * changed (bits), and the two strings. */
@@ -556,46 +760,46 @@ static int act_as(const struct file_user *user, struct job *job)
     return error;
 }
 
-static int reply(int socket, struct job *job)
+static int send_reply(int socket, struct job *job)
 {
     int fds[2];
-    size_t count = 0, len = sizeof job->answer;
+    size_t count = 0, len = sizeof job->reply;
 
     if (job->fd >= 0) {
         fds[count++] = job->fd;
-        job->answer.flags |= FILE_HAS_FD;
+        job->reply.flags |= FILE_HAS_FD;
     }
     if (job->dir >= 0) {
         fds[count++] = job->dir;
-        job->answer.flags |= FILE_HAS_DIR;
+        job->reply.flags |= FILE_HAS_DIR;
     }
-    if (job->answer.flags & FILE_HAS_TEXT) {
-        job->answer.text_len = (uint32_t)strlen(job->text);
-        len += job->answer.text_len + 1;
-    } else if (!job->answer.error)
+    if (job->reply.flags & FILE_HAS_TEXT) {
+        job->reply.text_len = (uint32_t)strlen(job->text);
+        len += job->reply.text_len + 1;
+    } else if (!job->reply.error)
         len += job->look_count * sizeof *job->looks;
-    int error = packet_send(socket, MESSAGE_FILE_DONE, &job->answer, len, fds, count);
+    int error = packet_send(socket, MESSAGE_FILE_DONE, &job->reply, len, fds, count);
     if (error != -ETOOMANYREFS)
         return error;
     /* So many descriptors are under way inside that no more may be. */
-    const struct file_answer refusal = {.error = error, .write_error = 1};
+    const struct file_reply refusal = {.error = error, .write_error = 1};
     return packet_send(socket, MESSAGE_FILE_DONE, &refusal, sizeof refusal, NULL, 0);
 }
 
-bool file_answer(int socket, const struct packet *packet, struct file_user **user)
+bool file_handle(int socket, const struct packet *packet, struct file_user **user)
 {
     static struct job job;
 
     if (packet->head.kind == MESSAGE_FILES)
         return begin(socket, packet, user);
     job.fd = job.dir = -1;
-    job.answer = (struct file_answer){.write_error = 1};
+    job.reply = (struct file_reply){.write_error = 1};
     job.text[0] = '\0';
     job.look_count = 0;
     if (!*user || !parse(packet, &job))
         return false;
-    job.answer.error = act_as(*user, &job);
-    int error = reply(socket, &job);
+    job.reply.error = act_as(*user, &job);
+    int error = send_reply(socket, &job);
     if (job.fd >= 0)
         (void)close(job.fd);
     if (job.dir >= 0)

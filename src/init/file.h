@@ -12,7 +12,7 @@ struct file_user;
 
 /* Answers MESSAGE_FILES and MESSAGE_FILE; *user is NULL until the former came, and the
  * connection's to free().  False if the peer broke the rules or is gone. */
-bool file_answer(int socket, const struct packet *packet, struct file_user **user);
+bool file_handle(int socket, const struct packet *packet, struct file_user **user);
 
 /* Before the first. */
 void file_prepare(const struct plan *plan);

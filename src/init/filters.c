@@ -26,16 +26,16 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "init/forbid.h"
-#include "init/lock.h"
+#include "init/confine.h"
 #include "init/report.h"
 #include "init/serve.h"
+#include "init/suid-filter.h"
 
 enum {
     START_FIELD = 22, /* of /proc/PID/stat; the name before ")" is 2 */
     TRIES = 6,
-    ANSWER_ROOM = 1024, /* the kernel's structures may be larger than ours */
-    RELATIVES_MAX = 1 << 16,
+    REPLY_ROOM = 1024, /* the kernel's structures may be larger than ours */
+    TASKS_MAX = 1 << 16,
     VAIN_MAX = 8,  /* looks in a row that found no room, after which there is */
     PAUSE_MS = 100 /* between them */
 };
@@ -142,7 +142,7 @@ static bool is_gone(int error)
 
 /* `id` is that of a process or a thread.  0 or a negative errno.  The name of a process,
  * which it chooses, is the first line of its status, with its line ends quoted. */
-static int look_at(pid_t id, struct task *ret_task)
+static int read_task(pid_t id, struct task *ret_task)
 {
     struct field fields[] = {
         {"\nTgid:", 0, false}, {"\nPPid:", 0, false}, {"\nSeccomp_filters:", 0, false}};
@@ -233,14 +233,14 @@ static struct task *list(size_t *ret_count)
         if (many == room) {
             room = room ? 2 * room : 128;
             struct task *more =
-                room > RELATIVES_MAX ? NULL : realloc(tasks, room * sizeof *tasks);
+                room > TASKS_MAX ? NULL : realloc(tasks, room * sizeof *tasks);
             if (!more)
                 break;
             tasks = more;
         }
         if (id <= 0)
             continue;
-        error = look_at(id, &tasks[many]);
+        error = read_task(id, &tasks[many]);
         many += !error;
         error = is_gone(error) ? 0 : error;
     }
@@ -259,7 +259,8 @@ static unsigned sum_inherited(const struct task *tasks, size_t many)
 {
     struct task own;
     unsigned sum = 0;
-    unsigned base = (look_at(getpid(), &own) == 0 ? own.filters : 0) + forbid_filters();
+    unsigned base =
+        (read_task(getpid(), &own) == 0 ? own.filters : 0) + suid_filter_count();
 
     for (size_t i = 0; i < installer_count; i++)
         installers[i].lives = false;
@@ -313,7 +314,7 @@ static struct installer *admit(pid_t thread)
 {
     struct task task = {0};
 
-    if (look_at(thread, &task) != 0)
+    if (read_task(thread, &task) != 0)
         return NULL;
     if (!has_room())
         return NULL;
@@ -331,17 +332,17 @@ static struct installer *admit(pid_t thread)
 
 /* Does not wait: each request that is pending was counted by the kernel, and a process
  * that was killed meanwhile makes this ENOENT. */
-static void answer(struct source *source)
+static void handle(struct source *source)
 {
     static union {
         struct seccomp_notif request;
         struct seccomp_notif_resp reply;
-        char room[ANSWER_ROOM];
+        char room[REPLY_ROOM];
     } message;
 
     (void)source;
     memset(&message, 0, sizeof message);
-    if (ioctl(lock_listener(), SECCOMP_IOCTL_NOTIF_RECV, &message) != 0)
+    if (ioctl(confine_listener(), SECCOMP_IOCTL_NOTIF_RECV, &message) != 0)
         return;
     uint64_t id = message.request.id;
     struct installer *installer = admit((pid_t)message.request.pid);
@@ -352,19 +353,19 @@ static void answer(struct source *source)
     else
         message.reply.error = -ENOMEM;
     /* A process that was killed meanwhile has installed nothing. */
-    if (ioctl(lock_listener(), SECCOMP_IOCTL_NOTIF_SEND, &message) != 0 && installer &&
+    if (ioctl(confine_listener(), SECCOMP_IOCTL_NOTIF_SEND, &message) != 0 && installer &&
         --installer->installed == 0)
         *installer = installers[--installer_count];
 }
 
 void filters_prepare(const struct plan *plan)
 {
-    static struct source requests = {answer};
+    static struct source requests = {handle};
 
-    if (lock_listener() < 0)
+    if (confine_listener() < 0)
         return;
     no_namespaces = plan->no_namespaces;
-    int error = serve_watch(lock_listener(), &requests);
+    int error = serve_watch(confine_listener(), &requests);
     if (error)
         report_failure(-error, "init.serve", "seccomp");
 }

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "init/inside.h"
+#include "init/setup.h"
 #include "init/sudo.h"
 
 enum { OOM_SCORE_RAISE = 500, OOM_SCORE_MAX = 1000 };
@@ -71,7 +71,7 @@ static void raise_oom_score(void)
     (void)!pwrite(fd, text, (size_t)len, 0);
 }
 
-/* The word is one of enum inside_kind, in digits. */
+/* The word is one of enum setup_kind, in digits. */
 int main(int argc, char **argv)
 {
     const char *name = argc > 0 ? strrchr(argv[0], '/') : NULL;
@@ -82,11 +82,11 @@ int main(int argc, char **argv)
     /* We were started by the number of a descriptor. */
     (void)prctl(PR_SET_NAME, "cay-init");
     heed_all_signals();
-    if (kind < '0' + INSIDE_NETWORK || kind > '0' + INSIDE_HOST)
+    if (kind < '0' + SETUP_NETWORK || kind > '0' + SETUP_HOST)
         return 1;
-    if (kind != '0' + INSIDE_HOST) {
+    if (kind != '0' + SETUP_HOST) {
         leave_real_time();
         raise_oom_score();
     }
-    inside_begin((enum inside_kind)(kind - '0'));
+    setup_run((enum setup_kind)(kind - '0'));
 }

@@ -106,7 +106,7 @@ static void ready(struct source *source)
     else if (len < 0)
         output_close(output);
     else if (len > 0)
-        output_tell(output->process);
+        output_reply(output->process);
 }
 
 int output_open(struct output *output, struct process *process, int fd)
@@ -139,7 +139,7 @@ bool output_is_held(const struct process *process)
     return process->outputs[0].held || process->outputs[1].held;
 }
 
-void output_go_on(struct process *process)
+void output_resume(struct process *process)
 {
     for (int i = 0; i < 2; i++) {
         struct output *output = &process->outputs[i];
@@ -150,7 +150,7 @@ void output_go_on(struct process *process)
 }
 
 /* True if there was something to tell. */
-static bool tell_output(struct peer *peer, const struct process *process)
+static bool send_output(struct peer *peer, const struct process *process)
 {
     static char message[MESSAGE_MAX];
     struct output_head head = {0};
@@ -170,27 +170,27 @@ static bool tell_output(struct peer *peer, const struct process *process)
         size_t len = ring_copy(ring, *at, message + sizeof head, PIECE);
         *at += len;
         peer->turn = stream + 1;
-        peer_tell(peer, MESSAGE_OUTPUT, message, sizeof head + len);
+        peer_reply(peer, MESSAGE_OUTPUT, message, sizeof head + len);
         return true;
     }
     return false;
 }
 
-static void answer(struct peer *peer, const struct process *process)
+static void reply(struct peer *peer, const struct process *process)
 {
-    if (tell_output(peer, process)) {
+    if (send_output(peer, process)) {
         peer->wants_output = false;
     } else if (process->finished) {
         peer->wants_output = false;
-        peer_tell(peer, MESSAGE_ENDED, &process->end, sizeof process->end);
+        peer_reply(peer, MESSAGE_ENDED, &process->end, sizeof process->end);
     }
 }
 
-void output_tell(struct process *process)
+void output_reply(struct process *process)
 {
     for (struct peer *peer = process->peers; peer; peer = peer->next)
         if (peer->wants_output)
-            answer(peer, process);
+            reply(peer, process);
 }
 
 bool output_read(struct peer *peer)
@@ -200,7 +200,7 @@ bool output_read(struct peer *peer)
     if (!process || !(process->flags & EXEC_BACKGROUND) || peer->wants_output)
         return false;
     peer->wants_output = peer->reads = true;
-    answer(peer, process);
-    output_go_on(process);
+    reply(peer, process);
+    output_resume(process);
     return true;
 }

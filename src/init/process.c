@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A command is over when its first process has ended; if it was killed, when its whole
- * leaf is empty, so that nothing of it is left when its caller hears of it.  Orphans
+ * cgroup is empty, so that nothing of it is left when its caller hears of it.  Orphans
  * become our children, so every death inside wakes us by SIGCHLD and the leaves are
  * looked at again. */
 #include "init/process.h"
@@ -18,16 +18,16 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "init/hold.h"
+#include "init/prefork.h"
 #include "init/pty.h"
 #include "init/serve.h"
-#include "init/spare.h"
+#include "init/subreaper.h"
 
 enum {
     LOOKS = 16,         /* at leaves that linger, each time */
-    BORN_AGAIN_MS = 20, /* until the next look whether a command has executed */
+    EXEC_CHECK_MS = 20, /* until the next look whether a command has executed */
     STUCK_MS = 5000,    /* on its way to that */
-    EMPTY_AGAIN_MS = 1  /* until the next look whether a killed leaf is empty */
+    EMPTY_CHECK_MS = 1  /* until the next look whether a killed cgroup is empty */
 };
 
 /* enum cay_cause of sandbox.h; its numbers are the wire's. */
@@ -37,13 +37,13 @@ bool process_is_paused;
 
 static struct process *processes;
 static uint64_t numbers, finished_numbers;
-static uint64_t looked_at; /* number of the last lingering leaf that was looked at */
+static uint64_t looked_at; /* number of the last lingering cgroup that was looked at */
 
 void process_prepare(const struct plan *plan)
 {
     pty_prepare(!plan->no_namespaces);
-    leaf_prepare(plan->has_cgroup);
-    birth_prepare(plan);
+    exec_cgroup_prepare(plan->has_cgroup);
+    child_prepare(plan);
     user_prepare(plan);
     if (plan->kept_bytes)
         ring_set_budget(plan->kept_bytes);
@@ -56,22 +56,22 @@ struct process *process_first(void)
 
 /* --- Leaves --- */
 
-/* A killed leaf kills whatever is put into it later; one with background children in it
+/* A killed cgroup kills whatever is put into it later; one with background children in it
  * is theirs, and lingers. */
-static void release_leaf(struct process *process)
+static void release_cgroup(struct process *process)
 {
-    if (process->leaf.fd < 0 || !leaf_is_empty(&process->leaf))
+    if (process->cgroup.fd < 0 || !exec_cgroup_is_empty(&process->cgroup))
         return;
-    if (process->killed || process->leaf.is_held)
-        leaf_close(&process->leaf);
+    if (process->killed || process->cgroup.has_subreaper)
+        exec_cgroup_close(&process->cgroup);
     else
-        spare_keep_leaf(&process->leaf);
-    process->leaf = (struct leaf)LEAF_NONE;
+        prefork_keep_cgroup(&process->cgroup);
+    process->cgroup = (struct exec_cgroup)EXEC_CGROUP_NONE;
 }
 
 /* --- The table --- */
 
-static void shut(int *fd)
+static void close_fd(int *fd)
 {
     if (*fd >= 0)
         (void)close(*fd);
@@ -84,7 +84,7 @@ static struct process *add(void)
 
     if (!process)
         return NULL;
-    process->leaf = (struct leaf)LEAF_NONE;
+    process->cgroup = (struct exec_cgroup)EXEC_CGROUP_NONE;
     process->input = process->terminal = -1;
     process->outputs[0].fd = process->outputs[1].fd = -1;
     process->number = ++numbers;
@@ -106,16 +106,16 @@ static void drop(struct process *process)
         output_close(&process->outputs[i]);
         ring_empty(&process->outputs[i].ring);
     }
-    shut(&process->input);
-    shut(&process->terminal);
-    birth_free(process->birth);
+    close_fd(&process->input);
+    close_fd(&process->terminal);
+    child_free(process->child);
     free(process);
 }
 
 /* Whether nobody can ask for it any more. */
 static bool is_forgotten(const struct process *process)
 {
-    return process->finished && !process->peers && process->leaf.fd < 0 &&
+    return process->finished && !process->peers && process->cgroup.fd < 0 &&
            (!(process->flags & EXEC_BACKGROUND) || process->fetched);
 }
 
@@ -139,17 +139,17 @@ void process_detach(struct peer *peer)
         link = &(*link)->next;
     *link = peer->next;
     peer->process = NULL;
-    peer->wants_output = peer->wants_death = peer->reads = false;
-    output_go_on(process);
+    peer->wants_output = peer->wants_kill_reply = peer->reads = false;
+    output_resume(process);
     if (!(process->flags & EXEC_BACKGROUND) && !process->ended)
         process_kill(process);
 }
 
 void process_kill(struct process *process)
 {
-    if (process->leaf.fd >= 0 && !process->killed) {
+    if (process->cgroup.fd >= 0 && !process->killed) {
         process->killed = true;
-        (void)leaf_kill(&process->leaf);
+        (void)exec_cgroup_kill(&process->cgroup);
     }
 }
 
@@ -177,7 +177,7 @@ static int admit(const struct request *request, struct cay_error *err)
 }
 
 /* Its words as text for a person; they may be any bytes. */
-static void keep_words(struct process *process, char *const *argv)
+static void save_words(struct process *process, char *const *argv)
 {
     size_t used = 0;
 
@@ -228,7 +228,7 @@ static int open_stdio(struct process *process, struct request *request)
     return process->flags & EXEC_BACKGROUND ? open_outputs(process, request) : 0;
 }
 
-static void set_clock(struct process *process, uint64_t timeout_ms)
+static void set_deadline(struct process *process, uint64_t timeout_ms)
 {
     process->started_ms = clock_since_1970_ms();
     process->started_ns = clock_ns();
@@ -237,21 +237,21 @@ static void set_clock(struct process *process, uint64_t timeout_ms)
 }
 
 /* By the child that waits for it, if there is one. */
-static int give_birth(struct process *process, struct birth *birth)
+static int start_child(struct process *process, struct child *child)
 {
-    if (birth == spare_birth()) {
-        process->pid = spare_take(&process->leaf);
+    if (child == prefork_child()) {
+        process->pid = prefork_take(&process->cgroup);
         return 0;
     }
-    int error = spare_take_leaf(&process->leaf);
+    int error = prefork_take_cgroup(&process->cgroup);
     if (error)
         return error;
-    birth_go(birth);
-    process->pid = birth_begin(birth, &process->leaf);
+    child_release(child);
+    process->pid = child_start(child, &process->cgroup);
     return process->pid < 0 ? process->pid : 0;
 }
 
-static int fail_birth(int error, const char *name, struct cay_error *err)
+static int fail_start(int error, const char *name, struct cay_error *err)
 {
     if (error == -EAGAIN)
         return cay_fail(err, CAY_E_LIMIT, EAGAIN, "exec.clone", name,
@@ -260,39 +260,39 @@ static int fail_birth(int error, const char *name, struct cay_error *err)
     return cay_fail_errno(err, -error, "exec.start", name);
 }
 
-static int begin(struct process *process, struct birth *birth, struct cay_error *err)
+static int begin(struct process *process, struct child *child, struct cay_error *err)
 {
-    struct request *request = &birth->request;
+    struct request *request = &child->request;
 
     process->flags = request->flags;
     process->uid = request->user.uid;
     process->end.mark = request->mark;
     cay_copy_text(process->tag, sizeof process->tag, request->tag);
     if (process->flags & EXEC_BACKGROUND)
-        keep_words(process, request->argv);
-    set_clock(process, request->timeout_ms);
+        save_words(process, request->argv);
+    set_deadline(process, request->timeout_ms);
     int error = open_stdio(process, request);
     if (!error)
-        error = give_birth(process, birth);
-    return error ? fail_birth(error, request->argv[0], err) : CAY_OK;
+        error = start_child(process, child);
+    return error ? fail_start(error, request->argv[0], err) : CAY_OK;
 }
 
 /* Once it has executed, its request and stack are of no more use. */
-static void settle(struct process *process)
+static void finish_start(struct process *process)
 {
-    struct birth *birth = process->birth;
+    struct child *child = process->child;
 
-    if (!birth || !birth_is_over(birth) || birth->error || process->stuck ||
-        !(birth->went || process->killed))
+    if (!child || !child_is_done(child) || child->error || process->stuck ||
+        !(child->running || process->killed))
         return;
-    process->birth = NULL;
-    birth_free(birth);
+    process->child = NULL;
+    child_free(child);
     if (process->flags & EXEC_QUIET)
         return;
     const struct exec_started started = {process->pid, process->flags};
     for (struct peer *peer = process->peers; peer; peer = peer->next)
         peer_send(peer, MESSAGE_STARTED, &started, sizeof started, process->terminal);
-    shut(&process->terminal);
+    close_fd(&process->terminal);
 }
 
 static int fail_paused(struct cay_error *err)
@@ -302,15 +302,15 @@ static int fail_paused(struct cay_error *err)
 }
 
 /* The process was never started, and who waits for a request waits on. */
-static bool refuse(struct peer *peer, struct process *process, struct birth *birth,
+static bool refuse(struct peer *peer, struct process *process, struct child *child,
                    const struct cay_error *error)
 {
-    if (birth && birth == spare_birth())
-        request_done(&birth->request);
+    if (child && child == prefork_child())
+        request_done(&child->request);
     else
-        birth_free(birth);
+        child_free(child);
     if (process) {
-        release_leaf(process);
+        release_cgroup(process);
         drop(process);
     }
     peer_fail(peer, error);
@@ -325,74 +325,74 @@ bool process_execute(struct peer *peer, struct packet *packet)
         !(peer->process->finished && !(peer->process->flags & EXEC_BACKGROUND)))
         return false;
     process_detach(peer);
-    struct birth *birth = spare_birth();
-    if (!birth)
-        birth = birth_new();
-    struct process *process = birth ? add() : NULL;
-    int code = process ? request_parse(packet, &birth->request, &error)
+    struct child *child = prefork_child();
+    if (!child)
+        child = child_new();
+    struct process *process = child ? add() : NULL;
+    int code = process ? request_parse(packet, &child->request, &error)
                        : cay_fail_memory(&error, "exec.start");
     if (!code && process_is_paused)
         code = fail_paused(&error);
     if (!code && peer->is_inside)
-        birth->request.tag = ""; /* tags are for callers outside */
+        child->request.tag = ""; /* tags are for callers outside */
     if (!code)
-        code = admit(&birth->request, &error);
+        code = admit(&child->request, &error);
     if (!code)
-        code = begin(process, birth, &error);
+        code = begin(process, child, &error);
     if (code)
-        return refuse(peer, process, birth, &error);
-    process->birth = birth;
+        return refuse(peer, process, child, &error);
+    process->child = child;
     process_attach(process, peer);
     peer->reads = process->flags & EXEC_PIPED; /* from the first byte on */
     if (!(process->flags & EXEC_QUIET)) {
-        birth_wait(birth);
-        settle(process);
+        child_wait(child);
+        finish_start(process);
     }
     return true;
 }
 
-bool process_all_born(void)
+bool process_all_executed(void)
 {
     for (struct process *process = processes; process; process = process->next)
-        if (process->birth) {
-            birth_wait(process->birth);
-            if (!birth_is_over(process->birth))
+        if (process->child) {
+            child_wait(process->child);
+            if (!child_is_done(process->child))
                 return false;
         }
     return true;
 }
 
 /* Not beside one that may need all the processes the sandbox can have. */
-void process_make_spare(void)
+void process_prefork(void)
 {
     for (const struct process *process = processes; process; process = process->next)
         if (!process->finished && !(process->flags & EXEC_BACKGROUND))
             return;
-    spare_make();
+    prefork_make();
 }
 
 /* --- The end --- */
 
 /* It did not execute: to its caller it never was. */
-static void fail_start(struct process *process)
+static void report_failed_start(struct process *process)
 {
     struct cay_error error = {0};
 
     if (process->stuck)
-        cay_fail(&error, CAY_E_BUSY, 0, "exec.start", process->birth->request.argv[0],
+        cay_fail(&error, CAY_E_BUSY, 0, "exec.start", process->child->request.argv[0],
                  "something inside keeps the command from starting",
                  "see that nothing there stops new processes, and try again");
     else if (process->pid < 0)
-        fail_birth(process->pid, process->birth->request.argv[0], &error);
+        fail_start(process->pid, process->child->request.argv[0], &error);
     else
-        birth_error(process->birth, &error);
+        child_error(process->child, &error);
     while (process->peers) {
         struct peer *peer = process->peers;
         process_detach(peer);
         peer_fail(peer, &error);
     }
     process->finished = process->fetched = true;
-    release_leaf(process);
+    release_cgroup(process);
 }
 
 static uint64_t microseconds(struct timeval time)
@@ -434,7 +434,7 @@ void process_stopped(pid_t pid)
 {
     const struct process *process = find_running(pid);
 
-    if (pid == spare_pid() || (process && process->birth))
+    if (pid == prefork_pid() || (process && process->child))
         (void)kill(pid, SIGCONT);
 }
 
@@ -466,31 +466,31 @@ static void finish(struct process *process)
     process->finished = true;
     process->finished_number = ++finished_numbers;
     if (process->flags & EXEC_BACKGROUND) {
-        release_leaf(process);
+        release_cgroup(process);
         output_finish(&process->outputs[0]);
         output_finish(&process->outputs[1]);
-        shut(&process->input);
-        output_tell(process);
+        close_fd(&process->input);
+        output_reply(process);
         forget_oldest();
         return;
     }
     for (struct peer *peer = process->peers; peer; peer = peer->next)
-        peer_tell(peer, MESSAGE_ENDED, end, sizeof *end);
+        peer_reply(peer, MESSAGE_ENDED, end, sizeof *end);
     if (process->flags & EXEC_LAST && end->status == 0)
         serve_end();
-    if (!process->leaf.is_held)
-        spare_want();
-    release_leaf(process);
+    if (!process->cgroup.has_subreaper)
+        prefork_want();
+    release_cgroup(process);
     if (process->flags & EXEC_QUIET && process->peers)
         process_detach(process->peers);
 }
 
-static void tell_the_dead(struct process *process)
+static void reply_to_kills(struct process *process)
 {
     for (struct peer *peer = process->peers; peer; peer = peer->next)
-        if (peer->wants_death && process->finished && process->leaf.fd < 0) {
-            peer->wants_death = false;
-            peer_tell(peer, MESSAGE_DONE, NULL, 0);
+        if (peer->wants_kill_reply && process->finished && process->cgroup.fd < 0) {
+            peer->wants_kill_reply = false;
+            peer_reply(peer, MESSAGE_DONE, NULL, 0);
         }
 }
 
@@ -507,28 +507,28 @@ static bool is_timed(const struct process *process)
  * it any more, unless it was to end. */
 static bool is_over(const struct process *process)
 {
-    if (!process->ended || (process->killed && !leaf_is_empty(&process->leaf)))
+    if (!process->ended || (process->killed && !exec_cgroup_is_empty(&process->cgroup)))
         return false;
     if (!(process->flags & EXEC_PIPED))
         return true;
     bool silent = process->outputs[0].fd < 0 && process->outputs[1].fd < 0;
     return silent ||
            (!output_is_held(process) &&
-            (process->flags & EXEC_TTY || process->killed || process->asked_to_end));
+            (process->flags & EXEC_TTY || process->killed || process->end_requested));
 }
 
 /* Somebody inside has killed the one that waited before it knew for what. */
-static bool try_again(struct process *process)
+static bool restart(struct process *process)
 {
-    process->pid = birth_begin(process->birth, &process->leaf);
+    process->pid = child_start(process->child, &process->cgroup);
     process->ended = process->pid < 0;
     return !process->ended;
 }
 
-static void tend(struct process *process, uint64_t now, unsigned *looks)
+static void update(struct process *process, uint64_t now, unsigned *looks)
 {
-    settle(process);
-    if (process->birth && !process->ended && !process_is_paused &&
+    finish_start(process);
+    if (process->child && !process->ended && !process_is_paused &&
         now - process->started_ns > STUCK_MS * 1000000ull) {
         process->stuck = true;
         process_kill(process);
@@ -537,36 +537,36 @@ static void tend(struct process *process, uint64_t now, unsigned *looks)
         process->timed_out = true;
         process_kill(process);
     }
-    if (process->ended && process->birth) {
-        if (process->birth->went || process->killed || !try_again(process))
-            fail_start(process);
+    if (process->ended && process->child) {
+        if (process->child->running || process->killed || !restart(process))
+            report_failed_start(process);
     } else if (process->ended && !process->finished) {
         if (is_over(process))
             finish(process);
-    } else if (process->finished && process->leaf.fd >= 0 &&
+    } else if (process->finished && process->cgroup.fd >= 0 &&
                (process->killed || (process->number > looked_at && ++*looks <= LOOKS))) {
         looked_at = process->killed ? looked_at : process->number;
-        release_leaf(process);
+        release_cgroup(process);
     }
-    tell_the_dead(process);
+    reply_to_kills(process);
 }
 
-void process_tend(void)
+void process_update(void)
 {
-    hold_tend();
+    subreaper_update();
     uint64_t now = processes ? clock_ns() : 0;
     unsigned looks = 0;
     struct process *next;
 
     for (struct process *process = processes; process; process = next) {
-        tend(process, now, &looks);
+        update(process, now, &looks);
         next = process->next;
         if (is_forgotten(process))
             drop(process);
     }
     if (looks < LOOKS)
         looked_at = 0;
-    spare_tend();
+    prefork_update();
 }
 
 /* When this one is to be looked at even if nothing happens. */
@@ -574,22 +574,22 @@ static uint64_t next_ns(const struct process *process, uint64_t now)
 {
     uint64_t at = is_timed(process) ? process->deadline_ns : UINT64_MAX;
 
-    if (process->birth && !process->ended && at > now + BORN_AGAIN_MS * 1000000ull)
-        at = now + BORN_AGAIN_MS * 1000000ull;
+    if (process->child && !process->ended && at > now + EXEC_CHECK_MS * 1000000ull)
+        at = now + EXEC_CHECK_MS * 1000000ull;
     /* A process may be reaped a moment before it has left its cgroup. */
-    if (process->killed && process->ended && process->leaf.fd >= 0)
-        at = now + EMPTY_AGAIN_MS * 1000000ull;
+    if (process->killed && process->ended && process->cgroup.fd >= 0)
+        at = now + EMPTY_CHECK_MS * 1000000ull;
     return at;
 }
 
 uint64_t process_next_ns(void)
 {
     uint64_t now = processes ? clock_ns() : 0;
-    uint64_t soonest = spare_next_ns();
+    uint64_t soonest = prefork_next_ns();
 
     /* What was left behind comes to us without a word. */
-    if (hold_is_busy())
-        return clock_ns() + EMPTY_AGAIN_MS * 1000000ull;
+    if (subreaper_is_busy())
+        return clock_ns() + EMPTY_CHECK_MS * 1000000ull;
     for (const struct process *process = processes; process; process = process->next) {
         uint64_t at = next_ns(process, now);
         if (at < soonest)

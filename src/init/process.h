@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "init/command.h"
+#include "init/child.h"
 #include "init/peer.h"
 #include "init/ring.h"
 
@@ -22,20 +22,20 @@ struct output {
  * A foreground one belongs to the peer that started it.  A background one is kept after
  * its end until its result was fetched or too many newer ones have ended.  Either stays
  * while a peer is attached to it, or while something that it started still runs in its
- * leaf. */
+ * cgroup. */
 struct process {
     struct process *next;
     uint64_t number;
     pid_t pid;
     uid_t uid;
     unsigned flags; /* enum exec_flag */
-    struct leaf leaf;
+    struct exec_cgroup cgroup;
     struct peer *peers;  /* the owner, or those attached */
-    struct birth *birth; /* until it has executed */
+    struct child *child; /* until it has executed */
     bool ended;          /* its first process has */
     bool killed, timed_out, stuck;
-    bool asked_to_end; /* by SIGTERM or SIGKILL from outside */
-    bool finished;     /* and its end was told, or can be asked for */
+    bool end_requested; /* by SIGTERM or SIGKILL from outside */
+    bool finished;      /* and its end was told, or can be asked for */
     bool fetched;
     uint64_t finished_number;
     uint64_t started_ns, deadline_ns;
@@ -65,12 +65,13 @@ void process_reaped(pid_t pid, int status, const struct rusage *used);
 void process_lost(pid_t pid);
 
 /* After anything may have happened: ends what is late, tells what is over. */
-void process_tend(void);
+void process_update(void);
 
 /* Gets a child ready for the next command, if nothing speaks against it. */
-void process_make_spare(void);
+void process_prefork(void);
 
-/* When process_tend() has something to do even if nothing happens; UINT64_MAX: never. */
+/* When process_update() has something to do even if nothing happens; UINT64_MAX: never.
+ */
 uint64_t process_next_ns(void);
 
 void process_kill(struct process *process);
@@ -78,7 +79,7 @@ void process_attach(struct process *process, struct peer *peer);
 void process_detach(struct peer *peer); /* the loss of its owner kills it */
 
 /* Whether all that was started has executed, after a short while at most. */
-bool process_all_born(void);
+bool process_all_executed(void);
 
 extern bool process_is_paused; /* nothing is to be started */
 
@@ -95,6 +96,7 @@ bool control_signal(struct peer *peer, const struct packet *packet);
 bool control_kill(struct peer *peer, const struct packet *packet);
 bool control_forget(struct peer *peer);
 bool control_list(struct peer *peer, const struct packet *packet, int proc);
+bool control_dial(struct peer *peer, const struct packet *packet); /* a port inside */
 void control_count(struct state *state);
 
 /* --- Its output: output.c --- */
@@ -108,7 +110,7 @@ void output_close(struct output *output);
 void output_finish(struct output *output);
 
 /* Somebody has read, or nobody reads any more: goes on with what was held. */
-void output_go_on(struct process *process);
+void output_resume(struct process *process);
 
 /* Whether what its streams still have waits for who reads. */
 bool output_is_held(const struct process *process);
@@ -117,6 +119,6 @@ bool output_is_held(const struct process *process);
 bool output_read(struct peer *peer);
 
 /* Answers the READs that can be. */
-void output_tell(struct process *process);
+void output_reply(struct process *process);
 
 #endif

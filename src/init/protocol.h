@@ -35,7 +35,7 @@
  *   FILES     user, "" for the default       FILES_READY  the directory to start from,
  *             (whose rights FILE has from               the user
  *             here on)
- *   FILE      file_request, two strings;     FILE_DONE  file_answer, text; fds: the
+ *   FILE      file_request, two strings;     FILE_DONE  file_reply, text; fds: the
  *             fds: see enum file_op                     file, its directory
  *   DIAL      uint16_t: a port on loopback   DIALLED  the socket
  *   PING                                     PONG
@@ -167,8 +167,8 @@ struct resize_request {
 };
 
 struct list_head {
-    uint32_t count; /* of the entries that follow; 0: that was all */
-    int32_t spare;  /* pid of a child that waits for a command, or 0 */
+    uint32_t count;  /* of the entries that follow; 0: that was all */
+    int32_t prefork; /* pid of a child that waits for a command, or 0 */
 };
 
 enum list_flag { LIST_BACKGROUND = 1 << 0, LIST_ENDED = 1 << 1, LIST_TERMINAL = 1 << 2 };
@@ -227,7 +227,7 @@ struct file_request {
     int64_t times[4]; /* access and change: seconds, nanoseconds */
 };
 
-enum file_answer_flag {
+enum file_reply_flag {
     FILE_HAS_FD = 1 << 0,
     FILE_HAS_DIR = 1 << 1,
     FILE_IS_OPEN = 1 << 2, /* FILE_FIND: what was found is open for reading... */
@@ -235,7 +235,7 @@ enum file_answer_flag {
     FILE_HAS_TEXT = 1 << 4 /* the place, the link, the temporary name */
 };
 
-struct file_answer {
+struct file_reply {
     int32_t error; /* 0 or a negative errno */
     uint32_t flags;
     int32_t write_error; /* 1: not looked at */

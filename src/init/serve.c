@@ -21,13 +21,12 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "init/dial.h"
 #include "init/file.h"
 #include "init/filters.h"
-#include "init/hold.h"
+#include "init/prefork.h"
 #include "init/process.h"
 #include "init/report.h"
-#include "init/spare.h"
+#include "init/subreaper.h"
 #include "init/sudo.h"
 
 enum { PEERS_MAX = 1024, EVENTS = 32 };
@@ -69,14 +68,15 @@ void peer_send(struct peer *peer, enum message_kind kind, const void *payload, s
         peer->gone = some_are_gone = true;
 }
 
-void peer_tell(struct peer *peer, enum message_kind kind, const void *payload, size_t len)
+void peer_reply(struct peer *peer, enum message_kind kind, const void *payload,
+                size_t len)
 {
     peer_send(peer, kind, payload, len, -1);
 }
 
 void peer_fail(struct peer *peer, const struct cay_error *error)
 {
-    peer_tell(peer, MESSAGE_FAILED, error, sizeof *error);
+    peer_reply(peer, MESSAGE_FAILED, error, sizeof *error);
 }
 
 /* After the events of one round, which may still point to them. */
@@ -113,11 +113,11 @@ static bool set_ttl(struct peer *peer)
     memcpy(&ttl_ms, packet.payload, sizeof ttl_ms);
     uint64_t now = life_ns();
     end_ns = ttl_ms && ttl_ms < (UINT64_MAX - now) / 1000000 ? now + ttl_ms * 1000000 : 0;
-    peer_tell(peer, MESSAGE_DONE, NULL, 0);
+    peer_reply(peer, MESSAGE_DONE, NULL, 0);
     return true;
 }
 
-static bool tell_state(struct peer *peer)
+static bool reply_state(struct peer *peer)
 {
     struct state state = {.ttl_left_ms = UINT64_MAX,
                           .is_paused = process_is_paused,
@@ -131,7 +131,7 @@ static bool tell_state(struct peer *peer)
         state.disk_used =
             (uint64_t)(root.f_blocks - root.f_bfree) * (uint64_t)root.f_bsize;
     control_count(&state);
-    peer_tell(peer, MESSAGE_STATE, &state, sizeof state);
+    peer_reply(peer, MESSAGE_STATE, &state, sizeof state);
     return true;
 }
 
@@ -141,7 +141,7 @@ static bool set_pause(struct peer *peer, bool paused)
 {
     struct cay_error error = {0};
 
-    if (paused && !process_all_born()) {
+    if (paused && !process_all_executed()) {
         cay_fail(&error, CAY_E_BUSY, 0, "sandbox.pause", NULL,
                  "a command is just being started", "try again");
         peer_fail(peer, &error);
@@ -151,26 +151,26 @@ static bool set_pause(struct peer *peer, bool paused)
     if (!paused && paused_ns && end_ns)
         end_ns += clock_ns() - paused_ns;
     paused_ns = paused ? life_ns() : 0;
-    peer_tell(peer, MESSAGE_DONE, NULL, 0);
+    peer_reply(peer, MESSAGE_DONE, NULL, 0);
     return true;
 }
 
 /* False if the peer broke the rules. */
-static bool answer(struct peer *peer)
+static bool handle(struct peer *peer)
 {
     if (peer->is_inside)
-        return sudo_answer(peer, &packet);
+        return sudo_handle(peer, &packet);
     if (packet.head.kind == MESSAGE_EXEC)
         return process_execute(peer, &packet);
     if (packet.head.kind == MESSAGE_FILES || packet.head.kind == MESSAGE_FILE)
-        return file_answer(peer->fd, &packet, &peer->file_user);
+        return file_handle(peer->fd, &packet, &peer->file_user);
     if (packet.head.fd_count != 0)
         return false;
     switch (packet.head.kind) {
     case MESSAGE_KILL:
         return control_kill(peer, &packet);
     case MESSAGE_PING:
-        peer_tell(peer, MESSAGE_PONG, NULL, 0);
+        peer_reply(peer, MESSAGE_PONG, NULL, 0);
         return true;
     case MESSAGE_ATTACH:
         return control_attach(peer, &packet);
@@ -191,7 +191,7 @@ static bool answer(struct peer *peer)
     case MESSAGE_LIST:
         return control_list(peer, &packet, proc_fd);
     case MESSAGE_STATUS:
-        return tell_state(peer);
+        return reply_state(peer);
     case MESSAGE_TTL:
         return set_ttl(peer);
     case MESSAGE_PAUSE:
@@ -199,20 +199,20 @@ static bool answer(struct peer *peer)
     case MESSAGE_RESUME:
         return set_pause(peer, false);
     case MESSAGE_DIAL:
-        return dial_answer(peer, &packet);
+        return control_dial(peer, &packet);
     default:
         return false;
     }
 }
 
-static void listen_to(struct source *source)
+static void on_message(struct source *source)
 {
     struct peer *peer = (struct peer *)source;
     int got = peer->gone ? -EAGAIN : packet_receive(peer->fd, &packet);
 
     if (got == -EAGAIN)
         return;
-    if (got != 1 || !answer(peer))
+    if (got != 1 || !handle(peer))
         peer->gone = some_are_gone = true;
     if (got == 1)
         packet_close_fds(&packet);
@@ -231,7 +231,7 @@ static bool is_outside(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid == 0;
 }
 
-static void turn_away(int fd)
+static void refuse(int fd)
 {
     struct cay_error error = {0};
 
@@ -250,7 +250,7 @@ static bool add_peer(int fd, bool is_inside)
 
     if (!peer)
         return false;
-    *peer = (struct peer){.source.ready = listen_to, .fd = fd, .is_inside = is_inside};
+    *peer = (struct peer){.source.ready = on_message, .fd = fd, .is_inside = is_inside};
     peers[peer_count++] = peer;
     inside_count += is_inside;
     if (serve_watch(fd, &peer->source) != 0)
@@ -258,7 +258,7 @@ static bool add_peer(int fd, bool is_inside)
     return true;
 }
 
-static void welcome_inside(struct source *source)
+static void accept_sudo(struct source *source)
 {
     int fd = accept4(sudo_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
@@ -267,7 +267,7 @@ static void welcome_inside(struct source *source)
         (void)close(fd);
 }
 
-static void welcome(struct source *source)
+static void accept_peer(struct source *source)
 {
     int fd = accept4(LISTEN_FD, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
@@ -279,7 +279,7 @@ static void welcome(struct source *source)
         return;
     }
     if (!add_peer(fd, false))
-        turn_away(fd);
+        refuse(fd);
 }
 
 /* --- The loop --- */
@@ -291,7 +291,7 @@ _Noreturn void serve_end(void)
         AUTO_FD fd = openat(CGROUP_FD, "cgroup.kill", O_WRONLY | O_CLOEXEC);
         (void)!write(fd, "1", 1);
     } else if (no_namespaces) {
-        hold_end_all();
+        subreaper_end_all();
     }
     _exit(0);
 }
@@ -310,9 +310,9 @@ static void reap(struct source *source)
     while ((pid = wait4(-1, &status, WNOHANG | WUNTRACED, &used)) > 0)
         if (WIFSTOPPED(status)) {
             process_stopped(pid);
-        } else if (!spare_reaped(pid)) {
+        } else if (!prefork_reaped(pid)) {
             process_reaped(pid, status, &used);
-            hold_reaped(pid);
+            subreaper_reaped(pid);
         }
 }
 
@@ -346,8 +346,8 @@ static void watch(int fd, struct source *source)
 
 static void prepare(const struct plan *plan)
 {
-    static struct source listening = {welcome}, dying = {reap}, leash = {leave},
-                         inside = {welcome_inside};
+    static struct source listening = {accept_peer}, dying = {reap}, leash = {leave},
+                         inside = {accept_sudo};
     sigset_t all, child;
 
     no_namespaces = plan->no_namespaces;
@@ -386,18 +386,18 @@ _Noreturn void serve(const struct plan *plan)
     prepare(plan);
     for (;;) {
         struct epoll_event events[EVENTS];
-        bool idle = spare_is_wanted() && !process_is_paused;
+        bool idle = prefork_is_wanted() && !process_is_paused;
         int count = epoll_wait(epoll_fd, events, EVENTS, idle ? 0 : time_left_ms());
 
         if (idle && count == 0)
-            process_make_spare();
+            process_prefork();
         for (int i = 0; i < count; i++) {
             struct source *source = events[i].data.ptr;
             source->ready(source);
         }
         if (end_ns && life_ns() >= end_ns)
             serve_end();
-        process_tend();
+        process_update();
         sweep();
     }
 }

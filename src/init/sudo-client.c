@@ -32,7 +32,7 @@
 
 extern char **environ;
 
-struct wish {
+struct options {
     const char *user, *directory;
     bool keeps_env, sets_home, is_login, is_shell, is_check;
     const char *kept; /* names with commas between them, or NULL */
@@ -72,7 +72,7 @@ static bool is_needless(char letter)
 }
 
 /* False if it is unknown.  `*at` is left at the last word that was used. */
-static bool take_letters(struct wish *wish, char ***at)
+static bool take_letters(struct options *options, char ***at)
 {
     for (const char *letter = **at + 1; *letter; letter++) {
         if (strchr("ugpCDhTrtR", *letter)) {
@@ -81,47 +81,47 @@ static bool take_letters(struct wish *wish, char ***at)
             if (!value || strchr("hrtR", which))
                 return false;
             if (which == 'u')
-                wish->user = value;
+                options->user = value;
             if (which == 'D')
-                wish->directory = value;
+                options->directory = value;
             return true;
         }
         if (*letter == 'E')
-            wish->keeps_env = true;
+            options->keeps_env = true;
         else if (*letter == 'H')
-            wish->sets_home = true;
+            options->sets_home = true;
         else if (*letter == 'i')
-            wish->is_login = true;
+            options->is_login = true;
         else if (*letter == 's')
-            wish->is_shell = true;
+            options->is_shell = true;
         else if (strchr("vlk", *letter))
-            wish->is_check = true;
+            options->is_check = true;
         else if (!is_needless(*letter))
             return false;
     }
     return true;
 }
 
-static bool take_word(struct wish *wish, const char *word)
+static bool take_word(struct options *options, const char *word)
 {
     static const char *const needless[] = {"non-interactive", "stdin", "reset-timestamp"};
 
     if (strncmp(word, "user=", 5) == 0)
-        wish->user = word + 5;
+        options->user = word + 5;
     else if (strncmp(word, "chdir=", 6) == 0)
-        wish->directory = word + 6;
+        options->directory = word + 6;
     else if (strcmp(word, "preserve-env") == 0)
-        wish->keeps_env = true;
+        options->keeps_env = true;
     else if (strncmp(word, "preserve-env=", 13) == 0)
-        wish->kept = word + 13;
+        options->kept = word + 13;
     else if (strcmp(word, "set-home") == 0)
-        wish->sets_home = true;
+        options->sets_home = true;
     else if (strcmp(word, "login") == 0)
-        wish->is_login = true;
+        options->is_login = true;
     else if (strcmp(word, "shell") == 0)
-        wish->is_shell = true;
+        options->is_shell = true;
     else if (strcmp(word, "validate") == 0 || strcmp(word, "list") == 0)
-        wish->is_check = true;
+        options->is_check = true;
     else
         return strcmp(word, needless[0]) == 0 || strcmp(word, needless[1]) == 0 ||
                strcmp(word, needless[2]) == 0;
@@ -134,11 +134,11 @@ static bool is_assignment(const char *word)
 }
 
 /* Options and assignments may follow each other in any order. */
-static bool parse(char **argv, struct wish *ret_wish)
+static bool parse(char **argv, struct options *ret_options)
 {
     char **at = argv + 1;
 
-    *ret_wish = (struct wish){.user = "root", .set = argv};
+    *ret_options = (struct options){.user = "root", .set = argv};
     for (; *at; at++) {
         bool is_option = **at == '-' && (*at)[1];
         if (strcmp(*at, "--") == 0) {
@@ -148,13 +148,13 @@ static bool parse(char **argv, struct wish *ret_wish)
         if (!is_option && !is_assignment(*at))
             break;
         if (!is_option)
-            ret_wish->set[ret_wish->set_count++] = *at;
-        else if ((*at)[1] == '-' ? !take_word(ret_wish, *at + 2)
-                                 : !take_letters(ret_wish, &at))
+            ret_options->set[ret_options->set_count++] = *at;
+        else if ((*at)[1] == '-' ? !take_word(ret_options, *at + 2)
+                                 : !take_letters(ret_options, &at))
             return false;
     }
-    ret_wish->argv = at;
-    return *at || ret_wish->is_login || ret_wish->is_shell || ret_wish->is_check;
+    ret_options->argv = at;
+    return *at || ret_options->is_login || ret_options->is_shell || ret_options->is_check;
 }
 
 /* --- The request --- */
@@ -170,7 +170,7 @@ static void add(struct buf *bytes, const char *text)
 }
 
 /* "-i" and "-s": the shell of the user, which gets the words as one command. */
-static void add_shell(const struct wish *wish, struct strings *strings)
+static void add_shell(const struct options *options, struct strings *strings)
 {
     AUTO_BUF line = {0};
     const char *shell = "/bin/bash";
@@ -178,19 +178,19 @@ static void add_shell(const struct wish *wish, struct strings *strings)
     const struct passwd *entry;
 
     while (file && (entry = fgetpwent(file)))
-        if (strcmp(entry->pw_name, wish->user) == 0 && *entry->pw_shell)
+        if (strcmp(entry->pw_name, options->user) == 0 && *entry->pw_shell)
             shell = strdup(entry->pw_shell);
     if (file)
         (void)fclose(file);
     add(&strings->bytes, shell ? shell : "/bin/sh");
     strings->argc = 1;
-    if (wish->is_login && ++strings->argc)
+    if (options->is_login && ++strings->argc)
         add(&strings->bytes, "-l");
-    if (!*wish->argv)
+    if (!*options->argv)
         return;
     buf_init(&line, EXEC_STRINGS_MAX);
-    for (char **word = wish->argv; *word; word++) {
-        buf_append(&line, " ", word != wish->argv);
+    for (char **word = options->argv; *word; word++) {
+        buf_append(&line, " ", word != options->argv);
         for (const char *at = *word; *at; at++) {
             bool is_plain = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
                             (*at >= '0' && *at <= '9') || strchr("_-$", *at) ||
@@ -216,28 +216,28 @@ static bool is_named(const char *assignment, const char *list)
 }
 
 /* As sudo(8) does by default: little is kept, and PATH never. */
-static bool is_kept(const struct wish *wish, const char *assignment)
+static bool is_kept(const struct options *options, const char *assignment)
 {
     static const char by_default[] =
         "TERM,COLORTERM,LANG,LANGUAGE,TZ,DISPLAY,XAUTHORITY,http_proxy,https_proxy,"
         "no_proxy,HTTP_PROXY,HTTPS_PROXY,NO_PROXY";
 
     if (is_named(assignment, "PATH,USER,LOGNAME,SHELL") ||
-        (wish->sets_home && is_named(assignment, "HOME")))
+        (options->sets_home && is_named(assignment, "HOME")))
         return false;
-    return wish->keeps_env || strncmp(assignment, "LC_", 3) == 0 ||
-           is_named(assignment, by_default) || is_named(assignment, wish->kept);
+    return options->keeps_env || strncmp(assignment, "LC_", 3) == 0 ||
+           is_named(assignment, by_default) || is_named(assignment, options->kept);
 }
 
-static void add_env(const struct wish *wish, struct strings *strings)
+static void add_env(const struct options *options, struct strings *strings)
 {
     char text[128];
     const char *names[] = {"SUDO_USER=%s", "SUDO_UID=%u", "SUDO_GID=%u"};
 
-    for (size_t i = 0; i < wish->set_count; i++, strings->envc++)
-        add(&strings->bytes, wish->set[i]);
-    for (char **at = environ; !wish->is_login && *at; at++)
-        if (is_kept(wish, *at) && ++strings->envc)
+    for (size_t i = 0; i < options->set_count; i++, strings->envc++)
+        add(&strings->bytes, options->set[i]);
+    for (char **at = environ; !options->is_login && *at; at++)
+        if (is_kept(options, *at) && ++strings->envc)
             add(&strings->bytes, *at);
     add(&strings->bytes, SAFE_PATH);
     snprintf(text, sizeof text, names[0], getuid() ? "user" : "root");
@@ -249,30 +249,30 @@ static void add_env(const struct wish *wish, struct strings *strings)
     strings->envc += 4;
 }
 
-static void add_directory(const struct wish *wish, struct buf *bytes)
+static void add_directory(const struct options *options, struct buf *bytes)
 {
     char here[4096];
 
-    if (wish->directory)
-        add(bytes, wish->directory);
-    else if (wish->is_login)
-        add(bytes, strcmp(wish->user, "root") == 0 ? "/root" : "");
+    if (options->directory)
+        add(bytes, options->directory);
+    else if (options->is_login)
+        add(bytes, strcmp(options->user, "root") == 0 ? "/root" : "");
     else
         add(bytes, getcwd(here, sizeof here) && *here == '/' ? here : "/");
 }
 
-static void write_strings(const struct wish *wish, struct strings *ret_strings)
+static void write_strings(const struct options *options, struct strings *ret_strings)
 {
     buf_init(&ret_strings->bytes, EXEC_STRINGS_MAX);
-    add_directory(wish, &ret_strings->bytes);
-    add(&ret_strings->bytes, wish->user);
+    add_directory(options, &ret_strings->bytes);
+    add(&ret_strings->bytes, options->user);
     add(&ret_strings->bytes, "");
-    if (wish->is_login || wish->is_shell)
-        add_shell(wish, ret_strings);
+    if (options->is_login || options->is_shell)
+        add_shell(options, ret_strings);
     else
-        for (char **word = wish->argv; *word; word++, ret_strings->argc++)
+        for (char **word = options->argv; *word; word++, ret_strings->argc++)
             add(&ret_strings->bytes, *word);
-    add_env(wish, ret_strings);
+    add_env(options, ret_strings);
 }
 
 /* In the foreground of a terminal; else the command gets our own streams. */
@@ -389,9 +389,9 @@ static bool relay(int from, int to)
     return len > 0 && io_write(to, bytes, (size_t)len) == 0;
 }
 
-static int fail_start(const struct wish *wish, const struct cay_error *error)
+static int fail_start(const struct options *options, const struct cay_error *error)
 {
-    const char *what = *wish->argv ? *wish->argv : "shell";
+    const char *what = *options->argv ? *options->argv : "shell";
 
     if (error->sys_errno == ENOENT && error->code == CAY_E_EXEC_FAILED)
         return complain(what, "command not found");
@@ -421,7 +421,7 @@ static void drain(int terminal)
 }
 
 /* The status to exit with, or -1 to go on. */
-static int take_answer(const struct wish *wish, int socket, int *terminal)
+static int take_reply(const struct options *options, int socket, int *terminal)
 {
     static struct packet packet;
     struct exec_end end;
@@ -444,12 +444,12 @@ static int take_answer(const struct wish *wish, int socket, int *terminal)
     if (packet.head.kind == MESSAGE_FAILED && packet.head.len == sizeof error) {
         memcpy(&error, packet.payload, sizeof error);
         /* A signal that came too late is none of the user's business. */
-        return strncmp(error.op, "process.", 8) == 0 ? -1 : fail_start(wish, &error);
+        return strncmp(error.op, "process.", 8) == 0 ? -1 : fail_start(options, &error);
     }
     return -1;
 }
 
-static int attend(const struct wish *wish, int socket, int signals)
+static int attend(const struct options *options, int socket, int signals)
 {
     int terminal = -1, status = -1;
     bool reads = true;
@@ -470,7 +470,7 @@ static int attend(const struct wish *wish, int socket, int signals)
         if (fds[3].revents && terminal >= 0)
             reads = relay(0, terminal);
         if (fds[0].revents)
-            status = take_answer(wish, socket, &terminal);
+            status = take_reply(options, socket, &terminal);
     }
     return status;
 }
@@ -508,20 +508,20 @@ int sudo_main(char **argv)
 {
     const char *first = argv[1] ? argv[1] : "";
     struct strings strings = {0};
-    struct wish wish;
+    struct options options;
 
     if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0)
         return print(1, "sudo of Cay " CAY_VERSION "\n");
     if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0)
         return print(1, usage);
-    if (!parse(argv, &wish)) {
+    if (!parse(argv, &options)) {
         (void)print(2, usage);
         return 1;
     }
-    if (wish.is_check && !*wish.argv)
+    if (options.is_check && !*options.argv)
         return 0;
     open_streams();
-    write_strings(&wish, &strings);
+    write_strings(&options, &strings);
     if (strings.bytes.failed)
         return complain("command", "the arguments and environment are too long");
     AUTO_FD socket = connect_to_init();
@@ -531,5 +531,5 @@ int sudo_main(char **argv)
     int error = send_request(socket, &strings, is_terminal());
     buf_done(&strings.bytes);
     return error ? complain(SUDO_SOCKET, cay_errno_words(-error))
-                 : attend(&wish, socket, signals);
+                 : attend(&options, socket, signals);
 }

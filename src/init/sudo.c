@@ -76,7 +76,7 @@ static bool is_proper(const struct packet *packet)
     return !(request.flags & ~allowed) && !request.timeout_ms;
 }
 
-bool sudo_answer(struct peer *peer, struct packet *packet)
+bool sudo_handle(struct peer *peer, struct packet *packet)
 {
     if (packet->head.kind == MESSAGE_EXEC)
         return !peer->process && is_proper(packet) && process_execute(peer, packet);

@@ -27,7 +27,7 @@ int sudo_listen(const struct plan *plan);
 bool sudo_may_connect(int fd);
 
 /* False if the peer broke the rules. */
-bool sudo_answer(struct peer *peer, struct packet *packet);
+bool sudo_handle(struct peer *peer, struct packet *packet);
 
 /* The program `sudo` itself. */
 int sudo_main(char **argv);

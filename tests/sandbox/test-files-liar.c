@@ -80,7 +80,7 @@ static size_t open_fds(void)
 static void answer_with(const struct liar *liar, uint32_t flags, const int *fds,
                         size_t count)
 {
-    const struct file_answer answer = {.flags = flags, .write_error = 1};
+    const struct file_reply answer = {.flags = flags, .write_error = 1};
 
     (void)packet_send(liar->socket, MESSAGE_FILE_DONE, &answer, sizeof answer, fds,
                       count);
@@ -213,7 +213,7 @@ static void send_raw(const struct liar *liar, const void *data, size_t len, size
 
 struct whole {
     struct message head;
-    struct file_answer answer;
+    struct file_reply answer;
     char text[PATH_MAX + 64];
 };
 
@@ -330,7 +330,7 @@ static const struct {
 static void look_wrong(const struct liar *liar, const struct file_request *question)
 {
     struct {
-        struct file_answer answer;
+        struct file_reply answer;
         struct file_look looks[2];
     } whole = {{.flags = looks[liar->which].flags, .write_error = 1},
                {looks[liar->which].look}};

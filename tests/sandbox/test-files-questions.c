@@ -28,7 +28,7 @@ static int question(int socket, const struct file_request *head, const char *str
                     size_t len, const int *fds, size_t fd_count)
 {
     char payload[sizeof *head + 2 * PATH_MAX];
-    struct file_answer answer;
+    struct file_reply answer;
 
     memcpy(payload, head, sizeof *head);
     memcpy(payload + sizeof *head, strings, len);

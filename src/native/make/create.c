@@ -429,13 +429,13 @@ static void describe(const struct making *making)
                   options->workdir ? options->workdir : "");
 }
 
-static enum inside_kind kind_of(const struct record *record)
+static enum setup_kind kind_of(const struct record *record)
 {
     if (runtime_is_local(record))
-        return INSIDE_HOST;
+        return SETUP_HOST;
     if (!runtime_has_namespaces(record))
-        return INSIDE_NOTHING;
-    return record->network == CAY_NETWORK_NONE ? INSIDE_NETWORK : INSIDE_FILES;
+        return SETUP_NOTHING;
+    return record->network == CAY_NETWORK_NONE ? SETUP_NETWORK : SETUP_FILES;
 }
 
 static int build(struct making *making, struct native *native, struct cay_error *err)
@@ -444,7 +444,7 @@ static int build(struct making *making, struct native *native, struct cay_error 
     struct record *record = making->record;
     struct launch *launch = &making->launch;
     AUTO_FD group = -1;
-    enum inside_kind kind = kind_of(record);
+    enum setup_kind kind = kind_of(record);
     int code = CAY_OK;
 
     if (!runtime_is_local(record))
@@ -459,7 +459,7 @@ static int build(struct making *making, struct native *native, struct cay_error 
         code = groups_begin(&record->groups, &group, err);
     if (!code) /* without a namespace it gives up root by itself */
         code = launch_begin(
-            group, kind, record->has_range && kind != INSIDE_NOTHING ? making->owner : 0,
+            group, kind, record->has_range && kind != SETUP_NOTHING ? making->owner : 0,
             launch, err);
     if (code)
         return code;

@@ -36,7 +36,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "init/lock.h"
+#include "init/confine.h"
 #include "native/process/wire.h"
 #include "sys/clone.h"
 #include "sys/memfd.h"
@@ -69,7 +69,7 @@ struct birth {
     pid_t maker;
     _Atomic(uint32_t) order;
     int status, program, group;
-    enum inside_kind kind;
+    enum setup_kind kind;
     uid_t owner;                   /* of the user namespace; 0: us */
     unsigned long processors[128]; /* those we may use: as many bits as x86 can have */
     long processors_size;
@@ -107,8 +107,8 @@ static int open_program(struct cay_error *err)
 /* What PID 1 keeps, and what it needs until then.  SYS_RESOURCE is for
  * max_user_namespaces. */
 enum {
-    KEPT = LOCK_ROOT | LOCK_OWN | 1u << CAP_SETPCAP | 1u << CAP_NET_ADMIN |
-           1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE
+    KEPT = CONFINE_ROOT_CAPS | CONFINE_INIT_CAP | 1u << CAP_SETPCAP |
+           1u << CAP_NET_ADMIN | 1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE
 };
 
 IN_CLONE static void keep_capabilities(void)
@@ -145,11 +145,11 @@ IN_CLONE static long place_descriptors(const struct birth *birth)
 IN_CLONE static void become_init(void *cookie)
 {
     struct birth *birth = cookie;
-    enum inside_kind what = birth->has_network ? INSIDE_FILES : birth->kind;
+    enum setup_kind what = birth->has_network ? SETUP_FILES : birth->kind;
     char name[] = "cay-init", kind[] = {(char)('0' + what), '\0'};
     char *argv[] = {name, kind, NULL}, *env[] = {NULL};
 
-    if (birth->kind != INSIDE_HOST)
+    if (birth->kind != SETUP_HOST)
         keep_capabilities();
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
     (void)raw_call(SYS_sched_setaffinity, 0, birth->processors_size,
@@ -280,7 +280,7 @@ IN_CLONE static void lift(int resource)
 IN_CLONE static void clone_init(struct birth *birth)
 {
     const __u64 namespaces =
-        birth->kind >= INSIDE_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
+        birth->kind >= SETUP_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
     const struct clone_args args = {
         .flags = (__u64)(CLONE_VM | CLONE_PIDFD) | CLONE_CLEAR_SIGHAND | namespaces |
                  (birth->group >= 0 ? CLONE_INTO_CGROUP : 0),
@@ -430,7 +430,7 @@ void launch_cancel(struct launch *launch)
     launch->birth = NULL;
 }
 
-int launch_begin(int group, enum inside_kind kind, uid_t owner, struct launch *launch,
+int launch_begin(int group, enum setup_kind kind, uid_t owner, struct launch *launch,
                  struct cay_error *err)
 {
     int program = open_program(err);

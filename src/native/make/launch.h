@@ -6,7 +6,7 @@
 #include <sys/types.h>
 
 #include "cay/error.h"
-#include "init/inside.h"
+#include "init/setup.h"
 #include "init/plan.h"
 #include "native/record/idmap.h"
 
@@ -32,7 +32,7 @@ void launch_cancel(struct launch *launch);
  * namespace if there are to be any, and returns while it makes its other namespaces; it
  * then waits for orders.  It is not our child.  `owner` is whose the user namespace
  * is (0: ours). */
-int launch_begin(int group, enum inside_kind kind, uid_t owner, struct launch *launch,
+int launch_begin(int group, enum setup_kind kind, uid_t owner, struct launch *launch,
                  struct cay_error *err);
 
 /* Whether it can be met without waiting for it. */

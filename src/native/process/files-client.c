@@ -111,7 +111,7 @@ static int send_call(const struct inside *inside, struct call *call)
 /* Takes an answer apart; false if it is none. */
 static bool take_answer(struct packet *packet, struct call *call)
 {
-    struct file_answer *answer = &call->answer;
+    struct file_reply *answer = &call->answer;
     size_t len = packet->head.len;
     const char *text = packet->payload + sizeof *answer;
 

@@ -28,7 +28,7 @@ struct call {
     int fds[2];               /* -1: the root */
     unsigned fd_count;
 
-    struct file_answer answer;
+    struct file_reply answer;
     int fd, dir; /* the caller's to check and to close; -1: none came */
     char text[PATH_MAX];
     struct file_look *looks; /* room for look_count of them: so many must come */

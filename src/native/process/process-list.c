@@ -101,7 +101,7 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
     if (head.count != size ||
         packet->head.len != sizeof head + size * sizeof *listing->commands)
         return false;
-    listing->spare = head.spare;
+    listing->spare = head.prefork;
     if (packet->head.fd_count == 1 && listing->proc < 0 && is_proc(packet->fds[0]))
         listing->proc = TAKE_FD(packet->fds[0]);
     struct list_entry *more =

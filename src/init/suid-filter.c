@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "init/forbid.h"
+#include "init/suid-filter.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#include "init/lock.h"
+#include "init/confine.h"
 #include "sys/raw.h"
 
 enum {
@@ -75,7 +75,7 @@ static void forbid_set_ids(void)
 #endif
 }
 
-void forbid_prepare(const struct plan *plan)
+void suid_filter_prepare(const struct plan *plan)
 {
     bool has_host_namespaces = plan->no_namespaces && !plan->unconfined;
 
@@ -91,18 +91,18 @@ void forbid_prepare(const struct plan *plan)
     put(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
 }
 
-unsigned forbid_filters(void)
+unsigned suid_filter_count(void)
 {
     return length > 0;
 }
 
-int forbid_it(void)
+int suid_filter_install(void)
 {
     const struct sock_fprog filter = {.len = length, .filter = program};
 
     if (length == 0)
         return 0;
     long error = raw_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0,
-                          (long)(uintptr_t)&filter, (long)lock_pass(), 0);
+                          (long)(uintptr_t)&filter, (long)confine_pass(), 0);
     return error < 0 ? (int)-error : 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef INIT_LOCK_H
-#define INIT_LOCK_H
+#ifndef INIT_CONFINE_H
+#define INIT_CONFINE_H
 
 #include <linux/capability.h>
 #include <sys/resource.h>
@@ -13,36 +13,37 @@ enum {
      * pip, useradd and su.  Whatever PID 1 starts is held to these by its bounding set,
      * and once the door is locked it has them itself.  Without AUDIT_WRITE su and passwd
      * give up; outside it means nothing. */
-    LOCK_ROOT = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_FOWNER |
-                1u << CAP_FSETID | 1u << CAP_KILL | 1u << CAP_SETGID | 1u << CAP_SETUID |
-                1u << CAP_NET_BIND_SERVICE | 1u << CAP_AUDIT_WRITE,
+    CONFINE_ROOT_CAPS = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_FOWNER |
+                        1u << CAP_FSETID | 1u << CAP_KILL | 1u << CAP_SETGID |
+                        1u << CAP_SETUID | 1u << CAP_NET_BIND_SERVICE |
+                        1u << CAP_AUDIT_WRITE,
     /* And one more that means nothing in a user namespace.  Who has no less may look into
      * another process of the same user: so root inside is kept from PID 1 even where
      * fs.suid_dumpable is 1, which makes PID 1 dumpable again. */
-    LOCK_OWN = 1u << CAP_SYS_PACCT
+    CONFINE_INIT_CAP = 1u << CAP_SYS_PACCT
 };
 
 /* Takes from commands to come what they may never have.  We keep it for now. */
-void lock_commands(void);
+void confine_bounding_set(void);
 
 /* Gives up what nothing inside may have, and installs landlock and seccomp. */
-void lock_the_door(const struct plan *plan);
+void confine_self(const struct plan *plan);
 
 /* Instead, where commands are the caller's own: they have what the caller has, but if
  * that is not root they get no more by set-user-id programs, which we could not kill. */
-void lock_nothing(const struct plan *plan);
+void confine_nothing(const struct plan *plan);
 
 /* The open files that commands may have where we may have more, or NULL. */
-const struct rlimit *lock_files(void);
+const struct rlimit *confine_files_limit(void);
 
 /* Where the kernel reports each filter that is to be installed (filters.h), or -1 if an
  * outer sandbox has such a listener: then the kernel refuses every filter but ours. */
-int lock_listener(void);
+int confine_listener(void);
 
 /* The fourth argument with which seccomp(2) installs one of ours. */
-uint64_t lock_pass(void);
+uint64_t confine_pass(void);
 
 /* A landlock ruleset that each command puts on before it executes, or -1. */
-int lock_ruleset(void);
+int confine_ruleset(void);
 
 #endif

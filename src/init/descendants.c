@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "init/kin.h"
+#include "init/descendants.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,13 +13,13 @@
 #include "base/auto.h"
 
 enum {
-    RELATIVES_MAX = 1 << 20,
+    ENTRIES_MAX = 1 << 20,
     PASSES_MAX = 64,
     START_FIELD = 22, /* of /proc/PID/stat; the name before ")" is 2 */
     MANY = 16
 };
 
-struct relative {
+struct entry {
     pid_t pid, parent;
     unsigned long long start; /* tells a reused number apart */
     char state;
@@ -27,32 +27,32 @@ struct relative {
 };
 
 /* By number, as /proc lists them.  On the host that may be many. */
-static struct relative *relatives;
-static size_t relative_room;
+static struct entry *entries;
+static size_t entry_room;
 
-static bool (*is_spared)(pid_t pid);
+static bool (*is_excluded)(pid_t pid);
 
 static bool make_room(size_t count)
 {
-    if (count < relative_room)
+    if (count < entry_room)
         return true;
-    size_t room = relative_room ? 2 * relative_room : 1024;
-    struct relative *more =
-        room > RELATIVES_MAX ? NULL : realloc(relatives, room * sizeof *relatives);
+    size_t room = entry_room ? 2 * entry_room : 1024;
+    struct entry *more =
+        room > ENTRIES_MAX ? NULL : realloc(entries, room * sizeof *entries);
     if (!more)
         return false;
-    relatives = more;
-    relative_room = room;
+    entries = more;
+    entry_room = room;
     return true;
 }
 
-static const struct relative *find_relative(pid_t pid, size_t count)
+static const struct entry *find_process(pid_t pid, size_t count)
 {
     for (size_t low = 0, high = count; low < high;) {
         size_t middle = low + (high - low) / 2;
-        if (relatives[middle].pid == pid)
-            return &relatives[middle];
-        if (relatives[middle].pid < pid)
+        if (entries[middle].pid == pid)
+            return &entries[middle];
+        if (entries[middle].pid < pid)
             low = middle + 1;
         else
             high = middle;
@@ -60,7 +60,7 @@ static const struct relative *find_relative(pid_t pid, size_t count)
     return NULL;
 }
 
-static bool look_at(const char *name, struct relative *ret_relative)
+static bool read_stat(const char *name, struct entry *ret_entry)
 {
     char path[300], text[512];
 
@@ -76,21 +76,21 @@ static bool look_at(const char *name, struct relative *ret_relative)
     const char *after = strrchr(text, ')');
     if (!after || strlen(after) < 5)
         return false;
-    *ret_relative = (struct relative){.pid = (pid_t)strtol(name, NULL, 10),
-                                      .parent = (pid_t)strtol(after + 4, NULL, 10),
-                                      .state = after[2]};
+    *ret_entry = (struct entry){.pid = (pid_t)strtol(name, NULL, 10),
+                                .parent = (pid_t)strtol(after + 4, NULL, 10),
+                                .state = after[2]};
     for (int field = 2; after && field < START_FIELD; field++)
         after = strchr(after + 1, ' ');
-    ret_relative->start = after ? strtoull(after, NULL, 10) : 0;
+    ret_entry->start = after ? strtoull(after, NULL, 10) : 0;
     return true;
 }
 
 /* Where not all there is to see is the sandbox, the number may be somebody else's by now,
  * unless it is that of our own child. */
-static void send_to(const struct relative *one, int number)
+static void send_signal(const struct entry *one, int number)
 {
     char name[16];
-    struct relative now;
+    struct entry now;
 
     if (getpid() == 1 || one->parent == getpid()) {
         (void)kill(one->pid, number);
@@ -98,19 +98,19 @@ static void send_to(const struct relative *one, int number)
     }
     AUTO_FD fd = (int)syscall(SYS_pidfd_open, one->pid, 0);
     snprintf(name, sizeof name, "%d", (int)one->pid);
-    if (fd >= 0 && look_at(name, &now) && now.start == one->start)
+    if (fd >= 0 && read_stat(name, &now) && now.start == one->start)
         (void)syscall(SYS_pidfd_send_signal, fd, number, NULL, 0);
 }
 
-static bool is_parent_ours(const struct relative *one, size_t count)
+static bool has_our_parent(const struct entry *one, size_t count)
 {
     if (one->parent == getpid())
-        return !is_spared(one->pid);
-    const struct relative *parent = find_relative(one->parent, count);
+        return !is_excluded(one->pid);
+    const struct entry *parent = find_process(one->parent, count);
     return parent && parent->is_ours;
 }
 
-static size_t find_relatives(void)
+static size_t list_processes(void)
 {
     DIR *directory = opendir("/proc");
     size_t count = 0;
@@ -118,14 +118,14 @@ static size_t find_relatives(void)
 
     for (struct dirent *entry;
          directory && make_room(count) && (entry = readdir(directory));)
-        count += look_at(entry->d_name, &relatives[count]);
+        count += read_stat(entry->d_name, &entries[count]);
     if (directory)
         closedir(directory);
     while (found) {
         found = false;
         for (size_t i = 0; i < count; i++)
-            if (!relatives[i].is_ours && is_parent_ours(&relatives[i], count))
-                found = relatives[i].is_ours = true;
+            if (!entries[i].is_ours && has_our_parent(&entries[i], count))
+                found = entries[i].is_ours = true;
     }
     return count;
 }
@@ -133,11 +133,11 @@ static size_t find_relatives(void)
 /* How many were running. */
 static size_t stop_below(void)
 {
-    size_t running = 0, count = find_relatives();
+    size_t running = 0, count = list_processes();
 
     for (size_t i = 0; i < count; i++)
-        if (relatives[i].is_ours && !strchr("TtZX", relatives[i].state)) {
-            send_to(&relatives[i], SIGSTOP);
+        if (entries[i].is_ours && !strchr("TtZX", entries[i].state)) {
+            send_signal(&entries[i], SIGSTOP);
             running++;
         }
     return running;
@@ -148,9 +148,9 @@ static size_t kill_below(size_t count)
     size_t children = 0;
 
     for (size_t i = 0; i < count; i++)
-        if (relatives[i].is_ours) {
-            send_to(&relatives[i], SIGKILL);
-            children += relatives[i].parent == getpid();
+        if (entries[i].is_ours) {
+            send_signal(&entries[i], SIGKILL);
+            children += entries[i].parent == getpid();
         }
     return children;
 }
@@ -164,17 +164,17 @@ static size_t kill_many(size_t count)
     size_t still_count = 0;
 
     for (size_t i = 0; still && i < count; i++)
-        if (strchr("Tt", relatives[i].state))
-            still[still_count++] = relatives[i].pid;
+        if (strchr("Tt", entries[i].state))
+            still[still_count++] = entries[i].pid;
     (void)kill(-1, SIGSTOP);
-    count = find_relatives();
+    count = list_processes();
     size_t children = kill_below(count);
     for (size_t i = 0; i < count; i++) {
         bool stood = false;
         for (size_t j = 0; j < still_count && !stood; j++)
-            stood = still[j] == relatives[i].pid;
-        if (!relatives[i].is_ours && !stood && relatives[i].pid != getpid())
-            (void)kill(relatives[i].pid, SIGCONT);
+            stood = still[j] == entries[i].pid;
+        if (!entries[i].is_ours && !stood && entries[i].pid != getpid())
+            (void)kill(entries[i].pid, SIGCONT);
     }
     return children;
 }
@@ -184,7 +184,7 @@ static size_t count_ours(size_t count)
     size_t ours = 0;
 
     for (size_t i = 0; i < count; i++)
-        ours += relatives[i].is_ours;
+        ours += entries[i].is_ours;
     return ours;
 }
 
@@ -204,7 +204,7 @@ static int has_children(void)
                 pid = 10 * pid + (text[i] - '0');
                 continue;
             }
-            if (pid > 0 && !is_spared(pid))
+            if (pid > 0 && !is_excluded(pid))
                 return 1;
             pid = 0;
         }
@@ -215,20 +215,20 @@ static int has_children(void)
  * for others to, and there are no more of them than the limit.  Where there is nobody to
  * spare we do not look before: many that want the processor leave us too little of it to
  * go through a list. */
-bool kin_kill(bool (*spares)(pid_t pid), bool has_spared)
+bool descendants_kill(bool (*excludes)(pid_t pid), bool has_excluded)
 {
-    is_spared = spares;
+    is_excluded = excludes;
     int has = has_children();
     if (has == 0)
         return false;
-    if (getpid() == 1 && !has_spared && has > 0) {
+    if (getpid() == 1 && !has_excluded && has > 0) {
         (void)kill(-1, SIGKILL);
         return true;
     }
-    size_t count = find_relatives();
+    size_t count = list_processes();
     if (getpid() == 1 && count_ours(count) >= MANY)
         return kill_many(count) > 0;
     for (int pass = 0; pass < PASSES_MAX && stop_below() > 0; pass++)
         continue;
-    return kill_below(find_relatives()) > 0;
+    return kill_below(list_processes()) > 0;
 }

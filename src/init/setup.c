@@ -7,11 +7,13 @@
  * and ours become the root, and the old root goes; then privilege is given up for
  * whatever is executed later; landlock and seccomp last, since they forbid most of the
  * above. */
-#include "init/inside.h"
+#include "init/setup.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <linux/mount.h>
 #include <net/if.h>
 #include <sched.h>
@@ -25,15 +27,15 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "init/build.h"
-#include "init/lock.h"
-#include "init/mask.h"
-#include "init/place.h"
+#include "init/confine.h"
 #include "init/report.h"
 #include "init/serve.h"
+#include "sys/path.h"
 #include "sys/rights.h"
 
 /* Where the new root is put together: any directory that every host has. */
@@ -42,14 +44,229 @@
 /* The group of terminals, as everywhere. */
 enum { TERMINALS_GID = 5 };
 
+/* Links are followed as they are inside, and never out of the new root. */
+#define IN_ROOT (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+
+/* --- Paths in the new root, which is "." while the host's is still "/".  The root may be
+ * a hostile image: nothing here leaves it. --- */
+
+/* An O_PATH descriptor of what is at `path`, through no link, or a negative errno. */
+static int open_plain(const char *path)
+{
+    return path_open(AT_FDCWD, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
+}
+
+/* Takes the last component off; the directory it is in, or a negative errno. */
+static int open_parent(const char *path, const char **ret_name)
+{
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t len = slash ? (size_t)(slash - path) : 0;
+
+    if (len >= sizeof parent)
+        return -ENAMETOOLONG;
+    memcpy(parent, path, len);
+    parent[len] = '\0';
+    *ret_name = slash ? slash + 1 : path;
+    return path_open(AT_FDCWD, parent, O_PATH | O_DIRECTORY, 0, IN_ROOT);
+}
+
+static int make(int parent, const char *name, bool is_directory)
+{
+    if (is_directory)
+        return mkdirat(parent, name, 0755) == 0 ? 0 : -errno;
+    AUTO_FD fd = openat(parent, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    return fd < 0 ? -errno : 0;
+}
+
+static int make_as(uid_t uid, gid_t gid, int parent, const char *name, bool is_directory)
+{
+    (void)syscall(SYS_setfsgid, gid);
+    (void)syscall(SYS_setfsuid, uid);
+    int error = make(parent, name, is_directory);
+    (void)syscall(SYS_setfsuid, 0);
+    (void)syscall(SYS_setfsgid, 0);
+    return error;
+}
+
+static bool is_somebody_elses(int error)
+{
+    return error == -EOVERFLOW || error == -EACCES;
+}
+
+static int make_missing(const char *path, bool is_directory)
+{
+    const char *name;
+    struct stat st;
+    AUTO_FD parent = open_parent(path, &name);
+
+    if (parent < 0)
+        return parent;
+    if (fstat(parent, &st) != 0)
+        return -errno;
+    int error = make(parent, name, is_directory);
+    if (!error)
+        (void)!fchownat(parent, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW);
+    /* In a directory of the host's that is shown inside, only its owner has a number. */
+    if (is_somebody_elses(error))
+        error = make_as(PLAN_USER, PLAN_USER, parent, name, is_directory);
+    if (is_somebody_elses(error))
+        error = make_as(st.st_uid, st.st_gid, parent, name, is_directory);
+    return error;
+}
+
+/* Makes what is missing of the directories above `path`. */
+static int make_parents(const char *path)
+{
+    char above[PATH_MAX];
+
+    if (strlen(path) >= sizeof above)
+        return -ENAMETOOLONG;
+    memcpy(above, path, strlen(path) + 1);
+    for (char *slash = strchr(above, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        AUTO_FD there = path_open(AT_FDCWD, above, O_PATH | O_DIRECTORY, 0, IN_ROOT);
+        int error = there == -ENOENT ? make_missing(above, true) : there < 0 ? there : 0;
+        if (error)
+            return error;
+        *slash = '/';
+    }
+    return 0;
+}
+
+/* The same for a mount whose target the caller chose: links are followed as they are
+ * inside, and what is missing is created, owned like its parent. */
+static int open_target(const char *path, bool is_directory)
+{
+    struct stat st;
+    struct statfs fs;
+    AUTO_FD fd = path_open(AT_FDCWD, path, O_PATH, 0, IN_ROOT);
+
+    if (fd == -ENOENT) {
+        int error = make_parents(path);
+        if (!error)
+            error = make_missing(path, is_directory);
+        if (error)
+            return error;
+        fd = path_open(AT_FDCWD, path, O_PATH, 0, IN_ROOT);
+    }
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0)
+        return -errno;
+    if (fs.f_type == PROC_SUPER_MAGIC)
+        return -EPERM;
+    if (is_directory != (bool)S_ISDIR(st.st_mode))
+        return is_directory ? -ENOTDIR : -EISDIR;
+    return TAKE_FD(fd);
+}
+
+/* PLAN_NEED */
+static int make_needed(const struct plan_step *step, const char *path)
+{
+    const char *name;
+    AUTO_FD parent = open_parent(path, &name);
+
+    if (parent < 0)
+        return parent;
+    if (mkdirat(parent, name, step->mode) != 0)
+        return errno == EEXIST ? 0 : -errno;
+    if ((step->uid || step->gid) &&
+        fchownat(parent, name, step->uid, step->gid, AT_SYMLINK_NOFOLLOW) != 0)
+        return -errno;
+    return 0;
+}
+
+/* PLAN_REPLACE */
+static int replace_file(const struct plan_step *step, const char *path, const char *data)
+{
+    const char *name;
+    AUTO_FD parent = open_parent(path, &name);
+
+    if (parent < 0)
+        return parent;
+    if (unlinkat(parent, name, 0) != 0 && errno != ENOENT)
+        return -errno;
+    return build_file(step, name, data, parent);
+}
+
+/* --- Hiding parts of /proc --- */
+
+/* Who owns what belongs to somebody that has no number inside. */
+enum { OVERFLOW_ID = 65534 };
+
+static bool is_nobodys(const struct stat *st)
+{
+    return st->st_uid == OVERFLOW_ID && !(st->st_mode & 0007);
+}
+
+/* Not in the host's /proc, though that would be quicker: another part of it may be
+ * mounted there, and a mode that was changed elsewhere is not seen. */
+/* Whether the kernel does not have `path`, or denies it to every user inside. */
+static bool is_hidden_already(int proc, const char *path)
+{
+    const char *name = strrchr(path, '/');
+    struct stat st;
+
+    if (!name)
+        return false;
+    return fstatat(proc, name + 1, &st, AT_SYMLINK_NOFOLLOW) == 0 ? is_nobodys(&st)
+                                                                  : errno == ENOENT;
+}
+
+/* An empty directory that will have no name; one for all of them.  A file system for it
+ * would cost every cgroup of the machine some memory. */
+static const char nothing[] = "dev/.nothing";
+
+static void hide_directory(const char *path)
+{
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+                                                MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
+
+    if ((mkdir(nothing, 0555) != 0 && errno != EEXIST) ||
+        mount(nothing, path, NULL, MS_BIND, NULL) != 0 ||
+        syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attributes, sizeof attributes) !=
+            0)
+        report_failure(errno, "init.mask", path);
+}
+
+static void hide(const char *path)
+{
+    struct stat st;
+
+    if (lstat(path, &st) != 0)
+        report_failure(errno, "init.mask", path);
+    if (S_ISDIR(st.st_mode))
+        hide_directory(path);
+    else if (mount("dev/null", path, NULL, MS_BIND, NULL) != 0)
+        report_failure(errno, "init.mask", path);
+}
+
+static void make_read_only(const char *path)
+{
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY};
+
+    if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) != 0 ||
+        syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &attributes,
+                sizeof attributes) != 0)
+        report_failure(errno, "init.mask", path);
+}
+
+static void remove_empty_directory(void)
+{
+    (void)!rmdir(nothing);
+}
+
+/* --- The plan --- */
+
 /* File systems made so far: those the library handed over, and how far we are. */
-struct site {
+struct setup {
     const struct plan *plan;
     int mounts[PLAN_MOUNTS_MAX];
     size_t count, used;
     int tree; /* the last TREE, if we build it ourselves */
     int proc, terminals;
-    bool needless[PLAN_STEPS_MAX]; /* steps that need not be taken */
+    bool skip[PLAN_STEPS_MAX]; /* steps that need not be taken */
 };
 
 static const char *text_of(const struct plan *plan, uint32_t offset)
@@ -93,7 +310,7 @@ static size_t receive(void *ret_order, size_t len, int fds[PLAN_MOUNTS_MAX])
 }
 
 /* Where they are expected, and out of the way of the others. */
-static void place(int fds[], size_t count, const struct plan_begin *begin)
+static void arrange_fds(int fds[], size_t count, const struct plan_begin *begin)
 {
     size_t placed = 2 + begin->cgroup, right = 0;
 
@@ -134,17 +351,17 @@ static const struct plan *wait_to_begin(void)
     if (begin.version != PLAN_VERSION || begin.cgroup > 1 ||
         begin.tasks > PLAN_TASKS_MAX || count != 2 + begin.cgroup + begin.tasks)
         report_failure(EPROTO, "init.go", "version");
-    place(fds, count, &begin);
+    arrange_fds(fds, count, &begin);
     join_groups(fds + 2 + begin.cgroup, begin.tasks);
     return map_plan();
 }
 
-static void wait_for_go(struct site *site)
+static void wait_for_go(struct setup *setup)
 {
     struct plan_go go;
 
-    site->count = receive(&go, sizeof go, site->mounts);
-    if (go.version != PLAN_VERSION || site->count != go.mounts)
+    setup->count = receive(&go, sizeof go, setup->mounts);
+    if (go.version != PLAN_VERSION || setup->count != go.mounts)
         report_failure(EPROTO, "init.go", "version");
 }
 
@@ -188,7 +405,7 @@ static void attach(int fd, const char *path, unsigned flags)
 {
     bool is_chosen = flags & (PLAN_ON_DIRECTORY | PLAN_ON_FILE);
     AUTO_FD target =
-        is_chosen ? place_target(path, flags & PLAN_ON_DIRECTORY) : place_open(path);
+        is_chosen ? open_target(path, flags & PLAN_ON_DIRECTORY) : open_plain(path);
 
     if (flags & PLAN_IF_IT_CAN && is_in_the_way(target))
         return;
@@ -202,39 +419,40 @@ static void attach(int fd, const char *path, unsigned flags)
 }
 
 /* What the host shows us must be taken before our root hides the place it is made at. */
-static void take_binds(struct site *site)
+static void take_binds(struct setup *setup)
 {
     struct stat st;
 
-    for (uint32_t i = 0; i < site->plan->step_count; i++) {
-        const struct plan_step *step = &plan_steps(site->plan)[i];
-        if (step->kind != PLAN_BIND || site->count == PLAN_MOUNTS_MAX)
+    for (uint32_t i = 0; i < setup->plan->step_count; i++) {
+        const struct plan_step *step = &plan_steps(setup->plan)[i];
+        if (step->kind != PLAN_BIND || setup->count == PLAN_MOUNTS_MAX)
             continue;
-        const char *source = text_of(site->plan, step->data);
+        const char *source = text_of(setup->plan, step->data);
         int fd = build_bind(source, step->flags);
         if (fd < 0)
             report_failure(-fd, "init.bind", source);
         if (step->number && (fstat(fd, &st) != 0 || st.st_ino != step->number))
             report_failure(ESTALE, "init.bind", source);
-        site->mounts[site->count++] = fd;
+        setup->mounts[setup->count++] = fd;
     }
 }
 
-static int next_mount(struct site *site, const struct plan_step *step)
+static int next_mount(struct setup *setup, const struct plan_step *step)
 {
-    const struct plan *plan = site->plan;
+    const struct plan *plan = setup->plan;
 
     if (plan->prepared || step->kind == PLAN_BIND)
-        return site->used < site->count ? site->mounts[site->used++] : -EINVAL;
+        return setup->used < setup->count ? setup->mounts[setup->used++] : -EINVAL;
     if (step->kind == PLAN_ROOT)
         return -EOPNOTSUPP;
     return plan->one_user ? build_tree(step, plan->uid, plan->gid)
                           : build_tree(step, step->uid, step->gid);
 }
 
-static void take_mount(struct site *site, const struct plan_step *step, const char *path)
+static void take_mount(struct setup *setup, const struct plan_step *step,
+                       const char *path)
 {
-    int fd = next_mount(site, step);
+    int fd = next_mount(setup, step);
 
     if (fd < 0)
         report_failure(-fd, "init.mount", path);
@@ -242,13 +460,13 @@ static void take_mount(struct site *site, const struct plan_step *step, const ch
         attach(fd, path, step->flags);
     else
         attach_root(fd);
-    if (step->kind != PLAN_TREE || site->plan->prepared) {
+    if (step->kind != PLAN_TREE || setup->plan->prepared) {
         (void)close(fd);
         return;
     }
-    if (site->tree >= 0)
-        (void)close(site->tree);
-    site->tree = fd;
+    if (setup->tree >= 0)
+        (void)close(setup->tree);
+    setup->tree = fd;
 }
 
 /* Only host root can make device nodes; the host's own can be shown instead. */
@@ -271,34 +489,34 @@ static int show_device(const struct plan_step *step, const char *path, int tree)
                : -errno;
 }
 
-static void make_entry(const struct site *site, const struct plan_step *step,
+static void make_entry(const struct setup *setup, const struct plan_step *step,
                        const char *path)
 {
-    const char *data = text_of(site->plan, step->data);
+    const char *data = text_of(setup->plan, step->data);
 
-    if (site->plan->prepared)
+    if (setup->plan->prepared)
         return;
-    if (step->data_len > site->plan->bytes_len - step->data)
+    if (step->data_len > setup->plan->bytes_len - step->data)
         report_failure(EINVAL, "init.plan", "length");
-    int error = step->kind == PLAN_NODE ? show_device(step, path, site->tree)
-                                        : build_entry(step, path, data, site->tree);
-    if (!error && !site->plan->one_user && (step->uid || step->gid) &&
-        fchownat(site->tree, path, step->uid, step->gid, AT_SYMLINK_NOFOLLOW) != 0)
+    int error = step->kind == PLAN_NODE ? show_device(step, path, setup->tree)
+                                        : build_entry(step, path, data, setup->tree);
+    if (!error && !setup->plan->one_user && (step->uid || step->gid) &&
+        fchownat(setup->tree, path, step->uid, step->gid, AT_SYMLINK_NOFOLLOW) != 0)
         error = -errno;
     if (error)
         report_failure(-error, "init.root", path);
 }
 
 /* In the root as it is by now, whatever it was made from. */
-static void make_in_place(const struct site *site, const struct plan_step *step,
+static void make_in_place(const struct setup *setup, const struct plan_step *step,
                           const char *path)
 {
-    const char *data = text_of(site->plan, step->data);
+    const char *data = text_of(setup->plan, step->data);
 
-    if (step->data_len > site->plan->bytes_len - step->data)
+    if (step->data_len > setup->plan->bytes_len - step->data)
         report_failure(EINVAL, "init.plan", "length");
-    int error = step->kind == PLAN_NEED ? place_directory(step, path)
-                                        : place_file(step, path, data);
+    int error = step->kind == PLAN_NEED ? make_needed(step, path)
+                                        : replace_file(step, path, data);
     if (error && !is_in_the_way(error))
         report_failure(-error, "init.root", path);
 }
@@ -313,23 +531,23 @@ static void forbid_nesting(int proc)
 
 /* What needs nothing but the plan and mapped users, while the library is still at work.
  */
-static void make_ready(struct site *site)
+static void make_ready(struct setup *setup)
 {
-    const struct plan *plan = site->plan;
+    const struct plan *plan = setup->plan;
 
     if (sethostname(plan->hostname, strnlen(plan->hostname, 64)) != 0)
         report_failure(errno, "init.hostname", plan->hostname);
-    site->proc = build_proc();
-    if (site->proc < 0)
-        report_failure(-site->proc, "init.mount", "proc");
-    forbid_nesting(site->proc);
-    site->terminals = build_terminals(plan->one_user ? -1 : TERMINALS_GID);
-    if (site->terminals < 0)
-        report_failure(-site->terminals, "init.mount", "dev/pts");
+    setup->proc = build_proc();
+    if (setup->proc < 0)
+        report_failure(-setup->proc, "init.mount", "proc");
+    forbid_nesting(setup->proc);
+    setup->terminals = build_terminals(plan->one_user ? -1 : TERMINALS_GID);
+    if (setup->terminals < 0)
+        report_failure(-setup->terminals, "init.mount", "dev/pts");
     for (uint32_t i = 0; i < plan->step_count; i++) {
         const struct plan_step *step = &plan_steps(plan)[i];
         if (step->kind == PLAN_MASK)
-            site->needless[i] = mask_is_needless(site->proc, text_of(plan, step->path));
+            setup->skip[i] = is_hidden_already(setup->proc, text_of(plan, step->path));
     }
 }
 
@@ -340,37 +558,37 @@ static void attach_ready(int *fd, const char *path)
     (void)close(TAKE_FD(*fd));
 }
 
-static void take_step(struct site *site, const struct plan_step *step)
+static void take_step(struct setup *setup, const struct plan_step *step)
 {
-    const char *path = text_of(site->plan, step->path);
+    const char *path = text_of(setup->plan, step->path);
 
     switch ((enum plan_kind)step->kind) {
     case PLAN_TREE:
     case PLAN_ROOT:
     case PLAN_BIND:
-        take_mount(site, step, path);
+        take_mount(setup, step, path);
         return;
     case PLAN_NEED:
     case PLAN_REPLACE:
-        make_in_place(site, step, path);
+        make_in_place(setup, step, path);
         return;
     case PLAN_DIRECTORY:
     case PLAN_FILE:
     case PLAN_LINK:
     case PLAN_NODE:
-        make_entry(site, step, path);
+        make_entry(setup, step, path);
         return;
     case PLAN_PROC:
-        attach_ready(&site->proc, path);
+        attach_ready(&setup->proc, path);
         return;
     case PLAN_DEVPTS:
-        attach_ready(&site->terminals, path);
+        attach_ready(&setup->terminals, path);
         return;
     case PLAN_MASK:
-        mask(path);
+        hide(path);
         return;
     case PLAN_READ_ONLY:
-        mask_make_read_only(path);
+        make_read_only(path);
         return;
     case PLAN_WRITABLE:
     case PLAN_READABLE:
@@ -412,50 +630,50 @@ static void stay_outside(const struct plan *plan)
         report_failure(errno, "init.user", "subreaper");
 }
 
-static void build_root(struct site *site)
+static void build_root(struct setup *setup)
 {
-    const struct plan *plan = site->plan;
+    const struct plan *plan = setup->plan;
 
     umask(0);
     if (!plan->prepared)
-        take_binds(site);
+        take_binds(setup);
     for (uint32_t i = 0; i < plan->step_count; i++)
-        if (!site->needless[i])
-            take_step(site, &plan_steps(plan)[i]);
-    mask_done();
-    if (site->tree >= 0)
-        (void)close(site->tree);
+        if (!setup->skip[i])
+            take_step(setup, &plan_steps(plan)[i]);
+    remove_empty_directory();
+    if (setup->tree >= 0)
+        (void)close(setup->tree);
     umask(022);
     change_root();
-    /* After joining the leaf, so that this namespace's root is that leaf. */
+    /* After joining the cgroup, so that this namespace's root is that cgroup. */
     if (unshare(CLONE_NEWCGROUP) != 0)
         report_failure(errno, "init.cgroup", "namespace");
 }
 
-_Noreturn void inside_begin(enum inside_kind kind)
+_Noreturn void setup_run(enum setup_kind kind)
 {
-    struct site site = {.tree = -1, .proc = -1, .terminals = -1};
-    bool outside = kind == INSIDE_NOTHING || kind == INSIDE_HOST;
+    struct setup setup = {.tree = -1, .proc = -1, .terminals = -1};
+    bool outside = kind == SETUP_NOTHING || kind == SETUP_HOST;
 
     if (!outside) {
-        enter_namespaces(kind == INSIDE_NETWORK);
-        lock_commands();
+        enter_namespaces(kind == SETUP_NETWORK);
+        confine_bounding_set();
     }
-    const struct plan *plan = site.plan = wait_to_begin();
-    if (plan->no_namespaces != outside || plan->unconfined != (kind == INSIDE_HOST))
+    const struct plan *plan = setup.plan = wait_to_begin();
+    if (plan->no_namespaces != outside || plan->unconfined != (kind == SETUP_HOST))
         report_failure(EINVAL, "init.plan", "namespaces");
     if (!plan->unconfined)
         take_identity(plan);
     if (!outside)
-        make_ready(&site);
-    wait_for_go(&site);
+        make_ready(&setup);
+    wait_for_go(&setup);
     if (outside)
         stay_outside(plan);
     else
-        build_root(&site);
+        build_root(&setup);
     if (plan->unconfined)
-        lock_nothing(plan);
+        confine_nothing(plan);
     else
-        lock_the_door(plan);
+        confine_self(plan);
     serve(plan);
 }

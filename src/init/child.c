@@ -6,7 +6,7 @@
  * it. So it runs beside us, on a stack of its own, and may touch nothing but its `struct
  * birth`: no errno (the thread pointer is ours), no malloc, no function of the C library
  * that uses them.  That is why its system calls are made by hand. */
-#include "init/command.h"
+#include "init/child.h"
 
 #include <asm/ioctls.h>
 #include <errno.h>
@@ -27,10 +27,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "init/forbid.h"
-#include "init/hold.h"
-#include "init/lock.h"
+#include "init/confine.h"
 #include "init/report.h"
+#include "init/subreaper.h"
+#include "init/suid-filter.h"
 #include "sys/clone.h"
 #include "sys/raw.h"
 
@@ -40,13 +40,13 @@ enum {
     ARGUMENT_PAGES = 32 /* that the kernel takes for one */
 };
 
-static struct birth *spare;
+static struct child *cached;
 static int null_fd = -1;
-static rlim_t limit_on_processes; /* 0: none but the cgroup's */
-static bool goes_before_commands; /* our priority is above theirs */
-static int nice_of_commands;
-static struct rlimit cpu_of_commands, file_of_commands; /* which would end us */
-static bool is_unconfined;                              /* what the caller may, it may */
+static rlim_t max_processes;     /* 0: none but the cgroup's */
+static bool has_higher_priority; /* our priority is above theirs */
+static int commands_nice;
+static struct rlimit commands_cpu, commands_file_size; /* which would end us */
+static bool is_unconfined;                             /* what the caller may, it may */
 
 /* --- The child --- */
 
@@ -84,23 +84,23 @@ static int take_stdio(const struct request *request)
 }
 
 /* Where init itself must not be. */
-static int restrict_it(void)
+static int landlock_self(void)
 {
     long error = 0;
 
-    if (lock_ruleset() >= 0)
-        error = raw_call(SYS_landlock_restrict_self, lock_ruleset(), 0, 0, 0, 0);
+    if (confine_ruleset() >= 0)
+        error = raw_call(SYS_landlock_restrict_self, confine_ruleset(), 0, 0, 0, 0);
     return error < 0 ? (int)-error : 0;
 }
 
-static int become(const struct user *user)
+static int set_user(const struct user *user)
 {
     if (user->is_us)
         return 0;
     long error =
         raw_call(SYS_setgroups, (long)user->group_count, address(user->groups), 0, 0, 0);
 
-    if (error >= 0 && !is_unconfined) /* for LOCK_OWN, see shed() */
+    if (error >= 0 && !is_unconfined) /* for CONFINE_INIT_CAP, see drop_caps() */
         error = raw_call(SYS_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
     if (error >= 0)
         error = raw_call(SYS_setresgid, user->gid, user->gid, user->gid, 0, 0);
@@ -110,37 +110,38 @@ static int become(const struct user *user)
 }
 
 /* Here and not for us, who must be able to start one when there are as many as may be. */
-static int limit_it(void)
+static int set_rlimits(void)
 {
-    const struct rlimit most = {limit_on_processes, limit_on_processes};
+    const struct rlimit most = {max_processes, max_processes};
     long error = 0;
 
-    if (limit_on_processes)
+    if (max_processes)
         error = raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, address(&most), 0, 0);
     if (error >= 0)
-        error = raw_call(SYS_prlimit64, 0, RLIMIT_CPU, address(&cpu_of_commands), 0, 0);
+        error = raw_call(SYS_prlimit64, 0, RLIMIT_CPU, address(&commands_cpu), 0, 0);
     if (error >= 0)
         error =
-            raw_call(SYS_prlimit64, 0, RLIMIT_FSIZE, address(&file_of_commands), 0, 0);
-    if (goes_before_commands && error >= 0)
-        error = raw_call(SYS_setpriority, PRIO_PROCESS, 0, nice_of_commands, 0, 0);
-    if (lock_files() && error >= 0)
-        error = raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, address(lock_files()), 0, 0);
+            raw_call(SYS_prlimit64, 0, RLIMIT_FSIZE, address(&commands_file_size), 0, 0);
+    if (has_higher_priority && error >= 0)
+        error = raw_call(SYS_setpriority, PRIO_PROCESS, 0, commands_nice, 0, 0);
+    if (confine_files_limit() && error >= 0)
+        error = raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, address(confine_files_limit()),
+                         0, 0);
     return error < 0 ? (int)-error : 0;
 }
 
 /* Paths that are chosen inside, like a home, are looked up with what its program will
  * have.  With ours, /proc/1/fd would lead out of the sandbox.  What keeps others of the
  * same user from our memory, which is still its memory, goes when it is executed. */
-static int shed(const struct user *user)
+static int drop_caps(const struct user *user)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0}};
-    uint32_t kept = user->uid == 0 ? LOCK_ROOT : 0;
+    uint32_t kept = user->uid == 0 ? CONFINE_ROOT_CAPS : 0;
     long error = raw_call(SYS_capget, address(&header), address(data), 0, 0, 0);
 
     if (error >= 0) {
-        data[0].permitted &= kept | LOCK_OWN;
+        data[0].permitted &= kept | CONFINE_INIT_CAP;
         data[0].effective = data[0].permitted & kept;
         data[1].effective = data[1].permitted = 0;
         data[0].inheritable = data[1].inheritable = 0;
@@ -149,39 +150,39 @@ static int shed(const struct user *user)
     return error < 0 ? (int)-error : 0;
 }
 
-static long change_to(const char *path)
+static long enter(const char *path)
 {
     return raw_call(SYS_chdir, address(path), 0, 0, 0, 0);
 }
 
 /* A home that is not there is no reason to fail; a directory that was named is. */
-static int enter(const struct request *request)
+static int change_directory(const struct request *request)
 {
     const char *cwd = request->cwd, *base = request->base;
     long error = 0;
 
     if (*cwd != '/') {
-        error = change_to(*base ? base : request->user.home);
+        error = enter(*base ? base : request->user.home);
         if (error < 0 && !*base && !*cwd)
-            error = change_to("/");
+            error = enter("/");
     }
     if (error >= 0 && *cwd)
-        error = change_to(cwd);
+        error = enter(cwd);
     return error < 0 ? (int)-error : 0;
 }
 
 /* Like execvpe(3), but the error of a file that is there wins over those that are not. */
-static int execute(const struct birth *birth)
+static int execute(const struct child *child)
 {
-    char *const *argv = birth->request.argv;
+    char *const *argv = child->request.argv;
     const char *name = argv[0];
-    long env = address(birth->request.env);
+    long env = address(child->request.env);
     int error = ENOENT;
 
     if (strchr(name, '/'))
         return (int)-raw_call(SYS_execve, address(name), address(argv), env, 0, 0);
     size_t len = strlen(name);
-    for (const char *at = birth->search; *name;) {
+    for (const char *at = child->search; *name;) {
         char path[PATH_MAX];
         size_t part = strcspn(at, ":");
         if (part + len + sizeof "./" <= sizeof path) {
@@ -204,39 +205,39 @@ static int execute(const struct birth *birth)
 
 static void run_child(void *cookie)
 {
-    struct birth *birth = cookie;
-    const struct request *request = &birth->request;
+    struct child *child = cookie;
+    const struct request *request = &child->request;
     const uint64_t none = 0;
     int error;
 
-    while (!__atomic_load_n(&birth->go, __ATOMIC_ACQUIRE))
-        (void)raw_call(SYS_futex, address(&birth->go), FUTEX_WAIT, 0, 0, 0);
-    __atomic_store_n(&birth->went, 1, __ATOMIC_RELEASE);
-    error = restrict_it();
+    while (!__atomic_load_n(&child->released, __ATOMIC_ACQUIRE))
+        (void)raw_call(SYS_futex, address(&child->released), FUTEX_WAIT, 0, 0, 0);
+    __atomic_store_n(&child->running, 1, __ATOMIC_RELEASE);
+    error = landlock_self();
     if (!error)
         error = take_stdio(request);
     if (!error)
         error = (int)-raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&none), 0,
                                KERNEL_SIGNALS, 0);
     if (!error)
-        error = limit_it();
+        error = set_rlimits();
     if (!error) {
-        birth->step = "exec.user";
-        error = become(&request->user);
+        child->step = "exec.user";
+        error = set_user(&request->user);
     }
     if (!error && !is_unconfined)
-        error = shed(&request->user);
+        error = drop_caps(&request->user);
     if (!error)
-        error = forbid_it();
+        error = suid_filter_install();
     if (!error) {
-        birth->step = "exec.cwd";
-        error = enter(request);
+        child->step = "exec.cwd";
+        error = change_directory(request);
     }
     if (!error) {
-        birth->step = "exec.program";
-        error = execute(birth);
+        child->step = "exec.program";
+        error = execute(child);
     }
-    birth->error = error;
+    child->error = error;
     for (;;)
         (void)raw_call(SYS_exit_group, 127, 0, 0, 0, 0);
 }
@@ -245,7 +246,7 @@ static void run_child(void *cookie)
 
 /* Who makes sandboxes may have a limit below the one that was asked for, and cannot raise
  * it. */
-static rlim_t as_many_as_allowed(uint32_t processes)
+static rlim_t clamp_nproc(uint32_t processes)
 {
     struct rlimit now;
 
@@ -254,64 +255,64 @@ static rlim_t as_many_as_allowed(uint32_t processes)
                : processes;
 }
 
-void birth_prepare(const struct plan *plan)
+void child_prepare(const struct plan *plan)
 {
-    limit_on_processes = as_many_as_allowed(plan->max_processes);
-    nice_of_commands = plan->nice;
-    cpu_of_commands = plan->cpu_time;
-    file_of_commands = plan->file_size;
-    goes_before_commands = getpriority(PRIO_PROCESS, 0) < plan->nice;
+    max_processes = clamp_nproc(plan->max_processes);
+    commands_nice = plan->nice;
+    commands_cpu = plan->cpu_time;
+    commands_file_size = plan->file_size;
+    has_higher_priority = getpriority(PRIO_PROCESS, 0) < plan->nice;
     is_unconfined = plan->unconfined;
-    forbid_prepare(plan);
+    suid_filter_prepare(plan);
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0)
         report_failure(errno, "init.serve", "/dev/null");
 }
 
-struct birth *birth_new(void)
+struct child *child_new(void)
 {
-    struct birth *birth = spare ? spare : malloc(sizeof *birth);
+    struct child *child = cached ? cached : malloc(sizeof *child);
 
-    spare = NULL;
-    if (!birth)
+    cached = NULL;
+    if (!child)
         return NULL;
-    request_init(&birth->request);
-    birth->alive = birth->go = birth->went = 0;
-    birth->is_held = false;
-    birth->error = 0;
-    birth->step = "exec.start";
-    return birth;
+    request_init(&child->request);
+    child->alive = child->released = child->running = 0;
+    child->has_subreaper = false;
+    child->error = 0;
+    child->step = "exec.start";
+    return child;
 }
 
-void birth_free(struct birth *birth)
+void child_free(struct child *child)
 {
-    if (!birth)
+    if (!child)
         return;
-    request_done(&birth->request);
-    if (spare)
-        free(birth);
+    request_done(&child->request);
+    if (cached)
+        free(child);
     else
-        spare = birth;
+        cached = child;
 }
 
-pid_t birth_begin(struct birth *birth, struct leaf *leaf)
+pid_t child_start(struct child *child, struct exec_cgroup *cgroup)
 {
     struct clone_args args = {
         .flags = (__u64)(CLONE_VM | CLONE_CHILD_CLEARTID) |
-                 (leaf ? (__u64)CLONE_FILES | CLONE_INTO_CGROUP : 0),
-        .child_tid = (__u64)(uintptr_t)&birth->alive,
+                 (cgroup ? (__u64)CLONE_FILES | CLONE_INTO_CGROUP : 0),
+        .child_tid = (__u64)(uintptr_t)&child->alive,
         .exit_signal = SIGCHLD,
-        .stack = (__u64)(uintptr_t)birth->stack,
-        .stack_size = sizeof birth->stack,
-        .cgroup = leaf ? (__u64)leaf->fd : 0,
+        .stack = (__u64)(uintptr_t)child->stack,
+        .stack_size = sizeof child->stack,
+        .cgroup = cgroup ? (__u64)cgroup->fd : 0,
     };
 
-    birth->is_held = leaf && leaf->is_held;
-    if (birth->is_held)
-        return hold_begin(birth, leaf);
-    birth->went = 0;
-    __atomic_store_n(&birth->alive, 1, __ATOMIC_SEQ_CST);
-    return (pid_t)clone_run(&args, run_child, birth);
+    child->has_subreaper = cgroup && cgroup->has_subreaper;
+    if (child->has_subreaper)
+        return subreaper_start(child, cgroup);
+    child->running = 0;
+    __atomic_store_n(&child->alive, 1, __ATOMIC_SEQ_CST);
+    return (pid_t)clone_run(&args, run_child, child);
 }
 
 /* Every request has one (request.c). */
@@ -322,60 +323,60 @@ static const char *search_path(char *const *env)
     return *env + 5;
 }
 
-void birth_go(struct birth *birth)
+void child_release(struct child *child)
 {
-    birth->search = search_path(birth->request.env);
-    __atomic_store_n(&birth->go, 1, __ATOMIC_SEQ_CST);
-    if (birth->alive)
-        (void)syscall(SYS_futex, &birth->go, FUTEX_WAKE, 1, NULL, NULL, 0);
+    child->search = search_path(child->request.env);
+    __atomic_store_n(&child->released, 1, __ATOMIC_SEQ_CST);
+    if (child->alive)
+        (void)syscall(SYS_futex, &child->released, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-bool birth_is_over(const struct birth *birth)
+bool child_is_done(const struct child *child)
 {
-    return __atomic_load_n(&birth->alive, __ATOMIC_ACQUIRE) == 0;
+    return __atomic_load_n(&child->alive, __ATOMIC_ACQUIRE) == 0;
 }
 
-void birth_wait(struct birth *birth)
+void child_wait(struct child *child)
 {
     const struct timespec most = {.tv_nsec = WAIT_MS * 1000000L};
 
-    if (birth->is_held)
-        hold_wait(birth, WAIT_MS);
-    else if (!birth_is_over(birth))
-        (void)syscall(SYS_futex, &birth->alive, FUTEX_WAIT, 1, &most, NULL, 0);
+    if (child->has_subreaper)
+        subreaper_wait(child, WAIT_MS);
+    else if (!child_is_done(child))
+        (void)syscall(SYS_futex, &child->alive, FUTEX_WAIT, 1, &most, NULL, 0);
 }
 
-int birth_error(const struct birth *birth, struct cay_error *err)
+int child_error(const struct child *child, struct cay_error *err)
 {
-    const struct request *request = &birth->request;
-    const char *words = cay_errno_words(birth->error);
+    const struct request *request = &child->request;
+    const char *words = cay_errno_words(child->error);
 
-    if (!birth->error)
+    if (!child->error)
         return CAY_OK;
-    if (strcmp(birth->step, "exec.cwd") == 0) {
+    if (strcmp(child->step, "exec.cwd") == 0) {
         const char *where = *request->cwd    ? request->cwd
                             : *request->base ? request->base
                                              : request->user.home;
-        int code = birth->error == ENOENT    ? CAY_E_NOT_FOUND
-                   : birth->error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY
-                   : birth->error == EACCES  ? CAY_E_DENIED
+        int code = child->error == ENOENT    ? CAY_E_NOT_FOUND
+                   : child->error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY
+                   : child->error == EACCES  ? CAY_E_DENIED
                                              : CAY_E_INVALID;
-        return cay_fail(err, code, birth->error, birth->step, where, words,
+        return cay_fail(err, code, child->error, child->step, where, words,
                         "the working directory must be there, and user %s must be "
                         "allowed to enter it",
                         request->user.name);
     }
-    if (strcmp(birth->step, "exec.user") == 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED, birth->error, birth->step,
+    if (strcmp(child->step, "exec.user") == 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, child->error, child->step,
                         request->user.name, "this sandbox has no such user id",
                         "run the command as the sandbox's default user");
-    if (birth->error == E2BIG)
-        return cay_fail(err, CAY_E_INVALID, E2BIG, birth->step, request->argv[0],
+    if (child->error == E2BIG)
+        return cay_fail(err, CAY_E_INVALID, E2BIG, child->step, request->argv[0],
                         "the arguments and environment are too long",
                         "one may have %ld KiB and all together 2 MiB; pass large data "
                         "on stdin",
                         sysconf(_SC_PAGESIZE) * ARGUMENT_PAGES >> 10);
-    return cay_fail(err, CAY_E_EXEC_FAILED, birth->error, birth->step, request->argv[0],
+    return cay_fail(err, CAY_E_EXEC_FAILED, child->error, child->step, request->argv[0],
                     words, "see that the file is there and may be executed by user %s",
                     request->user.name);
 }

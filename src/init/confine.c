@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "init/lock.h"
+#include "init/confine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,10 +26,10 @@ _Static_assert(sizeof(struct plan_filter) == sizeof(struct sock_filter),
 
 static bool is_kept(int capability)
 {
-    return capability < 32 && LOCK_ROOT & 1u << capability;
+    return capability < 32 && CONFINE_ROOT_CAPS & 1u << capability;
 }
 
-void lock_commands(void)
+void confine_bounding_set(void)
 {
     for (int i = 0;; i++) {
         if (is_kept(i) || prctl(PR_CAPBSET_DROP, i) == 0)
@@ -49,7 +49,7 @@ static void drop_capabilities(void)
     struct __user_cap_data_struct data[2];
     if (syscall(SYS_capget, &header, data) != 0)
         report_failure(errno, "init.capabilities", "capget");
-    data[0].permitted &= LOCK_ROOT | LOCK_OWN;
+    data[0].permitted &= CONFINE_ROOT_CAPS | CONFINE_INIT_CAP;
     data[0].effective &= data[0].permitted;
     data[1].permitted = data[1].effective = 0;
     data[0].inheritable = data[1].inheritable = 0;
@@ -195,7 +195,7 @@ static void restrict_files(const struct plan *plan)
         allow_planned(plan, for_commands, all->fs);
 }
 
-int lock_ruleset(void)
+int confine_ruleset(void)
 {
     return for_commands;
 }
@@ -212,12 +212,12 @@ static bool is_filtered(void)
 static int listener = -1;
 static uint64_t pass;
 
-int lock_listener(void)
+int confine_listener(void)
 {
     return listener;
 }
 
-uint64_t lock_pass(void)
+uint64_t confine_pass(void)
 {
     return pass;
 }
@@ -261,7 +261,7 @@ static void filter_calls(const struct plan *plan)
                    is_full ? "net.core.bpf_jit_limit" : "filter");
 }
 
-void lock_the_door(const struct plan *plan)
+void confine_self(const struct plan *plan)
 {
     if (prctl(PR_SET_DUMPABLE, 0) != 0)
         report_failure(errno, "init.lock", "dumpable");
@@ -289,7 +289,7 @@ void lock_the_door(const struct plan *plan)
 
 static struct rlimit files_of_commands;
 
-void lock_nothing(const struct plan *plan)
+void confine_nothing(const struct plan *plan)
 {
     if (prlimit(0, RLIMIT_NOFILE, NULL, &files_of_commands) != 0)
         report_failure(errno, "init.limits", "nofile");
@@ -301,7 +301,7 @@ void lock_nothing(const struct plan *plan)
         report_failure(errno, "init.lock", "no_new_privs");
 }
 
-const struct rlimit *lock_files(void)
+const struct rlimit *confine_files_limit(void)
 {
     return files_of_commands.rlim_max ? &files_of_commands : NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef INIT_KIN_H
-#define INIT_KIN_H
+#ifndef INIT_DESCENDANTS_H
+#define INIT_DESCENDANTS_H
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -8,6 +8,6 @@
 /* Kills everything below us, but for children that `spares` is true of and what is below
  * them; `has_spared` is whether there may be any.  Whether there were children of ours
  * besides; if not, all is over. */
-bool kin_kill(bool (*spares)(pid_t pid), bool has_spared);
+bool descendants_kill(bool (*spares)(pid_t pid), bool has_spared);
 
 #endif

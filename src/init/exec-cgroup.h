@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef INIT_EXEC_CGROUP_H
+#define INIT_EXEC_CGROUP_H
+
+#include <stdbool.h>
+
+/* A cgroup of one command: whoever it starts stays in it, so that killing the cgroup
+ * kills the whole tree, setsid and double forks included.  Where there are no cgroups a
+ * process does that (hold.h).  All return 0 or a negative errno. */
+struct exec_cgroup {
+    int fd; /* O_PATH of its directory, or the socket to its holder; -1: there is none */
+    int events; /* cgroup.events */
+    unsigned number;
+    bool has_subreaper;
+};
+
+#define EXEC_CGROUP_NONE                                                                 \
+    {                                                                                    \
+        .fd = -1, .events = -1                                                           \
+    }
+
+/* Before the first of the following. */
+void exec_cgroup_prepare(bool has_cgroup);
+
+int exec_cgroup_open(unsigned number, struct exec_cgroup *ret_cgroup);
+int exec_cgroup_kill(const struct exec_cgroup *cgroup);
+bool exec_cgroup_is_empty(const struct exec_cgroup *cgroup);
+
+/* Removes it if it is empty; else it stays until the sandbox goes. */
+void exec_cgroup_close(struct exec_cgroup *cgroup);
+
+#endif
