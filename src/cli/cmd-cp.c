@@ -12,7 +12,6 @@
 #include "cli/find.h"
 #include "cli/input.h"
 #include "cli/local-file.h"
-#include "cli/local-side.h"
 #include "cli/progress.h"
 
 static const char op[] = "cli.copy";
@@ -164,8 +163,6 @@ static int send_dir(const char *source, const struct inside *inside,
 {
     AUTO_FREE char *plain = without_slashes(source);
     char target[PLACE_ROOM];
-    struct local_side side;
-    struct cay_tar_result result = {0}, taken = {0};
 
     if (!plain)
         return cay_fail_memory(err, op);
@@ -174,40 +171,21 @@ static int send_dir(const char *source, const struct inside *inside,
     bool goes_below = inside->exists && *last_name(plain);
     snprintf(target, sizeof target, "%s%s%s", inside->path, goes_below ? "/" : "",
              goes_below ? last_name(plain) : "");
-    int code = local_side_send_dir(source, &side, err);
-    if (code)
-        return code;
-    code = cay_files_import(inside->files, target, side.fd, NULL, &taken, err);
-    code = local_side_finish(&side, code, &result, err);
-    if (!code)
-        progress_skipped(result.skipped);
-    return code;
+    return sandbox_program.send_dir(inside->files, source, target, err);
 }
 
 static int send_file(int file, const char *source, const struct inside *inside,
                      struct cay_error *err)
 {
-    AUTO_FREE char *parent = strdup(inside->path);
-    struct cay_tar_result taken = {0};
-    struct local_side side;
-    const char *name = last_name(inside->path);
+    const struct cay_write_options options = {.size = sizeof options,
+                                              .flags = CAY_WRITE_KEEP};
+    char target[PLACE_ROOM];
+    bool goes_below = (inside->exists && inside->stat.type == CAY_TYPE_DIRECTORY) ||
+                      !*last_name(inside->path);
 
-    if (!parent)
-        return cay_fail_memory(err, op);
-    if ((inside->exists && inside->stat.type == CAY_TYPE_DIRECTORY) || !*name) {
-        name = last_name(source);
-    } else {
-        char *slash = strrchr(parent, '/');
-        if (slash)
-            slash[slash == parent] = '\0';
-        else
-            memcpy(parent, ".", 2);
-    }
-    int code = local_side_send_file(file, source, name, &side, err);
-    if (code)
-        return code;
-    code = cay_files_import(inside->files, parent, side.fd, NULL, &taken, err);
-    return local_side_finish(&side, code, NULL, err);
+    snprintf(target, sizeof target, "%s%s%s", inside->path, goes_below ? "/" : "",
+             goes_below ? last_name(source) : "");
+    return cay_files_write_from(inside->files, target, file, &options, NULL, err);
 }
 
 static int send_stream(int fd, const char *name, const struct inside *inside,
@@ -215,14 +193,9 @@ static int send_stream(int fd, const char *name, const struct inside *inside,
 {
     bool is_tar = ends_as_directory(inside->path) ||
                   (inside->exists && inside->stat.type == CAY_TYPE_DIRECTORY);
-    struct cay_tar_result result = {0};
 
-    if (!is_tar)
-        return write_in(fd, name, inside, inside->path, err);
-    int code = cay_files_import(inside->files, inside->path, fd, NULL, &result, err);
-    if (!code)
-        progress_skipped(result.skipped);
-    return code;
+    return is_tar ? sandbox_program.send_archive(inside->files, fd, inside->path, err)
+                  : write_in(fd, name, inside, inside->path, err);
 }
 
 static int copy_in(const char *source, struct inside *inside, struct cay_error *err)
@@ -251,35 +224,16 @@ static int copy_in(const char *source, struct inside *inside, struct cay_error *
 static int receive_dir(const struct inside *inside, const char *target,
                        struct cay_error *err)
 {
-    struct cay_tar_result result = {0}, taken = {0};
-    struct local_side side;
+    bool is_stream = strcmp(target, "-") == 0;
     struct stat st;
 
-    if (strcmp(target, "-") == 0) {
-        if (isatty(STDOUT_FILENO))
-            return cay_fail(err, CAY_E_INVALID, 0, op, inside->path,
-                            "a tar stream is not for a terminal",
-                            "send it to a file: cay cp ID:DIR - > FILE");
-        const struct cay_tar_options whole = {.size = sizeof whole,
-                                              .flags = CAY_TAR_WHOLE};
-        int code = cay_files_export(inside->files, inside->path, STDOUT_FILENO, &whole,
-                                    &result, err);
-        if (!code && result.skipped)
-            fprintf(stderr, "cay: note: %llu sockets and devices were left out\n",
-                    (unsigned long long)result.skipped);
-        return code;
-    }
-    if (stat(target, &st) == 0 && !S_ISDIR(st.st_mode))
+    if (is_stream && isatty(STDOUT_FILENO))
+        return cay_fail(err, CAY_E_INVALID, 0, op, inside->path,
+                        "a tar stream is not for a terminal",
+                        "send it to a file: cay cp ID:DIR - > FILE");
+    if (!is_stream && stat(target, &st) == 0 && !S_ISDIR(st.st_mode))
         return fail_onto_file(target, err);
-    int code = local_side_receive(target, &side, err);
-    if (code)
-        return code;
-    code = cay_files_export(inside->files, inside->path, side.fd, NULL, &result, err);
-    code = local_side_finish(&side, code, &taken, err);
-    result.skipped += taken.skipped;
-    if (!code)
-        progress_skipped(result.skipped);
-    return code;
+    return sandbox_program.receive_dir(inside->files, inside->path, target, err);
 }
 
 static int receive_file(const struct inside *inside, const char *target,

@@ -7,7 +7,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "cay/session.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/find.h"
 #include "json/json.h"
@@ -193,29 +192,11 @@ int cmd_kill(struct sandbox_call *call, struct cay_error *err)
     return do_given(call, cay_sandbox_kill, err);
 }
 
-/* Starts of sessions that crashed.  Where there is no place for sessions there are none.
- */
-static int collect_sessions(size_t *ret_count, struct cay_error *err)
-{
-    struct cay_error own;
-    cay_store *store = NULL;
-    int code = cay_store_open(NULL, &store, &own);
-
-    if (code == CAY_E_UNAVAILABLE)
-        return CAY_OK;
-    if (!code)
-        code = cay_store_collect(store, ret_count, &own);
-    cay_store_free(store);
-    if (code)
-        *err = own;
-    return code;
-}
-
 int cmd_gc(struct sandbox_call *call, struct cay_error *err)
 {
     size_t count = 0, starts = 0;
     struct json json;
-    int failed = collect_sessions(&starts, err);
+    int failed = sandbox_program.collect_sessions(&starts, err);
     int code = cay_sandbox_collect(&count, failed ? NULL : err);
 
     if (failed || code)

@@ -22,10 +22,32 @@ static int show_help(struct sandbox_call *call, size_t command, struct cay_error
     return output_finish(&call->output, err);
 }
 
-static int run_line(struct sandbox_call *call, size_t command, struct cay_error *err)
+/* Removes what sandboxes and callers that crashed have left, before the commands that would
+ * show it.  A run does it while its command starts; the others at most once a second. */
+static void collect_for(size_t command)
 {
     size_t collected;
 
+    switch (command) {
+    case SANDBOX_RUN:
+    case SANDBOX_GC:
+    case SANDBOX_DOCTOR:
+        return;
+    case SANDBOX_CREATE:
+    case SANDBOX_LS:
+    case SANDBOX_INSPECT:
+    case SANDBOX_START:
+    case SANDBOX_KILL:
+    case SANDBOX_RM:
+        (void)!cay_sandbox_collect(&collected, NULL);
+        return;
+    default:
+        cay_sandbox_tidy();
+    }
+}
+
+static int run_line(struct sandbox_call *call, size_t command, struct cay_error *err)
+{
     if (call->options.help)
         return show_help(call, command, err);
     int code = options_check(&sandbox_grammar, &call->line, err);
@@ -33,10 +55,7 @@ static int run_line(struct sandbox_call *call, size_t command, struct cay_error 
         code = sandbox_program.configure(call, err);
     if (code)
         return code;
-    /* After others that could not clean up; if that fails it is not our business.  A run
-     * does it while its command starts. */
-    if (command != SANDBOX_RUN && command != SANDBOX_GC && command != SANDBOX_DOCTOR)
-        (void)!cay_sandbox_collect(&collected, NULL);
+    collect_for(command);
     int status = sandbox_program.commands[command].run(call, err);
     if (status < 0)
         return status;

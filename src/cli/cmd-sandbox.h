@@ -14,7 +14,9 @@ struct sandbox_call {
     struct cay_sandbox_options *configured;
 };
 
-/* What a program can do of it. */
+/* What `cay` can do by itself.  The small program has no configurations, archives or
+ * backends but native: there these calls become the whole program, which starts the
+ * command again.  So a command must not have changed anything before them. */
 struct sandbox_program {
     struct {
         int (*run)(struct sandbox_call *call, struct cay_error *err);
@@ -22,6 +24,19 @@ struct sandbox_program {
     } commands[SANDBOX_COMMANDS];
     int (*configure)(struct sandbox_call *call, struct cay_error *err);
     void (*release)(struct sandbox_call *call); /* what that took */
+
+    /* A sandbox of the backend "local". */
+    int (*open_local)(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err);
+
+    /* A directory or an archive into the sandbox and out of it: see cp-tree.c. */
+    int (*send_dir)(cay_files *files, const char *source, const char *target,
+                    struct cay_error *err);
+    int (*send_archive)(cay_files *files, int fd, const char *target,
+                        struct cay_error *err);
+    int (*receive_dir)(cay_files *files, const char *source, const char *target,
+                       struct cay_error *err);
+
+    int (*collect_sessions)(size_t *ret_count, struct cay_error *err);
 };
 extern const struct sandbox_program sandbox_program;
 
@@ -44,5 +59,12 @@ int cmd_kill(struct sandbox_call *call, struct cay_error *err);
 int cmd_rm(struct sandbox_call *call, struct cay_error *err);
 int cmd_gc(struct sandbox_call *call, struct cay_error *err);
 int cmd_doctor(struct sandbox_call *call, struct cay_error *err);
+
+/* For the whole program's table. */
+int cp_send_dir(cay_files *files, const char *source, const char *target,
+                struct cay_error *err);
+int cp_send_archive(cay_files *files, int fd, const char *target, struct cay_error *err);
+int cp_receive_dir(cay_files *files, const char *source, const char *target,
+                   struct cay_error *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cay/backend.h"
+#include "cli/cmd-sandbox.h"
 
 enum { ID_LEN = 19, NAMED_MAX = 4 };
 
@@ -46,19 +46,12 @@ static int find_prefix(const char *word, char ret_id[CAY_ID_MAX], struct cay_err
     return code;
 }
 
-/* A local one is reached only by who says so, since nothing keeps it in; here it is the
- * user who does, with its id. */
 static int open_any(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
 {
-    static const char local[] = "type: local";
-    cay_config *config = NULL;
     int code = cay_sandbox_open(id, ret_sandbox, err);
 
-    if (code == CAY_E_INVALID &&
-        cay_config_parse(local, strlen(local), "cay", NULL, &config, NULL) == CAY_OK)
-        code = cay_backend_connect(config, id, ret_sandbox, err);
-    cay_config_free(config);
-    return code;
+    return code == CAY_E_INVALID ? sandbox_program.open_local(id, ret_sandbox, err)
+                                 : code;
 }
 
 int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *err)

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "cay/backend.h"
+#include "cay/session.h"
 #include "cli/cmd-sandbox.h"
 
 static const char op[] = "cli.options";
@@ -35,6 +37,38 @@ static void release(struct sandbox_call *call)
     cay_config_free(call->config);
 }
 
+/* A local sandbox is not isolated, so the library opens one only for a caller that asks for
+ * this backend by name.  Here the user names it by its id. */
+static int open_local(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    static const char local[] = "type: local";
+    cay_config *config = NULL;
+    int code = cay_config_parse(local, strlen(local), "cay", NULL, &config, err);
+
+    if (!code)
+        code = cay_backend_connect(config, id, ret_sandbox, err);
+    cay_config_free(config);
+    return code;
+}
+
+/* Removes what session starts that crashed have left.  If there is no directory for
+ * sessions, there are none. */
+static int collect_sessions(size_t *ret_count, struct cay_error *err)
+{
+    struct cay_error own;
+    cay_store *store = NULL;
+    int code = cay_store_open(NULL, &store, &own);
+
+    if (code == CAY_E_UNAVAILABLE)
+        return CAY_OK;
+    if (!code)
+        code = cay_store_collect(store, ret_count, &own);
+    cay_store_free(store);
+    if (code)
+        *err = own;
+    return code;
+}
+
 const struct sandbox_program sandbox_program = {
     .commands =
         {
@@ -59,4 +93,9 @@ const struct sandbox_program sandbox_program = {
         },
     .configure = configure,
     .release = release,
+    .open_local = open_local,
+    .send_dir = cp_send_dir,
+    .send_archive = cp_send_archive,
+    .receive_dir = cp_receive_dir,
+    .collect_sessions = collect_sessions,
 };

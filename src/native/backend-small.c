@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The table of the small program that runs one command (see cli/front.c).  It has what
- * that needs, and nothing that reads configurations. */
+/* The table of the small program (see cli/front.c): without what reads configurations. */
+#include "native/doctor/inspect.h"
 #include "native/native.h"
 #include "sandbox/backend.h"
 
@@ -11,9 +11,15 @@ const struct cay_backend backend_native = {
     .free = native_free,
     .id = native_id,
     .layers = native_layers,
+    .state = native_state_of,
+    .inspect = inspect_one,
     .open_files = native_files,
     .exec = native_exec,
+    .pause = native_pause,
+    .resume = native_resume,
+    .set_ttl = native_set_ttl,
     .kill = native_kill,
+    .start = native_start_again,
     .remove = native_remove_it,
     .processes = &native_processes,
 };

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cay` as two programs: the small one runs, for all else it becomes the whole one."""
+"""`cay` as two programs: the small one has the commands about native sandboxes, and becomes
+the whole one for everything else."""
 
 import json
 import os
@@ -33,8 +34,51 @@ def test_a_run_needs_nothing_but_the_small_program(alone):
     assert (done.returncode, done.stdout, done.stderr) == (7, b"text", b"")
 
 
+def test_small_program_does_the_daily_commands_alone(alone, tmp_path):
+    def output(*words, stdin=b""):
+        done = call(alone, *words, stdin=stdin)
+        assert (done.returncode, done.stderr) == (0, b""), words
+        return done.stdout.decode()
+
+    box = output("create").strip()
+    try:
+        assert output("exec", box, "--", "echo", "inside") == "inside\n"
+        assert box in output("ls", "-q").split()
+        assert json.loads(output("inspect", box, "-o", "json"))["id"] == box
+        output("put", box, "/tmp/file", stdin=b"text")
+        assert output("cat", box, "/tmp/file") == "text"
+        (tmp_path / "script").write_text("#!/bin/sh\n", encoding="ascii")
+        (tmp_path / "script").chmod(0o750)
+        output("cp", str(tmp_path / "script"), f"{box}:/tmp/")
+        assert output("exec", box, "--", "stat", "-c", "%a", "/tmp/script") == "750\n"
+        output("cp", f"{box}:/tmp/file", str(tmp_path / "copy"))
+        assert (tmp_path / "copy").read_text(encoding="ascii") == "text"
+        output("exec", "-d", "--tag", "slow", box, "--", "sh", "-c", "echo begun; sleep 1000")
+        assert "slow" in output("ps", box)
+        output("kill", "-s", "KILL", box, "slow")
+        assert output("logs", box, "slow") == "begun\n"
+        output("pause", box)
+        output("resume", box)
+    finally:
+        output("kill", box)
+
+
+def test_small_program_becomes_the_whole_one_for_directories_and_local_sandboxes(alone, tmp_path):
+    (tmp_path / "dir").mkdir()
+    box = call(CAY, "create").stdout.decode().strip()
+    try:
+        for words in (["cp", str(tmp_path / "dir"), f"{box}:/tmp/"],
+                      ["cp", f"{box}:/tmp", str(tmp_path / "dir")],
+                      ["cp", "-", f"{box}:/tmp/"]):
+            assert call(alone, *words).returncode == UNAVAILABLE
+            assert call(CAY, *words[:2], f"{box}:/tmp/no/such" if words[1] == "-" else words[2],
+                        stdin=b"").returncode == 0
+    finally:
+        call(CAY, "kill", box)
+
+
 @pytest.mark.parametrize("words", [
-    [], ["--version"], ["ls"], ["run"], ["run", "--help"], ["run", "--config", "x", "--", "true"],
+    [], ["--version"], ["gc"], ["run"], ["run", "--help"], ["run", "--config", "x", "--", "true"],
     ["run", "--no-such", "--", "true"], ["no-such"],
 ])
 def test_for_all_else_the_missing_one_is_told(alone, words):
