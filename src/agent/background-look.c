@@ -25,16 +25,16 @@ enum { AGAIN = 20, AGAIN_MS = 5, END_MS = 10000, TREE_MS = 60000 };
 /* The exit code that the shell itself has written down. */
 static bool read_exit(struct task *task, struct task_end *ret_end)
 {
-    AUTO_FREE char *exit = place_join(task->results.dir, TASK_EXIT);
-    AUTO_FREE char *said = place_join(task->results.dir, TASK_SAID);
-    AUTO_FREE char *command = place_join(task->results.dir, RESULTS_COMMAND);
-    const struct place_ops *ops = task->place.ops;
+    AUTO_FREE char *exit = userfs_join(task->results.dir, TASK_EXIT);
+    AUTO_FREE char *said = userfs_join(task->results.dir, TASK_SAID);
+    AUTO_FREE char *command = userfs_join(task->results.dir, RESULTS_COMMAND);
+
     struct cay_content content = {0};
     struct cay_stat begin, end, words;
     uint64_t total;
 
     if (!exit || !said || !command ||
-        ops->read(&task->place, exit, 0, 16, &content, &total, NULL) != CAY_OK)
+        userfs_read(&task->fs, exit, 0, 16, &content, &total, NULL) != CAY_OK)
         return false;
     char *stop;
     long code = strtol(content.data, &stop, 10);
@@ -45,12 +45,12 @@ static bool read_exit(struct task *task, struct task_end *ret_end)
     *ret_end =
         (struct task_end){.end = {.cause = CAY_CAUSE_EXITED, .exit_code = (int)code}};
     if (code > 128 && code <= 128 + 64 &&
-        ops->stat(&task->place, said, false, &words, NULL) == CAY_OK && words.bytes) {
+        userfs_stat(&task->fs, said, false, &words, NULL) == CAY_OK && words.bytes) {
         ret_end->end.cause = CAY_CAUSE_SIGNALLED;
         ret_end->end.signal = (int)code - 128;
     }
-    if (ops->stat(&task->place, command, false, &begin, NULL) == CAY_OK &&
-        ops->stat(&task->place, exit, false, &end, NULL) == CAY_OK &&
+    if (userfs_stat(&task->fs, command, false, &begin, NULL) == CAY_OK &&
+        userfs_stat(&task->fs, exit, false, &end, NULL) == CAY_OK &&
         end.mtime_ns > begin.mtime_ns)
         ret_end->end.wall_us = ((uint64_t)end.mtime_ns - (uint64_t)begin.mtime_ns) / 1000;
     return true;
@@ -80,7 +80,7 @@ static int end_tree(cay_sandbox *sandbox, const struct task *task, struct cay_er
     const struct cay_exec_options options = {.size = sizeof options,
                                              .argv = argv,
                                              .cwd = "/",
-                                             .user = task->place.user,
+                                             .user = task->fs.user,
                                              .timeout_ms = TREE_MS};
     int code = cay_sandbox_exec(sandbox, &options, &result, err);
     if (!code && result.exit_code != 0)
@@ -140,7 +140,7 @@ static int ask_process(cay_sandbox *sandbox, struct task *task, cay_process *pro
             *err = why;
         return code;
     }
-    if (!task->place.ops->is_near && !read_exit(task, ret_end) && ret_end->end.signal &&
+    if (!task->fs.files && !read_exit(task, ret_end) && ret_end->end.signal &&
         was_its_time(sandbox, task, ret_end))
         return CAY_OK;
     task_save_end(task, ret_end);
@@ -205,25 +205,24 @@ static int look(cay_sandbox *sandbox, struct task *task, enum progress *ret_prog
 
 static int read_output(struct task *task, struct output *output, struct cay_error *err)
 {
-    struct place *place = &task->place;
+    struct userfs *fs = &task->fs;
 
     for (int i = 0; i < 2; i++) {
         struct raw *raw = &output->raw[i];
         struct cay_content content = {0};
         struct cay_stat stat = {0};
         const char *file = task->results.files[i];
-        int code = place->ops->stat(place, file, false, &stat, NULL);
+        int code = userfs_stat(fs, file, false, &stat, NULL);
         uint64_t from = stat.bytes > OUTPUT_MAX ? stat.bytes - OUTPUT_MAX : 0;
         if (!code)
-            code = place->ops->read(place, file, from, OUTPUT_MAX, &content, &raw->total,
-                                    NULL);
+            code = userfs_read(fs, file, from, OUTPUT_MAX, &content, &raw->total, NULL);
         raw->data = code ? calloc(1, 1) : content.data; /* it has not begun to write */
         raw->len = content.len;
         raw->total = code ? stat.bytes : from + content.len;
         if (!raw->data)
             return cay_fail_memory(err, "background.status");
     }
-    output->place = place;
+    output->fs = fs;
     output->results = &task->results;
     return CAY_OK;
 }
@@ -322,7 +321,7 @@ static int stop(cay_sandbox *sandbox, struct task *task, struct cay_error *err)
         task_save_end(task, &end);
     }
     cay_process_free(process);
-    if (!code && progress != RUNS && !task->place.ops->is_near)
+    if (!code && progress != RUNS && !task->fs.files)
         code = end_tree(sandbox, task, err);
     return code;
 }

@@ -5,7 +5,7 @@
  * but once.  Files can be read again and again, from any process, and what bounds them is
  * the sandbox's own disk.
  *
- * On this machine the shell that opens the files executes the command in its own place:
+ * On this machine the shell that opens the files executes the command in its own fs:
  * the number is the command's own, and its end is what the backend says it is.  Backends
  * elsewhere may forget what has ended, so there the shell stays and writes the exit code
  * down itself. */
@@ -51,9 +51,9 @@ struct launch {
 
 static const char *script_of(const struct launch *launch)
 {
-    return !launch->task.place.ops->is_near ? run_file
-           : launch->from_file              ? exec_file
-                                            : exec_argument;
+    return !launch->task.fs.files ? run_file
+           : launch->from_file    ? exec_file
+                                  : exec_argument;
 }
 
 static int start_shell(const struct launch *launch, const char *shell,
@@ -100,22 +100,20 @@ static int prepare(struct launch *launch, struct cay_error *err)
 {
     const struct cay_command_options *known = launch->options;
     struct task *task = &launch->task;
-    struct place *place = &task->place;
+    struct userfs *fs = &task->fs;
 
-    int code = place_open(launch->sandbox, known->user, place, err);
+    int code = userfs_open(launch->sandbox, known->user, fs, err);
     if (!code)
-        code = results_new(place, &task->results, err);
+        code = results_new(fs, &task->results, err);
     if (code)
         return code;
-    launch->from_file =
-        strlen(launch->command) > COMMAND_ARGUMENT_MAX || !place->ops->is_near;
-    launch->exit_file = place_join(task->results.dir, TASK_EXIT);
-    launch->said_file = place_join(task->results.dir, TASK_SAID);
+    launch->from_file = strlen(launch->command) > COMMAND_ARGUMENT_MAX || !fs->files;
+    launch->exit_file = userfs_join(task->results.dir, TASK_EXIT);
+    launch->said_file = userfs_join(task->results.dir, TASK_SAID);
     if (!launch->exit_file || !launch->said_file)
         return cay_fail_memory(err, op);
     /* Elsewhere the time of this file is also when the command began, by that clock. */
-    code =
-        results_keep_command(place, &task->results, launch->command, &launch->file, err);
+    code = results_keep_command(fs, &task->results, launch->command, &launch->file, err);
     if (code)
         return code;
     task->timeout_ms = command_timeout(known, 0);
@@ -141,13 +139,13 @@ static int start(struct launch *launch, struct cay_error *err)
     code = start_any_shell(launch, &process, err);
     if (!code) {
         task->pid = cay_process_pid(process);
-        code = task_save(&task->place, task, err);
+        code = task_save(&task->fs, task, err);
         if (code)
             (void)!cay_process_kill(process, NULL);
     }
     cay_process_free(process);
     if (code)
-        (void)!task->place.ops->remove(&task->place, task->results.dir, NULL);
+        (void)!userfs_remove(&task->fs, task->results.dir, NULL);
     return code;
 }
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "agent/host-tree.h"
+#include "agent/transfer.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "cay/backend.h"
@@ -30,7 +30,7 @@ void capture_done(struct capture *capture)
         if (capture->streams[i].spool >= 0)
             (void)close(capture->streams[i].spool);
     }
-    place_close(&capture->place);
+    userfs_close(&capture->fs);
     results_done(&capture->results);
 }
 
@@ -39,10 +39,10 @@ static int open_results(struct capture *capture, struct cay_error *err)
 {
     int code = CAY_OK;
 
-    if (!capture->place.ops)
-        code = place_open(capture->sandbox, capture->user, &capture->place, err);
+    if (!capture->fs.sandbox)
+        code = userfs_open(capture->sandbox, capture->user, &capture->fs, err);
     if (!code && !capture->results.dir)
-        code = results_new(&capture->place, &capture->results, err);
+        code = results_new(&capture->fs, &capture->results, err);
     return code;
 }
 
@@ -55,9 +55,8 @@ static int append_inside(struct capture *capture, int stream, const char *data,
     int code = open_results(capture, err);
 
     return code ? code
-                : capture->place.ops->write(&capture->place,
-                                            capture->results.files[stream], data, len,
-                                            CAY_WRITE_APPEND, NULL, err);
+                : userfs_write(&capture->fs, capture->results.files[stream], data, len,
+                               CAY_WRITE_APPEND, NULL, err);
 }
 
 static int append_here(struct capture *capture, int stream, const char *data, size_t len,
@@ -66,7 +65,7 @@ static int append_here(struct capture *capture, int stream, const char *data, si
     int *spool = &capture->streams[stream].spool;
 
     if (*spool < 0)
-        *spool = host_tree_spool("/tmp");
+        *spool = transfer_spool("/tmp");
     if (*spool < 0)
         return cay_fail_errno(err, errno, op, "spool");
     if (capture->streams[stream].total + len > SPOOL_MAX)
@@ -94,7 +93,7 @@ static void append(struct capture *capture, int stream, const char *data, size_t
     capture->streams[stream].is_kept = code == CAY_OK;
     /* Half of it is of no use, and may be what fills the disk. */
     if (code && capture->results.dir)
-        (void)!capture->place.ops->remove(&capture->place, capture->results.dir, NULL);
+        (void)!userfs_remove(&capture->fs, capture->results.dir, NULL);
 }
 
 int capture_take(void *cookie, int stream, const void *data, size_t len)
@@ -121,7 +120,7 @@ int capture_take(void *cookie, int stream, const void *data, size_t len)
 static int keep_stream(struct capture *capture, const struct output *output, int stream,
                        struct cay_error *err)
 {
-    struct place *place = &capture->place;
+    struct userfs *fs = &capture->fs;
     const struct raw *raw = &output->raw[stream];
     const char *file = capture->results.files[stream];
     int spool = capture->streams[stream].spool;
@@ -129,10 +128,10 @@ static int keep_stream(struct capture *capture, const struct output *output, int
     if (spool < 0 && capture->streams[stream].is_kept)
         return CAY_OK;
     if (spool < 0)
-        return place->ops->write(place, file, raw->data, raw->len, 0, NULL, err);
+        return userfs_write(fs, file, raw->data, raw->len, 0, NULL, err);
     if (lseek(spool, 0, SEEK_SET) < 0)
         return cay_fail_errno(err, errno, op, "spool");
-    return place->ops->write_from(place, file, spool, 0, NULL, err);
+    return userfs_write_from(fs, file, spool, 0, NULL, err);
 }
 
 static int keep(void *cookie, struct output *output, struct cay_error *err)
@@ -146,15 +145,15 @@ static int keep(void *cookie, struct output *output, struct cay_error *err)
     }
     int code = open_results(capture, err);
     if (!code && capture->command)
-        code = results_keep_command(&capture->place, &capture->results, capture->command,
+        code = results_keep_command(&capture->fs, &capture->results, capture->command,
                                     NULL, err);
     for (int i = 0; !code && i < 2; i++)
         code = keep_stream(capture, output, i, err);
     if (code && capture->results.dir)
-        (void)!capture->place.ops->remove(&capture->place, capture->results.dir, NULL);
+        (void)!userfs_remove(&capture->fs, capture->results.dir, NULL);
     if (code)
         return code;
-    output->place = &capture->place;
+    output->fs = &capture->fs;
     output->results = &capture->results;
     return CAY_OK;
 }

@@ -18,7 +18,7 @@ struct capture {
         bool is_kept; /* in the file or spool there is all so far */
         int spool;    /* or -1 */
     } streams[2];
-    struct place place;
+    struct userfs fs;
     struct results results;
     struct cay_error failure; /* why not all is kept, if its code is set */
     bool no_memory;

@@ -2,7 +2,7 @@
 #ifndef AGENT_COMMAND_H
 #define AGENT_COMMAND_H
 
-#include "agent/place.h"
+#include "agent/userfs.h"
 
 /* What every way to run something has in common: options in, a result out. */
 

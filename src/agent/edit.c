@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "agent/encoding.h"
-#include "agent/place.h"
+#include "agent/userfs.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -126,7 +126,7 @@ static size_t step(const struct buf *old, const size_t *back, size_t have,
     return have + (memcmp(old->data + 2 * have, unit, 2) == 0);
 }
 
-/* The same, but only where units of two bytes begin.  To look at each place by itself
+/* The same, but only where units of two bytes begin.  To look at each fs by itself
  * would take time with the product of both lengths. */
 static uint64_t count_units(const struct cay_content *file, struct buf *old,
                             size_t *ret_at)
@@ -234,7 +234,7 @@ static int apply(struct edit *edit, struct text old_text, struct text new_text,
     return put_together(edit, &old, new_text, path, out, err);
 }
 
-static int update(struct place *place, const char *path, struct text old_text,
+static int update(struct userfs *fs, const char *path, struct text old_text,
                   struct text new_text, struct cay_error *err)
 {
     struct edit edit = {0};
@@ -242,8 +242,8 @@ static int update(struct place *place, const char *path, struct text old_text,
     AUTO_BUF out;
 
     buf_init(&out, SIZE_MAX / 2);
-    bool pinned = place->ops->pin(place, path, &pin);
-    int code = place_read_all(place, path, &edit.file, err);
+    bool pinned = userfs_pin(fs, path, &pin);
+    int code = userfs_read_all(fs, path, &edit.file, err);
     if (code == CAY_E_NOT_FOUND)
         return fail_missing(path, err);
     if (code)
@@ -254,13 +254,13 @@ static int update(struct place *place, const char *path, struct text old_text,
     edit.has_crlf = has_crlf(&edit.file, edit.encoding);
     code = apply(&edit, old_text, new_text, path, &out, err);
     if (!code)
-        code = place->ops->write(place, path, out.len ? out.data : "", out.len, 0,
-                                 pinned ? &pin : NULL, err);
+        code = userfs_write(fs, path, out.len ? out.data : "", out.len, 0,
+                            pinned ? &pin : NULL, err);
     free(edit.file.data);
     return code;
 }
 
-static int edit_file(struct place *place, const char *path, const char *old_text,
+static int edit_file(struct userfs *fs, const char *path, const char *old_text,
                      size_t old_len, const char *new_text, size_t new_len,
                      enum cay_edit_kind *ret_kind, struct cay_error *err)
 {
@@ -274,12 +274,11 @@ static int edit_file(struct place *place, const char *path, const char *old_text
                         "give the text that is to be replaced, or what a new file is to "
                         "hold");
     if (kind == CAY_EDIT_CREATE) {
-        code =
-            place->ops->write(place, path, new_text, new_len, CAY_WRITE_NEW, NULL, err);
+        code = userfs_write(fs, path, new_text, new_len, CAY_WRITE_NEW, NULL, err);
         if (code == CAY_E_EXISTS)
             return fail_exists(path, err);
     } else {
-        code = update(place, path, (struct text){old_text, old_len},
+        code = update(fs, path, (struct text){old_text, old_len},
                       (struct text){new_len ? new_text : "", new_len}, err);
     }
     if (!code && ret_kind)
@@ -291,10 +290,10 @@ int cay_edit_file(cay_sandbox *sandbox, const char *user, const char *path,
                   const char *old_text, size_t old_len, const char *new_text,
                   size_t new_len, enum cay_edit_kind *ret_kind, struct cay_error *err)
 {
-    AUTO_PLACE place = {0};
-    int code = place_open(sandbox, user, &place, err);
+    AUTO_USERFS fs = {0};
+    int code = userfs_open(sandbox, user, &fs, err);
 
     return code ? code
-                : edit_file(&place, path, old_text, old_len, new_text, new_len, ret_kind,
+                : edit_file(&fs, path, old_text, old_len, new_text, new_len, ret_kind,
                             err);
 }

@@ -121,9 +121,8 @@ static int clean(const struct output *output, int stream, struct cleaned *cleane
     struct cay_content head = {0};
 
     if (before && output->results)
-        (void)output->place->ops->read(output->place, output->results->files[stream], 0,
-                                       before < HEAD_BYTES ? before : HEAD_BYTES, &head,
-                                       &total, NULL);
+        (void)userfs_read(output->fs, output->results->files[stream], 0,
+                          before < HEAD_BYTES ? before : HEAD_BYTES, &head, &total, NULL);
     cleaned->gap = before - head.len;
     cleaned->original = cleaned->gap;
     cleaned->is_short = cleaned->differs = cleaned->gap > 0;

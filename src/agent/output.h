@@ -2,8 +2,8 @@
 #ifndef AGENT_OUTPUT_H
 #define AGENT_OUTPUT_H
 
-#include "agent/place.h"
 #include "agent/results.h"
+#include "agent/userfs.h"
 
 /* What a command has written, on its way into a result: the last bytes of each stream,
  * and where all of it is. */
@@ -13,10 +13,10 @@ struct output {
         size_t len;
         uint64_t total; /* bytes in all; those before `data` are only in the files */
     } raw[2];
-    struct place *place;     /* set once the files are there... */
+    struct userfs *fs;       /* set once the files are there... */
     struct results *results; /* ...and here */
 
-    /* Sees to it that all bytes are in the files and sets place and results; NULL if that
+    /* Sees to it that all bytes are in the files and sets fs and results; NULL if that
      * is so from the beginning. */
     int (*keep)(void *cookie, struct output *output, struct cay_error *err);
     void *cookie;

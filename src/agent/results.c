@@ -40,10 +40,10 @@ int results_at(const char *base, const char *name, struct results *ret_results,
 {
     struct results *results = ret_results;
 
-    *results = (struct results){.base = strdup(base), .dir = place_join(base, name)};
+    *results = (struct results){.base = strdup(base), .dir = userfs_join(base, name)};
     if (results->dir) {
-        results->files[0] = place_join(results->dir, "stdout.txt");
-        results->files[1] = place_join(results->dir, "stderr.txt");
+        results->files[0] = userfs_join(results->dir, "stdout.txt");
+        results->files[1] = userfs_join(results->dir, "stderr.txt");
     }
     if (results->base && results->files[0] && results->files[1])
         return CAY_OK;
@@ -72,16 +72,15 @@ static bool is_base(const char *name)
 }
 
 /* One that others can look into, or make something in, is no base. */
-static int add_base(struct place *place, const char *name,
-                    const struct identity *identity, struct results_bases *bases,
-                    struct cay_error *err)
+static int add_base(struct userfs *fs, const char *name, const struct identity *identity,
+                    struct results_bases *bases, struct cay_error *err)
 {
-    AUTO_FREE char *path = place_join(place_temp(place), name);
+    AUTO_FREE char *path = userfs_join(userfs_temp(fs), name);
     struct cay_stat stat;
 
     if (!path)
         return cay_fail_memory(err, op);
-    if (place->ops->stat(place, path, true, &stat, NULL) != CAY_OK ||
+    if (userfs_stat(fs, path, true, &stat, NULL) != CAY_OK ||
         stat.type != CAY_TYPE_DIRECTORY || stat.mode & 077)
         return CAY_OK;
     struct results_base *grown =
@@ -99,19 +98,19 @@ static int add_base(struct place *place, const char *name,
     return CAY_OK;
 }
 
-int results_bases(struct place *place, struct results_bases *ret_bases,
+int results_bases(struct userfs *fs, struct results_bases *ret_bases,
                   struct cay_error *err)
 {
-    const struct identity identity = identity_of(place);
+    const struct identity identity = userfs_identity(fs);
     struct cay_listing listing = {0};
     AUTO_BASES bases = {0};
 
-    if (!place_temp(place))
+    if (!userfs_temp(fs))
         return cay_fail_memory(err, op);
-    int code = place->ops->list(place, place_temp(place), false, false, &listing, err);
+    int code = userfs_list(fs, userfs_temp(fs), false, false, &listing, err);
     for (size_t i = 0; !code && i < listing.count; i++)
         if (is_base(listing.entries[i].path))
-            code = add_base(place, listing.entries[i].path, &identity, &bases, err);
+            code = add_base(fs, listing.entries[i].path, &identity, &bases, err);
     cay_listing_done(&listing);
     if (code)
         return code;
@@ -120,10 +119,10 @@ int results_bases(struct place *place, struct results_bases *ret_bases,
     return CAY_OK;
 }
 
-int results_private(struct place *place, const char *prefix, char **ret_path,
+int results_private(struct userfs *fs, const char *prefix, char **ret_path,
                     struct cay_error *err)
 {
-    const char *top = place_temp(place);
+    const char *top = userfs_temp(fs);
     char name[64], hex[DIGITS + 1];
 
     if (!top)
@@ -131,9 +130,8 @@ int results_private(struct place *place, const char *prefix, char **ret_path,
     for (int i = 0; i < TRIES; i++) {
         results_hex(hex, DIGITS);
         snprintf(name, sizeof name, "%s-%s", prefix, hex);
-        AUTO_FREE char *path = place_join(top, name);
-        int code =
-            path ? place->ops->mkdir_private(place, path, err) : cay_fail_memory(err, op);
+        AUTO_FREE char *path = userfs_join(top, name);
+        int code = path ? userfs_mkdir_private(fs, path, err) : cay_fail_memory(err, op);
         if (!code)
             *ret_path = TAKE_PTR(path);
         if (code != CAY_E_EXISTS)
@@ -142,32 +140,32 @@ int results_private(struct place *place, const char *prefix, char **ret_path,
     return CAY_E_EXISTS;
 }
 
-static int find_base(struct place *place, char **ret_base, struct cay_error *err)
+static int find_base(struct userfs *fs, char **ret_base, struct cay_error *err)
 {
     AUTO_BASES bases = {0};
-    int code = results_bases(place, &bases, err);
+    int code = results_bases(fs, &bases, err);
 
     if (code)
         return code;
     if (!bases.count || !bases.items[0].is_own)
-        return results_private(place, PREFIX, ret_base, err);
+        return results_private(fs, PREFIX, ret_base, err);
     *ret_base = TAKE_PTR(bases.items[0].path);
     return CAY_OK;
 }
 
-int results_new(struct place *place, struct results *ret_results, struct cay_error *err)
+int results_new(struct userfs *fs, struct results *ret_results, struct cay_error *err)
 {
     AUTO_FREE char *base = NULL;
     AUTO_RESULTS results = {0};
     char name[RESULTS_NAME];
 
-    int code = find_base(place, &base, err);
+    int code = find_base(fs, &base, err);
     for (int i = 0; !code && i < TRIES; i++) {
         results_done(&results);
         results_hex(name, RESULTS_NAME - 1);
         code = results_at(base, name, &results, err);
         if (!code)
-            code = place->ops->mkdir(place, results.dir, CAY_NAME_NO_PARENTS, err);
+            code = userfs_mkdir(fs, results.dir, CAY_NAME_NO_PARENTS, err);
         if (code == CAY_E_EXISTS && i + 1 < TRIES)
             code = CAY_OK;
         else
@@ -180,14 +178,14 @@ int results_new(struct place *place, struct results *ret_results, struct cay_err
     return CAY_OK;
 }
 
-int results_keep_command(struct place *place, const struct results *results,
+int results_keep_command(struct userfs *fs, const struct results *results,
                          const char *command, char **ret_path, struct cay_error *err)
 {
-    AUTO_FREE char *path = place_join(results->dir, RESULTS_COMMAND);
+    AUTO_FREE char *path = userfs_join(results->dir, RESULTS_COMMAND);
 
     if (!path)
         return cay_fail_memory(err, op);
-    int code = place->ops->write(place, path, command, strlen(command), 0, NULL, err);
+    int code = userfs_write(fs, path, command, strlen(command), 0, NULL, err);
     if (!code && ret_path)
         *ret_path = TAKE_PTR(path);
     return code;

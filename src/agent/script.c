@@ -13,24 +13,24 @@ int script_make(cay_sandbox *sandbox, const char *user, const char *name,
     struct script *script = ret_script;
 
     *script = (struct script){0};
-    int code = place_open(sandbox, user, &script->place, err);
+    int code = userfs_open(sandbox, user, &script->fs, err);
     if (!code)
-        code = results_private(&script->place, "cay-code", &script->dir, err);
+        code = results_private(&script->fs, "cay-code", &script->dir, err);
     if (code)
         return code;
-    script->path = place_join(script->dir, name);
+    script->path = userfs_join(script->dir, name);
     if (!script->path)
         return cay_fail_memory(err, "code.script");
-    return script->place.ops->write(&script->place, script->path, text, len,
-                                    CAY_WRITE_NEW | CAY_WRITE_NO_PARENTS, NULL, err);
+    return userfs_write(&script->fs, script->path, text, len,
+                        CAY_WRITE_NEW | CAY_WRITE_NO_PARENTS, NULL, err);
 }
 
 void script_done(struct script *script)
 {
     if (script->dir)
-        (void)!script->place.ops->remove(&script->place, script->dir, NULL);
+        (void)!userfs_remove(&script->fs, script->dir, NULL);
     free(script->dir);
     free(script->path);
-    place_close(&script->place);
+    userfs_close(&script->fs);
     *script = (struct script){0};
 }

@@ -2,12 +2,12 @@
 #ifndef AGENT_SCRIPT_H
 #define AGENT_SCRIPT_H
 
-#include "agent/place.h"
+#include "agent/userfs.h"
 
 /* A file for an interpreter, in a private directory of its own outside the working
  * directory; it is gone when this is done with. */
 struct script {
-    struct place place;
+    struct userfs fs;
     char *dir, *path;
 };
 #define AUTO_SCRIPT __attribute__((cleanup(script_done))) struct script

@@ -13,7 +13,7 @@ enum { RECORD_MAX = 512, OTHERS_MAX = 64 };
 void task_done(struct task *task)
 {
     results_done(&task->results);
-    place_close(&task->place);
+    userfs_close(&task->fs);
 }
 
 static int fail_unknown(int pid, struct cay_error *err)
@@ -34,19 +34,18 @@ static char *record_path(const char *dir, int pid)
     char name[24];
 
     snprintf(name, sizeof name, "pid-%d", pid);
-    return place_join(dir, name);
+    return userfs_join(dir, name);
 }
 
 /* The content of a small file in `dir`; "" if there is none. */
-static void read_record(struct place *place, const char *path, char record[RECORD_MAX])
+static void read_record(struct userfs *fs, const char *path, char record[RECORD_MAX])
 {
     struct cay_content content = {0};
     uint64_t total;
 
     *record = '\0';
     if (path &&
-        place->ops->read(place, path, 0, RECORD_MAX - 1, &content, &total, NULL) ==
-            CAY_OK &&
+        userfs_read(fs, path, 0, RECORD_MAX - 1, &content, &total, NULL) == CAY_OK &&
         content.len < RECORD_MAX && !memchr(content.data, '\0', content.len))
         memcpy(record, content.data, content.len + 1);
     free(content.data);
@@ -75,7 +74,7 @@ static bool next_number(char **at, int64_t *ret_number)
     return fine;
 }
 
-int task_save(struct place *place, const struct task *task, struct cay_error *err)
+int task_save(struct userfs *fs, const struct task *task, struct cay_error *err)
 {
     char record[RECORD_MAX];
     const char *name = strrchr(task->results.dir, '/') + 1;
@@ -85,8 +84,8 @@ int task_save(struct place *place, const struct task *task, struct cay_error *er
         return cay_fail_memory(err, "background.start");
     int len = snprintf(record, sizeof record, "%s %s %lld %llu %s\n", name, task->tag,
                        (long long)task->started_ms, (unsigned long long)task->timeout_ms,
-                       cay_sandbox_id(place->sandbox));
-    return place->ops->write(place, path, record, (size_t)len, 0, NULL, err);
+                       cay_sandbox_id(fs->sandbox));
+    return userfs_write(fs, path, record, (size_t)len, 0, NULL, err);
 }
 
 static bool is_name(const char *name)
@@ -97,7 +96,7 @@ static bool is_name(const char *name)
 }
 
 /* 1 if the base has a task of that number, 0 if not, or a code. */
-static int load(struct place *place, const char *base, int pid, struct task *ret_task,
+static int load(struct userfs *fs, const char *base, int pid, struct task *ret_task,
                 struct cay_error *err)
 {
     AUTO_FREE char *path = record_path(base, pid);
@@ -105,7 +104,7 @@ static int load(struct place *place, const char *base, int pid, struct task *ret
     char name[RESULTS_NAME], id[RECORD_MAX];
     int64_t started, timeout;
 
-    read_record(place, path, record);
+    read_record(fs, path, record);
     next_word(&at, name, sizeof name);
     next_word(&at, ret_task->tag, sizeof ret_task->tag);
     if (!is_name(name) || !*ret_task->tag || !next_number(&at, &started) ||
@@ -113,7 +112,7 @@ static int load(struct place *place, const char *base, int pid, struct task *ret
         return 0;
     /* Several sandboxes may share the machine's /tmp. */
     next_word(&at, id, sizeof id);
-    if (strcmp(id, cay_sandbox_id(place->sandbox)) != 0)
+    if (strcmp(id, cay_sandbox_id(fs->sandbox)) != 0)
         return 0;
     ret_task->pid = pid;
     ret_task->started_ms = started;
@@ -127,10 +126,10 @@ static int load_of(cay_sandbox *sandbox, const struct results_base *base, int pi
                    struct task *ret_task, struct cay_error *err)
 {
     snprintf(ret_task->user, sizeof ret_task->user, "%u", base->uid);
-    place_close(&ret_task->place);
-    if (place_open(sandbox, ret_task->user, &ret_task->place, NULL) != CAY_OK)
+    userfs_close(&ret_task->fs);
+    if (userfs_open(sandbox, ret_task->user, &ret_task->fs, NULL) != CAY_OK)
         return 0;
-    return load(&ret_task->place, base->path, pid, ret_task, err);
+    return load(&ret_task->fs, base->path, pid, ret_task, err);
 }
 
 int task_find(cay_sandbox *sandbox, const char *user, int pid, struct task *ret_task,
@@ -140,14 +139,14 @@ int task_find(cay_sandbox *sandbox, const char *user, int pid, struct task *ret_
     int found = 0;
 
     *ret_task = (struct task){0};
-    int code = place_open(sandbox, user, &ret_task->place, err);
+    int code = userfs_open(sandbox, user, &ret_task->fs, err);
     if (!code)
-        code = results_bases(&ret_task->place, &bases, err);
+        code = results_bases(&ret_task->fs, &bases, err);
     if (code)
         return code;
     for (size_t i = 0; !found && i < bases.count; i++)
         if (bases.items[i].is_own)
-            found = load(&ret_task->place, bases.items[i].path, pid, ret_task, err);
+            found = load(&ret_task->fs, bases.items[i].path, pid, ret_task, err);
     unsigned looks = 0; /* anybody can make directories that look like bases */
     for (size_t i = 0; !found && i < bases.count && looks < OTHERS_MAX; i++)
         if (!bases.items[i].is_own && ++looks)
@@ -160,11 +159,11 @@ int task_find(cay_sandbox *sandbox, const char *user, int pid, struct task *ret_
 
 bool task_read_end(struct task *task, struct task_end *ret_end)
 {
-    AUTO_FREE char *path = place_join(task->results.dir, "status");
+    AUTO_FREE char *path = userfs_join(task->results.dir, "status");
     char record[RECORD_MAX], *at = record;
     int64_t numbers[5] = {0};
 
-    read_record(&task->place, path, record);
+    read_record(&task->fs, path, record);
     for (size_t i = 0; i < 5; i++)
         if (!next_number(&at, &numbers[i]))
             return false;
@@ -178,7 +177,7 @@ bool task_read_end(struct task *task, struct task_end *ret_end)
 
 void task_save_end(struct task *task, const struct task_end *end)
 {
-    AUTO_FREE char *path = place_join(task->results.dir, "status");
+    AUTO_FREE char *path = userfs_join(task->results.dir, "status");
     char record[RECORD_MAX];
 
     if (!path)
@@ -186,5 +185,5 @@ void task_save_end(struct task *task, const struct task_end *end)
     int len = snprintf(record, sizeof record, "%d %d %d %llu %d\n", (int)end->end.cause,
                        end->end.exit_code, end->end.signal,
                        (unsigned long long)end->end.wall_us, end->is_stopped);
-    (void)!task->place.ops->write(&task->place, path, record, (size_t)len, 0, NULL, NULL);
+    (void)!userfs_write(&task->fs, path, record, (size_t)len, 0, NULL, NULL);
 }

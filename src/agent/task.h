@@ -2,8 +2,8 @@
 #ifndef AGENT_TASK_H
 #define AGENT_TASK_H
 
-#include "agent/place.h"
 #include "agent/results.h"
+#include "agent/userfs.h"
 
 /* What is known of a background command, whoever asks and however long ago it ended.
  *
@@ -21,8 +21,8 @@ enum { TASK_TAG = 64 };
 #define TASK_MARK "CAY_TASK="
 
 struct task {
-    struct place place; /* as the user who started it */
-    char user[16];      /* that user by number, if it is not who asks */
+    struct userfs fs; /* as the user who started it */
+    char user[16];    /* that user by number, if it is not who asks */
     struct results results;
     int pid;
     char tag[TASK_TAG];
@@ -33,8 +33,8 @@ struct task {
 
 void task_done(struct task *task);
 
-/* Writes down what the members but `place` say. */
-int task_save(struct place *place, const struct task *task, struct cay_error *err);
+/* Writes down what the members but `fs` say. */
+int task_save(struct userfs *fs, const struct task *task, struct cay_error *err);
 
 /* CAY_E_NOT_FOUND "Background task not found: pid=N".  Always safe to task_done() after.
  */

@@ -335,6 +335,19 @@ bool utf8_is_valid(const void *data, size_t len)
     return utf8_scan(&scan, data, len) && utf8_scan_complete(&scan);
 }
 
+size_t utf8_next(const char *text, size_t len, uint32_t *ret_value)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    size_t need = length_of(bytes[0]), have = 1;
+    uint32_t value = need <= 1 ? bytes[0] : bytes[0] & (0x7Fu >> need);
+
+    while (have < need && have < len &&
+           (have == 1 ? second_fits(bytes[0], bytes[1]) : (bytes[have] & 0xC0) == 0x80))
+        value = value << 6 | (bytes[have++] & 0x3F);
+    *ret_value = have == need ? value : UTF8_INVALID;
+    return have;
+}
+
 uint32_t utf8_scan_highest(const struct utf8_scan *scan)
 {
     return scan->highest < 0x80   ? 0x7F

@@ -35,6 +35,13 @@ bool utf8_scan_complete(const struct utf8_scan *scan);
 /* The same of all of it at once. */
 bool utf8_is_valid(const void *data, size_t len);
 
+/* The character at the start of `text`, of which there are `len` bytes, at least one: its
+ * length, and *ret_value is the code point.  If the bytes are not UTF-8, *ret_value is
+ * UTF8_INVALID, and the length is that of the part which Python's errors="replace"
+ * replaces by one U+FFFD. */
+#define UTF8_INVALID UINT32_MAX
+size_t utf8_next(const char *text, size_t len, uint32_t *ret_value);
+
 /* No character that was fed is above: 0x7F, 0xFF, 0xFFFF or 0x10FFFF, the least of them.
  */
 uint32_t utf8_scan_highest(const struct utf8_scan *scan);

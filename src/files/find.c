@@ -168,14 +168,14 @@ int find_filter_init(const char *op, const char *pattern, const char *const *exc
     if (exclude_count > EXCLUDE_MAX)
         return cay_fail(err, CAY_E_INVALID, 0, op, "exclude",
                         "too many patterns to exclude", "give at most %d", EXCLUDE_MAX);
-    int code = pattern_compile(op, pattern, &ret_filter->pattern, err);
+    int code = glob_compile(op, pattern, &ret_filter->pattern, err);
     if (code || !exclude_count)
         return code;
     ret_filter->exclude = calloc(exclude_count, sizeof *ret_filter->exclude);
     if (!ret_filter->exclude)
         return cay_fail_memory(err, op);
     for (size_t i = 0; !code && i < exclude_count; i++) {
-        code = pattern_compile(op, exclude[i], &ret_filter->exclude[i], err);
+        code = glob_compile(op, exclude[i], &ret_filter->exclude[i], err);
         ret_filter->exclude_count += !code;
     }
     return code;
@@ -183,9 +183,9 @@ int find_filter_init(const char *op, const char *pattern, const char *const *exc
 
 void find_filter_done(struct find_filter *filter)
 {
-    pattern_done(&filter->pattern);
+    glob_done(&filter->pattern);
     for (size_t i = 0; i < filter->exclude_count; i++)
-        pattern_done(&filter->exclude[i]);
+        glob_done(&filter->exclude[i]);
     free(filter->exclude);
     *filter = (struct find_filter){0};
 }
@@ -197,7 +197,7 @@ static bool is_excluded(const struct find_filter *filter, const struct walk_step
 
     for (size_t i = 0; i < filter->exclude_count; i++)
         if ((may_be_directory || !filter->exclude[i].only_directories) &&
-            pattern_matches_path(&filter->exclude[i], step->rel))
+            glob_matches_path(&filter->exclude[i], 0, step->rel))
             return true;
     return false;
 }
@@ -283,10 +283,10 @@ static bool is_hit(struct find *find, const struct walk_step *step,
                    struct find_hit *ret_hit)
 {
     const struct find_filter *filter = find->filter;
-    pattern_state state =
-        pattern_step(&filter->pattern, step->mark, step->name, step->type == DT_LNK);
+    glob_state state =
+        glob_step(&filter->pattern, step->mark, step->name, step->type == DT_LNK);
 
-    if (!pattern_accepts(&filter->pattern, state))
+    if (!glob_accepts(&filter->pattern, state))
         return false;
     bool follow = !(filter->flags & CAY_LIST_LINKS);
     if (step->type != DT_LNK && !is_wanted(filter, type_of((mode_t)DTTOIF(step->type))))
@@ -305,11 +305,11 @@ static bool is_hit(struct find *find, const struct walk_step *step,
 static int go_below(struct find *find, const struct walk_step *step,
                     struct cay_error *err)
 {
-    const struct pattern *pattern = &find->filter->pattern;
+    const struct glob *pattern = &find->filter->pattern;
     bool is_link = step->type == DT_LNK;
-    pattern_state state = pattern_step(pattern, step->mark, step->name, is_link);
+    glob_state state = glob_step(pattern, step->mark, step->name, is_link);
 
-    if (!pattern_goes_deeper(pattern, state) || !locate(find, step, true))
+    if (!glob_goes_deeper(pattern, state) || !locate(find, step, true))
         return CAY_OK;
     if (!is_link)
         return walk_enter(find->walk, state, err);
@@ -404,7 +404,7 @@ int find_new(cay_files *files, const struct target *start,
     struct walk_options options = {.fs = files->fs,
                                    .root = files->roots[start->mount],
                                    .real = start->rel,
-                                   .mark = pattern_start(&filter->pattern),
+                                   .mark = glob_start(&filter->pattern, 0),
                                    .max_depth = filter->max_depth,
                                    .deadline_ns = filter->deadline_ns};
     char prefix[2 * PATH_MAX];

@@ -2,8 +2,8 @@
 #ifndef FILES_FIND_H
 #define FILES_FIND_H
 
+#include "base/glob.h"
 #include "files/handle.h"
-#include "files/pattern.h"
 
 /* Finding names by pattern under the policy: what listing and searching have in common.
  */
@@ -34,8 +34,8 @@ void find_scope_done(struct find_scope *scope);
 
 struct find_filter {
     unsigned flags; /* enum cay_list_flag: the types to report */
-    struct pattern pattern;
-    struct pattern *exclude;
+    struct glob pattern;
+    struct glob *exclude;
     size_t exclude_count;
     const char *after; /* only what sorts after this path, or NULL */
     uint32_t max_depth;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "../unit/harness.h"
-#include "agent/host-file.h"
+#include "agent/transfer.h"
 #include "cli/local-file.h"
 
 enum { ROUNDS = 5000, ROUNDS_EACH = 64, EXCHANGE = 2 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef AGENT_HOST_FILE_H
-#define AGENT_HOST_FILE_H
+#ifndef AGENT_TRANSFER_H
+#define AGENT_TRANSFER_H
 
 #include "cay/files.h"
 
-/* A file of the host's that is being made: it has a temporary name beside its own until
- * it is complete, or vanishes. */
+/* A file of the host that is being written: it has a temporary name beside its own until
+ * it is complete, or is removed. */
 struct host_file {
     int dir, fd;
     char name[256], temp[32];
@@ -16,12 +16,15 @@ struct host_file {
         .dir = -1, .fd = -1                                                              \
     }
 
-/* Missing directories on the way are made.  What a link leads to is what is replaced. */
+/* Creates missing parent directories.  If the path is a link, its target is replaced. */
 int host_file_open(const char *path, struct host_file *ret_file, struct cay_error *err);
 
-/* It takes its name, with the mode and time of `stat`. */
+/* Renames it to its own name, with the mode and time of `stat`. */
 int host_file_commit(struct host_file *file, const char *path,
                      const struct cay_stat *stat, struct cay_error *err);
 void host_file_done(struct host_file *file);
+
+/* An unnamed file in that directory, or else in /tmp or in memory; -1 and errno. */
+int transfer_spool(const char *dir);
 
 #endif

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files/pattern.h"
+#include "base/glob.h"
 
 #include "harness.h"
 
 static bool matches(const char *text, const char *path)
 {
-    struct pattern pattern;
+    struct glob pattern;
 
-    ASSERT_OK(pattern_compile("test", text, &pattern, &err));
-    bool result = pattern_matches_path(&pattern, path);
-    pattern_done(&pattern);
+    ASSERT_OK(glob_compile("test", text, &pattern, &err));
+    bool result = glob_matches_path(&pattern, 0, path);
+    glob_done(&pattern);
     return result;
 }
 
 static void refused(const char *text, const char *because)
 {
-    struct pattern pattern;
+    struct glob pattern;
 
-    ASSERT_CODE(pattern_compile("test", text, &pattern, &err), CAY_E_INVALID);
+    ASSERT_CODE(glob_compile("test", text, &pattern, &err), CAY_E_INVALID);
     ASSERT_HAS(err.message, because);
 }
 
@@ -136,7 +136,7 @@ TEST(no_pattern_is_every_name_at_any_depth)
 TEST(dots_and_doubled_slashes_are_left_out)
 {
     ASSERT(matches("./a//b/", "a/b"));
-    refused(".", "names nothing");
+    refused(".", "no components");
 }
 
 TEST(matching_is_case_sensitive)
@@ -158,7 +158,7 @@ TEST(a_pattern_that_leaves_the_directory_is_refused)
 
 TEST(a_pattern_that_is_too_long_is_refused)
 {
-    char text[PATTERN_LENGTH_MAX + 2];
+    char text[GLOB_LENGTH_MAX + 2];
 
     memset(text, 'a', sizeof text);
     text[sizeof text - 1] = '\0';
@@ -190,26 +190,26 @@ TEST(many_stars_take_no_exponential_time)
 
 TEST(two_stars_do_not_pass_through_links_but_names_do)
 {
-    struct pattern pattern;
+    struct glob pattern;
 
-    ASSERT_OK(pattern_compile("test", "**/a/b", &pattern, &err));
-    pattern_state start = pattern_start(&pattern);
-    ASSERT(!pattern_goes_deeper(&pattern, pattern_step(&pattern, start, "link", true)));
-    pattern_state at = pattern_step(&pattern, start, "a", true);
-    ASSERT(pattern_goes_deeper(&pattern, at));
-    ASSERT(pattern_accepts(&pattern, pattern_step(&pattern, at, "b", false)));
-    pattern_done(&pattern);
+    ASSERT_OK(glob_compile("test", "**/a/b", &pattern, &err));
+    glob_state start = glob_start(&pattern, 0);
+    ASSERT(!glob_goes_deeper(&pattern, glob_step(&pattern, start, "link", true)));
+    glob_state at = glob_step(&pattern, start, "a", true);
+    ASSERT(glob_goes_deeper(&pattern, at));
+    ASSERT(glob_accepts(&pattern, glob_step(&pattern, at, "b", false)));
+    glob_done(&pattern);
 }
 
 TEST(a_walk_need_not_go_where_nothing_can_match)
 {
-    struct pattern pattern;
+    struct glob pattern;
 
-    ASSERT_OK(pattern_compile("test", "src/*.c", &pattern, &err));
-    pattern_state start = pattern_start(&pattern);
-    ASSERT_INT(pattern_step(&pattern, start, "doc", false), 0);
-    pattern_state src = pattern_step(&pattern, start, "src", false);
-    ASSERT(pattern_goes_deeper(&pattern, src));
-    ASSERT(!pattern_goes_deeper(&pattern, pattern_step(&pattern, src, "a.c", false)));
-    pattern_done(&pattern);
+    ASSERT_OK(glob_compile("test", "src/*.c", &pattern, &err));
+    glob_state start = glob_start(&pattern, 0);
+    ASSERT_INT(glob_step(&pattern, start, "doc", false), 0);
+    glob_state src = glob_step(&pattern, start, "src", false);
+    ASSERT(glob_goes_deeper(&pattern, src));
+    ASSERT(!glob_goes_deeper(&pattern, glob_step(&pattern, src, "a.c", false)));
+    glob_done(&pattern);
 }

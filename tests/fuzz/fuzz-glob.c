@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "files/pattern.h"
+#include "base/glob.h"
 
 /* The input is a pattern, a newline, and a path.  Whether they match is compared with
  * what a model says that tries every possibility: slow, and too simple to be wrong. */
@@ -137,7 +137,7 @@ static int model_path(const struct parts *wild, size_t w, const struct parts *pa
     return model_name(one.at, other.at) && model_path(wild, w + 1, path, p + 1);
 }
 
-static void compare(const struct pattern *pattern, const char *text, const char *path)
+static void compare(const struct glob *pattern, const char *text, const char *path)
 {
     struct parts wild, names;
 
@@ -147,7 +147,7 @@ static void compare(const struct pattern *pattern, const char *text, const char 
     if (strcmp(wild.part[wild.count - 1], "**") == 0)
         wild.part[wild.count++] = "*";
     split(path, 0, &names);
-    CHECK(pattern_matches_path(pattern, path) == model_path(&wild, 0, &names, 0));
+    CHECK(glob_matches_path(pattern, 0, path) == model_path(&wild, 0, &names, 0));
 }
 
 static int climbs(const char *text)
@@ -171,7 +171,7 @@ static int is_plain(const char *path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct pattern pattern;
+    struct glob pattern;
     struct cay_error err;
     char *text = malloc(size + 1);
 
@@ -182,12 +182,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *path = strchr(text, '\n');
     if (path)
         *path++ = '\0';
-    if (pattern_compile("fuzz", text, &pattern, &err) == CAY_OK) {
+    if (glob_compile("fuzz", text, &pattern, &err) == CAY_OK) {
         CHECK(*text != '/' && *text != '~' && !climbs(text));
-        CHECK(pattern.count > 0 && pattern.count <= PATTERN_COMPONENTS_MAX);
+        CHECK(pattern.count > 0 && pattern.count <= GLOB_COMPONENTS_MAX);
         if (path && is_plain(path))
             compare(&pattern, text, path);
-        pattern_done(&pattern);
+        glob_done(&pattern);
     } else {
         CHECK(err.message[0] && err.hint[0]);
     }
