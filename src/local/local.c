@@ -17,7 +17,7 @@
 #include "init/plan.h"
 #include "native/doctor/inspect.h"
 #include "native/native.h"
-#include "native/record/subids.h"
+#include "native/record/idmap.h"
 #include "sandbox/backend.h"
 
 static const char op[] = "sandbox.create";

@@ -16,11 +16,10 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "native/make/blueprint.h"
+#include "native/make/root-plan.h"
 #include "native/process/process.h"
 #include "native/record/home.h"
 #include "native/record/names.h"
-#include "native/record/recover.h"
 #include "native/record/remove.h"
 #include "native/record/storage.h"
 #include "native/template/template.h"
@@ -104,7 +103,7 @@ int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_err
     code = find(*named ? named : id, &native->record, &why);
     if (code == CAY_E_INTERNAL) {
         native->is_damaged = true;
-        (void)recover_record(*named ? named : id, &native->record);
+        (void)record_recover(*named ? named : id, &native->record);
         *ret_cookie = TAKE_PTR(native);
         return CAY_OK;
     }
@@ -136,7 +135,7 @@ static size_t collect(const char *id, enum finder finder)
     if (code == CAY_E_NOT_FOUND && !runtime_is_old(id))
         return 0; /* its maker is about to write it */
     bool is_damaged = code == CAY_E_NOT_FOUND || code == CAY_E_INTERNAL;
-    if (is_damaged ? recover_record(id, &record) != 0 : code || runtime_is_alive(&record))
+    if (is_damaged ? record_recover(id, &record) != 0 : code || runtime_is_alive(&record))
         return 0;
     bool goes_whole = record.ephemeral && record.storage == CAY_STORAGE_DISK;
     if (goes_whole && finder == FINDER_OTHER)
@@ -444,4 +443,73 @@ int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error
         return CAY_E_NO_MEMORY;
     return sandbox_finish(sandbox, native_open(id, false, &sandbox->cookie, err),
                           ret_sandbox);
+}
+
+/* --- Kill many --- */
+
+/* That end at a time: each needs two descriptors. */
+enum { BATCH = 64 };
+
+struct victim {
+    struct record record;
+    int lock, pidfd;
+    bool has_begun;
+};
+
+static void begin_kill(const char *id, struct victim *victim)
+{
+    victim->lock = runtime_lock(id);
+    victim->pidfd = -1;
+    victim->has_begun = victim->lock >= 0 &&
+                        runtime_load(id, &victim->record, NULL) == CAY_OK &&
+                        runtime_look(&victim->record) > 0 &&
+                        record_begin_end(&victim->record, &victim->pidfd, NULL) == CAY_OK;
+    if (!victim->has_begun)
+        auto_close(&victim->lock);
+}
+
+/* One that is just being removed, does not run, or has no record to read. */
+static int kill_alone(const char *id, struct cay_error *err)
+{
+    void *native = NULL;
+    int code = native_open(id, false, &native, err);
+
+    if (code == CAY_E_INVALID) /* it is a local one, or still invalid */
+        code = native_open(id, true, &native, err);
+    if (!code)
+        code = native_kill(native, err);
+    native_free(native);
+    return code;
+}
+
+static int finish_kill(const char *id, struct victim *victim, struct cay_error *err)
+{
+    if (!victim->has_begun)
+        return kill_alone(id, err);
+    int code = record_remove(&victim->record, victim->pidfd, err);
+    auto_close(&victim->pidfd);
+    auto_close(&victim->lock);
+    return code;
+}
+
+int cay_sandbox_kill_many(const char *const *ids, size_t count,
+                          struct cay_error *ret_errors)
+{
+    AUTO_FREE struct victim *victims = calloc(BATCH, sizeof *victims);
+    int first = CAY_OK;
+
+    for (size_t i = 0; i < count; i += BATCH) {
+        size_t end = i + BATCH < count ? i + BATCH : count;
+        for (size_t j = i; victims && j < end; j++)
+            begin_kill(ids[j], &victims[j - i]);
+        for (size_t j = i; j < end; j++) {
+            ret_errors[j] = (struct cay_error){0};
+            int code = victims ? finish_kill(ids[j], &victims[j - i], &ret_errors[j])
+                               : kill_alone(ids[j], &ret_errors[j]);
+            if (!code)
+                ret_errors[j] = (struct cay_error){0};
+            first = first ? first : code;
+        }
+    }
+    return first;
 }

@@ -3,21 +3,54 @@
 /* Every check tries the thing itself, since a kernel that has it may still refuse it to
  * this user: a security module, a container's filter, a sysctl.  What has to be mounted
  * or made for that is made in a process of its own (trial.h) and goes with it. */
-#include "native/doctor/doctor.h"
-
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/magic.h>
+#include <linux/mount.h>
+#include <linux/openat2.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "native/make/probe.h"
+#include "native/record/cgroup.h"
 #include "native/record/idmap.h"
+#include "native/record/runtime.h"
+#include "sys/landlock.h"
 
-void doctor_say(struct doctor *doctor, enum cay_finding finding, const char *facility,
+enum { DOCTOR_MAX = 48 };
+
+/* The checks so far, and what later ones need to know of earlier ones. */
+struct doctor {
+    struct cay_check *checks; /* DOCTOR_MAX of them */
+    size_t count;
+    bool is_root; /* may map any ids */
+    bool lacks_capabilities;
+    bool has_namespaces; /* user namespaces, with mounts in them */
+    bool has_own_root;   /* and a fresh /proc: all that a root of its own takes */
+};
+
+static void say(struct doctor *doctor, enum cay_finding finding, const char *facility,
                 const char *fix, const char *detail, ...)
 {
     va_list values;
@@ -33,18 +66,17 @@ void doctor_say(struct doctor *doctor, enum cay_finding finding, const char *fac
     va_end(values);
 }
 
-void doctor_tell(struct doctor *doctor, const char *facility, int error,
+static void tell(struct doctor *doctor, const char *facility, int error,
                  enum cay_finding otherwise, const char *fix, const char *fine,
                  const char *not_fine)
 {
     if (!error)
-        doctor_say(doctor, CAY_FINDING_OK, facility, "", "%s", fine);
+        say(doctor, CAY_FINDING_OK, facility, "", "%s", fine);
     else
-        doctor_say(doctor, otherwise, facility, fix, "%s: %s", not_fine,
-                   cay_errno_words(error));
+        say(doctor, otherwise, facility, fix, "%s: %s", not_fine, cay_errno_words(error));
 }
 
-long doctor_number(const char *path)
+static long read_number(const char *path)
 {
     char text[32];
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -54,6 +86,685 @@ long doctor_number(const char *path)
         return -1;
     text[len] = '\0';
     return strtol(text, NULL, 10);
+}
+
+/* --- The host --- */
+
+static void check_kernel(struct doctor *doctor)
+{
+    struct utsname name;
+    char *end;
+
+    if (uname(&name) != 0)
+        return;
+    unsigned long major = strtoul(name.release, &end, 10);
+    unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+    bool fine = major > 6 || (major == 6 && minor >= 1);
+    say(doctor, fine ? CAY_FINDING_OK : CAY_FINDING_MISSING, "kernel",
+        "install a kernel of version 6.1 or newer", "Linux %.60s on %.30s%s",
+        name.release, name.machine,
+        fine ? "" : "; 6.1 is the oldest that is known to work");
+}
+
+static void check_calls(struct doctor *doctor)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH};
+    AUTO_FD opened = (int)syscall(SYS_openat2, AT_FDCWD, ".", &how, sizeof how);
+    int error = opened < 0 ? errno : 0;
+
+    tell(doctor, "openat2", error, CAY_FINDING_MISSING,
+         "allow the call openat2, in a container's filter for example",
+         "files are opened without races", "refused");
+    AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    error = pidfd < 0 ? errno : 0;
+    tell(doctor, "pidfd", error, CAY_FINDING_MISSING,
+         "allow the call pidfd_open, in a container's filter for example",
+         "processes are signalled without races", "refused");
+}
+
+static void check_memfd(struct doctor *doctor)
+{
+    AUTO_FD fd = memfd_create("cay-doctor", MFD_CLOEXEC | 0x0010u /* MFD_EXEC */);
+
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create("cay-doctor", MFD_CLOEXEC);
+    int error = fd < 0 ? errno : 0;
+    tell(doctor, "executable memfd", error, CAY_FINDING_MISSING,
+         "sysctl -w vm.memfd_noexec=1",
+         "cay-init is started from a sealed copy in memory",
+         "cay-init cannot be started from memory");
+}
+
+static void check_seccomp(struct doctor *doctor)
+{
+    uint32_t kill = SECCOMP_RET_KILL_PROCESS, refuse = SECCOMP_RET_ERRNO;
+    int error = syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &kill) != 0 ||
+                        syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &refuse) != 0
+                    ? errno
+                    : 0;
+
+    tell(doctor, "seccomp", error, CAY_FINDING_MISSING,
+         "use a kernel with CONFIG_SECCOMP_FILTER",
+         "system calls are filtered by an allow-list", "filters cannot be used");
+}
+
+static void check_landlock(struct doctor *doctor)
+{
+    unsigned abi = landlock_abi();
+
+    if (!abi)
+        say(doctor, CAY_FINDING_WEAKER, "landlock",
+            "add \"landlock\" to the kernel's parameter lsm=", "not to be had: %s",
+            cay_errno_words(errno));
+    else
+        say(doctor, abi >= 6 ? CAY_FINDING_OK : CAY_FINDING_WEAKER, "landlock",
+            "use Linux 6.12 or newer", "ABI %u: %s", abi,
+            abi >= 6 ? "files, signals and abstract sockets"
+                     : "files, but neither signals nor abstract sockets (ABI 6)");
+}
+
+struct device {
+    const char *path;
+    unsigned major, minor;
+};
+
+/* False if something is wrong with it, and that was told. */
+static bool check_device(struct doctor *doctor, const struct device *device)
+{
+    static const char facility[] = "devices";
+    const char *path = device->path;
+    char fix[96];
+    struct stat st;
+    bool is_there = lstat(path, &st) == 0;
+
+    snprintf(fix, sizeof fix, "%s%s%smknod -m 666 %s c %u %u", is_there ? "rm -f " : "",
+             is_there ? path : "", is_there ? " && " : "", path, device->major,
+             device->minor);
+    if (!is_there)
+        say(doctor, CAY_FINDING_MISSING, facility, fix, "%s is not there", path);
+    else if (stat(path, &st) != 0 || !S_ISCHR(st.st_mode) ||
+             st.st_rdev != makedev(device->major, device->minor))
+        say(doctor, CAY_FINDING_MISSING, facility, fix,
+            "%s is not the device it should be", path);
+    else if (access(path, R_OK | W_OK) != 0) {
+        snprintf(fix, sizeof fix, "chmod 666 %s", path);
+        say(doctor, CAY_FINDING_MISSING, facility, fix,
+            "%s cannot be read and written to by this user", path);
+    } else
+        return true;
+    return false;
+}
+
+static void check_devices(struct doctor *doctor)
+{
+    static const struct device devices[] = {{"/dev/null", 1, 3},    {"/dev/zero", 1, 5},
+                                            {"/dev/full", 1, 7},    {"/dev/random", 1, 8},
+                                            {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0}};
+
+    /* Root makes those inside itself. */
+    size_t needed = doctor->is_root ? 1 : sizeof devices / sizeof *devices;
+
+    for (size_t i = 0; i < needed; i++)
+        if (!check_device(doctor, &devices[i]))
+            return;
+    say(doctor, CAY_FINDING_OK, "devices", "", "%s",
+        doctor->is_root ? "each sandbox gets its own"
+                        : "null, zero, full, random, urandom and tty are there to "
+                          "be shown inside");
+}
+
+/* Whether a directory, or where it will be made, is in memory. */
+static bool is_in_memory(const char *path)
+{
+    struct statfs fs;
+    char parent[PATH_MAX];
+
+    if (statfs(path, &fs) == 0)
+        return fs.f_type == TMPFS_MAGIC;
+    snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(path, '/') - path), path);
+    return statfs(parent, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
+static void check_runtime(struct doctor *doctor)
+{
+    struct cay_error error = {0};
+    char path[PATH_MAX], fix[256];
+
+    if (runtime_check(path, &error) == CAY_OK && is_in_memory(path))
+        say(doctor, CAY_FINDING_OK, "runtime directory", "", "%.200s", path);
+    else if (!error.code) {
+        snprintf(fix, sizeof fix, "mount -t tmpfs -o mode=0700 tmpfs %.200s", path);
+        say(doctor, CAY_FINDING_OK, "runtime directory", geteuid() == 0 ? fix : "",
+            "%.160s, on a disk: sandboxes start a little later", path);
+    } else
+        say(doctor, CAY_FINDING_MISSING, "runtime directory", error.hint,
+            "%.100s: %.140s", error.subject, error.message);
+}
+
+static void check_capabilities(struct doctor *doctor)
+{
+    static const struct {
+        const char *name;
+        int number;
+        bool needed;
+    } wanted[] = {
+        {"CAP_SYS_ADMIN", CAP_SYS_ADMIN, true},
+        {"CAP_SETUID", CAP_SETUID, true},
+        {"CAP_SETGID", CAP_SETGID, true},
+        {"CAP_CHOWN", CAP_CHOWN, true},
+        {"CAP_DAC_OVERRIDE", CAP_DAC_OVERRIDE, true},
+        {"CAP_KILL", CAP_KILL, true},
+        {"CAP_SYS_RESOURCE", CAP_SYS_RESOURCE, false},
+    };
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0}};
+    char missing[160] = "";
+    bool needed = false;
+
+    if (!doctor->is_root) {
+        say(doctor, CAY_FINDING_OK, "capabilities", "", "none are needed");
+        return;
+    }
+    (void)syscall(SYS_capget, &header, data);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (!(data[wanted[i].number / 32].effective & 1u << wanted[i].number % 32)) {
+            size_t used = strlen(missing);
+            snprintf(missing + used, sizeof missing - used, " %s", wanted[i].name);
+            needed |= wanted[i].needed;
+        }
+    doctor->lacks_capabilities = needed;
+    if (needed)
+        say(doctor, CAY_FINDING_MISSING, "capabilities",
+            "start the container with --privileged, or with the capabilities named",
+            "root lacks%s", missing);
+    else if (*missing)
+        say(doctor, CAY_FINDING_WEAKER, "capabilities",
+            "add it where the container or virtual machine is set up",
+            "root lacks%s: limits on open files stay below this process's own", missing);
+    else
+        say(doctor, CAY_FINDING_OK, "capabilities", "", "root has all it needs");
+}
+
+static void check_host(struct doctor *doctor)
+{
+    check_kernel(doctor);
+    check_calls(doctor);
+    check_memfd(doctor);
+    check_seccomp(doctor);
+    check_landlock(doctor);
+    check_devices(doctor);
+    check_runtime(doctor);
+    check_capabilities(doctor);
+}
+
+/* --- Limits --- */
+
+static const char delegate[] =
+    "systemd-run --user --scope -p Delegate=yes, before the program that uses cay";
+
+/* What gives this user a cgroup2 to write to; containers have one that is read-only. */
+static const char *fix_for_groups(const struct doctor *doctor)
+{
+    static const char *const commands[][2] = {
+        {"/sys/fs/cgroup", "mount -o remount,rw /sys/fs/cgroup"},
+        {"/sys/fs/cgroup/unified", "mount -o remount,rw /sys/fs/cgroup/unified"}};
+    struct statfs fs;
+
+    if (!doctor->is_root)
+        return delegate;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (statfs(commands[i][0], &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC)
+            return fs.f_flags & ST_RDONLY ? commands[i][1]
+                                          : "see that this process may make cgroups "
+                                            "below its own";
+    return "mount -t cgroup2 none /sys/fs/cgroup";
+}
+
+static bool has_any(const struct groups *groups)
+{
+    bool found = groups->unified[0];
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        found |= groups->v1[i][0] != '\0';
+    return found;
+}
+
+static bool has_only_unified(const struct groups *groups)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        found |= groups->v1[i][0] != '\0';
+    return groups->unified[0] && !found;
+}
+
+/* By a parameter of the kernel's; the last of four columns says so. */
+static bool is_memory_off(void)
+{
+    char line[256];
+    bool is_off = false;
+    FILE *file = fopen("/proc/cgroups", "re");
+
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "memory\t", 7) == 0)
+            is_off = strcmp(strrchr(line, '\t'), "\t0\n") == 0;
+    if (file)
+        fclose(file);
+    return is_off;
+}
+
+static const char *fix_for_controller(const struct groups *groups, unsigned layer)
+{
+    if (!has_any(groups))
+        return "see \"cgroup2\"";
+    if (layer == CAY_LAYER_MEMORY && is_memory_off())
+        return "add cgroup_enable=memory to the kernel's parameters";
+    return has_only_unified(groups)
+               ? "have the controller enabled for this cgroup, in cgroup.subtree_control "
+                 "of those above it; for a container that is done outside of it"
+               : "mount the controller, or use a kernel that has it";
+}
+
+static void check_limit(struct doctor *doctor, const struct groups *groups,
+                        unsigned layer, const char *facility, const char *without)
+{
+    char by[64];
+
+    if (groups_keep(groups, layer, by, sizeof by))
+        say(doctor, CAY_FINDING_OK, facility, "", "%s", by);
+    else
+        say(doctor, CAY_FINDING_WEAKER, facility,
+            !doctor->is_root ? delegate : fix_for_controller(groups, layer), "%s",
+            without);
+}
+
+static void check_leaf(struct doctor *doctor, int leaf)
+{
+    const struct trial trial = {.cgroup = leaf};
+    static const char without[] = "trees of processes are held by a process each";
+
+    if (leaf < 0) {
+        say(doctor, CAY_FINDING_WEAKER, "clone into a cgroup", fix_for_groups(doctor),
+            "there is none; %s", without);
+        return;
+    }
+    struct trial_outcome outcome = trial_run(&trial);
+    tell(doctor, "clone into a cgroup", outcome.step == TRIAL_FINE ? 0 : outcome.error,
+         CAY_FINDING_WEAKER, fix_for_groups(doctor),
+         "every command starts in a cgroup of its own", without);
+}
+
+/* What lies in memory has a tmpfs of its own; for disks no quota is used, whatever the
+ * file system could do. */
+static void check_disk(struct doctor *doctor)
+{
+    if (doctor->has_own_root)
+        say(doctor, CAY_FINDING_WEAKER, "disk limit",
+            "keep sandboxes in memory, the default, where the limit must hold",
+            "kept in memory, by the size of a tmpfs; not kept on disk");
+    else
+        say(doctor, CAY_FINDING_WEAKER, "disk limit",
+            "see \"user namespaces\" and \"/proc\"", "not kept");
+}
+
+/* A cgroup is made as for a sandbox, with its limits, looked at, and removed. */
+static void check_limits(struct doctor *doctor)
+{
+    const struct groups_limits limits = {
+        .memory_bytes = 64 << 20, .pids = 16, .cpu_percent = 100};
+    struct cay_error error = {0};
+    struct groups groups;
+    uint32_t number = 0;
+    char name[32];
+
+    (void)!getrandom(&number, sizeof number, 0);
+    snprintf(name, sizeof name, "doctor-%08x", number);
+    AUTO_FD leaf = -1;
+    int code = groups_name(name, &limits, &groups, &error);
+    if (!code)
+        code = groups_begin(&groups, &leaf, &error);
+    if (!code)
+        code = groups_limit(&groups, &limits, &error);
+    if (!code && *groups.unified)
+        say(doctor, CAY_FINDING_OK, "cgroup2", "",
+            "sandboxes get cgroups of their own: pause, and the end of whole trees");
+    else
+        say(doctor, CAY_FINDING_WEAKER, "cgroup2", fix_for_groups(doctor),
+            "no cgroup can be made: %.150s",
+            *error.message ? error.message : "none is writable");
+    check_leaf(doctor, leaf);
+    check_limit(doctor, &groups, CAY_LAYER_MEMORY, "memory limit", "not kept");
+    check_limit(doctor, &groups, CAY_LAYER_PIDS, "process limit",
+                doctor->has_own_root ? "kept for each user inside only (RLIMIT_NPROC)"
+                                     : "not kept");
+    check_limit(doctor, &groups, CAY_LAYER_CPU, "cpu limit", "not kept");
+    check_disk(doctor);
+    (void)groups_remove(&groups);
+}
+
+/* --- Namespaces --- */
+
+#ifndef MOUNT_ATTR_IDMAP
+#define MOUNT_ATTR_IDMAP 0x00100000
+#endif
+
+enum { MOUNTS = CLONE_NEWUSER | CLONE_NEWNS };
+
+/* --- What is tried, in the process of a trial --- */
+
+static int try_tmpfs(void)
+{
+    return trial_mount("tmpfs", "size=65536,mode=755");
+}
+
+static int try_proc(void)
+{
+    return trial_mount("proc", NULL);
+}
+
+static int try_devpts(void)
+{
+    return trial_mount("devpts", "newinstance,ptmxmode=0666,mode=620");
+}
+
+static int try_overlay(void)
+{
+    static const char options[] =
+        "lowerdir=" TRIAL_PLACE "/l,upperdir=" TRIAL_PLACE "/u,workdir=" TRIAL_PLACE "/w";
+    int error = try_tmpfs();
+
+    if (error)
+        return error;
+    if (mkdir(TRIAL_PLACE "/l", 0755) != 0 || mkdir(TRIAL_PLACE "/u", 0755) != 0 ||
+        mkdir(TRIAL_PLACE "/w", 0755) != 0 || mkdir(TRIAL_PLACE "/m", 0755) != 0 ||
+        mount("overlay", TRIAL_PLACE "/m", "overlay", MS_NOSUID, options) != 0)
+        return errno;
+    return 0;
+}
+
+static int try_loopback(void)
+{
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    AUTO_FD fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    return fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
+}
+
+/* Outside: a mount whose ids the namespace of the process shifts.  It is never attached,
+ * so closing it is the end of it. */
+static int try_shifted_mount(pid_t pid)
+{
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_IDMAP};
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    AUTO_FD userns = open(path, O_RDONLY | O_CLOEXEC);
+    AUTO_FD tree = (int)syscall(SYS_open_tree, AT_FDCWD, TRIAL_PLACE,
+                                OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    attributes.userns_fd = (__u64)userns;
+    if (userns < 0 || tree < 0 ||
+        syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attributes,
+                sizeof attributes) != 0)
+        return errno;
+    return 0;
+}
+
+static int outcome_of(uint64_t namespaces, int (*inside)(void), int (*outside)(pid_t))
+{
+    const struct trial trial = {
+        .namespaces = namespaces, .cgroup = -1, .inside = inside, .outside = outside};
+    struct trial_outcome outcome = trial_run(&trial);
+
+    if (outcome.step == TRIAL_FINE)
+        return 0;
+    return outcome.error ? outcome.error : ECANCELED;
+}
+
+/* --- What is said --- */
+
+static const char see_namespaces[] = "see \"user namespaces\"";
+static const char see_capabilities[] = "see \"capabilities\"";
+static const char in_container[] =
+    "in a container allow clone3, unshare, mount and pivot_root: for example "
+    "--security-opt seccomp=unconfined";
+
+/* One of these kinds that is switched off, as its sysctl calls it; NULL if none is. */
+static const char *find_switch(uint64_t namespaces)
+{
+    static const struct {
+        uint64_t flag;
+        const char *name;
+    } kinds[] = {{CLONE_NEWUSER, "user"},    {CLONE_NEWNS, "mnt"},  {CLONE_NEWPID, "pid"},
+                 {CLONE_NEWNET, "net"},      {CLONE_NEWIPC, "ipc"}, {CLONE_NEWUTS, "uts"},
+                 {CLONE_NEWCGROUP, "cgroup"}};
+    char path[64];
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        snprintf(path, sizeof path, "/proc/sys/user/max_%s_namespaces", kinds[i].name);
+        if (namespaces & kinds[i].flag && read_number(path) == 0)
+            return kinds[i].name;
+    }
+    return NULL;
+}
+
+/* True if that is why they cannot be made. */
+static bool blame_switch(struct doctor *doctor, const char *facility, uint64_t namespaces)
+{
+    const char *kind = find_switch(namespaces);
+    char fix[64];
+
+    if (!kind)
+        return false;
+    snprintf(fix, sizeof fix, "sysctl -w user.max_%s_namespaces=15000", kind);
+    say(doctor, CAY_FINDING_MISSING, facility, fix,
+        "switched off: user.max_%s_namespaces is 0", kind);
+    return true;
+}
+
+/* Several switches turn user namespaces off, and each has another way to turn them on. */
+static void explain_namespaces(struct doctor *doctor, struct trial_outcome outcome)
+{
+    static const char facility[] = "user namespaces";
+
+    if (blame_switch(doctor, facility, MOUNTS))
+        return;
+    if (read_number("/proc/sys/kernel/unprivileged_userns_clone") == 0)
+        say(doctor, CAY_FINDING_MISSING, facility,
+            "sysctl -w kernel.unprivileged_userns_clone=1",
+            "kept from ordinary users: kernel.unprivileged_userns_clone is 0");
+    else if (read_number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1)
+        say(doctor, CAY_FINDING_MISSING, facility,
+            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an "
+            "AppArmor profile with \"userns,\" for the program that uses cay",
+            "AppArmor keeps their privileges from programs without a profile: "
+            "kernel.apparmor_restrict_unprivileged_userns is 1");
+    else if (outcome.step == TRIAL_CLONE && outcome.error == ENOSPC)
+        say(doctor, CAY_FINDING_MISSING, facility,
+            "sysctl -w user.max_user_namespaces=15000",
+            "there are as many as user.max_user_namespaces allows, or they are "
+            "nested too deeply");
+    else if (outcome.step == TRIAL_CLONE && outcome.error == EAGAIN)
+        say(doctor, CAY_FINDING_MISSING, facility,
+            "end some, or raise the limit: ulimit -u, or pids.max of the cgroup "
+            "this runs in",
+            "not tried: no more processes can be started");
+    else
+        say(doctor, CAY_FINDING_MISSING, facility,
+            doctor->lacks_capabilities ? see_capabilities : in_container, "%s fails: %s",
+            outcome.step == TRIAL_CLONE ? "making one"
+            : outcome.step == TRIAL_MAP ? "mapping a user id"
+                                        : "mounting in one",
+            outcome.error ? cay_errno_words(outcome.error) : "the process was killed");
+}
+
+static void check_namespaces(struct doctor *doctor)
+{
+    const struct trial trial = {.namespaces = MOUNTS, .cgroup = -1, .inside = try_tmpfs};
+    struct trial_outcome outcome = trial_run(&trial);
+
+    doctor->has_namespaces = outcome.step == TRIAL_FINE;
+    if (doctor->has_namespaces)
+        say(doctor, CAY_FINDING_OK, "user namespaces", "",
+            "can be made, with mounts of their own in them");
+    else
+        explain_namespaces(doctor, outcome);
+}
+
+/* The helpers are tried on a namespace, too: they have rules of their own. */
+static void check_helpers(struct doctor *doctor, const struct subids *users,
+                          const struct subids *groups)
+{
+    static const char facility[] = "range of user ids";
+    const char *programs[] = {subids_program("newuidmap"), subids_program("newgidmap")};
+    struct idmap map;
+    const struct trial trial = {.namespaces = CLONE_NEWUSER, .cgroup = -1, .map = &map};
+
+    if (!programs[0] || !programs[1]) {
+        say(doctor, CAY_FINDING_WEAKER, facility, "apt-get install uidmap",
+            "/etc/subuid has one, but newuidmap and newgidmap are missing");
+        return;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const char *obstacle = subids_obstacle(programs[i]);
+        if (obstacle) {
+            say(doctor, CAY_FINDING_WEAKER, facility,
+                "apt-get install --reinstall uidmap, and start this program "
+                "without no_new_privs",
+                "newuidmap and newgidmap cannot do their work: %s", obstacle);
+            return;
+        }
+    }
+    idmap_for_range(&map, users->first, groups->first);
+    if (trial_run(&trial).step == TRIAL_FINE)
+        say(doctor, CAY_FINDING_OK, facility, "",
+            "%u+%u for users, %u+%u for groups, by newuidmap and newgidmap", users->first,
+            users->count, groups->first, groups->count);
+    else if (!doctor->has_namespaces)
+        say(doctor, CAY_FINDING_WEAKER, facility, see_namespaces,
+            "/etc/subuid has one, for the users of a user namespace");
+    else
+        say(doctor, CAY_FINDING_WEAKER, facility,
+            "look whether the lines of /etc/subuid and /etc/subgid are right",
+            "newuidmap or newgidmap refuses the range");
+}
+
+static void check_range(struct doctor *doctor)
+{
+    static const char facility[] = "range of user ids";
+    struct subids users, groups;
+    char fix[256], name[64];
+
+    if (doctor->is_root) {
+        say(doctor, CAY_FINDING_OK, facility, "",
+            "root takes one of 65536 ids for each sandbox, from 0x70000000 on");
+        return;
+    }
+    bool found = subids_own(SUBIDS_USERS, &users);
+    if (subids_own(SUBIDS_GROUPS, &groups) && found && users.count >= IDMAP_COUNT &&
+        groups.count >= IDMAP_COUNT) {
+        check_helpers(doctor, &users, &groups);
+        return;
+    }
+    uint32_t next = subids_free_from();
+    bool has_helpers = subids_program("newuidmap") && subids_program("newgidmap");
+    snprintf(fix, sizeof fix, "%susermod --add-subuids %u-%u --add-subgids %u-%u %.64s",
+             has_helpers ? "" : "apt-get install uidmap && ", next,
+             next + IDMAP_COUNT - 1, next, next + IDMAP_COUNT - 1,
+             subids_user(name, sizeof name));
+    say(doctor, CAY_FINDING_WEAKER, facility, fix,
+        "/etc/subuid has %u ids for this user and /etc/subgid %u; 65536 are needed",
+        users.count, groups.count);
+}
+
+/* An errno, or 0. */
+static int check_one(struct doctor *doctor, const char *facility, uint64_t namespaces,
+                     int (*inside)(void), const char *fix, const char *fine,
+                     const char *not_fine)
+{
+    int error = outcome_of(namespaces, inside, NULL);
+
+    if (error && !doctor->has_namespaces && !find_switch(namespaces))
+        say(doctor, CAY_FINDING_MISSING, facility, see_namespaces,
+            "needs a user namespace, which cannot be made");
+    else if (error != ENOSPC || !blame_switch(doctor, facility, namespaces))
+        tell(doctor, facility, error, CAY_FINDING_MISSING,
+             doctor->has_namespaces ? fix : see_namespaces, fine, not_fine);
+    return error;
+}
+
+static void check_mounts(struct doctor *doctor)
+{
+    doctor->has_own_root =
+        !check_one(doctor, "/proc", MOUNTS | CLONE_NEWPID, try_proc,
+                   "in a container, start it with --security-opt "
+                   "systempaths=unconfined: its /proc is masked",
+                   "a fresh one can be mounted inside", "a fresh one cannot be mounted");
+    check_one(doctor, "tmpfs", MOUNTS, try_tmpfs, in_container,
+              "can be mounted inside, with a size that the kernel keeps",
+              "cannot be mounted inside");
+    check_one(doctor, "devpts", MOUNTS, try_devpts, in_container,
+              "terminals of their own can be mounted inside", "cannot be mounted inside");
+    check_one(doctor, "network namespaces", CLONE_NEWUSER | CLONE_NEWNET, try_loopback,
+              in_container, "can be made, with a loopback that is up", "cannot be made");
+    check_one(doctor, "other namespaces",
+              CLONE_NEWUSER | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP, NULL,
+              in_container, "those of IPC, names and cgroups can be made",
+              "those of IPC, names or cgroups cannot be made");
+}
+
+/* Templates other than "host" are overlays with owners that only root can shift. */
+static void check_overlay(struct doctor *doctor)
+{
+    if (!doctor->is_root) {
+        say(doctor, CAY_FINDING_WEAKER, "overlayfs",
+            "make sandboxes as root where they need other templates",
+            "only the template \"host\" can be used by this user");
+        return;
+    }
+    tell(doctor, "overlayfs", outcome_of(CLONE_NEWNS, try_overlay, NULL),
+         CAY_FINDING_WEAKER,
+         doctor->lacks_capabilities ? see_capabilities : "modprobe overlay",
+         "templates other than \"host\" can be used",
+         "only the template \"host\" can be used");
+}
+
+static void check_shifted_mounts(struct doctor *doctor)
+{
+    if (!doctor->is_root) {
+        say(doctor, CAY_FINDING_OK, "idmapped mounts", "",
+            "not needed: \"user\" inside is the one who makes the sandbox");
+        return;
+    }
+    tell(doctor, "idmapped mounts", outcome_of(CLONE_NEWUSER, NULL, try_shifted_mount),
+         CAY_FINDING_WEAKER,
+         doctor->lacks_capabilities
+             ? see_capabilities
+             : "use a kernel and a file system that support them, such as ext4, "
+               "xfs, btrfs or tmpfs",
+         "work on " TRIAL_PLACE ": \"user\" inside may write what a bind's owner may",
+         "cannot be made on " TRIAL_PLACE);
+}
+
+/* What a trial needs of the process it is tried in, sandboxes do not: they execute. */
+static bool can_try(struct doctor *doctor)
+{
+    if (prctl(PR_GET_DUMPABLE) == 1)
+        return true;
+    say(doctor, CAY_FINDING_WEAKER, "user namespaces",
+        "start a program as this user, rather than change the user in it",
+        "not tried, with all that depends on them: this process is not dumpable");
+    return false;
+}
+
+static void check_all_namespaces(struct doctor *doctor)
+{
+    if (!can_try(doctor))
+        return;
+    check_namespaces(doctor);
+    check_range(doctor);
+    check_mounts(doctor);
+    check_overlay(doctor);
+    check_shifted_mounts(doctor);
 }
 
 static bool is_something_missing(const struct doctor *doctor)
@@ -97,17 +808,16 @@ static void say_rung(struct doctor *doctor)
     if (!code)
         code = cay_sandbox_inspect(sandbox, &info, &error);
     if (code)
-        doctor_say(doctor, CAY_FINDING_MISSING, facility,
-                   is_something_missing(doctor) || strstr(error.hint, "cay doctor")
-                       ? "see what else is missing"
-                       : error.hint,
-                   "none can be made: %.80s%s%.150s", error.subject,
-                   *error.subject ? ", " : "", error.message);
+        say(doctor, CAY_FINDING_MISSING, facility,
+            is_something_missing(doctor) || strstr(error.hint, "cay doctor")
+                ? "see what else is missing"
+                : error.hint,
+            "none can be made: %.80s%s%.150s", error.subject, *error.subject ? ", " : "",
+            error.message);
     else
-        doctor_say(doctor, rungs[info.rung].finding, facility,
-                   doctor->lacks_capabilities ? "see \"capabilities\""
-                                              : rungs[info.rung].fix,
-                   "%s", rungs[info.rung].detail);
+        say(doctor, rungs[info.rung].finding, facility,
+            doctor->lacks_capabilities ? "see \"capabilities\"" : rungs[info.rung].fix,
+            "%s", rungs[info.rung].detail);
     if (sandbox)
         (void)!cay_sandbox_kill(sandbox, NULL);
     cay_sandbox_free(sandbox);
@@ -120,9 +830,9 @@ int cay_doctor(struct cay_check **ret_checks, size_t *ret_count, struct cay_erro
 
     if (!checks)
         return cay_fail_memory(err, "doctor");
-    doctor_host(&doctor);
-    doctor_namespaces(&doctor);
-    doctor_limits(&doctor);
+    check_host(&doctor);
+    check_all_namespaces(&doctor);
+    check_limits(&doctor);
     say_rung(&doctor);
     *ret_checks = TAKE_PTR(checks);
     *ret_count = doctor.count;

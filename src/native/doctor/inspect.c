@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "native/process/run.h"
 #include "native/process/wire.h"
-#include "native/record/cgroup-look.h"
-#include "native/record/recover.h"
+#include "native/record/cgroup.h"
+#include "native/record/remove.h"
 #include "native/record/storage.h"
 
 static const char op[] = "sandbox.inspect";
@@ -251,7 +251,7 @@ static void look_at_damaged(const char *id, struct cay_sandbox_info *ret_info)
     struct groups_usage usage;
 
     memset(ret_info, 0, sizeof *ret_info);
-    (void)recover_record(id, &record);
+    (void)record_recover(id, &record);
     copy_facts(&record, ret_info);
     groups_usage(&record.groups, &usage);
     ret_info->state = CAY_STATE_DAMAGED;

@@ -7,7 +7,7 @@
 #include "files/handle.h"
 #include "init/plan.h"
 #include "native/make/level.h"
-#include "native/make/root-sources.h"
+#include "native/make/root-plan.h"
 #include "native/record/names.h"
 #include "sys/landlock.h"
 

@@ -11,7 +11,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/build.h"
-#include "native/make/blueprint.h"
+#include "native/make/root-plan.h"
 #include "sys/fsid.h"
 
 static const char op[] = "sandbox.mounts";

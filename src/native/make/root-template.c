@@ -7,7 +7,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "native/make/blueprint.h"
+#include "native/make/root-plan.h"
 #include "native/record/users.h"
 #include "sys/io.h"
 

@@ -23,7 +23,7 @@
 #include "files/inside.h"
 #include "native/process/files-client.h"
 #include "native/process/handle.h"
-#include "native/record/cgroup-look.h"
+#include "native/record/cgroup.h"
 #include "sys/io.h"
 
 struct remote {

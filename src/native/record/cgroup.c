@@ -575,3 +575,253 @@ int groups_remove(const struct groups *groups)
         }
     return first;
 }
+
+/* --- Usage and limits, as the kernel reports them --- */
+
+enum { ROOM_SPARED = 64 }; /* this part of the memory limit */
+
+static bool get(const char *directory, const char *file, char *text, size_t room)
+{
+    char path[GROUPS_PATH + 64];
+
+    if (!*directory)
+        return false;
+    snprintf(path, sizeof path, "%s/%s", directory, file);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, room - 1);
+    if (len < 0)
+        return false;
+    text[len] = '\0';
+    return true;
+}
+
+/* The number at the start of a file, in whichever of the directories has it. */
+static bool get_number(const struct groups *groups, const char *unified, const char *v1,
+                       uint64_t *ret_value)
+{
+    char text[64];
+    bool found = get(groups->unified, unified, text, sizeof text);
+
+    for (size_t i = 0; !found && i < GROUPS_V1; i++)
+        found = get(groups->v1[i], v1, text, sizeof text);
+    if (found)
+        *ret_value = strtoull(text, NULL, 10);
+    return found;
+}
+
+static bool starts_with(const char *text, const char *word)
+{
+    return strncmp(text, word, strlen(word)) == 0;
+}
+
+/* "name value" on a line of its own. */
+static bool get_key(const char *directory, const char *file, const char *key,
+                    uint64_t *ret_value)
+{
+    char text[8192];
+
+    if (!get(directory, file, text, sizeof text))
+        return false;
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (starts_with(line, key) && line[strlen(key)] == ' ') {
+            *ret_value = strtoull(line + strlen(key), NULL, 10);
+            return true;
+        }
+    }
+    return false;
+}
+
+void groups_usage(const struct groups *groups, struct groups_usage *ret_usage)
+{
+    uint64_t pids = 0, frozen = 0;
+
+    *ret_usage = (struct groups_usage){0};
+    ret_usage->has_memory =
+        get_number(groups, "memory.current", "memory.usage_in_bytes", &ret_usage->memory);
+    ret_usage->has_pids = get_number(groups, "pids.current", "pids.current", &pids);
+    ret_usage->pids = (uint32_t)pids;
+    ret_usage->has_cpu =
+        get_key(groups->unified, "cpu.stat", "usage_usec", &ret_usage->cpu_us);
+    ret_usage->frozen =
+        get_key(groups->unified, "work/cgroup.events", "frozen", &frozen) && frozen == 1;
+}
+
+/* What the kernel can take back from the cgroup without ending a process. */
+static uint64_t read_cache(const struct groups *groups)
+{
+    uint64_t sum = 0, value;
+
+    for (size_t i = 0; i <= GROUPS_V1; i++) {
+        const char *directory = i < GROUPS_V1 ? groups->v1[i] : groups->unified;
+        if (get_key(directory, "memory.stat", "inactive_file", &value))
+            sum += value;
+        if (get_key(directory, "memory.stat", "active_file", &value))
+            sum += value;
+    }
+    return sum;
+}
+
+int groups_open_usage(const struct groups *groups)
+{
+    char path[GROUPS_PATH + 64];
+    int fd = -1;
+
+    for (size_t i = 0; i <= GROUPS_V1 && fd < 0; i++) {
+        const char *directory = i ? groups->v1[i - 1] : groups->unified;
+        snprintf(path, sizeof path, "%s/%s", directory,
+                 i ? "memory.usage_in_bytes" : "memory.current");
+        fd = *directory ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    }
+    return fd;
+}
+
+bool groups_has_room(const struct groups *groups, int usage, uint64_t limit,
+                     uint64_t bytes)
+{
+    char text[32];
+    ssize_t len = pread(usage, text, sizeof text - 1, 0);
+
+    if (len <= 0)
+        return true;
+    text[len] = '\0';
+    uint64_t used = strtoull(text, NULL, 10);
+    /* The kernel charges in batches, and others use memory meanwhile. */
+    bytes += limit / ROOM_SPARED;
+    if (used + bytes <= limit)
+        return true;
+    uint64_t cache = read_cache(groups);
+    return used - (cache < used ? cache : used) + bytes <= limit;
+}
+
+static const struct {
+    unsigned layer;
+    const char *name, *unified, *v1;
+} limit_files[] = {
+    {CAY_LAYER_MEMORY, "memory", "memory.max", "memory.limit_in_bytes"},
+    {CAY_LAYER_PIDS, "pids", "pids.max", "pids.max"},
+    {CAY_LAYER_CPU, "cpu", "cpu.max", "cpu.cfs_quota_us"},
+};
+
+bool groups_keep(const struct groups *groups, unsigned layer, char *ret_by, size_t room)
+{
+    char text[64];
+
+    for (size_t i = 0; i < sizeof limit_files / sizeof *limit_files; i++) {
+        if (limit_files[i].layer != layer)
+            continue;
+        if (get(groups->unified, limit_files[i].unified, text, sizeof text) &&
+            !starts_with(text, "max")) {
+            snprintf(ret_by, room, "cgroup v2 %s", limit_files[i].name);
+            return true;
+        }
+        for (size_t j = 0; j < GROUPS_V1; j++)
+            if (get(groups->v1[j], limit_files[i].v1, text, sizeof text) &&
+                !starts_with(text, "max") && !starts_with(text, "-1")) {
+                snprintf(ret_by, room, "cgroup v1 %s", limit_files[i].name);
+                return true;
+            }
+    }
+    return false;
+}
+
+/* --- Cgroups of a sandbox without a readable record --- */
+
+/* The cgroups of a sandbox without its record, and the processes in them. */
+
+/* A cgroup may contain others, as deep as its delegate likes. */
+enum { DEPTH_MAX = 16 };
+
+/* The path of an entry of a directory that is a cgroup; false for anything else. */
+static bool name_child(const char *path, const struct dirent *entry,
+                       char ret_child[GROUPS_PATH])
+{
+    if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+        return false;
+    int len = snprintf(ret_child, GROUPS_PATH, "%s/%s", path, entry->d_name);
+    return len > 0 && len < GROUPS_PATH;
+}
+
+/* Another user can make one of the same name where cgroups were delegated to it. */
+static bool is_own_directory(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && st.st_uid == geteuid();
+}
+
+/* 1, 0, or negative if it may be there all the same. */
+static int find_below(const char *path, const char *name, int depth,
+                      char ret_path[GROUPS_PATH])
+{
+    char child[GROUPS_PATH];
+    DIR *directory = depth < DEPTH_MAX ? opendir(path) : NULL;
+    int found = !directory && cay_errno_is_shortage(errno) ? -errno : 0;
+
+    for (struct dirent *entry; directory && !found && (entry = readdir(directory));) {
+        if (!name_child(path, entry, child))
+            continue;
+        found = strcmp(entry->d_name, name) == 0 && is_own_directory(child);
+        if (found)
+            memcpy(ret_path, child, sizeof child);
+        else if (strncmp(entry->d_name, "cay-sb-", 7) != 0) /* another sandbox's */
+            found = find_below(child, name, depth + 1, ret_path);
+    }
+    if (directory)
+        closedir(directory);
+    return found;
+}
+
+int groups_find(const char *id, struct groups *ret_groups)
+{
+    char mount[GROUPS_PATH], name[64];
+    int error = 0;
+
+    memset(ret_groups, 0, sizeof *ret_groups);
+    snprintf(name, sizeof name, "cay-%.32s", id);
+    for (size_t i = 0; i <= GROUPS_V1 && error >= 0; i++) {
+        int found = groups_mount(i, mount);
+        error = found > 0
+                    ? find_below(mount, name, 0,
+                                 i == GROUPS_V1 ? ret_groups->unified : ret_groups->v1[i])
+                    : found;
+    }
+    return error < 0 ? error : 0;
+}
+
+static int visit_below(const char *path, int depth,
+                       void (*visit)(pid_t pid, void *cookie), void *cookie)
+{
+    char child[GROUPS_PATH], file[GROUPS_PATH + 16], line[32];
+    DIR *directory = depth < DEPTH_MAX ? opendir(path) : NULL;
+    int error = directory || errno == ENOENT ? 0 : -errno;
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        if (name_child(path, entry, child)) {
+            int below = visit_below(child, depth + 1, visit, cookie);
+            error = error ? error : below;
+        }
+    if (directory)
+        closedir(directory);
+    snprintf(file, sizeof file, "%s/cgroup.procs", path);
+    FILE *procs = fopen(file, "re");
+    if (!procs)
+        return error || errno == ENOENT ? error : -errno;
+    while (fgets(line, sizeof line, procs))
+        visit((pid_t)strtol(line, NULL, 10), cookie);
+    fclose(procs);
+    return error;
+}
+
+int groups_visit(const struct groups *groups, void (*visit)(pid_t pid, void *cookie),
+                 void *cookie)
+{
+    int error = groups->unified[0] ? visit_below(groups->unified, 0, visit, cookie) : 0;
+
+    for (size_t i = 0; i < GROUPS_V1; i++)
+        if (groups->v1[i][0]) {
+            int other = visit_below(groups->v1[i], 0, visit, cookie);
+            error = error ? error : other;
+        }
+    return error;
+}

@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native/record/remove.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/protocol.h"
+#include "native/record/cgroup.h"
 #include "native/record/home.h"
-#include "native/record/recover.h"
+#include "native/record/storage.h"
 
 enum { KILL_MS = 10000 };
 
@@ -105,17 +115,269 @@ int record_remove_damaged(const char *id, struct cay_error *err)
 {
     struct record record;
     AUTO_FD pidfd = -1;
-    int lives = recover_record(id, &record);
+    int lives = record_recover(id, &record);
     int code = lives > 0 ? open_init(&record, &pidfd, err) : CAY_OK;
 
     if (code)
         return code;
     if (pidfd >= 0 && !record_end_init(&record, pidfd))
         return record_fail_end(&record, EBUSY, err);
-    int error = lives > 0 ? recover_kill(&record) : 0;
+    int error = lives > 0 ? record_kill_processes(&record) : 0;
     if (!error && lives)
-        lives = recover_record(id, &record);
+        lives = record_recover(id, &record);
     if (error || lives)
         return record_fail_end(&record, error ? -error : lives < 0 ? -lives : EBUSY, err);
     return record_remove(&record, -1, err);
+}
+
+/* --- A sandbox whose record cannot be read --- */
+
+enum { ANSWER_MS = 1000, KILL_TRIES = 1000 };
+
+/* --- Processes --- */
+
+/* What /proc/PID/status says of one. */
+struct process {
+    uint32_t uid;
+    int inner; /* its number in the innermost PID namespace */
+    int depth; /* how many of them it is in, from ours on */
+};
+
+/* The lines that count; that of the groups is as long as a process inside likes. */
+static bool look_at(pid_t pid, struct process *ret_process)
+{
+    AUTO_FREE char *line = NULL;
+    char path[64];
+    size_t room = 0;
+    bool lives = false, has_uid = false;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *status = fopen(path, "re");
+    memset(ret_process, 0, sizeof *ret_process);
+    while (status && getline(&line, &room, status) > 0) {
+        if (strncmp(line, "State:\t", 7) == 0) {
+            lives = line[7] != 'Z' && line[7] != 'X';
+        } else if (strncmp(line, "Uid:\t", 5) == 0) {
+            ret_process->uid = (uint32_t)strtoul(line + 5, NULL, 10);
+            has_uid = true;
+        } else if (strncmp(line, "NSpid:", 6) == 0) {
+            for (char *at = line + 6; *at == '\t'; ret_process->depth++)
+                ret_process->inner = (int)strtol(at + 1, &at, 10);
+        }
+    }
+    if (status)
+        fclose(status);
+    return lives && has_uid && ret_process->depth > 0;
+}
+
+struct search {
+    struct record *record;
+    size_t count;  /* of its processes */
+    bool is_asked; /* to kill them */
+};
+
+static void kill_if(pid_t pid, bool (*is_its)(const struct record *, pid_t),
+                    const struct record *record)
+{
+    AUTO_FD fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+    /* Looked at again, so that it is not another process of the same number. */
+    if (fd >= 0 && is_its(record, pid))
+        (void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+}
+
+static void note_process(struct record *record, pid_t pid)
+{
+    uint64_t start = 0;
+
+    if (pid <= 0 || runtime_start_time(pid, &start) != 0 || !start)
+        return;
+    record->init = pid;
+    record->init_start = start;
+    record->pid_namespace = runtime_pid_namespace();
+}
+
+/* PID 1 is the first of a PID namespace inside ours. */
+static void note_init(struct record *record, pid_t pid)
+{
+    struct process process;
+
+    if (record->init <= 0 && look_at(pid, &process) && process.depth >= 2 &&
+        process.inner == 1)
+        note_process(record, pid);
+}
+
+static bool is_in_groups(const struct record *record, pid_t pid)
+{
+    char path[64], text[4096], name[64];
+
+    snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
+    snprintf(name, sizeof name, "/cay-%.32s", record->id);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    text[len > 0 ? len : 0] = '\0';
+    return strstr(text, name) != NULL;
+}
+
+static void note_member(pid_t pid, void *cookie)
+{
+    struct search *search = cookie;
+    struct process process;
+
+    if (pid > 0 && !look_at(pid, &process))
+        return; /* it has ended; 0 is one of another PID namespace */
+    search->count++;
+    note_init(search->record, pid);
+    if (search->is_asked)
+        kill_if(pid, is_in_groups, search->record);
+}
+
+/* Only a sandbox without namespaces has one. */
+static bool has_home(const struct record *record)
+{
+    char path[HOME_PATH];
+    struct stat st;
+
+    home_path(record, path);
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+           (st.st_uid == geteuid() ||
+            (record->has_range && st.st_uid - record->id_base < record->id_count));
+}
+
+static bool is_in_range(const struct record *record, pid_t pid)
+{
+    struct process process;
+
+    return look_at(pid, &process) && process.uid >= record->id_base &&
+           process.uid - record->id_base < record->id_count &&
+           (process.depth >= 2 || is_in_groups(record, pid) || has_home(record));
+}
+
+/* The ids of a range are those of this sandbox alone, unless the host gives them to
+ * something else; that is neither in a PID namespace nor in a cgroup of the sandbox. */
+static int search_range(struct search *search)
+{
+    DIR *list = search->record->has_range ? opendir("/proc") : NULL;
+
+    if (!list)
+        return search->record->has_range ? -errno : 0;
+    for (struct dirent *entry; (entry = readdir(list));) {
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (pid <= 0 || !is_in_range(search->record, pid))
+            continue;
+        search->count++;
+        note_init(search->record, pid);
+        if (search->is_asked)
+            kill_if(pid, is_in_range, search->record);
+    }
+    closedir(list);
+    return 0;
+}
+
+static int search_all(struct search *search)
+{
+    search->count = 0;
+    int error = groups_visit(&search->record->groups, note_member, search);
+    int other = search_range(search);
+    return error ? error : other;
+}
+
+/* --- The control socket --- */
+
+/* The kernel names the sender of an answer: whatever the record said, that is PID 1. */
+static pid_t receive_sender(int fd)
+{
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(struct ucred))];
+    } control;
+    struct message message;
+    struct iovec part = {&message, sizeof message};
+    struct msghdr head = {.msg_iov = &part,
+                          .msg_iovlen = 1,
+                          .msg_control = &control,
+                          .msg_controllen = sizeof control};
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    struct ucred sender;
+
+    if (poll(&waiting, 1, ANSWER_MS) <= 0 || recvmsg(fd, &head, MSG_DONTWAIT) <= 0)
+        return 0;
+    for (struct cmsghdr *one = CMSG_FIRSTHDR(&head); one; one = CMSG_NXTHDR(&head, one))
+        if (one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_CREDENTIALS) {
+            memcpy(&sender, CMSG_DATA(one), sizeof sender);
+            return sender.pid;
+        }
+    return 0;
+}
+
+static void note_listener(struct record *record)
+{
+    const struct message ping = {.version = PROTOCOL_VERSION, .kind = MESSAGE_PING};
+    struct sockaddr_un address;
+    const int on = 1;
+    AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 ||
+        runtime_address(record->id, &address, NULL) != CAY_OK ||
+        connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
+        send(fd, &ping, sizeof ping, MSG_NOSIGNAL) != (ssize_t)sizeof ping)
+        return;
+    pid_t pid = receive_sender(fd);
+    if (has_home(record)) /* no PID namespace */
+        note_process(record, pid);
+    else
+        note_init(record, pid);
+}
+
+/* --- All of it --- */
+
+static void note_disk(struct record *record)
+{
+    struct storage_saved saved;
+
+    if (storage_find(record->id, NULL) != CAY_OK)
+        return;
+    record->storage = CAY_STORAGE_DISK;
+    if (storage_load(record->id, &saved, NULL) == CAY_OK) {
+        record->ephemeral = saved.options.ephemeral;
+        storage_saved_done(&saved);
+    }
+}
+
+int record_recover(const char *id, struct record *ret_record)
+{
+    struct search search = {.record = ret_record};
+
+    memset(ret_record, 0, sizeof *ret_record);
+    cay_copy_text(ret_record->id, sizeof ret_record->id, id);
+    int blind = runtime_find_range(id, ret_record);
+    int heard = runtime_is_heard(id);
+    if (heard > 0)
+        note_listener(ret_record);
+    int no_groups = groups_find(id, &ret_record->groups);
+    note_disk(ret_record);
+    ret_record->rung = has_home(ret_record)    ? CAY_RUNG_LANDLOCK
+                       : ret_record->has_range ? CAY_RUNG_ROOT
+                                               : CAY_RUNG_RANGE;
+    int error = search_all(&search);
+    if (heard > 0 || search.count)
+        return 1;
+    blind = blind ? blind : no_groups;
+    return heard < 0 ? heard : blind ? blind : error;
+}
+
+int record_kill_processes(const struct record *record)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    struct record copy = *record;
+    struct search search = {.record = &copy, .is_asked = true};
+    int error = 0;
+
+    for (int tries = 0; tries < KILL_TRIES; tries++) {
+        error = search_all(&search);
+        if (error || !search.count)
+            return error;
+        nanosleep(&pause, NULL);
+    }
+    return -EBUSY;
 }

@@ -22,4 +22,16 @@ bool record_end_init(const struct record *record, int pidfd);
 
 int record_fail_end(const struct record *record, int error, struct cay_error *err);
 
+/* A sandbox whose record cannot be read.  Its parts carry its id, so they are found
+ * without the record: the control socket and the uid range in the runtime directory, the
+ * cgroups by their name, its disk and its home; and by these its processes. */
+
+/* Fills in what can be found out, for record_remove(): the rest is 0.  1 if processes of
+ * the sandbox run, 0 if none do, negative if that cannot be told now. */
+int record_recover(const char *id, struct record *ret_record);
+
+/* Sends SIGKILL to all of its processes that can be found but PID 1, and waits for their
+ * end.  0, or -EBUSY if some take their time, or another negative errno. */
+int record_kill_processes(const struct record *record);
+
 #endif

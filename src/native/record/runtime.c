@@ -22,8 +22,7 @@
 #include "base/error.h"
 #include "native/record/idmap.h"
 #include "native/record/names.h"
-#include "native/record/recover.h"
-#include "native/record/subids.h"
+#include "native/record/remove.h"
 #include "sys/io.h"
 #include "sys/path.h"
 #include "sys/state-home.h"
@@ -528,7 +527,7 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
         if (len >= 0)
             reading = take_record(bytes, (size_t)len, id, ret_record);
     }
-    if (reading == READ_SHORT && recover_record(id, ret_record) == 0)
+    if (reading == READ_SHORT && record_recover(id, ret_record) == 0)
         return fail_unknown(id, 0, err);
     if (reading != READ_WHOLE)
         return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
@@ -639,5 +638,146 @@ int runtime_address(const char *id, struct sockaddr_un *ret_address,
     if (strlen(path) >= sizeof ret_address->sun_path)
         return cay_fail_errno(err, ENAMETOOLONG, op, path);
     memcpy(ret_address->sun_path, path, strlen(path) + 1);
+    return CAY_OK;
+}
+
+/* --- Whether PID 1 runs --- */
+
+uint64_t runtime_pid_namespace(void)
+{
+    struct stat st;
+
+    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+int runtime_start_time(pid_t pid, uint64_t *ret_start)
+{
+    char path[64], text[1024];
+
+    *ret_start = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (len <= 0)
+        return len < 0 && cay_errno_is_shortage(errno) ? -errno : 0;
+    text[len] = '\0';
+    /* The name may contain anything; what follows its last ")" is fields 3 onwards. */
+    const char *at = strrchr(text, ')');
+    if (!at || strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0)
+        return 0;
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    *ret_start = at ? strtoull(at + 1, NULL, 10) : 0;
+    return 0;
+}
+
+/* PID 1 listens there, and once that is gone no process does. */
+int runtime_is_heard(const char *id)
+{
+    struct sockaddr_un address;
+    AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -errno;
+    if (runtime_address(id, &address, NULL) != CAY_OK)
+        return 0;
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ||
+        errno == EAGAIN)
+        return 1;
+    return cay_errno_is_shortage(errno) ? -errno : 0;
+}
+
+/* In another PID namespace than its maker's the number says nothing. */
+int runtime_look(const struct record *record)
+{
+    uint64_t start;
+
+    if (record->init <= 0 || !record->init_start)
+        return 0;
+    int error = runtime_start_time(record->init, &start);
+    if (error || start == record->init_start)
+        return error ? error : 1;
+    return record->pid_namespace == runtime_pid_namespace()
+               ? 0
+               : runtime_is_heard(record->id);
+}
+
+/* --- Notes --- */
+
+/* Notes lie beside the record, as "ID.note", and go with it. */
+
+static const char note_op[] = "sandbox.note";
+
+static int find_note(const char *id, char path[PATH_MAX], struct cay_error *err)
+{
+    char directory[PATH_MAX];
+
+    if (!runtime_is_id(id))
+        return cay_fail(err, CAY_E_INVALID, 0, note_op, id,
+                        "this is not the id of a sandbox",
+                        "ids look like sb-abcdefgh234567xy");
+    int code = runtime_directory(directory, err);
+    if (!code)
+        snprintf(path, PATH_MAX, "%.4000s/%.32s", directory, id);
+    return code;
+}
+
+/* Whole or not at all.  The record may go meanwhile: then the note goes, too. */
+int cay_sandbox_set_note(const char *id, const void *data, size_t len,
+                         struct cay_error *err)
+{
+    char record[PATH_MAX], draft[PATH_MAX + 16], path[PATH_MAX + 16];
+    int code = len > CAY_SANDBOX_NOTE_MAX
+                   ? cay_fail(err, CAY_E_INVALID, 0, note_op, id, "the note is too long",
+                              "notes have at most %d bytes", CAY_SANDBOX_NOTE_MAX)
+                   : find_note(id, record, err);
+
+    if (code)
+        return code;
+    snprintf(path, sizeof path, "%s.note", record);
+    snprintf(draft, sizeof draft, "%s.note.new", record);
+    AUTO_FD fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int error = fd < 0 ? -errno : io_write(fd, data, len);
+    if (!error && rename(draft, path) != 0)
+        error = -errno;
+    if (error)
+        (void)unlink(draft);
+    if (error)
+        return runtime_fail(-error, id, err);
+    if (access(record, F_OK) == 0)
+        return CAY_OK;
+    (void)unlink(path);
+    return cay_fail(err, CAY_E_NOT_FOUND, ENOENT, note_op, id, "there is no such sandbox",
+                    "it may have ended; make a new one");
+}
+
+int cay_sandbox_get_note(const char *id, void **ret_data, size_t *ret_len,
+                         struct cay_error *err)
+{
+    char path[PATH_MAX - 8], whole[PATH_MAX];
+    struct stat st;
+    int code = find_note(id, whole, err);
+
+    if (code)
+        return code;
+    snprintf(path, sizeof path, "%.4080s", whole);
+    snprintf(whole, sizeof whole, "%s.note", path);
+    AUTO_FD fd = open(whole, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return cay_fail(err, CAY_E_NOT_FOUND, ENOENT, note_op, id,
+                        "the sandbox has no note", "cay_sandbox_set_note() attaches one");
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, note_op, id);
+    size_t len =
+        st.st_size > CAY_SANDBOX_NOTE_MAX ? CAY_SANDBOX_NOTE_MAX : (size_t)st.st_size;
+    AUTO_FREE char *data = malloc(len + 1);
+    if (!data)
+        return cay_fail_memory(err, note_op);
+    ssize_t got = io_pread(fd, data, len, 0);
+    if (got < 0)
+        return cay_fail_errno(err, (int)-got, note_op, id);
+    data[got] = '\0';
+    *ret_len = (size_t)got;
+    *ret_data = TAKE_PTR(data);
     return CAY_OK;
 }

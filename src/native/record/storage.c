@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "native/record/names.h"
-#include "native/record/recover.h"
+#include "native/record/remove.h"
 #include "native/record/state.h"
 #include "sys/path.h"
 #include "sys/state-home.h"
@@ -128,7 +128,7 @@ static bool lives(const char *id)
     int code = runtime_load(id, &record, NULL);
 
     if (code == CAY_E_INTERNAL)
-        return recover_record(id, &record) != 0;
+        return record_recover(id, &record) != 0;
     return code ? code != CAY_E_NOT_FOUND : runtime_is_alive(&record);
 }
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "native/make/blueprint.h"
+#include "native/make/root-plan.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "init/protocol.h"
-#include "native/make/shared-files.h"
 #include "sys/io.h"
 #include "sys/memfd.h"
 
@@ -111,7 +112,7 @@ void blueprint_copy(struct blueprint *blueprint, const char *path, unsigned mode
 {
     size_t len;
     struct buf *bytes = &blueprint->bytes;
-    AUTO_FD fd = shared_open_host(path, &len);
+    AUTO_FD fd = root_plan_open_host_file(path, &len);
     uint32_t at = (uint32_t)bytes->len;
 
     if (fd < 0 || !buf_reserve(bytes, len))
@@ -292,4 +293,162 @@ int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *e
         return cay_fail_errno(err, -error, op, NULL);
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;
+}
+
+/* --- Without a root of its own: landlock --- */
+
+/* What programs cannot do without and everybody may read anyway.  Nothing of /home,
+ * /root, /var, /run or /tmp, no process of the host's, and of /etc only what says nothing
+ * about who is who and what runs where. */
+static const char *const readable[] = {
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/adduser.conf",
+    "/etc/alternatives",
+    "/etc/bash.bashrc",
+    "/etc/debian_version",
+    "/etc/group",
+    "/etc/inputrc",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/login.defs",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/shells",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/timezone",
+    "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/sys/kernel/ngroups_max",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/ostype",
+    "/proc/sys/kernel/pid_max",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/uptime",
+    "/proc/version",
+    "/sys/devices/system/cpu",
+};
+
+static const char *const for_network[] = {"/etc/hosts", "/etc/host.conf", "/etc/gai.conf",
+                                          "/etc/resolv.conf"};
+
+/* /dev/tty is whatever terminal a process was given, of the sandbox's own if any. */
+static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
+                                      "/dev/random", "/dev/urandom", "/dev/tty"};
+
+static void add_all(struct blueprint *blueprint, enum plan_kind kind,
+                    const char *const *paths, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (access(paths[i], R_OK) == 0)
+            blueprint_step(blueprint, kind, paths[i]);
+}
+
+void blueprint_places(struct blueprint *blueprint, bool with_network)
+{
+    add_all(blueprint, PLAN_READABLE, readable, sizeof readable / sizeof *readable);
+    add_all(blueprint, PLAN_WRITABLE, devices, sizeof devices / sizeof *devices);
+    if (with_network)
+        add_all(blueprint, PLAN_READABLE, for_network,
+                sizeof for_network / sizeof *for_network);
+}
+
+/* --- Sources --- */
+
+static const char create_op[] = "sandbox.create";
+
+static int add_env(struct parts *parts, const char *const *env, struct cay_error *err)
+{
+    const char *const *image = (const char *const *)parts->template.info.env;
+    size_t used = 0, more = env_count(image);
+
+    parts->env = calloc(env_count(env) + more + 1, sizeof *parts->env);
+    if (!parts->env)
+        return cay_fail_memory(err, create_op);
+    for (; env && *env; env++)
+        if (!env_sets(env + 1, *env)) /* the last of a name is what counts */
+            parts->env[used++] = *env;
+    for (size_t i = 0; i < more; i++)
+        if (!env_sets(parts->env, image[i]))
+            parts->env[used++] = image[i];
+    return CAY_OK;
+}
+
+static void take_defaults(const struct cay_template_info *image,
+                          struct cay_sandbox_options *options)
+{
+    if (!options->user && *image->user)
+        options->user = image->user;
+    if (!options->workdir && *image->workdir == '/')
+        options->workdir = image->workdir;
+}
+
+int parts_open(struct cay_sandbox_options *options, const char *start,
+               struct parts *ret_parts, struct cay_error *err)
+{
+    const char *name = options->template_name;
+    int code = CAY_OK;
+
+    *ret_parts = (struct parts){
+        .template = TEMPLATE_NONE, .storage = STORAGE_NONE, .is_start = start != NULL};
+    if (name && strcmp(name, "base") == 0)
+        code = template_base_open(options->network == CAY_NETWORK_NONE,
+                                  &ret_parts->template, err);
+    else if (name && strcmp(name, "host") != 0)
+        code = template_open(name, start != NULL, &ret_parts->template, err);
+    if (!code)
+        take_defaults(&ret_parts->template.info.shown, options);
+    if (!code)
+        code = binds_open(options, start != NULL, ret_parts->template.root,
+                          &ret_parts->binds, err);
+    if (!code && start)
+        code = storage_hold(start, &ret_parts->storage, err);
+    if (!code)
+        code = add_env(ret_parts, options->env, err);
+    return code;
+}
+
+void parts_close(struct parts *parts)
+{
+    storage_done(&parts->storage);
+    binds_done(&parts->binds);
+    template_done(&parts->template);
+    free(parts->env);
+    parts->env = NULL;
+}
+
+int parts_draw(const struct parts *parts, const struct cay_sandbox_options *options,
+               struct blueprint *blueprint, struct cay_error *err)
+{
+    uint64_t size = options->disk_bytes;
+    int code = CAY_OK;
+
+    if (options->storage == CAY_STORAGE_DISK) /* what is left is memory others share */
+        size = options->memory_bytes < CAY_DISK_DEFAULT ? options->memory_bytes
+                                                        : CAY_DISK_DEFAULT;
+    blueprint->overlay.disk = parts->storage.disk;
+    blueprint->keeps_root = parts->is_start;
+    /* "base" is an overlay only where the library can make one. */
+    if (parts->template.root < 0 ||
+        (parts->template.usr >= 0 && !blueprint->head.prepared))
+        blueprint_host(blueprint, size);
+    else
+        code = blueprint_template(blueprint, &parts->template, size, err);
+    blueprint_binds(blueprint, &parts->binds);
+    return code;
 }

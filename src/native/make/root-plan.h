@@ -9,6 +9,7 @@
 #include "init/plan.h"
 #include "native/make/overlay.h"
 #include "native/record/binds.h"
+#include "native/record/storage.h"
 #include "native/template/template.h"
 
 /* A plan in the making.  Adding to it cannot fail visibly; blueprint_seal() tells. */
@@ -61,6 +62,10 @@ const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset);
  * of at most `disk_bytes`, or on the overlay's disk if it has one. */
 void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes);
 
+/* A regular file of the host that everybody may read and that is not too large, for
+ * example "etc/services": a descriptor, or -1. */
+int root_plan_open_host_file(const char *path, size_t *ret_len);
+
 /* Removes what it does not need any more of what sandboxes share. */
 void blueprint_host_sweep(void);
 
@@ -89,5 +94,25 @@ int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *e
 int prepare_mounts(const struct blueprint *blueprint, int users, uint32_t id_base,
                    int ret_fds[PLAN_MOUNTS_MAX], size_t *ret_count,
                    struct cay_error *err);
+
+/* What a sandbox's root is put together from, opened before anything is made of it. */
+struct parts {
+    struct template template; /* its root is -1 for "host" */
+    struct binds binds;
+    struct storage storage; /* -1: in memory */
+    bool is_start;          /* of one that has been before */
+    const char **env;       /* the caller's, and what an image sets besides */
+};
+
+/* `start` is the storage of a sandbox that is started again, held; else NULL.  Close them
+ * in any case, and not before the options are done with: what these leave open an image
+ * may know. */
+int parts_open(struct cay_sandbox_options *options, const char *start,
+               struct parts *ret_parts, struct cay_error *err);
+void parts_close(struct parts *parts);
+
+/* Puts the root and what is mounted in it on the blueprint. */
+int parts_draw(const struct parts *parts, const struct cay_sandbox_options *options,
+               struct blueprint *blueprint, struct cay_error *err);
 
 #endif
