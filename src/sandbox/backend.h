@@ -39,27 +39,13 @@ int sandbox_find_marked(const cay_config *config, const char *mark,
 int backend_lacks(const struct cay_backend *backend, const char *op,
                   struct cay_error *err);
 
-/* Registers a copy of the table, completed.  CAY_E_EXISTS if its name is taken, unless
- * by this very table and `again` is fine. */
-int backend_add(const struct cay_backend *backend, bool again, const char *op,
-                const struct cay_backend **ret_backend, struct cay_error *err);
-
-/* The complete form of a table of any `size`.  CAY_E_INVALID says what is wrong with it.
- */
-struct backend_copy {
-    struct cay_backend backend;
-    struct cay_file_backend files;
-    struct cay_process_backend processes;
-};
-int backend_complete(const struct cay_backend *given, const char *op,
-                     struct backend_copy *ret_copy, struct cay_error *err);
-
 /* A directory of the host, by the id of the sandbox: what a native or local one without a
  * root of its own has for temporary files.  It goes with the sandbox. */
 #define SANDBOX_HOME "/tmp/cay-%.32s"
 #define SANDBOX_TEMP SANDBOX_HOME "/tmp"
 
-/* Those that are built in; the list of them is in registry.c. */
+/* The tables of the built-in backends, each defined by its backend; src/builtins.c lists
+ * them. */
 extern const struct cay_backend backend_native;
 extern const struct cay_backend backend_local;
 extern const struct cay_backend backend_e2b;
