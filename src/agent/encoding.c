@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/utf8-widen.h"
 #include "base/utf8.h"
 
 /* What no text has: control characters other than white space, BEL, BS and ESC. */
@@ -84,11 +83,8 @@ bool encoding_put(enum encoding encoding, const char *text, size_t len, struct b
     if (!utf8_is_valid(text, len))
         return false;
     for (size_t at = 0; at < len;) {
-        size_t size = 1;
         uint32_t character;
-        while (at + size < len && ((unsigned char)text[at + size] & 0xC0) == 0x80)
-            size++;
-        (void)utf8_widen(text + at, size, 4, &character);
+        size_t size = utf8_next(text + at, len - at, &character);
         if (!put_character(encoding, character, out))
             return false;
         at += size;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/text.h"
+#include "base/utf8.h"
 
 enum { BELL = 7, ESCAPE = 27 };
 
@@ -85,7 +86,7 @@ static size_t strip_escapes(char *text, size_t len)
             continue;
         }
         at += 2;
-        while (at < len && ((unsigned char)text[at] & 0xC0) == 0x80)
+        while (at < len && utf8_is_tail(text[at]))
             at++;
     }
     return kept;

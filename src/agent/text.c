@@ -12,53 +12,14 @@ static const char replacement[] = "\xEF\xBF\xBD";
 
 enum { REPLACEMENT = sizeof replacement - 1 };
 
-/* What may follow a byte that begins a character: how many bytes, and the first of them
- * between two bounds.  Of none if it begins none. */
-struct beginning {
-    unsigned more;
-    unsigned char least, most;
-};
-
-static struct beginning begin(unsigned char byte)
-{
-    if (byte >= 0xC2 && byte <= 0xDF)
-        return (struct beginning){1, 0x80, 0xBF};
-    if (byte >= 0xE0 && byte <= 0xEF)
-        return (struct beginning){2, byte == 0xE0 ? 0xA0 : 0x80,
-                                  byte == 0xED ? 0x9F : 0xBF};
-    if (byte >= 0xF0 && byte <= 0xF4)
-        return (struct beginning){3, byte == 0xF0 ? 0x90 : 0x80,
-                                  byte == 0xF4 ? 0x8F : 0xBF};
-    return (struct beginning){0};
-}
-
-/* How many bytes belong together, and whether they are a character. */
-static size_t take(const unsigned char *at, size_t left, bool *ret_whole)
-{
-    struct beginning first = begin(*at);
-    size_t len = 1;
-
-    if (*at < 0x80) {
-        *ret_whole = true;
-        return 1;
-    }
-    while (len <= first.more && len < left && at[len] >= first.least &&
-           at[len] <= first.most) {
-        first.least = 0x80;
-        first.most = 0xBF;
-        len++;
-    }
-    *ret_whole = first.more && len == first.more + 1;
-    return len;
-}
-
 static size_t decode(const char *bytes, size_t len, char *out)
 {
     size_t used = 0;
 
     for (size_t at = 0; at < len;) {
-        bool whole;
-        size_t part = take((const unsigned char *)bytes + at, len - at, &whole);
+        uint32_t character;
+        size_t part = utf8_next(bytes + at, len - at, &character);
+        bool whole = character != UTF8_INVALID;
         if (out && whole)
             memcpy(out + used, bytes + at, part);
         else if (out)
@@ -98,7 +59,7 @@ size_t text_offset(const char *text, size_t len, size_t chars)
     size_t at = 0;
 
     for (; at < len; at++)
-        if (((unsigned char)text[at] & 0xC0) != 0x80 && chars-- == 0)
+        if (!utf8_is_tail(text[at]) && chars-- == 0)
             break;
     return at;
 }

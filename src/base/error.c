@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 _Static_assert(sizeof(struct cay_error) == 1320, "struct cay_error is ABI");
 _Static_assert(sizeof(struct cay_error) < PIPE_BUF, "one write must be atomic");
 
@@ -46,8 +48,7 @@ static void cut_between_characters(char *text, size_t len)
 {
     size_t start = len;
 
-    while (start > 0 && len - start < 4 &&
-           ((unsigned char)text[start - 1] & 0xC0) == 0x80)
+    while (start > 0 && len - start < 4 && utf8_is_tail(text[start - 1]))
         start--;
     if (start > 0 && (unsigned char)text[start - 1] >= 0xC0)
         text[start - 1] = '\0';

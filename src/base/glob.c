@@ -20,7 +20,7 @@ static struct character take_character(const char *text)
 {
     struct character character;
 
-    character.len = utf8_next(text, strnlen(text, 4), &character.value);
+    character.len = utf8_next(text, 4, &character.value);
     return character.value != UTF8_INVALID
                ? character
                : (struct character){0x110000u + (unsigned char)*text, 1};

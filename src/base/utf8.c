@@ -342,7 +342,7 @@ size_t utf8_next(const char *text, size_t len, uint32_t *ret_value)
     uint32_t value = need <= 1 ? bytes[0] : bytes[0] & (0x7Fu >> need);
 
     while (have < need && have < len &&
-           (have == 1 ? second_fits(bytes[0], bytes[1]) : (bytes[have] & 0xC0) == 0x80))
+           (have == 1 ? second_fits(bytes[0], bytes[1]) : utf8_is_tail(text[have])))
         value = value << 6 | (bytes[have++] & 0x3F);
     *ret_value = have == need ? value : UTF8_INVALID;
     return have;

@@ -26,6 +26,12 @@ struct utf8_scan {
     unsigned char held[4]; /* those bytes */
 };
 
+/* Whether the byte is one that continues a character. */
+static inline bool utf8_is_tail(char byte)
+{
+    return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
 /* Start from a zeroed struct.  False once the bytes are not UTF-8. */
 bool utf8_scan(struct utf8_scan *scan, const void *data, size_t len);
 
@@ -38,7 +44,8 @@ bool utf8_is_valid(const void *data, size_t len);
 /* The character at the start of `text`, of which there are `len` bytes, at least one: its
  * length, and *ret_value is the code point.  If the bytes are not UTF-8, *ret_value is
  * UTF8_INVALID, and the length is that of the part which Python's errors="replace"
- * replaces by one U+FFFD. */
+ * replaces by one U+FFFD.  Reads no byte beyond one that does not fit, so `len` may be 4
+ * anywhere in a string that ends with NUL. */
 #define UTF8_INVALID UINT32_MAX
 size_t utf8_next(const char *text, size_t len, uint32_t *ret_value);
 

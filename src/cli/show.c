@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "json/json.h"
+#include "base/utf8.h"
 
 static bool is_harmless(uint32_t code)
 {
@@ -18,22 +18,23 @@ static bool is_harmless(uint32_t code)
 void show_text(FILE *file, const char *text, size_t len, size_t limit)
 {
     for (size_t i = 0; i < len; limit--) {
-        uint32_t code = 0;
-        size_t size = json_character(text + i, len - i, &code);
+        uint32_t code;
+        size_t size = utf8_next(text + i, len - i, &code);
 
         if (limit == 0) {
             fputs("...", file);
             return;
         }
-        if (size == 0)
+        if (code == UTF8_INVALID) {
             fprintf(file, "\\x%02x", (unsigned char)text[i]);
-        else if (is_harmless(code))
+            size = 1;
+        } else if (is_harmless(code))
             fwrite(text + i, 1, size, file);
         else if (code == '\n' || code == '\r')
             fputs(code == '\n' ? "\\n" : "\\r", file);
         else
             fprintf(file, code < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)code);
-        i += size ? size : 1;
+        i += size;
     }
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "cli/show.h"
 
 #define COLUMNS_MAX 16
@@ -47,7 +48,7 @@ static size_t width(const char *text)
     size_t count = 0;
 
     for (; *text; text++)
-        count += ((unsigned char)*text & 0xC0) != 0x80;
+        count += !utf8_is_tail(*text);
     return count;
 }
 
@@ -76,7 +77,7 @@ static void print(const struct table *table, const size_t *widths, size_t screen
         }
         size_t room = screen > used ? screen - used : 1, shown = 0;
         for (const char *c = cell; *c; c++) {
-            shown += ((unsigned char)*c & 0xC0) != 0x80;
+            shown += !utf8_is_tail(*c);
             if (shown > room)
                 break;
             fputc(*c, file);

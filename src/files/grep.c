@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "files/find.h"
 #include "files/regex-aside.h"
 #include "files/walk.h"
@@ -85,11 +86,6 @@ static void search_done(struct search *search)
 /* --- One line ------------------------------------------------------------------------
  */
 
-static bool continues_character(char byte)
-{
-    return ((unsigned char)byte & 0xC0) == 0x80;
-}
-
 /* The part of a line that is shown: all of it, or as much as allowed around the match,
  * cut between characters. */
 static struct regex_span shown_part(const char *line, size_t len, struct regex_span match,
@@ -105,11 +101,10 @@ static struct regex_span shown_part(const char *line, size_t len, struct regex_s
     if (part.start > len - max)
         part.start = len - max;
     part.end = part.start + max;
-    for (int i = 0;
-         i < 3 && part.start < part.end && continues_character(line[part.start]); i++)
+    for (int i = 0; i < 3 && part.start < part.end && utf8_is_tail(line[part.start]); i++)
         part.start++;
-    for (int i = 0; i < 3 && part.end < len && part.end > part.start &&
-                    continues_character(line[part.end]);
+    for (int i = 0;
+         i < 3 && part.end < len && part.end > part.start && utf8_is_tail(line[part.end]);
          i++)
         part.end--;
     return part;
@@ -204,7 +199,7 @@ static int search_piece(struct search *search, struct scan *scan, struct cay_err
     int code = search_line(search, scan, scan->end - scan->begin, false, err);
     size_t next = scan->end - OVERLAP;
 
-    for (int i = 0; i < 3 && continues_character(search->window[next]); i++)
+    for (int i = 0; i < 3 && utf8_is_tail(search->window[next]); i++)
         next++;
     scan->column += next - scan->begin;
     scan->begin = next;

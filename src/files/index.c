@@ -167,7 +167,7 @@ static bool begins_unit(enum text_unit unit, unsigned char before, unsigned char
 {
     if (unit == TEXT_UNIVERSAL_CHARS && byte == '\n' && before == '\r')
         return false;
-    return (byte & 0xC0) != 0x80;
+    return !utf8_is_tail((char)byte);
 }
 
 size_t text_unit_find(const char *text, size_t len, enum text_unit unit, uint64_t n,

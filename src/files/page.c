@@ -4,6 +4,7 @@
 #include "base/big.h"
 #include "base/error.h"
 #include "base/utf8-widen.h"
+#include "base/utf8.h"
 #include "cay/files.h"
 
 void cay_page_done(struct cay_page *page)
@@ -28,7 +29,7 @@ static void widen(const struct cay_page *page, unsigned width, char *to)
 
     for (size_t at = 0; at < page->len;) {
         size_t end = page->len - at > PIECE ? at + PIECE : page->len;
-        while (end < page->len && (page->text[end] & 0xC0) == 0x80)
+        while (end < page->len && utf8_is_tail(page->text[end]))
             end--;
         size_t most = (end - at) * width;
         if (untouched)

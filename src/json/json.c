@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/utf8.h"
 
 #define DEPTH_MAX 64
 
@@ -85,32 +86,6 @@ void json_put_end(struct json *json)
     json->comma = true;
 }
 
-size_t json_character(const char *text, size_t len, uint32_t *ret_code)
-{
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    const unsigned char *p = (const unsigned char *)text;
-
-    if (len == 0)
-        return 0;
-    *ret_code = p[0];
-    if (p[0] < 0x80)
-        return 1;
-    size_t size = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
-    if (p[0] < 0xC2 || p[0] > 0xF4 || size > len)
-        return 0;
-
-    uint32_t code = p[0] & (0x7Fu >> size);
-    for (size_t i = 1; i < size; i++) {
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-        code = code << 6 | (p[i] & 0x3F);
-    }
-    if (code < smallest[size] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
-        return 0;
-    *ret_code = code;
-    return size;
-}
-
 static void put_escape(struct json *json, uint32_t unit)
 {
     static const char digits[] = "0123456789abcdef";
@@ -133,19 +108,21 @@ static void put_string(struct json *json, const char *text, size_t len)
 
     put(json, "\"", 1);
     for (size_t i = 0; i < len;) {
-        uint32_t code = 0;
-        size_t size = json_character(text + i, len - i, &code);
-        bool is_plain = size > 1 ? code >= 0xA0
-                                 : size == 1 && code >= 0x20 && code < 0x7F &&
-                                       code != '"' && code != '\\';
+        uint32_t code;
+        size_t size = utf8_next(text + i, len - i, &code);
+        bool is_valid = code != UTF8_INVALID;
+        bool is_plain = is_valid && code >= 0x20 && code != '"' && code != '\\' &&
+                        (code < 0x7F || code >= 0xA0);
+        if (!is_valid)
+            size = 1;
         if (!is_plain) {
             put(json, text + plain, i - plain);
-            put_escape(json, size               ? code
+            put_escape(json, is_valid           ? code
                              : json->is_unicode ? 0xFFFDu
                                                 : 0xDC00u | (unsigned char)text[i]);
-            plain = i + (size ? size : 1);
+            plain = i + size;
         }
-        i += size ? size : 1;
+        i += size;
     }
     put(json, text + plain, len - plain);
     put(json, "\"", 1);
@@ -232,14 +209,14 @@ void json_put_raw(struct json *json, const char *text)
 
     begin_value(json);
     for (size_t i = 0; i < len;) {
-        uint32_t code = 0;
-        size_t size = json_character(text + i, len - i, &code);
-        if (size && code >= 0x7F && code < 0xA0) {
+        uint32_t code;
+        size_t size = utf8_next(text + i, len - i, &code);
+        if (code >= 0x7F && code < 0xA0) {
             put(json, text + plain, i - plain);
             put_escape(json, code);
             plain = i + size;
         }
-        i += size ? size : 1;
+        i += size;
     }
     put(json, text + plain, len - plain);
 }

@@ -60,7 +60,4 @@ void json_set_bool(struct json *json, const char *key, bool value);
 /* True if exactly one complete value was written and none of it failed. */
 bool json_finish(struct json *json);
 
-/* Length in bytes and code point of the UTF-8 character at `text`; 0 if there is none. */
-size_t json_character(const char *text, size_t len, uint32_t *ret_code);
-
 #endif

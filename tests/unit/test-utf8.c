@@ -327,3 +327,33 @@ TEST(a_trusted_scan_counts_from_the_middle_of_a_character)
     ASSERT(utf8_scan(&scan, text, sizeof text));
     ASSERT_INT(scan.chars, 3 + 333);
 }
+
+TEST(utf8_next_decodes_one_character_or_what_one_replacement_is_for)
+{
+    static const struct {
+        const char *text;
+        size_t len, size;
+        uint32_t character;
+    } cases[] = {
+        {"a", 1, 1, 'a'},
+        {"", 1, 1, 0},
+        {"\xC3\xA9x", 3, 2, 0xE9},
+        {"\xE6\x97\xA5", 3, 3, 0x65E5},
+        {"\xF4\x8F\xBF\xBF", 4, 4, 0x10FFFF},
+        {"\xE6\x97", 4, 2, UTF8_INVALID},         /* cut by the end of the string */
+        {"\xE6\x97\xA5", 2, 2, UTF8_INVALID},     /* cut by `len` */
+        {"\xC0\x80", 2, 1, UTF8_INVALID},         /* over-long */
+        {"\xE0\x80\x80", 3, 1, UTF8_INVALID},     /* the same */
+        {"\xED\xA0\x80", 3, 1, UTF8_INVALID},     /* a surrogate */
+        {"\xF4\x90\x80\x80", 4, 1, UTF8_INVALID}, /* above U+10FFFF */
+        {"\xF0\x9F\x98x", 4, 3, UTF8_INVALID},
+        {"\xFF", 1, 1, UTF8_INVALID},
+        {"\x80", 1, 1, UTF8_INVALID},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t character = 0;
+        ASSERT_INT(utf8_next(cases[i].text, cases[i].len, &character), cases[i].size);
+        ASSERT_INT(character, cases[i].character);
+    }
+}

@@ -18,16 +18,14 @@ void wire_close_fds(int fds[MESSAGE_FDS_MAX])
     rights_close(fds, MESSAGE_FDS_MAX);
 }
 
-/* Of the character at the start; 0 if there is no whole one, or if it is not for show. */
+/* The length of a printable character at the start; 0 if there is none. */
 static size_t char_size(const char *text, size_t len)
 {
-    unsigned char first = (unsigned char)text[0];
-    size_t size = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    uint32_t character;
+    size_t size = utf8_next(text, len, &character);
 
-    if (size > len || !utf8_is_valid(text, size) || first < 0x20 || first == 0x7F ||
-        (first == 0xC2 && (unsigned char)text[1] < 0xA0))
-        return 0;
-    return size;
+    bool is_printable = character >= 0x20 && !(character >= 0x7F && character < 0xA0);
+    return is_printable && character != UTF8_INVALID ? size : 0;
 }
 
 void wire_make_text(char *text, size_t len)
