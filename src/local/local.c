@@ -27,7 +27,7 @@ enum {
     NAME_MAX_HERE = sizeof((struct plan *)0)->user
 };
 
-struct wish {
+struct local_options {
     struct cay_sandbox_options options;
     char work_dir[WORK_DIR_MAX];
     char user[NAME_MAX_HERE];
@@ -36,16 +36,16 @@ struct wish {
     bool inherits;
 };
 
-static void auto_wish(struct wish *wish)
+static void auto_local_options(struct local_options *local_options)
 {
-    native_free_texts(wish->given);
-    free(wish->env);
+    native_free_texts(local_options->given);
+    free(local_options->env);
 }
 
 /* --- Where --- */
 
 /* Absolute, so that it does not matter later where we are. */
-static int take_work_dir(const cay_config *config, struct wish *wish,
+static int take_work_dir(const cay_config *config, struct local_options *local_options,
                          struct cay_error *err)
 {
     char here[PATH_MAX] = "";
@@ -58,7 +58,8 @@ static int take_work_dir(const cay_config *config, struct wish *wish,
     if (*given != '/' && !getcwd(here, sizeof here))
         return cay_fail_errno(err, errno, op, "the current directory");
     const char *between = *given && *here && strcmp(here, "/") != 0 ? "/" : "";
-    int len = snprintf(wish->work_dir, WORK_DIR_MAX, "%s%s%s", here, between, given);
+    int len =
+        snprintf(local_options->work_dir, WORK_DIR_MAX, "%s%s%s", here, between, given);
     if (len >= WORK_DIR_MAX)
         return cay_fail(err, CAY_E_INVALID, ENAMETOOLONG, op, *given ? given : here,
                         "the path of the working directory is too long",
@@ -83,50 +84,54 @@ static int make_work_dir(void *cookie, const char *path, struct cay_error *err)
 
 /* The last of a name is what counts.  What a careless parent has left in ours that is no
  * variable is not passed on. */
-static int join_env(struct wish *wish, struct cay_error *err)
+static int join_env(struct local_options *local_options, struct cay_error *err)
 {
-    const char *const *own = wish->inherits ? (const char *const *)environ : NULL;
-    size_t used = 0, given = env_count((const char *const *)wish->given);
+    const char *const *own =
+        local_options->inherits ? (const char *const *)environ : NULL;
+    size_t used = 0, given = env_count((const char *const *)local_options->given);
 
-    wish->env = calloc(env_count(own) + given + 1, sizeof *wish->env);
-    if (!wish->env)
+    local_options->env = calloc(env_count(own) + given + 1, sizeof *local_options->env);
+    if (!local_options->env)
         return cay_fail_memory(err, op);
     for (; own && *own; own++)
         if (**own != '=' && strchr(*own, '='))
-            wish->env[used++] = *own;
-    memcpy(wish->env + used, wish->given, given * sizeof *wish->env);
+            local_options->env[used++] = *own;
+    memcpy(local_options->env + used, local_options->given,
+           given * sizeof *local_options->env);
     return CAY_OK;
 }
 
 /* A program that is not who started it has no name that could be trusted. */
-static void name_caller(struct wish *wish)
+static void name_caller(struct local_options *local_options)
 {
     if (getuid() == geteuid())
-        (void)subids_user(wish->user, sizeof wish->user);
+        (void)subids_user(local_options->user, sizeof local_options->user);
     else
-        snprintf(wish->user, sizeof wish->user, "%u", (unsigned)geteuid());
+        snprintf(local_options->user, sizeof local_options->user, "%u",
+                 (unsigned)geteuid());
 }
 
 /* --- Both --- */
 
-static int take_wish(const cay_config *config, struct wish *wish, struct cay_error *err)
+static int take_options(const cay_config *config, struct local_options *local_options,
+                        struct cay_error *err)
 {
     uint64_t ttl_ms = 0;
 
-    wish->inherits = cay_config_boolean(config, "inherit_env");
-    int code = take_work_dir(config, wish, err);
+    local_options->inherits = cay_config_boolean(config, "inherit_env");
+    int code = take_work_dir(config, local_options, err);
     if (!code)
         code = native_take_ttl(config, &ttl_ms, err);
     if (!code)
-        code = native_take_env(config, &wish->given, err);
+        code = native_take_env(config, &local_options->given, err);
     if (!code)
-        code = join_env(wish, err);
-    name_caller(wish);
-    wish->options = (struct cay_sandbox_options){
-        .size = sizeof wish->options,
-        .env = wish->env,
-        .user = wish->user,
-        .workdir = wish->work_dir,
+        code = join_env(local_options, err);
+    name_caller(local_options);
+    local_options->options = (struct cay_sandbox_options){
+        .size = sizeof local_options->options,
+        .env = local_options->env,
+        .user = local_options->user,
+        .workdir = local_options->work_dir,
         .network = CAY_NETWORK_HOST,
         .ttl_ms = ttl_ms,
         .ephemeral = cay_config_boolean(config, "ephemeral"),
@@ -134,35 +139,36 @@ static int take_wish(const cay_config *config, struct wish *wish, struct cay_err
     return code;
 }
 
-static int raise_it(const struct wish *wish, const char *id, struct native *native,
-                    struct cay_error *err)
+static int start_local(const struct local_options *local_options, const char *id,
+                       struct native *native, struct cay_error *err)
 {
-    int code = native_create_local(&wish->options, id, native, err);
+    int code = create_local(&local_options->options, id, native, err);
 
-    if (code == CAY_E_LIMIT && wish->inherits && err && strcmp(err->subject, "env") == 0)
+    if (code == CAY_E_LIMIT && local_options->inherits && err &&
+        strcmp(err->subject, "env") == 0)
         return cay_fail(err, code, 0, op, "env", "the environment is too large",
                         "at most %d variables of %d KiB together: take some out of this "
                         "program's own, or say inherit_env: false",
                         ENV_COUNT_MAX, ENV_MAX >> 10);
     if (!code) {
-        code = make_work_dir(native, wish->work_dir, err);
+        code = make_work_dir(native, local_options->work_dir, err);
         if (code)
             (void)native_kill(native, NULL);
     }
     return code;
 }
 
-static int make(const cay_config *config, const char *id, void **ret_cookie,
-                struct cay_error *err)
+static int create_local_sandbox(const cay_config *config, const char *id,
+                                void **ret_cookie, struct cay_error *err)
 {
-    __attribute__((cleanup(auto_wish))) struct wish wish = {0};
+    __attribute__((cleanup(auto_local_options))) struct local_options local_options = {0};
     AUTO_NATIVE native = native_new();
 
     if (!native)
         return cay_fail_memory(err, op);
-    int code = take_wish(config, &wish, err);
+    int code = take_options(config, &local_options, err);
     if (!code)
-        code = raise_it(&wish, id, native, err);
+        code = start_local(&local_options, id, native, err);
     if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
@@ -170,27 +176,27 @@ static int make(const cay_config *config, const char *id, void **ret_cookie,
 
 static int check(void *data, const cay_config *config, struct cay_error *err)
 {
-    __attribute__((cleanup(auto_wish))) struct wish wish = {0};
+    __attribute__((cleanup(auto_local_options))) struct local_options local_options = {0};
 
     (void)data;
-    return take_wish(config, &wish, err);
+    return take_options(config, &local_options, err);
 }
 
 static int create(void *data, const cay_config *config, void **ret_cookie,
                   struct cay_error *err)
 {
     (void)data;
-    return make(config, NULL, ret_cookie, err);
+    return create_local_sandbox(config, NULL, ret_cookie, err);
 }
 
 static int create_marked(void *data, const cay_config *config, const char *mark,
                          void **ret_cookie, struct cay_error *err)
 {
     char id[CAY_ID_MAX];
-    int code = native_id_of_mark(mark, id, err);
+    int code = native_mark_id(mark, id, err);
 
     (void)data;
-    return code ? code : make(config, id, ret_cookie, err);
+    return code ? code : create_local_sandbox(config, id, ret_cookie, err);
 }
 
 static int find_marked(void *data, const cay_config *config, const char *mark,
@@ -201,8 +207,8 @@ static int find_marked(void *data, const cay_config *config, const char *mark,
     return native_open_marked(mark, true, ret_cookie, err);
 }
 
-static int reach(void *data, const cay_config *config, const char *id, void **ret_cookie,
-                 struct cay_error *err)
+static int connect_local(void *data, const cay_config *config, const char *id,
+                         void **ret_cookie, struct cay_error *err)
 {
     (void)data;
     (void)config;
@@ -237,12 +243,12 @@ const struct cay_backend backend_local = {
     .fields = fields,
     .field_count = sizeof fields / sizeof *fields,
     .create = create,
-    .connect = reach,
+    .connect = connect_local,
     .free = native_free,
     .id = native_id,
     .layers = native_layers,
-    .state = native_state_of,
-    .inspect = inspect_one,
+    .state = native_get_state,
+    .inspect = inspect_sandbox,
     .set_ttl = native_set_ttl,
     .kill = native_kill,
     .exec = native_exec,

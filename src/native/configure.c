@@ -59,7 +59,7 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
 };
 
 /* The options, which come first, and what they point to. */
-struct wish {
+struct config_options {
     struct cay_sandbox_options options;
     struct cay_bind *binds;
     char **mounts; /* that the binds point into; NULL-terminated like env */
@@ -75,14 +75,14 @@ void native_free_texts(char **texts)
 
 void cay_sandbox_options_free(struct cay_sandbox_options *options)
 {
-    struct wish *wish = (struct wish *)options;
+    struct config_options *config_options = (struct config_options *)options;
 
-    if (!wish)
+    if (!config_options)
         return;
-    free(wish->binds);
-    native_free_texts(wish->mounts);
-    native_free_texts(wish->env);
-    free(wish);
+    free(config_options->binds);
+    native_free_texts(config_options->mounts);
+    native_free_texts(config_options->env);
+    free(config_options);
 }
 
 static void auto_options(struct cay_sandbox_options **options)
@@ -129,23 +129,25 @@ static int take_mount(char *text, const char *given, struct cay_bind *ret_bind,
     return CAY_OK;
 }
 
-static int take_mounts(const cay_config *config, struct wish *wish, struct cay_error *err)
+static int take_mounts(const cay_config *config, struct config_options *config_options,
+                       struct cay_error *err)
 {
     size_t count = cay_config_count(config, "mounts");
     const char *key, *given;
     int code = CAY_OK;
 
-    wish->binds = calloc(count + 1, sizeof *wish->binds);
-    wish->mounts = calloc(count + 1, sizeof *wish->mounts);
-    if (!wish->binds || !wish->mounts)
+    config_options->binds = calloc(count + 1, sizeof *config_options->binds);
+    config_options->mounts = calloc(count + 1, sizeof *config_options->mounts);
+    if (!config_options->binds || !config_options->mounts)
         return cay_fail_memory(err, op);
     for (size_t i = 0; !code && cay_config_item(config, "mounts", i, &key, &given); i++) {
-        wish->mounts[i] = strdup(given);
-        code = wish->mounts[i] ? take_mount(wish->mounts[i], given, &wish->binds[i], err)
-                               : cay_fail_memory(err, op);
+        config_options->mounts[i] = strdup(given);
+        code = config_options->mounts[i] ? take_mount(config_options->mounts[i], given,
+                                                      &config_options->binds[i], err)
+                                         : cay_fail_memory(err, op);
     }
-    wish->options.binds = wish->binds;
-    wish->options.bind_count = count;
+    config_options->options.binds = config_options->binds;
+    config_options->options.bind_count = count;
     return code;
 }
 
@@ -158,7 +160,8 @@ static unsigned layer_of(const char *slug)
     return cay_layer_slug(layer) ? layer : 0;
 }
 
-static int take_layers(const cay_config *config, struct wish *wish, struct cay_error *err)
+static int take_layers(const cay_config *config, struct config_options *config_options,
+                       struct cay_error *err)
 {
     const char *key, *slug;
 
@@ -168,7 +171,7 @@ static int take_layers(const cay_config *config, struct wish *wish, struct cay_e
             return cay_fail(err, CAY_E_INVALID, 0, op, slug, "there is no such layer",
                             "layers are user, pid, mount, network, ipc, uts, cgroup, "
                             "seccomp, landlock, memory, pids, cpu and disk");
-        wish->options.require |= layer;
+        config_options->options.require |= layer;
     }
     return CAY_OK;
 }
@@ -215,13 +218,14 @@ static const char *workdir_of(const cay_config *config, const char *user)
     return cay_config_text(config, "work_dir");
 }
 
-static int take_wish(const cay_config *config, struct wish *wish, struct cay_error *err)
+static int take_options(const cay_config *config, struct config_options *config_options,
+                        struct cay_error *err)
 {
     const char *template = cay_config_text(config, "template");
     const char *user = cay_config_text(config, "user");
 
-    wish->options = (struct cay_sandbox_options){
-        .size = sizeof wish->options,
+    config_options->options = (struct cay_sandbox_options){
+        .size = sizeof config_options->options,
         .template_name = template,
         .memory_bytes = (uint64_t)limit_of(config, "limits.memory"),
         .disk_bytes = (uint64_t)limit_of(config, "limits.disk"),
@@ -239,14 +243,14 @@ static int take_wish(const cay_config *config, struct wish *wish, struct cay_err
         .policy = cay_config_policy(config, "policy"),
         .ephemeral = cay_config_boolean(config, "ephemeral"),
     };
-    int code = native_take_ttl(config, &wish->options.ttl_ms, err);
+    int code = native_take_ttl(config, &config_options->options.ttl_ms, err);
     if (!code)
-        code = take_layers(config, wish, err);
+        code = take_layers(config, config_options, err);
     if (!code)
-        code = take_mounts(config, wish, err);
+        code = take_mounts(config, config_options, err);
     if (!code)
-        code = native_take_env(config, &wish->env, err);
-    wish->options.env = (const char *const *)wish->env;
+        code = native_take_env(config, &config_options->env, err);
+    config_options->options.env = (const char *const *)config_options->env;
     return code;
 }
 
@@ -258,18 +262,18 @@ int cay_sandbox_options_new(const cay_config *config,
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, cay_config_type(config),
                         "only a configuration of type native says such options",
                         "cay_backend_create() makes a sandbox of any type");
-    struct wish *wish = calloc(1, sizeof *wish);
-    if (!wish)
+    struct config_options *config_options = calloc(1, sizeof *config_options);
+    if (!config_options)
         return cay_fail_memory(err, op);
-    int code = take_wish(config, wish, err);
+    int code = take_options(config, config_options, err);
     if (code)
-        cay_sandbox_options_free(&wish->options);
+        cay_sandbox_options_free(&config_options->options);
     else
-        *ret_options = &wish->options;
+        *ret_options = &config_options->options;
     return code;
 }
 
-int native_check_as(void *data, const cay_config *config, struct cay_error *err)
+int native_check_config(void *data, const cay_config *config, struct cay_error *err)
 {
     struct cay_sandbox_options *options __attribute__((cleanup(auto_options))) = NULL;
 
@@ -284,11 +288,11 @@ static int create(const cay_config *config, const char *id, void **ret_cookie,
     struct cay_sandbox_options *options __attribute__((cleanup(auto_options))) = NULL;
     int code = cay_sandbox_options_new(config, &options, err);
 
-    return code ? code : native_make(options, id, ret_cookie, err);
+    return code ? code : native_create(options, id, ret_cookie, err);
 }
 
-int native_create_as(void *data, const cay_config *config, void **ret_cookie,
-                     struct cay_error *err)
+int native_create_config(void *data, const cay_config *config, void **ret_cookie,
+                         struct cay_error *err)
 {
     (void)data;
     return create(config, NULL, ret_cookie, err);
@@ -301,26 +305,26 @@ int native_create_marked(void *data, const cay_config *config, const char *mark,
     char id[CAY_ID_MAX];
 
     (void)data;
-    int code = native_id_of_mark(mark, id, err);
+    int code = native_mark_id(mark, id, err);
     return code ? code : create(config, id, ret_cookie, err);
 }
 
 /* --- One that exists --- */
 
-static int let_run(void *cookie, struct cay_error *err)
+static int create_unlocked(void *cookie, struct cay_error *err)
 {
     enum cay_state state;
-    int code = native_state_of(cookie, &state, err);
+    int code = native_get_state(cookie, &state, err);
 
     if (!code && state == CAY_STATE_STOPPED)
-        return native_start_again(cookie, err);
+        return native_restart(cookie, err);
     if (!code && state == CAY_STATE_PAUSED)
         return native_resume(cookie, err);
     return code;
 }
 
-int native_connect_as(void *data, const cay_config *config, const char *id,
-                      void **ret_cookie, struct cay_error *err)
+int native_connect_config(void *data, const cay_config *config, const char *id,
+                          void **ret_cookie, struct cay_error *err)
 {
     void *cookie = NULL;
 
@@ -328,7 +332,7 @@ int native_connect_as(void *data, const cay_config *config, const char *id,
     (void)config;
     int code = native_open(id, false, &cookie, err);
     if (!code)
-        code = let_run(cookie, err);
+        code = create_unlocked(cookie, err);
     if (code)
         native_free(cookie);
     else

@@ -28,8 +28,8 @@
 
 enum { TIDY_MS = 1000, REMOVE_MS = 10000 };
 
-int native_make(const struct cay_sandbox_options *options, const char *id,
-                void **ret_cookie, struct cay_error *err)
+int native_create(const struct cay_sandbox_options *options, const char *id,
+                  void **ret_cookie, struct cay_error *err)
 {
     struct cay_sandbox_options known;
     AUTO_NATIVE native = native_new();
@@ -38,22 +38,22 @@ int native_make(const struct cay_sandbox_options *options, const char *id,
         return cay_fail_memory(err, "sandbox.create");
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
     if (!code)
-        code = native_create(&known, id, NULL, native, err);
+        code = create_sandbox(&known, id, NULL, native, err);
     if (code)
         return code;
     if (known.make_workdir && known.workdir)
-        code = native_make_workdir(native, &known, err);
+        code = create_workdir(native, &known, err);
     else if (known.user || known.workdir)
-        code = native_check_defaults(native, &known, err);
+        code = create_check_defaults(native, &known, err);
     if (code)
-        (void)native_remove_it(native, NULL);
+        (void)native_remove(native, NULL);
     else
         *ret_cookie = TAKE_PTR(native);
     return code;
 }
 
 /* Of one on disk that does not run. */
-static void note_stopped(const char *id, struct record *ret_record)
+static void fill_stopped_record(const char *id, struct record *ret_record)
 {
     *ret_record = (struct record){.storage = CAY_STORAGE_DISK};
     memcpy(ret_record->id, id, strlen(id) + 1);
@@ -74,7 +74,7 @@ static int find(const char *id, struct record *ret_record, struct cay_error *err
     if (code && code != CAY_E_IO) /* what is damaged can be removed */
         return runtime_load(id, ret_record, err);
     storage_saved_done(&saved);
-    note_stopped(id, ret_record);
+    fill_stopped_record(id, ret_record);
     return CAY_OK;
 }
 
@@ -97,7 +97,7 @@ int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_err
 
     if (!native)
         return cay_fail_memory(err, "sandbox.open");
-    int code = names_are_valid(id) ? names_find(id, named, err) : CAY_OK;
+    int code = names_is_valid(id) ? names_find(id, named, err) : CAY_OK;
     if (code)
         return code;
     code = find(*named ? named : id, &native->record, &why);
@@ -123,11 +123,11 @@ int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_err
 
 /* Who comes upon one that has ended: gc; who removes it, or may start it again, having
  * made it; or who did not make it. */
-enum finder { FINDER_GC, FINDER_HOLDER, FINDER_OTHER };
+enum collector { COLLECTOR_GC, COLLECTOR_CREATOR, COLLECTOR_OTHER };
 
 /* With its lock held.  An ephemeral one's disk goes with it, but for who may start it
  * again; others leave both to gc, which knows of the disk by the record. */
-static size_t collect(const char *id, enum finder finder)
+static size_t collect(const char *id, enum collector collector)
 {
     struct record record;
     int code = runtime_load(id, &record, NULL);
@@ -138,12 +138,12 @@ static size_t collect(const char *id, enum finder finder)
     if (is_damaged ? record_recover(id, &record) != 0 : code || runtime_is_alive(&record))
         return 0;
     bool goes_whole = record.ephemeral && record.storage == CAY_STORAGE_DISK;
-    if (goes_whole && finder == FINDER_OTHER)
+    if (goes_whole && collector == COLLECTOR_OTHER)
         return 0;
     code = CAY_OK;
-    if (goes_whole && finder == FINDER_GC)
+    if (goes_whole && collector == COLLECTOR_GC)
         code = storage_remove(id, NULL);
-    if (code == CAY_E_NOT_FOUND && storage_is_elsewhere(&record))
+    if (code == CAY_E_NOT_FOUND && storage_in_other_home(&record))
         return 0; /* only who has that home can remove its disk */
     if (code && code != CAY_E_NOT_FOUND)
         return 0; /* without its record nobody would try again */
@@ -156,16 +156,16 @@ static void collect_one(const char *id, void *cookie)
     AUTO_FD lock = runtime_lock(id);
 
     if (lock >= 0)
-        *count += collect(id, FINDER_GC);
+        *count += collect(id, COLLECTOR_GC);
 }
 
 /* It may have ended by itself, or somebody else may be about to end it. */
-static void collect_this_one(const char *id, enum finder finder)
+static void collect_locked(const char *id, enum collector collector)
 {
     AUTO_FD lock = runtime_wait_lock(id);
 
     if (lock >= 0)
-        (void)collect(id, finder);
+        (void)collect(id, collector);
 }
 
 int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
@@ -173,10 +173,10 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
     *ret_count += storage_sweep() + template_sweep();
-    blueprint_host_sweep();
+    root_plan_host_sweep();
     names_sweep();
     if (!code)
-        runtime_note_visit();
+        runtime_mark_collected();
     return code;
 }
 
@@ -184,12 +184,12 @@ void cay_sandbox_tidy(void)
 {
     size_t count;
 
-    if (!runtime_was_visited(TIDY_MS))
+    if (!runtime_was_collected(TIDY_MS))
         (void)!cay_sandbox_collect(&count, NULL);
 }
 
 /* What is there by its id may be the next one already, if somebody else was faster. */
-static int end_this_one(const struct native *native, struct cay_error *err)
+static int kill_locked(const struct native *native, struct cay_error *err)
 {
     const struct record *own = &native->record;
     struct record now;
@@ -214,23 +214,23 @@ static int end_this_one(const struct native *native, struct cay_error *err)
     if (code != CAY_E_NOT_FOUND && !is_another)
         return record_remove(own, native->pidfd, err);
     /* Nothing else of it is ours by now. */
-    if (native->pidfd >= 0 && !record_end_init(own, native->pidfd))
+    if (native->pidfd >= 0 && !record_stop_init(own, native->pidfd))
         return record_fail_end(own, EBUSY, err);
     return CAY_OK;
 }
 
-static int finish(struct native *native, enum finder finder, struct cay_error *err)
+static int finish(struct native *native, enum collector collector, struct cay_error *err)
 {
     int code = CAY_OK;
 
     if (native->is_damaged || native_check(native, NULL) == CAY_OK)
-        code = end_this_one(native, err);
+        code = kill_locked(native, err);
     else
-        collect_this_one(native->record.id, finder);
+        collect_locked(native->record.id, collector);
     if (code)
         return code;
     if (native->record.storage == CAY_STORAGE_DISK) {
-        native_let_go(native);
+        native_close(native);
         native->record.init = 0;
         native->is_damaged = false;
     }
@@ -241,17 +241,17 @@ int native_kill(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
 
-    return finish(native, native->leash >= 0 ? FINDER_HOLDER : FINDER_OTHER, err);
+    return finish(native, native->leash >= 0 ? COLLECTOR_CREATOR : COLLECTOR_OTHER, err);
 }
 
-int native_remove_it(void *cookie, struct cay_error *err)
+int native_remove(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
     const struct timespec pause = {.tv_nsec = 10000000};
     uint64_t end = clock_ms() + REMOVE_MS;
     bool has_disk = native->record.storage == CAY_STORAGE_DISK;
     struct cay_error why;
-    int code = has_disk ? storage_find(native->record.id, err) : CAY_OK;
+    int code = has_disk ? storage_check(native->record.id, err) : CAY_OK;
 
     if (code == CAY_E_NOT_FOUND && native_check(native, NULL) == CAY_OK)
         return cay_fail(err, code, 0, "sandbox.remove", native->record.id,
@@ -261,7 +261,7 @@ int native_remove_it(void *cookie, struct cay_error *err)
         return code;
     /* Who is just starting it was too late, and is waited for. */
     for (;;) {
-        code = finish(native, FINDER_HOLDER, &why);
+        code = finish(native, COLLECTOR_CREATOR, &why);
         if (!code && has_disk)
             code = storage_remove(native->record.id, &why);
         if (code != CAY_E_BUSY || clock_ms() >= end)
@@ -274,7 +274,7 @@ int native_remove_it(void *cookie, struct cay_error *err)
 }
 
 /* One that is just about to end lives, but does not answer; it is helped along. */
-static bool answers(struct native *native)
+static bool is_responsive(struct native *native)
 {
     struct state state;
 
@@ -283,13 +283,13 @@ static bool answers(struct native *native)
     if (native->socket >= 0)
         rights_hang_up(native->socket);
     native->socket = -1;
-    if (native_state(native, &state, NULL) == CAY_OK)
+    if (native_init_state(native, &state, NULL) == CAY_OK)
         return true;
-    (void)!end_this_one(native, NULL);
+    (void)!kill_locked(native, NULL);
     return false;
 }
 
-int native_start_again(void *cookie, struct cay_error *err)
+int native_restart(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
     char id[CAY_ID_MAX];
@@ -300,21 +300,21 @@ int native_start_again(void *cookie, struct cay_error *err)
                         "make it with storage on disk");
     if (native->is_damaged)
         return native_fail_damaged(native->record.id, err);
-    if (answers(native))
+    if (is_responsive(native))
         return CAY_OK;
     memcpy(id, native->record.id, sizeof id);
-    collect_this_one(id, FINDER_HOLDER);
-    native_let_go(native);
-    int code = native_start(id, native, err);
+    collect_locked(id, COLLECTOR_CREATOR);
+    native_close(native);
+    int code = create_from_disk(id, native, err);
     if (code) {
-        native_let_go(native);
-        note_stopped(id, &native->record);
+        native_close(native);
+        fill_stopped_record(id, &native->record);
     }
     return code;
 }
 
 /* One in memory that has ended is gone; one on disk can be started again. */
-int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err)
+int native_get_state(void *cookie, enum cay_state *ret_state, struct cay_error *err)
 {
     struct native *native = cookie;
     bool has_disk = native->record.storage == CAY_STORAGE_DISK;
@@ -327,7 +327,7 @@ int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *e
     }
     int code = native_check(native, NULL); /* only of one on disk, that it is stopped */
     if (!code)
-        code = native_state(native, &state, has_disk ? NULL : err);
+        code = native_init_state(native, &state, has_disk ? NULL : err);
     if (!code)
         *ret_state = state.is_paused ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
     if (!code || !has_disk)
@@ -340,7 +340,7 @@ int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *e
     return code;
 }
 
-int native_id_of_mark(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err)
+int native_mark_id(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err)
 {
     snprintf(ret_id, CAY_ID_MAX, "sb-%.20s", mark);
     return runtime_is_id(ret_id)
@@ -354,7 +354,7 @@ int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
 {
     char id[CAY_ID_MAX];
     size_t ended = 0;
-    int code = native_id_of_mark(mark, id, err);
+    int code = native_mark_id(mark, id, err);
 
     if (code)
         return code;
@@ -362,17 +362,17 @@ int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
     return native_open(id, is_local, ret_cookie, err);
 }
 
-struct first {
+struct first_exec {
     const struct cay_exec_options *options;
     struct process *process;
 };
 
 static int send_first(struct native *native, void *cookie, struct cay_error *err)
 {
-    struct first *first = cookie;
+    struct first_exec *first = cookie;
 
     process_free(TAKE_PTR(first->process));
-    return process_begin(native, first->options, &first->process, err);
+    return process_send_start(native, first->options, &first->process, err);
 }
 
 int native_run(const struct cay_sandbox_options *options,
@@ -381,7 +381,7 @@ int native_run(const struct cay_sandbox_options *options,
 {
     struct cay_sandbox_options known;
     struct cay_exec_options command;
-    struct first first = {.options = &command};
+    struct first_exec first = {.options = &command};
     AUTO_NATIVE native = native_new();
 
     if (!native)
@@ -390,17 +390,17 @@ int native_run(const struct cay_sandbox_options *options,
     if (!code)
         code = process_check_start(exec, &command, err);
     if (!code && known.make_workdir && known.workdir) { /* which is made before */
-        code = native_make(&known, NULL, ret_native, err);
+        code = native_create(&known, NULL, ret_native, err);
         return code ? code : process_start(*ret_native, &command, ret_process, err);
     }
     if (!code)
-        code = native_create(&known, NULL, &(struct native_first){send_first, &first},
-                             native, err);
+        code = create_sandbox(&known, NULL, &(struct create_request){send_first, &first},
+                              native, err);
     AUTO_PROCESS process = first.process;
     if (code)
         return code;
     *ret_native = TAKE_PTR(native);
-    code = process_see_start(process, &command, err);
+    code = process_finish_start(process, &command, err);
     if (!code)
         *ret_process = TAKE_PTR(process);
     return code;
@@ -415,7 +415,7 @@ int cay_sandbox_create(const struct cay_sandbox_options *options,
 
     if (!sandbox)
         return CAY_E_NO_MEMORY;
-    return sandbox_finish(sandbox, native_make(options, NULL, &sandbox->cookie, err),
+    return sandbox_finish(sandbox, native_create(options, NULL, &sandbox->cookie, err),
                           ret_sandbox);
 }
 
@@ -462,8 +462,8 @@ static void begin_kill(const char *id, struct victim *victim)
     victim->pidfd = -1;
     victim->has_begun = victim->lock >= 0 &&
                         runtime_load(id, &victim->record, NULL) == CAY_OK &&
-                        runtime_look(&victim->record) > 0 &&
-                        record_begin_end(&victim->record, &victim->pidfd, NULL) == CAY_OK;
+                        runtime_check_alive(&victim->record) > 0 &&
+                        record_kill_init(&victim->record, &victim->pidfd, NULL) == CAY_OK;
     if (!victim->has_begun)
         auto_close(&victim->lock);
 }

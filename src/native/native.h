@@ -7,8 +7,8 @@
 
 /* Handles: a new sandbox, one that exists (even if it is stopped;
  * CAY_E_INVALID if it is of the other kind), and that one once it runs. */
-int native_make(const struct cay_sandbox_options *options, const char *id,
-                void **ret_cookie, struct cay_error *err);
+int native_create(const struct cay_sandbox_options *options, const char *id,
+                  void **ret_cookie, struct cay_error *err);
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err);
 
 /* A new sandbox and a command in it, as cay_sandbox_run(): *ret_native is there if the
@@ -17,22 +17,22 @@ int native_run(const struct cay_sandbox_options *options,
                const struct cay_exec_options *exec, void **ret_native, void **ret_process,
                struct cay_error *err);
 
-int native_start_again(void *cookie, struct cay_error *err);
+int native_restart(void *cookie, struct cay_error *err);
 
 /* What a configuration may say, and sandboxes made by one. */
 enum { NATIVE_FIELDS = 16 };
 extern const struct cay_field native_fields[NATIVE_FIELDS];
-int native_check_as(void *data, const cay_config *config, struct cay_error *err);
-int native_create_as(void *data, const cay_config *config, void **ret_cookie,
-                     struct cay_error *err);
-int native_connect_as(void *data, const cay_config *config, const char *id,
-                      void **ret_cookie, struct cay_error *err);
+int native_check_config(void *data, const cay_config *config, struct cay_error *err);
+int native_create_config(void *data, const cay_config *config, void **ret_cookie,
+                         struct cay_error *err);
+int native_connect_config(void *data, const cay_config *config, const char *id,
+                          void **ret_cookie, struct cay_error *err);
 int native_create_marked(void *data, const cay_config *config, const char *mark,
                          void **ret_cookie, struct cay_error *err);
 
 /* The id of a sandbox with that mark, and the sandbox.  What a maker that died has left
  * unfinished is removed by the latter. */
-int native_id_of_mark(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err);
+int native_mark_id(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err);
 int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
                        struct cay_error *err);
 
@@ -42,8 +42,8 @@ int native_take_env(const cay_config *config, char ***ret_env, struct cay_error 
 int native_take_ttl(const cay_config *config, uint64_t *ret_ms, struct cay_error *err);
 void native_free_texts(char **texts);
 
-int native_state_of(void *cookie, enum cay_state *ret_state, struct cay_error *err);
+int native_get_state(void *cookie, enum cay_state *ret_state, struct cay_error *err);
 int native_kill(void *cookie, struct cay_error *err);
-int native_remove_it(void *cookie, struct cay_error *err);
+int native_remove(void *cookie, struct cay_error *err);
 
 #endif

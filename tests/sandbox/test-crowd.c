@@ -100,7 +100,7 @@ static size_t count_leaves(const cay_sandbox *sandbox)
     char work[PATH_MAX];
     size_t count = 0;
 
-    snprintf(work, sizeof work, "%s/work", native->record.groups.unified);
+    snprintf(work, sizeof work, "%s/work", native->record.cgroup.unified);
     DIR *directory = opendir(work);
     ASSERT(directory);
     for (struct dirent *entry; (entry = readdir(directory));)
@@ -138,7 +138,7 @@ TEST(init_tells_what_runs)
 
     hear_all(over, &words);
     ASSERT(cay_process_pid(near) != cay_process_pid(far));
-    ASSERT_OK(native_state(sandbox->cookie, &state, &err));
+    ASSERT_OK(native_init_state(sandbox->cookie, &state, &err));
     ASSERT_INT(state.foreground, 1);
     ASSERT_INT(state.background, 1);
     ASSERT_INT(state.ended, 1);
@@ -147,7 +147,7 @@ TEST(init_tells_what_runs)
     ASSERT_INT(state.is_paused, 0);
     ASSERT_OK(cay_sandbox_pause(sandbox, &err));
     ASSERT_OK(cay_sandbox_set_ttl(sandbox, 0, &err));
-    ASSERT_OK(native_state(sandbox->cookie, &state, &err));
+    ASSERT_OK(native_init_state(sandbox->cookie, &state, &err));
     ASSERT_INT(state.is_paused, 1);
     ASSERT(state.ttl_left_ms == UINT64_MAX);
 }

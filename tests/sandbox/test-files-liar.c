@@ -51,17 +51,17 @@ static void *lie(void *cookie)
 
 static int meet(struct liar *liar, cay_files **ret_files)
 {
-    struct files_of sandbox = {.user = "user",
-                               .users = {2, {{0, 1000000, 1000}, {1000, 0, 1}}},
-                               .groups = {1, {{77, 0, 1}}},
-                               .answer_ms = 300};
+    struct files_target sandbox = {.user = "user",
+                                   .users = {2, {{0, 1000000, 1000}, {1000, 0, 1}}},
+                                   .groups = {1, {{77, 0, 1}}},
+                                   .reply_ms = 300};
     int ends[2];
 
     ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
     liar->socket = ends[0];
     sandbox.socket = ends[1];
     ASSERT(pthread_create(&liar->thread, NULL, lie, liar) == 0);
-    return files_of_sandbox(&sandbox, ret_files, &err);
+    return files_open_sandbox(&sandbox, ret_files, &err);
 }
 
 static void part(struct liar *liar, cay_files *files)

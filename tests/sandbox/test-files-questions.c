@@ -17,7 +17,7 @@ static int dial(cay_sandbox *sandbox)
     int socket = -1;
 
     ASSERT_OK(runtime_load(cay_sandbox_id(sandbox), &record, &err));
-    ASSERT_OK(native_dial(&record, NATIVE_ANSWER_MS, &socket, &err));
+    ASSERT_OK(native_connect_init(&record, NATIVE_REPLY_MS, &socket, &err));
     return socket;
 }
 

@@ -174,7 +174,7 @@ TEST(what_a_failure_says_is_text)
     struct native *native = meet(&liar);
     struct state state;
 
-    ASSERT_INT(native_state(native, &state, &err), CAY_E_BUSY);
+    ASSERT_INT(native_init_state(native, &state, &err), CAY_E_BUSY);
     ASSERT(strncmp(err.message, "????", 4) == 0);
     ASSERT_INT(strlen(err.message), sizeof err.message - 1);
     ASSERT_STR(err.hint, "??all is well");
@@ -244,7 +244,7 @@ TEST(no_descriptor_of_its_keeps_us_from_closing_it)
         ASSERT_INT(send(liar.socket, "", 0, 0), 0); /* an empty one is not the end */
         send_lingering(liar.socket, 1, others + count);
         uint64_t begin = clock_ms();
-        ASSERT(native_state(native, &state, &err) != CAY_OK);
+        ASSERT(native_init_state(native, &state, &err) != CAY_OK);
         ASSERT(clock_ms() - begin < 300000);
         for (size_t i = 0; i <= count; i++)
             close(others[i]);
@@ -269,9 +269,10 @@ TEST(no_descriptor_of_its_keeps_a_handle_from_being_freed)
     part(&liar, native);
 
     native = meet(&liar);
-    const struct files_of sandbox = {.socket = TAKE_FD(native->socket), .user = "user"};
+    const struct files_target sandbox = {.socket = TAKE_FD(native->socket),
+                                         .user = "user"};
     cay_files *files;
-    ASSERT_OK(files_of_sandbox(&sandbox, &files, &err));
+    ASSERT_OK(files_open_sandbox(&sandbox, &files, &err));
     send_lingering(liar.socket, 1, others);
     uint64_t begin = clock_ms();
     cay_files_free(files);
@@ -280,7 +281,7 @@ TEST(no_descriptor_of_its_keeps_a_handle_from_being_freed)
     native = meet(&liar);
     struct process *process = calloc(1, sizeof *process);
     ASSERT(process != NULL);
-    run_init(&process->run, TAKE_FD(native->socket), "id", 0, &process->packet);
+    command_init(&process->command, TAKE_FD(native->socket), "id", 0, &process->packet);
     process->events.memory = process->events.pids = process->epoll = process->ready = -1;
     send_lingering(liar.socket, 1, others + 1);
     process_free(process);
@@ -308,17 +309,18 @@ TEST(an_answer_that_comes_too_late_is_not_taken_for_another)
     struct liar liar = {.answer = answer_the_second};
     struct native *native = meet(&liar);
     AUTO_FREE struct packet *packet = malloc(sizeof *packet);
-    struct run run;
+    struct command command;
     uint32_t put = 0;
 
-    run_init(&run, native->socket, "id", 50, packet);
-    ASSERT_CODE(run_ask(&run, "test", MESSAGE_PING, NULL, 0, MESSAGE_PONG, NULL, 0, &err),
+    command_init(&command, native->socket, "id", 50, packet);
+    ASSERT_CODE(command_request(&command, "test", MESSAGE_PING, NULL, 0, MESSAGE_PONG,
+                                NULL, 0, &err),
                 CAY_E_TIMEOUT);
-    run.answer_ms = PATIENCE_MS;
-    ASSERT_OK(run_ask(&run, "test", MESSAGE_WRITE, "12345", 5, MESSAGE_WRITTEN, &put,
-                      sizeof put, &err));
+    command.reply_ms = PATIENCE_MS;
+    ASSERT_OK(command_request(&command, "test", MESSAGE_WRITE, "12345", 5,
+                              MESSAGE_WRITTEN, &put, sizeof put, &err));
     ASSERT_INT(put, 5);
-    ASSERT(!run.gone);
+    ASSERT(!command.gone);
     part(&liar, native);
 }
 

@@ -67,7 +67,7 @@ static int hold_turn(const cay_sandbox *sandbox)
     const struct native *native = sandbox->cookie;
     char path[PATH_MAX];
 
-    snprintf(path, sizeof path, "%s/work/cgroup.freeze", native->record.groups.unified);
+    snprintf(path, sizeof path, "%s/work/cgroup.freeze", native->record.cgroup.unified);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     ASSERT(fd >= 0 && flock(fd, LOCK_EX) == 0);
     return fd;

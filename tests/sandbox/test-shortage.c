@@ -99,11 +99,11 @@ TEST(who_cannot_look_at_a_process_does_not_say_that_it_is_dead)
     size_t count;
 
     dead.init_start++;
-    ASSERT_INT(runtime_look(&native->record), 1);
-    ASSERT_INT(runtime_look(&dead), 0);
+    ASSERT_INT(runtime_check_alive(&native->record), 1);
+    ASSERT_INT(runtime_check_alive(&dead), 0);
     {
         AUTO_FEW few = leave(0);
-        ASSERT_INT(runtime_look(&native->record), -EMFILE);
+        ASSERT_INT(runtime_check_alive(&native->record), -EMFILE);
         ASSERT(runtime_is_alive(&native->record));
         expect_files(cay_sandbox_collect(&count, &err));
         expect_files(record_remove(&native->record, -1, &err));
@@ -168,7 +168,7 @@ TEST(a_sandbox_that_cannot_be_called_for_lack_of_descriptors_has_not_ended)
     int socket = -1;
     AUTO_FEW few = leave(0);
 
-    expect_files(native_dial(&native->record, 1000, &socket, &err));
+    expect_files(native_connect_init(&native->record, 1000, &socket, &err));
     ASSERT_INT(socket, -1);
 }
 

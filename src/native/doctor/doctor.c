@@ -50,8 +50,8 @@ struct doctor {
     bool has_own_root;   /* and a fresh /proc: all that a root of its own takes */
 };
 
-static void say(struct doctor *doctor, enum cay_finding finding, const char *facility,
-                const char *fix, const char *detail, ...)
+static void add_check(struct doctor *doctor, enum cay_finding finding,
+                      const char *facility, const char *fix, const char *detail, ...)
 {
     va_list values;
 
@@ -66,14 +66,15 @@ static void say(struct doctor *doctor, enum cay_finding finding, const char *fac
     va_end(values);
 }
 
-static void tell(struct doctor *doctor, const char *facility, int error,
-                 enum cay_finding otherwise, const char *fix, const char *fine,
-                 const char *not_fine)
+static void add_result(struct doctor *doctor, const char *facility, int error,
+                       enum cay_finding otherwise, const char *fix, const char *fine,
+                       const char *not_fine)
 {
     if (!error)
-        say(doctor, CAY_FINDING_OK, facility, "", "%s", fine);
+        add_check(doctor, CAY_FINDING_OK, facility, "", "%s", fine);
     else
-        say(doctor, otherwise, facility, fix, "%s: %s", not_fine, cay_errno_words(error));
+        add_check(doctor, otherwise, facility, fix, "%s: %s", not_fine,
+                  cay_errno_words(error));
 }
 
 static long read_number(const char *path)
@@ -100,10 +101,10 @@ static void check_kernel(struct doctor *doctor)
     unsigned long major = strtoul(name.release, &end, 10);
     unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
     bool fine = major > 6 || (major == 6 && minor >= 1);
-    say(doctor, fine ? CAY_FINDING_OK : CAY_FINDING_MISSING, "kernel",
-        "install a kernel of version 6.1 or newer", "Linux %.60s on %.30s%s",
-        name.release, name.machine,
-        fine ? "" : "; 6.1 is the oldest that is known to work");
+    add_check(doctor, fine ? CAY_FINDING_OK : CAY_FINDING_MISSING, "kernel",
+              "install a kernel of version 6.1 or newer", "Linux %.60s on %.30s%s",
+              name.release, name.machine,
+              fine ? "" : "; 6.1 is the oldest that is known to work");
 }
 
 static void check_calls(struct doctor *doctor)
@@ -112,14 +113,14 @@ static void check_calls(struct doctor *doctor)
     AUTO_FD opened = (int)syscall(SYS_openat2, AT_FDCWD, ".", &how, sizeof how);
     int error = opened < 0 ? errno : 0;
 
-    tell(doctor, "openat2", error, CAY_FINDING_MISSING,
-         "allow the call openat2, in a container's filter for example",
-         "files are opened without races", "refused");
+    add_result(doctor, "openat2", error, CAY_FINDING_MISSING,
+               "allow the call openat2, in a container's filter for example",
+               "files are opened without races", "refused");
     AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     error = pidfd < 0 ? errno : 0;
-    tell(doctor, "pidfd", error, CAY_FINDING_MISSING,
-         "allow the call pidfd_open, in a container's filter for example",
-         "processes are signalled without races", "refused");
+    add_result(doctor, "pidfd", error, CAY_FINDING_MISSING,
+               "allow the call pidfd_open, in a container's filter for example",
+               "processes are signalled without races", "refused");
 }
 
 static void check_memfd(struct doctor *doctor)
@@ -129,10 +130,10 @@ static void check_memfd(struct doctor *doctor)
     if (fd < 0 && errno == EINVAL)
         fd = memfd_create("cay-doctor", MFD_CLOEXEC);
     int error = fd < 0 ? errno : 0;
-    tell(doctor, "executable memfd", error, CAY_FINDING_MISSING,
-         "sysctl -w vm.memfd_noexec=1",
-         "cay-init is started from a sealed copy in memory",
-         "cay-init cannot be started from memory");
+    add_result(doctor, "executable memfd", error, CAY_FINDING_MISSING,
+               "sysctl -w vm.memfd_noexec=1",
+               "cay-init is started from a sealed copy in memory",
+               "cay-init cannot be started from memory");
 }
 
 static void check_seccomp(struct doctor *doctor)
@@ -143,9 +144,9 @@ static void check_seccomp(struct doctor *doctor)
                     ? errno
                     : 0;
 
-    tell(doctor, "seccomp", error, CAY_FINDING_MISSING,
-         "use a kernel with CONFIG_SECCOMP_FILTER",
-         "system calls are filtered by an allow-list", "filters cannot be used");
+    add_result(doctor, "seccomp", error, CAY_FINDING_MISSING,
+               "use a kernel with CONFIG_SECCOMP_FILTER",
+               "system calls are filtered by an allow-list", "filters cannot be used");
 }
 
 static void check_landlock(struct doctor *doctor)
@@ -153,14 +154,14 @@ static void check_landlock(struct doctor *doctor)
     unsigned abi = landlock_abi();
 
     if (!abi)
-        say(doctor, CAY_FINDING_WEAKER, "landlock",
-            "add \"landlock\" to the kernel's parameter lsm=", "not to be had: %s",
-            cay_errno_words(errno));
+        add_check(doctor, CAY_FINDING_WEAKER, "landlock",
+                  "add \"landlock\" to the kernel's parameter lsm=", "not to be had: %s",
+                  cay_errno_words(errno));
     else
-        say(doctor, abi >= 6 ? CAY_FINDING_OK : CAY_FINDING_WEAKER, "landlock",
-            "use Linux 6.12 or newer", "ABI %u: %s", abi,
-            abi >= 6 ? "files, signals and abstract sockets"
-                     : "files, but neither signals nor abstract sockets (ABI 6)");
+        add_check(doctor, abi >= 6 ? CAY_FINDING_OK : CAY_FINDING_WEAKER, "landlock",
+                  "use Linux 6.12 or newer", "ABI %u: %s", abi,
+                  abi >= 6 ? "files, signals and abstract sockets"
+                           : "files, but neither signals nor abstract sockets (ABI 6)");
 }
 
 struct device {
@@ -181,15 +182,15 @@ static bool check_device(struct doctor *doctor, const struct device *device)
              is_there ? path : "", is_there ? " && " : "", path, device->major,
              device->minor);
     if (!is_there)
-        say(doctor, CAY_FINDING_MISSING, facility, fix, "%s is not there", path);
+        add_check(doctor, CAY_FINDING_MISSING, facility, fix, "%s is not there", path);
     else if (stat(path, &st) != 0 || !S_ISCHR(st.st_mode) ||
              st.st_rdev != makedev(device->major, device->minor))
-        say(doctor, CAY_FINDING_MISSING, facility, fix,
-            "%s is not the device it should be", path);
+        add_check(doctor, CAY_FINDING_MISSING, facility, fix,
+                  "%s is not the device it should be", path);
     else if (access(path, R_OK | W_OK) != 0) {
         snprintf(fix, sizeof fix, "chmod 666 %s", path);
-        say(doctor, CAY_FINDING_MISSING, facility, fix,
-            "%s cannot be read and written to by this user", path);
+        add_check(doctor, CAY_FINDING_MISSING, facility, fix,
+                  "%s cannot be read and written to by this user", path);
     } else
         return true;
     return false;
@@ -207,10 +208,10 @@ static void check_devices(struct doctor *doctor)
     for (size_t i = 0; i < needed; i++)
         if (!check_device(doctor, &devices[i]))
             return;
-    say(doctor, CAY_FINDING_OK, "devices", "", "%s",
-        doctor->is_root ? "each sandbox gets its own"
-                        : "null, zero, full, random, urandom and tty are there to "
-                          "be shown inside");
+    add_check(doctor, CAY_FINDING_OK, "devices", "", "%s",
+              doctor->is_root ? "each sandbox gets its own"
+                              : "null, zero, full, random, urandom and tty are there to "
+                                "be shown inside");
 }
 
 /* Whether a directory, or where it will be made, is in memory. */
@@ -231,14 +232,14 @@ static void check_runtime(struct doctor *doctor)
     char path[PATH_MAX], fix[256];
 
     if (runtime_check(path, &error) == CAY_OK && is_in_memory(path))
-        say(doctor, CAY_FINDING_OK, "runtime directory", "", "%.200s", path);
+        add_check(doctor, CAY_FINDING_OK, "runtime directory", "", "%.200s", path);
     else if (!error.code) {
         snprintf(fix, sizeof fix, "mount -t tmpfs -o mode=0700 tmpfs %.200s", path);
-        say(doctor, CAY_FINDING_OK, "runtime directory", geteuid() == 0 ? fix : "",
-            "%.160s, on a disk: sandboxes start a little later", path);
+        add_check(doctor, CAY_FINDING_OK, "runtime directory", geteuid() == 0 ? fix : "",
+                  "%.160s, on a disk: sandboxes start a little later", path);
     } else
-        say(doctor, CAY_FINDING_MISSING, "runtime directory", error.hint,
-            "%.100s: %.140s", error.subject, error.message);
+        add_check(doctor, CAY_FINDING_MISSING, "runtime directory", error.hint,
+                  "%.100s: %.140s", error.subject, error.message);
 }
 
 static void check_capabilities(struct doctor *doctor)
@@ -262,7 +263,7 @@ static void check_capabilities(struct doctor *doctor)
     bool needed = false;
 
     if (!doctor->is_root) {
-        say(doctor, CAY_FINDING_OK, "capabilities", "", "none are needed");
+        add_check(doctor, CAY_FINDING_OK, "capabilities", "", "none are needed");
         return;
     }
     (void)syscall(SYS_capget, &header, data);
@@ -274,15 +275,16 @@ static void check_capabilities(struct doctor *doctor)
         }
     doctor->lacks_capabilities = needed;
     if (needed)
-        say(doctor, CAY_FINDING_MISSING, "capabilities",
-            "start the container with --privileged, or with the capabilities named",
-            "root lacks%s", missing);
+        add_check(doctor, CAY_FINDING_MISSING, "capabilities",
+                  "start the container with --privileged, or with the capabilities named",
+                  "root lacks%s", missing);
     else if (*missing)
-        say(doctor, CAY_FINDING_WEAKER, "capabilities",
-            "add it where the container or virtual machine is set up",
-            "root lacks%s: limits on open files stay below this process's own", missing);
+        add_check(doctor, CAY_FINDING_WEAKER, "capabilities",
+                  "add it where the container or virtual machine is set up",
+                  "root lacks%s: limits on open files stay below this process's own",
+                  missing);
     else
-        say(doctor, CAY_FINDING_OK, "capabilities", "", "root has all it needs");
+        add_check(doctor, CAY_FINDING_OK, "capabilities", "", "root has all it needs");
 }
 
 static void check_host(struct doctor *doctor)
@@ -303,7 +305,7 @@ static const char delegate[] =
     "systemd-run --user --scope -p Delegate=yes, before the program that uses cay";
 
 /* What gives this user a cgroup2 to write to; containers have one that is read-only. */
-static const char *fix_for_groups(const struct doctor *doctor)
+static const char *fix_for_cgroup(const struct doctor *doctor)
 {
     static const char *const commands[][2] = {
         {"/sys/fs/cgroup", "mount -o remount,rw /sys/fs/cgroup"},
@@ -320,20 +322,20 @@ static const char *fix_for_groups(const struct doctor *doctor)
     return "mount -t cgroup2 none /sys/fs/cgroup";
 }
 
-static bool has_any(const struct groups *groups)
+static bool has_any(const struct cgroup *groups)
 {
     bool found = groups->unified[0];
 
-    for (size_t i = 0; i < GROUPS_V1; i++)
+    for (size_t i = 0; i < CGROUP_V1; i++)
         found |= groups->v1[i][0] != '\0';
     return found;
 }
 
-static bool has_only_unified(const struct groups *groups)
+static bool has_only_unified(const struct cgroup *groups)
 {
     bool found = false;
 
-    for (size_t i = 0; i < GROUPS_V1; i++)
+    for (size_t i = 0; i < CGROUP_V1; i++)
         found |= groups->v1[i][0] != '\0';
     return groups->unified[0] && !found;
 }
@@ -353,7 +355,7 @@ static bool is_memory_off(void)
     return is_off;
 }
 
-static const char *fix_for_controller(const struct groups *groups, unsigned layer)
+static const char *fix_for_controller(const struct cgroup *groups, unsigned layer)
 {
     if (!has_any(groups))
         return "see \"cgroup2\"";
@@ -365,33 +367,34 @@ static const char *fix_for_controller(const struct groups *groups, unsigned laye
                : "mount the controller, or use a kernel that has it";
 }
 
-static void check_limit(struct doctor *doctor, const struct groups *groups,
+static void check_limit(struct doctor *doctor, const struct cgroup *groups,
                         unsigned layer, const char *facility, const char *without)
 {
     char by[64];
 
-    if (groups_keep(groups, layer, by, sizeof by))
-        say(doctor, CAY_FINDING_OK, facility, "", "%s", by);
+    if (cgroup_has_limit(groups, layer, by, sizeof by))
+        add_check(doctor, CAY_FINDING_OK, facility, "", "%s", by);
     else
-        say(doctor, CAY_FINDING_WEAKER, facility,
-            !doctor->is_root ? delegate : fix_for_controller(groups, layer), "%s",
-            without);
+        add_check(doctor, CAY_FINDING_WEAKER, facility,
+                  !doctor->is_root ? delegate : fix_for_controller(groups, layer), "%s",
+                  without);
 }
 
-static void check_leaf(struct doctor *doctor, int leaf)
+static void check_exec_cgroup(struct doctor *doctor, int leaf)
 {
-    const struct trial trial = {.cgroup = leaf};
+    const struct probe probe = {.cgroup = leaf};
     static const char without[] = "trees of processes are held by a process each";
 
     if (leaf < 0) {
-        say(doctor, CAY_FINDING_WEAKER, "clone into a cgroup", fix_for_groups(doctor),
-            "there is none; %s", without);
+        add_check(doctor, CAY_FINDING_WEAKER, "clone into a cgroup",
+                  fix_for_cgroup(doctor), "there is none; %s", without);
         return;
     }
-    struct trial_outcome outcome = trial_run(&trial);
-    tell(doctor, "clone into a cgroup", outcome.step == TRIAL_FINE ? 0 : outcome.error,
-         CAY_FINDING_WEAKER, fix_for_groups(doctor),
-         "every command starts in a cgroup of its own", without);
+    struct probe_result outcome = probe_run(&probe);
+    add_result(doctor, "clone into a cgroup",
+               outcome.step == PROBE_OK ? 0 : outcome.error, CAY_FINDING_WEAKER,
+               fix_for_cgroup(doctor), "every command starts in a cgroup of its own",
+               without);
 }
 
 /* What lies in memory has a tmpfs of its own; for disks no quota is used, whatever the
@@ -399,47 +402,48 @@ static void check_leaf(struct doctor *doctor, int leaf)
 static void check_disk(struct doctor *doctor)
 {
     if (doctor->has_own_root)
-        say(doctor, CAY_FINDING_WEAKER, "disk limit",
-            "keep sandboxes in memory, the default, where the limit must hold",
-            "kept in memory, by the size of a tmpfs; not kept on disk");
+        add_check(doctor, CAY_FINDING_WEAKER, "disk limit",
+                  "keep sandboxes in memory, the default, where the limit must hold",
+                  "kept in memory, by the size of a tmpfs; not kept on disk");
     else
-        say(doctor, CAY_FINDING_WEAKER, "disk limit",
-            "see \"user namespaces\" and \"/proc\"", "not kept");
+        add_check(doctor, CAY_FINDING_WEAKER, "disk limit",
+                  "see \"user namespaces\" and \"/proc\"", "not kept");
 }
 
 /* A cgroup is made as for a sandbox, with its limits, looked at, and removed. */
 static void check_limits(struct doctor *doctor)
 {
-    const struct groups_limits limits = {
+    const struct cgroup_limits limits = {
         .memory_bytes = 64 << 20, .pids = 16, .cpu_percent = 100};
     struct cay_error error = {0};
-    struct groups groups;
+    struct cgroup groups;
     uint32_t number = 0;
     char name[32];
 
     (void)!getrandom(&number, sizeof number, 0);
     snprintf(name, sizeof name, "doctor-%08x", number);
     AUTO_FD leaf = -1;
-    int code = groups_name(name, &limits, &groups, &error);
+    int code = cgroup_name(name, &limits, &groups, &error);
     if (!code)
-        code = groups_begin(&groups, &leaf, &error);
+        code = cgroup_create(&groups, &leaf, &error);
     if (!code)
-        code = groups_limit(&groups, &limits, &error);
+        code = cgroup_set_limits(&groups, &limits, &error);
     if (!code && *groups.unified)
-        say(doctor, CAY_FINDING_OK, "cgroup2", "",
+        add_check(
+            doctor, CAY_FINDING_OK, "cgroup2", "",
             "sandboxes get cgroups of their own: pause, and the end of whole trees");
     else
-        say(doctor, CAY_FINDING_WEAKER, "cgroup2", fix_for_groups(doctor),
-            "no cgroup can be made: %.150s",
-            *error.message ? error.message : "none is writable");
-    check_leaf(doctor, leaf);
+        add_check(doctor, CAY_FINDING_WEAKER, "cgroup2", fix_for_cgroup(doctor),
+                  "no cgroup can be made: %.150s",
+                  *error.message ? error.message : "none is writable");
+    check_exec_cgroup(doctor, leaf);
     check_limit(doctor, &groups, CAY_LAYER_MEMORY, "memory limit", "not kept");
     check_limit(doctor, &groups, CAY_LAYER_PIDS, "process limit",
                 doctor->has_own_root ? "kept for each user inside only (RLIMIT_NPROC)"
                                      : "not kept");
     check_limit(doctor, &groups, CAY_LAYER_CPU, "cpu limit", "not kept");
     check_disk(doctor);
-    (void)groups_remove(&groups);
+    (void)cgroup_remove(&groups);
 }
 
 /* --- Namespaces --- */
@@ -454,30 +458,30 @@ enum { MOUNTS = CLONE_NEWUSER | CLONE_NEWNS };
 
 static int try_tmpfs(void)
 {
-    return trial_mount("tmpfs", "size=65536,mode=755");
+    return probe_mount("tmpfs", "size=65536,mode=755");
 }
 
 static int try_proc(void)
 {
-    return trial_mount("proc", NULL);
+    return probe_mount("proc", NULL);
 }
 
 static int try_devpts(void)
 {
-    return trial_mount("devpts", "newinstance,ptmxmode=0666,mode=620");
+    return probe_mount("devpts", "newinstance,ptmxmode=0666,mode=620");
 }
 
 static int try_overlay(void)
 {
     static const char options[] =
-        "lowerdir=" TRIAL_PLACE "/l,upperdir=" TRIAL_PLACE "/u,workdir=" TRIAL_PLACE "/w";
+        "lowerdir=" PROBE_DIR "/l,upperdir=" PROBE_DIR "/u,workdir=" PROBE_DIR "/w";
     int error = try_tmpfs();
 
     if (error)
         return error;
-    if (mkdir(TRIAL_PLACE "/l", 0755) != 0 || mkdir(TRIAL_PLACE "/u", 0755) != 0 ||
-        mkdir(TRIAL_PLACE "/w", 0755) != 0 || mkdir(TRIAL_PLACE "/m", 0755) != 0 ||
-        mount("overlay", TRIAL_PLACE "/m", "overlay", MS_NOSUID, options) != 0)
+    if (mkdir(PROBE_DIR "/l", 0755) != 0 || mkdir(PROBE_DIR "/u", 0755) != 0 ||
+        mkdir(PROBE_DIR "/w", 0755) != 0 || mkdir(PROBE_DIR "/m", 0755) != 0 ||
+        mount("overlay", PROBE_DIR "/m", "overlay", MS_NOSUID, options) != 0)
         return errno;
     return 0;
 }
@@ -499,7 +503,7 @@ static int try_shifted_mount(pid_t pid)
 
     snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
     AUTO_FD userns = open(path, O_RDONLY | O_CLOEXEC);
-    AUTO_FD tree = (int)syscall(SYS_open_tree, AT_FDCWD, TRIAL_PLACE,
+    AUTO_FD tree = (int)syscall(SYS_open_tree, AT_FDCWD, PROBE_DIR,
                                 OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     attributes.userns_fd = (__u64)userns;
     if (userns < 0 || tree < 0 ||
@@ -509,13 +513,13 @@ static int try_shifted_mount(pid_t pid)
     return 0;
 }
 
-static int outcome_of(uint64_t namespaces, int (*inside)(void), int (*outside)(pid_t))
+static int result_of(uint64_t namespaces, int (*inside)(void), int (*outside)(pid_t))
 {
-    const struct trial trial = {
+    const struct probe probe = {
         .namespaces = namespaces, .cgroup = -1, .inside = inside, .outside = outside};
-    struct trial_outcome outcome = trial_run(&trial);
+    struct probe_result outcome = probe_run(&probe);
 
-    if (outcome.step == TRIAL_FINE)
+    if (outcome.step == PROBE_OK)
         return 0;
     return outcome.error ? outcome.error : ECANCELED;
 }
@@ -556,56 +560,57 @@ static bool blame_switch(struct doctor *doctor, const char *facility, uint64_t n
     if (!kind)
         return false;
     snprintf(fix, sizeof fix, "sysctl -w user.max_%s_namespaces=15000", kind);
-    say(doctor, CAY_FINDING_MISSING, facility, fix,
-        "switched off: user.max_%s_namespaces is 0", kind);
+    add_check(doctor, CAY_FINDING_MISSING, facility, fix,
+              "switched off: user.max_%s_namespaces is 0", kind);
     return true;
 }
 
 /* Several switches turn user namespaces off, and each has another way to turn them on. */
-static void explain_namespaces(struct doctor *doctor, struct trial_outcome outcome)
+static void explain_namespaces(struct doctor *doctor, struct probe_result outcome)
 {
     static const char facility[] = "user namespaces";
 
     if (blame_switch(doctor, facility, MOUNTS))
         return;
     if (read_number("/proc/sys/kernel/unprivileged_userns_clone") == 0)
-        say(doctor, CAY_FINDING_MISSING, facility,
-            "sysctl -w kernel.unprivileged_userns_clone=1",
-            "kept from ordinary users: kernel.unprivileged_userns_clone is 0");
+        add_check(doctor, CAY_FINDING_MISSING, facility,
+                  "sysctl -w kernel.unprivileged_userns_clone=1",
+                  "kept from ordinary users: kernel.unprivileged_userns_clone is 0");
     else if (read_number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1)
-        say(doctor, CAY_FINDING_MISSING, facility,
-            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an "
-            "AppArmor profile with \"userns,\" for the program that uses cay",
-            "AppArmor keeps their privileges from programs without a profile: "
-            "kernel.apparmor_restrict_unprivileged_userns is 1");
-    else if (outcome.step == TRIAL_CLONE && outcome.error == ENOSPC)
-        say(doctor, CAY_FINDING_MISSING, facility,
-            "sysctl -w user.max_user_namespaces=15000",
-            "there are as many as user.max_user_namespaces allows, or they are "
-            "nested too deeply");
-    else if (outcome.step == TRIAL_CLONE && outcome.error == EAGAIN)
-        say(doctor, CAY_FINDING_MISSING, facility,
-            "end some, or raise the limit: ulimit -u, or pids.max of the cgroup "
-            "this runs in",
-            "not tried: no more processes can be started");
+        add_check(doctor, CAY_FINDING_MISSING, facility,
+                  "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an "
+                  "AppArmor profile with \"userns,\" for the program that uses cay",
+                  "AppArmor keeps their privileges from programs without a profile: "
+                  "kernel.apparmor_restrict_unprivileged_userns is 1");
+    else if (outcome.step == PROBE_CLONE && outcome.error == ENOSPC)
+        add_check(doctor, CAY_FINDING_MISSING, facility,
+                  "sysctl -w user.max_user_namespaces=15000",
+                  "there are as many as user.max_user_namespaces allows, or they are "
+                  "nested too deeply");
+    else if (outcome.step == PROBE_CLONE && outcome.error == EAGAIN)
+        add_check(doctor, CAY_FINDING_MISSING, facility,
+                  "end some, or raise the limit: ulimit -u, or pids.max of the cgroup "
+                  "this runs in",
+                  "not tried: no more processes can be started");
     else
-        say(doctor, CAY_FINDING_MISSING, facility,
+        add_check(
+            doctor, CAY_FINDING_MISSING, facility,
             doctor->lacks_capabilities ? see_capabilities : in_container, "%s fails: %s",
-            outcome.step == TRIAL_CLONE ? "making one"
-            : outcome.step == TRIAL_MAP ? "mapping a user id"
+            outcome.step == PROBE_CLONE ? "making one"
+            : outcome.step == PROBE_MAP ? "mapping a user id"
                                         : "mounting in one",
             outcome.error ? cay_errno_words(outcome.error) : "the process was killed");
 }
 
 static void check_namespaces(struct doctor *doctor)
 {
-    const struct trial trial = {.namespaces = MOUNTS, .cgroup = -1, .inside = try_tmpfs};
-    struct trial_outcome outcome = trial_run(&trial);
+    const struct probe probe = {.namespaces = MOUNTS, .cgroup = -1, .inside = try_tmpfs};
+    struct probe_result outcome = probe_run(&probe);
 
-    doctor->has_namespaces = outcome.step == TRIAL_FINE;
+    doctor->has_namespaces = outcome.step == PROBE_OK;
     if (doctor->has_namespaces)
-        say(doctor, CAY_FINDING_OK, "user namespaces", "",
-            "can be made, with mounts of their own in them");
+        add_check(doctor, CAY_FINDING_OK, "user namespaces", "",
+                  "can be made, with mounts of their own in them");
     else
         explain_namespaces(doctor, outcome);
 }
@@ -617,35 +622,35 @@ static void check_helpers(struct doctor *doctor, const struct subids *users,
     static const char facility[] = "range of user ids";
     const char *programs[] = {subids_program("newuidmap"), subids_program("newgidmap")};
     struct idmap map;
-    const struct trial trial = {.namespaces = CLONE_NEWUSER, .cgroup = -1, .map = &map};
+    const struct probe probe = {.namespaces = CLONE_NEWUSER, .cgroup = -1, .map = &map};
 
     if (!programs[0] || !programs[1]) {
-        say(doctor, CAY_FINDING_WEAKER, facility, "apt-get install uidmap",
-            "/etc/subuid has one, but newuidmap and newgidmap are missing");
+        add_check(doctor, CAY_FINDING_WEAKER, facility, "apt-get install uidmap",
+                  "/etc/subuid has one, but newuidmap and newgidmap are missing");
         return;
     }
     for (size_t i = 0; i < 2; i++) {
         const char *obstacle = subids_obstacle(programs[i]);
         if (obstacle) {
-            say(doctor, CAY_FINDING_WEAKER, facility,
-                "apt-get install --reinstall uidmap, and start this program "
-                "without no_new_privs",
-                "newuidmap and newgidmap cannot do their work: %s", obstacle);
+            add_check(doctor, CAY_FINDING_WEAKER, facility,
+                      "apt-get install --reinstall uidmap, and start this program "
+                      "without no_new_privs",
+                      "newuidmap and newgidmap cannot do their work: %s", obstacle);
             return;
         }
     }
     idmap_for_range(&map, users->first, groups->first);
-    if (trial_run(&trial).step == TRIAL_FINE)
-        say(doctor, CAY_FINDING_OK, facility, "",
-            "%u+%u for users, %u+%u for groups, by newuidmap and newgidmap", users->first,
-            users->count, groups->first, groups->count);
+    if (probe_run(&probe).step == PROBE_OK)
+        add_check(doctor, CAY_FINDING_OK, facility, "",
+                  "%u+%u for users, %u+%u for groups, by newuidmap and newgidmap",
+                  users->first, users->count, groups->first, groups->count);
     else if (!doctor->has_namespaces)
-        say(doctor, CAY_FINDING_WEAKER, facility, see_namespaces,
-            "/etc/subuid has one, for the users of a user namespace");
+        add_check(doctor, CAY_FINDING_WEAKER, facility, see_namespaces,
+                  "/etc/subuid has one, for the users of a user namespace");
     else
-        say(doctor, CAY_FINDING_WEAKER, facility,
-            "look whether the lines of /etc/subuid and /etc/subgid are right",
-            "newuidmap or newgidmap refuses the range");
+        add_check(doctor, CAY_FINDING_WEAKER, facility,
+                  "look whether the lines of /etc/subuid and /etc/subgid are right",
+                  "newuidmap or newgidmap refuses the range");
 }
 
 static void check_range(struct doctor *doctor)
@@ -655,8 +660,8 @@ static void check_range(struct doctor *doctor)
     char fix[256], name[64];
 
     if (doctor->is_root) {
-        say(doctor, CAY_FINDING_OK, facility, "",
-            "root takes one of 65536 ids for each sandbox, from 0x70000000 on");
+        add_check(doctor, CAY_FINDING_OK, facility, "",
+                  "root takes one of 65536 ids for each sandbox, from 0x70000000 on");
         return;
     }
     bool found = subids_own(SUBIDS_USERS, &users);
@@ -671,9 +676,9 @@ static void check_range(struct doctor *doctor)
              has_helpers ? "" : "apt-get install uidmap && ", next,
              next + IDMAP_COUNT - 1, next, next + IDMAP_COUNT - 1,
              subids_user(name, sizeof name));
-    say(doctor, CAY_FINDING_WEAKER, facility, fix,
-        "/etc/subuid has %u ids for this user and /etc/subgid %u; 65536 are needed",
-        users.count, groups.count);
+    add_check(doctor, CAY_FINDING_WEAKER, facility, fix,
+              "/etc/subuid has %u ids for this user and /etc/subgid %u; 65536 are needed",
+              users.count, groups.count);
 }
 
 /* An errno, or 0. */
@@ -681,14 +686,14 @@ static int check_one(struct doctor *doctor, const char *facility, uint64_t names
                      int (*inside)(void), const char *fix, const char *fine,
                      const char *not_fine)
 {
-    int error = outcome_of(namespaces, inside, NULL);
+    int error = result_of(namespaces, inside, NULL);
 
     if (error && !doctor->has_namespaces && !find_switch(namespaces))
-        say(doctor, CAY_FINDING_MISSING, facility, see_namespaces,
-            "needs a user namespace, which cannot be made");
+        add_check(doctor, CAY_FINDING_MISSING, facility, see_namespaces,
+                  "needs a user namespace, which cannot be made");
     else if (error != ENOSPC || !blame_switch(doctor, facility, namespaces))
-        tell(doctor, facility, error, CAY_FINDING_MISSING,
-             doctor->has_namespaces ? fix : see_namespaces, fine, not_fine);
+        add_result(doctor, facility, error, CAY_FINDING_MISSING,
+                   doctor->has_namespaces ? fix : see_namespaces, fine, not_fine);
     return error;
 }
 
@@ -716,33 +721,33 @@ static void check_mounts(struct doctor *doctor)
 static void check_overlay(struct doctor *doctor)
 {
     if (!doctor->is_root) {
-        say(doctor, CAY_FINDING_WEAKER, "overlayfs",
-            "make sandboxes as root where they need other templates",
-            "only the template \"host\" can be used by this user");
+        add_check(doctor, CAY_FINDING_WEAKER, "overlayfs",
+                  "make sandboxes as root where they need other templates",
+                  "only the template \"host\" can be used by this user");
         return;
     }
-    tell(doctor, "overlayfs", outcome_of(CLONE_NEWNS, try_overlay, NULL),
-         CAY_FINDING_WEAKER,
-         doctor->lacks_capabilities ? see_capabilities : "modprobe overlay",
-         "templates other than \"host\" can be used",
-         "only the template \"host\" can be used");
+    add_result(doctor, "overlayfs", result_of(CLONE_NEWNS, try_overlay, NULL),
+               CAY_FINDING_WEAKER,
+               doctor->lacks_capabilities ? see_capabilities : "modprobe overlay",
+               "templates other than \"host\" can be used",
+               "only the template \"host\" can be used");
 }
 
 static void check_shifted_mounts(struct doctor *doctor)
 {
     if (!doctor->is_root) {
-        say(doctor, CAY_FINDING_OK, "idmapped mounts", "",
-            "not needed: \"user\" inside is the one who makes the sandbox");
+        add_check(doctor, CAY_FINDING_OK, "idmapped mounts", "",
+                  "not needed: \"user\" inside is the one who makes the sandbox");
         return;
     }
-    tell(doctor, "idmapped mounts", outcome_of(CLONE_NEWUSER, NULL, try_shifted_mount),
-         CAY_FINDING_WEAKER,
-         doctor->lacks_capabilities
-             ? see_capabilities
-             : "use a kernel and a file system that support them, such as ext4, "
-               "xfs, btrfs or tmpfs",
-         "work on " TRIAL_PLACE ": \"user\" inside may write what a bind's owner may",
-         "cannot be made on " TRIAL_PLACE);
+    add_result(doctor, "idmapped mounts",
+               result_of(CLONE_NEWUSER, NULL, try_shifted_mount), CAY_FINDING_WEAKER,
+               doctor->lacks_capabilities
+                   ? see_capabilities
+                   : "use a kernel and a file system that support them, such as ext4, "
+                     "xfs, btrfs or tmpfs",
+               "work on " PROBE_DIR ": \"user\" inside may write what a bind's owner may",
+               "cannot be made on " PROBE_DIR);
 }
 
 /* What a trial needs of the process it is tried in, sandboxes do not: they execute. */
@@ -750,9 +755,9 @@ static bool can_try(struct doctor *doctor)
 {
     if (prctl(PR_GET_DUMPABLE) == 1)
         return true;
-    say(doctor, CAY_FINDING_WEAKER, "user namespaces",
-        "start a program as this user, rather than change the user in it",
-        "not tried, with all that depends on them: this process is not dumpable");
+    add_check(doctor, CAY_FINDING_WEAKER, "user namespaces",
+              "start a program as this user, rather than change the user in it",
+              "not tried, with all that depends on them: this process is not dumpable");
     return false;
 }
 
@@ -776,7 +781,7 @@ static bool is_something_missing(const struct doctor *doctor)
 }
 
 /* The sum of it all: one is made, looked at, and killed. */
-static void say_rung(struct doctor *doctor)
+static void add_level(struct doctor *doctor)
 {
     static const char facility[] = "sandboxes";
     static const struct {
@@ -808,16 +813,17 @@ static void say_rung(struct doctor *doctor)
     if (!code)
         code = cay_sandbox_inspect(sandbox, &info, &error);
     if (code)
-        say(doctor, CAY_FINDING_MISSING, facility,
-            is_something_missing(doctor) || strstr(error.hint, "cay doctor")
-                ? "see what else is missing"
-                : error.hint,
-            "none can be made: %.80s%s%.150s", error.subject, *error.subject ? ", " : "",
-            error.message);
+        add_check(doctor, CAY_FINDING_MISSING, facility,
+                  is_something_missing(doctor) || strstr(error.hint, "cay doctor")
+                      ? "see what else is missing"
+                      : error.hint,
+                  "none can be made: %.80s%s%.150s", error.subject,
+                  *error.subject ? ", " : "", error.message);
     else
-        say(doctor, rungs[info.rung].finding, facility,
-            doctor->lacks_capabilities ? "see \"capabilities\"" : rungs[info.rung].fix,
-            "%s", rungs[info.rung].detail);
+        add_check(doctor, rungs[info.rung].finding, facility,
+                  doctor->lacks_capabilities ? "see \"capabilities\""
+                                             : rungs[info.rung].fix,
+                  "%s", rungs[info.rung].detail);
     if (sandbox)
         (void)!cay_sandbox_kill(sandbox, NULL);
     cay_sandbox_free(sandbox);
@@ -833,7 +839,7 @@ int cay_doctor(struct cay_check **ret_checks, size_t *ret_count, struct cay_erro
     check_host(&doctor);
     check_all_namespaces(&doctor);
     check_limits(&doctor);
-    say_rung(&doctor);
+    add_level(&doctor);
     *ret_checks = TAKE_PTR(checks);
     *ret_count = doctor.count;
     return CAY_OK;

@@ -10,7 +10,7 @@
 #include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "native/process/run.h"
+#include "native/process/command.h"
 #include "native/process/wire.h"
 #include "native/record/cgroup.h"
 #include "native/record/remove.h"
@@ -18,7 +18,7 @@
 
 static const char op[] = "sandbox.inspect";
 
-enum { SILENT_MS = 100 };
+enum { REPLY_MS = 100 };
 
 __attribute__((format(printf, 3, 4))) static void
 enforce(struct cay_sandbox_info *info, unsigned layer, const char *by, ...)
@@ -89,7 +89,7 @@ static void say_limits(const struct record *record, struct cay_sandbox_info *inf
 
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         if (record->layers & layers[i] &&
-            groups_keep(&record->groups, layers[i], by, sizeof by))
+            cgroup_has_limit(&record->cgroup, layers[i], by, sizeof by))
             enforce(info, layers[i], "%s", by);
         else if (layers[i] == CAY_LAYER_PIDS && record->pids_by_rlimit)
             enforce(info, CAY_LAYER_PIDS, "rlimit nproc, for each user inside");
@@ -97,7 +97,7 @@ static void say_limits(const struct record *record, struct cay_sandbox_info *inf
         enforce(info, CAY_LAYER_DISK, "tmpfs size");
 }
 
-static void copy_facts(const struct record *record, struct cay_sandbox_info *info)
+static void copy_record(const struct record *record, struct cay_sandbox_info *info)
 {
     memcpy(info->id, record->id, sizeof info->id);
     info->rung = (enum cay_rung)record->rung;
@@ -139,10 +139,10 @@ static int count_processes(struct native *native, struct cay_sandbox_info *info)
 
 static int measure(struct native *native, struct cay_sandbox_info *info)
 {
-    struct groups_usage usage;
+    struct cgroup_usage usage;
     int code = CAY_OK;
 
-    groups_usage(&native->record.groups, &usage);
+    cgroup_usage(&native->record.cgroup, &usage);
     info->state = usage.frozen ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
     if (!usage.has_pids || !usage.has_memory || !usage.has_cpu)
         code = count_processes(native, info);
@@ -167,12 +167,12 @@ static void take_state(const struct native *native, const struct state *state,
 /* The cgroup of one that has ended stays until that is removed. */
 static uint64_t count_memory_kills(const struct record *record)
 {
-    AUTO_FD fd = *record->groups.memory_events
-                     ? open(record->groups.memory_events, O_RDONLY | O_CLOEXEC)
+    AUTO_FD fd = *record->cgroup.memory_events
+                     ? open(record->cgroup.memory_events, O_RDONLY | O_CLOEXEC)
                      : -1;
-    const struct events events = {.memory = fd, .pids = -1};
+    const struct limit_events events = {.memory = fd, .pids = -1};
 
-    return run_memory_kills(run_mark(&events, 0), 0);
+    return command_memory_kills(command_mark(&events, 0), 0);
 }
 
 /* All but what init says of itself.  CAY_E_TIMEOUT: init does not answer. */
@@ -181,7 +181,7 @@ static int look_outside(struct native *native, struct cay_sandbox_info *ret_info
     const struct record *record = &native->record;
 
     memset(ret_info, 0, sizeof *ret_info);
-    copy_facts(record, ret_info);
+    copy_record(record, ret_info);
     ret_info->memory_kills = count_memory_kills(record);
     if (!runtime_is_alive(record)) {
         ret_info->state = CAY_STATE_STOPPED;
@@ -196,7 +196,7 @@ static int look_outside(struct native *native, struct cay_sandbox_info *ret_info
 static void look_briefly(const struct record *record, struct cay_sandbox_info *ret_info)
 {
     memset(ret_info, 0, sizeof *ret_info);
-    copy_facts(record, ret_info);
+    copy_record(record, ret_info);
     ret_info->state = CAY_STATE_RUNNING;
     ret_info->init_pid = record->init;
 }
@@ -208,7 +208,7 @@ static void look(struct native *native, struct cay_sandbox_info *ret_info)
     int code = look_outside(native, ret_info);
 
     if (!code && ret_info->state != CAY_STATE_STOPPED &&
-        native_state(native, &state, NULL) == CAY_OK)
+        native_init_state(native, &state, NULL) == CAY_OK)
         take_state(native, &state, ret_info);
 }
 
@@ -248,12 +248,12 @@ static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
 static void look_at_damaged(const char *id, struct cay_sandbox_info *ret_info)
 {
     struct record record;
-    struct groups_usage usage;
+    struct cgroup_usage usage;
 
     memset(ret_info, 0, sizeof *ret_info);
     (void)record_recover(id, &record);
-    copy_facts(&record, ret_info);
-    groups_usage(&record.groups, &usage);
+    copy_record(&record, ret_info);
+    cgroup_usage(&record.cgroup, &usage);
     ret_info->state = CAY_STATE_DAMAGED;
     ret_info->init_pid = record.init;
     ret_info->created_ms = runtime_changed_ms(id);
@@ -263,7 +263,8 @@ static void look_at_damaged(const char *id, struct cay_sandbox_info *ret_info)
 }
 
 /* Another handle may have changed it, or ended it. */
-int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err)
+int inspect_sandbox(void *cookie, struct cay_sandbox_info *ret_info,
+                    struct cay_error *err)
 {
     struct native *native = cookie;
     struct record now;
@@ -300,7 +301,7 @@ struct listing {
     size_t count, room;
     struct pending *pending; /* room for PENDING_MAX */
     size_t pending_count;
-    int answer_ms; /* for each; little once there was one that did not answer */
+    int reply_ms;  /* for each; little once there was one that did not answer */
     bool is_brief; /* only what records say */
     bool failed;
 };
@@ -319,14 +320,14 @@ static void fetch_pending(struct listing *listing)
     for (size_t i = 0; i < listing->pending_count; i++) {
         struct pending *one = &listing->pending[i];
         struct state state;
-        one->native.answer_ms = listing->answer_ms;
+        one->native.reply_ms = listing->reply_ms;
         int code =
-            wire_fetch(&one->native, op, MESSAGE_STATE, &state, sizeof state, NULL);
+            wire_receive(&one->native, op, MESSAGE_STATE, &state, sizeof state, NULL);
         if (!code)
             take_state(&one->native, &state, &listing->infos[one->index]);
         if (code == CAY_E_TIMEOUT)
-            listing->answer_ms = SILENT_MS;
-        native_let_go(&one->native);
+            listing->reply_ms = REPLY_MS;
+        native_close(&one->native);
     }
     listing->pending_count = 0;
 }
@@ -339,7 +340,7 @@ static bool try_living(struct listing *listing, const char *id)
     struct native *native = &one->native;
 
     *native = NATIVE_NONE;
-    native->answer_ms = listing->answer_ms;
+    native->reply_ms = listing->reply_ms;
     int code = runtime_load(id, &native->record, NULL);
     if (code == CAY_E_INTERNAL && add(listing))
         look_at_damaged(id, &listing->infos[listing->count++]);
@@ -352,11 +353,11 @@ static bool try_living(struct listing *listing, const char *id)
     }
     code = look_outside(native, &listing->infos[one->index]);
     if (!code)
-        code = wire_post(native, op, MESSAGE_STATUS, NULL);
+        code = wire_send(native, op, MESSAGE_STATUS, NULL);
     if (code == CAY_E_TIMEOUT)
-        listing->answer_ms = SILENT_MS;
+        listing->reply_ms = REPLY_MS;
     if (code)
-        native_let_go(native);
+        native_close(native);
     else
         listing->pending_count++;
     return !code || code == CAY_E_TIMEOUT || code == CAY_E_NOT_FOUND;
@@ -407,7 +408,7 @@ static int list(bool is_brief, struct cay_sandbox_info **ret_infos, size_t *ret_
 {
     AUTO_FREE struct pending *pending = calloc(PENDING_MAX, sizeof *pending);
     struct listing listing = {
-        .answer_ms = NATIVE_ANSWER_MS, .pending = pending, .is_brief = is_brief};
+        .reply_ms = NATIVE_REPLY_MS, .pending = pending, .is_brief = is_brief};
     int code = pending ? runtime_visit(add_living, &listing, err) : CAY_OK;
 
     listing.failed |= !pending;

@@ -5,6 +5,7 @@
 #include "native/process/handle.h"
 
 /* What is so now: the record, what the kernel and init say, and whether it lives. */
-int inspect_one(void *cookie, struct cay_sandbox_info *ret_info, struct cay_error *err);
+int inspect_sandbox(void *cookie, struct cay_sandbox_info *ret_info,
+                    struct cay_error *err);
 
 #endif

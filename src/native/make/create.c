@@ -61,12 +61,12 @@ static int open_control(const struct record *record, struct cay_error *err)
 }
 
 /* A sandbox on its way: what was asked for, and what became of it. */
-struct making {
+struct ctx {
     struct cay_sandbox_options options; /* complete */
-    struct parts parts;
-    const char *id;                   /* that it is to have, or NULL */
-    const char *start;                /* the same if it has been before, or NULL */
-    const struct native_first *first; /* or NULL */
+    struct root_sources sources;
+    const char *id;                     /* that it is to have, or NULL */
+    const char *start;                  /* the same if it has been before, or NULL */
+    const struct create_request *first; /* or NULL */
     int64_t created_ms;
     unsigned given; /* limits the caller gave: CAY_LAYER_... */
     enum cay_rung rung;
@@ -79,22 +79,22 @@ struct making {
 /* --- The plan --- */
 
 /* Landlock is all there is, so it must know what can be read, too. */
-static void add_places(const struct making *making, struct blueprint *blueprint)
+static void add_landlock_paths(const struct ctx *ctx, struct root_plan *root_plan)
 {
-    struct plan *head = &blueprint->head;
+    struct plan *head = &root_plan->head;
 
-    home_path(making->record, head->home);
-    blueprint_places(blueprint, making->options.network == CAY_NETWORK_HOST);
-    blueprint_step(blueprint, PLAN_WRITABLE, head->home);
-    blueprint_places_of(blueprint, &making->parts.binds);
+    home_path(ctx->record, head->home);
+    root_plan_places(root_plan, ctx->options.network == CAY_NETWORK_HOST);
+    root_plan_step(root_plan, PLAN_WRITABLE, head->home);
+    root_plan_places_of(root_plan, &ctx->sources.binds);
 }
 
-static int make_blueprint(const struct making *making, struct blueprint *blueprint,
+static int fill_root_plan(const struct ctx *ctx, struct root_plan *root_plan,
                           struct cay_error *err)
 {
-    const struct cay_sandbox_options *options = &making->options;
-    const struct record *record = making->record;
-    struct plan *head = &blueprint->head;
+    const struct cay_sandbox_options *options = &ctx->options;
+    const struct record *record = ctx->record;
+    struct plan *head = &root_plan->head;
     const char *hostname = options->hostname ? options->hostname : record->id;
 
     head->ephemeral = options->ephemeral;
@@ -109,54 +109,54 @@ static int make_blueprint(const struct making *making, struct blueprint *bluepri
     head->unconfined = runtime_is_local(record);
     if (head->unconfined)
         return CAY_OK;
-    head->no_set_ids = binds_are_writable(&making->parts.binds);
+    head->no_set_ids = binds_are_writable(&ctx->sources.binds);
     cay_copy_text(head->hostname, sizeof head->hostname, hostname);
     head->own_network = options->network == CAY_NETWORK_NONE;
-    head->has_cgroup = record->groups.unified[0] != '\0';
-    head->prepared = making->rung == CAY_RUNG_ROOT;
-    head->one_user = making->rung >= CAY_RUNG_SINGLE;
-    if (making->rung == CAY_RUNG_SINGLE)
+    head->has_cgroup = record->cgroup.unified[0] != '\0';
+    head->prepared = ctx->rung == CAY_RUNG_ROOT;
+    head->one_user = ctx->rung >= CAY_RUNG_SINGLE;
+    if (ctx->rung == CAY_RUNG_SINGLE)
         head->uid = head->gid = PLAN_USER;
-    if (making->rung == CAY_RUNG_LANDLOCK) {
+    if (ctx->rung == CAY_RUNG_LANDLOCK) {
         head->no_set_ids = true; /* the home is a directory of the host */
-        head->uid = making->owner;
-        head->gid = record->has_range ? making->owner : getegid();
+        head->uid = ctx->owner;
+        head->gid = record->has_range ? ctx->owner : getegid();
     }
     head->kept_bytes = options->memory_bytes / 8;
     head->max_processes = record->pids_by_rlimit ? options->pids : 0;
     /* For each process, where the kernel keeps no limit for all of them. */
     head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
-    if (making->rung != CAY_RUNG_LANDLOCK)
-        return parts_draw(&making->parts, options, blueprint, err);
-    add_places(making, blueprint);
+    if (ctx->rung != CAY_RUNG_LANDLOCK)
+        return root_sources_plan(&ctx->sources, options, root_plan, err);
+    add_landlock_paths(ctx, root_plan);
     return CAY_OK;
 }
 
 /* What programs need to know where /tmp and the host's configuration are not to be had;
  * the caller's own come first and so win. */
-static int add_env(const struct making *making, struct blueprint *blueprint,
-                   const char *env[ENV_COUNT_MAX + 3], char *directory, size_t room,
-                   struct cay_error *err)
+static int add_landlock_env(const struct ctx *ctx, struct root_plan *root_plan,
+                            const char *env[ENV_COUNT_MAX + 3], char *directory,
+                            size_t room, struct cay_error *err)
 {
-    const char *const *given = making->parts.env;
+    const char *const *given = ctx->sources.env;
     size_t count = 0;
 
     while (given && given[count] && count < ENV_COUNT_MAX) {
         env[count] = given[count];
         count++;
     }
-    snprintf(directory, room, "TMPDIR=%s/tmp", blueprint->head.home);
+    snprintf(directory, room, "TMPDIR=%s/tmp", root_plan->head.home);
     env[count++] = directory;
     env[count++] = "GIT_CONFIG_NOSYSTEM=1";
     env[count] = NULL;
-    return blueprint_env(blueprint, env, err);
+    return root_plan_env(root_plan, env, err);
 }
 
-static int build_filter(const struct making *making, struct blueprint *blueprint,
+static int build_filter(const struct ctx *ctx, struct root_plan *root_plan,
                         struct cay_error *err)
 {
-    bool host = making->options.network == CAY_NETWORK_HOST;
-    bool alone = making->rung == CAY_RUNG_LANDLOCK;
+    bool host = ctx->options.network == CAY_NETWORK_HOST;
+    bool alone = ctx->rung == CAY_RUNG_LANDLOCK;
     struct filter filter;
     int code = filter_build(alone  ? host ? FILTER_ALONE_HOST_NETWORK : FILTER_ALONE
                             : host ? FILTER_HOST_NETWORK
@@ -164,19 +164,19 @@ static int build_filter(const struct making *making, struct blueprint *blueprint
                             &filter, err);
 
     if (!code) {
-        blueprint->filter = filter.code;
-        blueprint->head.filter_len = filter.len;
-        blueprint->head.filter_pass_at = filter.pass_at;
-        making->record->calls = filter.calls;
+        root_plan->filter = filter.code;
+        root_plan->head.filter_len = filter.len;
+        root_plan->head.filter_pass_at = filter.pass_at;
+        ctx->record->calls = filter.calls;
     }
     return code;
 }
 
 /* --- What cay-init is given --- */
 
-struct gifts {
+struct init_fds {
     int plan, listen, cgroup;
-    int tasks[GROUPS_V1];
+    int tasks[CGROUP_V1];
 };
 
 /* PID 1 makes a leaf below "work" for each command and clones into it.  For that the
@@ -184,44 +184,45 @@ struct gifts {
  * "work" to make directories in it: these and no more, so that the limits stay the
  * host's.  PID 1 is not in "work" itself, which is what a pause freezes, but above.  An
  * ordinary user owns them already, and nothing inside can reach them. */
-static int open_groups(const struct making *making, int group, struct gifts *gifts,
+static int open_cgroup(const struct ctx *ctx, int group, struct init_fds *init_fds,
                        struct cay_error *err)
 {
     static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs"};
-    const struct record *record = making->record;
+    const struct record *record = ctx->record;
 
     if (group < 0)
-        return groups_open_tasks(&record->groups, gifts->tasks, err);
+        return cgroup_open_tasks(&record->cgroup, init_fds->tasks, err);
     if (mkdirat(group, "work", 0755) != 0)
         return cay_fail_errno(err, errno, op, "cgroup");
     for (size_t i = 0; record->has_range && i < sizeof given / sizeof *given; i++)
-        if (fchownat(group, given[i], making->owner, making->owner,
-                     AT_SYMLINK_NOFOLLOW) != 0)
+        if (fchownat(group, given[i], ctx->owner, ctx->owner, AT_SYMLINK_NOFOLLOW) != 0)
             return cay_fail_errno(err, errno, op, "cgroup");
-    gifts->cgroup = openat(group, "work", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return gifts->cgroup < 0 ? cay_fail_errno(err, errno, op, "cgroup")
-                             : groups_open_tasks(&record->groups, gifts->tasks, err);
+    init_fds->cgroup = openat(group, "work", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return init_fds->cgroup < 0
+               ? cay_fail_errno(err, errno, op, "cgroup")
+               : cgroup_open_tasks(&record->cgroup, init_fds->tasks, err);
 }
 
-static int open_plan(const struct making *making, struct blueprint *blueprint,
-                     struct gifts *gifts, struct cay_error *err)
+static int open_plan(const struct ctx *ctx, struct root_plan *root_plan,
+                     struct init_fds *init_fds, struct cay_error *err)
 {
     const char *env[ENV_COUNT_MAX + 3];
-    char directory[sizeof blueprint->head.home + 16];
+    char directory[sizeof root_plan->head.home + 16];
 
-    int code = make_blueprint(making, blueprint, err);
+    int code = fill_root_plan(ctx, root_plan, err);
     if (!code)
-        code = making->rung == CAY_RUNG_LANDLOCK
-                   ? add_env(making, blueprint, env, directory, sizeof directory, err)
-                   : blueprint_env(blueprint, making->parts.env, err);
-    if (!code && !blueprint->head.unconfined)
-        code = build_filter(making, blueprint, err);
+        code =
+            ctx->rung == CAY_RUNG_LANDLOCK
+                ? add_landlock_env(ctx, root_plan, env, directory, sizeof directory, err)
+                : root_plan_env(root_plan, ctx->sources.env, err);
+    if (!code && !root_plan->head.unconfined)
+        code = build_filter(ctx, root_plan, err);
     if (!code)
-        code = blueprint_seal(blueprint, &gifts->plan, err);
+        code = root_plan_seal(root_plan, &init_fds->plan, err);
     if (code)
         return code;
-    gifts->listen = open_control(making->record, err);
-    return gifts->listen < 0 ? gifts->listen : CAY_OK;
+    init_fds->listen = open_control(ctx->record, err);
+    return init_fds->listen < 0 ? init_fds->listen : CAY_OK;
 }
 
 static void close_all(const int *fds, size_t count)
@@ -233,58 +234,59 @@ static void close_all(const int *fds, size_t count)
 
 /* Of a command that comes at once, while PID 1 is busy with its root.  It makes all
  * others, and this one if we are late. */
-static void make_first_leaf(const struct making *making, const struct gifts *gifts)
+static void create_first_exec_cgroup(const struct ctx *ctx,
+                                     const struct init_fds *init_fds)
 {
-    if (!making->first || gifts->cgroup < 0 || !making->record->has_range)
+    if (!ctx->first || init_fds->cgroup < 0 || !ctx->record->has_range)
         return;
-    if (fsid_take(making->owner))
-        (void)!mkdirat(gifts->cgroup, "e0", 0755);
+    if (fsid_take(ctx->owner))
+        (void)!mkdirat(init_fds->cgroup, "e0", 0755);
     (void)fsid_take(0);
 }
 
-static int hand_over_plan(const struct launch *launch, const struct gifts *gifts,
-                          struct cay_error *err)
+static int send_begin(const struct launch *launch, const struct init_fds *init_fds,
+                      struct cay_error *err)
 {
-    int fds[PLAN_BEGIN_FDS_MAX] = {gifts->plan, gifts->listen};
+    int fds[PLAN_BEGIN_FDS_MAX] = {init_fds->plan, init_fds->listen};
     struct plan_begin begin = {.version = PLAN_VERSION};
     size_t count = 2;
 
-    if (gifts->cgroup >= 0) {
-        fds[count++] = gifts->cgroup;
+    if (init_fds->cgroup >= 0) {
+        fds[count++] = init_fds->cgroup;
         begin.cgroup = 1;
     }
-    for (size_t i = 0; i < GROUPS_V1 && gifts->tasks[i] >= 0; i++, begin.tasks++)
-        fds[count++] = gifts->tasks[i];
-    return launch_order(launch, &begin, sizeof begin, fds, count, err);
+    for (size_t i = 0; i < CGROUP_V1 && init_fds->tasks[i] >= 0; i++, begin.tasks++)
+        fds[count++] = init_fds->tasks[i];
+    return launch_send(launch, &begin, sizeof begin, fds, count, err);
 }
 
-static int hand_over_mounts(const struct launch *launch, const int *mounts, size_t count,
-                            struct cay_error *err)
+static int send_go(const struct launch *launch, const int *mounts, size_t count,
+                   struct cay_error *err)
 {
     const struct plan_go go = {PLAN_VERSION, (uint32_t)count};
 
-    return launch_order(launch, &go, sizeof go, mounts, count, err);
+    return launch_send(launch, &go, sizeof go, mounts, count, err);
 }
 
 /* --- Step by step --- */
 
-static int set_limits(const struct making *making, struct cay_error *err)
+static int set_limits(const struct ctx *ctx, struct cay_error *err)
 {
-    const struct groups_limits limits = preflight_limits(&making->options);
-    struct record *record = making->record;
-    int code = groups_limit(&record->groups, &limits, err);
+    const struct cgroup_limits limits = preflight_limits(&ctx->options);
+    struct record *record = ctx->record;
+    int code = cgroup_set_limits(&record->cgroup, &limits, err);
 
     if (code)
         return code;
-    record->layers = rung_layers(record, record->groups.layers);
-    record->pids_by_rlimit = record->layers & CAY_LAYER_PIDS & ~record->groups.layers;
-    code =
-        rung_demand(record, record->layers, making->given, making->options.require, err);
-    return code ? code : preflight_disk(&making->options, record->layers, err);
+    record->layers = rung_layers(record, record->cgroup.layers);
+    record->pids_by_rlimit = record->layers & CAY_LAYER_PIDS & ~record->cgroup.layers;
+    code = rung_demand(record, record->layers, ctx->given, ctx->options.require, err);
+    return code ? code : preflight_disk(&ctx->options, record->layers, err);
 }
 
 /* If it is gone, why it is tells more. */
-static int fail_users(const struct launch *launch, int error, struct cay_error *err)
+static int fail_user_namespace(const struct launch *launch, int error,
+                               struct cay_error *err)
 {
     int code = error == ENOENT || error == ESRCH ? launch_wait(launch, err) : CAY_OK;
 
@@ -292,97 +294,97 @@ static int fail_users(const struct launch *launch, int error, struct cay_error *
 }
 
 /* It can get ready once its users are mapped, which they can be once it is there. */
-static int let_begin(const struct making *making, const struct gifts *gifts,
+static int send_plan(const struct ctx *ctx, const struct init_fds *init_fds,
                      struct launch *launch, int *ret_users, struct cay_error *err)
 {
-    int code = launch->met ? CAY_OK : launch_meet(launch, err);
+    int code = launch->has_pid ? CAY_OK : launch_wait_clone(launch, err);
 
-    if (!code && making->map.count)
-        code = launch_map(launch, &making->map, err);
+    if (!code && ctx->map.count)
+        code = launch_map(launch, &ctx->map, err);
     /* Before it is told to begin, and could fail and be gone. */
     if (!code && ret_users)
         *ret_users = shift_of_process(launch->pid);
     if (!code && ret_users && *ret_users < 0)
-        code = fail_users(launch, -*ret_users, err);
-    return code ? code : hand_over_plan(launch, gifts, err);
+        code = fail_user_namespace(launch, -*ret_users, err);
+    return code ? code : send_begin(launch, init_fds, err);
 }
 
 /* While it gets ready, if it is there already: its network may take longer than all that
  * we do.  Roots that show other owners than they have need the sandbox's own map for it,
  * and so wait for it. */
-static int furnish_mounts(const struct making *making, const struct blueprint *blueprint,
-                          const struct gifts *gifts, struct launch *launch,
-                          int mounts[PLAN_MOUNTS_MAX], size_t *ret_count,
-                          struct cay_error *err)
+static int setup_mounts(const struct ctx *ctx, const struct root_plan *root_plan,
+                        const struct init_fds *init_fds, struct launch *launch,
+                        int mounts[PLAN_MOUNTS_MAX], size_t *ret_count,
+                        struct cay_error *err)
 {
     AUTO_FD users = -1;
-    bool shifts = blueprint->overlay.lower >= 0 || blueprint->overlay.disk >= 0;
-    bool first = shifts || launch_is_there(launch);
+    bool shifts = root_plan->overlay.lower >= 0 || root_plan->overlay.disk >= 0;
+    bool first = shifts || launch_is_cloned(launch);
     int code =
-        first ? let_begin(making, gifts, launch, shifts ? &users : NULL, err) : CAY_OK;
+        first ? send_plan(ctx, init_fds, launch, shifts ? &users : NULL, err) : CAY_OK;
 
-    if (!code && blueprint->head.prepared)
-        code = prepare_mounts(blueprint, users, making->record->id_base, mounts,
-                              ret_count, err);
-    return code || first ? code : let_begin(making, gifts, launch, NULL, err);
+    if (!code && root_plan->head.prepared)
+        code = prepare_mounts(root_plan, users, ctx->record->id_base, mounts, ret_count,
+                              err);
+    return code || first ? code : send_plan(ctx, init_fds, launch, NULL, err);
 }
 
-static int note_init(const struct making *making, const struct launch *launch,
-                     struct cay_error *err)
+static int record_init(const struct ctx *ctx, const struct launch *launch,
+                       struct cay_error *err)
 {
-    making->record->init = launch->pid;
-    int error = runtime_start_time(launch->pid, &making->record->init_start);
+    ctx->record->init = launch->pid;
+    int error = runtime_start_time(launch->pid, &ctx->record->init_start);
     return error ? cay_fail_errno(err, -error, op, "cay-init")
-                 : runtime_save(making->record, err);
+                 : runtime_save(ctx->record, err);
 }
 
 /* All that happens while cay-init makes its namespaces.  From the order to go on it may
  * outlive us; unless a cgroup has it, it must be on record by then. */
-static int furnish(const struct making *making, int group, struct launch *launch,
-                   struct cay_error *err)
+static int setup_root(const struct ctx *ctx, int group, struct launch *launch,
+                      struct cay_error *err)
 {
-    struct gifts gifts = {-1, -1, -1, {-1, -1, -1}};
-    struct blueprint blueprint;
+    struct init_fds init_fds = {-1, -1, -1, {-1, -1, -1}};
+    struct root_plan root_plan;
     int mounts[PLAN_MOUNTS_MAX];
     size_t count = 0;
 
-    blueprint_init(&blueprint);
-    int code = making->map.by_helper ? launch_meet(launch, err) : CAY_OK;
+    root_plan_init(&root_plan);
+    int code = ctx->map.by_helper ? launch_wait_clone(launch, err) : CAY_OK;
     if (!code)
-        launch_map_early(launch, &making->map);
+        launch_start_map(launch, &ctx->map);
     if (!code)
-        code = set_limits(making, err);
+        code = set_limits(ctx, err);
     if (!code)
-        code = open_groups(making, group, &gifts, err);
+        code = open_cgroup(ctx, group, &init_fds, err);
     if (!code)
-        code = open_plan(making, &blueprint, &gifts, err);
+        code = open_plan(ctx, &root_plan, &init_fds, err);
     if (!code)
-        code = furnish_mounts(making, &blueprint, &gifts, launch, mounts, &count, err);
-    if (!code && !making->record->groups.unified[0])
-        code = note_init(making, launch, err);
+        code = setup_mounts(ctx, &root_plan, &init_fds, launch, mounts, &count, err);
+    if (!code && !ctx->record->cgroup.unified[0])
+        code = record_init(ctx, launch, err);
     if (!code)
-        code = hand_over_mounts(launch, mounts, count, err);
+        code = send_go(launch, mounts, count, err);
     if (!code)
-        make_first_leaf(making, &gifts);
+        create_first_exec_cgroup(ctx, &init_fds);
     close_all(mounts, count);
-    close_all((const int[]){gifts.plan, gifts.listen, gifts.cgroup}, 3);
-    close_all(gifts.tasks, GROUPS_V1);
-    blueprint_done(&blueprint);
+    close_all((const int[]){init_fds.plan, init_fds.listen, init_fds.cgroup}, 3);
+    close_all(init_fds.tasks, CGROUP_V1);
+    root_plan_done(&root_plan);
     return code;
 }
 
 /* It lives, but only if nothing of this fails.  Its socket can be called before it
  * answers, so that is done while it gets ready. */
-static int raise_it(const struct making *making, int group, struct launch *launch,
-                    struct native *native, struct cay_error *err)
+static int start_init(const struct ctx *ctx, int group, struct launch *launch,
+                      struct native *native, struct cay_error *err)
 {
-    const struct native_first *first = making->first;
+    const struct create_request *first = ctx->first;
     struct cay_error own;
-    int code = furnish(making, group, launch, err);
+    int code = setup_root(ctx, group, launch, err);
 
-    if (!code && making->record->groups.unified[0])
-        code = note_init(making, launch, err);
-    bool is_connected = !code && native_get_ready(native, NULL) == CAY_OK;
+    if (!code && ctx->record->cgroup.unified[0])
+        code = record_init(ctx, launch, err);
+    bool is_connected = !code && native_prepare_exec(native, NULL) == CAY_OK;
     int sent = first && is_connected ? first->send(native, first->cookie, &own) : CAY_OK;
     if (!code)
         code = launch_wait(launch, err); /* why it is gone tells more than that it is */
@@ -394,7 +396,7 @@ static int raise_it(const struct making *making, int group, struct launch *launc
 }
 
 /* A process with another home must know that the disk is not in its own. */
-static void note_home(struct record *record)
+static void record_home(struct record *record)
 {
     char path[PATH_MAX];
 
@@ -403,16 +405,16 @@ static void note_home(struct record *record)
 }
 
 /* For those who look at it later. */
-static void describe(const struct making *making)
+static void fill_record(const struct ctx *ctx)
 {
-    const struct cay_sandbox_options *options = &making->options;
-    struct record *record = making->record;
+    const struct cay_sandbox_options *options = &ctx->options;
+    struct record *record = ctx->record;
 
-    record->created_ms = making->start ? making->created_ms : clock_since_1970_ms();
+    record->created_ms = ctx->start ? ctx->created_ms : clock_since_1970_ms();
     if (options->storage == CAY_STORAGE_DISK)
-        note_home(record);
-    record->template_dev = making->parts.template.dev;
-    record->template_ino = making->parts.template.ino;
+        record_home(record);
+    record->template_dev = ctx->sources.template.dev;
+    record->template_ino = ctx->sources.template.ino;
     record->network = options->network;
     record->storage = options->storage;
     record->ephemeral = options->ephemeral;
@@ -429,7 +431,7 @@ static void describe(const struct making *making)
                   options->workdir ? options->workdir : "");
 }
 
-static enum setup_kind kind_of(const struct record *record)
+static enum setup_kind setup_kind_of(const struct record *record)
 {
     if (runtime_is_local(record))
         return SETUP_HOST;
@@ -438,60 +440,59 @@ static enum setup_kind kind_of(const struct record *record)
     return record->network == CAY_NETWORK_NONE ? SETUP_NETWORK : SETUP_FILES;
 }
 
-static int build(struct making *making, struct native *native, struct cay_error *err)
+static int build(struct ctx *ctx, struct native *native, struct cay_error *err)
 {
-    const struct groups_limits limits = preflight_limits(&making->options);
-    struct record *record = making->record;
-    struct launch *launch = &making->launch;
+    const struct cgroup_limits limits = preflight_limits(&ctx->options);
+    struct record *record = ctx->record;
+    struct launch *launch = &ctx->launch;
     AUTO_FD group = -1;
-    enum setup_kind kind = kind_of(record);
+    enum setup_kind kind = setup_kind_of(record);
     int code = CAY_OK;
 
     if (!runtime_is_local(record))
-        code = groups_name(record->id, &limits, &record->groups, err);
+        code = cgroup_name(record->id, &limits, &record->cgroup, err);
     if (!code)
-        code = preflight_layers(record, &making->options, making->given, err);
+        code = preflight_layers(record, &ctx->options, ctx->given, err);
     if (!code)
         code = runtime_save(record, err);
     if (!code && !runtime_has_namespaces(record))
-        code = home_make(record, making->owner, err);
+        code = home_create(record, ctx->owner, err);
     if (!code)
-        code = groups_begin(&record->groups, &group, err);
+        code = cgroup_create(&record->cgroup, &group, err);
     if (!code) /* without a namespace it gives up root by itself */
-        code = launch_begin(
-            group, kind, record->has_range && kind != SETUP_NOTHING ? making->owner : 0,
-            launch, err);
+        code = launch_begin(group, kind,
+                            record->has_range && kind != SETUP_NOTHING ? ctx->owner : 0,
+                            launch, err);
     if (code)
         return code;
     AUTO_FD status = launch->status;
-    code = raise_it(making, group, launch, native, err);
+    code = start_init(ctx, group, launch, native, err);
     launch_done(launch, code == CAY_OK);
     native->pidfd = launch->pidfd;
-    if (!code && making->options.ephemeral)
+    if (!code && ctx->options.ephemeral)
         native->leash = TAKE_FD(status);
     return code;
 }
 
 /* The next start may be from elsewhere. */
-static int save(const struct making *making, struct cay_error *err)
+static int save_options(const struct ctx *ctx, struct cay_error *err)
 {
-    const struct parts *parts = &making->parts;
-    const char *name = making->options.template_name;
+    const struct root_sources *sources = &ctx->sources;
+    const char *name = ctx->options.template_name;
     char path[PATH_MAX];
 
-    if (parts->template.root >= 0 && parts->template.dir < 0) {
-        (void)path_name(parts->template.root, path);
+    if (sources->template.root >= 0 && sources->template.dir < 0) {
+        (void)path_name(sources->template.root, path);
         name = path;
     }
-    return storage_save(&parts->storage, &making->options, name, &parts->binds, err);
+    return storage_save(&sources->storage, &ctx->options, name, &sources->binds, err);
 }
 
-static int build_locked(struct making *making, struct native *native,
-                        struct cay_error *err)
+static int build_locked(struct ctx *ctx, struct native *native, struct cay_error *err)
 {
-    struct record *record = making->record;
-    struct storage *storage = &making->parts.storage;
-    bool is_new_disk = making->options.storage == CAY_STORAGE_DISK && !making->start;
+    struct record *record = ctx->record;
+    struct storage *storage = &ctx->sources.storage;
+    bool is_new_disk = ctx->options.storage == CAY_STORAGE_DISK && !ctx->start;
 
     /* Until it lives, or is gone again, so that nobody collects what is being made. */
     AUTO_FD lock = runtime_wait_lock(record->id);
@@ -500,15 +501,15 @@ static int build_locked(struct making *making, struct native *native,
         code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,
                         "somebody else holds the new sandbox's record", "try again");
     if (!code)
-        code = rung_identify(making->rung, record, &making->map, &making->owner, err);
+        code = rung_identify(ctx->rung, record, &ctx->map, &ctx->owner, err);
     if (!code && is_new_disk)
-        code = storage_make(record->id, storage, err);
+        code = storage_create(record->id, storage, err);
     if (!code) {
-        describe(making);
-        code = build(making, native, err);
+        fill_record(ctx);
+        code = build(ctx, native, err);
     }
     if (!code && is_new_disk)
-        code = save(making, err);
+        code = save_options(ctx, err);
     if (code)
         (void)!record_remove(record, native->pidfd, NULL);
     if (code && is_new_disk) {
@@ -520,14 +521,14 @@ static int build_locked(struct making *making, struct native *native,
 }
 
 /* Once it has a record, or a link to it would count as stale. */
-static int claim_name(const struct making *making, struct cay_error *err)
+static int claim_name(const struct ctx *ctx, struct cay_error *err)
 {
-    struct record *record = making->record;
+    struct record *record = ctx->record;
 
-    cay_copy_text(record->name, sizeof record->name, making->options.name);
-    record->storage = making->options.storage;
-    if (making->options.storage == CAY_STORAGE_DISK)
-        note_home(record);
+    cay_copy_text(record->name, sizeof record->name, ctx->options.name);
+    record->storage = ctx->options.storage;
+    if (ctx->options.storage == CAY_STORAGE_DISK)
+        record_home(record);
     int code = names_claim(record, err);
     if (code)
         runtime_release(record);
@@ -535,100 +536,98 @@ static int claim_name(const struct making *making, struct cay_error *err)
 }
 
 /* On one rung, or not at all. */
-static int create_on(struct making *making, struct native *native, struct cay_error *err)
+static int create_at_level(struct ctx *ctx, struct native *native, struct cay_error *err)
 {
-    making->record = &native->record;
-    making->launch = (struct launch){.is_dumpable = fsid_begin()};
-    int code = rung_check(making->rung, &making->options, err);
-    if (!code && making->rung == CAY_RUNG_ROOT &&
-        making->options.network == CAY_NETWORK_NONE)
-        launch_network(&making->launch);
+    ctx->record = &native->record;
+    ctx->launch = (struct launch){.is_dumpable = fsid_begin()};
+    int code = rung_check(ctx->rung, &ctx->options, err);
+    if (!code && ctx->rung == CAY_RUNG_ROOT && ctx->options.network == CAY_NETWORK_NONE)
+        launch_network(&ctx->launch);
     if (!code)
-        code =
-            runtime_reserve(making->id, idmap_is_root() && making->rung != CAY_RUNG_NONE,
-                            making->record, err);
-    if (!code && making->options.name)
-        code = claim_name(making, err);
+        code = runtime_reserve(ctx->id, idmap_is_root() && ctx->rung != CAY_RUNG_NONE,
+                               ctx->record, err);
+    if (!code && ctx->options.name)
+        code = claim_name(ctx, err);
     if (!code)
-        code = build_locked(making, native, err);
-    launch_cancel(&making->launch);
+        code = build_locked(ctx, native, err);
+    launch_cancel(&ctx->launch);
     fsid_end();
     if (code)
-        native_let_go(native);
+        native_close(native);
     return code;
 }
 
 /* From the best rung there is down to one that works. */
-static int create_on_best(struct making *making, struct native *native,
-                          struct cay_error *err)
+static int create_at_best_level(struct ctx *ctx, struct native *native,
+                                struct cay_error *err)
 {
     struct cay_error first = {0}, now = {0};
     int error = idmap_check(); /* or root would be taken for somebody else */
 
     if (cay_errno_is_shortage(-error))
         return cay_fail_errno(err, -error, op, "uid_map");
-    making->rung = rung_from(making->options.rung);
-    if (making->rung == CAY_RUNG_BEST)
+    ctx->rung = rung_from(ctx->options.rung);
+    if (ctx->rung == CAY_RUNG_BEST)
         return rung_fail_none(err);
     do {
-        if (create_on(making, native, &now) == CAY_OK)
+        if (create_at_level(ctx, native, &now) == CAY_OK)
             return CAY_OK;
         /* Why the best is not to be had tells more than why the last is not, unless there
          * is a last one that only cannot do what is asked. */
         if (first.code == CAY_OK ||
-            (now.code == CAY_E_UNSUPPORTED && making->rung == CAY_RUNG_LANDLOCK))
+            (now.code == CAY_E_UNSUPPORTED && ctx->rung == CAY_RUNG_LANDLOCK))
             first = now;
-        making->rung = rung_from((enum cay_rung)(making->rung + 1));
-    } while (rung_may_fall(&now) && making->rung != CAY_RUNG_BEST);
+        ctx->rung = rung_from((enum cay_rung)(ctx->rung + 1));
+    } while (rung_may_fall(&now) && ctx->rung != CAY_RUNG_BEST);
     if (err)
         *err = first;
     return first.code;
 }
 
-static int raise_from(struct making *making, struct native *native, struct cay_error *err)
+static int create_new(struct ctx *ctx, struct native *native, struct cay_error *err)
 {
-    int code = preflight_complete(&making->options, &making->given, err);
+    int code = preflight_options(&ctx->options, &ctx->given, err);
 
     if (code)
         return code;
-    code = parts_open(&making->options, making->start, &making->parts, err);
+    code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
     if (!code)
-        code = create_on_best(making, native, err);
-    parts_close(&making->parts);
+        code = create_at_best_level(ctx, native, err);
+    root_sources_close(&ctx->sources);
     return code;
 }
 
-int native_create(const struct cay_sandbox_options *options, const char *id,
-                  const struct native_first *first, struct native *native,
-                  struct cay_error *err)
+int create_sandbox(const struct cay_sandbox_options *options, const char *id,
+                   const struct create_request *first, struct native *native,
+                   struct cay_error *err)
 {
-    struct making making = {.options = *options, .id = id, .first = first};
+    struct ctx ctx = {.options = *options, .id = id, .first = first};
 
-    return raise_from(&making, native, err);
+    return create_new(&ctx, native, err);
 }
 
-int native_create_local(const struct cay_sandbox_options *options, const char *id,
-                        struct native *native, struct cay_error *err)
+int create_local(const struct cay_sandbox_options *options, const char *id,
+                 struct native *native, struct cay_error *err)
 {
-    struct making making = {.options = *options, .id = id, .rung = CAY_RUNG_NONE};
-    int code = parts_open(&making.options, NULL, &making.parts, err);
+    struct ctx ctx = {.options = *options, .id = id, .rung = CAY_RUNG_NONE};
+    int code = root_sources_open(&ctx.options, NULL, &ctx.sources, err);
 
     if (!code)
-        code = create_on(&making, native, err);
-    parts_close(&making.parts);
+        code = create_at_level(&ctx, native, err);
+    root_sources_close(&ctx.sources);
     return code;
 }
 
-int native_start(const char *id, struct native *native, struct cay_error *err)
+int create_from_disk(const char *id, struct native *native, struct cay_error *err)
 {
     struct storage_saved saved;
 
     int code = storage_load(id, &saved, err);
     if (code)
         return code;
-    struct making making = {
+    struct ctx ctx = {
         .options = saved.options, .id = id, .start = id, .created_ms = saved.created_ms};
-    code = raise_from(&making, native, err);
+    code = create_new(&ctx, native, err);
     storage_saved_done(&saved);
     return code;
 }
@@ -637,10 +636,10 @@ int native_start(const char *id, struct native *native, struct cay_error *err)
 
 /* The directory that commands start in: looked up, or made where it is not there. */
 
-enum { MAKE_MS = 10000 };
+enum { WORKDIR_MS = 10000 };
 
 /* While whoever gave them can be told, and not only at the first command. */
-int native_check_defaults(void *cookie, const struct cay_sandbox_options *options,
+int create_check_defaults(void *cookie, const struct cay_sandbox_options *options,
                           struct cay_error *err)
 {
     struct cay_stat found;
@@ -664,8 +663,8 @@ int native_check_defaults(void *cookie, const struct cay_sandbox_options *option
 }
 
 /* Nothing of a template is trusted: its programs may be missing, or never end. */
-static int make_as_root(void *cookie, const struct cay_sandbox_options *options,
-                        struct cay_error *err)
+static int create_workdir_as_root(void *cookie, const struct cay_sandbox_options *options,
+                                  struct cay_error *err)
 {
     static const char script[] = "mkdir -p -- \"$1\" && chown -- \"$2\" \"$1\"";
     const struct native *native = cookie;
@@ -675,7 +674,7 @@ static int make_as_root(void *cookie, const struct cay_sandbox_options *options,
                                           .argv = argv,
                                           .user = "root",
                                           .cwd = "/",
-                                          .timeout_ms = MAKE_MS};
+                                          .timeout_ms = WORKDIR_MS};
     struct cay_exec_result result = {0};
 
     int code = native_exec(cookie, &exec, &result, err);
@@ -689,8 +688,8 @@ static int make_as_root(void *cookie, const struct cay_sandbox_options *options,
 }
 
 /* As the user if it may, so that all of a new path is the user's. */
-int native_make_workdir(void *cookie, const struct cay_sandbox_options *options,
-                        struct cay_error *err)
+int create_workdir(void *cookie, const struct cay_sandbox_options *options,
+                   struct cay_error *err)
 {
     const struct cay_name_options name = {.size = sizeof name,
                                           .flags = CAY_NAME_EXIST_OK};
@@ -702,7 +701,7 @@ int native_make_workdir(void *cookie, const struct cay_sandbox_options *options,
         code = cay_files_mkdir(files, options->workdir, &name, &why);
     cay_files_free(files);
     if (code == CAY_E_DENIED || code == CAY_E_READ_ONLY)
-        return make_as_root(cookie, options, err);
+        return create_workdir_as_root(cookie, options, err);
     if (code && err)
         *err = why;
     return code;

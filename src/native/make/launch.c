@@ -52,8 +52,8 @@ extern const uint64_t cay_init_size;
 enum {
     START_MS = 10000,
     KILL_MS = 10000,
-    AHEAD = 5,    /* of commands, in steps of nice(2) */
-    GONE_MS = 10, /* between what a dying process refuses and its end */
+    NICE_STEPS = 5, /* of commands, in steps of nice(2) */
+    GONE_MS = 10,   /* between what a dying process refuses and its end */
     STACK_SIZE = 16 << 10,
     PROGRAM_FD = STATUS_FD + 1,
     HIGH_FD = 16
@@ -63,7 +63,7 @@ enum order { ORDER_NONE, ORDER_AWAITED, ORDER_GO, ORDER_STOP };
 
 /* The second clone reads it until it executes: nothing here may change before.  Where the
  * first makes a network, the rest is filled in meanwhile, before the order. */
-struct birth {
+struct child {
     bool makes_network, has_network;
     bool is_dumpable; /* our memory, and is to stay so */
     pid_t maker;
@@ -107,8 +107,8 @@ static int open_program(struct cay_error *err)
 /* What PID 1 keeps, and what it needs until then.  SYS_RESOURCE is for
  * max_user_namespaces. */
 enum {
-    KEPT = CONFINE_ROOT_CAPS | CONFINE_INIT_CAP | 1u << CAP_SETPCAP |
-           1u << CAP_NET_ADMIN | 1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE
+    KEPT_CAPS = CONFINE_ROOT_CAPS | CONFINE_INIT_CAP | 1u << CAP_SETPCAP |
+                1u << CAP_NET_ADMIN | 1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE
 };
 
 IN_CLONE static void keep_capabilities(void)
@@ -118,14 +118,14 @@ IN_CLONE static void keep_capabilities(void)
 
     if (raw_call(SYS_capget, (long)&header, (long)data, 0, 0, 0) != 0)
         return;
-    data[0].inheritable = data[0].permitted & KEPT;
+    data[0].inheritable = data[0].permitted & KEPT_CAPS;
     (void)raw_call(SYS_capset, (long)&header, (long)data, 0, 0, 0);
     for (int i = 0; i < 32; i++)
         if (data[0].inheritable & 1u << i)
             (void)raw_call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0);
 }
 
-IN_CLONE static long place_descriptors(const struct birth *birth)
+IN_CLONE static long place_descriptors(const struct child *child)
 {
     long null =
         raw_call(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR | O_CLOEXEC, 0, 0);
@@ -135,37 +135,37 @@ IN_CLONE static long place_descriptors(const struct birth *birth)
             null = -EBADF;
     if (null < 0)
         return null;
-    long error = raw_call(SYS_dup3, birth->status, STATUS_FD, 0, 0, 0);
+    long error = raw_call(SYS_dup3, child->status, STATUS_FD, 0, 0, 0);
     if (error >= 0)
-        error = raw_call(SYS_dup3, birth->program, PROGRAM_FD, O_CLOEXEC, 0, 0);
+        error = raw_call(SYS_dup3, child->program, PROGRAM_FD, O_CLOEXEC, 0, 0);
     return error < 0 ? error
                      : raw_call(SYS_close_range, PROGRAM_FD + 1, (long)~0u, 0, 0, 0);
 }
 
 IN_CLONE static void become_init(void *cookie)
 {
-    struct birth *birth = cookie;
-    enum setup_kind what = birth->has_network ? SETUP_FILES : birth->kind;
+    struct child *child = cookie;
+    enum setup_kind what = child->has_network ? SETUP_FILES : child->kind;
     char name[] = "cay-init", kind[] = {(char)('0' + what), '\0'};
     char *argv[] = {name, kind, NULL}, *env[] = {NULL};
 
-    if (birth->kind != SETUP_HOST)
+    if (child->kind != SETUP_HOST)
         keep_capabilities();
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
-    (void)raw_call(SYS_sched_setaffinity, 0, birth->processors_size,
-                   (long)birth->processors, 0, 0);
-    long error = place_descriptors(birth);
+    (void)raw_call(SYS_sched_setaffinity, 0, child->processors_size,
+                   (long)child->processors, 0, 0);
+    long error = place_descriptors(child);
     if (error >= 0)
         error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
                          AT_EMPTY_PATH);
-    birth->error = (int)-error;
+    child->error = (int)-error;
     for (;;)
         (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
 }
 
 /* Our maker is busy on its processor, and we are about to end: our child is to have this
  * one, and not to wait there. */
-IN_CLONE static void stay_here(void)
+IN_CLONE static void pin_to_this_cpu(void)
 {
     unsigned processor = 0;
     cpu_set_t only;
@@ -231,41 +231,41 @@ IN_CLONE static bool make_network(void)
 }
 
 /* Nobody may be left to give one. */
-IN_CLONE static bool await_order(struct birth *birth)
+IN_CLONE static bool await_order(struct child *child)
 {
     uint32_t none = ORDER_NONE;
 
-    if (atomic_compare_exchange_strong(&birth->order, &none, ORDER_AWAITED))
-        while (atomic_load(&birth->order) == ORDER_AWAITED)
-            (void)raw_call(SYS_futex, (long)&birth->order, FUTEX_WAIT_PRIVATE,
+    if (atomic_compare_exchange_strong(&child->order, &none, ORDER_AWAITED))
+        while (atomic_load(&child->order) == ORDER_AWAITED)
+            (void)raw_call(SYS_futex, (long)&child->order, FUTEX_WAIT_PRIVATE,
                            ORDER_AWAITED, 0, 0);
-    return atomic_load(&birth->order) == ORDER_GO;
+    return atomic_load(&child->order) == ORDER_GO;
 }
 
-IN_CLONE static bool is_to_go_on(struct birth *birth)
+IN_CLONE static bool may_continue(struct child *child)
 {
-    if (!birth->makes_network)
+    if (!child->makes_network)
         return true;
     if (raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ||
-        raw_call(SYS_getppid, 0, 0, 0, 0, 0) != birth->maker)
+        raw_call(SYS_getppid, 0, 0, 0, 0, 0) != child->maker)
         return false;
-    birth->has_network = make_network();
-    return await_order(birth);
+    child->has_network = make_network();
+    return await_order(child);
 }
 
 /* Hundreds of processes may be running inside, and the one that ends them when their time
  * is over is to have its turn before all of them had theirs.  Its commands have the
  * priority of who made the sandbox. */
-IN_CLONE static void go_before_commands(void)
+IN_CLONE static void raise_priority(void)
 {
     long nice = 20 - raw_call(SYS_getpriority, PRIO_PROCESS, 0, 0, 0, 0);
 
-    (void)raw_call(SYS_setpriority, PRIO_PROCESS, 0, nice - AHEAD, 0, 0);
+    (void)raw_call(SYS_setpriority, PRIO_PROCESS, 0, nice - NICE_STEPS, 0, 0);
 }
 
 /* What would end PID 1, which may outlive us for long, as far as we may.  Its commands
  * have the limit that we have. */
-IN_CLONE static void lift(int resource)
+IN_CLONE static void lift_limit(int resource)
 {
     const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
     struct rlimit now = none;
@@ -277,32 +277,32 @@ IN_CLONE static void lift(int resource)
     (void)raw_call(SYS_prlimit64, 0, resource, (long)&now, 0, 0);
 }
 
-IN_CLONE static void clone_init(struct birth *birth)
+IN_CLONE static void clone_init(struct child *child)
 {
     const __u64 namespaces =
-        birth->kind >= SETUP_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
+        child->kind >= SETUP_NOTHING ? 0 : CLONE_NEWUSER | CLONE_NEWPID;
     const struct clone_args args = {
         .flags = (__u64)(CLONE_VM | CLONE_PIDFD) | CLONE_CLEAR_SIGHAND | namespaces |
-                 (birth->group >= 0 ? CLONE_INTO_CGROUP : 0),
-        .pidfd = (__u64)(uintptr_t)&birth->pidfd,
-        .stack = (__u64)(uintptr_t)birth->stacks[1],
+                 (child->group >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (__u64)(uintptr_t)&child->pidfd,
+        .stack = (__u64)(uintptr_t)child->stacks[1],
         .stack_size = STACK_SIZE,
-        .cgroup = birth->group >= 0 ? (__u64)birth->group : 0,
+        .cgroup = child->group >= 0 ? (__u64)child->group : 0,
     };
 
-    stay_here();
-    lift(RLIMIT_CPU);
-    lift(RLIMIT_FSIZE);
-    if (birth->owner)
-        go_before_commands();
-    birth->pid = become_owner(birth->owner, birth->is_dumpable);
-    if (birth->pid == 0)
-        birth->pid = clone_run(&args, become_init, birth);
+    pin_to_this_cpu();
+    lift_limit(RLIMIT_CPU);
+    lift_limit(RLIMIT_FSIZE);
+    if (child->owner)
+        raise_priority();
+    child->pid = become_owner(child->owner, child->is_dumpable);
+    if (child->pid == 0)
+        child->pid = clone_run(&args, become_init, child);
 }
 
-IN_CLONE static void bear_init(void *cookie)
+IN_CLONE static void run_first_clone(void *cookie)
 {
-    if (is_to_go_on(cookie))
+    if (may_continue(cookie))
         clone_init(cookie);
     for (;;)
         (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
@@ -311,54 +311,54 @@ IN_CLONE static void bear_init(void *cookie)
 /* --- Outside --- */
 
 /* The descriptors are shared with the first clone, so that the pidfd is ours. */
-static int give_birth(struct birth *birth)
+static int start_child(struct child *child)
 {
     const struct clone_args args = {
         .flags = CLONE_VM | CLONE_FILES,
-        .stack = (__u64)(uintptr_t)birth->stacks[0],
+        .stack = (__u64)(uintptr_t)child->stacks[0],
         .stack_size = STACK_SIZE,
     };
     sigset_t all, before;
 
     /* The C library's own type has no room for those of the largest machines. */
-    birth->processors_size =
-        syscall(SYS_sched_getaffinity, 0, sizeof birth->processors, birth->processors);
-    if (birth->processors_size < 0)
+    child->processors_size =
+        syscall(SYS_sched_getaffinity, 0, sizeof child->processors, child->processors);
+    if (child->processors_size < 0)
         return -errno;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    long first = clone_run(&args, bear_init, birth);
+    long first = clone_run(&args, run_first_clone, child);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    birth->first = (pid_t)first;
+    child->first = (pid_t)first;
     return first < 0 ? (int)first : 0;
 }
 
-static void give_order(struct birth *birth, enum order order)
+static void set_order(struct child *child, enum order order)
 {
-    if (atomic_exchange(&birth->order, order) == ORDER_AWAITED)
-        (void)syscall(SYS_futex, &birth->order, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    if (atomic_exchange(&child->order, order) == ORDER_AWAITED)
+        (void)syscall(SYS_futex, &child->order, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 /* Copies out of the way of the numbers they are to have in the new process. */
-static int begin(struct birth *birth, int status, int program)
+static int release_child(struct child *child, int status, int program)
 {
-    birth->status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
-    birth->program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (birth->status < 0 || birth->program < 0)
+    child->status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
+    child->program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
+    if (child->status < 0 || child->program < 0)
         return errno == EINVAL ? -EMFILE : -errno; /* they may not even be so high */
-    if (!birth->makes_network)
-        return give_birth(birth);
-    give_order(birth, ORDER_GO);
+    if (!child->makes_network)
+        return start_child(child);
+    set_order(child, ORDER_GO);
     return 0;
 }
 
-static void free_birth(struct birth *birth)
+static void free_child(struct child *child)
 {
-    if (birth->status >= 0)
-        (void)close(birth->status);
-    if (birth->program >= 0)
-        (void)close(birth->program);
-    free(birth);
+    if (child->status >= 0)
+        (void)close(child->status);
+    if (child->program >= 0)
+        (void)close(child->program);
+    free(child);
 }
 
 /* What ran out, if something did. */
@@ -383,51 +383,51 @@ static int fail_start(int error, struct cay_error *err)
                     "cay doctor tells what this machine lacks");
 }
 
-static struct birth *new_birth(bool is_dumpable)
+static struct child *new_child(bool is_dumpable)
 {
-    struct birth *birth = malloc(sizeof *birth);
+    struct child *child = malloc(sizeof *child);
 
-    if (!birth)
+    if (!child)
         return NULL;
-    birth->status = birth->program = birth->pidfd = -1;
-    birth->pid = birth->error = 0;
-    birth->makes_network = birth->has_network = false;
-    birth->is_dumpable = is_dumpable;
-    birth->maker = getpid();
-    atomic_init(&birth->order, ORDER_NONE);
-    return birth;
+    child->status = child->program = child->pidfd = -1;
+    child->pid = child->error = 0;
+    child->makes_network = child->has_network = false;
+    child->is_dumpable = is_dumpable;
+    child->maker = getpid();
+    atomic_init(&child->order, ORDER_NONE);
+    return child;
 }
 
-static void wait_for_first(const struct birth *birth)
+static void wait_for_first(const struct child *child)
 {
     /* Not one that the program's own wait(2) could see. */
-    while (waitpid(birth->first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
+    while (waitpid(child->first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
         continue;
 }
 
 void launch_network(struct launch *launch)
 {
-    struct birth *birth = new_birth(launch->is_dumpable);
+    struct child *child = new_child(launch->is_dumpable);
 
-    if (!birth)
+    if (!child)
         return;
-    birth->makes_network = true;
-    if (give_birth(birth) == 0)
-        launch->birth = birth;
+    child->makes_network = true;
+    if (start_child(child) == 0)
+        launch->child = child;
     else
-        free_birth(birth);
+        free_child(child);
 }
 
 void launch_cancel(struct launch *launch)
 {
-    struct birth *birth = launch->birth;
+    struct child *child = launch->child;
 
-    if (!birth)
+    if (!child)
         return;
-    give_order(birth, ORDER_STOP);
-    wait_for_first(birth);
-    free_birth(birth);
-    launch->birth = NULL;
+    set_order(child, ORDER_STOP);
+    wait_for_first(child);
+    free_child(child);
+    launch->child = NULL;
 }
 
 int launch_begin(int group, enum setup_kind kind, uid_t owner, struct launch *launch,
@@ -438,48 +438,48 @@ int launch_begin(int group, enum setup_kind kind, uid_t owner, struct launch *la
 
     if (program < 0)
         return program;
-    struct birth *birth = launch->birth ? launch->birth : new_birth(launch->is_dumpable);
-    if (!birth)
+    struct child *child = launch->child ? launch->child : new_child(launch->is_dumpable);
+    if (!child)
         return cay_fail_memory(err, op);
-    birth->group = group;
-    birth->kind = kind;
-    birth->owner = owner;
+    child->group = group;
+    child->kind = kind;
+    child->owner = owner;
     int error =
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;
     if (!error) {
-        error = begin(birth, ends[1], program);
+        error = release_child(child, ends[1], program);
         (void)close(ends[1]);
         if (error)
             (void)close(ends[0]);
     }
     if (error) {
-        if (!launch->birth)
-            free_birth(birth);
+        if (!launch->child)
+            free_child(child);
         return fail_start(-error, err);
     }
-    *launch = (struct launch){.birth = birth, .status = ends[0], .pidfd = -1};
+    *launch = (struct launch){.child = child, .status = ends[0], .pidfd = -1};
     return CAY_OK;
 }
 
-bool launch_is_there(const struct launch *launch)
+bool launch_is_cloned(const struct launch *launch)
 {
     siginfo_t ended = {0};
 
-    return launch->met || (waitid(P_PID, (id_t)launch->birth->first, &ended,
-                                  WEXITED | WNOHANG | WNOWAIT | (int)__WCLONE) == 0 &&
-                           ended.si_pid != 0);
+    return launch->has_pid || (waitid(P_PID, (id_t)launch->child->first, &ended,
+                                      WEXITED | WNOHANG | WNOWAIT | (int)__WCLONE) == 0 &&
+                               ended.si_pid != 0);
 }
 
-int launch_meet(struct launch *launch, struct cay_error *err)
+int launch_wait_clone(struct launch *launch, struct cay_error *err)
 {
-    struct birth *birth = launch->birth;
+    struct child *child = launch->child;
 
-    wait_for_first(birth);
-    launch->met = true;
-    if (birth->pid <= 0)
-        return fail_start((int)-birth->pid, err);
-    launch->pid = (pid_t)birth->pid;
-    launch->pidfd = birth->pidfd;
+    wait_for_first(child);
+    launch->has_pid = true;
+    if (child->pid <= 0)
+        return fail_start((int)-child->pid, err);
+    launch->pid = (pid_t)child->pid;
+    launch->pidfd = child->pidfd;
     return CAY_OK;
 }
 
@@ -490,7 +490,7 @@ static bool may_be_hidden(void)
     return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1;
 }
 
-void launch_map_early(struct launch *launch, const struct idmap *map)
+void launch_start_map(struct launch *launch, const struct idmap *map)
 {
     if (!map->by_helper || may_be_hidden())
         return;
@@ -499,7 +499,7 @@ void launch_map_early(struct launch *launch, const struct idmap *map)
 }
 
 /* If it is, why it is tells more than what cannot be done with it. */
-static bool is_gone(const struct launch *launch)
+static bool has_exited(const struct launch *launch)
 {
     struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
 
@@ -521,7 +521,7 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
     }
     if (!error)
         return CAY_OK;
-    if (is_gone(launch))
+    if (has_exited(launch))
         return launch_wait(launch, err);
     if (cay_errno_is_shortage(-error) || error == -EAGAIN)
         return fail_start(-error, err); /* nobody said that it may not be */
@@ -532,12 +532,12 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
 }
 
 /* Why it is gone, if it is. */
-static int fail_dead(const struct launch *launch, struct cay_error *err)
+static int fail_exited(const struct launch *launch, struct cay_error *err)
 {
-    const struct birth *birth = launch->birth;
+    const struct child *child = launch->child;
 
-    if (birth->error)
-        return cay_fail(err, CAY_E_UNAVAILABLE, birth->error, "sandbox.launch",
+    if (child->error)
+        return cay_fail(err, CAY_E_UNAVAILABLE, child->error, "sandbox.launch",
                         "cay-init", "the first process of the sandbox cannot be executed",
                         "cay doctor tells what this machine lacks");
     return cay_fail(err, CAY_E_KILLED, 0, op, "cay-init",
@@ -545,8 +545,8 @@ static int fail_dead(const struct launch *launch, struct cay_error *err)
                     "the kernel's log may say why");
 }
 
-int launch_order(const struct launch *launch, const void *order, size_t len,
-                 const int *fds, size_t count, struct cay_error *err)
+int launch_send(const struct launch *launch, const void *order, size_t len,
+                const int *fds, size_t count, struct cay_error *err)
 {
     const struct iovec part = {(void *)(uintptr_t)order, len};
 
@@ -554,7 +554,7 @@ int launch_order(const struct launch *launch, const void *order, size_t len,
         return CAY_OK;
     /* It may have said why it is gone. */
     int code = launch_wait(launch, err);
-    return code ? code : fail_dead(launch, err);
+    return code ? code : fail_exited(launch, err);
 }
 
 int launch_wait(const struct launch *launch, struct cay_error *err)
@@ -573,7 +573,7 @@ int launch_wait(const struct launch *launch, struct cay_error *err)
                         "the sandbox does not start",
                         "the machine may be overloaded; try again");
     if (recv(launch->status, &report, sizeof report, MSG_DONTWAIT) != sizeof report)
-        return fail_dead(launch, err);
+        return fail_exited(launch, err);
     if (report.code == CAY_OK)
         return CAY_OK;
     return wire_error(&report, sizeof report, err);
@@ -581,10 +581,10 @@ int launch_wait(const struct launch *launch, struct cay_error *err)
 
 void launch_done(struct launch *launch, bool ready)
 {
-    struct birth *birth = launch->birth;
+    struct child *child = launch->child;
 
-    if (!launch->met)
-        (void)!launch_meet(launch, NULL);
+    if (!launch->has_pid)
+        (void)!launch_wait_clone(launch, NULL);
     if (launch->mapping)
         (void)idmap_finish(&launch->helpers);
     /* Its memory is ours until it has executed, or is dead. */
@@ -594,6 +594,6 @@ void launch_done(struct launch *launch, bool ready)
         while (poll(&ended, 1, KILL_MS) < 0 && errno == EINTR)
             continue;
     }
-    free_birth(birth);
-    launch->birth = NULL;
+    free_child(child);
+    launch->child = NULL;
 }

@@ -6,18 +6,18 @@
 #include <sys/types.h>
 
 #include "cay/error.h"
-#include "init/setup.h"
 #include "init/plan.h"
+#include "init/setup.h"
 #include "native/record/idmap.h"
 
 /* A cay-init on its way. */
 struct launch {
     bool is_dumpable;    /* the caller's to say, before anything: see sys/fsid.h */
-    struct birth *birth; /* NULL: nothing has begun */
+    struct child *child; /* NULL: nothing has begun */
     int status; /* socket: orders to it, reports from it; the caller's to close */
-    int pidfd;  /* the caller's too; -1 until launch_meet() */
+    int pidfd;  /* the caller's too; -1 until launch_wait_clone() */
     pid_t pid;
-    bool met;
+    bool has_pid;
     bool mapping; /* helpers are at work */
     struct idmap_helpers helpers;
 };
@@ -36,19 +36,19 @@ int launch_begin(int group, enum setup_kind kind, uid_t owner, struct launch *la
                  struct cay_error *err);
 
 /* Whether it can be met without waiting for it. */
-bool launch_is_there(const struct launch *launch);
+bool launch_is_cloned(const struct launch *launch);
 
 /* Learns which process it is. */
-int launch_meet(struct launch *launch, struct cay_error *err);
+int launch_wait_clone(struct launch *launch, struct cay_error *err);
 
-/* Writes the map.  Where helpers do it, launch_map_early() may start them as soon as it
+/* Writes the map.  Where helpers do it, launch_start_map() may start them as soon as it
  * was met; launch_map() then waits for them. */
-void launch_map_early(struct launch *launch, const struct idmap *map);
+void launch_start_map(struct launch *launch, const struct idmap *map);
 int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err);
 
 /* Gives one of the two orders of plan.h; the descriptors are those it lists. */
-int launch_order(const struct launch *launch, const void *order, size_t len,
-                 const int *fds, size_t count, struct cay_error *err);
+int launch_send(const struct launch *launch, const void *order, size_t len,
+                const int *fds, size_t count, struct cay_error *err);
 
 /* Waits until it is ready, or says why it cannot be. */
 int launch_wait(const struct launch *launch, struct cay_error *err);

@@ -220,7 +220,7 @@ int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
     int code = check_options(rung, options, err);
     bool is_between = rung == CAY_RUNG_RANGE || rung == CAY_RUNG_SINGLE;
 
-    if (code && is_between && !trial_own_root())
+    if (code && is_between && !probe_own_root())
         return check_options(CAY_RUNG_LANDLOCK, options, err);
     return code;
 }
@@ -229,7 +229,7 @@ int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
 
 static const unsigned by_namespaces = CAY_LAYER_USER | CAY_LAYER_PID | CAY_LAYER_MOUNT |
                                       CAY_LAYER_IPC | CAY_LAYER_UTS | CAY_LAYER_DISK;
-static const unsigned by_groups =
+static const unsigned by_cgroup =
     CAY_LAYER_CGROUP | CAY_LAYER_MEMORY | CAY_LAYER_PIDS | CAY_LAYER_CPU;
 
 unsigned rung_layers(const struct record *record, unsigned limits)
@@ -246,7 +246,7 @@ unsigned rung_layers(const struct record *record, unsigned limits)
         layers |= CAY_LAYER_LANDLOCK;
     if (record->network == CAY_NETWORK_NONE)
         layers |= CAY_LAYER_NETWORK;
-    if (record->groups.unified[0])
+    if (record->cgroup.unified[0])
         layers |= CAY_LAYER_CGROUP;
     /* The kernel counts the processes of a user in each user namespace for itself; and
      * one that was made for the sandbox has no others. */
@@ -289,7 +289,7 @@ static void explain(const struct record *record, unsigned missing, unsigned with
         lacking & CAY_LAYER_LANDLOCK ? "; landlock is not in the kernel's lsm=" : "";
     const char *namespaces =
         lacking & by_namespaces ? "; no user namespaces: see cay doctor" : "";
-    const char *groups = !(lacking & by_groups) ? ""
+    const char *groups = !(lacking & by_cgroup) ? ""
                          : record->has_range || geteuid() == 0
                              ? "; no cgroup with these controllers can be written"
                              : "; no cgroup is delegated to this user: systemd-run "

@@ -94,7 +94,7 @@ static int finish_public(int context)
 }
 
 /* Linux 6.5 to 6.12 does not even look at a descriptor that only stands for a place. */
-static bool is_for_paths(int error)
+static bool needs_paths(int error)
 {
     return error == EBADF || error == EINVAL || error == EOPNOTSUPP;
 }
@@ -139,7 +139,7 @@ static int create(const struct overlay_layers *layers, int *ret_usr)
     AUTO_FD root = create_root(layers->lower, layers->top);
 
     if (root < 0)
-        return is_for_paths(-root) ? overlay_by_path(layers, ret_usr) : TAKE_FD(root);
+        return needs_paths(-root) ? overlay_by_path(layers, ret_usr) : TAKE_FD(root);
     if (layers->host >= 0) {
         *ret_usr = create_usr(layers);
         if (*ret_usr < 0)
@@ -154,7 +154,7 @@ static int create(const struct overlay_layers *layers, int *ret_usr)
  * of what every host has; that shares our memory and descriptors, touches its `struct
  * detour` alone, and is gone when we go on. */
 
-struct detour {
+struct path_mounts {
     const struct overlay_layers *layers;
     int root, usr;
     char stack[16 << 10] __attribute__((aligned(16)));
@@ -194,44 +194,44 @@ static int create_usr_by_path(const struct overlay_layers *layers)
     return fd;
 }
 
-IN_CLONE static void take_detour(void *cookie)
+IN_CLONE static void mount_by_path(void *cookie)
 {
-    struct detour *detour = cookie;
-    const struct overlay_layers *layers = detour->layers;
+    struct path_mounts *path_mounts = cookie;
+    const struct overlay_layers *layers = path_mounts->layers;
 
     if (unshare(CLONE_NEWNS) != 0 ||
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         !put(layers->lower, "/usr") || !put(layers->top, "/tmp"))
-        detour->root = -errno;
+        path_mounts->root = -errno;
     else
-        detour->root = create_by_path("/usr", "/tmp/upper", "/tmp/work");
-    if (detour->root >= 0 && layers->host >= 0)
-        detour->usr = create_usr_by_path(layers);
+        path_mounts->root = create_by_path("/usr", "/tmp/upper", "/tmp/work");
+    if (path_mounts->root >= 0 && layers->host >= 0)
+        path_mounts->usr = create_usr_by_path(layers);
     _exit(0);
 }
 
 int overlay_by_path(const struct overlay_layers *layers, int *ret_usr)
 {
-    struct detour detour = {.layers = layers, .root = -EIO, .usr = -1};
+    struct path_mounts path_mounts = {.layers = layers, .root = -EIO, .usr = -1};
     const struct clone_args args = {
         .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
-        .stack = (__u64)(uintptr_t)detour.stack,
-        .stack_size = sizeof detour.stack,
+        .stack = (__u64)(uintptr_t)path_mounts.stack,
+        .stack_size = sizeof path_mounts.stack,
     };
     sigset_t all, before;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    long pid = clone_run(&args, take_detour, &detour);
+    long pid = clone_run(&args, mount_by_path, &path_mounts);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pid < 0)
         return (int)pid;
     while (waitpid((pid_t)pid, NULL, (int)__WCLONE) < 0 && errno == EINTR)
         continue;
-    AUTO_FD root = detour.root;
-    if (root >= 0 && layers->host >= 0 && detour.usr < 0)
-        return detour.usr;
-    *ret_usr = detour.usr;
+    AUTO_FD root = path_mounts.root;
+    if (root >= 0 && layers->host >= 0 && path_mounts.usr < 0)
+        return path_mounts.usr;
+    *ret_usr = path_mounts.usr;
     return TAKE_FD(root);
 }
 

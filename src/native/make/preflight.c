@@ -60,7 +60,7 @@ static int complete_disk(struct cay_sandbox_options *options, unsigned given,
 /* It is a line of /etc/hosts inside, too. */
 static int check_name(const char *name, struct cay_error *err)
 {
-    if (!name || names_are_valid(name))
+    if (!name || names_is_valid(name))
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, name, "invalid name for a sandbox",
                     "use up to 63 letters, digits, \"_\", \".\" and \"-\", a letter or a "
@@ -82,8 +82,8 @@ static int check_hostname(const char *name, struct cay_error *err)
                     "last");
 }
 
-int preflight_complete(struct cay_sandbox_options *options, unsigned *ret_given,
-                       struct cay_error *err)
+int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
+                      struct cay_error *err)
 {
     *ret_given = (options->memory_bytes ? CAY_LAYER_MEMORY : 0u) |
                  (options->disk_bytes ? CAY_LAYER_DISK : 0u) |
@@ -119,9 +119,9 @@ int preflight_disk(const struct cay_sandbox_options *options, unsigned layers,
     return layers & CAY_LAYER_MEMORY ? check_disk(options, err) : CAY_OK;
 }
 
-struct groups_limits preflight_limits(const struct cay_sandbox_options *options)
+struct cgroup_limits preflight_limits(const struct cay_sandbox_options *options)
 {
-    return (struct groups_limits){options->memory_bytes, options->pids,
+    return (struct cgroup_limits){options->memory_bytes, options->pids,
                                   options->cpu_percent};
 }
 
@@ -129,11 +129,11 @@ int preflight_layers(const struct record *record,
                      const struct cay_sandbox_options *options, unsigned given,
                      struct cay_error *err)
 {
-    const struct groups_limits limits = preflight_limits(options);
+    const struct cgroup_limits limits = preflight_limits(options);
 
     if (!(given | options->require))
         return CAY_OK;
-    unsigned promise = groups_promise(&record->groups, &limits);
+    unsigned promise = cgroup_preview_layers(&record->cgroup, &limits);
     unsigned layers = rung_layers(record, promise);
     int code = rung_demand(record, layers, given, options->require, err);
     return code ? code : preflight_disk(options, layers, err);
@@ -142,7 +142,7 @@ int preflight_layers(const struct record *record,
 static int check_host(const struct cay_sandbox_options *options, unsigned given,
                       struct cay_error *err)
 {
-    const struct groups_limits limits = preflight_limits(options);
+    const struct cgroup_limits limits = preflight_limits(options);
     struct record record = {.rung = rung_from(options->rung),
                             .network = options->network,
                             .storage = options->storage,
@@ -153,16 +153,16 @@ static int check_host(const struct cay_sandbox_options *options, unsigned given,
         return rung_fail_none(err);
     int code = rung_check(record.rung, options, err);
     if (!code)
-        code = groups_name("sb-foreseen", &limits, &record.groups, err);
+        code = cgroup_name("sb-foreseen", &limits, &record.cgroup, err);
     return code ? code : preflight_layers(&record, options, given, err);
 }
 
 int preflight(const struct cay_sandbox_options *options, struct cay_error *err)
 {
     struct cay_sandbox_options known = *options;
-    struct parts parts;
+    struct root_sources parts;
     unsigned given;
-    int code = preflight_complete(&known, &given, err);
+    int code = preflight_options(&known, &given, err);
 
     if (code)
         return code;
@@ -172,7 +172,7 @@ int preflight(const struct cay_sandbox_options *options, struct cay_error *err)
     shown.policy = NULL;
     if (code)
         return code;
-    code = parts_open(&shown, NULL, &parts, err);
-    parts_close(&parts);
+    code = root_sources_open(&shown, NULL, &parts, err);
+    root_sources_close(&parts);
     return code ? code : check_host(&known, given, err);
 }

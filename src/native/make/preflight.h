@@ -9,10 +9,10 @@
 
 /* Fills in the defaults and refuses what cannot be.  *ret_given: the limits that are not
  * defaults, CAY_LAYER_... */
-int preflight_complete(struct cay_sandbox_options *options, unsigned *ret_given,
-                       struct cay_error *err);
+int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
+                      struct cay_error *err);
 
-struct groups_limits preflight_limits(const struct cay_sandbox_options *options);
+struct cgroup_limits preflight_limits(const struct cay_sandbox_options *options);
 
 /* Refuses what its cgroups, which are named in the record, will not keep. */
 int preflight_layers(const struct record *record,

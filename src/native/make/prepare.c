@@ -16,8 +16,8 @@
 
 static const char op[] = "sandbox.mounts";
 
-struct site {
-    const struct blueprint *blueprint;
+struct mount_ctx {
+    const struct root_plan *root_plan;
     int users; /* the sandbox's user namespace, if its root needs it */
     uint32_t id_base;
     int *fds;     /* in the order of the steps */
@@ -31,128 +31,131 @@ struct site {
     uint32_t identity;
 };
 
-static int take_identity(struct site *site, uint32_t id)
+static int take_identity(struct mount_ctx *mount_ctx, uint32_t id)
 {
-    bool is_taken = site->identity == id || fsid_take(id);
+    bool is_taken = mount_ctx->identity == id || fsid_take(id);
 
-    site->identity = id;
+    mount_ctx->identity = id;
     return is_taken ? 0 : -EPERM;
 }
 
 /* The umask is the whole process's, so it is not for a library to change. */
-static int learn_umask(struct site *site)
+static int learn_umask(struct mount_ctx *mount_ctx)
 {
     struct stat st;
 
-    if (mkdirat(site->tree, "umask", 0777) != 0 ||
-        fstatat(site->tree, "umask", &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-        unlinkat(site->tree, "umask", AT_REMOVEDIR) != 0)
+    if (mkdirat(mount_ctx->tree, "umask", 0777) != 0 ||
+        fstatat(mount_ctx->tree, "umask", &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        unlinkat(mount_ctx->tree, "umask", AT_REMOVEDIR) != 0)
         return -errno;
-    site->umask = 0777 & ~st.st_mode;
-    site->knows_umask = true;
+    mount_ctx->umask = 0777 & ~st.st_mode;
+    mount_ctx->knows_umask = true;
     return 0;
 }
 
-static int make_root(struct site *site)
+static int make_root(struct mount_ctx *mount_ctx)
 {
-    return overlay_mount(&site->blueprint->overlay, site->users, site->id_base,
-                         &site->usr);
+    return overlay_mount(&mount_ctx->root_plan->overlay, mount_ctx->users,
+                         mount_ctx->id_base, &mount_ctx->usr);
 }
 
 /* What has a template below it is not filled, nor what was filled before. */
-static bool fills_root(const struct site *site)
+static bool fills_root(const struct mount_ctx *mount_ctx)
 {
-    return site->blueprint->overlay.lower < 0 && !site->blueprint->keeps_root;
+    return mount_ctx->root_plan->overlay.lower < 0 && !mount_ctx->root_plan->keeps_root;
 }
 
 /* A part of the root's file system where that is in memory: what is on it counts for the
  * same limit, and one file system less is one less for every cgroup of the machine to
  * keep a place for.  Before Linux 6.15 it is one of its own. */
-static int make_tree(const struct site *site, const struct plan_step *step)
+static int make_tree(const struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
-    const char *path = blueprint_text(site->blueprint, step->path);
+    const char *path = root_plan_text(mount_ctx->root_plan, step->path);
 
-    if (site->memory >= 0) {
-        int fd = build_part(site->memory, path, step->flags);
+    if (mount_ctx->memory >= 0) {
+        int fd = build_part(mount_ctx->memory, path, step->flags);
         if (fd != -EINVAL)
             return fd;
     }
-    return build_tree(step, site->id_base + step->uid, site->id_base + step->gid);
+    return build_tree(step, mount_ctx->id_base + step->uid,
+                      mount_ctx->id_base + step->gid);
 }
 
-static int make_mount(struct site *site, const struct plan_step *step)
+static int make_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
     if (step->kind == PLAN_ROOT)
-        return make_root(site);
+        return make_root(mount_ctx);
     if (step->kind == PLAN_TREE)
-        return make_tree(site, step);
+        return make_tree(mount_ctx, step);
     if (step->flags & PLAN_WITH_LAYER)
-        return TAKE_FD(site->usr);
+        return TAKE_FD(mount_ctx->usr);
     if (step->number)
-        return bind_mount(&site->blueprint->binds->list[step->number - 1], site->id_base);
-    return build_bind(blueprint_text(site->blueprint, step->data), step->flags);
+        return bind_mount(&mount_ctx->root_plan->binds->list[step->number - 1],
+                          mount_ctx->id_base);
+    return build_bind(root_plan_text(mount_ctx->root_plan, step->data), step->flags);
 }
 
-static int add_mount(struct site *site, const struct plan_step *step)
+static int add_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
-    int error = take_identity(site, 0);
-    int fd = error ? error : make_mount(site, step);
+    int error = take_identity(mount_ctx, 0);
+    int fd = error ? error : make_mount(mount_ctx, step);
     if (fd < 0)
         return fd;
-    site->fds[site->count - 1] = fd;
-    if (step->kind == PLAN_TREE && !*blueprint_text(site->blueprint, step->path))
-        site->memory = fd;
-    if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && fills_root(site))) {
-        site->tree = fd;
-        site->devices = step->flags & PLAN_WITH_DEVICES;
+    mount_ctx->fds[mount_ctx->count - 1] = fd;
+    if (step->kind == PLAN_TREE && !*root_plan_text(mount_ctx->root_plan, step->path))
+        mount_ctx->memory = fd;
+    if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && fills_root(mount_ctx))) {
+        mount_ctx->tree = fd;
+        mount_ctx->devices = step->flags & PLAN_WITH_DEVICES;
     }
-    if (site->tree < 0 || site->knows_umask)
+    if (mount_ctx->tree < 0 || mount_ctx->knows_umask)
         return 0;
-    error = take_identity(site, site->id_base);
-    return error ? error : learn_umask(site);
+    error = take_identity(mount_ctx, mount_ctx->id_base);
+    return error ? error : learn_umask(mount_ctx);
 }
 
-static int give(struct site *site, const struct plan_step *step, const char *path)
+static int add_fd(struct mount_ctx *mount_ctx, const struct plan_step *step,
+                  const char *path)
 {
-    int error = take_identity(site, 0);
+    int error = take_identity(mount_ctx, 0);
 
-    if (!error && fchownat(site->tree, path, site->id_base + step->uid,
-                           site->id_base + step->gid, AT_SYMLINK_NOFOLLOW) != 0)
+    if (!error && fchownat(mount_ctx->tree, path, mount_ctx->id_base + step->uid,
+                           mount_ctx->id_base + step->gid, AT_SYMLINK_NOFOLLOW) != 0)
         error = -errno;
     return error;
 }
 
-static int add_entry(struct site *site, const struct plan_step *step)
+static int add_entry(struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
-    const char *path = blueprint_text(site->blueprint, step->path);
-    const char *data = blueprint_text(site->blueprint, step->data);
+    const char *path = root_plan_text(mount_ctx->root_plan, step->path);
+    const char *data = root_plan_text(mount_ctx->root_plan, step->data);
 
-    if (site->tree < 0)
+    if (mount_ctx->tree < 0)
         return 0;
     /* Only host root can make device nodes. */
-    int error = take_identity(site, site->devices ? 0 : site->id_base);
+    int error = take_identity(mount_ctx, mount_ctx->devices ? 0 : mount_ctx->id_base);
     if (!error)
-        error = build_entry(step, path, data, site->tree);
-    if (!error && step->kind != PLAN_LINK && step->mode & site->umask &&
-        fchmodat(site->tree, path, step->mode, 0) != 0)
+        error = build_entry(step, path, data, mount_ctx->tree);
+    if (!error && step->kind != PLAN_LINK && step->mode & mount_ctx->umask &&
+        fchmodat(mount_ctx->tree, path, step->mode, 0) != 0)
         error = -errno;
     bool foreign =
-        step->uid || step->gid || (site->devices && step->kind == PLAN_DIRECTORY);
-    return error || !foreign ? error : give(site, step, path);
+        step->uid || step->gid || (mount_ctx->devices && step->kind == PLAN_DIRECTORY);
+    return error || !foreign ? error : add_fd(mount_ctx, step, path);
 }
 
-static int take_step(struct site *site, const struct plan_step *step)
+static int take_step(struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
     switch ((enum plan_kind)step->kind) {
     case PLAN_TREE:
     case PLAN_ROOT:
     case PLAN_BIND:
-        return add_mount(site, step);
+        return add_mount(mount_ctx, step);
     case PLAN_DIRECTORY:
     case PLAN_FILE:
     case PLAN_LINK:
     case PLAN_NODE:
-        return add_entry(site, step);
+        return add_entry(mount_ctx, step);
     case PLAN_PROC:
     case PLAN_DEVPTS:
     case PLAN_MASK:
@@ -166,11 +169,11 @@ static int take_step(struct site *site, const struct plan_step *step)
     return -EINVAL;
 }
 
-static int fail(const struct blueprint *blueprint, const struct plan_step *step,
+static int fail(const struct root_plan *root_plan, const struct plan_step *step,
                 int error, struct cay_error *err)
 {
     bool bind = step->kind == PLAN_BIND;
-    const char *subject = blueprint_text(blueprint, bind ? step->data : step->path);
+    const char *subject = root_plan_text(root_plan, bind ? step->data : step->path);
 
     if (error == -EOPNOTSUPP)
         return cay_fail(err, CAY_E_UNSUPPORTED, EOPNOTSUPP, op,
@@ -183,46 +186,46 @@ static int fail(const struct blueprint *blueprint, const struct plan_step *step,
 
 /* Binds, or all else: what is made is made as somebody else than what is shown, and to
  * change back and forth takes time. */
-static int take_steps(struct site *site, bool binds, struct cay_error *err)
+static int take_steps(struct mount_ctx *mount_ctx, bool binds, struct cay_error *err)
 {
-    const struct blueprint *blueprint = site->blueprint;
+    const struct root_plan *root_plan = mount_ctx->root_plan;
 
-    site->count = 0;
-    for (uint32_t i = 0; i < blueprint->step_count; i++) {
-        const struct plan_step *step = &blueprint->steps[i];
+    mount_ctx->count = 0;
+    for (uint32_t i = 0; i < root_plan->step_count; i++) {
+        const struct plan_step *step = &root_plan->steps[i];
         bool is_bind = step->kind == PLAN_BIND;
         int error = 0;
         if (is_bind || step->kind == PLAN_TREE || step->kind == PLAN_ROOT)
-            error = site->count++ == PLAN_MOUNTS_MAX ? -E2BIG : 0;
+            error = mount_ctx->count++ == PLAN_MOUNTS_MAX ? -E2BIG : 0;
         if (!error && is_bind == binds)
-            error = take_step(site, step);
+            error = take_step(mount_ctx, step);
         if (error)
-            return fail(blueprint, step, error, err);
+            return fail(root_plan, step, error, err);
     }
     return CAY_OK;
 }
 
-int prepare_mounts(const struct blueprint *blueprint, int users, uint32_t id_base,
+int prepare_mounts(const struct root_plan *root_plan, int users, uint32_t id_base,
                    int ret_fds[PLAN_MOUNTS_MAX], size_t *ret_count, struct cay_error *err)
 {
-    struct site site = {.blueprint = blueprint,
-                        .users = users,
-                        .id_base = id_base,
-                        .fds = ret_fds,
-                        .tree = -1,
-                        .memory = -1,
-                        .usr = -1};
+    struct mount_ctx mount_ctx = {.root_plan = root_plan,
+                                  .users = users,
+                                  .id_base = id_base,
+                                  .fds = ret_fds,
+                                  .tree = -1,
+                                  .memory = -1,
+                                  .usr = -1};
 
     *ret_count = 0;
     while (*ret_count < PLAN_MOUNTS_MAX)
         ret_fds[(*ret_count)++] = -1;
-    int code = take_steps(&site, false, err);
+    int code = take_steps(&mount_ctx, false, err);
     if (!code)
-        code = take_steps(&site, true, err);
-    (void)take_identity(&site, 0);
-    if (site.usr >= 0)
-        (void)close(site.usr);
+        code = take_steps(&mount_ctx, true, err);
+    (void)take_identity(&mount_ctx, 0);
+    if (mount_ctx.usr >= 0)
+        (void)close(mount_ctx.usr);
     if (!code)
-        *ret_count = site.count;
+        *ret_count = mount_ctx.count;
     return code;
 }

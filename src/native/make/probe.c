@@ -17,34 +17,34 @@
 
 enum { KILLED = 255 };
 
-static int be_root(void)
+static int become_root(void)
 {
     if (syscall(SYS_setresgid, 0, 0, 0) != 0 || syscall(SYS_setresuid, 0, 0, 0) != 0)
         return errno;
     return 0;
 }
 
-static _Noreturn void be_the_child(const struct trial *trial, const int gate[2])
+static _Noreturn void run_child(const struct probe *probe, const int gate[2])
 {
     char go;
 
     (void)close(gate[1]);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || read(gate[0], &go, 1) != 1)
         _exit(KILLED);
-    int error = trial->namespaces & CLONE_NEWUSER ? be_root() : 0;
-    if (!error && trial->inside)
-        error = trial->inside();
+    int error = probe->namespaces & CLONE_NEWUSER ? become_root() : 0;
+    if (!error && probe->inside)
+        error = probe->inside();
     _exit(error);
 }
 
 /* A handler of the host's must not run in the child, nor SIGCHLD tell the host of it. */
-static long clone_child(const struct trial *trial, const int gate[2], int *ret_pidfd)
+static long clone_child(const struct probe *probe, const int gate[2], int *ret_pidfd)
 {
     struct clone_args args = {
-        .flags = trial->namespaces | (__u64)CLONE_PIDFD |
-                 (trial->cgroup >= 0 ? CLONE_INTO_CGROUP : 0),
+        .flags = probe->namespaces | (__u64)CLONE_PIDFD |
+                 (probe->cgroup >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (__u64)(uintptr_t)ret_pidfd,
-        .cgroup = trial->cgroup >= 0 ? (__u64)trial->cgroup : 0,
+        .cgroup = probe->cgroup >= 0 ? (__u64)probe->cgroup : 0,
     };
     sigset_t all, before;
 
@@ -53,76 +53,76 @@ static long clone_child(const struct trial *trial, const int gate[2], int *ret_p
     long pid = syscall(SYS_clone3, &args, sizeof args);
     int error = errno;
     if (pid == 0)
-        be_the_child(trial, gate);
+        run_child(probe, gate);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
     return pid;
 }
 
-static struct trial_outcome prepare(const struct trial *trial, pid_t pid)
+static struct probe_result prepare(const struct probe *probe, pid_t pid)
 {
-    if (trial->namespaces & CLONE_NEWUSER) {
+    if (probe->namespaces & CLONE_NEWUSER) {
         struct idmap one;
-        idmap_for_trial(&one);
-        int error = idmap_write(trial->map ? trial->map : &one, pid);
+        idmap_for_probe(&one);
+        int error = idmap_write(probe->map ? probe->map : &one, pid);
         if (error)
-            return (struct trial_outcome){TRIAL_MAP, -error};
+            return (struct probe_result){PROBE_MAP, -error};
     }
-    int error = trial->outside ? trial->outside(pid) : 0;
-    return (struct trial_outcome){error ? TRIAL_OUTSIDE : TRIAL_FINE, error};
+    int error = probe->outside ? probe->outside(pid) : 0;
+    return (struct probe_result){error ? PROBE_OUTSIDE : PROBE_OK, error};
 }
 
-static struct trial_outcome reap(int pidfd)
+static struct probe_result reap(int pidfd)
 {
     siginfo_t info = {0};
 
     while (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | __WALL) != 0 && errno == EINTR)
         continue;
     if (info.si_code != CLD_EXITED || info.si_status == KILLED)
-        return (struct trial_outcome){TRIAL_INSIDE, 0};
-    return (struct trial_outcome){info.si_status ? TRIAL_INSIDE : TRIAL_FINE,
-                                  info.si_status};
+        return (struct probe_result){PROBE_INSIDE, 0};
+    return (struct probe_result){info.si_status ? PROBE_INSIDE : PROBE_OK,
+                                 info.si_status};
 }
 
-struct trial_outcome trial_run(const struct trial *trial)
+struct probe_result probe_run(const struct probe *probe)
 {
     int gate[2], pidfd = -1;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gate) != 0)
-        return (struct trial_outcome){TRIAL_CLONE, errno};
+        return (struct probe_result){PROBE_CLONE, errno};
     AUTO_FD theirs = gate[0];
     AUTO_FD ours = gate[1];
-    long pid = clone_child(trial, gate, &pidfd);
+    long pid = clone_child(probe, gate, &pidfd);
     if (pid < 0)
-        return (struct trial_outcome){TRIAL_CLONE, errno};
+        return (struct probe_result){PROBE_CLONE, errno};
     AUTO_FD held = pidfd;
     (void)close(TAKE_FD(theirs));
-    struct trial_outcome outcome = prepare(trial, (pid_t)pid);
-    if (outcome.step == TRIAL_FINE && send(ours, "", 1, MSG_NOSIGNAL) != 1)
-        outcome = (struct trial_outcome){TRIAL_INSIDE, 0};
+    struct probe_result outcome = prepare(probe, (pid_t)pid);
+    if (outcome.step == PROBE_OK && send(ours, "", 1, MSG_NOSIGNAL) != 1)
+        outcome = (struct probe_result){PROBE_INSIDE, 0};
     (void)close(TAKE_FD(ours)); /* without the byte it ends by itself */
-    struct trial_outcome end = reap(held);
-    return outcome.step == TRIAL_FINE ? end : outcome;
+    struct probe_result end = reap(held);
+    return outcome.step == PROBE_OK ? end : outcome;
 }
 
-int trial_mount(const char *type, const char *options)
+int probe_mount(const char *type, const char *options)
 {
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount(type, TRIAL_PLACE, type, MS_NOSUID, options) != 0)
+        mount(type, PROBE_DIR, type, MS_NOSUID, options) != 0)
         return errno;
     return 0;
 }
 
 static int try_proc(void)
 {
-    return trial_mount("proc", NULL);
+    return probe_mount("proc", NULL);
 }
 
-bool trial_own_root(void)
+bool probe_own_root(void)
 {
-    const struct trial trial = {.namespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID,
+    const struct probe probe = {.namespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID,
                                 .cgroup = -1,
                                 .inside = try_proc};
 
-    return trial_run(&trial).step == TRIAL_FINE;
+    return probe_run(&probe).step == PROBE_OK;
 }

@@ -10,7 +10,7 @@
 
 /* Finds out whether the kernel lets this user do something, by doing it in a process that
  * is gone afterwards, with its namespaces and all that was mounted in them. */
-struct trial {
+struct probe {
     uint64_t namespaces;     /* CLONE_NEW... that the process is born into */
     int cgroup;              /* directory it is born into, or -1 */
     const struct idmap *map; /* of a user namespace; NULL: of one id */
@@ -21,20 +21,20 @@ struct trial {
     int (*outside)(pid_t pid);
 };
 
-enum trial_step { TRIAL_FINE, TRIAL_CLONE, TRIAL_MAP, TRIAL_OUTSIDE, TRIAL_INSIDE };
+enum probe_step { PROBE_OK, PROBE_CLONE, PROBE_MAP, PROBE_OUTSIDE, PROBE_INSIDE };
 
-struct trial_outcome {
-    enum trial_step step; /* that failed */
+struct probe_result {
+    enum probe_step step; /* that failed */
     int error;            /* its errno; 0 if the process was killed */
 };
 
-struct trial_outcome trial_run(const struct trial *trial);
+struct probe_result probe_run(const struct probe *probe);
 
 /* Something to mount on that every host has; and to do so, in the process. */
-#define TRIAL_PLACE "/tmp"
-int trial_mount(const char *type, const char *options);
+#define PROBE_DIR "/tmp"
+int probe_mount(const char *type, const char *options);
 
 /* Whether a sandbox of this user can have a root and a /proc of its own. */
-bool trial_own_root(void);
+bool probe_own_root(void);
 
 #endif

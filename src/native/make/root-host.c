@@ -75,21 +75,21 @@ static uint64_t version_of(struct shared_file *files, size_t count)
     char name[128];
 
     for (size_t i = 0; i < count; i++) {
-        uint64_t facts[7] = {0};
+        uint64_t kvfile[7] = {0};
         struct stat st;
         snprintf(name, sizeof name, "/%s", files[i].path);
         files[i].is_there = stat(name, &st) == 0 && is_fit(&st, SHARED_LEN_MAX);
         if (files[i].is_there) {
-            facts[0] = st.st_dev;
-            facts[1] = st.st_ino;
-            facts[2] = (uint64_t)st.st_size;
-            facts[3] = (uint64_t)st.st_mtim.tv_sec;
-            facts[4] = (uint64_t)st.st_mtim.tv_nsec;
-            facts[5] = (uint64_t)st.st_ctim.tv_sec;
-            facts[6] = (uint64_t)st.st_ctim.tv_nsec;
+            kvfile[0] = st.st_dev;
+            kvfile[1] = st.st_ino;
+            kvfile[2] = (uint64_t)st.st_size;
+            kvfile[3] = (uint64_t)st.st_mtim.tv_sec;
+            kvfile[4] = (uint64_t)st.st_mtim.tv_nsec;
+            kvfile[5] = (uint64_t)st.st_ctim.tv_sec;
+            kvfile[6] = (uint64_t)st.st_ctim.tv_nsec;
         }
         hash = mix(hash, files[i].path, strlen(files[i].path) + 1);
-        hash = mix(hash, facts, sizeof facts);
+        hash = mix(hash, kvfile, sizeof kvfile);
     }
     return hash;
 }
@@ -289,66 +289,66 @@ static const char shadow[] = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:
 
 /* A root that was kept may lack what root inside has moved, or have something else there.
  */
-static void show(struct blueprint *blueprint, const char *path, const char *source)
+static void show(struct root_plan *root_plan, const char *path, const char *source)
 {
-    blueprint_bind(blueprint, path, source,
-                   blueprint->keeps_root ? PLAN_ON_DIRECTORY | PLAN_IF_IT_CAN : 0u);
+    root_plan_bind(root_plan, path, source,
+                   root_plan->keeps_root ? PLAN_ON_DIRECTORY | PLAN_IF_IT_CAN : 0u);
 }
 
-static void add_usr(struct blueprint *blueprint)
+static void add_usr(struct root_plan *root_plan)
 {
     static const char *const names[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
     char path[64], target[64];
     struct stat st;
 
-    show(blueprint, "usr", "/usr");
+    show(root_plan, "usr", "/usr");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, "/%s", names[i]);
         if (lstat(path, &st) != 0)
             continue;
         if (S_ISLNK(st.st_mode)) {
             snprintf(target, sizeof target, "usr/%s", names[i]);
-            blueprint_link(blueprint, names[i], target);
+            root_plan_link(root_plan, names[i], target);
         } else {
-            blueprint_directory(blueprint, names[i], 0755, 0);
-            show(blueprint, names[i], path);
+            root_plan_directory(root_plan, names[i], 0755, 0);
+            show(root_plan, names[i], path);
         }
     }
 }
 
 /* As links to one directory, so that each can be replaced. */
-static void link_single(struct blueprint *blueprint, const struct shared_file *files,
+static void link_single(struct root_plan *root_plan, const struct shared_file *files,
                         const char *directory)
 {
     char target[64];
 
-    blueprint_directory(blueprint, "etc/.host", 0755, 0);
-    show(blueprint, "etc/.host", directory);
+    root_plan_directory(root_plan, "etc/.host", 0755, 0);
+    show(root_plan, "etc/.host", directory);
     for (size_t i = 0; i < SINGLE; i++) {
         const char *path = files[i].path, *name = strrchr(path, '/') + 1;
         snprintf(target, sizeof target, "%s.host/%s",
                  name - path > (int)sizeof "etc" ? "../" : "", name);
         if (files[i].is_there)
-            blueprint_link(blueprint, path, target);
+            root_plan_link(root_plan, path, target);
     }
 }
 
-static void add_single(struct blueprint *blueprint)
+static void add_single(struct root_plan *root_plan)
 {
     struct shared_file files[SINGLE];
     char directory[PATH_MAX];
 
     memcpy(files, single, sizeof files);
-    if (blueprint->head.prepared && shared_open(files, SINGLE, directory))
-        link_single(blueprint, files, directory);
+    if (root_plan->head.prepared && shared_open(files, SINGLE, directory))
+        link_single(root_plan, files, directory);
     else
         for (size_t i = 0; i < SINGLE; i++)
-            blueprint_copy(blueprint, files[i].path, 0644);
+            root_plan_copy(root_plan, files[i].path, 0644);
     for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
-        blueprint_copy(blueprint, copied[i], 0644);
+        root_plan_copy(root_plan, copied[i], 0644);
 }
 
-void blueprint_host_sweep(void)
+void root_plan_host_sweep(void)
 {
     struct shared_file files[SINGLE];
 
@@ -356,7 +356,7 @@ void blueprint_host_sweep(void)
     shared_sweep(files, SINGLE);
 }
 
-static void add_etc(struct blueprint *blueprint, const char *hostname)
+static void add_etc(struct root_plan *root_plan, const char *hostname)
 {
     char hosts[256], name[128];
     struct stat st;
@@ -364,30 +364,30 @@ static void add_etc(struct blueprint *blueprint, const char *hostname)
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
         snprintf(name, sizeof name, "/%s", shown[i]);
         if (stat(name, &st) == 0 && S_ISDIR(st.st_mode))
-            show(blueprint, shown[i], name);
+            show(root_plan, shown[i], name);
     }
-    add_single(blueprint);
+    add_single(root_plan);
     snprintf(hosts, sizeof hosts, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
     snprintf(name, sizeof name, "%s\n", hostname);
-    blueprint_file(blueprint, "etc/passwd", 0644, passwd);
-    blueprint_file(blueprint, "etc/group", 0644, group);
-    blueprint_file(blueprint, "etc/shadow", 0640, shadow);
-    blueprint_file(blueprint, "etc/gshadow", 0640, "");
-    blueprint_file(blueprint, "etc/hosts", 0644, hosts);
-    blueprint_file(blueprint, "etc/hostname", 0644, name);
-    blueprint_file(blueprint, "etc/shells", 0644, "/bin/sh\n/bin/bash\n");
-    blueprint_file(blueprint, "etc/profile", 0644, profile);
-    if (!blueprint->head.own_network) {
+    root_plan_file(root_plan, "etc/passwd", 0644, passwd);
+    root_plan_file(root_plan, "etc/group", 0644, group);
+    root_plan_file(root_plan, "etc/shadow", 0640, shadow);
+    root_plan_file(root_plan, "etc/gshadow", 0640, "");
+    root_plan_file(root_plan, "etc/hosts", 0644, hosts);
+    root_plan_file(root_plan, "etc/hostname", 0644, name);
+    root_plan_file(root_plan, "etc/shells", 0644, "/bin/sh\n/bin/bash\n");
+    root_plan_file(root_plan, "etc/profile", 0644, profile);
+    if (!root_plan->head.own_network) {
         size_t len = 0;
-        AUTO_FREE char *resolver = blueprint_resolver(&len);
+        AUTO_FREE char *resolver = root_plan_resolver(&len);
         if (resolver)
-            blueprint_bytes(blueprint, "etc/resolv.conf", 0644, resolver, len);
+            root_plan_bytes(root_plan, "etc/resolv.conf", 0644, resolver, len);
     }
-    blueprint_link(blueprint, "etc/mtab", "/proc/mounts");
-    blueprint_link(blueprint, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
+    root_plan_link(root_plan, "etc/mtab", "/proc/mounts");
+    root_plan_link(root_plan, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
 }
 
-static void add_dev(struct blueprint *blueprint, uint64_t shm_bytes)
+static void add_dev(struct root_plan *root_plan, uint64_t shm_bytes)
 {
     static const struct {
         const char *name;
@@ -395,21 +395,21 @@ static void add_dev(struct blueprint *blueprint, uint64_t shm_bytes)
     } nodes[] = {{"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
                  {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
 
-    blueprint_tree(blueprint, "dev", 0755, shm_bytes, PLAN_WITH_DEVICES);
-    blueprint_directory(blueprint, "pts", 0755, 0);
-    blueprint_directory(blueprint, "shm", 01777, 0);
+    root_plan_tree(root_plan, "dev", 0755, shm_bytes, PLAN_WITH_DEVICES);
+    root_plan_directory(root_plan, "pts", 0755, 0);
+    root_plan_directory(root_plan, "shm", 01777, 0);
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
-        blueprint_node(blueprint, nodes[i].name, 0666,
+        root_plan_node(root_plan, nodes[i].name, 0666,
                        makedev(nodes[i].major, nodes[i].minor));
-    blueprint_link(blueprint, "ptmx", "pts/ptmx");
-    blueprint_link(blueprint, "fd", "/proc/self/fd");
-    blueprint_link(blueprint, "stdin", "/proc/self/fd/0");
-    blueprint_link(blueprint, "stdout", "/proc/self/fd/1");
-    blueprint_link(blueprint, "stderr", "/proc/self/fd/2");
-    blueprint_step(blueprint, PLAN_DEVPTS, "dev/pts");
+    root_plan_link(root_plan, "ptmx", "pts/ptmx");
+    root_plan_link(root_plan, "fd", "/proc/self/fd");
+    root_plan_link(root_plan, "stdin", "/proc/self/fd/0");
+    root_plan_link(root_plan, "stdout", "/proc/self/fd/1");
+    root_plan_link(root_plan, "stderr", "/proc/self/fd/2");
+    root_plan_step(root_plan, PLAN_DEVPTS, "dev/pts");
 }
 
-static void add_proc(struct blueprint *blueprint)
+static void add_proc(struct root_plan *root_plan)
 {
     /* What tells more about the host than that it is busy.  iomem, ioports and modules
      * show no addresses to those without privilege outside.  Everybody may ask
@@ -422,35 +422,35 @@ static void add_proc(struct blueprint *blueprint)
         "timer_stats", "vmallocinfo"};
     char path[64];
 
-    blueprint_step(blueprint, PLAN_PROC, "proc");
+    root_plan_step(root_plan, PLAN_PROC, "proc");
     for (size_t i = 0; i < sizeof masked / sizeof *masked; i++) {
         snprintf(path, sizeof path, "proc/%s", masked[i]);
-        blueprint_step(blueprint, PLAN_MASK, path);
+        root_plan_step(root_plan, PLAN_MASK, path);
     }
     /* Some of it belongs to the sandbox's own namespaces, and would be root's inside.
      * Everything else outside /proc/PID is host root's, who has no number there. */
-    blueprint_step(blueprint, PLAN_READ_ONLY, "proc/sys");
+    root_plan_step(root_plan, PLAN_READ_ONLY, "proc/sys");
 }
 
-void blueprint_kernel(struct blueprint *blueprint, uint64_t shm_bytes)
+void root_plan_kernel(struct root_plan *root_plan, uint64_t shm_bytes)
 {
-    add_dev(blueprint, shm_bytes);
-    add_proc(blueprint);
+    add_dev(root_plan, shm_bytes);
+    add_proc(root_plan);
     /* Root inside may make directories at the top, like everywhere else.  What is the
      * host's is kept by read-only mounts, and by owners who have no number inside. */
-    blueprint_step(blueprint, PLAN_WRITABLE, "/");
+    root_plan_step(root_plan, PLAN_WRITABLE, "/");
 }
 
-void blueprint_host(struct blueprint *blueprint, uint64_t disk_bytes)
+void root_plan_host(struct root_plan *root_plan, uint64_t disk_bytes)
 {
-    if (blueprint->overlay.disk >= 0)
-        blueprint_step(blueprint, PLAN_ROOT, "");
+    if (root_plan->overlay.disk >= 0)
+        root_plan_step(root_plan, PLAN_ROOT, "");
     else
-        blueprint_tree(blueprint, "", 0755, disk_bytes, 0);
+        root_plan_tree(root_plan, "", 0755, disk_bytes, 0);
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
-        blueprint_directory(blueprint, directories[i].path, directories[i].mode,
+        root_plan_directory(root_plan, directories[i].path, directories[i].mode,
                             directories[i].owner);
-    add_etc(blueprint, blueprint->head.hostname);
-    add_usr(blueprint);
-    blueprint_kernel(blueprint, disk_bytes);
+    add_etc(root_plan, root_plan->head.hostname);
+    add_usr(root_plan);
+    root_plan_kernel(root_plan, disk_bytes);
 }

@@ -19,27 +19,27 @@ static const char op[] = "sandbox.plan";
 
 enum { USUAL_BYTES = 6 << 10 };
 
-void blueprint_init(struct blueprint *ret_blueprint)
+void root_plan_init(struct root_plan *ret_root_plan)
 {
-    ret_blueprint->head = (struct plan){.version = PLAN_VERSION};
-    ret_blueprint->filter = NULL;
-    ret_blueprint->env = NULL;
-    ret_blueprint->step_count = 0;
-    ret_blueprint->overflow = false;
-    ret_blueprint->binds = NULL;
-    ret_blueprint->keeps_root = false;
-    ret_blueprint->overlay = (struct overlay){.lower = -1, .usr = -1, .disk = -1};
-    buf_init(&ret_blueprint->bytes, PLAN_BYTES_MAX);
-    (void)buf_reserve(&ret_blueprint->bytes, USUAL_BYTES);
-    buf_append(&ret_blueprint->bytes, "", 1); /* offset 0 is "" */
+    ret_root_plan->head = (struct plan){.version = PLAN_VERSION};
+    ret_root_plan->filter = NULL;
+    ret_root_plan->env = NULL;
+    ret_root_plan->step_count = 0;
+    ret_root_plan->overflow = false;
+    ret_root_plan->binds = NULL;
+    ret_root_plan->keeps_root = false;
+    ret_root_plan->overlay = (struct overlay){.lower = -1, .usr = -1, .disk = -1};
+    buf_init(&ret_root_plan->bytes, PLAN_BYTES_MAX);
+    (void)buf_reserve(&ret_root_plan->bytes, USUAL_BYTES);
+    buf_append(&ret_root_plan->bytes, "", 1); /* offset 0 is "" */
 }
 
-void blueprint_done(struct blueprint *blueprint)
+void root_plan_done(struct root_plan *root_plan)
 {
-    buf_done(&blueprint->bytes);
+    buf_done(&root_plan->bytes);
 }
 
-static uint32_t keep(struct buf *bytes, const void *data, size_t len)
+static uint32_t keep_bytes(struct buf *bytes, const void *data, size_t len)
 {
     uint32_t at = (uint32_t)bytes->len;
 
@@ -48,70 +48,70 @@ static uint32_t keep(struct buf *bytes, const void *data, size_t len)
     return buf_append(bytes, data, len) && buf_append(bytes, "", 1) ? at : 0;
 }
 
-static struct plan_step *add(struct blueprint *blueprint, enum plan_kind kind,
+static struct plan_step *add(struct root_plan *root_plan, enum plan_kind kind,
                              const char *path)
 {
-    if (blueprint->step_count == PLAN_STEPS_MAX) {
-        blueprint->overflow = true;
-        blueprint->step_count--;
+    if (root_plan->step_count == PLAN_STEPS_MAX) {
+        root_plan->overflow = true;
+        root_plan->step_count--;
     }
-    struct plan_step *step = &blueprint->steps[blueprint->step_count++];
+    struct plan_step *step = &root_plan->steps[root_plan->step_count++];
     *step = (struct plan_step){.kind = kind,
-                               .path = keep(&blueprint->bytes, path, strlen(path))};
+                               .path = keep_bytes(&root_plan->bytes, path, strlen(path))};
     return step;
 }
 
-static void add_directory(struct blueprint *blueprint, enum plan_kind kind,
+static void add_directory(struct root_plan *root_plan, enum plan_kind kind,
                           const char *path, unsigned mode, unsigned owner)
 {
-    struct plan_step *step = add(blueprint, kind, path);
+    struct plan_step *step = add(root_plan, kind, path);
 
     step->mode = mode;
     step->uid = step->gid = owner;
 }
 
-static struct plan_step *add_data(struct blueprint *blueprint, enum plan_kind kind,
+static struct plan_step *add_data(struct root_plan *root_plan, enum plan_kind kind,
                                   const char *path, const void *data, size_t len)
 {
-    struct plan_step *step = add(blueprint, kind, path);
+    struct plan_step *step = add(root_plan, kind, path);
 
     step->data_len = (uint32_t)len;
-    step->data = keep(&blueprint->bytes, data, len);
+    step->data = keep_bytes(&root_plan->bytes, data, len);
     return step;
 }
 
-void blueprint_tree(struct blueprint *blueprint, const char *path, unsigned mode,
+void root_plan_tree(struct root_plan *root_plan, const char *path, unsigned mode,
                     uint64_t size, unsigned flags)
 {
-    struct plan_step *step = add(blueprint, PLAN_TREE, path);
+    struct plan_step *step = add(root_plan, PLAN_TREE, path);
 
     step->mode = mode;
     step->number = size;
     step->flags = flags;
 }
 
-void blueprint_directory(struct blueprint *blueprint, const char *path, unsigned mode,
+void root_plan_directory(struct root_plan *root_plan, const char *path, unsigned mode,
                          unsigned owner)
 {
-    add_directory(blueprint, PLAN_DIRECTORY, path, mode, owner);
+    add_directory(root_plan, PLAN_DIRECTORY, path, mode, owner);
 }
 
-void blueprint_bytes(struct blueprint *blueprint, const char *path, unsigned mode,
+void root_plan_bytes(struct root_plan *root_plan, const char *path, unsigned mode,
                      const void *data, size_t len)
 {
-    add_data(blueprint, PLAN_FILE, path, data, len)->mode = mode;
+    add_data(root_plan, PLAN_FILE, path, data, len)->mode = mode;
 }
 
-void blueprint_file(struct blueprint *blueprint, const char *path, unsigned mode,
+void root_plan_file(struct root_plan *root_plan, const char *path, unsigned mode,
                     const char *text)
 {
-    blueprint_bytes(blueprint, path, mode, text, strlen(text));
+    root_plan_bytes(root_plan, path, mode, text, strlen(text));
 }
 
-void blueprint_copy(struct blueprint *blueprint, const char *path, unsigned mode)
+void root_plan_copy(struct root_plan *root_plan, const char *path, unsigned mode)
 {
     size_t len;
-    struct buf *bytes = &blueprint->bytes;
+    struct buf *bytes = &root_plan->bytes;
     AUTO_FD fd = root_plan_open_host_file(path, &len);
     uint32_t at = (uint32_t)bytes->len;
 
@@ -122,81 +122,81 @@ void blueprint_copy(struct blueprint *blueprint, const char *path, unsigned mode
         return;
     bytes->len += (size_t)got;
     (void)!buf_append(bytes, "", 1);
-    struct plan_step *step = add(blueprint, PLAN_FILE, path);
+    struct plan_step *step = add(root_plan, PLAN_FILE, path);
     step->mode = mode;
     step->data = at;
     step->data_len = (uint32_t)got;
 }
 
-void blueprint_link(struct blueprint *blueprint, const char *path, const char *target)
+void root_plan_link(struct root_plan *root_plan, const char *path, const char *target)
 {
-    (void)add_data(blueprint, PLAN_LINK, path, target, strlen(target));
+    (void)add_data(root_plan, PLAN_LINK, path, target, strlen(target));
 }
 
-void blueprint_node(struct blueprint *blueprint, const char *path, unsigned mode,
+void root_plan_node(struct root_plan *root_plan, const char *path, unsigned mode,
                     uint64_t device)
 {
-    struct plan_step *step = add(blueprint, PLAN_NODE, path);
+    struct plan_step *step = add(root_plan, PLAN_NODE, path);
 
     step->mode = mode;
     step->number = device;
 }
 
-void blueprint_bind(struct blueprint *blueprint, const char *path, const char *source,
+void root_plan_bind(struct root_plan *root_plan, const char *path, const char *source,
                     unsigned flags)
 {
-    add_data(blueprint, PLAN_BIND, path, source, strlen(source))->flags = flags;
+    add_data(root_plan, PLAN_BIND, path, source, strlen(source))->flags = flags;
 }
 
-void blueprint_need(struct blueprint *blueprint, const char *path, unsigned mode,
+void root_plan_need(struct root_plan *root_plan, const char *path, unsigned mode,
                     unsigned owner)
 {
-    add_directory(blueprint, PLAN_NEED, path, mode, owner);
+    add_directory(root_plan, PLAN_NEED, path, mode, owner);
 }
 
-void blueprint_replace(struct blueprint *blueprint, const char *path, unsigned mode,
+void root_plan_replace(struct root_plan *root_plan, const char *path, unsigned mode,
                        const void *data, size_t len)
 {
-    add_data(blueprint, PLAN_REPLACE, path, data, len)->mode = mode;
+    add_data(root_plan, PLAN_REPLACE, path, data, len)->mode = mode;
 }
 
 /* The library mounts what it has open; cay-init can only look for it again, and must find
  * the same. */
-void blueprint_binds(struct blueprint *blueprint, const struct binds *binds)
+void root_plan_binds(struct root_plan *root_plan, const struct binds *binds)
 {
     char path[PATH_MAX];
 
-    blueprint->binds = binds;
+    root_plan->binds = binds;
     for (size_t i = 0; i < binds->count; i++) {
         const struct bind *bind = &binds->list[i];
-        bool ours = blueprint->head.prepared;
-        blueprint_bind(blueprint, bind->target + 1,
+        bool ours = root_plan->head.prepared;
+        root_plan_bind(root_plan, bind->target + 1,
                        ours ? bind->source : bind_path(bind, path),
                        (bind->writable ? PLAN_WITH_WRITING : 0u) |
                            (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE));
-        blueprint->steps[blueprint->step_count - 1].number = ours ? i + 1 : bind->inode;
+        root_plan->steps[root_plan->step_count - 1].number = ours ? i + 1 : bind->inode;
     }
 }
 
-void blueprint_places_of(struct blueprint *blueprint, const struct binds *binds)
+void root_plan_places_of(struct root_plan *root_plan, const struct binds *binds)
 {
     char path[PATH_MAX];
 
     for (size_t i = 0; i < binds->count; i++) {
         const struct bind *bind = &binds->list[i];
         struct plan_step *step =
-            add(blueprint, bind->writable ? PLAN_WRITABLE : PLAN_READABLE,
+            add(root_plan, bind->writable ? PLAN_WRITABLE : PLAN_READABLE,
                 bind_path(bind, path));
         step->number = bind->inode;
     }
 }
 
-void blueprint_step(struct blueprint *blueprint, enum plan_kind kind, const char *path)
+void root_plan_step(struct root_plan *root_plan, enum plan_kind kind, const char *path)
 {
-    (void)add(blueprint, kind, path);
+    (void)add(root_plan, kind, path);
 }
 
-int blueprint_env(struct blueprint *blueprint, const char *const *env,
+int root_plan_env(struct root_plan *root_plan, const char *const *env,
                   struct cay_error *err)
 {
     size_t count = 0, len = 0;
@@ -213,51 +213,51 @@ int blueprint_env(struct blueprint *blueprint, const char *const *env,
                         "at most %d variables of %d KiB together; pass more with the "
                         "command itself",
                         ENV_COUNT_MAX, ENV_MAX >> 10);
-    blueprint->env = env;
+    root_plan->env = env;
     return CAY_OK;
 }
 
-const char *blueprint_text(const struct blueprint *blueprint, uint32_t offset)
+const char *root_plan_text(const struct root_plan *root_plan, uint32_t offset)
 {
-    return blueprint->bytes.data + offset;
+    return root_plan->bytes.data + offset;
 }
 
 /* --- The finished plan --- */
 
 /* What the library makes itself, cay-init need not know. */
-static bool is_wanted(const struct blueprint *blueprint, const struct plan_step *step)
+static bool is_wanted(const struct root_plan *root_plan, const struct plan_step *step)
 {
-    return !blueprint->head.prepared ||
+    return !root_plan->head.prepared ||
            (step->kind != PLAN_DIRECTORY && step->kind != PLAN_FILE &&
             step->kind != PLAN_LINK && step->kind != PLAN_NODE);
 }
 
-static void copy_steps(const struct blueprint *blueprint, struct plan *head,
+static void copy_steps(const struct root_plan *root_plan, struct plan *head,
                        struct buf *steps, struct buf *bytes)
 {
     buf_append(bytes, "", 1);
-    for (uint32_t i = 0; i < blueprint->step_count; i++) {
-        struct plan_step step = blueprint->steps[i];
-        if (!is_wanted(blueprint, &step))
+    for (uint32_t i = 0; i < root_plan->step_count; i++) {
+        struct plan_step step = root_plan->steps[i];
+        if (!is_wanted(root_plan, &step))
             continue;
-        const char *path = blueprint_text(blueprint, step.path);
-        const char *data = blueprint_text(blueprint, step.data);
-        step.path = keep(bytes, path, strlen(path));
-        bool ours = blueprint->head.prepared && step.kind != PLAN_REPLACE;
-        step.data = keep(bytes, data, ours ? 0 : step.data_len);
+        const char *path = root_plan_text(root_plan, step.path);
+        const char *data = root_plan_text(root_plan, step.data);
+        step.path = keep_bytes(bytes, path, strlen(path));
+        bool ours = root_plan->head.prepared && step.kind != PLAN_REPLACE;
+        step.data = keep_bytes(bytes, data, ours ? 0 : step.data_len);
         buf_append(steps, &step, sizeof step);
         head->step_count++;
     }
 }
 
-static int write_plan(int fd, const struct plan *head, const struct blueprint *blueprint,
+static int write_plan(int fd, const struct plan *head, const struct root_plan *root_plan,
                       const struct buf *steps, const struct buf *bytes)
 {
     int error = io_write(fd, head, sizeof *head);
 
     if (!error)
         error =
-            io_write(fd, blueprint->filter, head->filter_len * sizeof *blueprint->filter);
+            io_write(fd, root_plan->filter, head->filter_len * sizeof *root_plan->filter);
     if (!error)
         error = io_write(fd, steps->data, steps->len);
     if (!error)
@@ -265,30 +265,30 @@ static int write_plan(int fd, const struct plan *head, const struct blueprint *b
     return error ? error : memfd_seal(fd);
 }
 
-int blueprint_seal(struct blueprint *blueprint, int *ret_fd, struct cay_error *err)
+int root_plan_seal(struct root_plan *root_plan, int *ret_fd, struct cay_error *err)
 {
-    struct plan head = blueprint->head;
+    struct plan head = root_plan->head;
     AUTO_BUF steps;
     AUTO_BUF bytes;
 
     buf_init(&steps, PLAN_STEPS_MAX * sizeof(struct plan_step));
     buf_init(&bytes, PLAN_BYTES_MAX);
-    (void)buf_reserve(&steps, blueprint->step_count * sizeof(struct plan_step));
+    (void)buf_reserve(&steps, root_plan->step_count * sizeof(struct plan_step));
     (void)buf_reserve(&bytes, USUAL_BYTES);
-    copy_steps(blueprint, &head, &steps, &bytes);
+    copy_steps(root_plan, &head, &steps, &bytes);
     head.env = (uint32_t)bytes.len;
-    for (const char *const *env = blueprint->env; env && *env; env++)
+    for (const char *const *env = root_plan->env; env && *env; env++)
         buf_append(&bytes, *env, strlen(*env) + 1);
     head.env_len = (uint32_t)bytes.len - head.env;
-    if (blueprint->overflow || blueprint->bytes.failed || steps.failed || bytes.failed)
+    if (root_plan->overflow || root_plan->bytes.failed || steps.failed || bytes.failed)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
                         "the sandbox has more mounts or files than a plan can hold",
                         "use at most %d of them", PLAN_STEPS_MAX / 4);
     head.bytes_len = (uint32_t)bytes.len;
-    head.size = (uint32_t)(sizeof head + head.filter_len * sizeof *blueprint->filter +
+    head.size = (uint32_t)(sizeof head + head.filter_len * sizeof *root_plan->filter +
                            steps.len + bytes.len);
     AUTO_FD fd = memfd_create("cay-plan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int error = fd < 0 ? -errno : write_plan(fd, &head, blueprint, &steps, &bytes);
+    int error = fd < 0 ? -errno : write_plan(fd, &head, root_plan, &steps, &bytes);
     if (error)
         return cay_fail_errno(err, -error, op, NULL);
     *ret_fd = TAKE_FD(fd);
@@ -351,20 +351,20 @@ static const char *const for_network[] = {"/etc/hosts", "/etc/host.conf", "/etc/
 static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
 
-static void add_all(struct blueprint *blueprint, enum plan_kind kind,
+static void add_all(struct root_plan *root_plan, enum plan_kind kind,
                     const char *const *paths, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (access(paths[i], R_OK) == 0)
-            blueprint_step(blueprint, kind, paths[i]);
+            root_plan_step(root_plan, kind, paths[i]);
 }
 
-void blueprint_places(struct blueprint *blueprint, bool with_network)
+void root_plan_places(struct root_plan *root_plan, bool with_network)
 {
-    add_all(blueprint, PLAN_READABLE, readable, sizeof readable / sizeof *readable);
-    add_all(blueprint, PLAN_WRITABLE, devices, sizeof devices / sizeof *devices);
+    add_all(root_plan, PLAN_READABLE, readable, sizeof readable / sizeof *readable);
+    add_all(root_plan, PLAN_WRITABLE, devices, sizeof devices / sizeof *devices);
     if (with_network)
-        add_all(blueprint, PLAN_READABLE, for_network,
+        add_all(root_plan, PLAN_READABLE, for_network,
                 sizeof for_network / sizeof *for_network);
 }
 
@@ -372,20 +372,21 @@ void blueprint_places(struct blueprint *blueprint, bool with_network)
 
 static const char create_op[] = "sandbox.create";
 
-static int add_env(struct parts *parts, const char *const *env, struct cay_error *err)
+static int add_env(struct root_sources *sources, const char *const *env,
+                   struct cay_error *err)
 {
-    const char *const *image = (const char *const *)parts->template.info.env;
+    const char *const *image = (const char *const *)sources->template.info.env;
     size_t used = 0, more = env_count(image);
 
-    parts->env = calloc(env_count(env) + more + 1, sizeof *parts->env);
-    if (!parts->env)
+    sources->env = calloc(env_count(env) + more + 1, sizeof *sources->env);
+    if (!sources->env)
         return cay_fail_memory(err, create_op);
     for (; env && *env; env++)
         if (!env_sets(env + 1, *env)) /* the last of a name is what counts */
-            parts->env[used++] = *env;
+            sources->env[used++] = *env;
     for (size_t i = 0; i < more; i++)
-        if (!env_sets(parts->env, image[i]))
-            parts->env[used++] = image[i];
+        if (!env_sets(sources->env, image[i]))
+            sources->env[used++] = image[i];
     return CAY_OK;
 }
 
@@ -398,13 +399,13 @@ static void take_defaults(const struct cay_template_info *image,
         options->workdir = image->workdir;
 }
 
-int parts_open(struct cay_sandbox_options *options, const char *start,
-               struct parts *ret_parts, struct cay_error *err)
+int root_sources_open(struct cay_sandbox_options *options, const char *start,
+                      struct root_sources *ret_parts, struct cay_error *err)
 {
     const char *name = options->template_name;
     int code = CAY_OK;
 
-    *ret_parts = (struct parts){
+    *ret_parts = (struct root_sources){
         .template = TEMPLATE_NONE, .storage = STORAGE_NONE, .is_start = start != NULL};
     if (name && strcmp(name, "base") == 0)
         code = template_base_open(options->network == CAY_NETWORK_NONE,
@@ -417,23 +418,24 @@ int parts_open(struct cay_sandbox_options *options, const char *start,
         code = binds_open(options, start != NULL, ret_parts->template.root,
                           &ret_parts->binds, err);
     if (!code && start)
-        code = storage_hold(start, &ret_parts->storage, err);
+        code = storage_lock(start, &ret_parts->storage, err);
     if (!code)
         code = add_env(ret_parts, options->env, err);
     return code;
 }
 
-void parts_close(struct parts *parts)
+void root_sources_close(struct root_sources *sources)
 {
-    storage_done(&parts->storage);
-    binds_done(&parts->binds);
-    template_done(&parts->template);
-    free(parts->env);
-    parts->env = NULL;
+    storage_done(&sources->storage);
+    binds_done(&sources->binds);
+    template_done(&sources->template);
+    free(sources->env);
+    sources->env = NULL;
 }
 
-int parts_draw(const struct parts *parts, const struct cay_sandbox_options *options,
-               struct blueprint *blueprint, struct cay_error *err)
+int root_sources_plan(const struct root_sources *sources,
+                      const struct cay_sandbox_options *options,
+                      struct root_plan *root_plan, struct cay_error *err)
 {
     uint64_t size = options->disk_bytes;
     int code = CAY_OK;
@@ -441,14 +443,14 @@ int parts_draw(const struct parts *parts, const struct cay_sandbox_options *opti
     if (options->storage == CAY_STORAGE_DISK) /* what is left is memory others share */
         size = options->memory_bytes < CAY_DISK_DEFAULT ? options->memory_bytes
                                                         : CAY_DISK_DEFAULT;
-    blueprint->overlay.disk = parts->storage.disk;
-    blueprint->keeps_root = parts->is_start;
+    root_plan->overlay.disk = sources->storage.disk;
+    root_plan->keeps_root = sources->is_start;
     /* "base" is an overlay only where the library can make one. */
-    if (parts->template.root < 0 ||
-        (parts->template.usr >= 0 && !blueprint->head.prepared))
-        blueprint_host(blueprint, size);
+    if (sources->template.root < 0 ||
+        (sources->template.usr >= 0 && !root_plan->head.prepared))
+        root_plan_host(root_plan, size);
     else
-        code = blueprint_template(blueprint, &parts->template, size, err);
-    blueprint_binds(blueprint, &parts->binds);
+        code = root_plan_template(root_plan, &sources->template, size, err);
+    root_plan_binds(root_plan, &sources->binds);
     return code;
 }

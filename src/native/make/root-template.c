@@ -15,7 +15,7 @@ static const char op[] = "sandbox.template";
 
 enum { RESOLVER_MAX = 64 << 10 };
 
-char *blueprint_resolver(size_t *ret_len)
+char *root_plan_resolver(size_t *ret_len)
 {
     struct stat st;
     AUTO_FD fd = open("/etc/resolv.conf", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -35,7 +35,7 @@ char *blueprint_resolver(size_t *ret_len)
 
 /* Something is mounted there: what is not a directory of its own was put there to
  * mislead whoever does that. */
-static int check_places(int root, struct cay_error *err)
+static int check_paths(int root, struct cay_error *err)
 {
     static const char *const places[] = {"dev", "proc", "sys", "etc"};
     struct stat st;
@@ -50,26 +50,26 @@ static int check_places(int root, struct cay_error *err)
     return CAY_OK;
 }
 
-static void add_names(struct blueprint *blueprint)
+static void add_names(struct root_plan *root_plan)
 {
-    const char *hostname = blueprint->head.hostname;
+    const char *hostname = root_plan->head.hostname;
     char text[256];
 
     int len =
         snprintf(text, sizeof text, "127.0.0.1 localhost %s\n::1 localhost\n", hostname);
-    blueprint_replace(blueprint, "etc/hosts", 0644, text, (size_t)len);
+    root_plan_replace(root_plan, "etc/hosts", 0644, text, (size_t)len);
     len = snprintf(text, sizeof text, "%s\n", hostname);
-    blueprint_replace(blueprint, "etc/hostname", 0644, text, (size_t)len);
-    if (!blueprint->head.own_network) {
+    root_plan_replace(root_plan, "etc/hostname", 0644, text, (size_t)len);
+    if (!root_plan->head.own_network) {
         size_t resolver_len = 0;
-        AUTO_FREE char *resolver = blueprint_resolver(&resolver_len);
+        AUTO_FREE char *resolver = root_plan_resolver(&resolver_len);
         if (resolver)
-            blueprint_replace(blueprint, "etc/resolv.conf", 0644, resolver, resolver_len);
+            root_plan_replace(root_plan, "etc/resolv.conf", 0644, resolver, resolver_len);
     }
 }
 
 /* A directory that is used as it is may not know `user`. */
-static int add_user(struct blueprint *blueprint, int root, struct cay_error *err)
+static int add_user(struct root_plan *root_plan, int root, struct cay_error *err)
 {
     struct users users;
     int code = users_read(root, &users, err);
@@ -80,15 +80,15 @@ static int add_user(struct blueprint *blueprint, int root, struct cay_error *err
         if (users.files[i].text) {
             char path[32];
             snprintf(path, sizeof path, "etc/%s", users.files[i].name);
-            blueprint_replace(blueprint, path, users.files[i].mode, users.files[i].text,
+            root_plan_replace(root_plan, path, users.files[i].mode, users.files[i].text,
                               strlen(users.files[i].text));
         }
     users_done(&users);
-    blueprint_need(blueprint, "home/user", 0755, PLAN_USER);
+    root_plan_need(root_plan, "home/user", 0755, PLAN_USER);
     return CAY_OK;
 }
 
-int blueprint_template(struct blueprint *blueprint, const struct template *template,
+int root_plan_template(struct root_plan *root_plan, const struct template *template,
                        uint64_t disk_bytes, struct cay_error *err)
 {
     static const struct {
@@ -98,21 +98,21 @@ int blueprint_template(struct blueprint *blueprint, const struct template *templ
                   {"tmp", 01777}, {"run", 0755},  {"var", 0755}, {"var/tmp", 01777},
                   {"root", 0700}, {"home", 0755}};
 
-    int code = check_places(template->root, err);
+    int code = check_paths(template->root, err);
     if (code)
         return code;
-    blueprint->overlay.lower = template->root;
-    blueprint->overlay.usr = template->usr;
-    blueprint->overlay.size = disk_bytes;
-    blueprint_step(blueprint, PLAN_ROOT, "");
+    root_plan->overlay.lower = template->root;
+    root_plan->overlay.usr = template->usr;
+    root_plan->overlay.size = disk_bytes;
+    root_plan_step(root_plan, PLAN_ROOT, "");
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        blueprint_need(blueprint, needed[i].path, needed[i].mode, 0);
-    add_names(blueprint);
+        root_plan_need(root_plan, needed[i].path, needed[i].mode, 0);
+    add_names(root_plan);
     if (template->usr >= 0)
-        blueprint_bind(blueprint, "usr", "/usr", PLAN_WITH_WRITING | PLAN_WITH_LAYER);
-    blueprint->head.has_sudo = template->usr >= 0;
+        root_plan_bind(root_plan, "usr", "/usr", PLAN_WITH_WRITING | PLAN_WITH_LAYER);
+    root_plan->head.has_sudo = template->usr >= 0;
     if (template->dir < 0)
-        code = add_user(blueprint, template->root, err);
-    blueprint_kernel(blueprint, disk_bytes);
+        code = add_user(root_plan, template->root, err);
+    root_plan_kernel(root_plan, disk_bytes);
     return code;
 }

@@ -381,7 +381,7 @@ enum { CHECKS = sizeof checks / sizeof *checks };
 
 /* --- Names --- */
 
-enum { NUMBERS = 1024, RUNS_MAX = 256, X32_BIT = 0x40000000, NEAR = 128 };
+enum { NUMBERS = 1024, RANGES_MAX = 256, X32_BIT = 0x40000000, NEAR = 128 };
 
 #if defined(__x86_64__)
 enum { HAS_X32 = 1 };
@@ -403,23 +403,24 @@ static void mark(const int *numbers, size_t count, uint32_t action,
 enum { CHECKED = 0x00010000 };
 
 /* Neighbouring numbers with the same action. */
-struct run {
+struct range {
     uint32_t first, action;
 };
 
-static size_t find_runs(const uint32_t actions[NUMBERS], struct run runs[RUNS_MAX])
+static size_t find_ranges(const uint32_t actions[NUMBERS],
+                          struct range ranges[RANGES_MAX])
 {
     size_t count = 0;
 
-    for (uint32_t i = 0; i < NUMBERS && count < RUNS_MAX; i++)
+    for (uint32_t i = 0; i < NUMBERS && count < RANGES_MAX; i++)
         if (i == 0 || actions[i] != actions[i - 1])
-            runs[count++] = (struct run){i, actions[i]};
+            ranges[count++] = (struct range){i, actions[i]};
     return count;
 }
 
-static bool is_checked(const struct run *run)
+static bool is_checked(const struct range *range)
 {
-    return run->action >= CHECKED && run->action < CHECKED + CHECKS;
+    return range->action >= CHECKED && range->action < CHECKED + CHECKS;
 }
 
 /* Jumps to actions, which follow, once each, before a jump could not reach them. */
@@ -431,7 +432,7 @@ struct jump {
 struct search {
     struct program *program;
     enum filter_kind kind;
-    struct jump jumps[2 * RUNS_MAX];
+    struct jump jumps[2 * RANGES_MAX];
     size_t jump_count;
     bool fits; /* nothing is further away than a jump can go */
 };
@@ -466,39 +467,40 @@ static void add_actions(struct search *search)
     search->jump_count = 0;
 }
 
-static void search_runs(struct search *search, const struct run *runs, size_t count);
+static void search_ranges(struct search *search, const struct range *ranges,
+                          size_t count);
 
 /* One half of what was compared at `at`. */
 static void search_half(struct search *search, uint32_t at, bool is_upper,
-                        const struct run *runs, size_t count)
+                        const struct range *ranges, size_t count)
 {
-    if (count == 1 && !is_checked(runs)) {
-        search->jumps[search->jump_count++] = (struct jump){at, runs->action, is_upper};
+    if (count == 1 && !is_checked(ranges)) {
+        search->jumps[search->jump_count++] = (struct jump){at, ranges->action, is_upper};
         return;
     }
     if (search->jump_count && search->program->len - search->jumps[0].at > NEAR)
         add_actions(search);
     aim(search, at, is_upper, search->program->len);
-    search_runs(search, runs, count);
+    search_ranges(search, ranges, count);
 }
 
 /* A binary search: the lower half follows its comparison, the upper half comes after. */
-static void search_runs(struct search *search, const struct run *runs, size_t count)
+static void search_ranges(struct search *search, const struct range *ranges, size_t count)
 {
     struct program *program = search->program;
 
     if (count == 1) {
-        if (is_checked(runs))
-            checks[runs->action - CHECKED].check(program, search->kind);
+        if (is_checked(ranges))
+            checks[ranges->action - CHECKED].check(program, search->kind);
         emit(program, BPF_RET | BPF_K, 0, 0,
-             is_checked(runs) ? SECCOMP_RET_ALLOW : runs->action);
+             is_checked(ranges) ? SECCOMP_RET_ALLOW : ranges->action);
         return;
     }
     size_t lower = count / 2;
     uint32_t at = program->len;
-    emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 0, runs[lower].first);
-    search_half(search, at, false, runs, lower);
-    search_half(search, at, true, runs + lower, count - lower);
+    emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 0, ranges[lower].first);
+    search_half(search, at, false, ranges, lower);
+    search_half(search, at, true, ranges + lower, count - lower);
 }
 
 static void check_architecture(struct program *program)
@@ -533,15 +535,15 @@ static int compile(enum filter_kind kind, struct program *program, uint32_t *ret
                    struct cay_error *err)
 {
     uint32_t actions[NUMBERS];
-    struct run runs[RUNS_MAX];
+    struct range ranges[RANGES_MAX];
     struct search search = {.program = program, .kind = kind, .fits = true};
 
     find_actions(kind, actions);
-    size_t count = find_runs(actions, runs);
+    size_t count = find_ranges(actions, ranges);
     check_architecture(program);
-    search_runs(&search, runs, count);
+    search_ranges(&search, ranges, count);
     add_actions(&search);
-    if (count == RUNS_MAX || !search.fits || program->len == PLAN_FILTER_MAX)
+    if (count == RANGES_MAX || !search.fits || program->len == PLAN_FILTER_MAX)
         return cay_fail(err, CAY_E_INTERNAL, 0, "sandbox.filter", "seccomp",
                         "the list of system calls cannot be made into a filter",
                         "report this with the version of libseccomp");

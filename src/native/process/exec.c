@@ -13,7 +13,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "native/process/run.h"
+#include "native/process/command.h"
 #include "sandbox/streams.h"
 #include "sys/rights.h"
 #include "sys/sigpipe.h"
@@ -44,13 +44,13 @@ int native_check_exec(const struct cay_exec_options *options, const char *name,
     return CAY_OK;
 }
 
-static int take_in(struct run *run, struct sink *sink, int stream, size_t len)
+static int take_in(struct command *command, struct sink *sink, int stream, size_t len)
 {
     const struct cay_exec_options *options = sink->options;
 
     if (options->on_output) {
         if (options->on_output(options->cookie, stream, sink->piece, len) != 0)
-            run_kill(run);
+            command_kill(command);
         return 0;
     }
     struct tail *tail = &sink->tails[stream - 1];
@@ -58,23 +58,23 @@ static int take_in(struct run *run, struct sink *sink, int stream, size_t len)
         return -ENOMEM;
     if (tail->dropped && options->flags & CAY_EXEC_FAIL_ON_LIMIT) {
         sink->over_limit = true;
-        run_kill(run);
+        command_kill(command);
     }
     return 0;
 }
 
 /* What is there now, or much of it.  1 when there will not be any more, 0, or a negative
  * errno. */
-static int take_some(struct run *run, struct sink *sink)
+static int take_some(struct command *command, struct sink *sink)
 {
-    for (int i = 0; i < RUN_PIECES; i++) {
+    for (int i = 0; i < COMMAND_PIECES; i++) {
         int stream;
         size_t len;
         uint64_t dropped;
-        int error = run_take(run, &stream, sink->piece, PIECE, &len, &dropped);
+        int error = command_take(command, &stream, sink->piece, PIECE, &len, &dropped);
         if (error || stream <= 0)
             return error ? error : stream < 0;
-        error = take_in(run, sink, stream, len);
+        error = take_in(command, sink, stream, len);
         if (error)
             return error;
     }
@@ -82,14 +82,14 @@ static int take_some(struct run *run, struct sink *sink)
 }
 
 /* Sleeps until something happens, and takes note of what has not. */
-static int wait_for_news(struct run *run, uint64_t give_up_ms)
+static int wait_for_news(struct command *command, uint64_t give_up_ms)
 {
-    bool feeding = run->data_len || run->ends_left;
+    bool feeding = command->data_len || command->ends_left;
     struct pollfd fds[4] = {
-        {.fd = run->streams[0], .events = POLLIN},
-        {.fd = run->streams[1], .events = POLLIN},
-        {.fd = run->socket, .events = POLLIN},
-        {.fd = feeding ? run->input : -1, .events = POLLOUT},
+        {.fd = command->streams[0], .events = POLLIN},
+        {.fd = command->streams[1], .events = POLLIN},
+        {.fd = command->socket, .events = POLLIN},
+        {.fd = feeding ? command->input : -1, .events = POLLOUT},
     };
 
     uint64_t now = give_up_ms ? clock_ms() : 0;
@@ -100,53 +100,54 @@ static int wait_for_news(struct run *run, uint64_t give_up_ms)
         return errno == EINTR ? 0 : -errno;
     /* POLLHUP alone does not mean that there is nothing to be read: it may have been
      * written after the kernel looked for it. */
-    run->idle = 0;
+    command->idle = 0;
     for (int i = 0; i < 3; i++)
         if (!fds[i].revents)
-            run->idle |= 1u << i;
+            command->idle |= 1u << i;
     if (fds[3].revents)
-        run_feed(run);
+        command_feed(command);
     return 0;
 }
 
 /* Until the command has ended and its output is read. */
-static int pump(struct run *run, struct sink *sink)
+static int pump(struct command *command, struct sink *sink)
 {
     for (;;) {
-        int over = run->ended ? 0 : wait_for_news(run, sink->give_up_ms);
+        int over = command->ended ? 0 : wait_for_news(command, sink->give_up_ms);
         if (!over)
-            over = take_some(run, sink);
+            over = take_some(command, sink);
         if (over)
             return over < 0 ? over : 0;
     }
 }
 
-static int run_command(struct native *native, struct run *run, struct sink *sink,
+static int run_command(struct native *native, struct command *command, struct sink *sink,
                        struct cay_exec_result *result, struct cay_error *err)
 {
     const struct cay_exec_options *options = sink->options;
     struct wire_exec exec = {.options = options,
-                             .flags = run->has_tty ? 0 : EXEC_QUIET,
-                             .mark = run_mark(&native->events, 0),
+                             .flags = command->has_tty ? 0 : EXEC_QUIET,
+                             .mark = command_mark(&native->events, 0),
                              .fds = {-1, -1, -1, -1}};
-    int code = run_open_stdio(run, true, &exec, err);
+    int code = command_open_stdio(command, true, &exec, err);
 
     if (!code)
-        code = wire_exec(run->socket, run->id, &exec, err);
+        code = wire_exec(command->socket, command->id, &exec, err);
     wire_close_fds(exec.fds);
-    if (!code && run->has_tty)
-        (void)run_wait_start(run, op, NULL); /* run_result() tells of its failure */
+    if (!code && command->has_tty)
+        (void)command_wait_start(command, op,
+                                 NULL); /* command_result() tells of its failure */
     if (code)
         return code;
-    run_set_input(run, options->input, options->input ? options->input_len : 0);
-    int error = pump(run, sink);
+    command_set_input(command, options->input, options->input ? options->input_len : 0);
+    int error = pump(command, sink);
     if (error == -ETIMEDOUT)
-        return cay_fail(err, CAY_E_TIMEOUT, 0, op, run->id,
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, command->id,
                         "the sandbox's first process does not end the command in time",
                         "the machine may be overloaded; else kill the sandbox");
     if (error)
         return cay_fail_errno(err, -error, op, options->argv[0]);
-    code = run_result(run, &native->events, sink->over_limit, result, err);
+    code = command_result(command, &native->events, sink->over_limit, result, err);
     return code ? code : streams_take(sink->tails, result, op, err);
 }
 
@@ -156,13 +157,13 @@ static void open_once(const char *path, int *fd)
         *fd = open(path, O_RDONLY | O_CLOEXEC);
 }
 
-int native_get_ready(struct native *native, struct cay_error *err)
+int native_prepare_exec(struct native *native, struct cay_error *err)
 {
     int code = native_connect(native, err);
 
     if (!code) {
-        open_once(native->record.groups.memory_events, &native->events.memory);
-        open_once(native->record.groups.pids_events, &native->events.pids);
+        open_once(native->record.cgroup.memory_events, &native->events.memory);
+        open_once(native->record.cgroup.pids_events, &native->events.pids);
     }
     return code;
 }
@@ -173,7 +174,7 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     struct native *native = cookie;
     struct cay_exec_options known;
     struct cay_exec_result result = {0};
-    struct run run;
+    struct command command;
     sigset_t before;
 
     int code = cay_take_struct(&known, sizeof known, options, op, err);
@@ -182,7 +183,7 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     if (!code && !native->piece && !(native->piece = malloc(PIECE)))
         code = cay_fail_memory(err, op);
     if (!code)
-        code = native_get_ready(native, err);
+        code = native_prepare_exec(native, err);
     if (code)
         return code;
     uint64_t limit = known.output_limit ? known.output_limit : CAY_OUTPUT_DEFAULT;
@@ -191,21 +192,22 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     char *piece = TAKE_PTR(native->piece);
     struct sink sink = {.options = &known, .piece = piece};
     if (known.timeout_ms && known.timeout_ms < INT_MAX)
-        sink.give_up_ms = clock_ms() + known.timeout_ms + (uint64_t)native->answer_ms;
+        sink.give_up_ms = clock_ms() + known.timeout_ms + (uint64_t)native->reply_ms;
     tail_init(&sink.tails[0], (size_t)limit);
     tail_init(&sink.tails[1], (size_t)limit);
-    run_init(&run, socket, native->record.id, native->answer_ms, NULL);
-    run.has_tty = known.flags & CAY_EXEC_TTY;
-    bool writes = known.input || run.has_tty;
+    command_init(&command, socket, native->record.id, native->reply_ms, NULL);
+    command.has_tty = known.flags & CAY_EXEC_TTY;
+    bool writes = known.input || command.has_tty;
     if (writes)
         sigpipe_block(&before);
-    code = run_command(native, &run, &sink, &result, err);
-    run_close(&run);
+    code = run_command(native, &command, &sink, &result, err);
+    command_close(&command);
     if (writes)
         sigpipe_restore(&before);
     tail_done(&sink.tails[0]);
     tail_done(&sink.tails[1]);
-    if (run.gone || code || native->socket >= 0) /* its state is unknown, or it has one */
+    if (command.gone || code ||
+        native->socket >= 0) /* its state is unknown, or it has one */
         rights_hang_up(socket);
     else
         native->socket = socket;

@@ -24,43 +24,43 @@
 static const char op[] = "sandbox.files";
 
 /* Longer than init ever takes: then it is stuck, or does not want to answer. */
-enum { ANSWER_MS = 60000 };
+enum { REPLY_MS = 60000 };
 
 /* Some 25 microseconds. */
-enum { LOOKS = 64 };
+enum { POLLS = 64 };
 
-struct inside {
+struct files_client {
     char user[USER_NAME_MAX];
 
     pthread_mutex_t mutex; /* guards what follows */
     int socket;
     pid_t owner; /* who connected it, and no child of a fork */
     int broken;  /* why there is no socket: an errno */
-    int looks;   /* before we sleep for an answer */
+    int polls;   /* before we sleep for an answer */
     struct packet packet;
 };
 
-void inside_free(struct inside *inside)
+void files_client_free(struct files_client *client)
 {
-    if (!inside)
+    if (!client)
         return;
-    if (inside->socket >= 0)
-        rights_let_go(inside->socket, inside->owner);
-    pthread_mutex_destroy(&inside->mutex);
-    free(inside);
+    if (client->socket >= 0)
+        rights_let_go(client->socket, client->owner);
+    pthread_mutex_destroy(&client->mutex);
+    free(client);
 }
 
-static void auto_inside(struct inside **inside)
+static void auto_files_client(struct files_client **client)
 {
-    inside_free(*inside);
+    files_client_free(*client);
 }
 
-const char *inside_user(const struct inside *inside)
+const char *files_client_user(const struct files_client *client)
 {
-    return inside->user;
+    return client->user;
 }
 
-void call_done(struct call *call)
+void files_call_done(struct files_call *call)
 {
     if (call->fd >= 0)
         (void)close(call->fd);
@@ -68,24 +68,24 @@ void call_done(struct call *call)
         (void)close(call->dir);
 }
 
-static int break_off(struct inside *inside, int sys_errno)
+static int disconnect(struct files_client *client, int sys_errno)
 {
-    if (inside->socket >= 0)
-        rights_hang_up(inside->socket);
-    inside->socket = -1;
-    inside->broken = sys_errno;
+    if (client->socket >= 0)
+        rights_hang_up(client->socket);
+    client->socket = -1;
+    client->broken = sys_errno;
     return -sys_errno;
 }
 
-int inside_refuse(struct inside *inside)
+int files_client_fail(struct files_client *client)
 {
-    pthread_mutex_lock(&inside->mutex);
-    int error = break_off(inside, EPROTO);
-    pthread_mutex_unlock(&inside->mutex);
+    pthread_mutex_lock(&client->mutex);
+    int error = disconnect(client, EPROTO);
+    pthread_mutex_unlock(&client->mutex);
     return error;
 }
 
-static int send_call(const struct inside *inside, struct call *call)
+static int send_call(const struct files_client *client, struct files_call *call)
 {
     char payload[sizeof call->head + 2 * PATH_MAX];
     const char *texts[2] = {call->name ? call->name : "", call->other ? call->other : ""};
@@ -104,27 +104,27 @@ static int send_call(const struct inside *inside, struct call *call)
     memcpy(payload, &call->head, len);
     memcpy(payload + len, texts[0], name);
     memcpy(payload + len + name, texts[1], other);
-    return packet_send(inside->socket, MESSAGE_FILE, payload, len + name + other, fds,
+    return packet_send(client->socket, MESSAGE_FILE, payload, len + name + other, fds,
                        count);
 }
 
 /* Takes an answer apart; false if it is none. */
-static bool take_answer(struct packet *packet, struct call *call)
+static bool take_reply(struct packet *packet, struct files_call *call)
 {
-    struct file_reply *answer = &call->answer;
+    struct file_reply *reply = &call->reply;
     size_t len = packet->head.len;
-    const char *text = packet->payload + sizeof *answer;
+    const char *text = packet->payload + sizeof *reply;
 
-    if (packet->head.kind != MESSAGE_FILE_DONE || len < sizeof *answer)
+    if (packet->head.kind != MESSAGE_FILE_DONE || len < sizeof *reply)
         return false;
-    memcpy(answer, packet->payload, sizeof *answer);
-    bool has_fd = answer->flags & FILE_HAS_FD, has_dir = answer->flags & FILE_HAS_DIR;
-    size_t text_len = answer->flags & FILE_HAS_TEXT ? (size_t)answer->text_len + 1 : 0;
-    size_t looks_len = answer->error ? 0 : call->look_count * sizeof *call->looks;
-    if (answer->error > 0 || answer->error < -4095 || text_len > PATH_MAX ||
-        (text_len && looks_len) || len != sizeof *answer + text_len + looks_len ||
+    memcpy(reply, packet->payload, sizeof *reply);
+    bool has_fd = reply->flags & FILE_HAS_FD, has_dir = reply->flags & FILE_HAS_DIR;
+    size_t text_len = reply->flags & FILE_HAS_TEXT ? (size_t)reply->text_len + 1 : 0;
+    size_t looks_len = reply->error ? 0 : call->look_count * sizeof *call->looks;
+    if (reply->error > 0 || reply->error < -4095 || text_len > PATH_MAX ||
+        (text_len && looks_len) || len != sizeof *reply + text_len + looks_len ||
         packet->head.fd_count != (unsigned)has_fd + has_dir ||
-        (answer->error && packet->head.fd_count) ||
+        (reply->error && packet->head.fd_count) ||
         (text_len && strnlen(text, text_len) != text_len - 1))
         return false;
     memcpy(call->text, text, text_len);
@@ -147,40 +147,40 @@ static bool has_room(int fd)
 }
 
 /* An answer is mostly there before we could sleep and be woken again. */
-static int receive(struct inside *inside)
+static int receive(struct files_client *client)
 {
-    for (int i = 0; i < inside->looks; i++) {
-        int got = packet_poll(inside->socket, &inside->packet);
+    for (int i = 0; i < client->polls; i++) {
+        int got = packet_poll(client->socket, &client->packet);
         if (got != -EAGAIN)
             return got;
     }
-    return packet_receive(inside->socket, &inside->packet);
+    return packet_receive(client->socket, &client->packet);
 }
 
-static int exchange(struct inside *inside, struct call *call)
+static int exchange(struct files_client *client, struct files_call *call)
 {
-    if (inside->socket < 0)
-        return -inside->broken;
-    int error = send_call(inside, call);
+    if (client->socket < 0)
+        return -client->broken;
+    int error = send_call(client, call);
     if (error == -ENAMETOOLONG)
         return error;
-    int got = error ? 0 : receive(inside);
+    int got = error ? 0 : receive(client);
     if (error == -EAGAIN || got == -EAGAIN)
-        return break_off(inside, ETIME);
+        return disconnect(client, ETIME);
     if (got == 0)
-        return break_off(inside, ECONNRESET);
+        return disconnect(client, ECONNRESET);
     if (got < 0)
-        return has_room(inside->socket) ? break_off(inside, EPROTO) : -EMFILE;
-    bool fine = take_answer(&inside->packet, call);
-    packet_close_fds(&inside->packet);
-    return fine ? call->answer.error : break_off(inside, EPROTO);
+        return has_room(client->socket) ? disconnect(client, EPROTO) : -EMFILE;
+    bool fine = take_reply(&client->packet, call);
+    packet_close_fds(&client->packet);
+    return fine ? call->reply.error : disconnect(client, EPROTO);
 }
 
-int inside_ask(struct inside *inside, struct call *call)
+int files_client_request(struct files_client *client, struct files_call *call)
 {
-    pthread_mutex_lock(&inside->mutex);
-    int error = exchange(inside, call);
-    pthread_mutex_unlock(&inside->mutex);
+    pthread_mutex_lock(&client->mutex);
+    int error = exchange(client, call);
+    pthread_mutex_unlock(&client->mutex);
     return error;
 }
 
@@ -188,32 +188,32 @@ int inside_ask(struct inside *inside, struct call *call)
  */
 
 /* Where there is one processor only, init waits for it. */
-static int count_looks(void)
+static int count_polls(void)
 {
     cpu_set_t processors;
 
     return sched_getaffinity(0, sizeof processors, &processors) == 0 &&
                    CPU_COUNT(&processors) == 1
                ? 0
-               : LOOKS;
+               : POLLS;
 }
 
-static struct inside *allocate(void)
+static struct files_client *new_client(void)
 {
-    struct inside *inside = malloc(sizeof *inside);
+    struct files_client *client = malloc(sizeof *client);
 
-    if (!inside)
+    if (!client)
         return NULL;
-    pthread_mutex_init(&inside->mutex, NULL);
-    inside->user[0] = '\0';
-    inside->socket = -1;
-    inside->owner = getpid();
-    inside->broken = 0;
-    inside->looks = count_looks();
-    return inside;
+    pthread_mutex_init(&client->mutex, NULL);
+    client->user[0] = '\0';
+    client->socket = -1;
+    client->owner = getpid();
+    client->broken = 0;
+    client->polls = count_polls();
+    return client;
 }
 
-static int fail_beginning(int sys_errno, struct cay_error *err)
+static int fail_open(int sys_errno, struct cay_error *err)
 {
     return sys_errno == EPROTO
                ? cay_fail(err, CAY_E_PROTOCOL, sys_errno, op, NULL,
@@ -234,8 +234,8 @@ static int take_failure(const struct packet *packet, struct cay_error *err)
 }
 
 /* "start\0user\0", both within their bounds. */
-static bool take_beginning(const struct packet *packet, struct inside *inside,
-                           char ret_start[PATH_MAX])
+static bool take_session(const struct packet *packet, struct files_client *client,
+                         char ret_start[PATH_MAX])
 {
     size_t len = packet->head.len;
     size_t start = strnlen(packet->payload, len) + 1;
@@ -244,39 +244,38 @@ static bool take_beginning(const struct packet *packet, struct inside *inside,
         start > PATH_MAX || start >= len || packet->payload[0] != '/')
         return false;
     size_t user = strnlen(packet->payload + start, len - start) + 1;
-    if (user > sizeof inside->user || start + user != len)
+    if (user > sizeof client->user || start + user != len)
         return false;
     memcpy(ret_start, packet->payload, start);
-    memcpy(inside->user, packet->payload + start, user);
-    wire_make_text(inside->user, user - 1);
+    memcpy(client->user, packet->payload + start, user);
+    wire_make_text(client->user, user - 1);
     return true;
 }
 
-static int begin(struct inside *inside, const char *user, uint32_t answer_ms,
-                 char ret_start[PATH_MAX], struct cay_error *err)
+static int open_session(struct files_client *client, const char *user, uint32_t reply_ms,
+                        char ret_start[PATH_MAX], struct cay_error *err)
 {
-    const struct timeval limit = {.tv_sec = answer_ms / 1000,
-                                  .tv_usec = answer_ms % 1000 * 1000};
-    struct packet *packet = &inside->packet;
+    const struct timeval limit = {.tv_sec = reply_ms / 1000,
+                                  .tv_usec = reply_ms % 1000 * 1000};
+    struct packet *packet = &client->packet;
 
-    if (setsockopt(inside->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
-        setsockopt(inside->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0)
+    if (setsockopt(client->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
+        setsockopt(client->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0)
         return cay_fail_errno(err, errno, op, NULL);
-    int got = packet_send(inside->socket, MESSAGE_FILES, user, strlen(user) + 1, NULL, 0);
+    int got = packet_send(client->socket, MESSAGE_FILES, user, strlen(user) + 1, NULL, 0);
     if (!got)
-        got = packet_receive(inside->socket, packet);
+        got = packet_receive(client->socket, packet);
     if (got != 1)
-        return fail_beginning(got == -EPROTO ? EPROTO : ECONNRESET, err);
+        return fail_open(got == -EPROTO ? EPROTO : ECONNRESET, err);
     packet_close_fds(packet);
     if (packet->head.kind == MESSAGE_FAILED)
         return take_failure(packet, err);
-    return take_beginning(packet, inside, ret_start) ? CAY_OK
-                                                     : fail_beginning(EPROTO, err);
+    return take_session(packet, client, ret_start) ? CAY_OK : fail_open(EPROTO, err);
 }
 
-int inside_new(int socket, const char *user, uint32_t answer_ms,
-               struct inside **ret_inside, char ret_start[PATH_MAX],
-               struct cay_error *err)
+int files_client_new(int socket, const char *user, uint32_t reply_ms,
+                     struct files_client **ret_client, char ret_start[PATH_MAX],
+                     struct cay_error *err)
 {
     AUTO_FD own = socket;
 
@@ -284,13 +283,14 @@ int inside_new(int socket, const char *user, uint32_t answer_ms,
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, user,
                         "there is no such user in the sandbox",
                         "a name has 1 to %d characters", USER_NAME_MAX - 1);
-    __attribute__((cleanup(auto_inside))) struct inside *inside = allocate();
-    if (!inside)
+    __attribute__((cleanup(auto_files_client))) struct files_client *client =
+        new_client();
+    if (!client)
         return cay_fail_memory(err, op);
-    inside->socket = TAKE_FD(own);
-    int code = begin(inside, user ? user : "", answer_ms ? answer_ms : ANSWER_MS,
-                     ret_start, err);
+    client->socket = TAKE_FD(own);
+    int code = open_session(client, user ? user : "", reply_ms ? reply_ms : REPLY_MS,
+                            ret_start, err);
     if (!code)
-        *ret_inside = TAKE_PTR(inside);
+        *ret_client = TAKE_PTR(client);
     return code;
 }

@@ -29,34 +29,34 @@
 struct remote {
     struct fs fs; /* whose cookie this is */
     atomic_uint references;
-    struct inside *inside;
+    struct files_client *client;
     struct idmap_shown users, groups;
-    struct groups cgroups; /* that count what is written in memory, */
+    struct cgroup cgroups; /* that count what is written in memory, */
     uint64_t memory_bytes; /* up to this limit; 0: nothing does */
-    int usage;             /* groups_open_usage(), or -1 */
+    int usage;             /* cgroup_open_usage(), or -1 */
     bool is_in_memory;     /* its root, be it an overlay */
 };
 
-static int ask(const struct fs *fs, struct call *call)
+static int request(const struct fs *fs, struct files_call *call)
 {
     const struct remote *remote = fs->cookie;
 
-    return inside_ask(remote->inside, call);
+    return files_client_request(remote->client, call);
 }
 
-static int refuse(const struct fs *fs)
+static int fail_protocol(const struct fs *fs)
 {
     const struct remote *remote = fs->cookie;
 
-    return inside_refuse(remote->inside);
+    return files_client_fail(remote->client);
 }
 
 /* For what is answered by yes or no. */
-static int ask_plain(const struct fs *fs, struct call *call)
+static int request_plain(const struct fs *fs, struct files_call *call)
 {
-    int error = ask(fs, call);
+    int error = request(fs, call);
 
-    return error || (call->fd < 0 && call->dir < 0) ? error : refuse(fs);
+    return error || (call->fd < 0 && call->dir < 0) ? error : fail_protocol(fs);
 }
 
 /* --- Descriptors ---------------------------------------------------------------------
@@ -124,24 +124,24 @@ static void own(const struct fs *fs, struct stat *st)
 static int remote_find(const struct fs *fs, int dir, const char *host, const char *path,
                        unsigned flags, char ret_rel[PATH_MAX], struct fs_found *ret_found)
 {
-    AUTO_CALL call =
-        CALL(FILE_FIND, .head.flags = flags, .name = path, .fds = {dir}, .fd_count = 1);
+    AUTO_FILES_CALL call = FILES_CALL(FILE_FIND, .head.flags = flags, .name = path,
+                                      .fds = {dir}, .fd_count = 1);
 
     (void)host;
-    int error = ask(fs, &call);
+    int error = request(fs, &call);
     if (error)
         return error;
-    const char *place = call.answer.flags & FILE_HAS_TEXT ? call.text : path;
-    bool is_open = call.answer.flags & FILE_IS_OPEN && flags & FS_AND_READ;
+    const char *place = call.reply.flags & FILE_HAS_TEXT ? call.text : path;
+    bool is_open = call.reply.flags & FILE_IS_OPEN && flags & FS_AND_READ;
     bool fine = call.fd < 0 || (is_open ? is_file(call.fd, O_RDONLY, &ret_found->st)
                                         : is_held(call.fd, &ret_found->st));
     if (!fine || !is_plain(place) || (call.dir >= 0 && !is_held_directory(call.dir)))
-        return refuse(fs);
+        return fail_protocol(fs);
     memcpy(ret_rel, place, strlen(place) + 1);
     if (call.fd >= 0)
         own(fs, &ret_found->st);
     ret_found->is_open = is_open;
-    ret_found->write_error = call.answer.write_error;
+    ret_found->write_error = call.reply.write_error;
     ret_found->fd = TAKE_FD(call.fd);
     ret_found->dir = TAKE_FD(call.dir);
     return 0;
@@ -150,41 +150,42 @@ static int remote_find(const struct fs *fs, int dir, const char *host, const cha
 static int remote_open(const struct fs *fs, int dir, const char *path, uint64_t flags,
                        uint64_t mode, uint64_t resolve)
 {
-    AUTO_CALL call = CALL(FILE_OPEN, .head.flags = flags, .head.resolve = resolve,
-                          .name = path, .fds = {dir}, .fd_count = 1);
+    AUTO_FILES_CALL call =
+        FILES_CALL(FILE_OPEN, .head.flags = flags, .head.resolve = resolve, .name = path,
+                   .fds = {dir}, .fd_count = 1);
     struct stat st;
 
     (void)mode;
-    int error = ask(fs, &call);
+    int error = request(fs, &call);
     if (error)
         return error;
     bool fine = flags & O_PATH ? is_held(call.fd, &st) &&
                                      (!(flags & O_DIRECTORY) || S_ISDIR(st.st_mode))
                                : is_directory(call.fd);
-    return fine && call.dir < 0 ? TAKE_FD(call.fd) : refuse(fs);
+    return fine && call.dir < 0 ? TAKE_FD(call.fd) : fail_protocol(fs);
 }
 
 static int remote_reopen(const struct fs *fs, int fd, int flags, bool *ret_copied)
 {
-    AUTO_CALL call =
-        CALL(FILE_REOPEN, .head.flags = (unsigned)flags, .fds = {fd}, .fd_count = 1);
+    AUTO_FILES_CALL call = FILES_CALL(FILE_REOPEN, .head.flags = (unsigned)flags,
+                                      .fds = {fd}, .fd_count = 1);
     struct stat st;
 
     *ret_copied = false;
-    int error = ask(fs, &call);
+    int error = request(fs, &call);
     if (error)
         return error;
     bool fine = flags & O_DIRECTORY ? is_directory(call.fd)
                                     : is_file(call.fd, flags & O_ACCMODE, &st);
-    *ret_copied = call.answer.flags & FILE_IS_COPY && (flags & O_ACCMODE) == O_RDONLY;
-    return fine && call.dir < 0 ? TAKE_FD(call.fd) : refuse(fs);
+    *ret_copied = call.reply.flags & FILE_IS_COPY && (flags & O_ACCMODE) == O_RDONLY;
+    return fine && call.dir < 0 ? TAKE_FD(call.fd) : fail_protocol(fs);
 }
 
 static int remote_may_write(const struct fs *fs, int fd)
 {
-    AUTO_CALL call = CALL(FILE_MAY_WRITE, .fds = {fd}, .fd_count = 1);
+    AUTO_FILES_CALL call = FILES_CALL(FILE_MAY_WRITE, .fds = {fd}, .fd_count = 1);
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static int remote_stat(const struct fs *fs, int dir, const char *name,
@@ -242,14 +243,15 @@ static int remote_look(const struct fs *fs, int dir, struct fs_look *looks, size
 
     while (count) {
         size_t part = join_names(looks, count, names);
-        AUTO_CALL call = CALL(FILE_LOOK, .name = names, .fds = {dir}, .fd_count = 1,
-                              .looks = found, .look_count = part);
-        int error = ask_plain(fs, &call);
+        AUTO_FILES_CALL call =
+            FILES_CALL(FILE_LOOK, .name = names, .fds = {dir}, .fd_count = 1,
+                       .looks = found, .look_count = part);
+        int error = request_plain(fs, &call);
         if (error)
             return error;
         for (size_t i = 0; i < part; i++)
             if (!take_look(&found[i], &looks[i]))
-                return refuse(fs);
+                return fail_protocol(fs);
         looks += part;
         count -= part;
     }
@@ -258,9 +260,9 @@ static int remote_look(const struct fs *fs, int dir, struct fs_look *looks, size
 
 static ssize_t remote_read_link(const struct fs *fs, int fd, char *text, size_t room)
 {
-    AUTO_CALL call = CALL(FILE_READ_LINK, .fds = {fd}, .fd_count = 1);
+    AUTO_FILES_CALL call = FILES_CALL(FILE_READ_LINK, .fds = {fd}, .fd_count = 1);
 
-    int error = ask_plain(fs, &call);
+    int error = request_plain(fs, &call);
     if (error)
         return error;
     size_t len = strlen(call.text);
@@ -273,60 +275,64 @@ static ssize_t remote_read_link(const struct fs *fs, int fd, char *text, size_t 
 static int remote_make_directory(const struct fs *fs, int dir, const char *name,
                                  mode_t mode)
 {
-    AUTO_CALL call = CALL(FILE_MAKE_DIRECTORY, .head.mode = mode, .name = name,
-                          .fds = {dir}, .fd_count = 1);
+    AUTO_FILES_CALL call = FILES_CALL(FILE_MAKE_DIRECTORY, .head.mode = mode,
+                                      .name = name, .fds = {dir}, .fd_count = 1);
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static int remote_make_link(const struct fs *fs, const char *text, int dir,
                             const char *name)
 {
-    AUTO_CALL call =
-        CALL(FILE_MAKE_LINK, .name = name, .other = text, .fds = {dir}, .fd_count = 1);
+    AUTO_FILES_CALL call = FILES_CALL(FILE_MAKE_LINK, .name = name, .other = text,
+                                      .fds = {dir}, .fd_count = 1);
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static int remote_link(const struct fs *fs, int fd, int dir, const char *name)
 {
-    AUTO_CALL call = CALL(FILE_LINK, .name = name, .fds = {fd, dir}, .fd_count = 2);
+    AUTO_FILES_CALL call =
+        FILES_CALL(FILE_LINK, .name = name, .fds = {fd, dir}, .fd_count = 2);
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static int remote_rename(const struct fs *fs, int from_dir, const char *from, int to_dir,
                          const char *to, unsigned flags)
 {
-    AUTO_CALL call = CALL(FILE_RENAME, .head.flags = flags, .name = from, .other = to,
-                          .fds = {from_dir, to_dir}, .fd_count = 2);
+    AUTO_FILES_CALL call =
+        FILES_CALL(FILE_RENAME, .head.flags = flags, .name = from, .other = to,
+                   .fds = {from_dir, to_dir}, .fd_count = 2);
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static int remote_remove(const struct fs *fs, int dir, const char *name, int flags)
 {
-    AUTO_CALL call = CALL(FILE_REMOVE, .head.flags = (unsigned)flags, .name = name,
-                          .fds = {dir}, .fd_count = 1);
+    AUTO_FILES_CALL call = FILES_CALL(FILE_REMOVE, .head.flags = (unsigned)flags,
+                                      .name = name, .fds = {dir}, .fd_count = 1);
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static int remote_set_times(const struct fs *fs, int fd, const char *name,
                             const struct timespec times[2])
 {
-    AUTO_CALL call = CALL(FILE_SET_TIMES, .name = name, .fds = {fd}, .fd_count = 1,
-                          .head.times = {times[0].tv_sec, times[0].tv_nsec,
-                                         times[1].tv_sec, times[1].tv_nsec});
+    AUTO_FILES_CALL call =
+        FILES_CALL(FILE_SET_TIMES, .name = name, .fds = {fd}, .fd_count = 1,
+                   .head.times = {times[0].tv_sec, times[0].tv_nsec, times[1].tv_sec,
+                                  times[1].tv_nsec});
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static int remote_set_mode(const struct fs *fs, int fd, mode_t mode)
 {
-    AUTO_CALL call = CALL(FILE_SET_MODE, .head.mode = mode, .fds = {fd}, .fd_count = 1);
+    AUTO_FILES_CALL call =
+        FILES_CALL(FILE_SET_MODE, .head.mode = mode, .fds = {fd}, .fd_count = 1);
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static bool is_in_memory(const struct remote *remote, int fd)
@@ -359,11 +365,12 @@ static int remote_take_room(const struct fs *fs, int fd, uint64_t at, uint64_t l
         return 0;
     for (uint64_t done = 0; done < len;) {
         uint64_t part = len - done < FILE_ROOM_MAX ? len - done : FILE_ROOM_MAX;
-        AUTO_CALL call = CALL(FILE_TAKE_ROOM, .head.flags = at + done,
-                              .head.resolve = part, .fds = {fd}, .fd_count = 1);
-        if (!groups_has_room(&remote->cgroups, remote->usage, remote->memory_bytes, part))
+        AUTO_FILES_CALL call =
+            FILES_CALL(FILE_TAKE_ROOM, .head.flags = at + done, .head.resolve = part,
+                       .fds = {fd}, .fd_count = 1);
+        if (!cgroup_has_room(&remote->cgroups, remote->usage, remote->memory_bytes, part))
             return give_back(fd, at, done, -EDQUOT);
-        int error = ask_plain(fs, &call);
+        int error = request_plain(fs, &call);
         if (error == -EOPNOTSUPP)
             return 0;
         if (error)
@@ -379,7 +386,7 @@ static uint64_t room_ahead(const struct fs *fs, uint64_t room)
     const struct remote *remote = fs->cookie;
 
     return fs->take_room && remote->is_in_memory && room <= FILE_ROOM_MAX &&
-                   groups_has_room(&remote->cgroups, remote->usage, remote->memory_bytes,
+                   cgroup_has_room(&remote->cgroups, remote->usage, remote->memory_bytes,
                                    room)
                ? room
                : 0;
@@ -388,36 +395,37 @@ static uint64_t room_ahead(const struct fs *fs, uint64_t room)
 static int remote_draft(const struct fs *fs, int dir, mode_t mode, int model,
                         uint64_t room, char ret_temp[FS_TEMP_MAX])
 {
-    AUTO_CALL call = CALL(model < 0 ? FILE_DRAFT : FILE_DRAFT_LIKE, .head.mode = mode,
-                          .head.resolve = room_ahead(fs, room), .fds = {dir, model},
-                          .fd_count = model < 0 ? 1 : 2);
+    AUTO_FILES_CALL call =
+        FILES_CALL(model < 0 ? FILE_DRAFT : FILE_DRAFT_LIKE, .head.mode = mode,
+                   .head.resolve = room_ahead(fs, room), .fds = {dir, model},
+                   .fd_count = model < 0 ? 1 : 2);
     struct stat st;
 
     *ret_temp = '\0';
-    int error = ask(fs, &call);
+    int error = request(fs, &call);
     if (error)
         return error;
     if (!is_file(call.fd, O_RDWR, &st) || call.dir >= 0 ||
         strlen(call.text) >= FS_TEMP_MAX || !is_plain(call.text))
-        return refuse(fs);
+        return fail_protocol(fs);
     memcpy(ret_temp, call.text, strlen(call.text) + 1);
     return TAKE_FD(call.fd);
 }
 
 static int remote_like(const struct fs *fs, int fd, int model)
 {
-    AUTO_CALL call = CALL(FILE_LIKE, .fds = {fd, model}, .fd_count = 2);
+    AUTO_FILES_CALL call = FILES_CALL(FILE_LIKE, .fds = {fd, model}, .fd_count = 2);
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static int remote_commit(const struct fs *fs, int fd, int dir, const char *temp,
                          const char *name, bool replace)
 {
-    AUTO_CALL call = CALL(FILE_COMMIT, .head.flags = replace, .name = name, .other = temp,
-                          .fds = {fd, dir}, .fd_count = 2);
+    AUTO_FILES_CALL call = FILES_CALL(FILE_COMMIT, .head.flags = replace, .name = name,
+                                      .other = temp, .fds = {fd, dir}, .fd_count = 2);
 
-    return ask_plain(fs, &call);
+    return request_plain(fs, &call);
 }
 
 static int remote_fail(const struct fs *fs, int sys_errno, const char *step,
@@ -432,7 +440,7 @@ static int remote_fail(const struct fs *fs, int sys_errno, const char *step,
                         "permission denied inside the sandbox",
                         "user \"%s\" may not do this there; use a path this user may, "
                         "or another user",
-                        inside_user(remote->inside));
+                        files_client_user(remote->client));
     case ELOOP:
         return cay_fail(err, CAY_E_INVALID, sys_errno, step, subject,
                         "symbolic links lead round in a circle, or through /proc",
@@ -479,7 +487,7 @@ static void remote_unref(const struct fs *fs)
 
     if (atomic_fetch_sub(&remote->references, 1) != 1)
         return;
-    inside_free(remote->inside);
+    files_client_free(remote->client);
     if (remote->usage >= 0)
         (void)close(remote->usage);
     free(remote);
@@ -511,23 +519,23 @@ static const struct fs calls = {
 /* --- The handle ----------------------------------------------------------------------
  */
 
-int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
-                     struct cay_error *err)
+int files_open_sandbox(const struct files_target *sandbox, cay_files **ret_files,
+                       struct cay_error *err)
 {
     char start[PATH_MAX];
-    struct inside *inside;
+    struct files_client *client;
 
-    int code = inside_new(sandbox->socket, sandbox->user, sandbox->answer_ms, &inside,
-                          start, err);
+    int code = files_client_new(sandbox->socket, sandbox->user, sandbox->reply_ms,
+                                &client, start, err);
     if (code)
         return code;
     struct remote *remote = malloc(sizeof *remote);
     if (!remote) {
-        inside_free(inside);
+        files_client_free(client);
         return cay_fail_memory(err, "sandbox.files");
     }
     *remote = (struct remote){.fs = calls,
-                              .inside = inside,
+                              .client = client,
                               .usage = -1,
                               .users = sandbox->users,
                               .groups = sandbox->groups};
@@ -535,7 +543,7 @@ int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
     if (sandbox->cgroups && sandbox->memory_bytes) {
         remote->cgroups = *sandbox->cgroups;
         remote->memory_bytes = sandbox->memory_bytes;
-        remote->usage = groups_open_usage(sandbox->cgroups);
+        remote->usage = cgroup_open_usage(sandbox->cgroups);
         remote->is_in_memory = sandbox->is_in_memory;
         remote->fs.take_room = remote_take_room;
     }
@@ -549,23 +557,24 @@ int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err)
 {
     struct native *native = cookie;
-    struct files_of sandbox = {.socket = -1, .user = user};
+    struct files_target sandbox = {.socket = -1, .user = user};
     char users[64], groups[64];
 
     int code = native_check(native, err);
     if (!code)
-        code = native_dial(&native->record, native->answer_ms, &sandbox.socket, err);
+        code =
+            native_connect_init(&native->record, native->reply_ms, &sandbox.socket, err);
     if (code)
         return code;
     /* The init of an older record does not know how to take room. */
     if (native->record.version >= RECORD_VERSION &&
         native->record.layers & CAY_LAYER_MEMORY)
-        sandbox.cgroups = &native->record.groups;
+        sandbox.cgroups = &native->record.cgroup;
     sandbox.memory_bytes = native->record.memory_bytes;
     sandbox.is_in_memory = native->record.storage == CAY_STORAGE_MEMORY;
     snprintf(users, sizeof users, "/proc/%d/uid_map", (int)native->record.init);
     snprintf(groups, sizeof groups, "/proc/%d/gid_map", (int)native->record.init);
     idmap_read(AT_FDCWD, users, &sandbox.users);
     idmap_read(AT_FDCWD, groups, &sandbox.groups);
-    return files_of_sandbox(&sandbox, ret_files, err);
+    return files_open_sandbox(&sandbox, ret_files, err);
 }

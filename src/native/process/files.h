@@ -6,18 +6,18 @@
 #include "native/record/cgroup.h"
 #include "native/record/idmap.h"
 
-struct files_of {
+struct files_target {
     int socket;       /* to a sandbox's init; taken over, also on failure */
     const char *user; /* inside; NULL: the default one */
     struct idmap_shown users, groups;
-    const struct groups *cgroups; /* that count what is written in memory; NULL: none */
+    const struct cgroup *cgroups; /* that count what is written in memory; NULL: none */
     uint64_t memory_bytes;        /* their limit */
     bool is_in_memory;            /* its root, be it an overlay */
-    uint32_t answer_ms;           /* how long init may take to answer; 0: a minute */
+    uint32_t reply_ms;            /* how long init may take to answer; 0: a minute */
 };
 
 /* The files of the sandbox at the other end. */
-int files_of_sandbox(const struct files_of *sandbox, cay_files **ret_files,
-                     struct cay_error *err);
+int files_open_sandbox(const struct files_target *sandbox, cay_files **ret_files,
+                       struct cay_error *err);
 
 #endif

@@ -19,7 +19,7 @@
 #include "native/process/wire.h"
 #include "sys/rights.h"
 
-void native_let_go(struct native *native)
+void native_close(struct native *native)
 {
     int *const fds[] = {&native->pidfd, &native->leash, &native->events.memory,
                         &native->events.pids};
@@ -40,7 +40,7 @@ void native_free(void *cookie)
 
     if (!native)
         return;
-    native_let_go(native);
+    native_close(native);
     free(native->piece);
     free(native);
 }
@@ -71,7 +71,7 @@ int native_check(struct native *native, struct cay_error *err)
     if (native->record.storage != CAY_STORAGE_DISK || runtime_is_alive(&native->record))
         return CAY_OK;
     if (runtime_load(native->record.id, &now, NULL) == CAY_OK && runtime_is_alive(&now)) {
-        native_let_go(native);
+        native_close(native);
         native->record = now;
         return CAY_OK;
     }
@@ -85,14 +85,14 @@ int native_connect(struct native *native, struct cay_error *err)
 
     if (code || native->socket >= 0)
         return code;
-    return native_dial(&native->record, native->answer_ms, &native->socket, err);
+    return native_connect_init(&native->record, native->reply_ms, &native->socket, err);
 }
 
 /* One that takes no connections, or no messages, is not waited for for ever. */
-int native_dial(const struct record *record, int answer_ms, int *ret_socket,
-                struct cay_error *err)
+int native_connect_init(const struct record *record, int reply_ms, int *ret_socket,
+                        struct cay_error *err)
 {
-    const struct timeval limit = {answer_ms / 1000, answer_ms % 1000 * 1000};
+    const struct timeval limit = {reply_ms / 1000, reply_ms % 1000 * 1000};
     struct sockaddr_un address;
     int code = runtime_address(record->id, &address, err);
 
@@ -144,7 +144,7 @@ static void auto_freezer(struct freezer *freezer)
 static int open_freezer(const struct native *native, const char *op,
                         struct freezer *ret_freezer, struct cay_error *err)
 {
-    const char *group = native->record.groups.unified;
+    const char *group = native->record.cgroup.unified;
     char path[PATH_MAX + 32];
 
     if (!*group)
@@ -228,8 +228,8 @@ static int fail(const struct native *native, const char *op, int error,
 }
 
 /* Everything that comes before the change itself. */
-static int get_ready(struct native *native, const char *op, struct freezer *freezer,
-                     struct cay_error *err)
+static int prepare(struct native *native, const char *op, struct freezer *freezer,
+                   struct cay_error *err)
 {
     int code = native_check(native, err);
 
@@ -241,10 +241,10 @@ static int get_ready(struct native *native, const char *op, struct freezer *free
                  : code;
 }
 
-static int tell(struct native *native, const char *op, enum message_kind kind,
-                struct cay_error *err)
+static int send_frozen(struct native *native, const char *op, enum message_kind kind,
+                       struct cay_error *err)
 {
-    return wire_ask(native, op, kind, NULL, 0, MESSAGE_DONE, NULL, 0, err);
+    return wire_request(native, op, kind, NULL, 0, MESSAGE_DONE, NULL, 0, err);
 }
 
 int native_pause(void *cookie, struct cay_error *err)
@@ -253,15 +253,15 @@ int native_pause(void *cookie, struct cay_error *err)
     struct native *native = cookie;
     __attribute__((cleanup(auto_freezer))) struct freezer freezer = {-1, -1, false};
 
-    int code = get_ready(native, op, &freezer, err);
+    int code = prepare(native, op, &freezer, err);
     if (!code)
-        code = tell(native, op, MESSAGE_PAUSE, err);
+        code = send_frozen(native, op, MESSAGE_PAUSE, err);
     int error = code ? 0 : set_frozen(&freezer, true);
     if (!error)
         return code;
     if (error == -ETIMEDOUT) {
         (void)set_frozen(&freezer, false);
-        (void)tell(native, op, MESSAGE_RESUME, NULL);
+        (void)send_frozen(native, op, MESSAGE_RESUME, NULL);
     }
     return fail(native, op, error, "something inside cannot be stopped at this moment",
                 "it may wait for the disk; try again", err);
@@ -273,25 +273,26 @@ int native_resume(void *cookie, struct cay_error *err)
     struct native *native = cookie;
     __attribute__((cleanup(auto_freezer))) struct freezer freezer = {-1, -1, false};
 
-    int code = get_ready(native, op, &freezer, err);
+    int code = prepare(native, op, &freezer, err);
     if (code)
         return code;
     int error = set_frozen(&freezer, false);
     return error ? fail(native, op, error, "the sandbox does not go on",
                         "see whether the cgroup it is in is frozen as a whole", err)
-                 : tell(native, op, MESSAGE_RESUME, err);
+                 : send_frozen(native, op, MESSAGE_RESUME, err);
 }
 
 int native_set_ttl(void *cookie, uint64_t ttl_ms, struct cay_error *err)
 {
-    return wire_ask(cookie, "sandbox.ttl", MESSAGE_TTL, &ttl_ms, sizeof ttl_ms,
-                    MESSAGE_DONE, NULL, 0, err);
+    return wire_request(cookie, "sandbox.ttl", MESSAGE_TTL, &ttl_ms, sizeof ttl_ms,
+                        MESSAGE_DONE, NULL, 0, err);
 }
 
-int native_state(struct native *native, struct state *ret_state, struct cay_error *err)
+int native_init_state(struct native *native, struct state *ret_state,
+                      struct cay_error *err)
 {
-    return wire_ask(native, "sandbox.inspect", MESSAGE_STATUS, NULL, 0, MESSAGE_STATE,
-                    ret_state, sizeof *ret_state, err);
+    return wire_request(native, "sandbox.inspect", MESSAGE_STATUS, NULL, 0, MESSAGE_STATE,
+                        ret_state, sizeof *ret_state, err);
 }
 
 /* --- Ports --- */
@@ -318,8 +319,8 @@ int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error 
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, native->record.id,
                         "the sandbox has no network of its own",
                         "its ports are the host's, and reached there");
-    int code = wire_ask_fd(native, op, MESSAGE_DIAL, &port, sizeof port, MESSAGE_DIALLED,
-                           &fd, err);
+    int code = wire_request_fd(native, op, MESSAGE_DIAL, &port, sizeof port,
+                               MESSAGE_DIALLED, &fd, err);
     if (code)
         return code;
     if (!is_socket(fd))

@@ -9,7 +9,7 @@
 #include "native/record/runtime.h"
 
 /* Files in which the kernel counts what it did for a limit; -1 where there is none. */
-struct events {
+struct limit_events {
     int memory; /* kills */
     int pids;   /* processes that it did not start */
 };
@@ -21,20 +21,20 @@ struct native {
     int leash;       /* closing it ends an ephemeral sandbox, or -1 */
     int socket;      /* a connection that is free, or -1 */
     pid_t owner;     /* who has made the handle, and no child of a fork */
-    int answer_ms;   /* that init may take for an answer */
+    int reply_ms;    /* that init may take for an answer */
     bool is_damaged; /* the record is what recover.h found out: it can only be killed */
-    struct events events;
+    struct limit_events events;
     char *piece; /* room for output, once there was a command */
 };
 
 /* Init answers at once, or something is wrong with it. */
-enum { NATIVE_ANSWER_MS = 10000 };
+enum { NATIVE_REPLY_MS = 10000 };
 
 #define NATIVE_NONE                                                                      \
     (struct native)                                                                      \
     {                                                                                    \
         .pidfd = -1, .leash = -1, .socket = -1, .owner = getpid(),                       \
-        .answer_ms = NATIVE_ANSWER_MS, .events = {-1, -1},                               \
+        .reply_ms = NATIVE_REPLY_MS, .events = {-1, -1},                                 \
     }
 
 struct native *native_new(void); /* an empty handle; NULL if memory is exhausted */
@@ -57,15 +57,15 @@ int native_fail_damaged(const char *id, struct cay_error *err);
 int native_check(struct native *native, struct cay_error *err);
 
 /* Closes all descriptors: of a sandbox that has ended, or of a handle that goes. */
-void native_let_go(struct native *native);
+void native_close(struct native *native);
 
 /* Opens what the handle needs for a command, and keeps it for the next. */
-int native_get_ready(struct native *native, struct cay_error *err);
+int native_prepare_exec(struct native *native, struct cay_error *err);
 
 /* Connections to its init: the handle's own, and one more. */
 int native_connect(struct native *native, struct cay_error *err);
-int native_dial(const struct record *record, int answer_ms, int *ret_socket,
-                struct cay_error *err);
+int native_connect_init(const struct record *record, int reply_ms, int *ret_socket,
+                        struct cay_error *err);
 
 int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err);
@@ -82,7 +82,8 @@ int native_resume(void *cookie, struct cay_error *err);
 int native_set_ttl(void *cookie, uint64_t ttl_ms, struct cay_error *err);
 
 /* What init says of itself: time left, whether it is paused, how much runs. */
-int native_state(struct native *native, struct state *ret_state, struct cay_error *err);
+int native_init_state(struct native *native, struct state *ret_state,
+                      struct cay_error *err);
 
 extern const struct cay_process_backend native_processes;
 

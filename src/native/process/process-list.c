@@ -39,7 +39,7 @@ struct listing {
     size_t count, room;
     struct idmap_shown users;
     int64_t boot_ms; /* since 1970 */
-    struct events events;
+    struct limit_events events;
     int spare; /* a child of init's own, no more to be listed than PID 1 */
 };
 
@@ -55,7 +55,7 @@ static void listing_done(struct listing *listing)
 static int receive_page(const struct native *native, struct packet *packet,
                         struct cay_error *err)
 {
-    int code = wire_wait(native->socket, native->answer_ms, op, native->record.id, err);
+    int code = wire_wait(native->socket, native->reply_ms, op, native->record.id, err);
 
     if (code)
         return code;
@@ -122,10 +122,11 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
     return true;
 }
 
-static int ask_init(struct native *native, struct listing *listing, struct cay_error *err)
+static int request_page(struct native *native, struct listing *listing,
+                        struct cay_error *err)
 {
     AUTO_FREE struct packet *packet = calloc(1, sizeof *packet);
-    uint64_t after = 0, end = clock_ms() + (uint64_t)native->answer_ms;
+    uint64_t after = 0, end = clock_ms() + (uint64_t)native->reply_ms;
     size_t count = 1;
     int code = packet ? native_connect(native, err) : cay_fail_memory(err, op);
 
@@ -313,7 +314,7 @@ static bool comes_from(struct listing *listing, const struct cay_process_info *i
 static void keep_own(struct listing *listing, const struct record *record)
 {
     bool alone = !runtime_has_namespaces(record);
-    bool held = !record->groups.unified[0];
+    bool held = !record->cgroup.unified[0];
     int init = alone ? record->init : 1;
     size_t kept = 0;
 
@@ -363,10 +364,10 @@ static int exit_code_of(const struct list_entry *entry)
 static enum cay_cause cause_of(const struct listing *listing,
                                const struct list_entry *entry)
 {
-    uint64_t mark = run_mark(&listing->events, entry->mark);
-    uint32_t kills = run_memory_kills(mark, entry->mark);
+    uint64_t mark = command_mark(&listing->events, entry->mark);
+    uint32_t kills = command_memory_kills(mark, entry->mark);
 
-    return run_ran_out(entry->status, entry->cause, entry->killed, kills)
+    return command_is_oom(entry->status, entry->cause, entry->killed, kills)
                ? CAY_CAUSE_MEMORY
                : (enum cay_cause)entry->cause;
 }
@@ -417,11 +418,11 @@ int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_
 {
     struct native *native = cookie;
     struct listing listing = {.proc = -1};
-    int code = native_get_ready(native, err);
+    int code = native_prepare_exec(native, err);
 
     listing.events = native->events;
     if (!code)
-        code = ask_init(native, &listing, err);
+        code = request_page(native, &listing, err);
 
     if (!code && listing.proc >= 0)
         code = walk_proc(&listing, err);

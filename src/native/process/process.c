@@ -21,7 +21,7 @@ enum { ROWS = 24, COLUMNS = 80, CATCH_UP = 2 * OUTPUT_KEPT / MESSAGE_MAX + 8 };
 
 static int pid_of(const void *cookie)
 {
-    return ((const struct process *)cookie)->run.begin.pid;
+    return ((const struct process *)cookie)->command.begin.pid;
 }
 
 static int fd_of(const void *cookie)
@@ -35,23 +35,23 @@ static int fd_of(const void *cookie)
 static int skip(void *cookie, struct cay_error *err)
 {
     struct process *process = cookie;
-    struct run *run = &process->run;
+    struct command *command = &process->command;
 
-    if (!run->is_background)
+    if (!command->is_background)
         return cay_fail(err, CAY_E_INVALID, 0, "process.skip", NULL,
                         "of a foreground command nothing is kept",
                         "start it with CAY_EXEC_BACKGROUND");
-    int code =
-        run_ask(run, "process.skip", MESSAGE_SKIP, NULL, 0, MESSAGE_DONE, NULL, 0, err);
+    int code = command_request(command, "process.skip", MESSAGE_SKIP, NULL, 0,
+                               MESSAGE_DONE, NULL, 0, err);
     for (int i = 0; i < 2; i++) {
         process->tails[i].len = process->tails[i].start = 0;
         process->tails[i].dropped = 0;
     }
-    if (!code && run->has_output) {
-        run->has_output = false;
-        run_ask_for_more(run);
+    if (!code && command->has_output) {
+        command->has_output = false;
+        command_request_output(command);
     }
-    process_show_news(process);
+    process_signal_ready(process);
     return code;
 }
 
@@ -67,7 +67,7 @@ static int take_in(struct process *process, int stream, size_t len, uint64_t dro
         return -ENOMEM;
     if (tail->dropped && process->fails_on_limit && !process->over_limit) {
         process->over_limit = true;
-        run_kill(&process->run);
+        command_kill(&process->command);
     }
     return 0;
 }
@@ -76,12 +76,12 @@ static int take_in(struct process *process, int stream, size_t len, uint64_t dro
  * any more, 0, or a negative errno. */
 static int take_some(struct process *process)
 {
-    for (int i = 0; i < RUN_PIECES || process->run.ended; i++) {
+    for (int i = 0; i < COMMAND_PIECES || process->command.ended; i++) {
         int stream;
         size_t len;
         uint64_t dropped;
-        int error = run_take(&process->run, &stream, process->piece, PROCESS_PIECE, &len,
-                             &dropped);
+        int error = command_take(&process->command, &stream, process->piece,
+                                 PROCESS_PIECE, &len, &dropped);
         if (error || stream <= 0)
             return error ? error : stream < 0;
         error = take_in(process, stream, len, dropped);
@@ -96,15 +96,15 @@ static int take_some(struct process *process)
  * who needs more than that still runs. */
 static int catch_up(struct process *process)
 {
-    uint64_t end = clock_ms() + (uint64_t)process->run.answer_ms;
+    uint64_t end = clock_ms() + (uint64_t)process->command.reply_ms;
     int over = 0;
 
-    for (int i = 0; i < CATCH_UP && process->run.is_background && !over; i++) {
+    for (int i = 0; i < CATCH_UP && process->command.is_background && !over; i++) {
         if (clock_ms() >= end)
             break;
-        (void)run_ask(&process->run, "process.wait", MESSAGE_PING, NULL, 0, MESSAGE_PONG,
-                      NULL, 0, NULL);
-        if (!process->run.has_output && !process->run.ended)
+        (void)command_request(&process->command, "process.wait", MESSAGE_PING, NULL, 0,
+                              MESSAGE_PONG, NULL, 0, NULL);
+        if (!process->command.has_output && !process->command.ended)
             break;
         over = take_some(process);
     }
@@ -124,17 +124,18 @@ static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
     if (process->is_new && catch_up(process) >= 0) /* what was kept is there now */
         process->is_new = false;
     if (!streams_read(process->tails, ret_stream, data, room, ret_len, &dropped))
-        error = run_take(&process->run, ret_stream, data, room, ret_len, &dropped);
+        error =
+            command_take(&process->command, ret_stream, data, room, ret_len, &dropped);
     if (ret_dropped)
         *ret_dropped = dropped;
-    process_show_news(process);
+    process_signal_ready(process);
     return error ? cay_fail_errno(err, -error, "process.read", NULL) : CAY_OK;
 }
 
 /* 1 when it is over, 0 if it still runs, or a negative errno. */
 static int wait_until(struct process *process, uint64_t timeout_ms)
 {
-    const struct run *run = &process->run;
+    const struct command *command = &process->command;
     uint64_t begin = clock_ms();
 
     for (;;) {
@@ -146,9 +147,9 @@ static int wait_until(struct process *process, uint64_t timeout_ms)
             return catch_up(process);
         uint64_t left = timeout_ms - gone;
         struct pollfd fds[] = {
-            {.fd = run->socket, .events = POLLIN},
-            {.fd = run->streams[0], .events = POLLIN},
-            {.fd = run->streams[1], .events = POLLIN},
+            {.fd = command->socket, .events = POLLIN},
+            {.fd = command->streams[0], .events = POLLIN},
+            {.fd = command->streams[1], .events = POLLIN},
         };
         if (poll(fds, 3, left > INT_MAX ? -1 : (int)left) < 0 && errno != EINTR)
             return -errno;
@@ -160,42 +161,43 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
 {
     static const char op[] = "process.wait";
     struct process *process = cookie;
-    struct run *run = &process->run;
+    struct command *command = &process->command;
     struct cay_exec_result result = {0};
 
     int over = wait_until(process, timeout_ms);
-    process_show_news(process);
+    process_signal_ready(process);
     if (over < 0)
         return cay_fail_errno(err, -over, op, NULL);
     if (over == 0)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, NULL, "the command still runs",
                         "wait longer, or kill it");
-    int code = run_result(run, &process->events, process->over_limit, &result, err);
+    int code =
+        command_result(command, &process->events, process->over_limit, &result, err);
     if (!code)
         code = streams_take(process->tails, &result, op, err);
     if (code) {
         cay_exec_done(&result);
         return code;
     }
-    if (run->is_background && !process->fetched)
-        (void)packet_send(run->socket, MESSAGE_FORGET, NULL, 0, NULL, 0);
+    if (command->is_background && !process->fetched)
+        (void)packet_send(command->socket, MESSAGE_FORGET, NULL, 0, NULL, 0);
     process->fetched = true;
-    process_show_news(process);
+    process_signal_ready(process);
     *ret_result = result;
     return CAY_OK;
 }
 
 /* --- Its input and terminal --- */
 
-static int write_here(const struct run *run, const void *data, size_t len,
+static int write_here(const struct command *command, const void *data, size_t len,
                       size_t *ret_written, struct cay_error *err)
 {
     sigset_t before;
 
-    if (run->input < 0)
+    if (command->input < 0)
         return streams_fail_closed(err);
     sigpipe_block(&before);
-    ssize_t put = write(run->input, data, len);
+    ssize_t put = write(command->input, data, len);
     int error = put < 0 ? errno : 0;
     sigpipe_restore(&before);
     if (error && error != EAGAIN && error != EINTR)
@@ -210,24 +212,25 @@ static int write_some(void *cookie, const void *data, size_t len, size_t *ret_wr
                       struct cay_error *err)
 {
     struct process *process = cookie;
-    struct run *run = &process->run;
+    struct command *command = &process->command;
     size_t done = 0;
     int code = CAY_OK;
 
-    if (!run->is_background)
-        return write_here(run, data, len, ret_written, err);
+    if (!command->is_background)
+        return write_here(command, data, len, ret_written, err);
     while (!code && done < len) {
         uint32_t put = 0;
         size_t part = len - done < MESSAGE_MAX ? len - done : MESSAGE_MAX;
-        code = run_ask(run, "process.write", MESSAGE_WRITE, (const char *)data + done,
-                       part, MESSAGE_WRITTEN, &put, sizeof put, err);
+        code = command_request(command, "process.write", MESSAGE_WRITE,
+                               (const char *)data + done, part, MESSAGE_WRITTEN, &put,
+                               sizeof put, err);
         if (!code && put > part)
             return wire_error(NULL, 0, err);
         done += put;
         if (put < part)
             break;
     }
-    process_show_news(process);
+    process_signal_ready(process);
     if (code && !done)
         return code;
     *ret_written = done;
@@ -239,12 +242,12 @@ static int close_input(void *cookie, struct cay_error *err)
     struct process *process = cookie;
     int code = CAY_OK;
 
-    if (process->run.is_background)
-        code = run_ask(&process->run, "process.close-input", MESSAGE_CLOSE_INPUT, NULL, 0,
-                       MESSAGE_DONE, NULL, 0, err);
+    if (process->command.is_background)
+        code = command_request(&process->command, "process.close-input",
+                               MESSAGE_CLOSE_INPUT, NULL, 0, MESSAGE_DONE, NULL, 0, err);
     else
-        run_set_input(&process->run, NULL, 0);
-    process_show_news(process);
+        command_set_input(&process->command, NULL, 0);
+    process_signal_ready(process);
     return code;
 }
 
@@ -252,18 +255,18 @@ static int resize(void *cookie, uint16_t rows, uint16_t columns, struct cay_erro
 {
     static const char op[] = "process.resize";
     struct process *process = cookie;
-    struct run *run = &process->run;
+    struct command *command = &process->command;
     const struct winsize size = {.ws_row = rows ? rows : ROWS,
                                  .ws_col = columns ? columns : COLUMNS};
     const struct resize_request request = {rows, columns};
 
-    if (run->is_background) {
-        int code = run_ask(run, op, MESSAGE_RESIZE, &request, sizeof request,
-                           MESSAGE_DONE, NULL, 0, err);
-        process_show_news(process);
+    if (command->is_background) {
+        int code = command_request(command, op, MESSAGE_RESIZE, &request, sizeof request,
+                                   MESSAGE_DONE, NULL, 0, err);
+        process_signal_ready(process);
         return code;
     }
-    if (!run->has_tty || ioctl(run->streams[0], TIOCSWINSZ, &size) != 0)
+    if (!command->has_tty || ioctl(command->streams[0], TIOCSWINSZ, &size) != 0)
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL, "the command has no terminal",
                         "start it with CAY_EXEC_TTY");
     return CAY_OK;
@@ -275,10 +278,10 @@ static int send_signal(void *cookie, int number, struct cay_error *err)
 {
     struct process *process = cookie;
     const int32_t value = number;
-    int code = run_ask(&process->run, "process.signal", MESSAGE_SIGNAL, &value,
-                       sizeof value, MESSAGE_DONE, NULL, 0, err);
+    int code = command_request(&process->command, "process.signal", MESSAGE_SIGNAL,
+                               &value, sizeof value, MESSAGE_DONE, NULL, 0, err);
 
-    process_show_news(process);
+    process_signal_ready(process);
     return code;
 }
 
@@ -288,11 +291,11 @@ static int kill_tree(void *cookie, struct cay_error *err)
     struct cay_error error;
     const uint32_t answer = 1;
 
-    process->run.killed = true;
-    int code = run_ask(&process->run, "process.kill", MESSAGE_KILL, &answer,
-                       sizeof answer, MESSAGE_DONE, NULL, 0, &error);
-    process_show_news(process);
-    if (!code || process->run.gone) /* with the sandbox everything in it is gone */
+    process->command.killed = true;
+    int code = command_request(&process->command, "process.kill", MESSAGE_KILL, &answer,
+                               sizeof answer, MESSAGE_DONE, NULL, 0, &error);
+    process_signal_ready(process);
+    if (!code || process->command.gone) /* with the sandbox everything in it is gone */
         return CAY_OK;
     if (err)
         *err = error;
@@ -336,9 +339,9 @@ void process_free(void *cookie)
 
     if (!process)
         return;
-    run_close(&process->run);
-    if (process->run.socket >= 0)
-        rights_let_go(process->run.socket, process->run.owner);
+    command_close(&process->command);
+    if (process->command.socket >= 0)
+        rights_let_go(process->command.socket, process->command.owner);
     const int fds[] = {process->events.memory, process->events.pids, process->epoll,
                        process->ready};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
@@ -360,19 +363,19 @@ static int new_process(struct native *native, uint64_t limit, const char *op,
         return cay_fail_memory(err, op);
     memset(process, 0, offsetof(struct process, packet));
     memcpy(process->id, native->record.id, sizeof process->id);
-    run_init(&process->run, -1, process->id, native->answer_ms, &process->packet);
+    command_init(&process->command, -1, process->id, native->reply_ms, &process->packet);
     process->events.memory = process->events.pids = process->epoll = process->ready = -1;
     tail_init(&process->tails[0], (size_t)(limit ? limit : CAY_OUTPUT_DEFAULT));
     tail_init(&process->tails[1], process->tails[0].limit);
     process->piece = malloc(PROCESS_PIECE);
     if (!process->piece)
         return cay_fail_memory(err, op);
-    int code = native_get_ready(native, err);
+    int code = native_prepare_exec(native, err);
     if (code)
         return code;
     process->events.memory = TAKE_FD(native->events.memory);
     process->events.pids = TAKE_FD(native->events.pids);
-    process->run.socket = TAKE_FD(native->socket);
+    process->command.socket = TAKE_FD(native->socket);
     *ret_process = TAKE_PTR(process);
     return CAY_OK;
 }
@@ -387,20 +390,20 @@ static bool watch(const struct process *process, int fd)
 static int watch_all(struct process *process, const char *op, struct cay_error *err)
 {
     process->epoll = epoll_create1(EPOLL_CLOEXEC);
-    process->run.watch = process->epoll;
+    process->command.watch = process->epoll;
     process->ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (process->epoll < 0 || process->ready < 0 || !watch(process, process->ready) ||
-        !watch(process, process->run.socket) ||
-        !watch(process, process->run.streams[0]) ||
-        !watch(process, process->run.streams[1]))
+        !watch(process, process->command.socket) ||
+        !watch(process, process->command.streams[0]) ||
+        !watch(process, process->command.streams[1]))
         return cay_fail_errno(err, errno, op, "epoll");
     return CAY_OK;
 }
 
-void process_show_news(struct process *process)
+void process_signal_ready(struct process *process)
 {
-    bool news = process->run.ended || process->run.has_output || process->tails[0].len ||
-                process->tails[1].len;
+    bool news = process->command.ended || process->command.has_output ||
+                process->tails[0].len || process->tails[1].len;
     uint64_t count = 1;
 
     if (news && !process->is_ready)
@@ -413,7 +416,7 @@ void process_show_news(struct process *process)
 /* --- Start and attach --- */
 
 /* A terminal has no end to write to before it is there. */
-static int type_input(struct run *run, const struct cay_exec_options *options,
+static int type_input(struct command *command, const struct cay_exec_options *options,
                       struct cay_error *err)
 {
     size_t len = options->input ? options->input_len : 0;
@@ -421,21 +424,21 @@ static int type_input(struct run *run, const struct cay_exec_options *options,
     uint32_t put = 0;
     int code = CAY_OK;
 
-    if (!run->is_background) {
+    if (!command->is_background) {
         if (!stays_open)
-            run_set_input(run, options->input, len);
+            command_set_input(command, options->input, len);
         else if (len)
-            all = write(run->input, options->input, len) == (ssize_t)len;
-        all = all && run->data_len == 0;
+            all = write(command->input, options->input, len) == (ssize_t)len;
+        all = all && command->data_len == 0;
     } else {
         if (len)
-            code = run_ask(run, start_op, MESSAGE_WRITE, options->input,
-                           len < MESSAGE_MAX ? len : MESSAGE_MAX, MESSAGE_WRITTEN, &put,
-                           sizeof put, err);
+            code = command_request(command, start_op, MESSAGE_WRITE, options->input,
+                                   len < MESSAGE_MAX ? len : MESSAGE_MAX, MESSAGE_WRITTEN,
+                                   &put, sizeof put, err);
         all = put == len;
         if (!code && all && !stays_open)
-            code = run_ask(run, start_op, MESSAGE_CLOSE_INPUT, NULL, 0, MESSAGE_DONE,
-                           NULL, 0, err);
+            code = command_request(command, start_op, MESSAGE_CLOSE_INPUT, NULL, 0,
+                                   MESSAGE_DONE, NULL, 0, err);
     }
     if (code || all)
         return code;
@@ -447,14 +450,14 @@ static int type_input(struct run *run, const struct cay_exec_options *options,
 static int send_request(struct process *process, const struct cay_exec_options *options,
                         struct cay_error *err)
 {
-    struct run *run = &process->run;
+    struct command *command = &process->command;
     struct wire_exec exec = {.options = options,
-                             .mark = run_mark(&process->events, 0),
+                             .mark = command_mark(&process->events, 0),
                              .fds = {-1, -1, -1, -1}};
-    int code = run_open_stdio(run, false, &exec, err);
+    int code = command_open_stdio(command, false, &exec, err);
 
     if (!code)
-        code = wire_exec(run->socket, run->id, &exec, err);
+        code = wire_exec(command->socket, command->id, &exec, err);
     wire_close_fds(exec.fds);
     return code;
 }
@@ -485,16 +488,16 @@ int process_check_start(const struct cay_exec_options *given,
     return CAY_OK;
 }
 
-int process_begin(struct native *native, const struct cay_exec_options *options,
-                  struct process **ret_process, struct cay_error *err)
+int process_send_start(struct native *native, const struct cay_exec_options *options,
+                       struct process **ret_process, struct cay_error *err)
 {
     AUTO_PROCESS process = NULL;
     int code = new_process(native, options->output_limit, start_op, &process, err);
 
     if (code)
         return code;
-    process->run.is_background = options->flags & CAY_EXEC_BACKGROUND;
-    process->run.has_tty = options->flags & CAY_EXEC_TTY;
+    process->command.is_background = options->flags & CAY_EXEC_BACKGROUND;
+    process->command.has_tty = options->flags & CAY_EXEC_TTY;
     process->fails_on_limit = options->flags & CAY_EXEC_FAIL_ON_LIMIT;
     code = send_request(process, options, err);
     if (!code)
@@ -503,21 +506,21 @@ int process_begin(struct native *native, const struct cay_exec_options *options,
 }
 
 /* Until it has executed. */
-int process_see_start(struct process *process, const struct cay_exec_options *options,
-                      struct cay_error *err)
+int process_finish_start(struct process *process, const struct cay_exec_options *options,
+                         struct cay_error *err)
 {
-    struct run *run = &process->run;
+    struct command *command = &process->command;
 
-    int code = run_wait_start(run, start_op, err);
-    if (!code && run->has_tty)
-        code = type_input(run, options, err);
+    int code = command_wait_start(command, start_op, err);
+    if (!code && command->has_tty)
+        code = type_input(command, options, err);
     if (!code)
         code = watch_all(process, start_op, err);
     if (code)
         return code;
-    if (run->is_background)
-        run_ask_for_more(run);
-    process_show_news(process);
+    if (command->is_background)
+        command_request_output(command);
+    process_signal_ready(process);
     return CAY_OK;
 }
 
@@ -529,9 +532,9 @@ int process_start(void *cookie, const struct cay_exec_options *options,
 
     int code = process_check_start(options, &known, err);
     if (!code)
-        code = process_begin(cookie, &known, &process, err);
+        code = process_send_start(cookie, &known, &process, err);
     if (!code)
-        code = process_see_start(process, &known, err);
+        code = process_finish_start(process, &known, err);
     if (!code)
         *ret_process = TAKE_PTR(process);
     return code;
@@ -551,19 +554,19 @@ int process_attach(void *cookie, const char *which, void **ret_process,
     int code = new_process(cookie, 0, op, &process, err);
     if (code)
         return code;
-    struct run *run = &process->run;
-    run->is_background = true;
-    int error = packet_send(run->socket, MESSAGE_ATTACH, which, len, NULL, 0);
-    code = error ? wire_fail_send(run->socket, op, run->id, -error, err)
-                 : run_wait_start(run, op, err);
+    struct command *command = &process->command;
+    command->is_background = true;
+    int error = packet_send(command->socket, MESSAGE_ATTACH, which, len, NULL, 0);
+    code = error ? wire_fail_send(command->socket, op, command->id, -error, err)
+                 : command_wait_start(command, op, err);
     if (!code)
         code = watch_all(process, op, err);
     if (code)
         return code;
-    run->has_tty = run->begin.flags & EXEC_TTY;
-    run_ask_for_more(run);
+    command->has_tty = command->begin.flags & EXEC_TTY;
+    command_request_output(command);
     process->is_new = true;
-    process_show_news(process);
+    process_signal_ready(process);
     *ret_process = TAKE_PTR(process);
     return CAY_OK;
 }

@@ -2,13 +2,13 @@
 #ifndef NATIVE_PROCESS_PROCESS_H
 #define NATIVE_PROCESS_PROCESS_H
 
-#include "native/process/run.h"
+#include "native/process/command.h"
 
 /* A handle on a process.  It needs nothing of the sandbox's handle once it is there. */
 struct process {
-    struct run run;
+    struct command command;
     char id[CAY_ID_MAX]; /* of the sandbox */
-    struct events events;
+    struct limit_events events;
     int epoll; /* for the caller to poll: the socket, the streams and `ready` */
     int ready; /* an eventfd: there is something that they do not show */
     bool is_ready;
@@ -40,13 +40,13 @@ static inline void auto_process(struct process **process)
  * options that are accepted, the request sent, and the reply. */
 int process_check_start(const struct cay_exec_options *given,
                         struct cay_exec_options *ret_known, struct cay_error *err);
-int process_begin(struct native *native, const struct cay_exec_options *options,
-                  struct process **ret_process, struct cay_error *err);
-int process_see_start(struct process *process, const struct cay_exec_options *options,
-                      struct cay_error *err);
+int process_send_start(struct native *native, const struct cay_exec_options *options,
+                       struct process **ret_process, struct cay_error *err);
+int process_finish_start(struct process *process, const struct cay_exec_options *options,
+                         struct cay_error *err);
 
 /* The caller is to come back for what no socket or pipe shows it. */
-void process_show_news(struct process *process);
+void process_signal_ready(struct process *process);
 
 int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
                  struct cay_error *err);

@@ -91,14 +91,14 @@ int wire_fail_silent(const char *op, const char *id, struct cay_error *err)
 int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
                    struct cay_error *err)
 {
-    struct answer answer;
+    struct reply reply;
 
-    if (packet_poll_small(socket, &answer.head, answer.fds, answer.payload,
-                          sizeof answer.payload) != 1)
+    if (packet_poll_small(socket, &reply.head, reply.fds, reply.payload,
+                          sizeof reply.payload) != 1)
         return wire_fail_gone(op, id, sys_errno, err);
-    wire_close_fds(answer.fds);
-    return answer.head.kind == MESSAGE_FAILED
-               ? wire_error(answer.payload, answer.head.len, err)
+    wire_close_fds(reply.fds);
+    return reply.head.kind == MESSAGE_FAILED
+               ? wire_error(reply.payload, reply.head.len, err)
                : wire_fail_gone(op, id, sys_errno, err);
 }
 
@@ -115,22 +115,22 @@ int wire_wait(int socket, int ms, const char *op, const char *id, struct cay_err
     return count > 0 ? CAY_OK : wire_fail_silent(op, id, err);
 }
 
-static int receive(const struct native *native, const char *op, struct answer *answer,
+static int receive(const struct native *native, const char *op, struct reply *reply,
                    struct cay_error *err)
 {
     const char *id = native->record.id;
     int socket = native->socket;
-    int code = wire_wait(socket, native->answer_ms, op, id, err);
+    int code = wire_wait(socket, native->reply_ms, op, id, err);
 
     if (code)
         return code;
-    int got = packet_poll_small(socket, &answer->head, answer->fds, answer->payload,
-                                sizeof answer->payload);
+    int got = packet_poll_small(socket, &reply->head, reply->fds, reply->payload,
+                                sizeof reply->payload);
     return got == 1 ? CAY_OK : wire_fail_gone(op, id, got < 0 ? -got : 0, err);
 }
 
-static int post(struct native *native, const char *op, enum message_kind kind,
-                const void *payload, size_t payload_len, struct cay_error *err)
+static int send_request(struct native *native, const char *op, enum message_kind kind,
+                        const void *payload, size_t payload_len, struct cay_error *err)
 {
     int code = native_connect(native, err);
 
@@ -141,23 +141,23 @@ static int post(struct native *native, const char *op, enum message_kind kind,
                  : CAY_OK;
 }
 
-static int ask(struct native *native, const char *op, enum message_kind kind,
-               const void *payload, size_t payload_len, struct answer *answer,
-               struct cay_error *err)
+static int request(struct native *native, const char *op, enum message_kind kind,
+                   const void *payload, size_t payload_len, struct reply *reply,
+                   struct cay_error *err)
 {
-    int code = post(native, op, kind, payload, payload_len, err);
+    int code = send_request(native, op, kind, payload, payload_len, err);
 
-    return code ? code : receive(native, op, answer, err);
+    return code ? code : receive(native, op, reply, err);
 }
 
 /* It failed, or was nonsense: the state of the connection is unknown. */
-static int give_up(struct native *native, int code, struct answer *answer,
+static int give_up(struct native *native, int code, struct reply *reply,
                    struct cay_error *err)
 {
     if (!code) {
-        if (answer->head.kind != MESSAGE_FAILED)
-            answer->head.len = 0;
-        code = wire_error(answer->payload, answer->head.len, err);
+        if (reply->head.kind != MESSAGE_FAILED)
+            reply->head.len = 0;
+        code = wire_error(reply->payload, reply->head.len, err);
     }
     if (native->socket >= 0)
         rights_hang_up(native->socket);
@@ -165,63 +165,63 @@ static int give_up(struct native *native, int code, struct answer *answer,
     return code;
 }
 
-static int take(struct native *native, int code, struct answer *answer,
-                enum message_kind want, void *ret_answer, size_t len,
-                struct cay_error *err)
+static int take_reply(struct native *native, int code, struct reply *reply,
+                      enum message_kind want, void *ret_reply, size_t len,
+                      struct cay_error *err)
 {
     if (!code)
-        wire_close_fds(answer->fds);
-    if (code || answer->head.kind != want || answer->head.len != len ||
-        answer->head.fd_count != 0)
-        return give_up(native, code, answer, err);
+        wire_close_fds(reply->fds);
+    if (code || reply->head.kind != want || reply->head.len != len ||
+        reply->head.fd_count != 0)
+        return give_up(native, code, reply, err);
     if (len)
-        memcpy(ret_answer, answer->payload, len);
+        memcpy(ret_reply, reply->payload, len);
     return CAY_OK;
 }
 
-int wire_ask(struct native *native, const char *op, enum message_kind kind,
-             const void *payload, size_t payload_len, enum message_kind want,
-             void *ret_answer, size_t len, struct cay_error *err)
+int wire_request(struct native *native, const char *op, enum message_kind kind,
+                 const void *payload, size_t payload_len, enum message_kind want,
+                 void *ret_reply, size_t len, struct cay_error *err)
 {
-    struct answer answer;
-    int code = ask(native, op, kind, payload, payload_len, &answer, err);
+    struct reply reply;
+    int code = request(native, op, kind, payload, payload_len, &reply, err);
 
-    return take(native, code, &answer, want, ret_answer, len, err);
+    return take_reply(native, code, &reply, want, ret_reply, len, err);
 }
 
-int wire_post(struct native *native, const char *op, enum message_kind kind,
+int wire_send(struct native *native, const char *op, enum message_kind kind,
               struct cay_error *err)
 {
-    struct answer answer;
-    int code = post(native, op, kind, NULL, 0, err);
+    struct reply reply;
+    int code = send_request(native, op, kind, NULL, 0, err);
 
-    return code ? give_up(native, code, &answer, err) : CAY_OK;
+    return code ? give_up(native, code, &reply, err) : CAY_OK;
 }
 
-int wire_fetch(struct native *native, const char *op, enum message_kind want,
-               void *ret_answer, size_t len, struct cay_error *err)
+int wire_receive(struct native *native, const char *op, enum message_kind want,
+                 void *ret_reply, size_t len, struct cay_error *err)
 {
-    struct answer answer;
-    int code = receive(native, op, &answer, err);
+    struct reply reply;
+    int code = receive(native, op, &reply, err);
 
-    return take(native, code, &answer, want, ret_answer, len, err);
+    return take_reply(native, code, &reply, want, ret_reply, len, err);
 }
 
-int wire_ask_fd(struct native *native, const char *op, enum message_kind kind,
-                const void *payload, size_t payload_len, enum message_kind want,
-                int *ret_fd, struct cay_error *err)
+int wire_request_fd(struct native *native, const char *op, enum message_kind kind,
+                    const void *payload, size_t payload_len, enum message_kind want,
+                    int *ret_fd, struct cay_error *err)
 {
-    struct answer answer;
-    int code = ask(native, op, kind, payload, payload_len, &answer, err);
+    struct reply reply;
+    int code = request(native, op, kind, payload, payload_len, &reply, err);
 
-    if (!code && answer.head.kind == want && answer.head.len == 0 &&
-        answer.head.fd_count == 1) {
-        *ret_fd = answer.fds[0];
+    if (!code && reply.head.kind == want && reply.head.len == 0 &&
+        reply.head.fd_count == 1) {
+        *ret_fd = reply.fds[0];
         return CAY_OK;
     }
     if (!code)
-        wire_close_fds(answer.fds);
-    return give_up(native, code, &answer, err);
+        wire_close_fds(reply.fds);
+    return give_up(native, code, &reply, err);
 }
 
 /* --- Commands --- */

@@ -6,7 +6,7 @@
 #include "native/process/handle.h"
 
 /* A message too short to be output: every answer but OUTPUT and LISTED. */
-struct answer {
+struct reply {
     struct message head;
     int fds[MESSAGE_FDS_MAX]; /* whoever takes one puts -1 in its place */
     char payload[sizeof(struct cay_error)];
@@ -36,20 +36,20 @@ int wire_wait(int socket, int ms, const char *op, const char *id, struct cay_err
 
 /* Asks init something over the handle's own connection and waits for the answer, which
  * must be of kind `want`, with `len` bytes and no descriptor. */
-int wire_ask(struct native *native, const char *op, enum message_kind kind,
-             const void *payload, size_t payload_len, enum message_kind want,
-             void *ret_answer, size_t len, struct cay_error *err);
+int wire_request(struct native *native, const char *op, enum message_kind kind,
+                 const void *payload, size_t payload_len, enum message_kind want,
+                 void *ret_reply, size_t len, struct cay_error *err);
 
 /* The same in two steps, so that several sandboxes work on their answers at once. */
-int wire_post(struct native *native, const char *op, enum message_kind kind,
+int wire_send(struct native *native, const char *op, enum message_kind kind,
               struct cay_error *err);
-int wire_fetch(struct native *native, const char *op, enum message_kind want,
-               void *ret_answer, size_t len, struct cay_error *err);
+int wire_receive(struct native *native, const char *op, enum message_kind want,
+                 void *ret_reply, size_t len, struct cay_error *err);
 
 /* The same for an answer that is one descriptor, the caller's. */
-int wire_ask_fd(struct native *native, const char *op, enum message_kind kind,
-                const void *payload, size_t payload_len, enum message_kind want,
-                int *ret_fd, struct cay_error *err);
+int wire_request_fd(struct native *native, const char *op, enum message_kind kind,
+                    const void *payload, size_t payload_len, enum message_kind want,
+                    int *ret_fd, struct cay_error *err);
 
 /* An EXEC message of these options, with `flags` of enum exec_flag and descriptors as
  * protocol.h says. */

@@ -80,7 +80,7 @@ static bool shows_runtime(const struct bind *bind, dev_t device)
     char given[PATH_MAX], runtime[PATH_MAX], path[PATH_MAX];
     struct stat st;
 
-    if (runtime_make(NULL) != CAY_OK || runtime_directory(given, NULL) != CAY_OK)
+    if (runtime_create(NULL) != CAY_OK || runtime_directory(given, NULL) != CAY_OK)
         return true; /* it could be anywhere */
     bool exists = realpath(given, runtime) && stat(runtime, &st) == 0;
     const char *directory = exists ? runtime : given;

@@ -25,8 +25,8 @@ static const char op[] = "sandbox.cgroup";
 
 /* Where a hierarchy is mounted and where in it we are. */
 struct hierarchy {
-    char mount[GROUPS_PATH];
-    char own[GROUPS_PATH];
+    char mount[CGROUP_PATH];
+    char own[CGROUP_PATH];
 };
 
 /* Whether a list like "rw,memory" has this word. */
@@ -64,17 +64,17 @@ static bool field(const char *line, int n, char *out, size_t room)
 static const struct {
     const char *controller;
     unsigned layer;
-} controllers[GROUPS_V1] = {
+} controllers[CGROUP_V1] = {
     {"memory", CAY_LAYER_MEMORY}, {"pids", CAY_LAYER_PIDS}, {"cpu", CAY_LAYER_CPU}};
 
 /* Where they are, as far as they are there, and behind them cgroup2. */
-enum { CGROUP2 = GROUPS_V1, HIERARCHIES };
+enum { CGROUP2 = CGROUP_V1, HIERARCHIES };
 struct hierarchies {
     struct hierarchy where[HIERARCHIES];
     bool mounted[HIERARCHIES], joined[HIERARCHIES];
 };
 
-static void note_mount(struct hierarchies *all, char *line)
+static void read_mount(struct hierarchies *all, char *line)
 {
     const char *rest = strstr(line, " - ");
     char type[64], options[1024];
@@ -87,11 +87,11 @@ static void note_mount(struct hierarchies *all, char *line)
             (i == CGROUP2 ? strcmp(type, "cgroup2") == 0
                           : strcmp(type, "cgroup") == 0 &&
                                 lists(options, ",", controllers[i].controller)))
-            all->mounted[i] = field(line, 4, all->where[i].mount, GROUPS_PATH);
+            all->mounted[i] = field(line, 4, all->where[i].mount, CGROUP_PATH);
 }
 
 /* "5:memory:/path" for a controller, "0::/path" for cgroup2. */
-static void note_own(struct hierarchies *all, char *line)
+static void read_own(struct hierarchies *all, char *line)
 {
     line[strcspn(line, "\n")] = '\0';
     char *names = strchr(line, ':');
@@ -102,7 +102,7 @@ static void note_own(struct hierarchies *all, char *line)
     names++;
     const char *own = strcmp(path, "/") == 0 ? "" : path;
     for (size_t i = 0; i < HIERARCHIES; i++)
-        if (!all->joined[i] && strlen(own) < GROUPS_PATH &&
+        if (!all->joined[i] && strlen(own) < CGROUP_PATH &&
             (i == CGROUP2 ? !*names : lists(names, ",", controllers[i].controller))) {
             memcpy(all->where[i].own, own, strlen(own) + 1);
             all->joined[i] = true;
@@ -110,7 +110,7 @@ static void note_own(struct hierarchies *all, char *line)
 }
 
 /* Where nearly every machine has it: the kernel takes long to list all mounts. */
-static void note_usual(struct hierarchies *all, size_t which)
+static void try_usual_mount(struct hierarchies *all, size_t which)
 {
     static const char top[] = "/sys/fs/cgroup";
     char *path = all->where[which].mount;
@@ -118,9 +118,9 @@ static void note_usual(struct hierarchies *all, size_t which)
     struct statfs fs;
 
     if (which == CGROUP2 && statfs(top, &fs) == 0 && fs.f_type == type)
-        snprintf(path, GROUPS_PATH, "%s", top);
+        snprintf(path, CGROUP_PATH, "%s", top);
     else
-        snprintf(path, GROUPS_PATH, "%s/%s", top,
+        snprintf(path, CGROUP_PATH, "%s/%s", top,
                  which == CGROUP2 ? "unified" : controllers[which].controller);
     all->mounted[which] = statfs(path, &fs) == 0 && fs.f_type == type;
 }
@@ -147,14 +147,14 @@ static int find_hierarchies(struct hierarchies *all)
     bool all_usual = true;
 
     *all = (struct hierarchies){0};
-    int error = each_line("/proc/self/cgroup", note_own, all);
+    int error = each_line("/proc/self/cgroup", read_own, all);
     for (size_t i = 0; i < HIERARCHIES; i++)
         if (all->joined[i]) {
-            note_usual(all, i);
+            try_usual_mount(all, i);
             all_usual &= all->mounted[i];
         }
     if (!error && !all_usual)
-        error = each_line("/proc/self/mountinfo", note_mount, all);
+        error = each_line("/proc/self/mountinfo", read_mount, all);
     return error;
 }
 
@@ -178,19 +178,19 @@ static int find_hierarchy(size_t which, struct hierarchy *ret)
     return found;
 }
 
-int groups_mount(size_t which, char ret_path[GROUPS_PATH])
+int cgroup_find_mount(size_t which, char ret_path[CGROUP_PATH])
 {
     struct hierarchy where;
     int found = find_hierarchy(which, &where);
 
-    memcpy(ret_path, where.mount, GROUPS_PATH);
+    memcpy(ret_path, where.mount, CGROUP_PATH);
     return found;
 }
 
 /* Whether we may make directories there and put processes into them. */
-static bool is_ours(const struct hierarchy *where)
+static bool may_create(const struct hierarchy *where)
 {
-    char path[2 * GROUPS_PATH + 32];
+    char path[2 * CGROUP_PATH + 32];
 
     snprintf(path, sizeof path, "%s%s", where->mount, where->own);
     if (access(path, W_OK) != 0)
@@ -200,12 +200,12 @@ static bool is_ours(const struct hierarchy *where)
 }
 
 /* Into a field of struct groups; false if it is too long for one. */
-static bool name_group(char out[GROUPS_PATH], const struct hierarchy *where,
-                       const char *id)
+static bool name_cgroup(char out[CGROUP_PATH], const struct hierarchy *where,
+                        const char *id)
 {
-    int len = snprintf(out, GROUPS_PATH, "%s%s/cay-%s", where->mount, where->own, id);
+    int len = snprintf(out, CGROUP_PATH, "%s%s/cay-%s", where->mount, where->own, id);
 
-    if (len >= 0 && len < GROUPS_PATH - (int)sizeof "/memory.oom_control")
+    if (len >= 0 && len < CGROUP_PATH - (int)sizeof "/memory.oom_control")
         return true;
     out[0] = '\0';
     return false;
@@ -213,7 +213,7 @@ static bool name_group(char out[GROUPS_PATH], const struct hierarchy *where,
 
 static int put(const char *directory, const char *file, const char *value)
 {
-    char path[GROUPS_PATH + 64];
+    char path[CGROUP_PATH + 64];
 
     snprintf(path, sizeof path, "%s/%s", directory, file);
     AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -244,7 +244,7 @@ static int fail(const char *what, int error, struct cay_error *err)
 
 /* No swap beyond the memory.  Where the kernel does not count it, that is so only if
  * there is none: the limit on memory would be one that can be got around. */
-static int forbid_swap(const char *directory, const char *file, uint64_t value)
+static int limit_swap(const char *directory, const char *file, uint64_t value)
 {
     struct sysinfo machine;
     int error = put_number(directory, file, value);
@@ -257,7 +257,7 @@ static int forbid_swap(const char *directory, const char *file, uint64_t value)
 /* --- One controller each, cgroup v1 --- */
 
 static int limit_v1(const char *controller, const char *directory,
-                    const struct groups_limits *limits)
+                    const struct cgroup_limits *limits)
 {
     if (strcmp(controller, "memory") == 0) {
         int error = put_number(directory, "memory.limit_in_bytes", limits->memory_bytes);
@@ -265,7 +265,7 @@ static int limit_v1(const char *controller, const char *directory,
             return error;
         /* Memory and swap together. */
         error =
-            forbid_swap(directory, "memory.memsw.limit_in_bytes", limits->memory_bytes);
+            limit_swap(directory, "memory.memsw.limit_in_bytes", limits->memory_bytes);
         if (error)
             return error;
         /* What TCP has in its buffers is counted apart, and not at all without this. */
@@ -280,20 +280,20 @@ static int limit_v1(const char *controller, const char *directory,
                                : 0;
 }
 
-static int make_v1(size_t i, const struct groups_limits *limits, struct groups *groups,
+static int make_v1(size_t i, const struct cgroup_limits *limits, struct cgroup *cgroup,
                    struct cay_error *err)
 {
-    if (mkdir(groups->v1[i], 0755) != 0)
+    if (mkdir(cgroup->v1[i], 0755) != 0)
         return fail(controllers[i].controller, -errno, err);
-    int error = limit_v1(controllers[i].controller, groups->v1[i], limits);
+    int error = limit_v1(controllers[i].controller, cgroup->v1[i], limits);
     if (error)
         return fail(controllers[i].controller, error, err);
-    groups->layers |= controllers[i].layer;
+    cgroup->layers |= controllers[i].layer;
     if (controllers[i].layer == CAY_LAYER_MEMORY)
-        snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.oom_control",
-                 groups->v1[i]);
+        snprintf(cgroup->memory_events, CGROUP_PATH, "%.200s/memory.oom_control",
+                 cgroup->v1[i]);
     if (controllers[i].layer == CAY_LAYER_PIDS)
-        snprintf(groups->pids_events, GROUPS_PATH, "%.200s/pids.events", groups->v1[i]);
+        snprintf(cgroup->pids_events, CGROUP_PATH, "%.200s/pids.events", cgroup->v1[i]);
     return CAY_OK;
 }
 
@@ -302,7 +302,7 @@ static int make_v1(size_t i, const struct groups_limits *limits, struct groups *
 /* The controllers of a directory, or those it hands on: "cpu memory pids". */
 static void read_list(const char *directory, const char *file, char text[256])
 {
-    char path[2 * GROUPS_PATH + 64];
+    char path[2 * CGROUP_PATH + 64];
 
     snprintf(path, sizeof path, "%s/%s", directory, file);
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -320,11 +320,11 @@ static void cut_last(char *path)
 
 /* An ordinary user may own more of the tree than the directory it is in.  False if none
  * of it hands on controllers. */
-static bool climb(struct hierarchy *where)
+static bool find_delegating_parent(struct hierarchy *where)
 {
-    char path[2 * GROUPS_PATH], handed[256];
+    char path[2 * CGROUP_PATH], handed[256];
 
-    while (is_ours(where)) {
+    while (may_create(where)) {
         snprintf(path, sizeof path, "%s%s", where->mount, where->own);
         read_list(path, "cgroup.subtree_control", handed);
         if (lists(handed, " \n", "memory") || lists(handed, " \n", "pids"))
@@ -337,14 +337,14 @@ static bool climb(struct hierarchy *where)
 }
 
 /* How many of ours a directory hands on, after it was asked to do so with all it has. */
-static size_t hand_on(const char *directory)
+static size_t delegate(const char *directory)
 {
     char there[256], handed[256], order[32];
     size_t count = 0;
 
     read_list(directory, "cgroup.controllers", there);
     read_list(directory, "cgroup.subtree_control", handed);
-    for (size_t i = 0; i < GROUPS_V1; i++) {
+    for (size_t i = 0; i < CGROUP_V1; i++) {
         const char *name = controllers[i].controller;
         snprintf(order, sizeof order, "+%s", name);
         count += lists(handed, " \n", name) ||
@@ -361,21 +361,21 @@ static size_t hand_on(const char *directory)
 static void choose_parent(struct hierarchy *where)
 {
     struct hierarchy at = *where;
-    char there[256], above[2 * GROUPS_PATH], beside[2 * GROUPS_PATH + 8];
+    char there[256], above[2 * CGROUP_PATH], beside[2 * CGROUP_PATH + 8];
 
     read_list(at.mount, "cgroup.controllers", there);
     if (!lists(there, " \n", "memory"))
         return;
     if (geteuid() == 0)
         at.own[0] = '\0';
-    else if (!climb(&at))
+    else if (!find_delegating_parent(&at))
         return;
     snprintf(above, sizeof above, "%s%s", at.mount, at.own);
     snprintf(beside, sizeof beside, "%s/cay", above);
-    if (hand_on(beside) < GROUPS_V1) {
-        (void)hand_on(above);
+    if (delegate(beside) < CGROUP_V1) {
+        (void)delegate(above);
         (void)!mkdir(beside, 0755);
-        if (hand_on(beside) == 0)
+        if (delegate(beside) == 0)
             return;
     }
     if (strlen(at.own) + sizeof "/cay" <= sizeof at.own) {
@@ -384,107 +384,108 @@ static void choose_parent(struct hierarchy *where)
     }
 }
 
-static int limit_unified(const struct groups_limits *limits, struct groups *groups)
+static int limit_unified(const struct cgroup_limits *limits, struct cgroup *cgroup)
 {
     char there[256], cpu[64];
     int error = 0;
 
-    read_list(groups->unified, "cgroup.controllers", there);
+    read_list(cgroup->unified, "cgroup.controllers", there);
     if (lists(there, " \n", "memory")) {
-        error = put_number(groups->unified, "memory.max", limits->memory_bytes);
+        error = put_number(cgroup->unified, "memory.max", limits->memory_bytes);
         if (!error)
-            error = forbid_swap(groups->unified, "memory.swap.max", 0);
-        groups->layers |= CAY_LAYER_MEMORY;
-        snprintf(groups->memory_events, GROUPS_PATH, "%.200s/memory.events",
-                 groups->unified);
+            error = limit_swap(cgroup->unified, "memory.swap.max", 0);
+        cgroup->layers |= CAY_LAYER_MEMORY;
+        snprintf(cgroup->memory_events, CGROUP_PATH, "%.200s/memory.events",
+                 cgroup->unified);
     }
     if (!error && lists(there, " \n", "pids")) {
-        error = put_number(groups->unified, "pids.max", limits->pids);
-        groups->layers |= CAY_LAYER_PIDS;
-        snprintf(groups->pids_events, GROUPS_PATH, "%.200s/pids.events", groups->unified);
+        error = put_number(cgroup->unified, "pids.max", limits->pids);
+        cgroup->layers |= CAY_LAYER_PIDS;
+        snprintf(cgroup->pids_events, CGROUP_PATH, "%.200s/pids.events", cgroup->unified);
     }
     if (!error && limits->cpu_percent && lists(there, " \n", "cpu")) {
         snprintf(cpu, sizeof cpu, "%" PRIu64 " 100000",
                  (uint64_t)limits->cpu_percent * 1000);
-        error = put(groups->unified, "cpu.max", cpu);
-        groups->layers |= CAY_LAYER_CPU;
+        error = put(cgroup->unified, "cpu.max", cpu);
+        cgroup->layers |= CAY_LAYER_CPU;
     }
     return error;
 }
 
-int groups_name(const char *id, const struct groups_limits *limits,
-                struct groups *ret_groups, struct cay_error *err)
+int cgroup_name(const char *id, const struct cgroup_limits *limits,
+                struct cgroup *ret_cgroup, struct cay_error *err)
 {
     struct hierarchy where;
     bool fits = true;
     int found = find_hierarchy(CGROUP2, &where); /* if it can tell of one, then of all */
 
-    memset(ret_groups, 0, sizeof *ret_groups);
+    memset(ret_cgroup, 0, sizeof *ret_cgroup);
     if (found < 0)
         return cay_fail_errno(err, -found, op, "cgroup");
     if (found) {
         choose_parent(&where);
-        fits = !is_ours(&where) || name_group(ret_groups->unified, &where, id);
+        fits = !may_create(&where) || name_cgroup(ret_cgroup->unified, &where, id);
     }
-    for (size_t i = 0; fits && i < GROUPS_V1; i++)
+    for (size_t i = 0; fits && i < CGROUP_V1; i++)
         if ((controllers[i].layer != CAY_LAYER_CPU || limits->cpu_percent) &&
-            find_hierarchy(i, &where) > 0 && is_ours(&where))
-            fits = name_group(ret_groups->v1[i], &where, id);
+            find_hierarchy(i, &where) > 0 && may_create(&where))
+            fits = name_cgroup(ret_cgroup->v1[i], &where, id);
     return fits ? CAY_OK : fail("cgroup", -ENAMETOOLONG, err);
 }
 
-unsigned groups_promise(const struct groups *groups, const struct groups_limits *limits)
+unsigned cgroup_preview_layers(const struct cgroup *cgroup,
+                               const struct cgroup_limits *limits)
 {
-    char parent[GROUPS_PATH], handed[256] = "";
+    char parent[CGROUP_PATH], handed[256] = "";
     unsigned layers = 0;
 
-    memcpy(parent, groups->unified, sizeof parent);
+    memcpy(parent, cgroup->unified, sizeof parent);
     cut_last(parent);
     if (parent[0])
         read_list(parent, "cgroup.subtree_control", handed);
-    for (size_t i = 0; i < GROUPS_V1; i++)
-        if (groups->v1[i][0] || lists(handed, " \n", controllers[i].controller))
+    for (size_t i = 0; i < CGROUP_V1; i++)
+        if (cgroup->v1[i][0] || lists(handed, " \n", controllers[i].controller))
             layers |= controllers[i].layer;
     return limits->cpu_percent ? layers : layers & ~(unsigned)CAY_LAYER_CPU;
 }
 
-int groups_begin(const struct groups *groups, int *ret_group, struct cay_error *err)
+int cgroup_create(const struct cgroup *cgroup, int *ret_group, struct cay_error *err)
 {
     *ret_group = -1;
-    if (!groups->unified[0])
+    if (!cgroup->unified[0])
         return CAY_OK;
-    if (mkdir(groups->unified, 0755) == 0)
-        *ret_group = open(groups->unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (mkdir(cgroup->unified, 0755) == 0)
+        *ret_group = open(cgroup->unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return *ret_group < 0 ? fail("cgroup2", -errno, err) : CAY_OK;
 }
 
-int groups_limit(struct groups *groups, const struct groups_limits *limits,
-                 struct cay_error *err)
+int cgroup_set_limits(struct cgroup *cgroup, const struct cgroup_limits *limits,
+                      struct cay_error *err)
 {
     int code = CAY_OK;
-    int error = groups->unified[0] ? limit_unified(limits, groups) : 0;
+    int error = cgroup->unified[0] ? limit_unified(limits, cgroup) : 0;
 
     if (error)
         return fail("cgroup2", error, err);
-    for (size_t i = 0; !code && i < GROUPS_V1; i++)
-        if (groups->layers & controllers[i].layer)
-            groups->v1[i][0] = '\0'; /* cgroup2 has it, and one is enough */
-        else if (groups->v1[i][0])
-            code = make_v1(i, limits, groups, err);
+    for (size_t i = 0; !code && i < CGROUP_V1; i++)
+        if (cgroup->layers & controllers[i].layer)
+            cgroup->v1[i][0] = '\0'; /* cgroup2 has it, and one is enough */
+        else if (cgroup->v1[i][0])
+            code = make_v1(i, limits, cgroup, err);
     return code;
 }
 
-int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
+int cgroup_open_tasks(const struct cgroup *cgroup, int ret_fds[CGROUP_V1],
                       struct cay_error *err)
 {
-    char path[GROUPS_PATH + 64];
+    char path[CGROUP_PATH + 64];
 
-    for (size_t i = 0; i < GROUPS_V1; i++)
+    for (size_t i = 0; i < CGROUP_V1; i++)
         ret_fds[i] = -1;
-    for (size_t i = 0, count = 0; i < GROUPS_V1; i++) {
-        if (!groups->v1[i][0])
+    for (size_t i = 0, count = 0; i < CGROUP_V1; i++) {
+        if (!cgroup->v1[i][0])
             continue;
-        snprintf(path, sizeof path, "%s/tasks", groups->v1[i]);
+        snprintf(path, sizeof path, "%s/tasks", cgroup->v1[i]);
         int fd = open(path, O_WRONLY | O_CLOEXEC);
         if (fd < 0)
             return fail("tasks", -errno, err);
@@ -494,7 +495,7 @@ int groups_open_tasks(const struct groups *groups, int ret_fds[GROUPS_V1],
 }
 
 /* Directories go only when empty, and what was killed takes a moment to be gone. */
-static int remove_patiently(const char *path)
+static int remove_and_wait(const char *path)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
 
@@ -508,7 +509,7 @@ static int remove_patiently(const char *path)
     return -EBUSY;
 }
 
-static int remove_if_empty(const char *path)
+static int remove_empty(const char *path)
 {
     return rmdir(path) == 0 || errno == ENOENT ? 0 : -errno;
 }
@@ -516,7 +517,7 @@ static int remove_if_empty(const char *path)
 /* What went wrong first, if anything did. */
 static int remove_below(const char *path, int (*remove)(const char *path))
 {
-    char child[GROUPS_PATH + 300];
+    char child[CGROUP_PATH + 300];
     DIR *directory = opendir(path);
     int first = directory || errno == ENOENT ? 0 : -errno;
 
@@ -531,46 +532,46 @@ static int remove_below(const char *path, int (*remove)(const char *path))
     return first;
 }
 
-static void name_work(char out[GROUPS_PATH + 16], const struct groups *groups)
+static void work_path(char out[CGROUP_PATH + 16], const struct cgroup *cgroup)
 {
-    snprintf(out, GROUPS_PATH + 16, "%s/work", groups->unified);
+    snprintf(out, CGROUP_PATH + 16, "%s/work", cgroup->unified);
 }
 
-void groups_clear(const struct groups *groups)
+void cgroup_remove_execs(const struct cgroup *cgroup)
 {
-    char work[GROUPS_PATH + 16];
+    char work[CGROUP_PATH + 16];
 
-    if (!groups->unified[0])
+    if (!cgroup->unified[0])
         return;
-    name_work(work, groups);
-    (void)remove_below(work, remove_if_empty);
-    (void)remove_if_empty(work);
+    work_path(work, cgroup);
+    (void)remove_below(work, remove_empty);
+    (void)remove_empty(work);
 }
 
-static int remove_unified(const struct groups *groups)
+static int remove_unified(const struct cgroup *cgroup)
 {
-    char work[GROUPS_PATH + 16];
+    char work[CGROUP_PATH + 16];
 
-    name_work(work, groups);
-    (void)remove_if_empty(work);
-    if (remove_if_empty(groups->unified) == 0)
+    work_path(work, cgroup);
+    (void)remove_empty(work);
+    if (remove_empty(cgroup->unified) == 0)
         return 0;
     /* Somebody is left. */
-    (void)put(groups->unified, "cgroup.kill", "1");
-    int below = remove_below(work, remove_patiently);
+    (void)put(cgroup->unified, "cgroup.kill", "1");
+    int below = remove_below(work, remove_and_wait);
     if (!below)
-        below = remove_below(groups->unified, remove_patiently);
+        below = remove_below(cgroup->unified, remove_and_wait);
     /* Why what is in it is there still tells more than that it is. */
-    return below ? below : remove_patiently(groups->unified);
+    return below ? below : remove_and_wait(cgroup->unified);
 }
 
-int groups_remove(const struct groups *groups)
+int cgroup_remove(const struct cgroup *cgroup)
 {
-    int first = groups->unified[0] ? remove_unified(groups) : 0;
+    int first = cgroup->unified[0] ? remove_unified(cgroup) : 0;
 
-    for (size_t i = 0; i < GROUPS_V1; i++)
-        if (groups->v1[i][0]) {
-            int error = remove_patiently(groups->v1[i]);
+    for (size_t i = 0; i < CGROUP_V1; i++)
+        if (cgroup->v1[i][0]) {
+            int error = remove_and_wait(cgroup->v1[i]);
             first = first ? first : error;
         }
     return first;
@@ -582,7 +583,7 @@ enum { ROOM_SPARED = 64 }; /* this part of the memory limit */
 
 static bool get(const char *directory, const char *file, char *text, size_t room)
 {
-    char path[GROUPS_PATH + 64];
+    char path[CGROUP_PATH + 64];
 
     if (!*directory)
         return false;
@@ -596,14 +597,14 @@ static bool get(const char *directory, const char *file, char *text, size_t room
 }
 
 /* The number at the start of a file, in whichever of the directories has it. */
-static bool get_number(const struct groups *groups, const char *unified, const char *v1,
+static bool get_number(const struct cgroup *cgroup, const char *unified, const char *v1,
                        uint64_t *ret_value)
 {
     char text[64];
-    bool found = get(groups->unified, unified, text, sizeof text);
+    bool found = get(cgroup->unified, unified, text, sizeof text);
 
-    for (size_t i = 0; !found && i < GROUPS_V1; i++)
-        found = get(groups->v1[i], v1, text, sizeof text);
+    for (size_t i = 0; !found && i < CGROUP_V1; i++)
+        found = get(cgroup->v1[i], v1, text, sizeof text);
     if (found)
         *ret_value = strtoull(text, NULL, 10);
     return found;
@@ -632,28 +633,28 @@ static bool get_key(const char *directory, const char *file, const char *key,
     return false;
 }
 
-void groups_usage(const struct groups *groups, struct groups_usage *ret_usage)
+void cgroup_usage(const struct cgroup *cgroup, struct cgroup_usage *ret_usage)
 {
     uint64_t pids = 0, frozen = 0;
 
-    *ret_usage = (struct groups_usage){0};
+    *ret_usage = (struct cgroup_usage){0};
     ret_usage->has_memory =
-        get_number(groups, "memory.current", "memory.usage_in_bytes", &ret_usage->memory);
-    ret_usage->has_pids = get_number(groups, "pids.current", "pids.current", &pids);
+        get_number(cgroup, "memory.current", "memory.usage_in_bytes", &ret_usage->memory);
+    ret_usage->has_pids = get_number(cgroup, "pids.current", "pids.current", &pids);
     ret_usage->pids = (uint32_t)pids;
     ret_usage->has_cpu =
-        get_key(groups->unified, "cpu.stat", "usage_usec", &ret_usage->cpu_us);
+        get_key(cgroup->unified, "cpu.stat", "usage_usec", &ret_usage->cpu_us);
     ret_usage->frozen =
-        get_key(groups->unified, "work/cgroup.events", "frozen", &frozen) && frozen == 1;
+        get_key(cgroup->unified, "work/cgroup.events", "frozen", &frozen) && frozen == 1;
 }
 
 /* What the kernel can take back from the cgroup without ending a process. */
-static uint64_t read_cache(const struct groups *groups)
+static uint64_t read_cache(const struct cgroup *cgroup)
 {
     uint64_t sum = 0, value;
 
-    for (size_t i = 0; i <= GROUPS_V1; i++) {
-        const char *directory = i < GROUPS_V1 ? groups->v1[i] : groups->unified;
+    for (size_t i = 0; i <= CGROUP_V1; i++) {
+        const char *directory = i < CGROUP_V1 ? cgroup->v1[i] : cgroup->unified;
         if (get_key(directory, "memory.stat", "inactive_file", &value))
             sum += value;
         if (get_key(directory, "memory.stat", "active_file", &value))
@@ -662,13 +663,13 @@ static uint64_t read_cache(const struct groups *groups)
     return sum;
 }
 
-int groups_open_usage(const struct groups *groups)
+int cgroup_open_usage(const struct cgroup *cgroup)
 {
-    char path[GROUPS_PATH + 64];
+    char path[CGROUP_PATH + 64];
     int fd = -1;
 
-    for (size_t i = 0; i <= GROUPS_V1 && fd < 0; i++) {
-        const char *directory = i ? groups->v1[i - 1] : groups->unified;
+    for (size_t i = 0; i <= CGROUP_V1 && fd < 0; i++) {
+        const char *directory = i ? cgroup->v1[i - 1] : cgroup->unified;
         snprintf(path, sizeof path, "%s/%s", directory,
                  i ? "memory.usage_in_bytes" : "memory.current");
         fd = *directory ? open(path, O_RDONLY | O_CLOEXEC) : -1;
@@ -676,7 +677,7 @@ int groups_open_usage(const struct groups *groups)
     return fd;
 }
 
-bool groups_has_room(const struct groups *groups, int usage, uint64_t limit,
+bool cgroup_has_room(const struct cgroup *cgroup, int usage, uint64_t limit,
                      uint64_t bytes)
 {
     char text[32];
@@ -690,7 +691,7 @@ bool groups_has_room(const struct groups *groups, int usage, uint64_t limit,
     bytes += limit / ROOM_SPARED;
     if (used + bytes <= limit)
         return true;
-    uint64_t cache = read_cache(groups);
+    uint64_t cache = read_cache(cgroup);
     return used - (cache < used ? cache : used) + bytes <= limit;
 }
 
@@ -703,20 +704,21 @@ static const struct {
     {CAY_LAYER_CPU, "cpu", "cpu.max", "cpu.cfs_quota_us"},
 };
 
-bool groups_keep(const struct groups *groups, unsigned layer, char *ret_by, size_t room)
+bool cgroup_has_limit(const struct cgroup *cgroup, unsigned layer, char *ret_by,
+                      size_t room)
 {
     char text[64];
 
     for (size_t i = 0; i < sizeof limit_files / sizeof *limit_files; i++) {
         if (limit_files[i].layer != layer)
             continue;
-        if (get(groups->unified, limit_files[i].unified, text, sizeof text) &&
+        if (get(cgroup->unified, limit_files[i].unified, text, sizeof text) &&
             !starts_with(text, "max")) {
             snprintf(ret_by, room, "cgroup v2 %s", limit_files[i].name);
             return true;
         }
-        for (size_t j = 0; j < GROUPS_V1; j++)
-            if (get(groups->v1[j], limit_files[i].v1, text, sizeof text) &&
+        for (size_t j = 0; j < CGROUP_V1; j++)
+            if (get(cgroup->v1[j], limit_files[i].v1, text, sizeof text) &&
                 !starts_with(text, "max") && !starts_with(text, "-1")) {
                 snprintf(ret_by, room, "cgroup v1 %s", limit_files[i].name);
                 return true;
@@ -734,12 +736,12 @@ enum { DEPTH_MAX = 16 };
 
 /* The path of an entry of a directory that is a cgroup; false for anything else. */
 static bool name_child(const char *path, const struct dirent *entry,
-                       char ret_child[GROUPS_PATH])
+                       char ret_child[CGROUP_PATH])
 {
     if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
         return false;
-    int len = snprintf(ret_child, GROUPS_PATH, "%s/%s", path, entry->d_name);
-    return len > 0 && len < GROUPS_PATH;
+    int len = snprintf(ret_child, CGROUP_PATH, "%s/%s", path, entry->d_name);
+    return len > 0 && len < CGROUP_PATH;
 }
 
 /* Another user can make one of the same name where cgroups were delegated to it. */
@@ -752,9 +754,9 @@ static bool is_own_directory(const char *path)
 
 /* 1, 0, or negative if it may be there all the same. */
 static int find_below(const char *path, const char *name, int depth,
-                      char ret_path[GROUPS_PATH])
+                      char ret_path[CGROUP_PATH])
 {
-    char child[GROUPS_PATH];
+    char child[CGROUP_PATH];
     DIR *directory = depth < DEPTH_MAX ? opendir(path) : NULL;
     int found = !directory && cay_errno_is_shortage(errno) ? -errno : 0;
 
@@ -772,18 +774,18 @@ static int find_below(const char *path, const char *name, int depth,
     return found;
 }
 
-int groups_find(const char *id, struct groups *ret_groups)
+int cgroup_find(const char *id, struct cgroup *ret_cgroup)
 {
-    char mount[GROUPS_PATH], name[64];
+    char mount[CGROUP_PATH], name[64];
     int error = 0;
 
-    memset(ret_groups, 0, sizeof *ret_groups);
+    memset(ret_cgroup, 0, sizeof *ret_cgroup);
     snprintf(name, sizeof name, "cay-%.32s", id);
-    for (size_t i = 0; i <= GROUPS_V1 && error >= 0; i++) {
-        int found = groups_mount(i, mount);
+    for (size_t i = 0; i <= CGROUP_V1 && error >= 0; i++) {
+        int found = cgroup_find_mount(i, mount);
         error = found > 0
                     ? find_below(mount, name, 0,
-                                 i == GROUPS_V1 ? ret_groups->unified : ret_groups->v1[i])
+                                 i == CGROUP_V1 ? ret_cgroup->unified : ret_cgroup->v1[i])
                     : found;
     }
     return error < 0 ? error : 0;
@@ -792,7 +794,7 @@ int groups_find(const char *id, struct groups *ret_groups)
 static int visit_below(const char *path, int depth,
                        void (*visit)(pid_t pid, void *cookie), void *cookie)
 {
-    char child[GROUPS_PATH], file[GROUPS_PATH + 16], line[32];
+    char child[CGROUP_PATH], file[CGROUP_PATH + 16], line[32];
     DIR *directory = depth < DEPTH_MAX ? opendir(path) : NULL;
     int error = directory || errno == ENOENT ? 0 : -errno;
 
@@ -813,14 +815,14 @@ static int visit_below(const char *path, int depth,
     return error;
 }
 
-int groups_visit(const struct groups *groups, void (*visit)(pid_t pid, void *cookie),
-                 void *cookie)
+int cgroup_visit_pids(const struct cgroup *cgroup, void (*visit)(pid_t pid, void *cookie),
+                      void *cookie)
 {
-    int error = groups->unified[0] ? visit_below(groups->unified, 0, visit, cookie) : 0;
+    int error = cgroup->unified[0] ? visit_below(cgroup->unified, 0, visit, cookie) : 0;
 
-    for (size_t i = 0; i < GROUPS_V1; i++)
-        if (groups->v1[i][0]) {
-            int other = visit_below(groups->v1[i], 0, visit, cookie);
+    for (size_t i = 0; i < CGROUP_V1; i++)
+        if (cgroup->v1[i][0]) {
+            int other = visit_below(cgroup->v1[i], 0, visit, cookie);
             error = error ? error : other;
         }
     return error;

@@ -28,7 +28,7 @@ static int open_to_all(int fd)
     return fchmod(fd, 0711) == 0 && fchmodat(fd, "tmp", 01777, 0) == 0 ? 0 : -1;
 }
 
-int home_make(const struct record *record, uint32_t uid, struct cay_error *err)
+int home_create(const struct record *record, uint32_t uid, struct cay_error *err)
 {
     char path[HOME_PATH];
     bool is_shared = runtime_is_local(record) && geteuid() == 0;

@@ -11,7 +11,7 @@ enum { HOME_PATH = 64 };
 void home_path(const struct record *record, char ret_path[HOME_PATH]);
 
 /* Makes it, with "tmp" in it, for `uid`; of a local one that is root's, for all. */
-int home_make(const struct record *record, uint32_t uid, struct cay_error *err);
+int home_create(const struct record *record, uint32_t uid, struct cay_error *err);
 
 /* Removes it and all that is in it, which is not ours to trust. */
 int home_remove(const struct record *record, struct cay_error *err);

@@ -139,12 +139,12 @@ void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid, bool own)
                               .no_groups = own};
 }
 
-void idmap_for_trial(struct idmap *ret_map)
+void idmap_for_probe(struct idmap *ret_map)
 {
     bool root = idmap_is_root();
 
-    *ret_map = (struct idmap){.users = {{0, root ? IDMAP_TRIAL : geteuid(), 1}},
-                              .groups = {{0, root ? IDMAP_TRIAL : getegid(), 1}},
+    *ret_map = (struct idmap){.users = {{0, root ? IDMAP_PROBE : geteuid(), 1}},
+                              .groups = {{0, root ? IDMAP_PROBE : getegid(), 1}},
                               .count = 1,
                               .no_groups = !root};
 }

@@ -12,7 +12,7 @@
 enum {
     IDMAP_LINES = 3,
     IDMAP_COUNT = 65536,     /* ids of a whole range */
-    IDMAP_TRIAL = 0x7FFE0000 /* past every sandbox's range */
+    IDMAP_PROBE = 0x7FFE0000 /* past every sandbox's range */
 };
 
 struct idmap_line {
@@ -61,7 +61,7 @@ void idmap_for_range(struct idmap *ret_map, uint32_t users, uint32_t groups);
 void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid, bool own);
 
 /* Only root inside. */
-void idmap_for_trial(struct idmap *ret_map);
+void idmap_for_probe(struct idmap *ret_map);
 
 /* Writes it for the user namespace of `pid`, once; 0 or a negative errno. */
 int idmap_write(const struct idmap *map, pid_t pid);

@@ -6,59 +6,60 @@
 
 static const char first[] = "version=2";
 
-void facts_begin(struct buf *file, size_t max)
+void kvfile_begin(struct buf *file, size_t max)
 {
     buf_init(file, max);
     (void)buf_append(file, first, sizeof first);
 }
 
-bool facts_are_sound(const struct facts *facts)
+bool kvfile_is_valid(const struct kvfile *kvfile)
 {
-    return facts->len >= sizeof first && memcmp(facts->data, first, sizeof first) == 0 &&
-           facts->data[facts->len - 1] == '\0';
+    return kvfile->len >= sizeof first &&
+           memcmp(kvfile->data, first, sizeof first) == 0 &&
+           kvfile->data[kvfile->len - 1] == '\0';
 }
 
-void facts_add(struct buf *file, const char *key, const char *value)
+void kvfile_add(struct buf *file, const char *key, const char *value)
 {
     if (value && buf_format(file, "%s=", key))
         (void)buf_append(file, value, strlen(value) + 1);
 }
 
-void facts_add_number(struct buf *file, const char *key, uint64_t value)
+void kvfile_add_number(struct buf *file, const char *key, uint64_t value)
 {
     if (buf_format(file, "%s=%llu", key, (unsigned long long)value))
         (void)buf_append(file, "", 1);
 }
 
-const char *facts_next(const struct facts *facts, const char *key, const char *last)
+const char *kvfile_next(const struct kvfile *kvfile, const char *key, const char *last)
 {
     size_t len = strlen(key);
-    const char *end = facts->data + facts->len;
+    const char *end = kvfile->data + kvfile->len;
 
-    for (const char *at = last ? last + strlen(last) + 1 : facts->data; at < end;
+    for (const char *at = last ? last + strlen(last) + 1 : kvfile->data; at < end;
          at += strlen(at) + 1)
         if (strncmp(at, key, len) == 0 && at[len] == '=')
             return at + len + 1;
     return NULL;
 }
 
-const char *facts_text(const struct facts *facts, const char *key)
+const char *kvfile_text(const struct kvfile *kvfile, const char *key)
 {
-    return facts_next(facts, key, NULL);
+    return kvfile_next(kvfile, key, NULL);
 }
 
-uint64_t facts_number(const struct facts *facts, const char *key)
+uint64_t kvfile_number(const struct kvfile *kvfile, const char *key)
 {
-    const char *text = facts_text(facts, key);
+    const char *text = kvfile_text(kvfile, key);
 
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-size_t facts_count(const struct facts *facts, const char *key)
+size_t kvfile_count(const struct kvfile *kvfile, const char *key)
 {
     size_t count = 0;
 
-    for (const char *at = NULL; (at = facts_next(facts, key, at));)
+    for (const char *at = NULL; (at = kvfile_next(kvfile, key, at));)
         count++;
     return count;
 }

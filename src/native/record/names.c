@@ -16,7 +16,7 @@
 
 static const char op[] = "sandbox.name";
 
-bool names_are_valid(const char *name)
+bool names_is_valid(const char *name)
 {
     static const char first[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
                                 "0123456789";
@@ -67,7 +67,7 @@ static bool is_there(const struct owner *owner)
 /* Locked: a link to a sandbox that is gone is removed, or replaced, by one process. */
 static int open_locked(struct cay_error *err)
 {
-    AUTO_FD names = runtime_open("names", err);
+    AUTO_FD names = runtime_open_dir("names", err);
 
     if (names < 0)
         return names;
@@ -79,20 +79,20 @@ static int open_locked(struct cay_error *err)
 
 /* --- Sandboxes on disk, whose links are gone after a reboot --- */
 
-struct question {
+struct name_query {
     const char *name;
     char id[CAY_ID_MAX]; /* the answer, or "" */
 };
 
 static void compare(const char *id, void *cookie)
 {
-    struct question *question = cookie;
+    struct name_query *name_query = cookie;
     struct storage_saved saved;
 
-    if (question->id[0] || storage_load(id, &saved, NULL) != CAY_OK)
+    if (name_query->id[0] || storage_load(id, &saved, NULL) != CAY_OK)
         return;
-    if (saved.options.name && strcmp(saved.options.name, question->name) == 0)
-        cay_copy_text(question->id, sizeof question->id, id);
+    if (saved.options.name && strcmp(saved.options.name, name_query->name) == 0)
+        cay_copy_text(name_query->id, sizeof name_query->id, id);
     storage_saved_done(&saved);
 }
 
@@ -109,7 +109,7 @@ static int fail_taken(const char *name, const char *id, struct cay_error *err)
 
 int names_claim(const struct record *record, struct cay_error *err)
 {
-    struct question stored = {.name = record->name};
+    struct name_query stored = {.name = record->name};
     char target[sizeof(struct owner) + 2];
     struct owner owner;
     AUTO_FD names = open_locked(err);
@@ -140,7 +140,7 @@ void names_release(const char *name, const char *id)
     char directory[PATH_MAX], path[PATH_MAX];
     struct owner owner;
 
-    if (!names_are_valid(name) || runtime_directory(directory, NULL) != CAY_OK)
+    if (!names_is_valid(name) || runtime_directory(directory, NULL) != CAY_OK)
         return;
     snprintf(path, sizeof path, "%.4000s/names/%s", directory, name);
     if (read_owner(AT_FDCWD, path, &owner) && strcmp(owner.id, id) == 0)
@@ -150,7 +150,7 @@ void names_release(const char *name, const char *id)
 int names_find(const char *name, char ret_id[CAY_ID_MAX], struct cay_error *err)
 {
     char directory[PATH_MAX], path[PATH_MAX];
-    struct question stored = {.name = name};
+    struct name_query stored = {.name = name};
     struct owner owner = {0};
 
     if (runtime_directory(directory, NULL) == CAY_OK) {

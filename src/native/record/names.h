@@ -9,7 +9,7 @@
  * HOME. */
 
 /* Starts with a letter or a digit, which "_", "." and "-" may follow; never an id. */
-bool names_are_valid(const char *name);
+bool names_is_valid(const char *name);
 
 /* Reserves record->name for the sandbox.  CAY_E_EXISTS: another one has it. */
 int names_claim(const struct record *record, struct cay_error *err);

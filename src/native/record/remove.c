@@ -37,7 +37,7 @@ static bool has_ended(int pidfd)
 
 /* Without a PID namespace the end of init is not the end of all: it is asked to end them
  * first.  Its holders do it if it cannot. */
-bool record_end_init(const struct record *record, int pidfd)
+bool record_stop_init(const struct record *record, int pidfd)
 {
     if (!runtime_has_namespaces(record)) {
         (void)syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0);
@@ -45,7 +45,7 @@ bool record_end_init(const struct record *record, int pidfd)
             return true;
     }
     (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-    groups_clear(&record->groups); /* while it dies */
+    cgroup_remove_execs(&record->cgroup); /* while it dies */
     return has_ended(pidfd);
 }
 
@@ -58,7 +58,7 @@ static int open_init(const struct record *record, int *ret_pidfd, struct cay_err
     AUTO_FD fd = (int)syscall(SYS_pidfd_open, record->init, 0);
     int lives = fd < 0 && cay_errno_is_shortage(errno)
                     ? -errno
-                    : runtime_look(record); /* now, so that it is not another's */
+                    : runtime_check_alive(record); /* now, so that it is not another's */
     if (lives < 0)
         return cay_fail_errno(err, -lives, "sandbox.kill", record->id);
     if (lives && (fd < 0 || record->pid_namespace != runtime_pid_namespace()))
@@ -70,7 +70,7 @@ static int open_init(const struct record *record, int *ret_pidfd, struct cay_err
     return CAY_OK;
 }
 
-int record_begin_end(const struct record *record, int *ret_pidfd, struct cay_error *err)
+int record_kill_init(const struct record *record, int *ret_pidfd, struct cay_error *err)
 {
     int code = open_init(record, ret_pidfd, err);
 
@@ -98,9 +98,9 @@ int record_remove(const struct record *record, int pidfd, struct cay_error *err)
     if (code)
         return code;
     if ((pidfd >= 0 || opened >= 0) &&
-        !record_end_init(record, pidfd >= 0 ? pidfd : opened))
+        !record_stop_init(record, pidfd >= 0 ? pidfd : opened))
         return record_fail_end(record, EBUSY, err);
-    int error = groups_remove(&record->groups);
+    int error = cgroup_remove(&record->cgroup);
     if (error)
         return record_fail_end(record, -error, err);
     code = runtime_has_namespaces(record) ? CAY_OK : home_remove(record, err);
@@ -120,7 +120,7 @@ int record_remove_damaged(const char *id, struct cay_error *err)
 
     if (code)
         return code;
-    if (pidfd >= 0 && !record_end_init(&record, pidfd))
+    if (pidfd >= 0 && !record_stop_init(&record, pidfd))
         return record_fail_end(&record, EBUSY, err);
     int error = lives > 0 ? record_kill_processes(&record) : 0;
     if (!error && lives)
@@ -132,7 +132,7 @@ int record_remove_damaged(const char *id, struct cay_error *err)
 
 /* --- A sandbox whose record cannot be read --- */
 
-enum { ANSWER_MS = 1000, KILL_TRIES = 1000 };
+enum { REPLY_MS = 1000, KILL_TRIES = 1000 };
 
 /* --- Processes --- */
 
@@ -144,7 +144,7 @@ struct process {
 };
 
 /* The lines that count; that of the groups is as long as a process inside likes. */
-static bool look_at(pid_t pid, struct process *ret_process)
+static bool inspect_process(pid_t pid, struct process *ret_process)
 {
     AUTO_FREE char *line = NULL;
     char path[64];
@@ -202,12 +202,12 @@ static void note_init(struct record *record, pid_t pid)
 {
     struct process process;
 
-    if (record->init <= 0 && look_at(pid, &process) && process.depth >= 2 &&
+    if (record->init <= 0 && inspect_process(pid, &process) && process.depth >= 2 &&
         process.inner == 1)
         note_process(record, pid);
 }
 
-static bool is_in_groups(const struct record *record, pid_t pid)
+static bool is_in_cgroup(const struct record *record, pid_t pid)
 {
     char path[64], text[4096], name[64];
 
@@ -224,12 +224,12 @@ static void note_member(pid_t pid, void *cookie)
     struct search *search = cookie;
     struct process process;
 
-    if (pid > 0 && !look_at(pid, &process))
+    if (pid > 0 && !inspect_process(pid, &process))
         return; /* it has ended; 0 is one of another PID namespace */
     search->count++;
     note_init(search->record, pid);
     if (search->is_asked)
-        kill_if(pid, is_in_groups, search->record);
+        kill_if(pid, is_in_cgroup, search->record);
 }
 
 /* Only a sandbox without namespaces has one. */
@@ -248,9 +248,9 @@ static bool is_in_range(const struct record *record, pid_t pid)
 {
     struct process process;
 
-    return look_at(pid, &process) && process.uid >= record->id_base &&
+    return inspect_process(pid, &process) && process.uid >= record->id_base &&
            process.uid - record->id_base < record->id_count &&
-           (process.depth >= 2 || is_in_groups(record, pid) || has_home(record));
+           (process.depth >= 2 || is_in_cgroup(record, pid) || has_home(record));
 }
 
 /* The ids of a range are those of this sandbox alone, unless the host gives them to
@@ -277,7 +277,7 @@ static int search_range(struct search *search)
 static int search_all(struct search *search)
 {
     search->count = 0;
-    int error = groups_visit(&search->record->groups, note_member, search);
+    int error = cgroup_visit_pids(&search->record->cgroup, note_member, search);
     int other = search_range(search);
     return error ? error : other;
 }
@@ -300,7 +300,7 @@ static pid_t receive_sender(int fd)
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
     struct ucred sender;
 
-    if (poll(&waiting, 1, ANSWER_MS) <= 0 || recvmsg(fd, &head, MSG_DONTWAIT) <= 0)
+    if (poll(&waiting, 1, REPLY_MS) <= 0 || recvmsg(fd, &head, MSG_DONTWAIT) <= 0)
         return 0;
     for (struct cmsghdr *one = CMSG_FIRSTHDR(&head); one; one = CMSG_NXTHDR(&head, one))
         if (one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_CREDENTIALS) {
@@ -335,7 +335,7 @@ static void note_disk(struct record *record)
 {
     struct storage_saved saved;
 
-    if (storage_find(record->id, NULL) != CAY_OK)
+    if (storage_check(record->id, NULL) != CAY_OK)
         return;
     record->storage = CAY_STORAGE_DISK;
     if (storage_load(record->id, &saved, NULL) == CAY_OK) {
@@ -351,10 +351,10 @@ int record_recover(const char *id, struct record *ret_record)
     memset(ret_record, 0, sizeof *ret_record);
     cay_copy_text(ret_record->id, sizeof ret_record->id, id);
     int blind = runtime_find_range(id, ret_record);
-    int heard = runtime_is_heard(id);
+    int heard = runtime_check_listening(id);
     if (heard > 0)
         note_listener(ret_record);
-    int no_groups = groups_find(id, &ret_record->groups);
+    int no_groups = cgroup_find(id, &ret_record->cgroup);
     note_disk(ret_record);
     ret_record->rung = has_home(ret_record)    ? CAY_RUNG_LANDLOCK
                        : ret_record->has_range ? CAY_RUNG_ROOT

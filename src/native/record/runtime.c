@@ -124,7 +124,7 @@ int runtime_fail(int error, const char *subject, struct cay_error *err)
 }
 
 /* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
-int runtime_open(const char *below, struct cay_error *err)
+int runtime_open_dir(const char *below, struct cay_error *err)
 {
     char top[PATH_MAX], path[PATH_MAX + 32];
     enum place place = find_place(top);
@@ -149,9 +149,9 @@ int runtime_open(const char *below, struct cay_error *err)
     }
 }
 
-int runtime_make(struct cay_error *err)
+int runtime_create(struct cay_error *err)
 {
-    AUTO_FD fd = runtime_open("", err);
+    AUTO_FD fd = runtime_open_dir("", err);
 
     return fd < 0 ? fd : CAY_OK;
 }
@@ -213,7 +213,7 @@ static int reserve_range(struct record *record, struct cay_error *err)
 {
     uint16_t start;
     char name[16];
-    AUTO_FD dir = runtime_open("ranges", err);
+    AUTO_FD dir = runtime_open_dir("ranges", err);
 
     if (dir < 0)
         return dir;
@@ -263,7 +263,7 @@ static void release_range(const struct record *record)
 int runtime_find_range(const char *id, struct record *record)
 {
     char owner[CAY_ID_MAX];
-    AUTO_FD ranges = runtime_open("ranges", NULL);
+    AUTO_FD ranges = runtime_open_dir("ranges", NULL);
     DIR *list = ranges < 0 ? NULL : path_list(ranges);
 
     if (!list)
@@ -298,7 +298,7 @@ static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
 
 static bool release_ranges(const char *id)
 {
-    AUTO_FD ranges = runtime_open("ranges", NULL);
+    AUTO_FD ranges = runtime_open_dir("ranges", NULL);
     DIR *list = ranges < 0 ? NULL : path_list(ranges);
 
     for (struct dirent *entry; list && (entry = readdir(list));)
@@ -375,7 +375,7 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
         memcpy(ret_record->id, id, strlen(id) + 1);
     else
         draw_id(ret_record->id);
-    AUTO_FD dir = runtime_open("", err);
+    AUTO_FD dir = runtime_open_dir("", err);
     if (dir < 0)
         return dir;
     int error = make_file(dir, ret_record->id);
@@ -450,9 +450,9 @@ static bool is_whole(const struct record *record, const unsigned char *bytes, si
 
 static bool is_sound(const struct record *record, const char *id)
 {
-    const struct groups *groups = &record->groups;
+    const struct cgroup *groups = &record->cgroup;
 
-    for (size_t i = 0; i < GROUPS_V1; i++)
+    for (size_t i = 0; i < CGROUP_V1; i++)
         if (!ends(groups->v1[i], sizeof groups->v1[i]))
             return false;
     return ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
@@ -473,7 +473,7 @@ static bool is_sound(const struct record *record, const char *id)
 static bool is_contradicted(const struct record *record)
 {
     return record->version == RECORD_VERSION_MIN && record->init > 0 &&
-           runtime_look(record) == 0 && runtime_is_heard(record->id) != 0;
+           runtime_check_alive(record) == 0 && runtime_check_listening(record->id) != 0;
 }
 
 enum reading { READ_WHOLE, READ_SHORT, READ_DAMAGED };
@@ -603,7 +603,7 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     return CAY_OK;
 }
 
-void runtime_note_visit(void)
+void runtime_mark_collected(void)
 {
     const struct timespec times[] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
     char path[PATH_MAX];
@@ -612,7 +612,7 @@ void runtime_note_visit(void)
         (void)utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
 }
 
-bool runtime_was_visited(int64_t within_ms)
+bool runtime_was_collected(int64_t within_ms)
 {
     char path[PATH_MAX];
     struct timespec now;
@@ -672,7 +672,7 @@ int runtime_start_time(pid_t pid, uint64_t *ret_start)
 }
 
 /* PID 1 listens there, and once that is gone no process does. */
-int runtime_is_heard(const char *id)
+int runtime_check_listening(const char *id)
 {
     struct sockaddr_un address;
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -688,7 +688,7 @@ int runtime_is_heard(const char *id)
 }
 
 /* In another PID namespace than its maker's the number says nothing. */
-int runtime_look(const struct record *record)
+int runtime_check_alive(const struct record *record)
 {
     uint64_t start;
 
@@ -699,7 +699,7 @@ int runtime_look(const struct record *record)
         return error ? error : 1;
     return record->pid_namespace == runtime_pid_namespace()
                ? 0
-               : runtime_is_heard(record->id);
+               : runtime_check_listening(record->id);
 }
 
 /* --- Notes --- */

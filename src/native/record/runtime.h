@@ -34,7 +34,7 @@ struct record {
     uint32_t pids, cpu_percent;
     char template_name[256], user[64], workdir[256];
     uint64_t template_dev, template_ino; /* of its root; 0 for the host's */
-    struct groups groups;
+    struct cgroup cgroup;
     /* Version 4 ends here.  Nothing above may move: a sandbox outlives an upgrade of cay.
      * New fields are appended; a reader takes those it knows, and those that the writer
      * did not know are 0. */
@@ -51,12 +51,12 @@ enum { RECORD_MAX = 4096 }; /* of any version */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
 
 /* Makes it if it is not there. */
-int runtime_make(struct cay_error *err);
+int runtime_create(struct cay_error *err);
 
 /* A descriptor (O_PATH) of the directory `below` in it, made if it is not there, or a
  * code.
  */
-int runtime_open(const char *below, struct cay_error *err);
+int runtime_open_dir(const char *below, struct cay_error *err);
 
 /* Whether it is nobody else's, or could be made. */
 int runtime_check(char ret_path[PATH_MAX], struct cay_error *err);
@@ -86,8 +86,8 @@ int runtime_lock(const char *id);
 int runtime_wait_lock(const char *id);
 
 /* When somebody last looked at all of them is kept as the directory's access time. */
-void runtime_note_visit(void);
-bool runtime_was_visited(int64_t within_ms);
+void runtime_mark_collected(void);
+bool runtime_was_collected(int64_t within_ms);
 
 /* Calls `visit` for each record. */
 int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
@@ -125,19 +125,19 @@ uint64_t runtime_pid_namespace(void);
 
 /* Whether a process listens at the control socket of `id`: 1 or 0, or negative: too few
  * files or too little memory are left to look. */
-int runtime_is_heard(const char *id);
+int runtime_check_listening(const char *id);
 
 /* 0 if no such process lives.  Negative: too few files or too little memory are left to
  * look. */
 int runtime_start_time(pid_t pid, uint64_t *ret_start);
 
 /* Whether its init runs: 1 or 0, or negative as above. */
-int runtime_look(const struct record *record);
+int runtime_check_alive(const struct record *record);
 
 /* The same, for those who only leave alone what lives: who cannot look says yes. */
 static inline bool runtime_is_alive(const struct record *record)
 {
-    return runtime_look(record) != 0;
+    return runtime_check_alive(record) != 0;
 }
 
 #endif

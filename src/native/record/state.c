@@ -72,7 +72,7 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
                     "somebody keeps removing what is being made", "try again");
 }
 
-int state_bury(int dir, const char *name, const char *who, struct cay_error *err)
+int state_remove(int dir, const char *name, const char *who, struct cay_error *err)
 {
     char grave[NAME_MAX + 1];
 

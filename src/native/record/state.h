@@ -23,7 +23,7 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
 /* Removes the directory `name` in `dir`, whose lock the caller holds: under another name
  * first, ".old-...", since what is half removed is of no use.  It takes no space, of
  * which there may be none. */
-int state_bury(int dir, const char *name, const char *who, struct cay_error *err);
+int state_remove(int dir, const char *name, const char *who, struct cay_error *err);
 
 /* Removes the directories in `dir` of that prefix whose lock nobody holds: what a crash
  * left.  How many there were. */

@@ -67,7 +67,7 @@ static int make_disk(int dir, int *ret_disk, struct cay_error *err)
     return *ret_disk < 0 ? cay_fail_errno(err, -*ret_disk, op, "disk") : CAY_OK;
 }
 
-int storage_make(const char *id, struct storage *ret_storage, struct cay_error *err)
+int storage_create(const char *id, struct storage *ret_storage, struct cay_error *err)
 {
     AUTO_FD sandboxes = open_sandboxes(true, err);
 
@@ -102,7 +102,7 @@ static int hold(int sandboxes, const char *id, struct cay_error *err)
     return TAKE_FD(dir);
 }
 
-int storage_hold(const char *id, struct storage *ret_storage, struct cay_error *err)
+int storage_lock(const char *id, struct storage *ret_storage, struct cay_error *err)
 {
     AUTO_FD sandboxes = open_sandboxes_with(id, err);
 
@@ -132,7 +132,7 @@ static bool lives(const char *id)
     return code ? code != CAY_E_NOT_FOUND : runtime_is_alive(&record);
 }
 
-int storage_find(const char *id, struct cay_error *err)
+int storage_check(const char *id, struct cay_error *err)
 {
     struct stat st;
     AUTO_FD sandboxes = open_sandboxes_with(id, err);
@@ -145,7 +145,7 @@ int storage_find(const char *id, struct cay_error *err)
                            : cay_fail_errno(err, errno, op, id);
 }
 
-bool storage_is_elsewhere(const struct record *record)
+bool storage_in_other_home(const struct record *record)
 {
     char own[PATH_MAX], path[PATH_MAX];
 
@@ -180,7 +180,7 @@ int storage_remove(const char *id, struct cay_error *err)
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
                         "somebody else has just started this sandbox", "try again");
     release_name(id);
-    return state_bury(sandboxes, id, op, err);
+    return state_remove(sandboxes, id, op, err);
 }
 
 /* --- The options --- */
@@ -192,9 +192,9 @@ static bool save_bind(struct buf *file, const struct bind *bind)
 
     if (!*bind_path(bind, path))
         return false;
-    facts_add(file, "source", path);
-    facts_add(file, "target", bind->target);
-    facts_add_number(file, "writable", bind->writable);
+    kvfile_add(file, "source", path);
+    kvfile_add(file, "target", bind->target);
+    kvfile_add_number(file, "writable", bind->writable);
     return true;
 }
 
@@ -205,23 +205,23 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
     struct buf file;
     int code = CAY_OK;
 
-    facts_begin(&file, OPTIONS_MAX);
-    facts_add_number(&file, "created_ms", (uint64_t)clock_since_1970_ms());
-    facts_add(&file, "template", template_name);
-    facts_add_number(&file, "memory_bytes", options->memory_bytes);
-    facts_add_number(&file, "pids", options->pids);
-    facts_add_number(&file, "cpu_percent", options->cpu_percent);
-    facts_add_number(&file, "network", options->network);
-    facts_add(&file, "hostname", options->hostname);
-    facts_add(&file, "name", options->name);
-    facts_add_number(&file, "require", options->require);
-    facts_add_number(&file, "ephemeral", options->ephemeral);
-    facts_add_number(&file, "ttl_ms", options->ttl_ms);
-    facts_add(&file, "user", options->user);
-    facts_add(&file, "workdir", options->workdir);
-    facts_add_number(&file, "rung", options->rung);
+    kvfile_begin(&file, OPTIONS_MAX);
+    kvfile_add_number(&file, "created_ms", (uint64_t)clock_since_1970_ms());
+    kvfile_add(&file, "template", template_name);
+    kvfile_add_number(&file, "memory_bytes", options->memory_bytes);
+    kvfile_add_number(&file, "pids", options->pids);
+    kvfile_add_number(&file, "cpu_percent", options->cpu_percent);
+    kvfile_add_number(&file, "network", options->network);
+    kvfile_add(&file, "hostname", options->hostname);
+    kvfile_add(&file, "name", options->name);
+    kvfile_add_number(&file, "require", options->require);
+    kvfile_add_number(&file, "ephemeral", options->ephemeral);
+    kvfile_add_number(&file, "ttl_ms", options->ttl_ms);
+    kvfile_add(&file, "user", options->user);
+    kvfile_add(&file, "workdir", options->workdir);
+    kvfile_add_number(&file, "rung", options->rung);
     for (const char *const *env = options->env; env && *env; env++)
-        facts_add(&file, "env", *env);
+        kvfile_add(&file, "env", *env);
     for (size_t i = 0; !code && i < binds->count; i++)
         if (!save_bind(&file, &binds->list[i]))
             code = cay_fail_errno(err, errno, op, binds->list[i].source);
@@ -238,17 +238,17 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
 
 static bool take_binds(struct storage_saved *saved)
 {
-    const struct facts *facts = &saved->facts;
+    const struct kvfile *kvfile = &saved->kvfile;
     const char *source = NULL, *target = NULL, *writable = NULL;
-    size_t count = facts_count(facts, "source");
+    size_t count = kvfile_count(kvfile, "source");
 
     saved->binds = calloc(count + 1, sizeof *saved->binds);
     if (!saved->binds)
         return false;
     for (size_t i = 0; i < count; i++) {
-        source = facts_next(facts, "source", source);
-        target = facts_next(facts, "target", target);
-        writable = facts_next(facts, "writable", writable);
+        source = kvfile_next(kvfile, "source", source);
+        target = kvfile_next(kvfile, "target", target);
+        writable = kvfile_next(kvfile, "writable", writable);
         if (!target || !writable)
             break;
         saved->binds[saved->options.bind_count++] =
@@ -260,54 +260,54 @@ static bool take_binds(struct storage_saved *saved)
 
 static bool take_env(struct storage_saved *saved)
 {
-    size_t count = facts_count(&saved->facts, "env");
+    size_t count = kvfile_count(&saved->kvfile, "env");
     const char *last = NULL;
 
     saved->env = calloc(count + 1, sizeof *saved->env);
     for (size_t i = 0; saved->env && i < count; i++)
-        saved->env[i] = last = facts_next(&saved->facts, "env", last);
+        saved->env[i] = last = kvfile_next(&saved->kvfile, "env", last);
     saved->options.env = saved->env;
     return saved->env;
 }
 
 static void take_options(struct storage_saved *saved)
 {
-    const struct facts *facts = &saved->facts;
+    const struct kvfile *kvfile = &saved->kvfile;
 
-    saved->created_ms = (int64_t)facts_number(facts, "created_ms");
+    saved->created_ms = (int64_t)kvfile_number(kvfile, "created_ms");
     saved->options = (struct cay_sandbox_options){
         .size = sizeof saved->options,
-        .template_name = facts_text(facts, "template"),
-        .memory_bytes = facts_number(facts, "memory_bytes"),
-        .pids = (uint32_t)facts_number(facts, "pids"),
-        .cpu_percent = (uint32_t)facts_number(facts, "cpu_percent"),
-        .network = (enum cay_network)facts_number(facts, "network"),
-        .hostname = facts_text(facts, "hostname"),
-        .name = facts_text(facts, "name"),
-        .require = (unsigned)facts_number(facts, "require"),
-        .ephemeral = facts_number(facts, "ephemeral"),
-        .ttl_ms = facts_number(facts, "ttl_ms"),
-        .user = facts_text(facts, "user"),
-        .workdir = facts_text(facts, "workdir"),
+        .template_name = kvfile_text(kvfile, "template"),
+        .memory_bytes = kvfile_number(kvfile, "memory_bytes"),
+        .pids = (uint32_t)kvfile_number(kvfile, "pids"),
+        .cpu_percent = (uint32_t)kvfile_number(kvfile, "cpu_percent"),
+        .network = (enum cay_network)kvfile_number(kvfile, "network"),
+        .hostname = kvfile_text(kvfile, "hostname"),
+        .name = kvfile_text(kvfile, "name"),
+        .require = (unsigned)kvfile_number(kvfile, "require"),
+        .ephemeral = kvfile_number(kvfile, "ephemeral"),
+        .ttl_ms = kvfile_number(kvfile, "ttl_ms"),
+        .user = kvfile_text(kvfile, "user"),
+        .workdir = kvfile_text(kvfile, "workdir"),
         .storage = CAY_STORAGE_DISK,
-        .rung = (enum cay_rung)facts_number(facts, "rung"),
+        .rung = (enum cay_rung)kvfile_number(kvfile, "rung"),
     };
 }
 
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err)
 {
-    struct facts *facts = &ret_saved->facts;
+    struct kvfile *kvfile = &ret_saved->kvfile;
     AUTO_FD sandboxes = open_sandboxes_with(id, err);
 
     *ret_saved = (struct storage_saved){0};
     if (sandboxes < 0)
         return sandboxes;
     AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
-    facts->data = dir < 0 ? NULL : state_read(dir, "options", OPTIONS_MAX, &facts->len);
-    int error = dir < 0 ? -dir : facts->data ? 0 : errno;
+    kvfile->data = dir < 0 ? NULL : state_read(dir, "options", OPTIONS_MAX, &kvfile->len);
+    int error = dir < 0 ? -dir : kvfile->data ? 0 : errno;
     if (dir < 0 || error == ENOENT || cay_errno_is_shortage(error))
         return fail_unknown(id, error, err);
-    if (!facts->data || !facts_are_sound(facts)) {
+    if (!kvfile->data || !kvfile_is_valid(kvfile)) {
         storage_saved_done(ret_saved);
         return cay_fail(err, CAY_E_IO, 0, op, id,
                         "the sandbox's options are damaged, or of another version of cay",
@@ -324,7 +324,7 @@ void storage_saved_done(struct storage_saved *saved)
 {
     free(saved->binds);
     free(saved->env);
-    free(saved->facts.data);
+    free(saved->kvfile.data);
     *saved = (struct storage_saved){0};
 }
 
@@ -383,7 +383,7 @@ size_t storage_sweep(void)
         AUTO_FD dir = hold(sandboxes, id, NULL);
         /* It may live all the same: its maker died just before it could say so. */
         if (dir >= 0 && !has_options(sandboxes, id) && !lives(id))
-            count += state_bury(sandboxes, id, op, NULL) == CAY_OK;
+            count += state_remove(sandboxes, id, op, NULL) == CAY_OK;
     }
     if (directory)
         closedir(directory);

@@ -20,10 +20,10 @@ struct storage {
         .dir = -1, .disk = -1                                                            \
     }
 
-int storage_make(const char *id, struct storage *ret_storage, struct cay_error *err);
+int storage_create(const char *id, struct storage *ret_storage, struct cay_error *err);
 
 /* CAY_E_NOT_FOUND: it has none.  CAY_E_BUSY: somebody else starts or removes it. */
-int storage_hold(const char *id, struct storage *ret_storage, struct cay_error *err);
+int storage_lock(const char *id, struct storage *ret_storage, struct cay_error *err);
 void storage_done(struct storage *storage);
 
 /* The template is that of the options, as it is found again, or NULL; the binds are those
@@ -37,15 +37,15 @@ struct storage_saved {
     int64_t created_ms;                 /* since 1970 */
     struct cay_bind *binds;
     const char **env;
-    struct facts facts; /* what the options point into */
+    struct kvfile kvfile; /* what the options point into */
 };
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err);
 void storage_saved_done(struct storage_saved *saved);
 
 /* Whether it is among those of this home: CAY_E_NOT_FOUND if not. */
-int storage_find(const char *id, struct cay_error *err);
+int storage_check(const char *id, struct cay_error *err);
 /* Whether what it has on disk is below another home than this process's. */
-bool storage_is_elsewhere(const struct record *record);
+bool storage_in_other_home(const struct record *record);
 int storage_remove(const char *id, struct cay_error *err);
 
 /* Calls `visit` for each that can be started, whether it runs or not. */

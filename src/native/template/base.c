@@ -212,20 +212,20 @@ static uint64_t mix(uint64_t hash, const void *data, size_t len)
 
 static uint64_t mix_state(uint64_t hash, const char *path)
 {
-    uint64_t facts[6] = {0};
+    uint64_t kvfile[6] = {0};
     char name[PATH_MAX + 1];
     struct stat st;
 
     snprintf(name, sizeof name, "/%s", path);
     if (stat(name, &st) == 0) {
-        facts[0] = st.st_dev;
-        facts[1] = st.st_ino;
-        facts[2] = (uint64_t)st.st_size;
-        facts[3] = st.st_mode;
-        facts[4] = (uint64_t)st.st_mtim.tv_sec;
-        facts[5] = (uint64_t)st.st_mtim.tv_nsec;
+        kvfile[0] = st.st_dev;
+        kvfile[1] = st.st_ino;
+        kvfile[2] = (uint64_t)st.st_size;
+        kvfile[3] = st.st_mode;
+        kvfile[4] = (uint64_t)st.st_mtim.tv_sec;
+        kvfile[5] = (uint64_t)st.st_mtim.tv_nsec;
     }
-    return mix(hash, facts, sizeof facts);
+    return mix(hash, kvfile, sizeof kvfile);
 }
 
 static uint64_t mix_states(uint64_t hash, const char *const *paths, size_t count)
@@ -723,7 +723,7 @@ size_t template_base_sweep(int store)
             continue;
         AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
         if (dir >= 0 && template_check_unused(dir, op, name, NULL) == CAY_OK)
-            count += state_bury(store, name, op, NULL) == CAY_OK;
+            count += state_remove(store, name, op, NULL) == CAY_OK;
     }
     if (list)
         closedir(list);

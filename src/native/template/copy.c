@@ -26,7 +26,7 @@ struct original {
 };
 
 struct copying {
-    struct template_making *making;
+    struct template_draft *draft;
     dev_t dev;        /* of the source */
     struct stat self; /* the draft: a copy must not go on for ever in itself */
     struct original *originals;
@@ -115,7 +115,7 @@ static int copy_file(const struct copying *copying, int held, const struct stat 
 static int add_file(struct copying *copying, int held, const struct stat *st, int to_dir,
                     const char *name, struct cay_error *err)
 {
-    struct template_making *making = copying->making;
+    struct template_draft *draft = copying->draft;
     struct original *original = NULL;
 
     if (st->st_nlink > 1) {
@@ -123,12 +123,12 @@ static int add_file(struct copying *copying, int held, const struct stat *st, in
         if (!original)
             return cay_fail_memory(err, op);
         if (original->path)
-            return linkat(making->root, original->path, to_dir, name, 0) == 0
+            return linkat(draft->root, original->path, to_dir, name, 0) == 0
                        ? CAY_OK
                        : fail(copying, errno, err);
     }
-    making->bytes += (uint64_t)st->st_size;
-    if (making->bytes > TEMPLATE_BYTES_MAX)
+    draft->bytes += (uint64_t)st->st_size;
+    if (draft->bytes > TEMPLATE_BYTES_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
                         "the directory has more bytes than a template may have",
                         "the limit is %llu", (unsigned long long)TEMPLATE_BYTES_MAX);
@@ -177,7 +177,7 @@ static int add_directory(struct copying *copying, int held, const struct stat *s
     if (st->st_dev == copying->dev && !is_self)
         code = copy_directory(copying, held, to, depth + 1, err);
     else
-        copying->making->skipped++;
+        copying->draft->skipped++;
     if (!code && (fchown(to, clamp_id(st->st_uid), clamp_id(st->st_gid)) != 0 ||
                   fchmod(to, st->st_mode & 07777) != 0))
         code = fail(copying, errno, err);
@@ -208,10 +208,10 @@ static int add(struct copying *copying, int from, int to, const char *name,
         int error = errno;
         if (!is_mounted(from, name))
             return fail(copying, error, err);
-        copying->making->skipped++;
+        copying->draft->skipped++;
         return CAY_OK;
     }
-    if (++copying->making->entries > TEMPLATE_ENTRIES_MAX)
+    if (++copying->draft->entries > TEMPLATE_ENTRIES_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
                         "the directory has more files than a template may have",
                         "the limit is %d", TEMPLATE_ENTRIES_MAX);
@@ -221,7 +221,7 @@ static int add(struct copying *copying, int from, int to, const char *name,
         return add_file(copying, held, &st, to, name, err);
     if (S_ISLNK(st.st_mode))
         return add_link(copying, held, &st, to, name, err);
-    copying->making->skipped++;
+    copying->draft->skipped++;
     return CAY_OK;
 }
 
@@ -251,7 +251,7 @@ static int copy_directory(struct copying *copying, int from, int to, unsigned de
         if (len)
             *at++ = '/';
         memcpy(at, name, name_len + 1);
-        code = template_tell(copying->making, "copying", err);
+        code = template_report(copying->draft, "copying", err);
         if (!code)
             code = add(copying, from, to, name, depth, err);
         copying->path[len] = '\0';
@@ -260,20 +260,20 @@ static int copy_directory(struct copying *copying, int from, int to, unsigned de
     return code;
 }
 
-int template_from_directory(struct template_making *making, struct cay_error *err)
+int template_from_directory(struct template_draft *draft, struct cay_error *err)
 {
-    const char *path = making->options->from;
+    const char *path = draft->options->from;
     AUTO_FREE struct copying *copying = calloc(1, sizeof *copying);
     struct stat st;
     AUTO_FD from = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (!copying)
         return cay_fail_memory(err, op);
-    if (from < 0 || fstat(from, &st) != 0 || fstat(making->dir, &copying->self) != 0)
+    if (from < 0 || fstat(from, &st) != 0 || fstat(draft->dir, &copying->self) != 0)
         return cay_fail_errno(err, errno, op, path);
-    copying->making = making;
+    copying->draft = draft;
     copying->dev = st.st_dev;
-    int code = copy_directory(copying, from, making->root, 1, err);
+    int code = copy_directory(copying, from, draft->root, 1, err);
     forget(copying);
     return code;
 }

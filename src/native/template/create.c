@@ -20,25 +20,25 @@ static const char op[] = TEMPLATE_OP;
 
 enum { TELL_NS = 100000000 };
 
-int template_tell(struct template_making *making, const char *step, struct cay_error *err)
+int template_report(struct template_draft *draft, const char *step, struct cay_error *err)
 {
-    const struct cay_template_options *options = making->options;
+    const struct cay_template_options *options = draft->options;
 
     if (!options->on_progress)
         return CAY_OK;
     uint64_t now = clock_ns();
-    if (now - making->told_ns < TELL_NS)
+    if (now - draft->reported_ns < TELL_NS)
         return CAY_OK;
-    making->told_ns = now;
-    if (options->on_progress(options->cookie, step, making->bytes) == 0)
+    draft->reported_ns = now;
+    if (options->on_progress(options->cookie, step, draft->bytes) == 0)
         return CAY_OK;
     return cay_fail(err, CAY_E_CANCELLED, 0, op, options->name,
                     "the template was not made, as asked", "nothing is left of it");
 }
 
-static int from_tar(struct template_making *making, struct cay_error *err)
+static int from_tar(struct template_draft *draft, struct cay_error *err)
 {
-    const char *path = making->options->from;
+    const char *path = draft->options->from;
     struct stat st;
     AUTO_FD held = open(path, O_PATH | O_CLOEXEC);
 
@@ -50,34 +50,34 @@ static int from_tar(struct template_making *making, struct cay_error *err)
     AUTO_FD fd = path_reopen(held, O_RDONLY);
     if (fd < 0)
         return cay_fail_errno(err, -fd, op, path);
-    return template_unpack(making, making->root, fd, TEMPLATE_WHOLE, err);
+    return template_unpack(draft, draft->root, fd, TEMPLATE_WHOLE, err);
 }
 
-static int fill(struct template_making *making, struct cay_error *err)
+static int fill(struct template_draft *draft, struct cay_error *err)
 {
     static const char *const names[] = {"", "dir", "tar", "oci", "debootstrap"};
-    enum cay_template_source source = making->options->source;
+    enum cay_template_source source = draft->options->source;
     int code = CAY_E_INVALID;
 
     switch (source) {
     case CAY_TEMPLATE_DIR:
-        code = template_from_directory(making, err);
+        code = template_from_directory(draft, err);
         break;
     case CAY_TEMPLATE_TAR:
-        code = from_tar(making, err);
+        code = from_tar(draft, err);
         break;
     case CAY_TEMPLATE_OCI:
-        code = template_from_image(making, err);
+        code = template_from_image(draft, err);
         break;
     case CAY_TEMPLATE_DEBOOTSTRAP:
-        code = template_from_debootstrap(making, err);
+        code = template_from_debootstrap(draft, err);
         break;
     }
     if (!code)
-        cay_copy_text(making->info.shown.source, sizeof making->info.shown.source,
+        cay_copy_text(draft->info.shown.source, sizeof draft->info.shown.source,
                       names[source]);
     else if (err && !*err->subject) /* an archive does not know its name */
-        cay_copy_text(err->subject, sizeof err->subject, making->options->from);
+        cay_copy_text(err->subject, sizeof err->subject, draft->options->from);
     return code;
 }
 
@@ -95,26 +95,26 @@ static int check_whole(int root, const char *from, struct cay_error *err)
 }
 
 /* Whole and on the disk before it gets its name. */
-static int finish(struct template_making *making, int store, const char *draft,
+static int finish(struct template_draft *draft, int store, const char *draft_name,
                   struct cay_error *err)
 {
-    struct cay_template_info *shown = &making->info.shown;
-    const char *name = making->options->name;
+    struct cay_template_info *shown = &draft->info.shown;
+    const char *name = draft->options->name;
 
-    int code = users_add(making->root, err);
+    int code = users_add(draft->root, err);
     if (code)
         return code;
     shown->created_ms = clock_since_1970_ms();
-    shown->bytes = making->bytes;
-    cay_copy_text(shown->from, sizeof shown->from, making->options->from);
-    code = template_info_save(making->dir, &making->info, err);
+    shown->bytes = draft->bytes;
+    cay_copy_text(shown->from, sizeof shown->from, draft->options->from);
+    code = template_info_save(draft->dir, &draft->info, err);
     if (code)
         return code;
-    if (syncfs(making->dir) != 0)
+    if (syncfs(draft->dir) != 0)
         return cay_fail_errno(err, errno, op, name);
     /* From now on it may be used, but not be swept away. */
-    (void)flock(making->dir, LOCK_SH);
-    if (renameat2(store, draft, store, name, RENAME_NOREPLACE) == 0)
+    (void)flock(draft->dir, LOCK_SH);
+    if (renameat2(store, draft_name, store, name, RENAME_NOREPLACE) == 0)
         return CAY_OK;
     return errno == EEXIST ? cay_fail(err, CAY_E_EXISTS, 0, op, name,
                                       "there is a template of that name",
@@ -122,19 +122,19 @@ static int finish(struct template_making *making, int store, const char *draft,
                            : cay_fail_errno(err, errno, op, name);
 }
 
-static int make(struct template_making *making, int store, const char *draft,
+static int make(struct template_draft *draft, int store, const char *draft_name,
                 struct cay_error *err)
 {
     /* Whatever the caller's umask is. */
-    if (mkdirat(making->dir, "root", 0755) != 0)
+    if (mkdirat(draft->dir, "root", 0755) != 0)
         return cay_fail_errno(err, errno, op, "root");
-    making->root = path_open(making->dir, "root", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
-    if (making->root < 0 || fchmod(making->root, 0755) != 0)
-        return cay_fail_errno(err, making->root < 0 ? -making->root : errno, op, "root");
-    int code = fill(making, err);
+    draft->root = path_open(draft->dir, "root", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (draft->root < 0 || fchmod(draft->root, 0755) != 0)
+        return cay_fail_errno(err, draft->root < 0 ? -draft->root : errno, op, "root");
+    int code = fill(draft, err);
     if (!code)
-        code = check_whole(making->root, making->options->from, err);
-    return code ? code : finish(making, store, draft, err);
+        code = check_whole(draft->root, draft->options->from, err);
+    return code ? code : finish(draft, store, draft_name, err);
 }
 
 static int check(const struct cay_template_options *options, int store,
@@ -160,7 +160,7 @@ static int check(const struct cay_template_options *options, int store,
 int cay_template_create(const struct cay_template_options *options, struct cay_error *err)
 {
     struct cay_template_options known;
-    char draft[NAME_MAX + 1];
+    char draft_name[NAME_MAX + 1];
 
     int code = cay_take_struct(&known, sizeof known, options, op, err);
     if (!code)
@@ -178,16 +178,16 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
     if (code)
         return code;
     (void)template_sweep();
-    struct template_making making = {.options = &known, .root = -1};
-    making.dir = state_draft(store, ".new-", draft, err);
-    if (making.dir < 0)
-        return making.dir;
-    code = make(&making, store, draft, err);
+    struct template_draft draft = {.options = &known, .root = -1};
+    draft.dir = state_draft(store, ".new-", draft_name, err);
+    if (draft.dir < 0)
+        return draft.dir;
+    code = make(&draft, store, draft_name, err);
     if (code)
-        (void)tree_remove(&fs_direct, op, store, draft, draft, NULL);
-    (void)close(making.dir);
-    if (making.root >= 0)
-        (void)close(making.root);
-    template_info_done(&making.info);
+        (void)tree_remove(&fs_direct, op, store, draft_name, draft_name, NULL);
+    (void)close(draft.dir);
+    if (draft.root >= 0)
+        (void)close(draft.root);
+    template_info_done(&draft.info);
     return code;
 }

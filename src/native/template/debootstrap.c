@@ -32,7 +32,7 @@ enum { LINE = 256, POLL_MS = 200, ENV_MAX = 8, DEATH_MS = 10000 };
 /* What Inspect's tools and people expect beyond the smallest system. */
 #define PACKAGES "--include=procps,adduser,passwd,ca-certificates"
 
-struct run {
+struct bootstrap_run {
     pid_t pid;
     int output;
     char line[LINE];  /* the last whole one */
@@ -77,7 +77,7 @@ static void pick_env(char *ret_env[ENV_MAX], char path[64])
     ret_env[count] = NULL;
 }
 
-static int spawn(const struct template_making *making, int output, pid_t *ret_pid)
+static int spawn(const struct template_draft *draft, int output, pid_t *ret_pid)
 {
     char words[][64] = {"setpriv",
                         "--pdeathsig",
@@ -102,13 +102,13 @@ static int spawn(const struct template_making *making, int output, pid_t *ret_pi
     for (size_t i = 0; i < WORDS; i++)
         argv[i] = words[i];
     argv[WORDS] = NULL;
-    cay_copy_text(words[WORDS - 2], sizeof words[0], making->options->from);
+    cay_copy_text(words[WORDS - 2], sizeof words[0], draft->options->from);
     pick_env(env, path);
     sigemptyset(&none);
     sigfillset(&all);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_addfchdir_np(&actions, making->dir);
+    posix_spawn_file_actions_addfchdir_np(&actions, draft->dir);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, output, 1);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
@@ -123,50 +123,53 @@ static int spawn(const struct template_making *making, int output, pid_t *ret_pi
     return -error;
 }
 
-static void end_line(struct run *run)
+static void end_line(struct bootstrap_run *bootstrap_run)
 {
-    run->part[run->part_len] = '\0';
-    run->part_len = 0;
-    bool is_error = strncmp(run->part, "E: ", 3) == 0;
+    bootstrap_run->part[bootstrap_run->part_len] = '\0';
+    bootstrap_run->part_len = 0;
+    bool is_error = strncmp(bootstrap_run->part, "E: ", 3) == 0;
     /* "I: Unpacking dpkg" and "I: dpkg: ..." lose their letter for whoever watches. */
-    const char *text = run->part[0] && run->part[1] == ':' && run->part[2] == ' '
-                           ? run->part + 3
-                           : run->part;
+    const char *text = bootstrap_run->part[0] && bootstrap_run->part[1] == ':' &&
+                               bootstrap_run->part[2] == ' '
+                           ? bootstrap_run->part + 3
+                           : bootstrap_run->part;
     if (*text)
-        cay_copy_text(run->line, sizeof run->line, text);
+        cay_copy_text(bootstrap_run->line, sizeof bootstrap_run->line, text);
     if (is_error)
-        cay_copy_text(run->error, sizeof run->error, text);
+        cay_copy_text(bootstrap_run->error, sizeof bootstrap_run->error, text);
 }
 
-static void take_output(struct run *run, const char *data, size_t len)
+static void take_output(struct bootstrap_run *bootstrap_run, const char *data, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         if (data[i] == '\n')
-            end_line(run);
-        else if (run->part_len + 1 < sizeof run->part)
-            run->part[run->part_len++] = data[i];
+            end_line(bootstrap_run);
+        else if (bootstrap_run->part_len + 1 < sizeof bootstrap_run->part)
+            bootstrap_run->part[bootstrap_run->part_len++] = data[i];
     }
 }
 
 /* Until it has closed its output, or the caller wants no more. */
-static int watch(struct run *run, struct template_making *making, struct cay_error *err)
+static int watch(struct bootstrap_run *bootstrap_run, struct template_draft *draft,
+                 struct cay_error *err)
 {
-    struct pollfd output = {.fd = run->output, .events = POLLIN};
+    struct pollfd output = {.fd = bootstrap_run->output, .events = POLLIN};
     char data[4096];
 
     for (;;) {
-        int code = template_tell(making, run->line[0] ? run->line : "debootstrap", err);
+        int code = template_report(
+            draft, bootstrap_run->line[0] ? bootstrap_run->line : "debootstrap", err);
         if (code)
             return code;
         if (poll(&output, 1, POLL_MS) <= 0)
             continue;
-        ssize_t len = read(run->output, data, sizeof data);
+        ssize_t len = read(bootstrap_run->output, data, sizeof data);
         if (len == 0)
             return CAY_OK;
         if (len < 0 && errno != EINTR && errno != EAGAIN)
             return cay_fail_errno(err, errno, op, "debootstrap");
         if (len > 0)
-            take_output(run, data, (size_t)len);
+            take_output(bootstrap_run, data, (size_t)len);
     }
 }
 
@@ -188,47 +191,47 @@ static int fail_missing(const char *program, const char *package, struct cay_err
 }
 
 /* Where the host ignores SIGCHLD, nobody knows how it ended but by what it said last. */
-static bool has_succeeded(const struct run *run)
+static bool has_succeeded(const struct bootstrap_run *bootstrap_run)
 {
     siginfo_t info = {0};
 
-    while (waitid(P_PID, (id_t)run->pid, &info, WEXITED) != 0)
+    while (waitid(P_PID, (id_t)bootstrap_run->pid, &info, WEXITED) != 0)
         if (errno != EINTR)
-            return errno == ECHILD &&
-                   strcmp(run->line, "Base system installed successfully.") == 0;
+            return errno == ECHILD && strcmp(bootstrap_run->line,
+                                             "Base system installed successfully.") == 0;
     return info.si_code == CLD_EXITED && info.si_status == 0;
 }
 
-static int bootstrap(struct template_making *making, struct cay_error *err)
+static int bootstrap(struct template_draft *draft, struct cay_error *err)
 {
-    struct run run = {.output = -1};
+    struct bootstrap_run bootstrap_run = {.output = -1};
     int ends[2];
 
     if (pipe2(ends, O_CLOEXEC) != 0)
         return cay_fail_errno(err, errno, op, "pipe");
     AUTO_FD output = ends[0], theirs = ends[1];
-    run.output = output;
-    int error = spawn(making, theirs, &run.pid);
+    bootstrap_run.output = output;
+    int error = spawn(draft, theirs, &bootstrap_run.pid);
     (void)close(TAKE_FD(theirs));
     if (error == -ENOENT)
         return fail_missing("setpriv", "util-linux", err);
     if (error)
         return cay_fail_errno(err, -error, op, "debootstrap");
-    int code = watch(&run, making, err);
+    int code = watch(&bootstrap_run, draft, err);
     if (code) {
-        (void)kill(run.pid, SIGKILL);
+        (void)kill(bootstrap_run.pid, SIGKILL);
         wait_for_all(output);
     }
-    bool succeeded = has_succeeded(&run);
+    bool succeeded = has_succeeded(&bootstrap_run);
     if (code || succeeded)
         return code;
-    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, making->options->from,
+    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, draft->options->from,
                     "debootstrap could not make the system", "it said: %s",
-                    run.error[0] ? run.error : run.line);
+                    bootstrap_run.error[0] ? bootstrap_run.error : bootstrap_run.line);
 }
 
 /* Whatever of the host, and whatever is of no use, it has left. */
-static int clean(const struct template_making *making, struct cay_error *err)
+static int clean(const struct template_draft *draft, struct cay_error *err)
 {
     static const struct {
         const char *parent, *name;
@@ -244,30 +247,30 @@ static int clean(const struct template_making *making, struct cay_error *err)
     int code = CAY_OK;
 
     for (size_t i = 0; !code && i < sizeof leftovers / sizeof *leftovers; i++) {
-        AUTO_FD dir = path_open(making->root, leftovers[i].parent, O_RDONLY | O_DIRECTORY,
+        AUTO_FD dir = path_open(draft->root, leftovers[i].parent, O_RDONLY | O_DIRECTORY,
                                 0, PATH_PLAIN);
         if (dir >= 0)
             code = tree_remove(&fs_direct, op, dir, leftovers[i].name, leftovers[i].name,
                                err);
     }
     for (size_t i = 0; !code && i < sizeof directories / sizeof *directories; i++)
-        if (mkdirat(making->root, directories[i], 0755) != 0 ||
-            fchmodat(making->root, directories[i], 0755, 0) != 0)
+        if (mkdirat(draft->root, directories[i], 0755) != 0 ||
+            fchmodat(draft->root, directories[i], 0755, 0) != 0)
             code = cay_fail_errno(err, errno, op, directories[i]);
     return code;
 }
 
-static int count(struct template_making *making, struct cay_error *err)
+static int count(struct template_draft *draft, struct cay_error *err)
 {
     const struct walk_options options = {.fs = &fs_direct,
-                                         .root = making->root,
+                                         .root = draft->root,
                                          .real = "",
                                          .max_depth = TEMPLATE_DEPTH_MAX};
     struct walk_step step;
     struct walk *walk;
     struct stat st;
 
-    int code = walk_new(op, making->root, &options, &walk, err);
+    int code = walk_new(op, draft->root, &options, &walk, err);
     if (code)
         return code;
     for (int more = 1; !code && more == 1;) {
@@ -278,22 +281,22 @@ static int count(struct template_making *making, struct cay_error *err)
             code = walk_enter(walk, 0, err);
         else if (step.type == DT_REG &&
                  fstatat(step.dir, step.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-            making->bytes += (uint64_t)st.st_size;
+            draft->bytes += (uint64_t)st.st_size;
     }
     walk_free(walk);
     return code;
 }
 
-int template_from_debootstrap(struct template_making *making, struct cay_error *err)
+int template_from_debootstrap(struct template_draft *draft, struct cay_error *err)
 {
-    if (!is_suite(making->options->from))
-        return cay_fail(err, CAY_E_INVALID, 0, op, making->options->from,
+    if (!is_suite(draft->options->from))
+        return cay_fail(err, CAY_E_INVALID, 0, op, draft->options->from,
                         "this is not the name of a suite",
                         "use one that debootstrap knows: bookworm, trixie, stable");
     if (!is_installed())
         return fail_missing("debootstrap", "debootstrap", err);
-    int code = bootstrap(making, err);
+    int code = bootstrap(draft, err);
     if (!code)
-        code = clean(making, err);
-    return code ? code : count(making, err);
+        code = clean(draft, err);
+    return code ? code : count(draft, err);
 }

@@ -84,7 +84,7 @@ static const char op[] = TEMPLATE_OP;
 enum { JSON_MAX = 8 << 20, INDEX_DEPTH = 4, LAYERS_MAX = 1024, ENV_MAX = 512 };
 
 struct image {
-    struct template_making *making;
+    struct template_draft *draft;
     int dir;      /* its files */
     bool is_ours; /* nobody else can change them */
     const char *architecture;
@@ -153,7 +153,7 @@ static int open_verified(const struct image *image, const char *path, const char
     if (fd < 0)
         return fd;
     if (!image->is_ours) {
-        copy = openat(image->making->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+        copy = openat(image->draft->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
         if (copy < 0)
             return cay_fail_errno(err, errno, op, path);
     }
@@ -251,7 +251,7 @@ static int take_env(struct template_info *info, const json_t *env, struct cay_er
 static int take_config(const struct image *image, const json_t *config,
                        struct cay_error *err)
 {
-    struct template_info *info = &image->making->info;
+    struct template_info *info = &image->draft->info;
     const json_t *inner = json_object_get(config, "config");
     const char *architecture = text_of(config, "architecture");
     const char *os = text_of(config, "os");
@@ -279,10 +279,10 @@ static int take_config(const struct image *image, const json_t *config,
  * inside. */
 static int make_workdir(const struct image *image, struct cay_error *err)
 {
-    char path[sizeof image->making->info.shown.workdir];
-    AUTO_FD dir = fcntl(image->making->root, F_DUPFD_CLOEXEC, 3);
+    char path[sizeof image->draft->info.shown.workdir];
+    AUTO_FD dir = fcntl(image->draft->root, F_DUPFD_CLOEXEC, 3);
 
-    memcpy(path, image->making->info.shown.workdir, sizeof path);
+    memcpy(path, image->draft->info.shown.workdir, sizeof path);
     for (char *at = path + strspn(path, "/"); dir >= 0 && *at; at += strspn(at, "/")) {
         const char *name = at;
         at += strcspn(at, "/");
@@ -290,7 +290,7 @@ static int make_workdir(const struct image *image, struct cay_error *err)
         *at = '\0';
         bool is_made = mkdirat(dir, name, 0755) == 0 && fchmodat(dir, name, 0755, 0) == 0;
         int next = is_made || errno == EEXIST
-                       ? path_open(image->making->root, path, O_PATH | O_DIRECTORY, 0,
+                       ? path_open(image->draft->root, path, O_PATH | O_DIRECTORY, 0,
                                    RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
                        : -errno;
         *at = end;
@@ -310,18 +310,18 @@ static int make_workdir(const struct image *image, struct cay_error *err)
 static int add_layer(const struct image *image, size_t index, const char *path,
                      const char *hex, struct cay_error *err)
 {
-    struct template_making *making = image->making;
+    struct template_draft *draft = image->draft;
     int code = CAY_OK;
 
     AUTO_FD fd = open_verified(image, path, hex, err);
     if (fd < 0)
         return fd;
     if (index > 0) { /* the first has nothing below it */
-        code = template_unpack(making, making->root, fd, TEMPLATE_WHITEOUTS, err);
+        code = template_unpack(draft, draft->root, fd, TEMPLATE_WHITEOUTS, err);
         if (!code && lseek(fd, 0, SEEK_SET) != 0)
             code = cay_fail_errno(err, errno, op, path);
     }
-    return code ? code : template_unpack(making, making->root, fd, TEMPLATE_LAYER, err);
+    return code ? code : template_unpack(draft, draft->root, fd, TEMPLATE_LAYER, err);
 }
 
 static int check_layers(const json_t *layers, struct cay_error *err)
@@ -484,7 +484,7 @@ static int use_image(const struct image *image, struct cay_error *err)
     const char *name = is_layout ? "index.json" : "manifest.json";
 
     if (!has(image, name))
-        return fail_format(image->making->options->from, "this is not an image", err);
+        return fail_format(image->draft->options->from, "this is not an image", err);
     int code = parse_file(image, name, &top, err);
     if (code)
         return code;
@@ -500,27 +500,26 @@ static int use_image(const struct image *image, struct cay_error *err)
 /* What is in the tar file, below the draft's directory "image". */
 static int unpack_image(struct image *image, int held, struct cay_error *err)
 {
-    struct template_making *making = image->making;
-    struct template_making outer = *making;
+    struct template_draft *draft = image->draft;
+    struct template_draft outer = *draft;
 
     AUTO_FD fd = path_reopen(held, O_RDONLY);
-    if (fd < 0 || mkdirat(making->dir, "image", 0700) != 0)
-        return cay_fail_errno(err, fd < 0 ? -fd : errno, op, making->options->from);
-    image->dir = path_open(making->dir, "image", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (fd < 0 || mkdirat(draft->dir, "image", 0700) != 0)
+        return cay_fail_errno(err, fd < 0 ? -fd : errno, op, draft->options->from);
+    image->dir = path_open(draft->dir, "image", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (image->dir < 0)
-        return cay_fail_errno(err, -image->dir, op, making->options->from);
+        return cay_fail_errno(err, -image->dir, op, draft->options->from);
     image->is_ours = true;
     /* Not counted: none of it stays. */
     int code = template_unpack(&outer, image->dir, fd, TEMPLATE_WHOLE, err);
-    making->told_ns = outer.told_ns;
+    draft->reported_ns = outer.reported_ns;
     return code;
 }
 
-int template_from_image(struct template_making *making, struct cay_error *err)
+int template_from_image(struct template_draft *draft, struct cay_error *err)
 {
-    const char *path = making->options->from;
-    struct image image = {
-        .making = making, .dir = -1, .architecture = own_architecture()};
+    const char *path = draft->options->from;
+    struct image image = {.draft = draft, .dir = -1, .architecture = own_architecture()};
     struct stat st;
     AUTO_FD held = open(path, O_PATH | O_CLOEXEC);
     int code = CAY_OK;
@@ -540,6 +539,6 @@ int template_from_image(struct template_making *making, struct cay_error *err)
     if (image.dir >= 0)
         (void)close(image.dir);
     if (!code && image.is_ours)
-        code = tree_remove(&fs_direct, op, making->dir, "image", path, err);
+        code = tree_remove(&fs_direct, op, draft->dir, "image", path, err);
     return code;
 }

@@ -210,7 +210,7 @@ int cay_template_list(struct cay_template_info **ret_infos, size_t *ret_count,
     return infos ? CAY_OK : cay_fail_memory(err, "template.list");
 }
 
-struct question {
+struct template_query {
     const char *name;
     dev_t dev;
     ino_t ino;
@@ -219,42 +219,43 @@ struct question {
 };
 
 /* Who cannot look does not know that it is unused. */
-static void doubt(struct question *question, const struct cay_error *why)
+static void doubt(struct template_query *template_query, const struct cay_error *why)
 {
     if (cay_errno_is_shortage(why->sys_errno))
-        question->unsure = *why;
+        template_query->unsure = *why;
 }
 
-static void ask(const char *id, void *cookie)
+static void check_one(const char *id, void *cookie)
 {
-    struct question *question = cookie;
+    struct template_query *template_query = cookie;
     struct record record;
     struct cay_error why;
 
     int code = runtime_load(id, &record, &why);
     if (code == CAY_E_INTERNAL && record_recover(id, &record) != 0)
-        cay_copy_text(question->id, sizeof question->id, id); /* it may be this one's */
+        cay_copy_text(template_query->id, sizeof template_query->id,
+                      id); /* it may be this one's */
     else if (code)
-        doubt(question, &why);
-    else if (record.template_dev == question->dev &&
-             record.template_ino == question->ino && runtime_is_alive(&record))
-        memcpy(question->id, record.id, sizeof question->id);
+        doubt(template_query, &why);
+    else if (record.template_dev == template_query->dev &&
+             record.template_ino == template_query->ino && runtime_is_alive(&record))
+        memcpy(template_query->id, record.id, sizeof template_query->id);
 }
 
 /* One on disk that does not run now could not be started any more. */
-static void ask_stored(const char *id, void *cookie)
+static void check_stored(const char *id, void *cookie)
 {
-    struct question *question = cookie;
+    struct template_query *template_query = cookie;
     struct storage_saved saved;
     struct cay_error why;
 
     if (storage_load(id, &saved, &why) != CAY_OK) {
-        doubt(question, &why);
+        doubt(template_query, &why);
         return;
     }
     const char *name = saved.options.template_name;
-    if (name && strcmp(name, question->name) == 0)
-        cay_copy_text(question->id, sizeof question->id, id);
+    if (name && strcmp(name, template_query->name) == 0)
+        cay_copy_text(template_query->id, sizeof template_query->id, id);
     storage_saved_done(&saved);
 }
 
@@ -262,7 +263,7 @@ static void ask_stored(const char *id, void *cookie)
 int template_check_unused(int dir, const char *who, const char *name,
                           struct cay_error *err)
 {
-    struct question question = {.name = name};
+    struct template_query template_query = {.name = name};
     struct stat st;
 
     if (flock(dir, LOCK_EX | LOCK_NB) != 0)
@@ -270,20 +271,20 @@ int template_check_unused(int dir, const char *who, const char *name,
                         "a sandbox is just being made from this template", "try again");
     if (fstatat(dir, "root", &st, AT_SYMLINK_NOFOLLOW) != 0)
         return CAY_OK;
-    question.dev = st.st_dev;
-    question.ino = st.st_ino;
-    int code = runtime_visit(ask, &question, err);
+    template_query.dev = st.st_dev;
+    template_query.ino = st.st_ino;
+    int code = runtime_visit(check_one, &template_query, err);
     if (!code)
-        code = storage_visit(ask_stored, &question, err);
+        code = storage_visit(check_stored, &template_query, err);
     if (code)
         return code;
-    if (!question.id[0]) {
-        if (question.unsure.code && err)
-            *err = question.unsure;
-        return question.unsure.code;
+    if (!template_query.id[0]) {
+        if (template_query.unsure.code && err)
+            *err = template_query.unsure;
+        return template_query.unsure.code;
     }
     return cay_fail(err, CAY_E_BUSY, 0, who, name, "a sandbox uses this template",
-                    "remove that first: %s", question.id);
+                    "remove that first: %s", template_query.id);
 }
 
 int cay_template_remove(const char *name, struct cay_error *err)
@@ -302,7 +303,7 @@ int cay_template_remove(const char *name, struct cay_error *err)
     code = template_check_unused(dir, who, name, err);
     if (code)
         return code;
-    return state_bury(store, name, who, err);
+    return state_remove(store, name, who, err);
 }
 
 /* --- The file "info" --- */
@@ -324,15 +325,15 @@ int template_info_save(int dir, const struct template_info *info, struct cay_err
     const struct cay_template_info *shown = &info->shown;
     struct buf file;
 
-    facts_begin(&file, INFO_MAX);
-    facts_add(&file, "source", shown->source);
-    facts_add(&file, "from", shown->from);
-    facts_add_number(&file, "created_ms", (uint64_t)shown->created_ms);
-    facts_add_number(&file, "bytes", shown->bytes);
-    facts_add(&file, "user", shown->user);
-    facts_add(&file, "workdir", shown->workdir);
+    kvfile_begin(&file, INFO_MAX);
+    kvfile_add(&file, "source", shown->source);
+    kvfile_add(&file, "from", shown->from);
+    kvfile_add_number(&file, "created_ms", (uint64_t)shown->created_ms);
+    kvfile_add_number(&file, "bytes", shown->bytes);
+    kvfile_add(&file, "user", shown->user);
+    kvfile_add(&file, "workdir", shown->workdir);
     for (char **env = info->env; env && *env; env++)
-        facts_add(&file, "env", *env);
+        kvfile_add(&file, "env", *env);
     int code = file.failed ? cay_fail(err, CAY_E_LIMIT, 0, info_op, shown->from,
                                       "what the template says about itself is too much",
                                       "use a source with a smaller environment")
@@ -341,18 +342,18 @@ int template_info_save(int dir, const struct template_info *info, struct cay_err
     return code;
 }
 
-static void copy_fact(const struct facts *facts, const char *key, char *field,
-                      size_t room)
+static void copy_value(const struct kvfile *kvfile, const char *key, char *field,
+                       size_t room)
 {
-    const char *text = facts_text(facts, key);
+    const char *text = kvfile_text(kvfile, key);
 
     cay_copy_text(field, room, text ? text : "");
 }
 
-static int take_env(const struct facts *facts, struct template_info *info,
+static int take_env(const struct kvfile *kvfile, struct template_info *info,
                     struct cay_error *err)
 {
-    size_t count = facts_count(facts, "env");
+    size_t count = kvfile_count(kvfile, "env");
     const char *last = NULL;
 
     if (count > ENV_MAX)
@@ -361,7 +362,7 @@ static int take_env(const struct facts *facts, struct template_info *info,
     if (!info->env)
         return cay_fail_memory(err, info_op);
     for (size_t i = 0; i < count; i++) {
-        last = facts_next(facts, "env", last);
+        last = kvfile_next(kvfile, "env", last);
         info->env[i] = strdup(last);
         if (!info->env[i])
             return cay_fail_memory(err, info_op);
@@ -371,23 +372,23 @@ static int take_env(const struct facts *facts, struct template_info *info,
 
 int template_info_load(int dir, struct template_info *ret_info, struct cay_error *err)
 {
-    struct facts facts = {0};
-    AUTO_FREE char *data = state_read(dir, "info", INFO_MAX, &facts.len);
+    struct kvfile kvfile = {0};
+    AUTO_FREE char *data = state_read(dir, "info", INFO_MAX, &kvfile.len);
     struct cay_template_info *shown = &ret_info->shown;
 
     *ret_info = (struct template_info){0};
-    facts.data = data;
-    if (!data || !facts_are_sound(&facts))
+    kvfile.data = data;
+    if (!data || !kvfile_is_valid(&kvfile))
         return cay_fail(err, CAY_E_IO, data ? 0 : errno, info_op, "info",
                         "the template is damaged, or of another version of cay",
                         "remove it and make it again");
-    copy_fact(&facts, "source", shown->source, sizeof shown->source);
-    copy_fact(&facts, "from", shown->from, sizeof shown->from);
-    copy_fact(&facts, "user", shown->user, sizeof shown->user);
-    copy_fact(&facts, "workdir", shown->workdir, sizeof shown->workdir);
-    shown->created_ms = (int64_t)facts_number(&facts, "created_ms");
-    shown->bytes = facts_number(&facts, "bytes");
-    int code = take_env(&facts, ret_info, err);
+    copy_value(&kvfile, "source", shown->source, sizeof shown->source);
+    copy_value(&kvfile, "from", shown->from, sizeof shown->from);
+    copy_value(&kvfile, "user", shown->user, sizeof shown->user);
+    copy_value(&kvfile, "workdir", shown->workdir, sizeof shown->workdir);
+    shown->created_ms = (int64_t)kvfile_number(&kvfile, "created_ms");
+    shown->bytes = kvfile_number(&kvfile, "bytes");
+    int code = take_env(&kvfile, ret_info, err);
     if (code)
         template_info_done(ret_info);
     return code;

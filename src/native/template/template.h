@@ -71,23 +71,23 @@ size_t template_sweep(void);
 int template_check_name(const char *name, const char *who, struct cay_error *err);
 
 /* A template in the making. */
-struct template_making {
+struct template_draft {
     const struct cay_template_options *options;
     int dir;  /* the draft, for what is needed on the way */
     int root; /* the root in it */
     struct template_info info;
     uint64_t entries, bytes, skipped;
-    uint64_t made;    /* directories that entries needed and did not bring */
-    uint64_t told_ns; /* when the caller was last told */
+    uint64_t made;        /* directories that entries needed and did not bring */
+    uint64_t reported_ns; /* when the caller was last told */
 };
 
 /* Tells the caller, now and then; CAY_E_CANCELLED if it wants no more. */
-int template_tell(struct template_making *making, const char *step,
-                  struct cay_error *err);
+int template_report(struct template_draft *draft, const char *step,
+                    struct cay_error *err);
 
-int template_from_directory(struct template_making *making, struct cay_error *err);
-int template_from_image(struct template_making *making, struct cay_error *err);
-int template_from_debootstrap(struct template_making *making, struct cay_error *err);
+int template_from_directory(struct template_draft *draft, struct cay_error *err);
+int template_from_image(struct template_draft *draft, struct cay_error *err);
+int template_from_debootstrap(struct template_draft *draft, struct cay_error *err);
 
 /* Unpacks the archive behind `fd` below `root`. */
 enum template_unpack_mode {
@@ -95,7 +95,7 @@ enum template_unpack_mode {
     TEMPLATE_WHITEOUTS = 2, /* of a layer: take away what it hides of those below */
     TEMPLATE_LAYER = 3      /* of a layer: add what it has */
 };
-int template_unpack(struct template_making *making, int root, int fd,
+int template_unpack(struct template_draft *draft, int root, int fd,
                     enum template_unpack_mode mode, struct cay_error *err);
 
 #endif

@@ -32,7 +32,7 @@ static const char op[] = TEMPLATE_OP;
 #define OPAQUE   ".wh..wh..opq"
 
 struct unpacking {
-    struct template_making *making;
+    struct template_draft *draft;
     int root;
     enum template_unpack_mode mode;
     int dir;                 /* of the current entry... */
@@ -79,7 +79,7 @@ static int make_directories(struct unpacking *unpacking, const char *path)
         bool is_made = mkdirat(dir, name, 0755) == 0;
         if (is_made ? fchmodat(dir, name, 0755, 0) != 0 : errno != EEXIST)
             return -errno;
-        if (is_made && ++unpacking->making->made > TEMPLATE_ENTRIES_MAX)
+        if (is_made && ++unpacking->draft->made > TEMPLATE_ENTRIES_MAX)
             return -E2BIG;
         int next = path_open(dir, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
         if (next < 0)
@@ -234,7 +234,7 @@ static int add_data(struct unpacking *unpacking, const struct tar_item *item,
                     ? -errno
                     : io_write(unpacking->file, item->data, item->len);
 
-    unpacking->making->bytes += item->len;
+    unpacking->draft->bytes += item->len;
     return error ? fail_at(-error, unpacking->item.path, err) : CAY_OK;
 }
 
@@ -328,13 +328,13 @@ static int take_item(void *cookie, const struct tar_item *item, struct cay_error
 {
     struct unpacking *unpacking = cookie;
 
-    int code = template_tell(unpacking->making, "unpacking", err);
+    int code = template_report(unpacking->draft, "unpacking", err);
     if (code || item->kind == TAR_END)
         return code;
     if (unpacking->mode == TEMPLATE_WHITEOUTS)
         return take_whiteout(unpacking, item, err);
     if (item->kind == TAR_SPECIAL) {
-        unpacking->making->skipped++;
+        unpacking->draft->skipped++;
         return CAY_OK;
     }
     if (item->kind != TAR_DATA && item->kind != TAR_FILE_END)
@@ -345,7 +345,7 @@ static int take_item(void *cookie, const struct tar_item *item, struct cay_error
                                   : end_file(unpacking, err);
 }
 
-int template_unpack(struct template_making *making, int root, int fd,
+int template_unpack(struct template_draft *draft, int root, int fd,
                     enum template_unpack_mode mode, struct cay_error *err)
 {
     AUTO_FREE struct unpacking *unpacking = calloc(1, sizeof *unpacking);
@@ -354,10 +354,10 @@ int template_unpack(struct template_making *making, int root, int fd,
     if (!unpacking || !filter)
         return cay_fail_memory(err, op);
     *unpacking = (struct unpacking){
-        .making = making, .root = root, .mode = mode, .dir = -1, .file = -1};
+        .draft = draft, .root = root, .mode = mode, .dir = -1, .file = -1};
     filter->is_root = true;
-    filter->max_entries = TEMPLATE_ENTRIES_MAX - making->entries;
-    filter->max_bytes = TEMPLATE_BYTES_MAX - making->bytes;
+    filter->max_entries = TEMPLATE_ENTRIES_MAX - draft->entries;
+    filter->max_bytes = TEMPLATE_BYTES_MAX - draft->bytes;
     filter->max_depth = TEMPLATE_DEPTH_MAX;
     const struct tar_input input = {.op = op,
                                     .fd = fd,
@@ -367,7 +367,7 @@ int template_unpack(struct template_making *making, int root, int fd,
                                     .cookie = unpacking};
     int code = tar_receive(&input, filter, err);
     if (mode != TEMPLATE_WHITEOUTS)
-        making->entries += filter->entries;
+        draft->entries += filter->entries;
     forget_directory(unpacking);
     if (unpacking->file >= 0)
         (void)close(unpacking->file);
