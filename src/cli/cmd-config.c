@@ -20,7 +20,7 @@ struct config_options {
 };
 
 static const struct subcommand subcommands[] = {
-    [CHECK] = {"check", "FILE", "Check a configuration and tell what it says", 1, 1, 0},
+    [CHECK] = {"check", "FILE", "Check a configuration and print its values", 1, 1, 0},
     [SCHEMA] = {"schema", "", "Print the JSON schema of configurations", 0, 0, 0},
 };
 
@@ -29,10 +29,10 @@ static const struct subcommand subcommands[] = {
 
 static const struct option_rule option_rules[] = {
     {"load", 0, OPTION_FLAG, BIT(CHECK), FIELD(load), NULL,
-     "load its library and check its keys: its code runs"},
+     "load the backend's library (runs its code) and check its keys"},
     {"output", 'o', OPTION_CHOICE, BIT(CHECK), FIELD(as_json), "text|json",
-     "how it is told; json for programs"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "this"},
+     "output format: text or json"},
+    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
 };
 
 static const struct grammar grammar = {
@@ -210,7 +210,7 @@ int cmd_config(char *const *argv)
     static call_runner *const run[] = {[CHECK] = check, [SCHEMA] = print_schema};
     static const struct call_rules rules = {
         .grammar = &grammar,
-        .about = "What a sandbox is to be like, as a file says it.",
+        .about = "Check configuration files of sandboxes.",
         .manual = "cay-config(1), cay-config(5)",
         .run = run,
     };

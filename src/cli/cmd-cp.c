@@ -153,7 +153,7 @@ static int fail_onto_file(const char *target, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, target,
                     "a directory cannot be copied onto a file",
-                    "name a directory, or what does not exist yet");
+                    "give a directory, or a path that does not exist");
 }
 
 /* --- Into the sandbox --- */
@@ -229,8 +229,8 @@ static int receive_dir(const struct inside *inside, const char *target,
 
     if (is_stream && isatty(STDOUT_FILENO))
         return cay_fail(err, CAY_E_INVALID, 0, op, inside->path,
-                        "a tar stream is not for a terminal",
-                        "send it to a file: cay cp ID:DIR - > FILE");
+                        "refusing to write a tar stream to a terminal",
+                        "redirect it to a file: cay cp ID:DIR - > FILE");
     if (!is_stream && stat(target, &st) == 0 && !S_ISDIR(st.st_mode))
         return fail_onto_file(target, err);
     return sandbox_program.receive_dir(inside->files, inside->path, target, err);
@@ -294,10 +294,10 @@ int cmd_cp(struct sandbox_call *call, struct cay_error *err)
 
     if (!from == !into)
         return cay_fail(err, CAY_E_INVALID, 0, op, source,
-                        from ? "both ends are in a sandbox"
-                             : "neither end is in a sandbox",
-                        "write ID:PATH for one of them, and a path of this machine, or - "
-                        "for a pipe, for the other");
+                        from ? "source and destination are both in a sandbox"
+                             : "neither source nor destination is in a sandbox",
+                        "write one as ID:PATH, and the other as a path of the host, or - "
+                        "for a pipe");
     const char *word = from ? source : target, *path = from ? from : into;
     AUTO_FREE char *id = strndup(word, (size_t)(path - word) - 1);
     if (!id)

@@ -72,7 +72,7 @@ static int list_page(struct files_run *run, const char *path,
             entry_as_text(run, &listing.entries[i]);
     if (listing.skipped)
         fprintf(stderr,
-                "cay: note: %" PRIu64 " names that no path can spell were left out\n",
+                "cay: note: %" PRIu64 " names that are not valid UTF-8 were left out\n",
                 listing.skipped);
     *ret_truncated = listing.truncated && listing.count > 0;
     if (*ret_truncated) {
@@ -104,8 +104,7 @@ static int list(struct files_run *run, const char *path, const char *pattern,
 
     if (given->max.given && given->max.value == 0)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--max",
-                        "at most no entries is nothing to ask for",
-                        "write --max N with N from 1");
+                        "--max must be at least 1", "pass --max N with N from 1");
     do
         rc = list_page(run, path, &options, document, &last, &truncated, err);
     while (!rc && truncated && !given->max.given && !run->output.sys_errno);
@@ -181,8 +180,8 @@ int cmd_files_grep(struct files_run *run, struct cay_error *err)
 
     if (given->max.given && (given->max.value == 0 || given->max.value > UINT32_MAX))
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--max",
-                        "not a number of lines that can be asked for",
-                        "write --max N with N from 1 to 4,294,967,295");
+                        "--max is out of range",
+                        "pass --max N with N from 1 to 4,294,967,295");
     int rc =
         cay_files_grep(run->files, path, run->line.arguments[0], &options, &matches, err);
     if (rc)

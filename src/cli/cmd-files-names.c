@@ -42,7 +42,7 @@ static int explain_directory(const struct files_run *run, int rc, struct cay_err
 {
     if (rc == CAY_E_NOT_A_FILE && err->sys_errno == EISDIR && !run->options.recursive)
         cay_copy_text(err->hint, sizeof err->hint,
-                      "-r is for a directory, with all that is below it");
+                      "pass -r for a directory and everything below it");
     return rc;
 }
 
@@ -110,8 +110,8 @@ int cmd_files_export(struct files_run *run, struct cay_error *err)
 
     if (run->output.is_terminal)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.output", "export",
-                        "a tar stream is not for a terminal",
-                        "send it to a file: cay files ... export PATH > FILE");
+                        "refusing to write a tar stream to a terminal",
+                        "redirect it to a file: cay files ... export PATH > FILE");
     progress_start("Exporting", PROGRESS_WRITTEN);
     int rc = cay_files_export(run->files, run->line.arguments[0], STDOUT_FILENO, NULL,
                               &result, err);

@@ -67,7 +67,7 @@ static int read_as_text(struct files_run *run, const struct unit *unit,
     if (rc == CAY_E_CHANGED)
         return cay_fail(err, rc, 0, "files.read", run->line.arguments[0],
                         "the file was changed while it was being read",
-                        "read it again; what came out so far is not all of one file");
+                        "read it again: the output so far mixes two versions");
     return rc;
 }
 
@@ -85,13 +85,12 @@ int cmd_files_read(struct files_run *run, struct cay_error *err)
 
     if (given->bytes && (given->lines || given->universal_newlines))
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--bytes",
-                        "bytes have no lines and no line ends",
+                        "--bytes cannot be combined with --lines or --universal-newlines",
                         "leave out --bytes, or leave out %s",
                         given->lines ? "--lines" : "--universal-newlines");
     if (given->lines && given->max.given && given->max.value == 0)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--max",
-                        "at most no lines is nothing to ask for",
-                        "write --max N with N from 1");
+                        "--max must be at least 1", "pass --max N with N from 1");
     const struct unit *unit = &units[as_bytes ? 2 : given->lines ? 1 : 0];
     return given->as_json ? read_as_json(run, unit, options, err)
                           : read_as_text(run, unit, options, err);

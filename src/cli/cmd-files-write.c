@@ -102,8 +102,8 @@ int cmd_files_edit(struct files_run *run, struct cay_error *err)
             ? options->old_text || options->new_text || options->all || options->exact
             : !options->old_text || !options->new_text)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "edit",
-                        "it is not clear what to replace",
-                        "write --old TEXT --new TEXT, or --edits FILE alone");
+                        "no text to replace given",
+                        "pass --old TEXT --new TEXT, or only --edits FILE");
     if (options->edits) {
         int rc = edits_load(options->edits, &edits, err);
         if (rc)

@@ -32,21 +32,21 @@ enum {
 
 static const struct subcommand subcommands[] = {
     [RESOLVE] = {"resolve", "PATH", "Show where a path leads", 1, 1},
-    [EXPLAIN] = {"explain", "PATH", "Say which rule decides about a path", 1, 1},
-    [ROOTS] = {"roots", "", "List what the policy shows", 0, 0},
-    [READ] = {"read", "PATH", "Print a file, or a page of it", 1, 1},
+    [EXPLAIN] = {"explain", "PATH", "Show which rule decides about a path", 1, 1},
+    [ROOTS] = {"roots", "", "List the directories of the policy", 0, 0},
+    [READ] = {"read", "PATH", "Print a file or a part of it", 1, 1},
     [STAT] = {"stat", "PATH", "Print type, size, mode and time", 1, 1},
     [EXISTS] = {"exists", "PATH", "Print true or false (exit status 4)", 1, 1},
     [LIST] = {"list", "[PATH]", "List the files below a directory", 0, 1},
     [GLOB] = {"glob", "PATTERN [PATH]", "List the files that match a pattern", 1, 2},
     [GREP] = {"grep", "REGEX [PATH]", "Print the lines that match", 1, 2},
-    [WRITE] = {"write", "PATH", "Make a file from standard input", 1, 1},
-    [APPEND] = {"append", "PATH", "Add standard input to a file's end", 1, 1},
+    [WRITE] = {"write", "PATH", "Write standard input to a file", 1, 1},
+    [APPEND] = {"append", "PATH", "Append standard input to a file", 1, 1},
     [EDIT] = {"edit", "PATH", "Replace text in a file", 1, 1},
     [DELETE] = {"delete", "PATH", "Delete a file, or with -r a directory", 1, 1},
     [MOVE] = {"move", "SOURCE DESTINATION", "Move or rename a file", 2, 2},
     [COPY] = {"copy", "SOURCE DESTINATION", "Copy a file", 2, 2},
-    [MKDIR] = {"mkdir", "PATH", "Make a directory, with its parents", 1, 1},
+    [MKDIR] = {"mkdir", "PATH", "Create a directory and its parents", 1, 1},
     [EXPORT] = {"export", "PATH", "Write a directory to standard output as tar", 1, 1},
     [IMPORT] = {"import", "PATH", "Unpack a tar from standard input", 1, 1},
 };
@@ -74,21 +74,21 @@ static const struct option_rule options[] = {
     {"config", 0, OPTION_TEXT, ALL, FIELD(config), "FILE",
      "the policy, YAML or JSON: see cay-policy(5)"},
     {"base", 0, OPTION_TEXT, ALL, FIELD(base), "DIR",
-     "where its relative directories start"},
+     "base of relative directories in the policy"},
     {"output", 'o', OPTION_CHOICE, ALL, FIELD(as_json), "text|json",
-     "how results and errors are written"},
+     "format of results and errors: text or json"},
     {"approve", 0, OPTION_CHOICE, ALL, FIELD(approve), "ask|yes|no",
-     "what to do where the policy wants approval"},
+     "what to do if the policy asks for approval"},
     {"yes", 0, OPTION_FLAG, ALL, FIELD(yes), NULL, "the same as --approve yes"},
     {"help", 'h', OPTION_FLAG, ALL, FIELD(help), NULL,
-     "this, or with a command the help for it"},
+     "show this help, or the help for a command"},
 
     {"host", 0, OPTION_FLAG, BIT(RESOLVE), FIELD(host), NULL, "show the host's path"},
 
     {"offset", 0, OPTION_NUMBER, BIT(READ), FIELD(offset), "N",
-     "skip so many characters (lines, bytes)"},
+     "skip N characters (lines, bytes)"},
     {"max", 0, OPTION_NUMBER, BIT(READ), FIELD(max), "N",
-     "print at most so many characters (lines, bytes)"},
+     "print at most N characters (lines, bytes)"},
     {"max-chars", 0, OPTION_NUMBER, BIT(READ), FIELD(max), "N", "the same as --max"},
     {"lines", 0, OPTION_FLAG, BIT(READ), FIELD(lines), NULL, "count lines"},
     {"bytes", 0, OPTION_FLAG, BIT(READ), FIELD(bytes), NULL, "count bytes"},
@@ -108,13 +108,13 @@ static const struct option_rule options[] = {
      "files, directories, links and the rest"},
     {"long", 'l', OPTION_FLAG, LISTS, FIELD(details), NULL,
      "with type, mode, size and time"},
-    {"max", 0, OPTION_NUMBER, LISTS, FIELD(max), "N", "at most so many entries"},
+    {"max", 0, OPTION_NUMBER, LISTS, FIELD(max), "N", "print at most N entries"},
     {"max", 0, OPTION_NUMBER, BIT(GREP), FIELD(max), "N",
-     "at most so many lines (default: 1,000)"},
+     "print at most N lines (default: 1,000)"},
     {"after", 0, OPTION_TEXT, LISTS, FIELD(after), "PATH",
      "only what sorts after PATH: the next page"},
     {"ignore-case", 'i', OPTION_FLAG, BIT(GREP), FIELD(ignore_case), NULL,
-     "take a and A for the same"},
+     "match case-insensitively"},
     {"fixed", 'F', OPTION_FLAG, BIT(GREP), FIELD(fixed), NULL, "REGEX is plain text"},
     {"null", '0', OPTION_FLAG, LISTS, FIELD(null), NULL,
      "end each name with NUL, not newline"},
@@ -122,7 +122,7 @@ static const struct option_rule options[] = {
      "put NUL after each name, not a colon"},
 
     {"content", 0, OPTION_TEXT, WRITES, FIELD(content), "TEXT",
-     "take this instead of standard input"},
+     "write TEXT instead of standard input"},
     {"append", 0, OPTION_FLAG, BIT(WRITE), FIELD(append), NULL,
      "add to the end of the file"},
     {"new", 0, OPTION_FLAG, BIT(WRITE), FIELD(new_file), NULL,
@@ -130,18 +130,17 @@ static const struct option_rule options[] = {
     {"in-place", 0, OPTION_FLAG, BIT(WRITE) | BIT(EDIT), FIELD(in_place), NULL,
      "overwrite the file's bytes instead of replacing it"},
     {"durable", 0, OPTION_FLAG, WRITES | BIT(EDIT), FIELD(durable), NULL,
-     "have it on the disk before returning"},
+     "sync the file to disk before returning"},
     {"no-parents", 0, OPTION_FLAG, WRITES | BIT(MOVE) | BIT(COPY) | BIT(MKDIR),
      FIELD(no_parents), NULL, "the parent directory must exist"},
     {"exist-ok", 0, OPTION_FLAG, BIT(MKDIR), FIELD(exist_ok), NULL,
      "an existing directory is fine"},
 
     {"old", 0, OPTION_TEXT, BIT(EDIT), FIELD(old_text), "TEXT", "what to replace"},
-    {"new", 0, OPTION_TEXT, BIT(EDIT), FIELD(new_text), "TEXT", "what to put there"},
-    {"all", 0, OPTION_FLAG, BIT(EDIT), FIELD(all), NULL,
-     "replace every occurrence, not the only one"},
+    {"new", 0, OPTION_TEXT, BIT(EDIT), FIELD(new_text), "TEXT", "the replacement"},
+    {"all", 0, OPTION_FLAG, BIT(EDIT), FIELD(all), NULL, "replace every occurrence"},
     {"exact", 0, OPTION_FLAG, BIT(EDIT), FIELD(exact), NULL,
-     "\\n in TEXT does not stand for \\r\\n"},
+     "\\n in TEXT does not match \\r\\n"},
     {"edits", 0, OPTION_TEXT, BIT(EDIT), FIELD(edits), "FILE",
      "many edits: [{\"old\":TEXT,\"new\":TEXT}], - for stdin"},
 
@@ -163,7 +162,7 @@ static int show_help(struct files_run *run, struct cay_error *err)
 {
     if (!run->line.subcommand)
         fputs("Usage: cay files --config FILE [OPTION]... COMMAND [ARGUMENT]...\n"
-              "Touch files as a policy allows, and no others.\n\n",
+              "Read and write files under a policy.\n\n",
               run->output.file);
     options_help(run->output.file, &grammar, run->line.subcommand);
     if (run->line.subcommand)
@@ -201,9 +200,9 @@ static int run_in_policy(struct files_run *run, struct cay_error *err)
     if (rc == CAY_E_NOT_APPROVED &&
         (prompt.nobody_there || run->options.approve == APPROVE_NO)) {
         cay_copy_text(err->message, sizeof err->message,
-                      "this needs approval and nobody was asked");
+                      "approval is required, and there is no terminal to ask on");
         cay_copy_text(err->hint, sizeof err->hint,
-                      "use --yes to approve it, or run it in a terminal to be asked");
+                      "approve with --yes, or run in a terminal");
     }
     cay_files_free(run->files);
     prompt_done(&prompt);
@@ -219,8 +218,8 @@ static int run_line(struct files_run *run, struct cay_error *err)
         return rc;
     if (!run->options.config)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--config",
-                        "no policy is given",
-                        "write --config FILE; cay-policy(5) says what is in it");
+                        "no policy given",
+                        "pass --config FILE; cay-policy(5) describes the format");
     rc = run_in_policy(run, err);
     if (rc < 0)
         return rc;

@@ -106,10 +106,10 @@ static int check_line(const struct sandbox_call *call, struct cay_error *err)
 
     if (call->options.all && line->count)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", line->arguments[0],
-                        "--all and an id are too much", "leave out one of them");
+                        "--all cannot be combined with an ID", "leave out one of them");
     if (!call->options.all && !line->count)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", line->subcommand->name,
-                        "it is not said which sandbox", "write an id, or --all");
+                        "no sandbox given", "pass an ID, or --all");
     return check_ids(line->arguments, line->count, call->options.force, err);
 }
 
@@ -166,7 +166,7 @@ static int send_signal(struct sandbox_call *call, struct cay_error *err)
 
     if (line->count != 2 || call->options.all)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", "-s",
-                        "a signal is for one background command",
+                        "a signal needs one sandbox and one background command",
                         "write cay kill -s SIGNAL ID PID|TAG; cay ps ID lists them");
     int code = find_sandbox(line->arguments[0], &sandbox, err);
     if (!code)

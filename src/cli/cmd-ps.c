@@ -162,7 +162,7 @@ static int find_process(cay_sandbox *sandbox, const char *which,
         code = fail_which(infos, count, cay_sandbox_id(sandbox), err);
     else if (found == 0)
         code = cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.logs", which,
-                        "no background command has this number or tag",
+                        "no background command has this PID or tag",
                         "cay ps %s lists them", cay_sandbox_id(sandbox));
     cay_free(infos);
     return code;

@@ -22,8 +22,9 @@ static int show_help(struct sandbox_call *call, size_t command, struct cay_error
     return output_finish(&call->output, err);
 }
 
-/* Removes what sandboxes and callers that crashed have left, before the commands that would
- * show it.  A run does it while its command starts; the others at most once a second. */
+/* Removes what sandboxes and callers that crashed have left, before the commands that
+ * would show it.  A run does it while its command starts; the others at most once a
+ * second. */
 static void collect_for(size_t command)
 {
     size_t collected;

@@ -21,14 +21,15 @@ enum { USER_MAX = 257, NAMES_MAX = 300 };
 
 static const struct subcommand subcommands[] = {
     [LS] = {"ls", "", "List the sessions", 0, 0, 0},
-    [SHOW] = {"show", "SESSION", "Tell all about one", 1, 1, 0},
-    [START] = {"start", "SESSION", "Start it, or go on; prints the sandbox's id", 1, 1,
+    [SHOW] = {"show", "SESSION", "Show a session in detail", 1, 1, 0},
+    [START] = {"start", "SESSION", "Start or resume a session; print the ID", 1, 1, 0},
+    [PAUSE] = {"pause", "SESSION...", "Freeze the sandboxes of sessions", 1, UINT32_MAX,
                0},
-    [PAUSE] = {"pause", "SESSION...", "Stop the clock in its sandbox", 1, UINT32_MAX, 0},
-    [RESUME] = {"resume", "SESSION...", "Let its sandbox go on", 1, UINT32_MAX, 0},
-    [STOP] = {"stop", "SESSION...", "Remove its sandbox; the session is kept", 1,
-              UINT32_MAX, 0},
-    [RM] = {"rm", "SESSION...", "Remove it with its sandbox", 1, UINT32_MAX, 0},
+    [RESUME] = {"resume", "SESSION...", "Thaw the sandboxes of sessions", 1, UINT32_MAX,
+                0},
+    [STOP] = {"stop", "SESSION...", "Remove the sandbox, keep the session", 1, UINT32_MAX,
+              0},
+    [RM] = {"rm", "SESSION...", "Remove sessions with their sandboxes", 1, UINT32_MAX, 0},
 };
 
 #define BIT(word)   (UINT32_C(1) << (word))
@@ -37,13 +38,13 @@ static const struct subcommand subcommands[] = {
 
 static const struct option_rule option_rules[] = {
     {"user", 0, OPTION_TEXT, EACH, FIELD(user), "NAME",
-     "whose session (yours, or whose it can only be)"},
+     "owner (default: you, or the only owner)"},
     {"config", 0, OPTION_TEXT, BIT(START), FIELD(config), "FILE",
-     "what a new sandbox is like: cay.yaml"},
-    {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "only the names"},
+     "configuration of a new sandbox: a cay.yaml"},
+    {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the names"},
     {"output", 'o', OPTION_CHOICE, EACH, FIELD(as_json), "text|json",
-     "how it is told; json for programs"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "this"},
+     "output format: text or json"},
+    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
 };
 
 static const struct grammar grammar = {
@@ -86,7 +87,7 @@ static int choose(const struct cay_session *sessions, size_t count, const char *
     }
     if (found > 1)
         return cay_fail(err, CAY_E_INVALID, 0, op, name,
-                        "several users have a session of this name",
+                        "several users have a session with this name",
                         "write --user NAME, one of %s", names.data ? names.data : "them");
     for (size_t i = 0; found && i < count; i++)
         if (strcmp(sessions[i].session_id, name) == 0)
@@ -106,8 +107,8 @@ static int find_user(const struct call *call, const char *name, char ret_user[US
         return CAY_OK;
     }
     if (options->user)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "--user", "the name is too long",
-                        "ids are UTF-8 text of 1 to 256 bytes");
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--user", "the user name is too long",
+                        "a user name is UTF-8 text of 1 to 256 bytes");
     int code = cay_store_list(options->store, NULL, &sessions, &count, err);
     if (!code)
         code = choose(sessions, count, name, ret_user, err);
@@ -146,7 +147,7 @@ static void warn_if_local(const cay_sandbox *sandbox)
 {
     if (strcmp(cay_sandbox_backend(sandbox)->name, "local") == 0)
         fputs("cay: warning: commands of this session run on this machine without "
-              "isolation (type: native keeps them in)\n",
+              "isolation (type: native isolates them)\n",
               stderr);
 }
 
@@ -189,7 +190,7 @@ static int check_resumable(const struct cay_session *session, struct cay_error *
     return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session->session_id,
                     *session->sandbox_id ? "the session's sandbox is gone"
                                          : "the session has no sandbox",
-                    "cay session start makes a new one");
+                    "cay session start creates a new one");
 }
 
 /* A session is not to stay for ever because what made its sandbox is not here. */
@@ -202,9 +203,9 @@ static int stop_to_remove(cay_manager *manager, const struct cay_session *sessio
     if (code == CAY_E_UNAVAILABLE && !cay_backend_find(session->backend)) {
         fputs("cay: note: the sandbox ", stderr);
         show_name(stderr, session->sandbox_id);
-        fputs(" is left as it is: there is no backend ", stderr);
+        fputs(" is left as it is: no backend ", stderr);
         show_name(stderr, session->backend);
-        fputs(" here\n", stderr);
+        fputs(" is available\n", stderr);
         return CAY_OK;
     }
     if (code)
@@ -253,7 +254,7 @@ static void tell_if_it_runs(const struct cay_session *session)
         return;
     fputs("cay: note: ", stderr);
     show_name(stderr, session->session_id);
-    fputs(": its sandbox cannot be paused here and goes on running\n", stderr);
+    fputs(": this sandbox cannot be paused and keeps running\n", stderr);
 }
 
 static int do_one(struct call *call, const char *name, struct json *json,
@@ -344,7 +345,7 @@ int cmd_session(char *const *argv)
         [RESUME] = do_each,  [STOP] = do_each, [RM] = do_each};
     static const struct call_rules rules = {
         .grammar = &grammar,
-        .about = "Sandboxes that belong to somebody, and are found again.",
+        .about = "Named sandboxes that persist between runs.",
         .manual = "cay-session(1)",
         .prepare = open_store,
         .run = run,

@@ -23,7 +23,7 @@ struct template_options {
 };
 
 static const struct subcommand subcommands[] = {
-    [CREATE] = {"create", "NAME", "Make a template", 1, 1, 0},
+    [CREATE] = {"create", "NAME", "Create a template", 1, 1, 0},
     [LS] = {"ls", "", "List the templates", 0, 0, 0},
     [RM] = {"rm", "NAME...", "Remove templates", 1, UINT32_MAX, 0},
 };
@@ -34,17 +34,17 @@ static const struct subcommand subcommands[] = {
 
 static const struct option_rule option_rules[] = {
     {"from-dir", 0, OPTION_TEXT, BIT(CREATE), SOURCE(DIR), "DIR",
-     "copy a directory that is a whole root"},
+     "copy a directory that holds a root file system"},
     {"from-tar", 0, OPTION_TEXT, BIT(CREATE), SOURCE(TAR), "FILE",
-     "unpack a tar of one, compressed or not"},
+     "unpack a tar archive of a root file system"},
     {"from-oci", 0, OPTION_TEXT, BIT(CREATE), SOURCE(OCI), "FILE",
-     "unpack what docker save wrote, or an OCI layout"},
+     "unpack an image of docker save, or an OCI layout"},
     {"debootstrap", 0, OPTION_TEXT, BIT(CREATE), SOURCE(DEBOOTSTRAP), "SUITE",
-     "install a Debian: bookworm"},
-    {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "only the names"},
+     "install Debian: bookworm"},
+    {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the names"},
     {"output", 'o', OPTION_CHOICE, BIT(LS), FIELD(as_json), "text|json",
-     "how it is told; json for programs"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "this"},
+     "output format: text or json"},
+    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
 };
 
 static const struct grammar grammar = {
@@ -80,8 +80,8 @@ static int create(struct call *call, struct cay_error *err)
         const char *from = options->sources[i];
         if (from && wish.from)
             return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
-                            "a template has one source",
-                            "leave out all but one of --from-dir, --from-tar, --from-oci "
+                            "a template has exactly one source",
+                            "pass only one of --from-dir, --from-tar, --from-oci "
                             "and --debootstrap");
         if (from) {
             wish.from = from;
@@ -90,7 +90,7 @@ static int create(struct call *call, struct cay_error *err)
     }
     if (!wish.from)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
-                        "it is not said what to make it from",
+                        "no source given",
                         "add --from-dir DIR, --from-tar FILE, --from-oci FILE or "
                         "--debootstrap SUITE");
     signals_catch();
@@ -194,7 +194,7 @@ int cmd_template(char *const *argv)
         [CREATE] = create, [LS] = list, [RM] = remove_each};
     static const struct call_rules rules = {
         .grammar = &grammar,
-        .about = "Make, list and remove what sandboxes start from.",
+        .about = "Create, list and remove templates, from which sandboxes start.",
         .manual = "cay-template(1)",
         .run = run,
     };

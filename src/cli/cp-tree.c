@@ -16,8 +16,8 @@
 
 static const char op[] = "cli.copy";
 
-/* The end of a copy on this machine.  It runs in a process of its own, so that both ends of
- * the tar stream work at the same time. */
+/* The end of a copy on this machine.  It runs in a process of its own, so that both ends
+ * of the tar stream work at the same time. */
 struct side {
     int fd; /* our end of the pipe */
     int report;
@@ -155,22 +155,20 @@ static int start(const struct job *job, bool sends, struct side *ret_side,
     return cay_fail_errno(err, saved, op, "process");
 }
 
-static int side_send_dir(const char *path, struct side *ret_side,
-                        struct cay_error *err)
+static int side_send_dir(const char *path, struct side *ret_side, struct cay_error *err)
 {
     return start(&(struct job){send_dir, path}, true, ret_side, err);
 }
 
-static int side_receive(const char *path, struct side *ret_side,
-                       struct cay_error *err)
+static int side_receive(const char *path, struct side *ret_side, struct cay_error *err)
 {
     return start(&(struct job){receive, path}, false, ret_side, err);
 }
 
 /* Waits for the end of the process.  `code` and *err are the outcome of this side; if the
  * other one failed first, its error is returned. */
-static int side_finish(struct side *side, int code,
-                      struct cay_tar_result *ret_result, struct cay_error *err)
+static int side_finish(struct side *side, int code, struct cay_tar_result *ret_result,
+                       struct cay_error *err)
 {
     struct report report;
 
@@ -182,7 +180,7 @@ static int side_finish(struct side *side, int code,
     if (got != sizeof report)
         return code ? code
                     : cay_fail(err, CAY_E_KILLED, 0, op, "copy",
-                               "the process that copies was killed", "copy it again");
+                               "the copying process was killed", "try again");
     /* When a side fails its reader finds the archive broken, and its writer the pipe:
      * neither is the cause. */
     bool is_cause =

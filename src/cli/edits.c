@@ -96,7 +96,7 @@ static int parse(const char *file, const struct input *input, json_t **ret_docum
     if (json_error_code(&problem) == json_error_out_of_memory)
         return cay_fail_memory(err, "cli.edits");
     return cay_fail(err, CAY_E_INVALID, 0, "cli.edits", file, problem.text,
-                    "mend the JSON at line %d, column %d", problem.line, problem.column);
+                    "fix the JSON at line %d, column %d", problem.line, problem.column);
 }
 
 int edits_load(const char *file, struct edits *ret_edits, struct cay_error *err)

@@ -124,7 +124,7 @@ static void tell_limits(const struct execute *execute,
         return;
     find_limits(execute, &memory, &pids);
     const char *how =
-        execute->is_fresh ? "raise it with" : "make the sandbox with a larger";
+        execute->is_fresh ? "raise it with" : "create the sandbox with a larger";
     if (is_killed || result->memory_kills)
         fprintf(stderr, "cay: %skilled: memory limit %s (%s -m)\n",
                 is_killed ? "" : "note: a process inside was ",
@@ -174,8 +174,8 @@ static void tell_text(const struct execute *execute, const struct cay_exec_resul
                 (unsigned long long)execute->plan.exec.timeout_ms);
         break;
     case CAY_CAUSE_GONE:
-        fputs("cay: killed: the sandbox ended (its time to live was over, or somebody "
-              "killed it)\n",
+        fputs("cay: killed: the sandbox ended (its time to live expired, or it was "
+              "killed)\n",
               stderr);
         break;
     case CAY_CAUSE_NOT_STARTED:

@@ -20,7 +20,7 @@ static int fail_many(const char *word, const struct cay_sandbox_info *infos, siz
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
                                      named++ ? ", " : "", infos[i].id);
     return cay_fail(err, CAY_E_INVALID, 0, "cli.find", word,
-                    "the ids of several sandboxes start so", "write more of one: %s",
+                    "several sandbox IDs start with this", "give more letters of one: %s",
                     names);
 }
 
@@ -39,7 +39,7 @@ static int find_prefix(const char *word, char ret_id[CAY_ID_MAX], struct cay_err
         }
     if (matches == 0)
         code = cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.find", word,
-                        "no sandbox has an id that starts so", "cay ls lists them");
+                        "no sandbox ID starts with this", "cay ls lists them");
     else if (matches > 1)
         code = fail_many(word, infos, count, err);
     cay_free(infos);
@@ -63,10 +63,10 @@ int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *
     if (strncmp(word, "sb-", 3) != 0)
         return open_any(word, ret_sandbox, err); /* a name */
     if (len < 4 || len > ID_LEN || strspn(word + 3, letters) != len - 3)
-        return cay_fail(err, CAY_E_INVALID, 0, "cli.find", word,
-                        "this is not the id of a sandbox",
-                        "ids are sb- and 16 letters and digits; the first few will do; "
-                        "cay ls lists them");
+        return cay_fail(
+            err, CAY_E_INVALID, 0, "cli.find", word, "invalid sandbox ID",
+            "an ID is sb- and 16 letters or digits; its first few are enough; "
+            "cay ls lists them");
     if (len == ID_LEN)
         return open_any(word, ret_sandbox, err);
     int code = find_prefix(word, id, err);

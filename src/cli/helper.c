@@ -42,6 +42,6 @@ int helper_become(const char *name, char *const *argv, struct cay_error *err)
     snprintf(path, sizeof path, "%s/%s", CAY_LIBEXEC, name);
     (void)execv(path, argv);
     return cay_fail(err, errno == ENOENT ? CAY_E_UNAVAILABLE : CAY_E_EXEC_FAILED, errno,
-                    "cli.helper", name, "a part of cay is not installed",
+                    "cli.helper", name, "this part of cay is not installed",
                     "install it beside cay, or in " CAY_LIBEXEC);
 }

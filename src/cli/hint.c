@@ -234,7 +234,7 @@ static bool finish(const struct view *view, struct advice *advice)
 
 static const char *how_to_add(const struct view *view)
 {
-    return view->hint->made ? "add" : "make the sandbox with";
+    return view->hint->made ? "add" : "create the sandbox with";
 }
 
 /* A path below the current directory, as seen from there; NULL if it is not. */
@@ -266,11 +266,11 @@ static bool advise_copy(const struct view *view, const char *source, const char 
     if (access < 0 || !(access & CAY_ACCESS_WRITE) || !is_word(source) ||
         !is_word(target))
         return false;
-    int len = snprintf(room, HINT_ROOM,
-                       "it is on this machine; copy it in: cay cp%s%s %s %s:%s%s%s",
-                       exec->user ? " -u " : "", exec->user ? exec->user : "", source,
-                       cay_sandbox_id(view->hint->sandbox), target,
-                       is_renamed ? " and name it ./" : "", is_renamed ? rest : "");
+    int len =
+        snprintf(room, HINT_ROOM, "the host has it; copy it in: cay cp%s%s %s %s:%s%s%s",
+                 exec->user ? " -u " : "", exec->user ? exec->user : "", source,
+                 cay_sandbox_id(view->hint->sandbox), target,
+                 is_renamed ? " and name it ./" : "", is_renamed ? rest : "");
     return len < HINT_ROOM;
 }
 
@@ -293,7 +293,7 @@ static bool advise_directory(const struct view *view, const char *cwd, const cha
                           !is_for_user(view, full);
     if (!finish(view, advice))
         return false;
-    int len = snprintf(room, HINT_ROOM, "it is on this machine, not inside; %s%s%s%s",
+    int len = snprintf(room, HINT_ROOM, "the host has it, the sandbox does not; %s%s%s%s",
                        how_to_add(view), advice->options,
                        is_renamed ? " and name it " : "", is_renamed ? name : "");
     return len < HINT_ROOM;
@@ -317,7 +317,8 @@ static bool advise_here(const struct view *view, const char *host, const char *g
 static const char *or_a_template(const struct view *view, const char *host)
 {
     return geteuid() == 0 && view->all && home_of(host)
-               ? ", or make a template that has it (cay template create NAME --from-dir "
+               ? ", or create a template that has it (cay template create NAME "
+                 "--from-dir "
                  "ROOT)"
                : "";
 }
@@ -332,11 +333,12 @@ static bool advise_in_place(const struct view *view, const char *host, const cha
     if (!finish(view, &advice))
         return false;
     bool is_shown = !strstr(advice.options, " -v ");
-    int len = snprintf(room, HINT_ROOM, "it is %s; %s%s%s%s%s",
-                       is_shown ? "only for root inside" : "on this machine, not inside",
-                       is_shown ? "add" : how_to_add(view), advice.options,
-                       is_renamed ? " and name it " : "", is_renamed ? host : "",
-                       is_shown ? "" : or_a_template(view, host));
+    int len =
+        snprintf(room, HINT_ROOM, "it is %s; %s%s%s%s%s",
+                 is_shown ? "only for root inside" : "on the host, not in the sandbox",
+                 is_shown ? "add" : how_to_add(view), advice.options,
+                 is_renamed ? " and name it " : "", is_renamed ? host : "",
+                 is_shown ? "" : or_a_template(view, host));
     return len < HINT_ROOM;
 }
 
@@ -359,11 +361,10 @@ static bool advise_place(const struct view *view, const char *host, const char *
         return advise_in_place(view, host, full, is_renamed, room);
     if (!has_template(view))
         return false;
-    snprintf(
-        room, HINT_ROOM,
-        "it is on this machine, but not in this template; %s --template host to have "
-        "this machine's programs",
-        how_to_add(view));
+    snprintf(room, HINT_ROOM,
+             "the host has it, but this template does not; %s --template host to use "
+             "the host's programs",
+             how_to_add(view));
     return true;
 }
 
@@ -380,8 +381,8 @@ static bool advise_name(const struct view *view, const char *full, char room[HIN
         snprintf(name, sizeof name, "%s%s%s", made->binds[i].target, rest ? "/" : "",
                  rest ? rest : "");
         if (view_reaches(view, name))
-            return snprintf(room, HINT_ROOM, "inside it is %s; name it so", name) <
-                   HINT_ROOM;
+            return snprintf(room, HINT_ROOM, "inside the sandbox it is %s; use that path",
+                            name) < HINT_ROOM;
     }
     return false;
 }
@@ -416,10 +417,10 @@ static void explain_interpreter(const struct view *view, const char *interpreter
     char words[HINT_ROOM];
 
     if (len && interpreter[len - 1] == '\r')
-        snprintf(words, sizeof words, "take the carriage returns out of the file");
+        snprintf(words, sizeof words, "remove the carriage returns from the file");
     else if (!full || access(full, X_OK) != 0 || /* it was named by who is inside */
              !advise_place(view, interpreter, full, false, words))
-        snprintf(words, sizeof words, "write another one in its first line");
+        snprintf(words, sizeof words, "write another interpreter in its first line");
     snprintf(room, HINT_ROOM, "its interpreter %s is %s: %.700s", interpreter,
              view_is_taken(view, interpreter) ? "out of reach inside" : "not inside",
              words);
@@ -433,16 +434,16 @@ static const char *explain_there(const struct view *view, const char *path,
     struct cay_stat st;
 
     if (exec_errno != EACCES && exec_errno != EPERM)
-        return "it is inside, but what executes it, an interpreter or a loader, is not";
+        return "the file exists, but its interpreter or loader does not";
     view_place(view, path, inside);
     if (cay_files_stat(view->own, inside, false, &st, NULL) == CAY_OK) {
         if (st.type == CAY_TYPE_DIRECTORY)
-            return "it is a directory; name a program";
+            return "it is a directory; pass a program";
         if (!(st.mode & 0111))
-            return "it may not be executed; chmod +x it, or name its interpreter first, "
+            return "it is not executable; run chmod +x, or pass its interpreter first, "
                    "like sh or python3";
     }
-    return "it, or what executes it, is not for this user to execute";
+    return "this user may not execute it, or its interpreter";
 }
 
 /* It is not where the command looks for it. */
@@ -452,13 +453,13 @@ static const char *explain_absent(const struct view *view, const char *host,
     const char *name = view->hint->exec->argv[0];
 
     if (exec_errno == EACCES || exec_errno == EPERM)
-        return "it is not for this user to reach";
+        return "this user may not reach it";
     if (strchr(name, '/') && view_has(view, name) != 0)
-        return "it, or what executes it, is not inside";
+        return "the sandbox has neither it nor its interpreter";
     if (host)
-        return "it is on this machine, but not inside";
-    return strchr(name, '/') ? "it is neither inside nor on this machine"
-                             : "PATH leads to it neither inside nor on this machine";
+        return "the host has it, the sandbox does not";
+    return strchr(name, '/') ? "neither the sandbox nor the host has it"
+                             : "not in PATH, neither in the sandbox nor on the host";
 }
 
 static void explain_missing(const struct view *view, int exec_errno, char room[HINT_ROOM])
@@ -479,8 +480,7 @@ static void explain_missing(const struct view *view, int exec_errno, char room[H
         snprintf(room, HINT_ROOM, "%s", explain_there(view, path, exec_errno));
     else if (is_bare && host && view_reaches(view, host))
         snprintf(room, HINT_ROOM,
-                 "there is %.500s inside, but PATH does not lead to it there; name it so",
-                 host);
+                 "the sandbox has %.500s, which is not in PATH; use that path", host);
     else if (!host || !advise(view, host, name, room))
         snprintf(room, HINT_ROOM, "%s", explain_absent(view, host, exec_errno));
 }
@@ -492,13 +492,13 @@ const char *hint_program(const struct hint *hint, int exec_errno, char room[HINT
     view_open(hint, &view);
     if (exec_errno == ENOEXEC)
         snprintf(room, HINT_ROOM,
-                 "it is no program of this machine's kind; a script starts with a line "
+                 "not a program for this machine; a script starts with a line "
                  "like #!/bin/sh");
     else if (view.own && (exec_errno == ENOENT || exec_errno == ENOTDIR ||
                           exec_errno == EACCES || exec_errno == EPERM))
         explain_missing(&view, exec_errno, room);
     else
-        snprintf(room, HINT_ROOM, "execve(2) tells what this can mean");
+        snprintf(room, HINT_ROOM, "execve(2) lists the possible causes");
     view_close(&view);
     return room;
 }
@@ -515,7 +515,7 @@ static bool explain_sought(const struct view *view, char room[HINT_ROOM])
         return false;
     add_sought(view, script.sought, &advice);
     return finish(view, &advice) &&
-           snprintf(room, HINT_ROOM, "it asks for %s, which is on this machine; %s%s",
+           snprintf(room, HINT_ROOM, "it needs %s, which is on the host; %s%s",
                     script.sought, how_to_add(view), advice.options) < HINT_ROOM;
 }
 

@@ -19,9 +19,9 @@ static int fail_full(int sys_errno, const char *name, struct cay_error *err)
     if (sys_errno != ENOSPC && sys_errno != EDQUOT)
         return cay_fail_errno(err, sys_errno, "cli.input", name);
     return cay_fail(err, CAY_E_NO_SPACE, sys_errno, "cli.input", name,
-                    "no space to hold the input until it is complete",
-                    "free some space for temporary files, or set TMPDIR to a directory "
-                    "that has some");
+                    "no space to buffer the input",
+                    "free space for temporary files, or set TMPDIR to a directory "
+                    "with free space");
 }
 
 /* 0 at the end, -1 with errno; else up to `len` bytes, fewer only at the end. */

@@ -25,7 +25,7 @@ static int fail_kind(mode_t mode, const char *path, struct cay_error *err)
                     : S_ISFIFO(mode) ? "is a FIFO, not a regular file"
                     : S_ISSOCK(mode) ? "is a socket, not a regular file"
                                      : "is a device, not a regular file",
-                    "name a regular file, or - for standard input or output");
+                    "give a regular file, or - for standard input or output");
 }
 
 /* What an O_PATH descriptor holds, whatever its name means by now. */

@@ -14,18 +14,18 @@ static int cmd_version(char *const *argv);
 
 static const char commands_help[] =
     "  run             Run a command in a fresh sandbox\n"
-    "  create          Make a sandbox that stays\n"
-    "  exec, shell     Run a command in a sandbox, or work in it\n"
-    "  ls, inspect     List the sandboxes, or tell all about one\n"
-    "  ps, logs        List what runs in a sandbox, print what it wrote\n"
+    "  create          Create a sandbox that stays\n"
+    "  exec, shell     Run a command or a shell in a sandbox\n"
+    "  ls, inspect     List the sandboxes; show one in detail\n"
+    "  ps, logs        List the processes of a sandbox; print their output\n"
     "  cp, cat, put    Copy files in and out, print one, write one\n"
-    "  pause, resume   Stop the clock in a sandbox, and let it go on\n"
-    "  kill, start, rm End a sandbox, bring it back from disk, remove it\n"
-    "  session, config Sandboxes that are found again; check a configuration\n"
-    "  template        Make, list and remove what sandboxes start from\n"
-    "  serve, key, env Serve sandboxes to the E2B SDKs; keys; what to export\n"
+    "  pause, resume   Freeze a sandbox, and thaw it\n"
+    "  kill, start, rm End a sandbox, start it again from disk, remove it\n"
+    "  session, config Named, persistent sandboxes; check a configuration\n"
+    "  template        Create, list and remove templates\n"
+    "  serve, key, env Serve the E2B SDKs; manage keys; print their environment\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
-    "  files           Touch files as a policy allows, and no others\n"
+    "  files           Read and write files under a policy\n"
     "  help, version   Show the help for a command; print the version\n";
 
 static const struct command {
@@ -56,15 +56,15 @@ static int show_help(void)
     if (output_open(&output, &err))
         return output_error(&err, false);
     fputs("Usage: cay COMMAND [ARGUMENT]...\n"
-          "A place where AI agents run code and touch files without harm.\n\n",
+          "Fast, isolated sandboxes for AI agents, on your own Linux machine.\n\n",
           output.file);
     fputs(commands_help, output.file);
     fputs("\n"
           "  cay run -- python3 -c 'print(6*7)'\n"
           "  cay run -it -v .:/src -w /src -- bash\n"
           "  cay files --config policy.yaml list\n\n"
-          "cay COMMAND --help says more; the manual is cay(1).\n"
-          "An error ends with a status of its own: see cay-errors(7).\n",
+          "cay COMMAND --help lists the options; the manual is cay(1).\n"
+          "Each kind of error has its own exit status: see cay-errors(7).\n",
           output.file);
     return finish(&output);
 }
@@ -77,7 +77,7 @@ static int cmd_version(char *const *argv)
     if (argv[0] && strcmp(argv[0], "--help") == 0)
         return show_help();
     if (argv[0]) {
-        cay_fail(&err, CAY_E_INVALID, 0, "cli.main", argv[0], "one argument too many",
+        cay_fail(&err, CAY_E_INVALID, 0, "cli.main", argv[0], "too many arguments",
                  "usage: cay version");
         return output_error(&err, false);
     }
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
     cli_begin();
     if (argc < 2) {
         struct cay_error err;
-        cay_fail(&err, CAY_E_INVALID, 0, "cli.main", "cay", "a command is missing",
+        cay_fail(&err, CAY_E_INVALID, 0, "cli.main", "cay", "no command given",
                  "cay --help lists the commands");
         return output_error(&err, false);
     }

@@ -153,8 +153,8 @@ static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
     if (others[0])
         return cay_fail(
             err, CAY_E_INVALID, 0, "cli.options", token->word, "unknown option",
-            "it is one of %s; %s %s --help lists those here", others, grammar->program,
-            grammar->subcommands[__builtin_ctz(takers)].name);
+            "it is an option of %s; %s %s --help lists the options", others,
+            grammar->program, grammar->subcommands[__builtin_ctz(takers)].name);
     if (nearest)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word,
                         "unknown option", "did you mean --%s?", nearest);
@@ -198,7 +198,7 @@ static int take_choice(const struct token *token, int *ret_choice, struct cay_er
         }
         choice += len + (choice[len] == '|');
     }
-    return fail_value(token, "the value is none of the choices", err);
+    return fail_value(token, "invalid value", err);
 }
 
 static int take_option(const struct token *token, void *values, struct command_line *line,
@@ -211,7 +211,7 @@ static int take_option(const struct token *token, void *values, struct command_l
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word,
                         "this option takes no value", "write --%s", token->rule->name);
     if (token->rule->kind != OPTION_FLAG && !token->value)
-        return fail_value(token, "the value is missing", err);
+        return fail_value(token, "missing value", err);
 
     switch (token->rule->kind) {
     case OPTION_FLAG:
@@ -233,8 +233,8 @@ static int take_option(const struct token *token, void *values, struct command_l
         if (token->rule->parse(token->value, field))
             return CAY_OK;
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->value,
-                        "this is no value for the option", "write --%s %s: %s",
-                        token->rule->name, token->rule->value, token->rule->allowed);
+                        "invalid value", "write --%s %s: %s", token->rule->name,
+                        token->rule->value, token->rule->allowed);
     }
     return CAY_OK;
 }
@@ -323,16 +323,16 @@ int options_check(const struct grammar *grammar, const struct command_line *line
 
     if (!subcommand)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", grammar->program,
-                        "a command is missing", "%s --help lists the commands",
+                        "no command given", "%s --help lists the commands",
                         grammar->program);
     if (line->count > subcommand->most)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options",
-                        line->arguments[subcommand->most], "one argument too many",
+                        line->arguments[subcommand->most], "too many arguments",
                         "usage: %s %s%s%s", grammar->program, subcommand->name,
                         *subcommand->arguments ? " " : "", subcommand->arguments);
     if (line->count < subcommand->least)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", subcommand->name,
-                        "an argument is missing", "usage: %s %s %s", grammar->program,
+                        "missing argument", "usage: %s %s %s", grammar->program,
                         subcommand->name, subcommand->arguments);
     return CAY_OK;
 }

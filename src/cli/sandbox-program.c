@@ -20,14 +20,15 @@ static int configure(struct sandbox_call *call, struct cay_error *err)
     const char *type = cay_config_type(call->config);
     if (strcmp(type, "native") != 0)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, file,
-                        "this command makes sandboxes of type native only",
+                        "this command creates native sandboxes only",
                         "its type is %s: cay session start --config %s starts it", type,
                         file);
     if (cay_config_has(call->config, "sandbox_id"))
-        return cay_fail(err, CAY_E_INVALID, 0, op, file,
-                        "it has a sandbox_id, and this command makes a new sandbox",
-                        "cay exec %s -- COMMAND uses that one",
-                        cay_config_text(call->config, "sandbox_id"));
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op, file,
+            "the configuration has a sandbox_id, but this command creates a new sandbox",
+            "cay exec %s -- COMMAND uses that one",
+            cay_config_text(call->config, "sandbox_id"));
     return cay_sandbox_options_new(call->config, &call->configured, err);
 }
 
@@ -37,8 +38,8 @@ static void release(struct sandbox_call *call)
     cay_config_free(call->config);
 }
 
-/* A local sandbox is not isolated, so the library opens one only for a caller that asks for
- * this backend by name.  Here the user names it by its id. */
+/* A local sandbox is not isolated, so the library opens one only for a caller that asks
+ * for this backend by name.  Here the user names it by its id. */
 static int open_local(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     static const char local[] = "type: local";

@@ -74,11 +74,11 @@ def test_a_choice_that_is_the_default_wins_too(boxes, written):
 
 @pytest.mark.parametrize("command", [("run", "--", "true"), ("create",)])
 @pytest.mark.parametrize("text, line", [
-    ("type: e2b\n", "unsupported: cay.yaml: this command makes sandboxes of type native only "
+    ("type: e2b\n", "unsupported: cay.yaml: this command creates native sandboxes only "
      "(its type is e2b: cay session start --config cay.yaml starts it)"),
     ("sandbox_config: {}\n", "(its type is local: cay session start --config cay.yaml"),
-    ("sandbox_id: sb-aaaa\n", "invalid: cay.yaml: it has a sandbox_id, and this command makes "
-     "a new sandbox (cay exec sb-aaaa -- COMMAND uses that one)"),
+    ("sandbox_id: sb-aaaa\n", "invalid: cay.yaml: the configuration has a sandbox_id, but "
+     "this command creates a new sandbox (cay exec sb-aaaa -- COMMAND uses that one)"),
     ("limts: {memory: 1G}\npolicy: {paths: {docs: {root: docs}}}\n",
      "invalid: cay.yaml: line 1: limts: unknown key (did you mean limits?"),
     ("limits: {memory: 8M, disk: 16M}\n", "the disk lies in memory and is larger than"),

@@ -319,7 +319,7 @@ def test_cat_and_put_say_what_is_wrong(boxes, box):
 
 def test_a_tar_does_not_go_to_a_terminal(boxes, box, screen):
     session = screen("cp", f"{box}:/home/user", "-")
-    assert session.end() == 2 and b"not for a terminal" in session.seen
+    assert session.end() == 2 and b"tar stream to a terminal" in session.seen
 
 
 @pytest.mark.parametrize("target", ["slow/", "slow.tar"])

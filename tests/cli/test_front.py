@@ -84,7 +84,7 @@ def test_small_program_becomes_the_whole_one_for_directories_and_local_sandboxes
 def test_for_all_else_the_missing_one_is_told(alone, words):
     done = call(alone, *words)
     assert (done.returncode, done.stdout) == (UNAVAILABLE, b"")
-    assert done.stderr.startswith(b"cay: unavailable: cay-full: a part of cay is not installed (")
+    assert done.stderr.startswith(b"cay: unavailable: cay-full: this part of cay is not installed (")
 
 
 def test_a_tree_may_be_moved_after_it_was_installed(tmp_path):

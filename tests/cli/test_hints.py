@@ -63,7 +63,7 @@ def test_a_script_of_the_current_directory_as_if_it_were_in_path(boxes, box):
     assert b"name it /src/hello.py" in done.err
     assert boxes.ok("run", *advice(done), "/src/hello.py", cwd=folder).out == b"hello\n"
     done = boxes.cay("run", *advice(done), "hello.py", cwd=folder)
-    assert done.status == 127 and b"there is ./hello.py inside" in done.err
+    assert done.status == 127 and b"the sandbox has ./hello.py" in done.err
     done = boxes.cay("exec", box, "hello.py", cwd=folder)
     assert f"cay cp hello.py {box}:hello.py and name it ./hello.py" in done.err.decode()
 
@@ -128,7 +128,7 @@ def test_a_sandbox_that_is_there_gets_a_copy(boxes, box):
 
 def test_what_is_nowhere_is_said_to_be_nowhere(boxes):
     done = boxes.cay("run", "--", "no-such-program")
-    assert b"neither inside nor on this machine" in done.err
+    assert b"neither in the sandbox nor on the host" in done.err
 
 
 def test_what_may_not_be_executed(boxes):
@@ -213,9 +213,9 @@ def test_what_is_inside_is_not_said_to_be_nowhere(boxes):
     (folder / "foreign").write_bytes(binary)
     (folder / "foreign").chmod(0o755)
     line = boxes.fails(127, "run", *shown, "./foreign", cwd=folder)
-    assert "it is inside, but what executes it" in line
+    assert "the file exists, but its interpreter" in line
     line = boxes.fails(127, "run", "-e", "PATH=/x", "--", "env")
-    assert "there is /usr/bin/env inside" in line and "name it so" in line
+    assert "the sandbox has /usr/bin/env," in line and "use that path" in line
 
 
 def test_what_env_is_asked_for_and_is_only_on_this_machine(boxes, roots):
@@ -270,7 +270,7 @@ def test_what_a_volume_shows_is_named_as_it_is_inside(boxes):
     script(folder / "hello.py", "print('hello')\n")
     for word in ("hello.py", folder / "hello.py"):
         done = boxes.cay("run", "-v", ".:/src", "--", "python3", word, cwd=folder)
-        assert b"inside it is /src/hello.py; name it so" in done.err
+        assert b"inside the sandbox it is /src/hello.py; use that path" in done.err
 
 
 def test_a_link_that_is_shown_needs_only_what_it_leads_to(boxes, home):
@@ -329,13 +329,13 @@ def test_a_file_whose_directory_is_inside(boxes):
 def test_what_no_shell_takes_for_one_word_is_not_proposed(boxes, home):
     prog = script(home / "my tools" / "prog", "#!/bin/sh\necho prog\n")
     done = boxes.cay("run", "--", prog, cwd=work(boxes), env={"HOME": str(home)})
-    assert done.status == 127 and b"(it is on this machine, but not inside)" in done.err
+    assert done.status == 127 and b"(the host has it, the sandbox does not)" in done.err
 
 
 def test_a_template_is_spoken_of_where_there_is_one(boxes):
     folder = work(boxes)
     line = boxes.fails(127, "run", "-v", f"{folder}:/usr", "--", "true")
-    assert "it is on this machine, but not inside" in line and "template" not in line
+    assert "the host has it, the sandbox does not" in line and "template" not in line
     for name in ("bin", "etc", "tmp", "proc", "dev"):
         (folder / name).mkdir()
     words = ("run", "--template", folder)
@@ -376,8 +376,8 @@ def test_a_signal_for_what_has_ended_names_it(boxes, box):
 
 
 def test_the_help_tells_where_a_command_starts(boxes):
-    for command, where in (("run", "home"), ("exec", "its working directory"),
-                           ("shell", "its working directory")):
+    for command, where in (("run", "home"), ("exec", "the sandbox's"),
+                           ("shell", "the sandbox's")):
         assert where in re.search(r"-w, --workdir DIR(.*)", boxes.ok(command, "--help").text)[1]
 
 
@@ -386,7 +386,7 @@ def test_what_a_script_inside_calls_its_interpreter_is_shown_only_if_it_is_a_pro
     secret.write_text("s")
     boxes.ok("exec", box, "--", "sh", "-c", f"echo '#!{secret}' > s && chmod +x s")
     told = boxes.cay("exec", box, "--", "./s").err
-    assert b"write another one" in told and b"-v" not in told
+    assert b"write another interpreter" in told and b"-v" not in told
     secret.chmod(0o755)
     assert b"-v" in boxes.cay("exec", box, "--", "./s").err
 

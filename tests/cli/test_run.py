@@ -125,7 +125,7 @@ def test_json_has_the_reason_and_the_hint_of_what_the_text_tells(run):
     assert (outcome["cause"], outcome["errno"]) == ("not-started", 2)
     assert (outcome["subject"], outcome["message"]) == ("no-such-program",
                                                         "No such file or directory")
-    assert "neither inside nor on this machine" in outcome["hint"]
+    assert "neither in the sandbox nor on the host" in outcome["hint"]
     outcome = run("-m", "64M", "-o", "json", "--", "tail", "/dev/zero").json
     assert (outcome["cause"], outcome["memory_limit"]) == ("memory", 64 << 20)
     outcome = run("-o", "json", "--", "false").json

@@ -138,7 +138,7 @@ def test_a_session_whose_library_is_gone_keeps_its_sandbox(sessions, tmp_path):
     library.rename(away)
     done = sessions.cay("session", "rm", "fold")
     assert (done.status, sessions.list()) == (0, []) and (folders / box).exists()
-    assert f"the sandbox {box} is left as it is: there is no backend folder" in done.err.decode()
+    assert f"the sandbox {box} is left as it is: no backend folder" in done.err.decode()
 
 
 def test_json_has_everything(sessions, tmp_path):
@@ -228,9 +228,9 @@ def test_that_nothing_is_isolated_is_said_once(sessions, tmp_path):
     done = sessions.cay(*words, "-o", "json")
     assert done.status == 0 and done.json["backend"] == "local"
     assert done.line == ("cay: warning: commands of this session run on this machine without "
-                         "isolation (type: native keeps them in)")
+                         "isolation (type: native isolates them)")
     done = sessions.cay("session", "pause", "work")
-    assert done.err == (b"cay: note: work: its sandbox cannot be paused here and goes on "
+    assert done.err == (b"cay: note: work: this sandbox cannot be paused and keeps "
                         b"running\n")
     sessions.ok("rm", "work")
 

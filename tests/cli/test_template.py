@@ -100,7 +100,7 @@ def test_a_directory_can_be_used_as_it_is(boxes, root):
 
 def test_a_program_that_is_not_in_the_template_is_told_so(boxes, root):
     done = boxes.cay("run", "--template", "./root", "--", "ls", env={"PATH": "/usr/bin:/bin"})
-    assert done.status == 127 and b"not in this template" in done.err
+    assert done.status == 127 and b"but this template does not" in done.err
 
 
 @pytest.mark.parametrize("words", [

@@ -144,7 +144,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(world, terminal):
 
 def test_without_a_terminal_the_answer_is_no_and_the_hint_is_yes(world):
     line = world.fails(27, "write", "asked/a", "--content", "x", start_new_session=True)
-    assert "--yes" in line and "nobody was asked" in line
+    assert "--yes" in line and "no terminal to ask on" in line
     world.ok("write", "asked/a", "--content", "x", "--yes")
     world.ok("write", "--approve=yes", "asked/a", "--content", "y")
     assert world.get("asked/a") == b"y"
@@ -187,7 +187,7 @@ def test_read_prints_the_file_as_it_is_on_a_terminal_too(world, terminal):
 def test_a_tar_stream_is_not_sent_to_a_terminal(world, terminal):
     session = terminal("export", "docs")
     assert session.end() == 2
-    assert b"not for a terminal" in session.seen
+    assert b"tar stream to a terminal" in session.seen
 
 
 def test_progress_is_shown_only_after_a_second_and_wiped(world, terminal):

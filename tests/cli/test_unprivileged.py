@@ -106,7 +106,7 @@ def test_a_session_that_cannot_be_paused_says_so(cay):
     done = cay("session", "pause", "work")
     (told,) = cay("session", "pause", "work", "-o", "json").json["sessions"]
     assert done.status == 0 and told["state"] == ("paused" if "cgroup" in layers else "running")
-    assert (b"work: its sandbox cannot be paused" in done.err) == ("cgroup" not in layers)
+    assert (b"work: this sandbox cannot be paused" in done.err) == ("cgroup" not in layers)
     assert cay("session", "rm", "work").status == 0
 
 
