@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cay/backend.h"
-#include "config/common-fields.h"
+#include "config/config.h"
 
 /* Prints cay-config(5): the template with its line "@FIELDS@" replaced by every field of
  * every backend, as scdoc. */
@@ -98,8 +98,8 @@ static void print_fields(void)
     const struct cay_backend *backend;
 
     puts("# KEYS OF EVERY BACKEND\n");
-    for (size_t i = 0; i < common_fields_count; i++)
-        print_field(&common_fields[i]);
+    for (size_t i = 0; i < config_common_count; i++)
+        print_field(&config_common_fields[i]);
     for (size_t i = 0; (backend = cay_backend_at(i)); i++) {
         printf("# KEYS OF ");
         for (const char *c = backend->name; *c; c++)

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/auto.h"
-#include "config/common-fields.h"
 #include "config/config.h"
 #include "config/policy-entry.h"
-#include "config/scalar.h"
+#include "config/record.h"
+#include "config/yaml.h"
 
 #define GROUPS_MAX 8 /* levels of maps */
 
@@ -22,6 +22,67 @@ struct reader {
     char name[CONFIG_NAME_MAX]; /* of the field or group: "limits.memory" */
     unsigned depth;             /* of the map that is read */
 };
+
+static const char *const after_run[] = {"stop", "pause", "none", NULL};
+
+const struct cay_field config_common_fields[] = {
+    {.name = "type",
+     .type = CAY_FIELD_TEXT,
+     .about = "the backend that runs it; below sandbox_config the default is local, "
+              "elsewhere native"},
+    {.name = "library",
+     .type = CAY_FIELD_PATH,
+     .about = "a shared object with a backend of your own, which is loaded first; its "
+              "code runs, so name none that you do not trust"},
+    {.name = "sandbox_id",
+     .type = CAY_FIELD_TEXT,
+     .about = "use the sandbox of this id, which must be there, and no new one"},
+    {.name = "work_dir",
+     .alias = "_work_dir",
+     .type = CAY_FIELD_TEXT,
+     .about = "where commands start, and relative paths inside"},
+    {.name = "envs",
+     .alias = "env",
+     .type = CAY_FIELD_MAP,
+     .about = "environment variables of every command"},
+    {.name = "persist_sandbox",
+     .type = CAY_FIELD_BOOLEAN,
+     .fallback = "true",
+     .about = "whether it outlives a run: if so it is paused then, else stopped"},
+    {.name = "status_after_run",
+     .type = CAY_FIELD_CHOICE,
+     .choices = after_run,
+     .about = "what becomes of it after a run; if not given, persist_sandbox decides, "
+              "and the two must not contradict each other"},
+    {.name = "output_char_threshold",
+     .type = CAY_FIELD_INTEGER,
+     .fallback = "10000",
+     .most = INT32_MAX,
+     .about = "output of this many characters or more is shortened, with clean_output"},
+    {.name = "truncate_head_chars",
+     .type = CAY_FIELD_INTEGER,
+     .fallback = "5000",
+     .most = INT32_MAX,
+     .about = "how many characters of its beginning are then kept"},
+    {.name = "truncate_tail_chars",
+     .type = CAY_FIELD_INTEGER,
+     .fallback = "5000",
+     .most = INT32_MAX,
+     .about = "how many characters of its end are then kept"},
+    {.name = "clean_output",
+     .type = CAY_FIELD_BOOLEAN,
+     .fallback = "true",
+     .about = "whether output is made fit to read: escape sequences, overwritten and "
+              "repeated lines taken out, and what is long shortened"},
+    {.name = "raise_errors",
+     .type = CAY_FIELD_BOOLEAN,
+     .fallback = "false",
+     .about = "whether failures that can be expected are exceptions in Python, rather "
+              "than results"},
+};
+
+const size_t config_common_count =
+    sizeof config_common_fields / sizeof *config_common_fields;
 
 /* --- The fields -----------------------------------------------------------------------
  */
@@ -46,7 +107,7 @@ int config_new(const struct cay_backend *backend, cay_config **ret_config,
 {
     cay_config *config = calloc(1, sizeof *config);
     struct value *values =
-        calloc(common_fields_count + backend->field_count, sizeof *values);
+        calloc(config_common_count + backend->field_count, sizeof *values);
 
     for (size_t i = 0; i < backend->field_count; i++)
         if (!is_usable(&backend->fields[i])) {
@@ -65,9 +126,9 @@ int config_new(const struct cay_backend *backend, cay_config **ret_config,
     }
     config->backend = backend;
     config->values = values;
-    for (size_t i = 0; i < common_fields_count; i++)
-        if (!is_replaced(backend, &common_fields[i]))
-            values[config->count++].field = &common_fields[i];
+    for (size_t i = 0; i < config_common_count; i++)
+        if (!is_replaced(backend, &config_common_fields[i]))
+            values[config->count++].field = &config_common_fields[i];
     for (size_t i = 0; i < backend->field_count; i++)
         values[config->count++].field = &backend->fields[i];
     *ret_config = config;
@@ -158,7 +219,7 @@ static int read_group(struct reader *reader, struct value *first, unsigned line,
                          "keep one of the two");
     first->groups |= 1u << reader->depth;
     int code = yaml_next(reader->yaml, &event, err);
-    if (code || scalar_is_nothing(&event))
+    if (code || yaml_is_nothing(&event))
         return code;
     if (event.kind != YAML_MAP)
         return yaml_fail(err, reader->yaml, event.line, "must be a map of keys",
@@ -243,7 +304,7 @@ int config_read(cay_config *config, struct yaml *yaml, bool is_top,
     struct yaml_event event;
     int code = yaml_next(yaml, &event, err);
 
-    if (code || scalar_is_nothing(&event))
+    if (code || yaml_is_nothing(&event))
         return code;
     if (event.kind != YAML_MAP)
         return yaml_fail(err, yaml, event.line, "must be a map of keys",
@@ -262,5 +323,122 @@ int config_read_policy(cay_config *config, struct yaml *yaml,
         code = value_read(policy, yaml, &event, place, err);
     policy->line = 1;
     policy->is_written = policy->is_set;
+    return code;
+}
+
+/* --- Defaults and contradictions --- */
+
+static void auto_yaml(struct yaml **yaml)
+{
+    yaml_free(*yaml);
+}
+
+/* A text as it would stand in a file. */
+static int read_text(struct value *value, const char *text,
+                     const struct value_place *place, struct cay_error *err)
+{
+    struct yaml *yaml __attribute__((cleanup(auto_yaml))) = NULL;
+    struct yaml_event event = {.kind = YAML_SCALAR, .text = text, .len = strlen(text)};
+    enum cay_field_type type = value->field->type;
+    bool is_single =
+        type != CAY_FIELD_TEXTS && type != CAY_FIELD_MAP && type != CAY_FIELD_POLICY;
+    const struct yaml_source nothing = {.cookie = NULL};
+    int code = is_single ? yaml_open_source(&nothing, op, place->name, &yaml, err)
+                         : yaml_open(text, event.len, op, place->name, &yaml, err);
+
+    if (!code && !is_single)
+        code = yaml_next(yaml, &event, err);
+    return code ? code : value_read(value, yaml, &event, place, err);
+}
+
+/* A fallback that is "${env.NAME}" is none if that is not set. */
+static int read_fallback(const cay_config *config, struct value *value,
+                         const struct value_place *place, struct cay_error *err)
+{
+    const char *text = value->field->fallback;
+    struct cay_error own = {.code = 0};
+    char name[128], message[256];
+
+    if (expand_is_env(text)) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(text + 6, "}"), text + 6);
+        text = getenv(name);
+    }
+    int code = text ? read_text(value, text, place, &own) : CAY_OK;
+    if (code == CAY_E_INVALID) {
+        snprintf(message, sizeof message, "the default of %s cannot be used",
+                 value->field->name);
+        return cay_fail(err, code, 0, op, config->backend->name, message,
+                        "it is %s; %.300s", value->field->fallback, own.hint);
+    }
+    if (code && err)
+        *err = own;
+    return code;
+}
+
+static int set_text(struct value *value, const char *text, struct cay_error *err)
+{
+    free(value->text);
+    value->text = strdup(text);
+    value->is_set = value->text != NULL;
+    return value->text ? CAY_OK : cay_fail_memory(err, op);
+}
+
+/* Two spellings of what happens after a run, an older and a newer one: each follows from
+ * the other, and with both there must be no doubt. */
+static int settle_after_run(cay_config *config, const struct yaml *yaml,
+                            struct cay_error *err)
+{
+    struct value *persist = config_find(config, "persist_sandbox");
+    struct value *after = config_find(config, "status_after_run");
+
+    if (persist->field->type != CAY_FIELD_BOOLEAN ||
+        after->field->type != CAY_FIELD_CHOICE)
+        return CAY_OK; /* the backend's own idea of them */
+    bool stops = after->is_set && strcmp(after->text, "stop") == 0;
+    if (persist->is_written && after->is_written && persist->boolean == stops) {
+        unsigned line = persist->line > after->line ? persist->line : after->line;
+        return yaml_fail(err, yaml, line,
+                         "persist_sandbox and status_after_run contradict each other",
+                         "leave one of the two out; persist_sandbox: true is "
+                         "status_after_run: pause, false is stop");
+    }
+    if (after->is_written || (after->is_set && !persist->is_written)) {
+        persist->boolean = !stops;
+        return CAY_OK;
+    }
+    return set_text(after, persist->boolean ? "pause" : "stop", err);
+}
+
+static int check_envs(const cay_config *config, const struct yaml *yaml,
+                      struct cay_error *err)
+{
+    const struct value *envs = config_find(config, "envs");
+
+    for (size_t i = 0; i < envs->total; i++)
+        if (envs->items[i].key && strchr(envs->items[i].key, '='))
+            return yaml_fail(err, yaml, envs->line,
+                             "a variable of envs has \"=\" in its name",
+                             "write NAME: value");
+    return CAY_OK;
+}
+
+int config_settle(cay_config *config, const struct yaml *yaml,
+                  const struct value_place *place, struct cay_error *err)
+{
+    struct value *type = config_find(config, "type");
+
+    for (size_t i = 0; i < config->count; i++) {
+        struct value *value = &config->values[i];
+        int code = value->is_set || value->reference || !value->field->fallback
+                       ? CAY_OK
+                       : read_fallback(config, value, place, err);
+        if (code)
+            return code;
+    }
+    int code = settle_after_run(config, yaml, err);
+    if (!code)
+        code = check_envs(config, yaml, err);
+    if (!code && !type->is_set && !config->is_partial)
+        code = set_text(type, config->backend->name, err);
     return code;
 }

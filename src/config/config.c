@@ -12,11 +12,9 @@
 
 #include "base/auto.h"
 #include "base/nearest.h"
-#include "config/expand.h"
 #include "config/policy-entry.h"
 #include "config/record.h"
-#include "config/scalar.h"
-#include "config/text.h"
+#include "config/yaml.h"
 #include "policy/words.h"
 
 #define VALUES_MAX    65536
@@ -60,8 +58,8 @@ static void auto_config(cay_config **config)
 static int record_key(struct draft *draft, struct yaml *yaml,
                       const struct yaml_event *key, struct cay_error *err)
 {
-    bool is_below = scalar_is_word(key, "sandbox_config");
-    bool is_variables = scalar_is_word(key, "variables");
+    bool is_below = yaml_is_word(key, "sandbox_config");
+    bool is_variables = yaml_is_word(key, "variables");
     struct record *record = is_below       ? &draft->below
                             : is_variables ? &draft->variables
                                            : &draft->whole;
@@ -308,7 +306,7 @@ static int parse(const char *text, size_t len, const char *name, const char *bas
         .expand = {.is_lax = flags & LAX},
     };
 
-    if (len > TEXT_MAX)
+    if (len > YAML_TEXT_MAX)
         return cay_fail(err, CAY_E_INVALID, 0, op, draft.place.name,
                         "the text is larger than a configuration can be",
                         "1 MiB is the limit");
@@ -337,7 +335,7 @@ static int load(const char *file, unsigned flags, cay_config **ret_config,
     AUTO_FREE char *directory = NULL;
     AUTO_BUF text = {.max = 0};
 
-    int code = text_load(file, "config.load", &text, &directory, err);
+    int code = yaml_load_file(file, "config.load", &text, &directory, err);
     if (code)
         return code;
     return parse(text.data, text.len, file, directory, flags, ret_config, err);
@@ -361,4 +359,72 @@ void cay_config_free(cay_config *config)
         value_done(&config->values[i]);
     free(config->values);
     free(config);
+}
+
+/* --- Getters --- */
+
+static const struct value none;
+
+static const struct value *find(const cay_config *config, const char *field)
+{
+    const struct value *value = config_find(config, field);
+
+    return value ? value : &none;
+}
+
+const char *cay_config_type(const cay_config *config)
+{
+    return config->backend->name;
+}
+
+const struct cay_field *cay_config_field(const cay_config *config, size_t index)
+{
+    return index < config->count ? config->values[index].field : NULL;
+}
+
+bool cay_config_has(const cay_config *config, const char *field)
+{
+    return find(config, field)->is_written;
+}
+
+const char *cay_config_text(const cay_config *config, const char *field)
+{
+    return find(config, field)->text;
+}
+
+int64_t cay_config_integer(const cay_config *config, const char *field)
+{
+    return find(config, field)->integer;
+}
+
+double cay_config_number(const cay_config *config, const char *field)
+{
+    return find(config, field)->number;
+}
+
+bool cay_config_boolean(const cay_config *config, const char *field)
+{
+    return find(config, field)->boolean;
+}
+
+size_t cay_config_count(const cay_config *config, const char *field)
+{
+    return find(config, field)->count;
+}
+
+bool cay_config_item(const cay_config *config, const char *field, size_t index,
+                     const char **ret_key, const char **ret_value)
+{
+    const struct value *value = find(config, field);
+
+    if (index >= value->count)
+        return false;
+    *ret_key = value->items[index].key;
+    *ret_value = value->items[index].text;
+    return true;
+}
+
+const cay_policy *cay_config_policy(const cay_config *config, const char *field)
+{
+    return find(config, field)->policy;
 }

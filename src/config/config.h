@@ -16,6 +16,11 @@ struct cay_config {
     bool is_partial; /* keys that are none of these are somebody's, too */
 };
 
+/* The fields of every backend.  A backend may have a field of the same name, which then
+ * replaces the common one. */
+extern const struct cay_field config_common_fields[];
+extern const size_t config_common_count;
+
 /* Nothing written; the caller fills in the values. */
 int config_new(const struct cay_backend *backend, cay_config **ret_config,
                struct cay_error *err);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "config/scalar.h"
+#include "config/yaml.h"
 #include "policy/words.h"
 
 #define FIELDS_MAX 10
@@ -37,20 +37,20 @@ static int take_bool(struct yaml *yaml, const struct yaml_event *event, bool *re
                      struct cay_error *err)
 {
     if ((!event->plain && !event->written) ||
-        !(scalar_is_word(event, "true") || scalar_is_word(event, "false")))
+        !(yaml_is_word(event, "true") || yaml_is_word(event, "false")))
         return yaml_fail(err, yaml, event->line, "must be true or false",
                          "write true or false without quotes");
-    *ret_value = scalar_is_word(event, "true");
+    *ret_value = yaml_is_word(event, "true");
     return CAY_OK;
 }
 
 static int take_access(struct yaml *yaml, const struct yaml_event *event,
                        bool *ret_writable, struct cay_error *err)
 {
-    if (!scalar_is_word(event, "ro") && !scalar_is_word(event, "rw"))
+    if (!yaml_is_word(event, "ro") && !yaml_is_word(event, "rw"))
         return yaml_fail(err, yaml, event->line, "must be ro or rw",
                          "ro is read-only, rw is readable and writable");
-    *ret_writable = scalar_is_word(event, "rw");
+    *ret_writable = yaml_is_word(event, "rw");
     return CAY_OK;
 }
 
@@ -60,7 +60,7 @@ static int take_access(struct yaml *yaml, const struct yaml_event *event,
 static int take_host(struct yaml *yaml, const struct yaml_event *event,
                      struct entry *entry, struct cay_error *err)
 {
-    int code = scalar_take_text(yaml, event, &entry->host, err);
+    int code = yaml_take_text(yaml, event, &entry->host, err);
 
     entry->host_line = event->line;
     if (!code && !*entry->host)
@@ -73,7 +73,7 @@ static int take_mount_point(struct yaml *yaml, const struct yaml_event *event,
                             struct entry *entry, struct cay_error *err)
 {
     entry->name_line = event->line;
-    return scalar_take_text(yaml, event, &entry->name, err);
+    return yaml_take_text(yaml, event, &entry->name, err);
 }
 
 static int take_mode(struct yaml *yaml, const struct yaml_event *event,
@@ -117,7 +117,7 @@ static int take_exec(struct yaml *yaml, const struct yaml_event *event,
 static int take_max_file_bytes(struct yaml *yaml, const struct yaml_event *event,
                                struct entry *entry, struct cay_error *err)
 {
-    if (scalar_is_null(event)) {
+    if (yaml_is_null(event)) {
         entry->mount.max_file_bytes = CAY_NO_LIMIT;
         return CAY_OK;
     }
@@ -158,7 +158,7 @@ static int add_suffix(struct yaml *yaml, const struct yaml_event *event,
         return cay_fail_memory(err, yaml_op(yaml));
     entry->suffixes = grown;
     size_t mark = yaml_enter_index(yaml, count);
-    int code = scalar_take_text(yaml, event, &grown[count], err);
+    int code = yaml_take_text(yaml, event, &grown[count], err);
     entry->mount.suffix_count += !code;
     if (!code)
         code = check_suffix(yaml, event, grown[count], err);
@@ -171,7 +171,7 @@ static int take_suffixes(struct yaml *yaml, const struct yaml_event *event,
 {
     struct yaml_event item;
 
-    if (scalar_is_null(event))
+    if (yaml_is_null(event))
         return CAY_OK;
     if (event->kind != YAML_LIST)
         return yaml_fail(err, yaml, event->line, "must be a list of suffixes, or null",
@@ -231,7 +231,7 @@ int entry_next_key(struct yaml *yaml, struct yaml_event *ret_key, struct cay_err
     if (ret_key->kind != YAML_SCALAR)
         return yaml_fail(err, yaml, ret_key->line, "a key must be a plain word",
                          "write \"key: value\"");
-    return scalar_check_nul(yaml, ret_key, err);
+    return yaml_check_nul(yaml, ret_key, err);
 }
 
 int entry_fail_unknown(struct yaml *yaml, unsigned line, const char *key,
@@ -302,7 +302,7 @@ int entry_read(struct yaml *yaml, enum cay_style style, const struct yaml_event 
     unsigned seen = 0;
     struct yaml_event key;
 
-    if (style == CAY_STYLE_ROOT && scalar_is_text(first))
+    if (style == CAY_STYLE_ROOT && yaml_is_text(first))
         return take_host(yaml, first, entry, err);
     entry->host_key = fields[0].key;
     entry->name_key = style == CAY_STYLE_MOUNTS ? fields[1].key : NULL;

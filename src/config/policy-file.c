@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "config/policy-entry.h"
 #include "config/policy-file.h"
-#include "config/text.h"
+#include "config/yaml.h"
 #include "policy/policy.h"
 
 static const char op[] = "policy.parse";
@@ -317,7 +317,7 @@ int cay_policy_parse(const char *text, size_t len, const char *name, const char 
     struct draft draft
         __attribute__((cleanup(draft_done))) = {.name = name ? name : "policy"};
 
-    if (len > TEXT_MAX)
+    if (len > YAML_TEXT_MAX)
         return cay_fail(err, CAY_E_INVALID, 0, op, draft.name,
                         "the text is larger than a policy can be", "1 MiB is the limit");
     int code = yaml_open(len > 0 ? text : "", len, op, draft.name, &draft.yaml, err);
@@ -335,7 +335,7 @@ int cay_policy_load(const char *file, const char *base, cay_policy **ret_policy,
     AUTO_FREE char *directory = NULL;
     AUTO_BUF text = {.max = 0};
 
-    int code = text_load(file, "policy.load", &text, &directory, err);
+    int code = yaml_load_file(file, "policy.load", &text, &directory, err);
     if (code)
         return code;
     return cay_policy_parse(text.data, text.len, file, base ? base : directory,

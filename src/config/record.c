@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/record.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
-#include "config/expand.h"
+#include "base/utf8.h"
 
 /* Escapes such as "\L" make a text longer than it was written, and each has a NUL. */
 #define TEXTS_MAX ((size_t)4 << 20)
@@ -191,4 +192,237 @@ bool record_find(const struct record *record, const char *keys, size_t len,
         return false;
     *ret_event = event_of(record, node);
     return true;
+}
+
+/* --- "${...}" --- */
+
+#define EXPANDED_MAX ((size_t)1 << 20)
+#define NAME_LEN_MAX 128
+
+/* One text while it is replaced. */
+struct pass {
+    struct expand *expand;
+    const struct yaml *yaml;
+    unsigned line;
+    bool in_variable;
+};
+
+void expand_done(struct expand *expand)
+{
+    buf_done(&expand->text);
+    buf_done(&expand->written);
+}
+
+static size_t name_len(const char *text, size_t len)
+{
+    size_t at = 0;
+
+    while (at < len && ((text[at] >= 'A' && text[at] <= 'Z') ||
+                        (text[at] >= 'a' && text[at] <= 'z') || text[at] == '_' ||
+                        (at > 0 && text[at] >= '0' && text[at] <= '9')))
+        at++;
+    return at;
+}
+
+/* The rest of `text` after the word, or NULL. */
+static const char *after(const char *text, size_t len, const char *word)
+{
+    size_t word_len = strlen(word);
+
+    return len >= word_len && memcmp(text, word, word_len) == 0 ? text + word_len : NULL;
+}
+
+bool expand_is_env(const char *text)
+{
+    const char *name = after(text, strlen(text), "${env.");
+    size_t len = name ? name_len(name, strlen(name)) : 0;
+
+    return len > 0 && strcmp(name + len, "}") == 0;
+}
+
+/* Never says what stands there: it may be part of a secret. */
+static int fail_unknown(const struct pass *pass, struct cay_error *err)
+{
+    return yaml_fail(
+        err, pass->yaml, pass->line, "what \"${\" starts here cannot be replaced",
+        "%s can be; write \"$${\" for a plain \"${\"",
+        pass->in_variable ? "in variables, ${env.NAME} and ${this_file_dir}"
+                          : "${env.NAME}, ${this_file_dir} and ${variables.NAME}");
+}
+
+static int append(const struct pass *pass, struct buf *buf, const char *text, size_t len,
+                  struct cay_error *err)
+{
+    struct expand *expand = pass->expand;
+
+    expand->spent += len;
+    if (expand->spent > EXPANDED_MAX)
+        return yaml_fail(err, pass->yaml, pass->line, "the replaced texts are too long",
+                         "1 MiB is the limit, for all of them together");
+    buf->max = EXPANDED_MAX;
+    if (!buf_append(buf, text, len))
+        return cay_fail_memory(err, yaml_op(pass->yaml));
+    return CAY_OK;
+}
+
+/* A "$" of one piece before what the next one starts with would mean something else. */
+static bool joins_well(const struct buf *buf, const char *text, size_t len)
+{
+    bool is_open = buf->len > 0 && buf->data[buf->len - 1] == '$';
+
+    return !is_open || len == 0 ||
+           !(text[0] == '{' || (len > 1 && memcmp(text, "${", 2) == 0));
+}
+
+/* Adds to both forms. */
+static int append_both(const struct pass *pass, const char *text, size_t len,
+                       const char *written, size_t written_len, struct cay_error *err)
+{
+    int code = append(pass, &pass->expand->text, text, len, err);
+
+    if (!joins_well(&pass->expand->written, written, written_len))
+        pass->expand->has_no_form = true;
+    return code ? code : append(pass, &pass->expand->written, written, written_len, err);
+}
+
+static int append_env(const struct pass *pass, const char *name, size_t len,
+                      struct cay_error *err)
+{
+    char message[256], reference[NAME_LEN_MAX + 8], word[NAME_LEN_MAX + 1];
+
+    if (len == 0 || len > NAME_LEN_MAX || name_len(name, len) != len)
+        return fail_unknown(pass, err);
+    memcpy(word, name, len);
+    word[len] = '\0';
+    const char *value = getenv(word);
+    if (!value && pass->expand->is_lax) {
+        pass->expand->is_missing = true;
+        value = "";
+    }
+    if (!value) {
+        snprintf(message, sizeof message, "the environment variable %s is not set", word);
+        return yaml_fail(err, pass->yaml, pass->line, message,
+                         "set it, or write the value itself");
+    }
+    if (!utf8_is_valid(value, strlen(value))) {
+        snprintf(message, sizeof message, "the environment variable %s is not UTF-8",
+                 word);
+        return yaml_fail(err, pass->yaml, pass->line, message, "set it to UTF-8 text");
+    }
+    pass->expand->has_env = true;
+    snprintf(reference, sizeof reference, "${env.%s}", word);
+    return append_both(pass, value, strlen(value), reference, strlen(reference), err);
+}
+
+static int replace(const struct pass *pass, const char *text, size_t len,
+                   struct cay_error *err);
+
+static int append_variable(const struct pass *pass, const char *name, size_t len,
+                           struct cay_error *err)
+{
+    const struct record *variables = pass->expand->variables;
+    struct pass within = *pass;
+    struct yaml_event value;
+    unsigned twice;
+
+    if (pass->in_variable || len == 0)
+        return fail_unknown(pass, err);
+    if (variables->line)
+        return yaml_fail(err, pass->yaml, variables->line, "there are too many variables",
+                         "%zu values are the limit", variables->max / 2);
+    bool is_found = record_find(variables, name, len, &value, &twice);
+    if (twice)
+        return yaml_fail(err, pass->yaml, twice, "a variable is given twice",
+                         "keep one of the two");
+    if (!is_found)
+        return yaml_fail(err, pass->yaml, pass->line,
+                         "there is no text of that name among the variables",
+                         "write it below variables: at the top of the file; maps and "
+                         "lists cannot be put into a text");
+    within.in_variable = true;
+    return replace(&within, value.text, value.len, err);
+}
+
+/* The directory may have "${" in its own name. */
+static int append_directory(const struct pass *pass, struct cay_error *err)
+{
+    const char *text = pass->expand->directory;
+    int code = CAY_OK;
+
+    while (!code && *text) {
+        const char *start = strstr(text, "${");
+        size_t len = start ? (size_t)(start - text) : strlen(text);
+        code = append_both(pass, text, len, text, len, err);
+        if (!code && start)
+            code = append_both(pass, "${", 2, "$${", 3, err);
+        text += start ? len + 2 : len;
+    }
+    return code;
+}
+
+/* `text` is what stands between "${" and "}". */
+static int append_named(const struct pass *pass, const char *text, size_t len,
+                        struct cay_error *err)
+{
+    const char *env = after(text, len, "env.");
+    const char *variable = after(text, len, "variables.");
+    const char *directory = after(text, len, "this_file_dir");
+
+    if (env)
+        return append_env(pass, env, (size_t)(text + len - env), err);
+    if (variable)
+        return append_variable(pass, variable, (size_t)(text + len - variable), err);
+    if (directory == text + len)
+        return append_directory(pass, err);
+    return fail_unknown(pass, err);
+}
+
+static int replace(const struct pass *pass, const char *text, size_t len,
+                   struct cay_error *err)
+{
+    const char *end = text + len;
+    int code = CAY_OK;
+
+    while (!code && text < end) {
+        const char *start = memmem(text, (size_t)(end - text), "${", 2);
+        bool is_plain = start && start > text && start[-1] == '$'; /* "$${" */
+        size_t before = (size_t)((start ? start : end) - text) - is_plain;
+
+        code = append_both(pass, text, before, text, before, err);
+        if (code || !start)
+            break;
+        if (is_plain) {
+            code = append_both(pass, "${", 2, "$${", 3, err);
+            text = start + 2;
+            continue;
+        }
+        const char *close = memchr(start, '}', (size_t)(end - start));
+        if (!close)
+            return fail_unknown(pass, err);
+        code = append_named(pass, start + 2, (size_t)(close - start - 2), err);
+        text = close + 1;
+    }
+    return code;
+}
+
+int expand_event(struct expand *expand, const struct yaml *yaml, struct yaml_event *event,
+                 struct cay_error *err)
+{
+    const struct pass pass = {.expand = expand, .yaml = yaml, .line = event->line};
+
+    if (!memmem(event->text, event->len, "${", 2))
+        return CAY_OK;
+    expand->text.len = expand->written.len = 0;
+    expand->has_no_form = expand->has_env = expand->is_missing = false;
+    int code = append_both(&pass, "", 0, "", 0, err); /* "${env.EMPTY}" is no NULL */
+    if (!code)
+        code = replace(&pass, event->text, event->len, err);
+    if (code)
+        return code;
+    event->text = expand->text.data;
+    event->len = expand->text.len;
+    event->is_missing = expand->is_missing;
+    event->written = expand->has_no_form ? "" : expand->written.data;
+    event->is_unwritable = expand->has_no_form && expand->has_env;
+    return CAY_OK;
 }

@@ -5,8 +5,6 @@
 #include "base/buf.h"
 #include "config/yaml.h"
 
-struct expand;
-
 /* Values of a text, kept as the events they came in, to be read when it is known what
  * they mean.  Nothing in them is judged before: anchors in what nobody reads hurt nobody.
  * Zero it but for `max`, how many events there may be. */
@@ -46,5 +44,36 @@ bool record_has(const struct record *record, const char *key, enum yaml_kind *re
  * there is none.  *ret_twice is the line of a second one of those keys, or 0. */
 bool record_find(const struct record *record, const char *keys, size_t len,
                  struct yaml_event *ret_event, unsigned *ret_twice);
+
+/* "${...}" within values, replaced after the text was parsed: whatever stands in the
+ * environment becomes part of one value and is never read as YAML.
+ *
+ *     ${env.NAME}        the environment variable
+ *     ${this_file_dir}   the directory that relative paths start at, absolute
+ *     ${variables.a.b}   the value of b: below a: below variables:, in the same text;
+ *                        the first two may be in it
+ *     $${                a plain "${"
+ */
+struct expand {
+    const char *directory;
+    const struct record *variables;
+    struct buf text;    /* what the last event became */
+    struct buf written; /* the same with each "${env.NAME}" left, and "$${" */
+    bool has_no_form;   /* it cannot be written so: `written` is of no use */
+    bool has_env;       /* something came from the environment */
+    bool is_lax;        /* a variable that is not set makes the event a missing one */
+    bool is_missing;
+    size_t spent; /* bytes made so far: few bytes refer to a long text many times */
+};
+
+void expand_done(struct expand *expand);
+
+/* Leaves an event without "${" as it is.  What it becomes lives until the next one; what
+ * comes from the environment can be told by event->written. */
+int expand_event(struct expand *expand, const struct yaml *yaml, struct yaml_event *event,
+                 struct cay_error *err);
+
+/* The text is nothing but one "${env.NAME}". */
+bool expand_is_env(const char *text);
 
 #endif

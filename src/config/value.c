@@ -13,9 +13,9 @@
 
 #include "base/auto.h"
 #include "base/quantity.h"
-#include "config/expand.h"
 #include "config/policy-file.h"
-#include "config/scalar.h"
+#include "config/record.h"
+#include "config/yaml.h"
 #include "policy/words.h"
 
 #define ITEMS_MAX 4096
@@ -47,7 +47,7 @@ static int take_text(struct value *value, struct yaml *yaml,
                      struct cay_error *err)
 {
     (void)place;
-    return scalar_take_text(yaml, first, &value->text, err);
+    return yaml_take_text(yaml, first, &value->text, err);
 }
 
 static int take_secret(struct value *value, struct yaml *yaml,
@@ -60,7 +60,7 @@ static int take_secret(struct value *value, struct yaml *yaml,
         if (!value->reference)
             return cay_fail_memory(err, yaml_op(yaml));
     }
-    return first->is_missing ? CAY_OK : scalar_take_text(yaml, first, &value->text, err);
+    return first->is_missing ? CAY_OK : yaml_take_text(yaml, first, &value->text, err);
 }
 
 static int take_path(struct value *value, struct yaml *yaml,
@@ -69,7 +69,7 @@ static int take_path(struct value *value, struct yaml *yaml,
 {
     AUTO_FREE char *path = NULL;
     AUTO_BUF full = {.max = PATH_MAX - 1};
-    int code = scalar_take_text(yaml, first, &path, err);
+    int code = yaml_take_text(yaml, first, &path, err);
 
     if (code)
         return code;
@@ -94,7 +94,7 @@ static int take_choice(struct value *value, struct yaml *yaml,
 
     (void)place;
     for (const char *const *choice = value->field->choices; *choice; choice++) {
-        if (scalar_is_word(first, *choice)) {
+        if (yaml_is_word(first, *choice)) {
             value->text = strdup(*choice);
             return value->text ? CAY_OK : cay_fail_memory(err, yaml_op(yaml));
         }
@@ -248,7 +248,7 @@ static int take_texts(struct value *value, struct yaml *yaml,
         }
         struct item *item = code ? NULL : add_item(value, yaml, event.line, &code, err);
         if (item)
-            code = scalar_take_text(yaml, &event, &item->text, err);
+            code = yaml_take_text(yaml, &event, &item->text, err);
         if (code)
             return code;
         value->count++;
@@ -263,24 +263,24 @@ static int check_key(const struct value *value, const struct yaml *yaml,
         return yaml_fail(err, yaml, event->line, "a key must be a plain word",
                          "write \"key: value\"");
     for (size_t i = 0; i < value->total; i++)
-        if (scalar_is_word(event, value->items[i].key))
+        if (yaml_is_word(event, value->items[i].key))
             return yaml_fail(err, yaml, event->line, "is given twice",
                              "keep one of the two");
-    return scalar_check_nul(yaml, event, err);
+    return yaml_check_nul(yaml, event, err);
 }
 
 /* Any single value is text here, as it is written: 1.10 stays "1.10". */
 static int take_entry(struct item *item, const struct yaml *yaml,
                       const struct yaml_event *event, struct cay_error *err)
 {
-    if (event->kind != YAML_SCALAR || (scalar_is_nothing(event) && !event->is_missing))
+    if (event->kind != YAML_SCALAR || (yaml_is_nothing(event) && !event->is_missing))
         return yaml_fail(err, yaml, event->line, "must be a string",
                          "write \"\" for an empty one");
     if (event->is_unwritable) /* or cay_config_json() would show the variable's value */
         return yaml_fail(err, yaml, event->line,
                          "a \"$\" ends right before an environment variable",
                          "put the \"$\" into the variable, or a character between");
-    int code = scalar_check_nul(yaml, event, err);
+    int code = yaml_check_nul(yaml, event, err);
     if (code)
         return code;
     bool is_env = event->written && strstr(event->written, "${env.");
@@ -356,7 +356,7 @@ int value_read(struct value *value, struct yaml *yaml, const struct yaml_event *
         [CAY_FIELD_PATH] = take_path,
     };
 
-    if (scalar_is_nothing(first) &&
+    if (yaml_is_nothing(first) &&
         !(first->is_missing && value->field->type == CAY_FIELD_SECRET))
         return CAY_OK;
     int code = takers[value->field->type](value, yaml, first, place, err);

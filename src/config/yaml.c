@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/yaml.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <libfyaml.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/auto.h"
 #include "base/utf8.h"
@@ -391,4 +394,105 @@ int yaml_skip(struct yaml *yaml, enum yaml_kind first, struct cay_error *err)
             return code;
     }
     return CAY_OK;
+}
+
+/* --- Scalars --- */
+
+bool yaml_is_word(const struct yaml_event *event, const char *word)
+{
+    return event->kind == YAML_SCALAR && event->len == strlen(word) &&
+           strcmp(event->text, word) == 0;
+}
+
+bool yaml_is_null(const struct yaml_event *event)
+{
+    return event->kind == YAML_SCALAR && event->plain && !event->written &&
+           (yaml_is_word(event, "null") || yaml_is_word(event, "~"));
+}
+
+bool yaml_is_nothing(const struct yaml_event *event)
+{
+    return yaml_is_null(event) || event->is_missing ||
+           (event->kind == YAML_SCALAR && event->plain && !event->written &&
+            event->len == 0);
+}
+
+static bool is_number(const char *text)
+{
+    text += *text == '-' || *text == '+';
+    return *text >= '0' && *text <= '9' && text[strspn(text, "0123456789.")] == '\0';
+}
+
+bool yaml_is_text(const struct yaml_event *event)
+{
+    if (event->kind != YAML_SCALAR)
+        return false;
+    return !event->plain || event->written ||
+           (!yaml_is_nothing(event) && !yaml_is_word(event, "true") &&
+            !yaml_is_word(event, "false") && !is_number(event->text));
+}
+
+int yaml_check_nul(const struct yaml *yaml, const struct yaml_event *event,
+                   struct cay_error *err)
+{
+    if (strlen(event->text) == event->len)
+        return CAY_OK;
+    return yaml_fail(err, yaml, event->line, "there is a NUL character in the text",
+                     "take the \"\\0\" out");
+}
+
+int yaml_take_text(const struct yaml *yaml, const struct yaml_event *event,
+                   char **ret_text, struct cay_error *err)
+{
+    if (!yaml_is_text(event))
+        return yaml_fail(err, yaml, event->line, "must be a string",
+                         "put quotes around it if it is meant as text");
+    int code = yaml_check_nul(yaml, event, err);
+    if (code)
+        return code;
+    *ret_text = strdup(event->text);
+    return *ret_text ? CAY_OK : cay_fail_memory(err, yaml_op(yaml));
+}
+
+/* --- Files --- */
+
+enum { FILE_STEP = 65536 };
+
+static int read_all(int fd, const char *file, const char *op, struct buf *text,
+                    struct cay_error *err)
+{
+    while (text->len <= YAML_TEXT_MAX) {
+        if (!buf_reserve(text, FILE_STEP))
+            return cay_fail_memory(err, op);
+        ssize_t got = read(fd, text->data + text->len, FILE_STEP);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return cay_fail_errno(err, errno, op, file);
+        if (got == 0)
+            break;
+        text->len += (size_t)got;
+    }
+    return CAY_OK;
+}
+
+int yaml_load_file(const char *file, const char *op, struct buf *text,
+                   char **ret_directory, struct cay_error *err)
+{
+    /* O_NONBLOCK: a FIFO must not make us wait before we see that it is one. */
+    AUTO_FD fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const char *slash = strrchr(file, '/');
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, op, file);
+    if (!S_ISREG(st.st_mode))
+        return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, file, "is not a regular file",
+                        "name a YAML or JSON file");
+    text->max = YAML_TEXT_MAX + 2 * FILE_STEP;
+    int code = read_all(fd, file, op, text, err);
+    if (code || !slash)
+        return code;
+    *ret_directory = strndup(file, slash > file ? (size_t)(slash - file) : 1);
+    return *ret_directory ? CAY_OK : cay_fail_memory(err, op);
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 
 /* YAML, and so JSON, one event at a time, for readers that know what may come next.  It
@@ -77,5 +78,27 @@ const char *yaml_op(const struct yaml *yaml);
 int yaml_fail(struct cay_error *err, const struct yaml *yaml, unsigned line,
               const char *message, const char *hint, ...)
     __attribute__((format(printf, 5, 6)));
+
+/* Single values as YAML means them.  What was replaced ("${env.X}") is text, and may be
+ * whatever else its text looks like. */
+
+bool yaml_is_word(const struct yaml_event *event, const char *word);
+bool yaml_is_null(const struct yaml_event *event);    /* it is said to be null */
+bool yaml_is_nothing(const struct yaml_event *event); /* or nothing is said at all */
+
+/* `12` and `true` are a number and a boolean in YAML, and no text. */
+bool yaml_is_text(const struct yaml_event *event);
+
+int yaml_check_nul(const struct yaml *yaml, const struct yaml_event *event,
+                   struct cay_error *err);
+int yaml_take_text(const struct yaml *yaml, const struct yaml_event *event,
+                   char **ret_text, struct cay_error *err);
+
+#define YAML_TEXT_MAX ((size_t)1 << 20)
+
+/* The content of a file that somebody wrote, or more than YAML_TEXT_MAX of it, and the
+ * directory it is in, which is NULL for the current one. */
+int yaml_load_file(const char *file, const char *op, struct buf *text,
+                   char **ret_directory, struct cay_error *err);
 
 #endif

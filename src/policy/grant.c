@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "policy/parts.h"
+#include "policy/policy.h"
 #include "policy/words.h"
 
 static bool is_below(const char *top, const char *rel)

@@ -8,7 +8,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "policy/parts.h"
 #include "policy/tidy.h"
 
 static const char op[] = "policy.new";

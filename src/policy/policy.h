@@ -6,6 +6,7 @@
 
 #include "cay/files.h" /* struct cay_strings */
 #include "cay/policy.h"
+#include "policy/words.h"
 
 /* The engine under the three styles: mounts at virtual points, and for each access either
  * everything the mounts grant or a list of prefixes (a derived policy).  Pure: it
@@ -131,5 +132,20 @@ int policy_set_host(cay_policy *policy, size_t mount, const char *host,
 int policy_narrow(const cay_policy *parent, struct grant *read, struct grant *write,
                   cay_policy **ret_child, struct cay_error *err);
 void grant_done(struct grant *grant);
+
+/* --- Between the files of policy/ --- */
+
+/* The entry that lets the place in, or NULL. */
+const struct prefix *grant_find(const struct grant *grant, size_t mount, const char *rel);
+
+/* Fills the list with policy_roots() and ends it. */
+const char *grant_list(const cay_policy *policy, unsigned access,
+                       struct words_list *list);
+
+/* False if memory is exhausted; `to` needs grant_done() either way. */
+bool grant_copy(const struct grant *from, struct grant *to);
+
+/* Fills the list with the mount's suffixes and ends it. */
+const char *rules_list_suffixes(const struct mount *mount, struct words_list *list);
 
 #endif

@@ -3,8 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/error.h"
-#include "policy/parts.h"
+#include "policy/policy.h"
 #include "policy/words.h"
 
 /* "" if the name has none. */
@@ -73,4 +74,89 @@ int policy_check_size(const struct mount *mount, const char *op, const char *pat
              limit.text);
     return cay_fail(err, CAY_E_TOO_LARGE, 0, op, path, message,
                     "the largest file allowed here has %s bytes", limit.text);
+}
+
+/* --- Explaining --- */
+
+static void tell_rule(struct buf *text, const cay_policy *policy, size_t index)
+{
+    const struct mount *mount = &policy->mounts[index];
+    const char *mode = mount->writable ? "rw" : "ro";
+
+    if (policy->base) {
+        buf_text(text, " as the sandbox's user may");
+        return;
+    }
+    switch (policy->style) {
+    case CAY_STYLE_ROOT:
+        buf_format(text, " by the root (%s)", mode);
+        break;
+    case CAY_STYLE_PATHS:
+        buf_format(text, " by path \"%s\" (%s)", mount->name, mode);
+        break;
+    case CAY_STYLE_MOUNTS:
+        buf_format(text, " by mount \"%s\" (%s)", mount->name, mode);
+        break;
+    }
+}
+
+/* In a derived policy the mount alone does not decide: says which entry lets the place
+ * in, or which entries there are. */
+static void tell_narrowing(struct buf *text, const cay_policy *policy, size_t mount,
+                           const char *rel, unsigned access)
+{
+    bool write = access == CAY_ACCESS_WRITE;
+    const struct grant *grant = write ? &policy->write : &policy->read;
+    const struct prefix *prefix = grant_find(grant, mount, rel);
+    struct words_list roots = {.len = 0};
+
+    if (grant->all || (write && !policy->mounts[mount].writable))
+        return;
+    if (prefix)
+        buf_format(text, "; %s is allowed below \"%s\"", write ? "writing" : "reading",
+                   prefix->label);
+    else
+        buf_format(text, "; this view may %s only below: %s", write ? "write" : "read",
+                   grant_list(policy, access, &roots));
+}
+
+static void tell_limits(struct buf *text, const struct mount *mount, unsigned granted)
+{
+    bool ask_read = mount->read_approval && granted & CAY_ACCESS_READ;
+    bool ask_write = mount->write_approval && granted & CAY_ACCESS_WRITE;
+
+    if (ask_read || ask_write)
+        buf_format(text, "; %s need approval",
+                   !ask_write  ? "reads"
+                   : !ask_read ? "writes"
+                               : "reads and writes");
+    if (mount->limit_suffixes) {
+        struct words_list list = {.len = 0};
+        buf_format(text, "; %s%s", mount->suffix_count ? "only " : "allowed suffixes: ",
+                   rules_list_suffixes(mount, &list));
+    }
+    if (mount->max_file_bytes >= 0)
+        buf_format(text, "; files up to %s bytes",
+                   words_number((uint64_t)mount->max_file_bytes).text);
+}
+
+char *policy_explain(const cay_policy *policy, const char *path, size_t mount,
+                     const char *rel)
+{
+    static const char *const verdicts[] = {
+        [0] = "not readable and not writable",
+        [CAY_ACCESS_READ] = "readable but not writable",
+        [CAY_ACCESS_WRITE] = "writable but not readable",
+        [CAY_ACCESS_READ | CAY_ACCESS_WRITE] = "readable and writable",
+    };
+    unsigned granted = policy_access(policy, mount, rel);
+    AUTO_BUF text = {.max = strlen(path) + 4 * PATH_MAX};
+
+    buf_format(&text, "%s: %s", path, verdicts[granted]);
+    tell_rule(&text, policy, mount);
+    tell_narrowing(&text, policy, mount, rel, CAY_ACCESS_READ);
+    tell_narrowing(&text, policy, mount, rel, CAY_ACCESS_WRITE);
+    if (granted)
+        tell_limits(&text, &policy->mounts[mount], granted);
+    return buf_take(&text);
 }
