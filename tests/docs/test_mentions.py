@@ -49,3 +49,7 @@ def test_every_manual_page_that_is_referred_to_is_ours_or_the_systems(page: str)
             for path in (pages.ROOT / "docs").glob("*.scd*")}
     for name, section in re.findall(r"\*(cay[\w-]*|libcay)\*\((\d)\)", read(page)):
         assert f"{name}.{section}" in ours
+
+
+def test_the_readme_is_short() -> None:
+    assert len(read("README.md").splitlines()) < 200

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands and programs in the README do what it says (tests/cli has the manual)."""
+"""The commands and programs in the documents print what is shown (tests/cli has the manual)."""
 
 import re
 import sys
@@ -9,8 +9,12 @@ import pages
 import pytest
 
 
-def test_the_commands_in_the_readme_print_what_is_shown(tmp_path: Path) -> None:
-    commands = pages.sessions("README.md")
+TOURS = ["README.md", "docs/file-tools.md"]  # pages with sessions of commands
+
+
+@pytest.mark.parametrize("page", TOURS)
+def test_the_commands_in_the_documents_print_what_is_shown(page: str, tmp_path: Path) -> None:
+    commands = pages.sessions(page)
     assert commands
     shown, printed = "", ""
     for command in commands:
@@ -20,21 +24,22 @@ def test_the_commands_in_the_readme_print_what_is_shown(tmp_path: Path) -> None:
     assert printed == shown
 
 
-def programs(language: str, page: str = "README.md") -> list[tuple[str, str]]:
+def programs(language: str, page: str) -> list[tuple[str, str]]:
     """Each program in a document with the output that is shown after it."""
     blocks = pages.blocks(page)
     return [(block.text, after.text) for block, after in zip(blocks, blocks[1:])
             if block.language == language and after.language == "text"]
 
 
-def make_tour_folder(folder: Path) -> None:
-    for command in pages.sessions("README.md"):
+def make_tour_folder(folder: Path, page: str) -> None:
+    for command in pages.sessions(page):
         pages.run(["bash", "-c", command.text], folder)
 
 
-def test_the_python_in_the_readme_prints_what_is_shown(tmp_path: Path) -> None:
-    make_tour_folder(tmp_path)
-    found = programs("python")
+@pytest.mark.parametrize("page", TOURS)
+def test_the_python_of_a_tour_prints_what_is_shown(page: str, tmp_path: Path) -> None:
+    make_tour_folder(tmp_path, page)
+    found = programs("python", page)
     assert found
     for program, output in found:
         assert pages.run([sys.executable, "-c", program], tmp_path).stdout == output
@@ -60,11 +65,11 @@ def install(folder: Path) -> str:
     return f"PKG_CONFIG_PATH={config.parent} PKG_CONFIG_SYSROOT_DIR={folder}"
 
 
-def test_the_c_in_the_readme_compiles_and_prints_what_is_shown(tmp_path: Path) -> None:
-    make_tour_folder(tmp_path)
+def test_the_c_in_the_file_tools_page_compiles_and_prints_what_is_shown(tmp_path: Path) -> None:
+    make_tour_folder(tmp_path, "docs/file-tools.md")
     (tmp_path / "installed").mkdir()
     installed = install(tmp_path / "installed")
-    found = programs("c")
+    found = programs("c", "docs/file-tools.md")
     assert found
     for program, output in found:
         (tmp_path / "program.c").write_text(program)
