@@ -9,22 +9,24 @@
 extern "C" {
 #endif
 
-/* What runs sandboxes of one kind: a table of functions.  "native", "local" and "e2b" are
- * always there; others are registered by a program or loaded from a shared object.
+/* A backend runs sandboxes of one type: a table of functions.  "native", "local" and
+ * "e2b" are built in; a program registers others, or loads them from a shared object.
  *
- * `cookie` is the backend's own state for one handle; a handle is used by one thread at
- * a time, several handles by several.  What a backend cannot do is NULL, and callers hear
- * that it is unsupported; create, connect, free, id, state, exec, kill and one of
- * open_files and files must be there.  All else is as sandbox.h says.
+ * `cookie` is the backend's state for one handle.  One thread at a time uses a handle;
+ * several threads may use several handles.  A function that a backend does not support is
+ * NULL, and the library returns CAY_E_UNSUPPORTED to callers. create, connect, free, id,
+ * state, exec, kill and one of open_files and files are mandatory.  Everything else is as
+ * defined in sandbox.h.
  *
- * Every table starts with its `size`.  A shorter one, of an older header, lacks what it
- * does not cover; of a longer one, of a newer header, nobody calls what is not known.
- * Memory that a function hands out is malloc()ed and no longer the backend's.  A function
- * that fails fills in *err, unless `err` is NULL, and touches none of its results. */
+ * Every table starts with its `size`.  A shorter table, from an older header, lacks the
+ * functions it does not cover.  In a longer table, from a newer header, the library does
+ * not call the functions it does not know.  Memory that a function returns is allocated
+ * with malloc() and owned by the caller.  A function that fails fills in *err, unless
+ * `err` is NULL, and changes none of its results. */
 
-/* Processes that are not waited for.  `process` is the backend's state for one.  start,
- * free, pid, fd, read, kill and wait must be there.  Where there are no processes, what a
- * command leaves running may end with it. */
+/* Processes that run without a waiting caller.  `process` is the backend's state for one
+ * process. start, free, pid, fd, read, kill and wait are mandatory.  In a backend without
+ * processes, background children of a command may end with the command. */
 struct cay_process_backend {
     size_t size;
     int (*start)(void *cookie, const struct cay_exec_options *options, void **ret_process,
@@ -49,20 +51,22 @@ struct cay_process_backend {
     int (*skip)(void *process, struct cay_error *err);
 };
 
-/* Files, for backends that cannot give a cay_files.  Content goes through descriptors, so
- * that a file of any size needs no memory: they may be pipes, and stay the caller's.
- * Paths are absolute or start at the working directory; `user` NULL is the default.  All
- * up to `move` must be there. */
+/* Files, for backends that cannot return a cay_files.  Content passes through
+ * descriptors, so that a file of any size needs no memory.  A descriptor may be a pipe
+ * and remains the caller's.  Paths are absolute or start at the working directory; `user`
+ * NULL is the default user.  All functions up to `move` are mandatory. */
 struct cay_file_backend {
     size_t size;
     int (*stat)(void *cookie, const char *user, const char *path, bool no_follow,
                 struct cay_stat *ret_stat, struct cay_error *err);
     int (*read)(void *cookie, const char *user, const char *path, int fd,
                 struct cay_error *err);
-    /* `flags` are those of enum cay_write_flag; what comes from `fd` until its end. */
+    /* `flags` are those of enum cay_write_flag.  Writes everything from `fd` until its
+     * end. */
     int (*write)(void *cookie, const char *user, const char *path, int fd, unsigned flags,
                  struct cay_error *err);
-    /* `depth` 1 is the directory itself, 0 everything below; entries sorted by path. */
+    /* `depth` 1 lists the directory itself, 0 everything below it.  Entries are sorted by
+     * path. */
     int (*list)(void *cookie, const char *user, const char *path, uint32_t depth,
                 struct cay_listing *ret_listing, struct cay_error *err);
     int (*mkdir)(void *cookie, const char *user, const char *path, unsigned flags,
@@ -71,36 +75,36 @@ struct cay_file_backend {
                   struct cay_error *err);
     int (*move)(void *cookie, const char *user, const char *source,
                 const char *destination, struct cay_error *err);
-    /* Whole directories as tar streams, as cay_files_export() and _import().  May be
-     * NULL: then they go file by file. */
+    /* Whole directories as tar streams, as cay_files_export() and cay_files_import().
+     * May be NULL: then the library transfers file by file. */
     int (*export_tar)(void *cookie, const char *user, const char *path, int fd,
                       struct cay_tar_result *ret_result, struct cay_error *err);
     int (*import_tar)(void *cookie, const char *user, const char *path, int fd,
                       struct cay_tar_result *ret_result, struct cay_error *err);
-    /* The target of a symbolic link; cay_free() it. */
+    /* The target of a symbolic link; the caller frees it with cay_free(). */
     int (*read_link)(void *cookie, const char *user, const char *path, char **ret_target,
                      struct cay_error *err);
 };
 
 struct cay_backend {
     size_t size;
-    const char *name;  /* as `type:` says it: a letter, then letters, digits, "-", "_" */
-    const char *about; /* one line */
-    const struct cay_field *fields; /* beside those that every backend has */
+    const char *name; /* the value of `type:`: a letter, then letters, digits, "-", "_" */
+    const char *about;              /* one line */
+    const struct cay_field *fields; /* in addition to those that every backend has */
     size_t field_count;
-    void *data; /* handed to create and connect */
+    void *data; /* passed to create and connect */
 
-    /* The configuration is not there any more when they have returned. */
+    /* The configuration is valid only until these functions return. */
     int (*create)(void *data, const cay_config *config, void **ret_cookie,
                   struct cay_error *err);
-    /* Reaches one that exists, and lets it run if it was paused or stopped.
+    /* Reaches an existing sandbox, and resumes or starts it if it is paused or stopped.
      * CAY_E_NOT_FOUND if it is gone. */
     int (*connect)(void *data, const cay_config *config, const char *id,
                    void **ret_cookie, struct cay_error *err);
     void (*free)(void *cookie); /* the handle only */
     const char *(*id)(const void *cookie);
     unsigned (*layers)(const void *cookie);
-    /* CAY_E_NOT_FOUND if it is gone for good. */
+    /* CAY_E_NOT_FOUND if the sandbox is gone for good. */
     int (*state)(void *cookie, enum cay_state *ret_state, struct cay_error *err);
     int (*inspect)(void *cookie, struct cay_sandbox_info *ret_info,
                    struct cay_error *err);
@@ -109,7 +113,8 @@ struct cay_backend {
     int (*set_ttl)(void *cookie, uint64_t ttl_ms, struct cay_error *err);
     int (*kill)(void *cookie, struct cay_error *err);
     int (*start)(void *cookie, struct cay_error *err);
-    int (*remove)(void *cookie, struct cay_error *err); /* NULL: kill leaves nothing */
+    int (*remove)(void *cookie,
+                  struct cay_error *err); /* NULL: kill leaves nothing behind */
     int (*exec)(void *cookie, const struct cay_exec_options *options,
                 struct cay_exec_result *ret_result, struct cay_error *err);
     int (*open_files)(void *cookie, const char *user, cay_files **ret_files,
@@ -117,9 +122,9 @@ struct cay_backend {
     const struct cay_file_backend *files;
     const struct cay_process_backend *processes;
 
-    /* Both or neither: as create, but one that is found again by its mark, though its
-     * maker may have died before it heard the id; and the one of that mark, whatever
-     * state it is in.  A mark is 16 random letters a to z and digits 2 to 7. */
+    /* Both or neither. create_marked is create with a mark, by which find_marked finds
+     * the sandbox in any state, even if the creator died before it received the id.  A
+     * mark is 16 random letters a to z and digits 2 to 7. */
     int (*create_marked)(void *data, const cay_config *config, const char *mark,
                          void **ret_cookie, struct cay_error *err);
     int (*find_marked)(void *data, const cay_config *config, const char *mark,
@@ -128,48 +133,50 @@ struct cay_backend {
     int (*dial)(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err);
 
     /* Whether create would refuse the configuration, as far as that can be known without
-     * making or reaching anything. */
+     * creating or reaching anything. */
     int (*check)(void *data, const cay_config *config, struct cay_error *err);
 
-    /* For so long after create_marked was called, find_marked may not find yet what its
-     * dead maker has asked for elsewhere.  0: what it does not find is not there. */
+    /* After a call of create_marked whose caller died, find_marked may miss a sandbox
+     * that is still being created elsewhere for this long. 0: a sandbox that it does not
+     * find does not exist. */
     uint64_t late_ms;
 };
 
-/* The table and what it points to must live as long as the process; the library works
- * with a complete copy of it, which is what it hands out.  A name that is taken is
- * CAY_E_EXISTS, a table that is not whole CAY_E_INVALID.  From any thread. */
+/* The table and what it points to must live as long as the process.  The library uses a
+ * complete copy of the table and returns that copy to callers.  CAY_E_EXISTS if the name
+ * is in use, CAY_E_INVALID if a mandatory function is missing.  May be called from any
+ * thread. */
 CAY_PUBLIC CAY_NODISC int cay_backend_register(const struct cay_backend *backend,
                                                struct cay_error *err);
 
-/* Loads a shared object, which has `const struct cay_backend *cay_backend_entry(void)`,
- * and registers what that gives; again for the same file changes nothing.  A
- * configuration says `library:` to have this done. */
+/* Loads a shared object with a function `const struct cay_backend
+ * *cay_backend_entry(void)` and registers the backend it returns.  Loading the same file
+ * again changes nothing.  The key `library:` of a configuration does the same. */
 #define CAY_BACKEND_ENTRY "cay_backend_entry"
 CAY_PUBLIC CAY_NODISC int cay_backend_load(const char *file,
                                            const struct cay_backend **ret_backend,
                                            struct cay_error *err);
 
-/* By its name, and one after the other; NULL if there is none. */
+/* A backend by name, and by index; NULL if there is none. */
 CAY_PUBLIC const struct cay_backend *cay_backend_find(const char *name);
 CAY_PUBLIC const struct cay_backend *cay_backend_at(size_t index);
 
-/* Whether there could be such a sandbox here and now: what its backend knows beyond the
- * values of the fields.  CAY_OK where the backend cannot tell. */
+/* Whether such a sandbox could be created here and now: checks what the backend knows
+ * beyond the values of the fields.  CAY_OK if the backend cannot check. */
 CAY_PUBLIC CAY_NODISC int cay_backend_check(const cay_config *config,
                                             struct cay_error *err);
 
-/* What a configuration of type "native" comes to, for those who want to change some of it
- * before cay_sandbox_create(); CAY_E_UNSUPPORTED for another type.  It points into the
- * configuration, which must outlive it. */
+/* Converts a configuration of type "native" to options that the caller can change before
+ * cay_sandbox_create().  CAY_E_UNSUPPORTED for another type.  The options point into the
+ * configuration, which must outlive them. */
 CAY_PUBLIC CAY_NODISC int
 cay_sandbox_options_new(const cay_config *config,
                         struct cay_sandbox_options **ret_options, struct cay_error *err);
 CAY_PUBLIC void
-cay_sandbox_options_free(struct cay_sandbox_options *options); /* NULL is fine */
+cay_sandbox_options_free(struct cay_sandbox_options *options); /* NULL is allowed */
 
-/* Makes a sandbox by the configuration's backend, or reaches the one of that id.  The
- * functions of sandbox.h work on it as far as the backend has them. */
+/* Creates a sandbox with the configuration's backend, or reaches the sandbox with that
+ * id.  The functions of sandbox.h work on it as far as the backend supports them. */
 CAY_PUBLIC CAY_NODISC int cay_backend_create(const cay_config *config,
                                              cay_sandbox **ret_sandbox,
                                              struct cay_error *err);

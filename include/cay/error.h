@@ -13,9 +13,9 @@ extern "C" {
 #define CAY_NODISC __attribute__((warn_unused_result))
 
 /* Every failure has one of these codes.  They are ABI: append only, never renumber, never
- * reuse.  The columns are: name, value, slug, and what it means to the one who reads it.
- * The enum, cay_code_slug(), the exit status of the command, the Python exceptions and
- * cay-errors(7) are all made from this list. */
+ * reuse.  The columns are name, value, slug and meaning.  The enum, cay_code_slug(), the
+ * exit status of the command, the Python exceptions and cay-errors(7) are all generated
+ * from this list. */
 #define CAY_CODES(X)                                                                     \
     X(INVALID, -1, "invalid", "The request itself is wrong; repeating it cannot help.")  \
     X(DENIED, -2, "denied", "The operating system or a rule refuses this access.")       \
@@ -55,30 +55,30 @@ enum cay_code {
 #undef X
 };
 
-/* One failure, told so that a program, a person and a model can each act on it.  Plain
- * data with no pointers and smaller than PIPE_BUF, so a child reports it to its parent
- * in one atomic write(2).  Text is NUL-terminated; over-long text is cut, never split
- * inside a UTF-8 character.
+/* One failure, described for programs, people and models.  Plain data without pointers
+ * and smaller than PIPE_BUF, so a child process reports it to its parent in one atomic
+ * write(2).  Text is NUL-terminated.  Text that is too long is cut, never inside a UTF-8
+ * character.
  *
- * Every fallible function takes a `struct cay_error *err` last, which may be NULL and is
- * left alone on success, and returns CAY_OK or a negative code. */
+ * Every function that can fail takes a `struct cay_error *err` as its last argument and
+ * returns CAY_OK or a negative code.  `err` may be NULL; on success it is not changed. */
 struct cay_error {
     int32_t code;      /* enum cay_code */
     int32_t sys_errno; /* errno of the call that failed, or 0 */
     char op[32];       /* the step that failed: "files.read", "policy.parse" */
-    char subject[256]; /* what it failed on, as the caller spelled it */
+    char subject[256]; /* what the step failed on, as the caller spelled it */
     char message[512]; /* one sentence: what happened */
     char hint[512];    /* one sentence: what is allowed, or what to do next */
 };
 
-/* "not-found" for CAY_E_NOT_FOUND, "ok" for 0, "unknown" for what is no code. */
+/* "not-found" for CAY_E_NOT_FOUND, "ok" for 0, "unknown" for an invalid code. */
 CAY_PUBLIC const char *cay_code_slug(int code);
 
-/* The exit status the `cay` command ends with: 0, or 2 for "invalid" and so on upwards.
- */
+/* The exit status of the `cay` command for this code: 0 for CAY_OK, 2 for "invalid" and
+ * so on upwards. */
 CAY_PUBLIC int cay_code_exit(int code);
 
-/* Frees any memory that the library handed out as a plain pointer.  NULL is fine. */
+/* Frees memory that the library returned as a plain pointer.  NULL is allowed. */
 CAY_PUBLIC void cay_free(void *memory);
 
 /* "0.1.0" */

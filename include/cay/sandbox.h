@@ -8,31 +8,31 @@
 extern "C" {
 #endif
 
-/* A sandbox: a place of its own on this machine in which commands run.
+/* A sandbox is an isolated environment on this machine in which commands run.
  *
- * It has its own processes, files, users, network and limits, and lives until it is
- * killed or its time is over; no daemon is needed.  The process that made it may end: any
- * later process of the same user reaches the sandbox by its id.  Handles are cheap and
- * private to one thread; the sandbox does not care how many there are.
+ * It has its own processes, files, users, network and limits.  It lives until it is
+ * killed or its time to live is over; no daemon is needed.  The process that created it
+ * may end: any later process of the same user reaches the sandbox by its id.  Handles are
+ * cheap.  Each handle belongs to one thread; the number of handles is not limited.
  *
  * Input structs start with `size`, as in files.h. */
 typedef struct cay_sandbox cay_sandbox;
 
-#define CAY_ID_MAX   32 /* with its NUL: "sb-" and 16 letters and digits */
-#define CAY_NAME_MAX 64 /* with its NUL */
+#define CAY_ID_MAX   32 /* including the NUL: "sb-" and 16 letters and digits */
+#define CAY_NAME_MAX 64 /* including the NUL */
 
-/* What keeps a sandbox in.  `require` makes a missing one an error. */
+/* Isolation layers.  A layer in `require` that is missing is an error. */
 enum cay_layer {
-    CAY_LAYER_USER = 1 << 0,    /* own user namespace; host root is nobody inside */
+    CAY_LAYER_USER = 1 << 0,    /* own user namespace; host root has no uid inside */
     CAY_LAYER_PID = 1 << 1,     /* sees and signals only its own processes */
-    CAY_LAYER_MOUNT = 1 << 2,   /* own root, nothing of the host but what is shown */
+    CAY_LAYER_MOUNT = 1 << 2,   /* own root; of the host only what is mounted */
     CAY_LAYER_NETWORK = 1 << 3, /* own network with only a loopback */
     CAY_LAYER_IPC = 1 << 4,
     CAY_LAYER_UTS = 1 << 5,
     CAY_LAYER_CGROUP = 1 << 6,
     CAY_LAYER_SECCOMP = 1 << 7,
     CAY_LAYER_LANDLOCK = 1 << 8,
-    CAY_LAYER_MEMORY = 1 << 9, /* a memory limit that the kernel keeps */
+    CAY_LAYER_MEMORY = 1 << 9, /* a memory limit enforced by the kernel */
     CAY_LAYER_PIDS = 1 << 10,
     CAY_LAYER_CPU = 1 << 11,
     CAY_LAYER_DISK = 1 << 12
@@ -43,35 +43,35 @@ enum cay_network {
     CAY_NETWORK_HOST = 1
 };
 
-/* A host directory or file shown inside.  Its owner on the host is the default user
- * inside, if that is `user`, root, a number or one of the template's /etc/passwd, else
- * `user`, who may do there what the owner may; what others own is nobody's, and nobody
- * else inside can make anything there (EOVERFLOW).  Where something is writable no
- * command can set set-user-id bits; but one that a file has already stays, whatever is
- * written to it by way of memory: think before you show what root owns for writing. Other
- * file systems mounted below are not shown.
- */
+/* A host directory or file shown inside.  Its owner on the host is mapped to the default
+ * user inside if that is `user`, root, a number or a name of the template's /etc/passwd,
+ * else to `user`; that user has the rights of the owner.  Files of other owners appear as
+ * owned by nobody, and other users inside cannot create files there (EOVERFLOW).  If a
+ * bind is writable, no command of the sandbox can set set-user-id bits.  But such a bit
+ * that a file already has survives writes through a memory mapping: do not show files of
+ * root as writable without need.  File systems mounted below the source are not shown. */
 struct cay_bind {
     const char *source;
-    const char *target; /* absolute, inside; made if it is not there */
+    const char *target; /* absolute, inside; created if missing */
     bool writable;
 };
 
-/* Where what is written inside is kept. */
+/* Where files written inside are stored. */
 enum cay_storage {
-    CAY_STORAGE_MEMORY = 0, /* gone with the sandbox; the kernel keeps its size limit */
-    CAY_STORAGE_DISK = 1    /* survives a kill, and a start brings it back */
+    CAY_STORAGE_MEMORY =
+        0, /* removed with the sandbox; the kernel enforces the size limit */
+    CAY_STORAGE_DISK = 1 /* survives a kill; a start restores it */
 };
 
-/* How much of the kernel's help there was to be had, best first; cay_sandbox_inspect()
- * tells which, and cay_doctor() why it is not a better one. */
+/* Isolation levels, best first. cay_sandbox_inspect() reports the level of a sandbox;
+ * cay_doctor() reports why a better one is not available. */
 enum cay_rung {
     CAY_RUNG_BEST = 0,     /* as an option: the best this host allows */
-    CAY_RUNG_ROOT = 1,     /* root outside: a range of user ids for each sandbox */
+    CAY_RUNG_ROOT = 1,     /* created by root: a range of user ids for each sandbox */
     CAY_RUNG_RANGE = 2,    /* an ordinary user with a range in /etc/subuid */
-    CAY_RUNG_SINGLE = 3,   /* an ordinary user without: one user id inside */
+    CAY_RUNG_SINGLE = 3,   /* an ordinary user without a range: one user id inside */
     CAY_RUNG_LANDLOCK = 4, /* no user namespaces: landlock and seccomp only */
-    CAY_RUNG_NONE = 5 /* the backend "local": nothing keeps it in; not for an option */
+    CAY_RUNG_NONE = 5      /* backend "local": no isolation; not valid as an option */
 };
 
 #define CAY_MEMORY_DEFAULT (1ull << 30)
@@ -80,72 +80,75 @@ enum cay_rung {
 
 struct cay_sandbox_options {
     size_t size;
-    /* NULL or "host": this machine's programs, read-only.  A name that
-     * cay_template_create() made, or the absolute path of a directory with the files of
-     * a whole system, whose owners 0 to 65535 are those inside.  Either stays as it is.
-     */
+    /* NULL or "host": this machine's programs, read-only.  Otherwise the name of a
+     * template of cay_template_create(), or the absolute path of a directory with the
+     * files of a whole system, whose owners 0 to 65535 are the owners inside.  Neither is
+     * changed. */
     const char *template_name;
-    uint64_t memory_bytes; /* 0: CAY_MEMORY_DEFAULT; this and the next: at least 1 MiB */
-    uint64_t disk_bytes;   /* 0: CAY_DISK_DEFAULT; on disk: must be 0, nothing keeps it */
+    uint64_t memory_bytes; /* 0: CAY_MEMORY_DEFAULT; both sizes: at least 1 MiB */
+    uint64_t disk_bytes;   /* 0: CAY_DISK_DEFAULT; must be 0 on disk: not enforced */
     uint32_t pids;         /* 0: CAY_PIDS_DEFAULT */
     uint32_t cpu_percent;  /* of one CPU: 150 is one and a half; 0: no limit */
     enum cay_network network;
     const struct cay_bind *binds;
     size_t bind_count;
-    /* "NAME=value", NULL-terminated; for every command inside.  Of two of the same name
-     * the last one counts, here and in exec. */
+    /* "NAME=value", NULL-terminated, for every command inside.  If a name occurs twice,
+     * the last value counts, here and in exec. */
     const char *const *env;
     const char *hostname; /* letters, digits and "-", up to 63; NULL: the id */
     unsigned require;     /* enum cay_layer */
-    bool ephemeral;       /* dies with who makes it, and so does what it has on disk */
-    /* Its directories appear inside at /NAME, a single root at /workspace; read-only
-     * where it asks for approvals, suffixes or sizes, unless it says exec: rw. */
+    bool ephemeral;       /* ends with its creator, and its files on disk are removed */
+    /* Its directories appear inside at /NAME, a single root at /workspace.  They are
+     * read-only if the policy has rules for approval, suffixes or sizes, unless it sets
+     * exec: rw. */
     const cay_policy *policy;
-    uint64_t ttl_ms;     /* ends by itself after this time; 0: never */
-    const char *user;    /* who runs commands by default; NULL: the image's, or "user" */
-    const char *workdir; /* where they start; NULL: the image's, or that user's home */
+    uint64_t ttl_ms;     /* ends after this time; 0: never */
+    const char *user;    /* default user of commands; NULL: the image's, or "user" */
+    const char *workdir; /* where commands start; NULL: the image's, or the user's home */
     enum cay_storage storage;
-    enum cay_rung rung; /* not a better one than this; CAY_RUNG_BEST: any */
-    bool make_workdir;  /* if it is not there; it is then the user's */
+    enum cay_rung rung; /* best level to use; CAY_RUNG_BEST: any */
+    bool make_workdir;  /* if missing; it then belongs to the user */
     /* A name for cay_sandbox_open(), or NULL: a letter or a digit, then up to 62 letters,
      * digits, "_", "." and "-"; not "sb-...".  CAY_E_EXISTS while another sandbox of this
-     * user has it, running or stopped. */
+     * user has the name, running or stopped. */
     const char *name;
 };
 
-/* The caller owns the handle; without it the sandbox lives on, unless it is ephemeral. */
+/* The caller owns the handle.  Freeing it does not end the sandbox, unless that is
+ * ephemeral. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_create(const struct cay_sandbox_options *options,
                                              cay_sandbox **ret_sandbox,
                                              struct cay_error *err);
 
-/* Reaches a sandbox that exists, by its id or its name.  CAY_E_NOT_FOUND if there is
- * none.
- */
+/* Reaches an existing sandbox by its id or name.  CAY_E_NOT_FOUND if there is none. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox,
                                            struct cay_error *err);
-CAY_PUBLIC void cay_sandbox_free(cay_sandbox *sandbox); /* the handle; NULL is fine */
+CAY_PUBLIC void
+cay_sandbox_free(cay_sandbox *sandbox); /* frees the handle; NULL is allowed */
 
 CAY_PUBLIC const char *cay_sandbox_id(const cay_sandbox *sandbox);
-CAY_PUBLIC unsigned cay_sandbox_layers(const cay_sandbox *sandbox); /* what is enforced */
+CAY_PUBLIC unsigned
+cay_sandbox_layers(const cay_sandbox *sandbox); /* the active layers */
 
-/* "seccomp" for CAY_LAYER_SECCOMP, NULL for what is no single layer. */
+/* "seccomp" for CAY_LAYER_SECCOMP; NULL unless `layer` is exactly one layer. */
 CAY_PUBLIC const char *cay_layer_slug(unsigned layer);
 CAY_PUBLIC const char *cay_rung_slug(enum cay_rung rung); /* "root", "single", ... */
 
-/* --- Looking at sandboxes -----------------------------------------------------------
+/* --- Inspecting sandboxes -----------------------------------------------------------
  */
 
 enum cay_state {
     CAY_STATE_RUNNING = 1,
     CAY_STATE_PAUSED = 2,
     CAY_STATE_STOPPED = 3,
-    /* It may run, but its record cannot be read: it can only be killed or removed. */
+    /* The sandbox may run, but its record is unreadable: it can only be killed or
+     * removed. */
     CAY_STATE_DAMAGED = 4
 };
 
 struct cay_enforced {
     unsigned layer; /* one of enum cay_layer */
-    char by[64];    /* what does it: "cgroup v1 memory", "landlock ABI 6" */
+    char by[64];    /* the mechanism: "cgroup v1 memory", "landlock ABI 6" */
 };
 
 #define CAY_LAYERS_MAX 16
@@ -164,99 +167,99 @@ struct cay_sandbox_info {
     uint64_t memory_bytes, disk_bytes;
     uint32_t pids, cpu_percent;
     uint64_t memory_used;
-    uint64_t disk_used; /* 0 where nothing counts it: without CAY_LAYER_DISK */
+    uint64_t disk_used; /* 0 if not counted: without CAY_LAYER_DISK */
     uint64_t cpu_us;
     uint32_t pids_used;
-    int init_pid; /* outside; 0 if stopped */
+    int init_pid; /* on the host; 0 if stopped */
     uint32_t id_base, id_count;
     unsigned layers;
     struct cay_enforced enforced[CAY_LAYERS_MAX];
     size_t enforced_count;
-    char type[32];         /* its backend: "native", "local" */
-    uint64_t memory_kills; /* processes that the kernel has killed for the memory limit */
-    char name[CAY_NAME_MAX]; /* "" if it has none */
+    char type[32];           /* its backend: "native", "local" */
+    uint64_t memory_kills;   /* processes killed by the kernel for the memory limit */
+    char name[CAY_NAME_MAX]; /* "" if there is none */
 };
 
 CAY_PUBLIC CAY_NODISC int cay_sandbox_inspect(cay_sandbox *sandbox,
                                               struct cay_sandbox_info *ret_info,
                                               struct cay_error *err);
 
-/* Every sandbox of this user, oldest first; cay_free() the array. */
+/* Every sandbox of this user, oldest first.  Free the array with cay_free(). */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_list(struct cay_sandbox_info **ret_infos,
                                            size_t *ret_count, struct cay_error *err);
 
-/* The same without a request to any of them: of one that runs or is paused, which both
- * are CAY_STATE_RUNNING here, there is what it was made with, but nothing that it uses,
- * no time to live and no layers. */
+/* The same without a request to any sandbox.  A running or paused sandbox is
+ * CAY_STATE_RUNNING; its entry has the options of its creation, but no usage, no time to
+ * live and no layers. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_list_brief(struct cay_sandbox_info **ret_infos,
                                                  size_t *ret_count,
                                                  struct cay_error *err);
 
-/* --- Its life -----------------------------------------------------------------------
+/* --- Life cycle ---------------------------------------------------------------------
  */
 
-/* Freezes everything inside, and thaws it.  The time to live does not run meanwhile.  A
- * paused sandbox can be inspected and killed, but runs no commands: CAY_E_BUSY.  So are
- * both calls for one that is stopped. */
+/* pause freezes every process inside, resume thaws them.  The time to live does not run
+ * while the sandbox is paused.  A paused sandbox can be inspected and killed, but runs no
+ * commands: CAY_E_BUSY.  Both calls are CAY_E_BUSY for a stopped sandbox. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_pause(cay_sandbox *sandbox, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_sandbox_resume(cay_sandbox *sandbox, struct cay_error *err);
 
-/* From now on; 0 takes the time to live away. */
+/* Sets the time to live from now on; 0 removes it. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_set_ttl(cay_sandbox *sandbox, uint64_t ttl_ms,
                                               struct cay_error *err);
 
-/* Ends every process inside.  What lies in memory is gone with it and nothing is left;
- * with CAY_STORAGE_DISK the sandbox is stopped, and cay_sandbox_start() brings it back
- * with the options it was made with. */
+/* kill ends every process inside.  A sandbox in memory is then gone completely.  With
+ * CAY_STORAGE_DISK the sandbox is stopped, and cay_sandbox_start() starts it again with
+ * the options of its creation. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_kill(cay_sandbox *sandbox, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_sandbox_start(cay_sandbox *sandbox, struct cay_error *err);
 
-/* Kills `count` sandboxes by their ids; they end side by side, in much less time than one
- * after another.  ret_errors has room for `count`: the code of each is CAY_OK, or says
- * why that one could not be killed.  The first such code, or CAY_OK. */
+/* Kills `count` sandboxes by their ids, concurrently and much faster than one after the
+ * other. ret_errors has room for `count` entries: the code of each is CAY_OK, or the
+ * reason why that sandbox could not be killed.  Returns the first such code, or
+ * CAY_OK. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_kill_many(const char *const *ids, size_t count,
                                                 struct cay_error *ret_errors);
 
-/* Kills it, and removes what it has on disk. */
+/* Kills the sandbox and removes its files on disk. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_error *err);
 
-/* Cleans up after sandboxes that ended by themselves and makers that crashed: their user
- * ids, cgroups and records.  *ret_count tells how many there were. */
+/* Releases the user ids, cgroups and records of sandboxes that ended by themselves and of
+ * creators that crashed.  *ret_count is the number of sandboxes cleaned up. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_collect(size_t *ret_count, struct cay_error *err);
-/* The same in passing, for who starts often: does nothing if anybody of this user has
- * collected within the last second. */
+/* Rate-limited collect: does nothing if this user collected within the last second. */
 CAY_PUBLIC void cay_sandbox_tidy(void);
 
-/* Bytes that its user attaches to a sandbox that runs, for later processes of the same
- * user; nothing inside sees them, and they are gone with it.  The next one replaces them.
- * CAY_E_NOT_FOUND: there is no such sandbox, or it has no note.  cay_free() what was
- * read; a NUL follows it. */
+/* Bytes that the user attaches to a running sandbox for later processes of the same user.
+ * They are not visible inside, and are removed with the sandbox.  A new note replaces the
+ * old one.  CAY_E_NOT_FOUND: there is no such sandbox, or it has no note.  Free the
+ * result with cay_free(); a NUL follows it. */
 #define CAY_SANDBOX_NOTE_MAX (64 << 10)
 CAY_PUBLIC CAY_NODISC int cay_sandbox_set_note(const char *id, const void *data,
                                                size_t len, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_sandbox_get_note(const char *id, void **ret_data,
                                                size_t *ret_len, struct cay_error *err);
 
-/* --- Its files ----------------------------------------------------------------------
+/* --- Files --------------------------------------------------------------------------
  */
 
-/* The sandbox's whole file system for the functions of files.h, with the rights of
- * `user` (NULL: the default one; also names and numbers, as in exec).  Paths are those
- * inside; relative ones start at the working directory.  Every byte of a path means
- * itself, and links and ".." mean what they mean to a program inside.  What the user may
- * not do there is CAY_E_DENIED.  "root:NAME" has the rights of root for NAME: what it
- * makes is NAME's, and relative paths start where NAME's do.  Files of /proc are read up
- * to 1 MiB and never written. Once the sandbox has ended everything is CAY_E_UNAVAILABLE;
- * the handle is independent of that of the sandbox. */
+/* The sandbox's whole file system for the functions of files.h, with the rights of `user`
+ * (NULL: the default user; also names and numbers, as in exec).  Paths are those inside;
+ * relative ones start at the working directory.  Every byte of a path is literal, and
+ * links and ".." are resolved as for a program inside.  An operation that the user may
+ * not do is CAY_E_DENIED.  "root:NAME" has the rights of root on behalf of NAME: new
+ * files belong to NAME, and relative paths start at NAME's working directory.  Files of
+ * /proc are read up to 1 MiB and never written.  After the sandbox has ended every
+ * operation is CAY_E_UNAVAILABLE.  The handle is independent of the sandbox's handle. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_files(cay_sandbox *sandbox, const char *user,
                                             cay_files **ret_files, struct cay_error *err);
 
-/* --- Its network --------------------------------------------------------------------
+/* --- Network ------------------------------------------------------------------------
  */
 
-/* A stream socket connected to a port on the sandbox's own loopback; it does not block,
- * and may still be connecting.  CAY_E_NOT_FOUND: nothing listens there.
- * CAY_E_UNSUPPORTED: it has no network of its own. */
+/* A stream socket connected to a port on the sandbox's own loopback.  It is non-blocking
+ * and may still be connecting.  CAY_E_NOT_FOUND: nothing listens on the port.
+ * CAY_E_UNSUPPORTED: the sandbox has no network of its own. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_dial(cay_sandbox *sandbox, uint16_t port,
                                            int *ret_fd, struct cay_error *err);
 
@@ -274,23 +277,23 @@ enum cay_cause {
 };
 
 enum cay_exec_flag {
-    /* Kill at the output limit rather than keep the tail. */
+    /* Kill the command at the output limit instead of keeping the tail. */
     CAY_EXEC_FAIL_ON_LIMIT = 1 << 0,
-    /* On a terminal of its own, inside; all output is then stream 1, and the end of the
+    /* Run on a new terminal inside.  All output is then stream 1, and the end of the
      * input is ^D. */
     CAY_EXEC_TTY = 1 << 1,
-    /* cay_process_start() only: it outlives its starter, which may attach again.  The
-     * last MiB of each stream is kept for that. */
+    /* cay_process_start() only: the command outlives its caller, which may attach again.
+     * The last MiB of each stream is kept for that. */
     CAY_EXEC_BACKGROUND = 1 << 2,
     /* cay_process_start() only: stdin stays open for cay_process_write(). */
     CAY_EXEC_INPUT = 1 << 3,
-    /* With CAY_EXEC_BACKGROUND: its output is like a pipe.  While a handle reads it,
-     * nothing is lost, and the command waits for the slowest that does; and its end is
-     * when nobody can write any more, children in the background included, unless it was
-     * sent SIGTERM or SIGKILL. */
+    /* With CAY_EXEC_BACKGROUND: the output behaves like a pipe.  While a handle reads it,
+     * nothing is lost, and the command waits for the slowest reader.  The command ends
+     * when no process can write to the output any more, background children included,
+     * unless it was sent SIGTERM or SIGKILL. */
     CAY_EXEC_PIPED = 1 << 4,
-    /* Nothing comes after it: if it exits with 0 the sandbox ends at once, which is
-     * quicker than to be killed.  Otherwise it stays, to be looked at. */
+    /* The last command: if it exits with 0 the sandbox ends at once, which is faster than
+     * a kill.  Otherwise the sandbox stays, for inspection. */
     CAY_EXEC_LAST = 1 << 5
 };
 
@@ -300,98 +303,102 @@ struct cay_exec_options {
     size_t size;
     unsigned flags;          /* enum cay_exec_flag */
     const char *const *argv; /* NULL-terminated; no shell; looked up in PATH inside */
-    const char *const *env;  /* added to the sandbox's own; NULL-terminated or NULL */
+    const char *const *env;  /* added to the sandbox's env; NULL-terminated or NULL */
     const char *cwd;         /* NULL: the working directory; relative: below it */
-    const char *user;  /* NULL: the default; a name of its /etc/passwd, or a number */
-    const void *input; /* NULL: /dev/null; else these bytes, then the end */
+    const char *user;  /* NULL: the default; a name of /etc/passwd inside, or a number */
+    const void *input; /* NULL: /dev/null; else these bytes, then end of file */
     size_t input_len;
-    uint64_t timeout_ms;   /* 0: none */
+    uint64_t timeout_ms;   /* 0: no timeout */
     uint64_t output_limit; /* bytes kept of each stream; 0: CAY_OUTPUT_DEFAULT */
-    /* Called as output comes, if set (stream 1 or 2); then nothing is kept in the result.
-     * A return other than 0 ends the command. */
+    /* If set, called with each piece of output (stream 1 or 2); the result then contains
+     * no output.  A return value other than 0 ends the command. */
     int (*on_output)(void *cookie, int stream, const void *data, size_t len);
     void *cookie;
     /* A name for cay_process_attach(): a letter, then up to 62 letters, digits, "-", "_"
-     * and ".".  No two that run share one. */
+     * and ".".  Unique among running commands. */
     const char *tag;
-    uint16_t rows, columns; /* of the terminal; 0: 24 and 80 */
+    uint16_t rows, columns; /* size of the terminal; 0: 24 and 80 */
 };
 
-/* cay_exec_done() frees it. */
+/* Free with cay_exec_done(). */
 struct cay_exec_result {
     enum cay_cause cause;
     int exit_code;  /* the program's; 128 + N for signal N; 124 on timeout; 126 or 127 */
-    int signal;     /* that ended it, or 0 */
-    int exec_errno; /* why it could not be started, or 0 */
+    int signal;     /* the signal that ended it, or 0 */
+    int exec_errno; /* why the program was not started, or 0 */
     char *out, *error;
     size_t out_len, error_len;
-    uint64_t out_dropped, error_dropped; /* bytes before what is kept */
+    uint64_t out_dropped, error_dropped; /* bytes lost before the kept tail */
     uint64_t user_us, system_us, wall_us;
     uint64_t peak_memory; /* bytes, of the largest process */
-    /* While it ran, in the whole sandbox: processes that the kernel killed for the memory
-     * limit, and attempts to start one that it refused for that of processes. */
+    /* During the command, in the whole sandbox: processes that the kernel killed for the
+     * memory limit, and forks that it refused for the process limit. */
     uint64_t memory_kills, refused_forks;
 };
 CAY_PUBLIC void cay_exec_done(struct cay_exec_result *result);
 
-/* Runs the command and returns when it ends: when its first process does, not when the
- * last descendant closes the pipe.  Background children live on; after a timeout, a
- * memory kill or an output limit the whole tree is dead when this returns.  A program
- * that fails, or cannot be started, is a result and not an error. */
+/* Runs the command and returns when its first process ends, even if a descendant still
+ * has the pipe open.  Background children keep running.  After a timeout, a memory kill
+ * or an output limit the whole tree is dead when this returns.  A program that fails, or
+ * cannot be started, is a result and not an error. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_exec(cay_sandbox *sandbox,
                                            const struct cay_exec_options *options,
                                            struct cay_exec_result *ret_result,
                                            struct cay_error *err);
 
-/* --- Processes: commands that are not waited for -------------------------------------
+/* --- Processes: commands without a waiting caller --------------------------------------
  *
- * A foreground process belongs to its handle: freeing that kills it and its tree.  A
- * background one (CAY_EXEC_BACKGROUND) belongs to the sandbox; handles come and go. */
+ * A foreground process belongs to its handle: freeing the handle kills the process and
+ * its tree.  A background process (CAY_EXEC_BACKGROUND) belongs to the sandbox and is
+ * independent of handles. */
 
 typedef struct cay_process cay_process;
 
-/* As cay_sandbox_exec(), but returns when it has started; CAY_E_EXEC_FAILED if it cannot
- * be.  `input` is written first; then stdin ends, unless CAY_EXEC_INPUT.  `on_output`
- * must be NULL.  At most 512 background processes run at a time. */
+/* As cay_sandbox_exec(), but returns when the command has started; CAY_E_EXEC_FAILED if
+ * it cannot be started.  `input` is written first; then stdin is closed, unless
+ * CAY_EXEC_INPUT is set.  `on_output` must be NULL.  At most 512 background processes run
+ * at a time. */
 CAY_PUBLIC CAY_NODISC int cay_process_start(cay_sandbox *sandbox,
                                             const struct cay_exec_options *options,
                                             cay_process **ret_process,
                                             struct cay_error *err);
 
-/* cay_sandbox_create() and cay_process_start() at once, in less time.  If the sandbox is
- * there and only the command cannot be started, *ret_sandbox is set nevertheless. */
+/* cay_sandbox_create() and cay_process_start() in one call, in less time.  If the sandbox
+ * was created but the command cannot be started, *ret_sandbox is set nevertheless. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_run(const struct cay_sandbox_options *options,
                                           const struct cay_exec_options *exec,
                                           cay_sandbox **ret_sandbox,
                                           cay_process **ret_process,
                                           struct cay_error *err);
 
-/* A background process by its number inside or its tag, running or not long ended: until
- * its result was fetched by cay_process_wait() and nothing runs any more that it started,
- * or 64 others have ended after it.  The first read has its kept output, whole. */
+/* A background process by its pid inside or its tag, running or recently ended.  An ended
+ * process is found until its result was fetched by cay_process_wait() and none of its
+ * descendants runs, or until 64 others have ended after it.  The first reads return all
+ * the kept output. */
 CAY_PUBLIC CAY_NODISC int cay_process_attach(cay_sandbox *sandbox, const char *which,
                                              cay_process **ret_process,
                                              struct cay_error *err);
-CAY_PUBLIC void cay_process_free(cay_process *process); /* NULL is fine */
+CAY_PUBLIC void cay_process_free(cay_process *process); /* NULL is allowed */
 
 CAY_PUBLIC int cay_process_pid(const cay_process *process); /* inside */
 
-/* For poll(2): readable when cay_process_read() or cay_process_wait() has news.  Output
- * that a wait has taken in is such news until it is read. */
+/* A descriptor for poll(2): readable when cay_process_read() or cay_process_wait() has
+ * something new. Output that a wait has buffered keeps the descriptor readable until it
+ * is read. */
 CAY_PUBLIC int cay_process_fd(const cay_process *process);
 
-/* What there is, without waiting: at most `room` bytes of one stream (1 or 2).  Stream 0
- * and no bytes: nothing now.  Stream -1: it has ended, and all output was read.
- * *ret_dropped (may be NULL): bytes of that stream lost before these, because nobody read
- * them in time. */
+/* Returns available output without waiting: at most `room` bytes of one stream (1 or 2).
+ * Stream 0 and no bytes: nothing available now.  Stream -1: the command has ended, and
+ * all output was read.  *ret_dropped (may be NULL): bytes of that stream lost before
+ * these, because they were not read in time. */
 CAY_PUBLIC CAY_NODISC int cay_process_read(cay_process *process, int *ret_stream,
                                            void *data, size_t room, size_t *ret_len,
                                            uint64_t *ret_dropped, struct cay_error *err);
 
-/* What was kept until now is not read: the next read gives what comes after this call. */
+/* Skips the output kept so far: the next read returns output written after this call. */
 CAY_PUBLIC CAY_NODISC int cay_process_skip(cay_process *process, struct cay_error *err);
 
-/* Writes what fits now; poll again after a moment if that is less than all. */
+/* Writes as much as fits now.  If that is less than all, poll again after a moment. */
 CAY_PUBLIC CAY_NODISC int cay_process_write(cay_process *process, const void *data,
                                             size_t len, size_t *ret_written,
                                             struct cay_error *err);
@@ -400,14 +407,14 @@ CAY_PUBLIC CAY_NODISC int cay_process_close_input(cay_process *process,
 CAY_PUBLIC CAY_NODISC int cay_process_resize(cay_process *process, uint16_t rows,
                                              uint16_t columns, struct cay_error *err);
 
-/* To its first process. */
+/* Sends the signal to the first process only. */
 CAY_PUBLIC CAY_NODISC int cay_process_signal(cay_process *process, int signal,
                                              struct cay_error *err);
-/* The whole tree; it is dead when this returns. */
+/* Kills the whole tree, which is dead when this returns. */
 CAY_PUBLIC CAY_NODISC int cay_process_kill(cay_process *process, struct cay_error *err);
 
-/* Waits for its end, at most `timeout_ms` (UINT64_MAX: for ever); CAY_E_TIMEOUT if it
- * still runs.  Output that was not read is in the result, up to the limit. */
+/* Waits for the end, at most `timeout_ms` (UINT64_MAX: for ever); CAY_E_TIMEOUT if the
+ * command still runs.  Output that was not read is in the result, up to the limit. */
 CAY_PUBLIC CAY_NODISC int cay_process_wait(cay_process *process, uint64_t timeout_ms,
                                            struct cay_exec_result *ret_result,
                                            struct cay_error *err);
@@ -415,33 +422,34 @@ CAY_PUBLIC CAY_NODISC int cay_process_wait(cay_process *process, uint64_t timeou
 struct cay_process_info {
     int pid, parent; /* inside; parent 0: started from outside */
     uint32_t uid;    /* inside */
-    bool is_command; /* started by exec or start, rather than by another process */
+    bool is_command; /* started by exec or start, not by another process */
     bool is_background;
     bool has_ended;    /* a background command whose result was not fetched yet */
-    bool has_terminal; /* a command that was started on one */
+    bool has_terminal; /* a command with a terminal of its own */
     int exit_code;     /* if has_ended */
     char state;        /* as ps(1) shows it: R, S, D, T, Z */
     char tag[64];
-    char command[512];  /* its words, cut */
+    char command[512];  /* its arguments, cut */
     int64_t started_ms; /* since 1970 */
     uint64_t cpu_us, memory_bytes;
-    enum cay_cause cause; /* if has_ended; 0 where the backend does not tell */
+    enum cay_cause cause; /* if has_ended; 0 if the backend does not report it */
 };
 
-/* Everything that runs inside, by pid; cay_free() the array. */
+/* Every process inside, ordered by pid.  Free the array with cay_free(). */
 CAY_PUBLIC CAY_NODISC int cay_process_list(cay_sandbox *sandbox,
                                            struct cay_process_info **ret_infos,
                                            size_t *ret_count, struct cay_error *err);
 
-/* --- Templates ----------------------------------------------------------------------
+/* --- Templates ------------------------------------------------------------------------
  *
- * A template is the read-only root a sandbox starts from.  They are kept below $CAY_HOME,
- * else /var/lib/cay.  Each gets a user called `user`, 1000, unless it has one. */
+ * A template is the read-only root that a sandbox starts from.  Templates are stored
+ * below $CAY_HOME, else /var/lib/cay.  Each template gets a user called `user`, uid 1000,
+ * unless it has one. */
 
 enum cay_template_source {
     CAY_TEMPLATE_DIR = 1,        /* a directory, copied */
     CAY_TEMPLATE_TAR = 2,        /* a tar file, compressed or not */
-    CAY_TEMPLATE_OCI = 3,        /* what `docker save` wrote, or an OCI layout */
+    CAY_TEMPLATE_OCI = 3,        /* output of `docker save`, or an OCI layout */
     CAY_TEMPLATE_DEBOOTSTRAP = 4 /* a suite: "bookworm" */
 };
 
@@ -450,7 +458,7 @@ struct cay_template_options {
     const char *name; /* letters, digits, "-", "_", "."; not "host" */
     enum cay_template_source source;
     const char *from; /* the directory, file or suite */
-    /* Called now and then with what is being done; other than 0 cancels. */
+    /* Called now and then with the current step.  A return value other than 0 cancels. */
     int (*on_progress)(void *cookie, const char *step, uint64_t bytes);
     void *cookie;
 };
@@ -461,15 +469,15 @@ struct cay_template_info {
     char from[256];
     int64_t created_ms;
     uint64_t bytes;
-    /* What an image says about itself; "" or 0 where it does not. */
+    /* From the image's own configuration; "" or 0 if it has none. */
     char user[64], workdir[256];
 };
 
-/* Archives are read in a confined process and images checked against their digests.  What
- * is no file, directory or link is left out.  Whatever fails leaves nothing. */
+/* Archives are read in a confined process, and images are checked against their digests.
+ * Only files, directories and links are unpacked.  A failure leaves nothing behind. */
 CAY_PUBLIC CAY_NODISC int cay_template_create(const struct cay_template_options *options,
                                               struct cay_error *err);
-/* "host" first; cay_free() the array. */
+/* "host" first.  Free the array with cay_free(). */
 CAY_PUBLIC CAY_NODISC int cay_template_list(struct cay_template_info **ret_infos,
                                             size_t *ret_count, struct cay_error *err);
 /* CAY_E_BUSY while a sandbox uses it, running or stopped. */
@@ -484,11 +492,11 @@ struct cay_check {
     enum cay_finding finding;
     char facility[48]; /* "user namespaces" */
     char detail[256];  /* what was found */
-    char fix[256];     /* the command that helps, or "" */
+    char fix[256];     /* a command that fixes it, or "" */
 };
 
-/* What this machine offers sandboxes, one line for each facility; cay_free() the array.
- */
+/* The support of this machine for sandboxes, one entry for each facility.  Free the array
+ * with cay_free(). */
 CAY_PUBLIC CAY_NODISC int cay_doctor(struct cay_check **ret_checks, size_t *ret_count,
                                      struct cay_error *err);
 
