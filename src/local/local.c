@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A local sandbox is a native one that nothing keeps in: cay-init runs on the host as the
- * caller, holds together what each command starts, counts the time and keeps the output,
- * as it does wherever there are no namespaces; but there is no landlock, no seccomp and
- * no root of its own.  What is left to do here is to find out where commands start and
- * what their environment is. */
+/* A local sandbox is a native one without isolation: cay-init runs on the host as the
+ * caller, tracks the descendants of each command, enforces timeouts and keeps output, as
+ * it does wherever there are no namespaces; but there is no landlock, no seccomp and no
+ * root of its own.  This file only finds the working directory and the environment of
+ * commands. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@ struct local_options {
     struct cay_sandbox_options options;
     char work_dir[WORK_DIR_MAX];
     char user[NAME_MAX_HERE];
-    char **given;     /* of the configuration */
-    const char **env; /* with what is inherited */
+    char **given;     /* from the configuration */
+    const char **env; /* including inherited variables */
     bool inherits;
 };
 
@@ -42,9 +42,9 @@ static void auto_local_options(struct local_options *local_options)
     free(local_options->env);
 }
 
-/* --- Where --- */
+/* --- Working directory --- */
 
-/* Absolute, so that it does not matter later where we are. */
+/* An absolute path, so that a later chdir(2) of the caller does not matter. */
 static int take_work_dir(const cay_config *config, struct local_options *local_options,
                          struct cay_error *err)
 {
@@ -63,7 +63,7 @@ static int take_work_dir(const cay_config *config, struct local_options *local_o
     if (len >= WORK_DIR_MAX)
         return cay_fail(err, CAY_E_INVALID, ENAMETOOLONG, op, *given ? given : here,
                         "the path of the working directory is too long",
-                        "it may have up to %d bytes", WORK_DIR_MAX - 1);
+                        "use at most %d bytes", WORK_DIR_MAX - 1);
     return CAY_OK;
 }
 
@@ -80,10 +80,10 @@ static int make_work_dir(void *cookie, const char *path, struct cay_error *err)
     return code;
 }
 
-/* --- With what --- */
+/* --- Environment --- */
 
-/* The last of a name is what counts.  What a careless parent has left in ours that is no
- * variable is not passed on. */
+/* The last variable with a name takes effect.  Entries of `environ` without a name or "="
+ * are left out. */
 static int join_env(struct local_options *local_options, struct cay_error *err)
 {
     const char *const *own =
@@ -101,7 +101,7 @@ static int join_env(struct local_options *local_options, struct cay_error *err)
     return CAY_OK;
 }
 
-/* A program that is not who started it has no name that could be trusted. */
+/* In a set-user-ID program the name of the real user is not that of the effective one. */
 static void name_caller(struct local_options *local_options)
 {
     if (getuid() == geteuid())
@@ -111,7 +111,7 @@ static void name_caller(struct local_options *local_options)
                  (unsigned)geteuid());
 }
 
-/* --- Both --- */
+/* --- Options --- */
 
 static int take_options(const cay_config *config, struct local_options *local_options,
                         struct cay_error *err)
@@ -146,9 +146,9 @@ static int start_local(const struct local_options *local_options, const char *id
 
     if (code == CAY_E_LIMIT && local_options->inherits && err &&
         strcmp(err->subject, "env") == 0)
-        return cay_fail(err, code, 0, op, "env", "the environment is too large",
-                        "at most %d variables of %d KiB together: take some out of this "
-                        "program's own, or say inherit_env: false",
+        return cay_fail(err, code, 0, op, "env", "the inherited environment is too large",
+                        "the limit is %d variables and %d KiB in total; unset some in "
+                        "this process, or set inherit_env: false",
                         ENV_COUNT_MAX, ENV_MAX >> 10);
     if (!code) {
         code = make_work_dir(native, local_options->work_dir, err);
@@ -219,23 +219,24 @@ static const struct cay_field fields[] = {
     {.name = "work_dir",
      .alias = "_work_dir",
      .type = CAY_FIELD_PATH,
-     .about = "where commands start, made if it is missing ($SANDBOX_WORK_DIR, or the "
-              "current directory)"},
+     .about = "working directory of commands, created if missing ($SANDBOX_WORK_DIR, or "
+              "the current directory)"},
     {.name = "inherit_env",
      .type = CAY_FIELD_BOOLEAN,
      .fallback = "true",
-     .about = "whether commands have the environment of whoever makes the sandbox, too"},
+     .about = "whether commands also inherit the environment of the process that creates "
+              "the sandbox"},
     {.name = "ttl",
      .alias = "timeout",
      .type = CAY_FIELD_NUMBER,
-     .about = "seconds after which it ends by itself (never)"},
+     .about = "time to live of the sandbox in seconds (unlimited)"},
     {.name = "ephemeral",
      .type = CAY_FIELD_BOOLEAN,
      .fallback = "false",
-     .about = "whether it ends with the process that makes it"},
+     .about = "whether the sandbox ends with the process that creates it"},
 };
 
-/* No pause: nothing stops the clock for what runs on the host. */
+/* No pause: processes on the host cannot be frozen. */
 const struct cay_backend backend_local = {
     .size = sizeof backend_local,
     .name = "local",

@@ -14,7 +14,7 @@ static int find_marked(void *data, const cay_config *config, const char *mark,
 const struct cay_backend backend_native = {
     .size = sizeof backend_native,
     .name = "native",
-    .about = "a sandbox of this machine's kernel: namespaces, cgroups, seccomp, landlock",
+    .about = "isolated by this machine's kernel: namespaces, cgroups, seccomp, landlock",
     .fields = native_fields,
     .field_count = NATIVE_FIELDS,
     .create = native_create_config,

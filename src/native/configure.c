@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* From a configuration to a native sandbox: what may be said, and the options that it
- * comes to. */
+/* Creates native sandboxes from a configuration: its fields, and the options they stand
+ * for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,47 +22,49 @@ static const char *const rungs[] = {"best", "root", "range", "single", "landlock
 
 const struct cay_field native_fields[NATIVE_FIELDS] = {
     {"work_dir", "_work_dir", CAY_FIELD_TEXT, "/home/user",
-     "where commands start, and relative paths inside; made if it is not there"},
+     "working directory of commands and base of relative paths, created if missing"},
     {"template", NULL, CAY_FIELD_TEXT, "host",
-     "what it starts from: a template's name, or the absolute path of a root directory"},
-    {"limits.memory", NULL, CAY_FIELD_BYTES, "1 GiB", "most memory, of all processes",
-     .least = 1, .most = INT64_MAX},
+     "root file system: the name of a template, or the absolute path of a root "
+     "directory"},
+    {"limits.memory", NULL, CAY_FIELD_BYTES, "1 GiB",
+     "memory limit for all processes together", .least = 1, .most = INT64_MAX},
     {"limits.disk", NULL, CAY_FIELD_BYTES, NULL,
-     "most bytes written, if they are kept in memory (512 MiB, or all of the memory)",
+     "size limit of what the sandbox writes, for storage in memory (512 MiB, or the "
+     "memory limit)",
      .least = 1, .most = INT64_MAX},
-    {"limits.pids", NULL, CAY_FIELD_INTEGER, "512", "most processes", .least = 1,
-     .most = UINT32_MAX},
+    {"limits.pids", NULL, CAY_FIELD_INTEGER, "512", "maximum number of processes",
+     .least = 1, .most = UINT32_MAX},
     {"limits.cpu", NULL, CAY_FIELD_INTEGER, NULL,
-     "most processor time, in percent of one CPU: 150 is one and a half", .least = 1,
+     "CPU limit in percent of one CPU: 150 is one and a half CPUs", .least = 1,
      .most = 10000000},
     {"network", NULL, CAY_FIELD_CHOICE, "none",
-     "its own loopback only, or the network of this machine", networks},
+     "none: a loopback interface only; host: the network of this machine", networks},
     {"storage", NULL, CAY_FIELD_CHOICE, "memory",
-     "where what it writes is kept; on disk it can be stopped and started again",
+     "where the sandbox's files are stored; on disk it can be stopped and started again",
      storages},
     {"user", NULL, CAY_FIELD_TEXT, "user",
-     "who runs commands: a name inside or a number, and :GROUP"},
+     "default user of commands: a name in the sandbox's /etc/passwd or a number, "
+     "optionally with :GROUP"},
     {"hostname", NULL, CAY_FIELD_TEXT, NULL,
-     "its name for itself, of letters, digits and \"-\" (its id)"},
+     "host name inside the sandbox: letters, digits and \"-\" (its id)"},
     {"ttl", "timeout", CAY_FIELD_NUMBER, NULL,
-     "seconds after which it ends by itself (never)"},
+     "time to live of the sandbox in seconds (unlimited)"},
     {"mounts", NULL, CAY_FIELD_TEXTS, NULL,
-     "what is shown inside of this machine: SRC:DST, SRC:DST:ro"},
+     "bind mounts of host directories or files: SRC:DST, SRC:DST:ro"},
     {"policy", NULL, CAY_FIELD_POLICY, NULL,
-     "a policy; its paths appear inside as /NAME"},
+     "a policy; its paths are mounted inside as /NAME"},
     {"require", NULL, CAY_FIELD_TEXTS, NULL,
-     "layers without which there is to be no sandbox: seccomp, memory, ..."},
-    {"rung", NULL, CAY_FIELD_CHOICE, "best",
-     "how much of the kernel's help it may have at most", rungs},
+     "isolation layers that must be active, or creation fails: seccomp, memory, ..."},
+    {"rung", NULL, CAY_FIELD_CHOICE, "best", "highest isolation level to use", rungs},
     {"ephemeral", NULL, CAY_FIELD_BOOLEAN, "false",
-     "whether it ends with the process that makes it"},
+     "whether the sandbox ends with the process that creates it"},
 };
 
-/* The options, which come first, and what they point to. */
+/* The options, which must be the first member, and the memory they point to. */
 struct config_options {
     struct cay_sandbox_options options;
     struct cay_bind *binds;
-    char **mounts; /* that the binds point into; NULL-terminated like env */
+    char **mounts; /* text that the binds point into; NULL-terminated like env */
     char **env;
 };
 
@@ -108,7 +110,7 @@ int native_take_env(const cay_config *config, char ***ret_env, struct cay_error 
     return CAY_OK;
 }
 
-/* Cuts `text` at its colons. */
+/* Splits `text` at its colons. */
 static int take_mount(char *text, const char *given, struct cay_bind *ret_bind,
                       struct cay_error *err)
 {
@@ -122,9 +124,9 @@ static int take_mount(char *text, const char *given, struct cay_bind *ret_bind,
     bool is_read_only = mode && strcmp(mode, "ro") == 0;
     if (!target || text[0] != '/' || target[0] != '/' ||
         (mode && !is_read_only && strcmp(mode, "rw") != 0))
-        return cay_fail(err, CAY_E_INVALID, 0, op, given, "this says no mount",
-                        "write /SRC:/DST, /SRC:/DST:ro or /SRC:/DST:rw; "
-                        "${this_file_dir} is where the configuration is");
+        return cay_fail(err, CAY_E_INVALID, 0, op, given, "invalid mount",
+                        "use /SRC:/DST, /SRC:/DST:ro or /SRC:/DST:rw; ${this_file_dir} "
+                        "is the directory of the configuration file");
     *ret_bind = (struct cay_bind){text, target, !is_read_only};
     return CAY_OK;
 }
@@ -168,15 +170,15 @@ static int take_layers(const cay_config *config, struct config_options *config_o
     for (size_t i = 0; cay_config_item(config, "require", i, &key, &slug); i++) {
         unsigned layer = layer_of(slug);
         if (!layer)
-            return cay_fail(err, CAY_E_INVALID, 0, op, slug, "there is no such layer",
-                            "layers are user, pid, mount, network, ipc, uts, cgroup, "
-                            "seccomp, landlock, memory, pids, cpu and disk");
+            return cay_fail(err, CAY_E_INVALID, 0, op, slug, "unknown isolation layer",
+                            "use one of user, pid, mount, network, ipc, uts, cgroup, "
+                            "seccomp, landlock, memory, pids, cpu, disk");
         config_options->options.require |= layer;
     }
     return CAY_OK;
 }
 
-/* --- The rest --- */
+/* --- Options --- */
 
 int native_take_ttl(const cay_config *config, uint64_t *ret_ms, struct cay_error *err)
 {
@@ -184,10 +186,9 @@ int native_take_ttl(const cay_config *config, uint64_t *ret_ms, struct cay_error
 
     if (!(seconds >= 0 && seconds <= TTL_MAX_S) ||
         (seconds == 0 && cay_config_has(config, "ttl")))
-        return cay_fail(err, CAY_E_INVALID, 0, op, "ttl",
-                        "this is no time after which a sandbox could end",
-                        "give seconds, more than 0, or leave it out: it then ends when "
-                        "it is killed");
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op, "ttl", "invalid time to live",
+            "use a number of seconds greater than 0, or leave it out for no limit");
     *ret_ms = (uint64_t)(seconds * 1000);
     if (seconds > 0 && !*ret_ms)
         *ret_ms = 1;
@@ -202,15 +203,15 @@ static int index_of(const char *const *choices, const char *choice)
     return 0;
 }
 
-/* A limit that is not written is the sandbox's own default, which may be weaker on a host
- * that cannot keep it; one that is written is kept or refused. */
+/* A limit that is not configured gets the default, which may not be enforced on every
+ * host; a configured one is enforced or refused. */
 static int64_t limit_of(const cay_config *config, const char *field)
 {
     return cay_config_has(config, field) ? cay_config_integer(config, field) : 0;
 }
 
-/* Whoever says neither has the home of `user`, which is not called /home/user everywhere.
- */
+/* With neither a user nor a work_dir, commands start in the home of `user`, which need
+ * not be /home/user. */
 static const char *workdir_of(const cay_config *config, const char *user)
 {
     if (!cay_config_has(config, "work_dir") && strcmp(user, "user") == 0)
@@ -260,8 +261,8 @@ int cay_sandbox_options_new(const cay_config *config,
 {
     if (strcmp(cay_config_type(config), backend_native.name) != 0)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, cay_config_type(config),
-                        "only a configuration of type native says such options",
-                        "cay_backend_create() makes a sandbox of any type");
+                        "the configuration is not of type native",
+                        "use cay_backend_create(), which creates a sandbox of any type");
     struct config_options *config_options = calloc(1, sizeof *config_options);
     if (!config_options)
         return cay_fail_memory(err, op);
@@ -298,7 +299,7 @@ int native_create_config(void *data, const cay_config *config, void **ret_cookie
     return create(config, NULL, ret_cookie, err);
 }
 
-/* Its mark is its id. */
+/* The mark is the id. */
 int native_create_marked(void *data, const cay_config *config, const char *mark,
                          void **ret_cookie, struct cay_error *err)
 {
@@ -309,7 +310,7 @@ int native_create_marked(void *data, const cay_config *config, const char *mark,
     return code ? code : create(config, id, ret_cookie, err);
 }
 
-/* --- One that exists --- */
+/* --- Existing sandboxes --- */
 
 static int create_unlocked(void *cookie, struct cay_error *err)
 {

@@ -52,7 +52,7 @@ int native_create(const struct cay_sandbox_options *options, const char *id,
     return code;
 }
 
-/* Of one on disk that does not run. */
+/* For a sandbox on disk that is not running. */
 static void fill_stopped_record(const char *id, struct record *ret_record)
 {
     *ret_record = (struct record){.storage = CAY_STORAGE_DISK};
@@ -71,22 +71,23 @@ static int find(const char *id, struct record *ret_record, struct cay_error *err
         return found;
     }
     int code = storage_load(id, &saved, NULL);
-    if (code && code != CAY_E_IO) /* what is damaged can be removed */
+    if (code && code != CAY_E_IO) /* a damaged one can be removed */
         return runtime_load(id, ret_record, err);
     storage_saved_done(&saved);
     fill_stopped_record(id, ret_record);
     return CAY_OK;
 }
 
-/* Who asks for one that is kept in must not be given one that is not. */
+/* A caller that opens an isolated sandbox must not get a local one. */
 static int check_kind(const struct record *record, bool is_local, struct cay_error *err)
 {
     if (runtime_is_local(record) == is_local)
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, "sandbox.open", record->id,
-                    is_local ? "this sandbox is not a local one"
-                             : "this sandbox is a local one: nothing keeps it in",
-                    "reach it by the backend \"%s\"", is_local ? "native" : "local");
+    return cay_fail(
+        err, CAY_E_INVALID, 0, "sandbox.open", record->id,
+        is_local ? "this sandbox is not of the backend \"local\""
+                 : "this sandbox is of the backend \"local\", which has no isolation",
+        "open it with the backend \"%s\"", is_local ? "native" : "local");
 }
 
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
@@ -111,7 +112,7 @@ int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_err
         *err = why;
     if (!code)
         code = check_kind(&native->record, is_local, err);
-    /* One that lives and does not answer can be killed, if nothing else. */
+    /* A running sandbox that does not reply can still be killed. */
     if (!code && runtime_is_alive(&native->record))
         (void)native_connect(native, NULL);
     else if (!code && native->record.storage != CAY_STORAGE_DISK)
@@ -121,19 +122,20 @@ int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_err
     return code;
 }
 
-/* Who comes upon one that has ended: gc; who removes it, or may start it again, having
- * made it; or who did not make it. */
+/* Which process finds an ended sandbox: gc; the creator, which may remove it or start it
+ * again; or another process. */
 enum collector { COLLECTOR_GC, COLLECTOR_CREATOR, COLLECTOR_OTHER };
 
-/* With its lock held.  An ephemeral one's disk goes with it, but for who may start it
- * again; others leave both to gc, which knows of the disk by the record. */
+/* The caller holds the lock.  The disk of an ephemeral sandbox is removed with it, unless
+ * the creator may start it again; other processes leave both to gc, which finds the disk
+ * by the record. */
 static size_t collect(const char *id, enum collector collector)
 {
     struct record record;
     int code = runtime_load(id, &record, NULL);
 
     if (code == CAY_E_NOT_FOUND && !runtime_is_old(id))
-        return 0; /* its maker is about to write it */
+        return 0; /* its creator is about to write it */
     bool is_damaged = code == CAY_E_NOT_FOUND || code == CAY_E_INTERNAL;
     if (is_damaged ? record_recover(id, &record) != 0 : code || runtime_is_alive(&record))
         return 0;
@@ -144,9 +146,9 @@ static size_t collect(const char *id, enum collector collector)
     if (goes_whole && collector == COLLECTOR_GC)
         code = storage_remove(id, NULL);
     if (code == CAY_E_NOT_FOUND && storage_in_other_home(&record))
-        return 0; /* only who has that home can remove its disk */
+        return 0; /* its disk can only be removed with that CAY_HOME */
     if (code && code != CAY_E_NOT_FOUND)
-        return 0; /* without its record nobody would try again */
+        return 0; /* keep the record, so that the next collect tries again */
     return record_remove(&record, -1, NULL) == CAY_OK;
 }
 
@@ -159,7 +161,7 @@ static void collect_one(const char *id, void *cookie)
         *count += collect(id, COLLECTOR_GC);
 }
 
-/* It may have ended by itself, or somebody else may be about to end it. */
+/* It may have ended by itself, or another process may be ending it. */
 static void collect_locked(const char *id, enum collector collector)
 {
     AUTO_FD lock = runtime_wait_lock(id);
@@ -188,7 +190,8 @@ void cay_sandbox_tidy(void)
         (void)!cay_sandbox_collect(&count, NULL);
 }
 
-/* What is there by its id may be the next one already, if somebody else was faster. */
+/* The record may belong to the next sandbox with this id, if another process was
+ * faster. */
 static int kill_locked(const struct native *native, struct cay_error *err)
 {
     const struct record *own = &native->record;
@@ -198,7 +201,7 @@ static int kill_locked(const struct native *native, struct cay_error *err)
 
     if (lock < 0 && errno == EWOULDBLOCK)
         return cay_fail(err, CAY_E_BUSY, 0, "sandbox.kill", own->id,
-                        "somebody else is removing this sandbox", "try again");
+                        "another process is removing this sandbox", "try again");
     if (lock < 0 && errno != ENOENT)
         return cay_fail_errno(err, errno, "sandbox.kill", own->id);
     int code = lock < 0 ? CAY_E_NOT_FOUND : runtime_load(own->id, &now, &why);
@@ -213,7 +216,7 @@ static int kill_locked(const struct native *native, struct cay_error *err)
         !code && (now.init != own->init || now.init_start != own->init_start);
     if (code != CAY_E_NOT_FOUND && !is_another)
         return record_remove(own, native->pidfd, err);
-    /* Nothing else of it is ours by now. */
+    /* Its other resources are gone already. */
     if (native->pidfd >= 0 && !record_stop_init(own, native->pidfd))
         return record_fail_end(own, EBUSY, err);
     return CAY_OK;
@@ -255,11 +258,12 @@ int native_remove(void *cookie, struct cay_error *err)
 
     if (code == CAY_E_NOT_FOUND && native_check(native, NULL) == CAY_OK)
         return cay_fail(err, code, 0, "sandbox.remove", native->record.id,
-                        "what it has on disk is not here",
-                        "set CAY_HOME as it was when it was made; cay kill ends it");
+                        "the sandbox's disk is not in this state directory",
+                        "set CAY_HOME to its value when the sandbox was created; cay "
+                        "kill ends the sandbox");
     if (code)
         return code;
-    /* Who is just starting it was too late, and is waited for. */
+    /* A process that is just starting the sandbox is waited for. */
     for (;;) {
         code = finish(native, COLLECTOR_CREATOR, &why);
         if (!code && has_disk)
@@ -273,7 +277,7 @@ int native_remove(void *cookie, struct cay_error *err)
     return code;
 }
 
-/* One that is just about to end lives, but does not answer; it is helped along. */
+/* A sandbox that is about to end is alive but does not reply: kill it. */
 static bool is_responsive(struct native *native)
 {
     struct state state;
@@ -296,8 +300,8 @@ int native_restart(void *cookie, struct cay_error *err)
 
     if (native->record.storage != CAY_STORAGE_DISK)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.start", native->record.id,
-                        "a sandbox in memory is gone when it ends",
-                        "make it with storage on disk");
+                        "a sandbox with storage in memory cannot be started again",
+                        "create it with storage on disk");
     if (native->is_damaged)
         return native_fail_damaged(native->record.id, err);
     if (is_responsive(native))
@@ -313,7 +317,7 @@ int native_restart(void *cookie, struct cay_error *err)
     return code;
 }
 
-/* One in memory that has ended is gone; one on disk can be started again. */
+/* An ended sandbox in memory is gone; one on disk is stopped. */
 int native_get_state(void *cookie, enum cay_state *ret_state, struct cay_error *err)
 {
     struct native *native = cookie;
@@ -325,7 +329,8 @@ int native_get_state(void *cookie, enum cay_state *ret_state, struct cay_error *
         *ret_state = CAY_STATE_DAMAGED;
         return CAY_OK;
     }
-    int code = native_check(native, NULL); /* only of one on disk, that it is stopped */
+    int code =
+        native_check(native, NULL); /* fails only if a sandbox on disk is stopped */
     if (!code)
         code = native_init_state(native, &state, has_disk ? NULL : err);
     if (!code)
@@ -345,8 +350,8 @@ int native_mark_id(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *
     snprintf(ret_id, CAY_ID_MAX, "sb-%.20s", mark);
     return runtime_is_id(ret_id)
                ? CAY_OK
-               : cay_fail(err, CAY_E_INVALID, 0, "sandbox.mark", mark, "this is no mark",
-                          "a mark has 16 letters a to z and digits 2 to 7");
+               : cay_fail(err, CAY_E_INVALID, 0, "sandbox.mark", mark, "invalid mark",
+                          "a mark has 16 characters: letters a to z and digits 2 to 7");
 }
 
 int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
@@ -389,7 +394,8 @@ int native_run(const struct cay_sandbox_options *options,
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.run", err);
     if (!code)
         code = process_check_start(exec, &command, err);
-    if (!code && known.make_workdir && known.workdir) { /* which is made before */
+    if (!code && known.make_workdir &&
+        known.workdir) { /* it is created before the command */
         code = native_create(&known, NULL, ret_native, err);
         return code ? code : process_start(*ret_native, &command, ret_process, err);
     }
@@ -406,7 +412,7 @@ int native_run(const struct cay_sandbox_options *options,
     return code;
 }
 
-/* --- What only native sandboxes have --- */
+/* --- Public functions for native sandboxes only --- */
 
 int cay_sandbox_create(const struct cay_sandbox_options *options,
                        cay_sandbox **ret_sandbox, struct cay_error *err)
@@ -447,7 +453,7 @@ int cay_sandbox_open(const char *id, cay_sandbox **ret_sandbox, struct cay_error
 
 /* --- Kill many --- */
 
-/* That end at a time: each needs two descriptors. */
+/* Sandboxes killed at a time: each needs two descriptors. */
 enum { BATCH = 64 };
 
 struct victim {
@@ -468,13 +474,13 @@ static void begin_kill(const char *id, struct victim *victim)
         auto_close(&victim->lock);
 }
 
-/* One that is just being removed, does not run, or has no record to read. */
+/* A sandbox that is being removed, is not running, or has a damaged record. */
 static int kill_alone(const char *id, struct cay_error *err)
 {
     void *native = NULL;
     int code = native_open(id, false, &native, err);
 
-    if (code == CAY_E_INVALID) /* it is a local one, or still invalid */
+    if (code == CAY_E_INVALID) /* a local sandbox, or an invalid id */
         code = native_open(id, true, &native, err);
     if (!code)
         code = native_kill(native, err);

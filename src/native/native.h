@@ -5,21 +5,21 @@
 #include "native/make/create.h"
 #include "native/process/handle.h"
 
-/* Handles: a new sandbox, one that exists (even if it is stopped;
- * CAY_E_INVALID if it is of the other kind), and that one once it runs. */
+/* Handles on a new sandbox, and on an existing one, even if it is stopped.
+ * CAY_E_INVALID: it is local and `is_local` is false, or the other way round. */
 int native_create(const struct cay_sandbox_options *options, const char *id,
                   void **ret_cookie, struct cay_error *err);
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err);
 
-/* A new sandbox and a command in it, as cay_sandbox_run(): *ret_native is there if the
- * sandbox is, and *ret_process if the command is, too. */
+/* A new sandbox and a command in it, as cay_sandbox_run(): *ret_native is set if the
+ * sandbox was created, and *ret_process if the command was started. */
 int native_run(const struct cay_sandbox_options *options,
                const struct cay_exec_options *exec, void **ret_native, void **ret_process,
                struct cay_error *err);
 
 int native_restart(void *cookie, struct cay_error *err);
 
-/* What a configuration may say, and sandboxes made by one. */
+/* The fields of a configuration, and sandboxes created from one. */
 enum { NATIVE_FIELDS = 16 };
 extern const struct cay_field native_fields[NATIVE_FIELDS];
 int native_check_config(void *data, const cay_config *config, struct cay_error *err);
@@ -30,8 +30,8 @@ int native_connect_config(void *data, const cay_config *config, const char *id,
 int native_create_marked(void *data, const cay_config *config, const char *mark,
                          void **ret_cookie, struct cay_error *err);
 
-/* The id of a sandbox with that mark, and the sandbox.  What a maker that died has left
- * unfinished is removed by the latter. */
+/* The id of the sandbox with that mark, and a handle on it.  native_open_marked() also
+ * removes what a creator that died left unfinished. */
 int native_mark_id(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err);
 int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
                        struct cay_error *err);

@@ -109,17 +109,17 @@ def test_a_file_that_is_not_there_has_a_status_of_its_own(config):
 
 
 @pytest.mark.parametrize("text, status, message", [
-    ("limits: {memory: 64M, disk: 128M}\n", 2, "disk: the disk lies in memory and is larger"),
-    ("storage: disk\nlimits: {disk: 1G}\n", 12, "disk: nothing keeps a sandbox on disk"),
-    ("template: no-such\n", 4, "no-such: there is no such template (the templates there are"),
+    ("limits: {memory: 64M, disk: 128M}\n", 2, "disk: the disk limit is larger than the memory limit"),
+    ("storage: disk\nlimits: {disk: 1G}\n", 12, "disk: a disk limit cannot be enforced for storage on disk"),
+    ("template: no-such\n", 4, "no-such: there is no such template (available templates"),
     ("template: /no/such\n", 4, "/no/such: this directory cannot be used as a template"),
-    ("mounts: ['/no/such:/inside']\n", 4, "/no/such: what is to be mounted cannot be opened"),
-    ("mounts: [somewhere]\n", 2, "somewhere: this says no mount (write /SRC:/DST"),
-    ("require: [secomp]\n", 2, "secomp: there is no such layer (layers are"),
-    ("ttl: 0\n", 2, "ttl: this is no time after which a sandbox could end"),
-    ("work_dir: somewhere\n", 2, "somewhere: this cannot be the default user or working"),
+    ("mounts: ['/no/such:/inside']\n", 4, "/no/such: cannot open the mount source"),
+    ("mounts: [somewhere]\n", 2, "somewhere: invalid mount (use /SRC:/DST"),
+    ("require: [secomp]\n", 2, "secomp: unknown isolation layer (use one of"),
+    ("ttl: 0\n", 2, "ttl: invalid time to live"),
+    ("work_dir: somewhere\n", 2, "somewhere: invalid default user or working"),
     ("paths: {docs: {root: none}}\n", 4, "docs: cay.yaml:1: paths.docs: "),
-    ("{type: local, ttl: -1}\n", 2, "ttl: this is no time after which"),
+    ("{type: local, ttl: -1}\n", 2, "ttl: invalid time to live"),
 ])
 def test_what_making_it_would_refuse_is_refused(config, text, status, message):
     done = config("check", "cay.yaml", text=text)

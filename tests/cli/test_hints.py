@@ -363,7 +363,7 @@ def test_a_command_that_is_not_started_is_told_like_any_error(boxes, box):
 def test_a_limit_that_is_too_small_is_named(boxes):
     for option, name in (("-m", "memory"), ("--disk", "disk")):
         assert boxes.fails(125, "run", option, "4K", "--", "true").startswith(
-            f"cay: invalid: {name}: the limit is less than a sandbox itself takes")
+            f"cay: invalid: {name}: the limit is too small for a sandbox")
         boxes.ok("run", option, "1M", "--", "true")
 
 

@@ -56,7 +56,7 @@ def test_a_sandbox_with_a_damaged_record_is_listed_and_can_be_killed(disk, damag
         $CAY ls | awk -v id="$id" '$1 == id {print $4}'
         $CAY ls -o json | grep -o '"state":"[a-z]*"'
         $CAY inspect "$id" | grep ^state:
-        $CAY exec "$id" -- true 2>&1 | grep -o 'cay kill sb-.* ends' | sed "s/$id/ID/"
+        $CAY exec "$id" -- true 2>&1 | grep -o 'cay kill sb-.* to end' | sed "s/$id/ID/"
         lives && echo lives
         $CAY kill "$id" && echo killed
         lives || echo ended
@@ -64,7 +64,7 @@ def test_a_sandbox_with_a_damaged_record_is_listed_and_can_be_killed(disk, damag
         find "$PLACE" -name 'sb-*'; ls -A "$PLACE/ranges" 2> /dev/null || true; groups
     """).splitlines()
     assert told == ["removed 0 leftovers", "damaged", '"state":"damaged"', "state:     damaged",
-                    "cay kill ID ends", "lives", "killed", "ended", "0"]
+                    "cay kill ID to end", "lives", "killed", "ended", "0"]
 
 
 def test_the_uid_range_of_a_damaged_sandbox_is_kept_until_its_processes_are_gone(disk, damage):

@@ -255,9 +255,9 @@ def test_of_a_variable_that_one_has_many_times_the_first_is_passed_on():
 
 def test_why_a_layer_is_missing_is_told_as_it_is(run):
     done = run("--require", "cpu", "--", "true")
-    assert b"leave out a layer" in done.err and b"no limit of CPUs was given" in done.err
+    assert b"disables a required isolation layer" in done.err and b"no CPU limit is set" in done.err
     done = run("--storage", "disk", "--require", "disk", "--", "true")
-    assert b"storage on disk keeps no size" in done.err and b"namespaces" not in done.err
+    assert b"storage on disk has no size limit" in done.err and b"namespaces" not in done.err
     done = run("--network", "host", "--require", "network,cpu", "--", "true")
     assert b"asked to be the host's" in done.err and b"no limit of CPUs" in done.err
     done = run("--pids", "99999999", "--", "true")

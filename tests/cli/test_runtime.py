@@ -42,7 +42,7 @@ def test_an_ordinary_users_place_that_is_somebody_elses_is_not_touched(disk):
         before=$(find /tmp/cay-12345 /tmp/home/file -ls)
         for words in gc ls 'run -- true'; do
             env -u XDG_RUNTIME_DIR HOME=/tmp/home setpriv --reuid=12345 --regid=12345 \\
-                --clear-groups /run/command $words 2>&1 | grep -c "not this user's own"
+                --clear-groups /run/command $words 2>&1 | grep -c "does not belong to this user alone"
         done
         test "$before" = "$(find /tmp/cay-12345 /tmp/home/file -ls)" && echo untouched
     """)
@@ -129,7 +129,7 @@ def test_what_is_no_directory_of_ours_is_not_touched(disk):
                     'mkdir -m 755 /run/cay' 'mkdir -m 700 /run/cay; chown 1 /run/cay'; do
             eval "$make"
             for words in gc ls 'run -- true'; do
-                "$CAY" $words 2>&1 | grep -c "the runtime directory is not this user's own"
+                "$CAY" $words 2>&1 | grep -c "the runtime directory does not belong to this user alone"
             done
             rm -rf /run/cay
         done
@@ -147,7 +147,7 @@ def test_it_is_never_shown_inside(disk):
             done
         """)
         assert "sb-" not in told and "ranges" not in told
-        assert told.count("would be seen inside") >= 1 or told.count("Permission denied") >= 1
+        assert told.count("would expose the control sockets") >= 1 or told.count("Permission denied") >= 1
 
 
 def test_cgroups_are_found_also_where_nobody_has_them(disk):
@@ -179,7 +179,7 @@ def test_a_full_runtime_directory_is_told_and_can_be_used_again(disk, room):
         find /run/cay -name 'sb-*'; ls -A /run/cay/ranges
     """).splitlines()
     assert told[0].startswith("cay: no-space: ")
-    assert "no space is left in the runtime directory" in told[0]
+    assert "no space left in the runtime directory" in told[0]
     assert told[1:] == ["again"]
 
 
@@ -231,7 +231,7 @@ def test_in_another_pid_namespace_a_sandbox_that_runs_is_not_taken_for_dead(disk
         ls /run/cay | grep -c "$id" || true
     """).splitlines()
     refusal = [line for line in told if "another PID namespace" in line]
-    assert len(refusal) == 2 and all("from where it was made" in line for line in refusal)
+    assert len(refusal) == 2 and all("from that PID namespace" in line for line in refusal)
     there = ["removed 0 leftovers", "ID", "reached"]
     assert [line for line in told if line not in refusal] == [
         *there, *there, "lives", "removed 1 leftover", "0"]
@@ -258,5 +258,5 @@ def test_one_whose_disk_is_elsewhere_is_not_ended_by_what_cannot_remove_it(disk)
         CAY_HOME="$DISK/one" "$CAY" rm "$id"
         find "$DISK/one" -name "$id" | wc -l
     """).splitlines()
-    assert told[0].startswith("cay: not-found: ID: what it has on disk is not here")
+    assert told[0].startswith("cay: not-found: ID: the sandbox's disk is not in this state directory")
     assert told[1] == "lives" and told[-1] == "0"

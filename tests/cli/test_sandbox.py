@@ -425,7 +425,7 @@ def test_who_and_where_are_looked_up_when_a_sandbox_is_made(boxes):
     done = boxes.cay("create", "-u", "nosuch")
     assert done.status and not done.out and b"nosuch: there is no such user" in done.err
     done = boxes.cay("create", "-w", "/nosuch")
-    assert done.status and not done.out and b"/nosuch: the working directory is not" in done.err
+    assert done.status and not done.out and b"/nosuch: the working directory does not exist" in done.err
     box = boxes.create("-u", "root", "-w", "/usr")
     assert boxes.ok("exec", box, "--", "sh", "-c", "id -un; pwd").text == "root\n/usr\n"
 

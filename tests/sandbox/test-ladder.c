@@ -157,7 +157,7 @@ static void expect_range(void)
     look(sandbox);
     ASSERT_HAS(by(CAY_LAYER_USER), " of /etc/subuid");
     ASSERT_INT(info.id_count, 65536);
-    ASSERT_STR(by(CAY_LAYER_PIDS), "rlimit nproc, for each user inside");
+    ASSERT_STR(by(CAY_LAYER_PIDS), "RLIMIT_NPROC per user inside");
     ASSERT_STR(by(CAY_LAYER_MEMORY), "");
     ASSERT_STR(by(CAY_LAYER_CGROUP), "");
     ASSERT_STR(by(CAY_LAYER_DISK), "tmpfs size");
@@ -179,11 +179,11 @@ static void expect_single(void)
     char ids[64];
 
     look(sandbox);
-    snprintf(ids, sizeof ids, "user namespace with user id %u only", (unsigned)getuid());
+    snprintf(ids, sizeof ids, "user namespace with one user id, %u", (unsigned)getuid());
     ASSERT_STR(by(CAY_LAYER_USER), ids);
     ASSERT_INT(info.id_base, getuid());
     ASSERT_INT(info.id_count, 1);
-    ASSERT_STR(by(CAY_LAYER_PIDS), "rlimit nproc, for each user inside");
+    ASSERT_STR(by(CAY_LAYER_PIDS), "RLIMIT_NPROC per user inside");
     ASSERT_STR(by(CAY_LAYER_CGROUP), "");
     run(sandbox, "id -u; cat /proc/self/uid_map | wc -l; "
                  "grep CapEff /proc/self/status | cut -f2");
@@ -335,7 +335,8 @@ static void require_layers(void)
     demand.rung = CAY_RUNG_LANDLOCK;
     demand.require = CAY_LAYER_PID | CAY_LAYER_USER;
     ASSERT_CODE(cay_sandbox_create(&demand, &sandbox, &err), CAY_E_UNSUPPORTED);
-    ASSERT_HAS(err.hint, "missing: user, pid; no user namespaces: see cay doctor");
+    ASSERT_HAS(err.hint,
+               "missing: user, pid; user namespaces are not available: run cay doctor");
     ASSERT_INT(count_names(runtime_path(), "sb-"), 0);
     demand.rung = CAY_RUNG_BEST;
     demand.require = CAY_LAYER_PID | CAY_LAYER_USER | CAY_LAYER_PIDS | CAY_LAYER_DISK |
@@ -354,7 +355,7 @@ TEST(a_required_layer_that_is_missing_is_an_error_that_names_it)
     need_landlock();
     need_root();
     ASSERT_CODE(cay_sandbox_create(&demand, &sandbox, &err), CAY_E_UNSUPPORTED);
-    ASSERT_HAS(err.hint, "missing: network; the network was asked to be the host's");
+    ASSERT_HAS(err.hint, "missing: network; network is set to host");
     as_ordinary(ordinary_user(false), require_layers);
 }
 
@@ -592,7 +593,7 @@ static void use_fallback(void)
     ASSERT(unlink(path) == 0);
     ASSERT(rmdir(scratch()) == 0);
     ASSERT_INT(code, CAY_E_UNAVAILABLE);
-    ASSERT_HAS(err.message, "not this user's own");
+    ASSERT_HAS(err.message, "does not belong to this user alone");
 }
 
 TEST(without_a_runtime_directory_there_is_a_private_one)

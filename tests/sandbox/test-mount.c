@@ -297,7 +297,7 @@ TEST(what_cannot_be_mounted_is_told)
     ASSERT_CODE(try_bind("", "/x"), CAY_E_INVALID);
     ASSERT_CODE(try_bind("/dev/null", "/x"), CAY_E_NOT_A_FILE);
     ASSERT_CODE(try_bind("/proc/self", "/x"), CAY_E_UNSUPPORTED);
-    ASSERT_HAS(err.hint, "idmapped");
+    ASSERT_HAS(err.message, "idmapped");
     /* The host's programs are not ours to make directories in. */
     ASSERT_CODE(try_bind(scratch_path("shared"), "/usr/nonexistent"), CAY_E_DENIED);
     ASSERT_CODE(try_bind(scratch_path("shared"), "/etc/passwd"), CAY_E_NOT_A_DIRECTORY);

@@ -224,7 +224,7 @@ TEST(a_sandbox_that_has_no_more_descriptors_says_so)
     while (!code && count++ < 64)
         code = start_one(sandbox, NULL);
     expect_files(code);
-    ASSERT_HAS(err.message, "the sandbox's first process");
+    ASSERT_HAS(err.message, "PID 1 of the sandbox");
     for (int i = 0; i < 20; i++) { /* up to the very last one */
         code = start_one(sandbox, users[i % 5]);
         if (code)

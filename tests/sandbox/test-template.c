@@ -244,7 +244,7 @@ TEST(an_image_that_describes_itself_wrongly_is_refused)
     assert_refused("oci-deep", CAY_E_INVALID);
     assert_refused("saved-climbing-layer", CAY_E_INVALID);
     assert_refused("saved-two-images", CAY_E_INVALID);
-    ASSERT_HAS(err.hint, "it has 2");
+    ASSERT_HAS(err.hint, "it contains 2");
     assert_refused("saved-user-long", CAY_E_INVALID);
     assert_refused("saved-workdir-long", CAY_E_INVALID);
     assert_refused("saved-workdir-is-file", CAY_E_INVALID);

@@ -270,7 +270,7 @@ static void refuse_limits(void)
 
     wish.memory_bytes = 600 << 20;
     ASSERT_CODE(cay_sandbox_create(&wish, &sandbox, &err), CAY_E_UNSUPPORTED);
-    ASSERT_HAS(err.message, "cannot keep a limit");
+    ASSERT_HAS(err.message, "cannot enforce a requested limit");
     ASSERT_HAS(err.hint, "missing: memory; no cgroup is delegated");
     ASSERT_HAS(err.hint, "systemd-run --user --scope -p Delegate=yes");
     wish.memory_bytes = 0;
@@ -500,7 +500,7 @@ static void list_uncounted(void)
 
     look(sandbox);
     ASSERT_HAS(by(CAY_LAYER_MEMORY), "cgroup v1 memory");
-    ASSERT_HAS(by(CAY_LAYER_PIDS), "rlimit");
+    ASSERT_HAS(by(CAY_LAYER_PIDS), "RLIMIT");
     size_t before = count_names("/proc/self/fd", "");
     ASSERT_OK(cay_sandbox_list(&infos, &count, &err));
     ASSERT(count >= 1);

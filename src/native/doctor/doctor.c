@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Every check tries the thing itself, since a kernel that has it may still refuse it to
- * this user: a security module, a container's filter, a sysctl.  What has to be mounted
- * or made for that is made in a process of its own (trial.h) and goes with it. */
+/* Every check tries the operation itself, since a kernel that supports it may still
+ * refuse it to this user: because of a security module, a container's seccomp profile or
+ * a sysctl.  Mounts and namespaces for this are created in a separate process (probe.h)
+ * and go with it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -40,14 +41,14 @@
 
 enum { DOCTOR_MAX = 48 };
 
-/* The checks so far, and what later ones need to know of earlier ones. */
+/* The checks so far, and results that later checks depend on. */
 struct doctor {
-    struct cay_check *checks; /* DOCTOR_MAX of them */
+    struct cay_check *checks; /* DOCTOR_MAX entries */
     size_t count;
     bool is_root; /* may map any ids */
     bool lacks_capabilities;
     bool has_namespaces; /* user namespaces, with mounts in them */
-    bool has_own_root;   /* and a fresh /proc: all that a root of its own takes */
+    bool has_own_root;   /* also a new /proc: all that a root of its own needs */
 };
 
 static void add_check(struct doctor *doctor, enum cay_finding finding,
@@ -102,9 +103,8 @@ static void check_kernel(struct doctor *doctor)
     unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
     bool fine = major > 6 || (major == 6 && minor >= 1);
     add_check(doctor, fine ? CAY_FINDING_OK : CAY_FINDING_MISSING, "kernel",
-              "install a kernel of version 6.1 or newer", "Linux %.60s on %.30s%s",
-              name.release, name.machine,
-              fine ? "" : "; 6.1 is the oldest that is known to work");
+              "install Linux 6.1 or newer", "Linux %.60s on %.30s%s", name.release,
+              name.machine, fine ? "" : "; 6.1 is the oldest supported version");
 }
 
 static void check_calls(struct doctor *doctor)
@@ -113,13 +113,15 @@ static void check_calls(struct doctor *doctor)
     AUTO_FD opened = (int)syscall(SYS_openat2, AT_FDCWD, ".", &how, sizeof how);
     int error = opened < 0 ? errno : 0;
 
-    add_result(doctor, "openat2", error, CAY_FINDING_MISSING,
-               "allow the call openat2, in a container's filter for example",
-               "files are opened without races", "refused");
+    add_result(
+        doctor, "openat2", error, CAY_FINDING_MISSING,
+        "allow the system call openat2, for example in the container's seccomp profile",
+        "paths are resolved without races", "refused");
     AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     error = pidfd < 0 ? errno : 0;
     add_result(doctor, "pidfd", error, CAY_FINDING_MISSING,
-               "allow the call pidfd_open, in a container's filter for example",
+               "allow the system call pidfd_open, for example in the container's seccomp "
+               "profile",
                "processes are signalled without races", "refused");
 }
 
@@ -146,7 +148,8 @@ static void check_seccomp(struct doctor *doctor)
 
     add_result(doctor, "seccomp", error, CAY_FINDING_MISSING,
                "use a kernel with CONFIG_SECCOMP_FILTER",
-               "system calls are filtered by an allow-list", "filters cannot be used");
+               "system calls are filtered by an allow-list",
+               "seccomp filters are not available");
 }
 
 static void check_landlock(struct doctor *doctor)
@@ -155,7 +158,7 @@ static void check_landlock(struct doctor *doctor)
 
     if (!abi)
         add_check(doctor, CAY_FINDING_WEAKER, "landlock",
-                  "add \"landlock\" to the kernel's parameter lsm=", "not to be had: %s",
+                  "add \"landlock\" to the kernel parameter lsm=", "not available: %s",
                   cay_errno_words(errno));
     else
         add_check(doctor, abi >= 6 ? CAY_FINDING_OK : CAY_FINDING_WEAKER, "landlock",
@@ -169,7 +172,7 @@ struct device {
     unsigned major, minor;
 };
 
-/* False if something is wrong with it, and that was told. */
+/* False if the device is wrong; that is reported. */
 static bool check_device(struct doctor *doctor, const struct device *device)
 {
     static const char facility[] = "devices";
@@ -182,15 +185,15 @@ static bool check_device(struct doctor *doctor, const struct device *device)
              is_there ? path : "", is_there ? " && " : "", path, device->major,
              device->minor);
     if (!is_there)
-        add_check(doctor, CAY_FINDING_MISSING, facility, fix, "%s is not there", path);
+        add_check(doctor, CAY_FINDING_MISSING, facility, fix, "%s is missing", path);
     else if (stat(path, &st) != 0 || !S_ISCHR(st.st_mode) ||
              st.st_rdev != makedev(device->major, device->minor))
         add_check(doctor, CAY_FINDING_MISSING, facility, fix,
-                  "%s is not the device it should be", path);
+                  "%s is not the expected device", path);
     else if (access(path, R_OK | W_OK) != 0) {
         snprintf(fix, sizeof fix, "chmod 666 %s", path);
         add_check(doctor, CAY_FINDING_MISSING, facility, fix,
-                  "%s cannot be read and written to by this user", path);
+                  "this user cannot read and write %s", path);
     } else
         return true;
     return false;
@@ -202,19 +205,19 @@ static void check_devices(struct doctor *doctor)
                                             {"/dev/full", 1, 7},    {"/dev/random", 1, 8},
                                             {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0}};
 
-    /* Root makes those inside itself. */
+    /* As root the library creates the other devices. */
     size_t needed = doctor->is_root ? 1 : sizeof devices / sizeof *devices;
 
     for (size_t i = 0; i < needed; i++)
         if (!check_device(doctor, &devices[i]))
             return;
     add_check(doctor, CAY_FINDING_OK, "devices", "", "%s",
-              doctor->is_root ? "each sandbox gets its own"
-                              : "null, zero, full, random, urandom and tty are there to "
-                                "be shown inside");
+              doctor->is_root
+                  ? "each sandbox gets its own devices"
+                  : "null, zero, full, random, urandom and tty can be mounted inside");
 }
 
-/* Whether a directory, or where it will be made, is in memory. */
+/* Whether a directory, or its future parent, is in memory. */
 static bool is_in_memory(const char *path)
 {
     struct statfs fs;
@@ -236,7 +239,7 @@ static void check_runtime(struct doctor *doctor)
     else if (!error.code) {
         snprintf(fix, sizeof fix, "mount -t tmpfs -o mode=0700 tmpfs %.200s", path);
         add_check(doctor, CAY_FINDING_OK, "runtime directory", geteuid() == 0 ? fix : "",
-                  "%.160s, on a disk: sandboxes start a little later", path);
+                  "%.160s, on a disk: sandboxes start more slowly", path);
     } else
         add_check(doctor, CAY_FINDING_MISSING, "runtime directory", error.hint,
                   "%.100s: %.140s", error.subject, error.message);
@@ -263,7 +266,7 @@ static void check_capabilities(struct doctor *doctor)
     bool needed = false;
 
     if (!doctor->is_root) {
-        add_check(doctor, CAY_FINDING_OK, "capabilities", "", "none are needed");
+        add_check(doctor, CAY_FINDING_OK, "capabilities", "", "not needed");
         return;
     }
     (void)syscall(SYS_capget, &header, data);
@@ -276,15 +279,17 @@ static void check_capabilities(struct doctor *doctor)
     doctor->lacks_capabilities = needed;
     if (needed)
         add_check(doctor, CAY_FINDING_MISSING, "capabilities",
-                  "start the container with --privileged, or with the capabilities named",
+                  "start the container with --privileged, or with these capabilities",
                   "root lacks%s", missing);
     else if (*missing)
         add_check(doctor, CAY_FINDING_WEAKER, "capabilities",
-                  "add it where the container or virtual machine is set up",
-                  "root lacks%s: limits on open files stay below this process's own",
+                  "add it to the container's or virtual machine's capabilities",
+                  "root lacks%s: open file limits inside cannot exceed the limit of this "
+                  "process",
                   missing);
     else
-        add_check(doctor, CAY_FINDING_OK, "capabilities", "", "root has all it needs");
+        add_check(doctor, CAY_FINDING_OK, "capabilities", "",
+                  "root has all required capabilities");
 }
 
 static void check_host(struct doctor *doctor)
@@ -302,9 +307,9 @@ static void check_host(struct doctor *doctor)
 /* --- Limits --- */
 
 static const char delegate[] =
-    "systemd-run --user --scope -p Delegate=yes, before the program that uses cay";
+    "run the program with systemd-run --user --scope -p Delegate=yes";
 
-/* What gives this user a cgroup2 to write to; containers have one that is read-only. */
+/* How this user can get a writable cgroup2; in containers it is read-only. */
 static const char *fix_for_cgroup(const struct doctor *doctor)
 {
     static const char *const commands[][2] = {
@@ -316,9 +321,9 @@ static const char *fix_for_cgroup(const struct doctor *doctor)
         return delegate;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (statfs(commands[i][0], &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC)
-            return fs.f_flags & ST_RDONLY ? commands[i][1]
-                                          : "see that this process may make cgroups "
-                                            "below its own";
+            return fs.f_flags & ST_RDONLY
+                       ? commands[i][1]
+                       : "allow this process to create cgroups below its own";
     return "mount -t cgroup2 none /sys/fs/cgroup";
 }
 
@@ -340,7 +345,7 @@ static bool has_only_unified(const struct cgroup *groups)
     return groups->unified[0] && !found;
 }
 
-/* By a parameter of the kernel's; the last of four columns says so. */
+/* Disabled by a kernel parameter; the last of four columns shows it. */
 static bool is_memory_off(void)
 {
     char line[256];
@@ -360,11 +365,11 @@ static const char *fix_for_controller(const struct cgroup *groups, unsigned laye
     if (!has_any(groups))
         return "see \"cgroup2\"";
     if (layer == CAY_LAYER_MEMORY && is_memory_off())
-        return "add cgroup_enable=memory to the kernel's parameters";
+        return "add cgroup_enable=memory to the kernel parameters";
     return has_only_unified(groups)
-               ? "have the controller enabled for this cgroup, in cgroup.subtree_control "
-                 "of those above it; for a container that is done outside of it"
-               : "mount the controller, or use a kernel that has it";
+               ? "enable the controller in cgroup.subtree_control of the parent cgroups "
+                 "(for a container, on its host)"
+               : "mount the controller, or use a kernel that supports it";
 }
 
 static void check_limit(struct doctor *doctor, const struct cgroup *groups,
@@ -383,34 +388,34 @@ static void check_limit(struct doctor *doctor, const struct cgroup *groups,
 static void check_exec_cgroup(struct doctor *doctor, int leaf)
 {
     const struct probe probe = {.cgroup = leaf};
-    static const char without[] = "trees of processes are held by a process each";
+    static const char without[] = "each command runs under a subreaper instead";
 
     if (leaf < 0) {
         add_check(doctor, CAY_FINDING_WEAKER, "clone into a cgroup",
-                  fix_for_cgroup(doctor), "there is none; %s", without);
+                  fix_for_cgroup(doctor), "no cgroup; %s", without);
         return;
     }
     struct probe_result outcome = probe_run(&probe);
     add_result(doctor, "clone into a cgroup",
                outcome.step == PROBE_OK ? 0 : outcome.error, CAY_FINDING_WEAKER,
-               fix_for_cgroup(doctor), "every command starts in a cgroup of its own",
-               without);
+               fix_for_cgroup(doctor), "every command starts in its own cgroup", without);
 }
 
-/* What lies in memory has a tmpfs of its own; for disks no quota is used, whatever the
- * file system could do. */
+/* Storage in memory has its own tmpfs; quotas of disks are not used, even where the file
+ * system has them. */
 static void check_disk(struct doctor *doctor)
 {
     if (doctor->has_own_root)
-        add_check(doctor, CAY_FINDING_WEAKER, "disk limit",
-                  "keep sandboxes in memory, the default, where the limit must hold",
-                  "kept in memory, by the size of a tmpfs; not kept on disk");
+        add_check(
+            doctor, CAY_FINDING_WEAKER, "disk limit",
+            "use storage in memory (the default) if the limit must be enforced",
+            "enforced for storage in memory by the tmpfs size; not enforced on disk");
     else
         add_check(doctor, CAY_FINDING_WEAKER, "disk limit",
-                  "see \"user namespaces\" and \"/proc\"", "not kept");
+                  "see \"user namespaces\" and \"/proc\"", "not enforced");
 }
 
-/* A cgroup is made as for a sandbox, with its limits, looked at, and removed. */
+/* Creates a cgroup with limits as for a sandbox, checks it and removes it. */
 static void check_limits(struct doctor *doctor)
 {
     const struct cgroup_limits limits = {
@@ -429,19 +434,19 @@ static void check_limits(struct doctor *doctor)
     if (!code)
         code = cgroup_set_limits(&groups, &limits, &error);
     if (!code && *groups.unified)
-        add_check(
-            doctor, CAY_FINDING_OK, "cgroup2", "",
-            "sandboxes get cgroups of their own: pause, and the end of whole trees");
+        add_check(doctor, CAY_FINDING_OK, "cgroup2", "",
+                  "each sandbox gets its own cgroup: pause works, and process trees are "
+                  "killed as a whole");
     else
         add_check(doctor, CAY_FINDING_WEAKER, "cgroup2", fix_for_cgroup(doctor),
-                  "no cgroup can be made: %.150s",
-                  *error.message ? error.message : "none is writable");
+                  "cannot create a cgroup: %.150s",
+                  *error.message ? error.message : "no writable cgroup");
     check_exec_cgroup(doctor, leaf);
-    check_limit(doctor, &groups, CAY_LAYER_MEMORY, "memory limit", "not kept");
+    check_limit(doctor, &groups, CAY_LAYER_MEMORY, "memory limit", "not enforced");
     check_limit(doctor, &groups, CAY_LAYER_PIDS, "process limit",
-                doctor->has_own_root ? "kept for each user inside only (RLIMIT_NPROC)"
-                                     : "not kept");
-    check_limit(doctor, &groups, CAY_LAYER_CPU, "cpu limit", "not kept");
+                doctor->has_own_root ? "enforced only per user inside (RLIMIT_NPROC)"
+                                     : "not enforced");
+    check_limit(doctor, &groups, CAY_LAYER_CPU, "cpu limit", "not enforced");
     check_disk(doctor);
     (void)cgroup_remove(&groups);
 }
@@ -454,7 +459,7 @@ static void check_limits(struct doctor *doctor)
 
 enum { MOUNTS = CLONE_NEWUSER | CLONE_NEWNS };
 
-/* --- What is tried, in the process of a trial --- */
+/* --- Operations tried in a probe process --- */
 
 static int try_tmpfs(void)
 {
@@ -494,8 +499,8 @@ static int try_loopback(void)
     return fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
 }
 
-/* Outside: a mount whose ids the namespace of the process shifts.  It is never attached,
- * so closing it is the end of it. */
+/* Runs outside: a mount idmapped by the user namespace of the process.  It is never
+ * attached, so closing it removes it. */
 static int try_shifted_mount(pid_t pid)
 {
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_IDMAP};
@@ -524,15 +529,15 @@ static int result_of(uint64_t namespaces, int (*inside)(void), int (*outside)(pi
     return outcome.error ? outcome.error : ECANCELED;
 }
 
-/* --- What is said --- */
+/* --- Results --- */
 
 static const char see_namespaces[] = "see \"user namespaces\"";
 static const char see_capabilities[] = "see \"capabilities\"";
 static const char in_container[] =
-    "in a container allow clone3, unshare, mount and pivot_root: for example "
+    "in a container, allow clone3, unshare, mount and pivot_root: for example "
     "--security-opt seccomp=unconfined";
 
-/* One of these kinds that is switched off, as its sysctl calls it; NULL if none is. */
+/* A disabled kind of namespace, as its sysctl names it; NULL if none is disabled. */
 static const char *find_switch(uint64_t namespaces)
 {
     static const struct {
@@ -551,7 +556,7 @@ static const char *find_switch(uint64_t namespaces)
     return NULL;
 }
 
-/* True if that is why they cannot be made. */
+/* True if that is the cause. */
 static bool blame_switch(struct doctor *doctor, const char *facility, uint64_t namespaces)
 {
     const char *kind = find_switch(namespaces);
@@ -561,11 +566,12 @@ static bool blame_switch(struct doctor *doctor, const char *facility, uint64_t n
         return false;
     snprintf(fix, sizeof fix, "sysctl -w user.max_%s_namespaces=15000", kind);
     add_check(doctor, CAY_FINDING_MISSING, facility, fix,
-              "switched off: user.max_%s_namespaces is 0", kind);
+              "disabled: user.max_%s_namespaces is 0", kind);
     return true;
 }
 
-/* Several switches turn user namespaces off, and each has another way to turn them on. */
+/* Several settings disable user namespaces, and each needs another command to enable
+ * them. */
 static void explain_namespaces(struct doctor *doctor, struct probe_result outcome)
 {
     static const char facility[] = "user namespaces";
@@ -575,28 +581,28 @@ static void explain_namespaces(struct doctor *doctor, struct probe_result outcom
     if (read_number("/proc/sys/kernel/unprivileged_userns_clone") == 0)
         add_check(doctor, CAY_FINDING_MISSING, facility,
                   "sysctl -w kernel.unprivileged_userns_clone=1",
-                  "kept from ordinary users: kernel.unprivileged_userns_clone is 0");
+                  "disabled for ordinary users: kernel.unprivileged_userns_clone is 0");
     else if (read_number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1)
         add_check(doctor, CAY_FINDING_MISSING, facility,
-                  "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an "
+                  "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or add an "
                   "AppArmor profile with \"userns,\" for the program that uses cay",
-                  "AppArmor keeps their privileges from programs without a profile: "
+                  "AppArmor denies their capabilities to programs without a profile: "
                   "kernel.apparmor_restrict_unprivileged_userns is 1");
     else if (outcome.step == PROBE_CLONE && outcome.error == ENOSPC)
         add_check(doctor, CAY_FINDING_MISSING, facility,
                   "sysctl -w user.max_user_namespaces=15000",
-                  "there are as many as user.max_user_namespaces allows, or they are "
-                  "nested too deeply");
+                  "the limit user.max_user_namespaces is reached, or they are nested too "
+                  "deeply");
     else if (outcome.step == PROBE_CLONE && outcome.error == EAGAIN)
         add_check(doctor, CAY_FINDING_MISSING, facility,
-                  "end some, or raise the limit: ulimit -u, or pids.max of the cgroup "
-                  "this runs in",
-                  "not tried: no more processes can be started");
+                  "end some processes, or raise the limit (ulimit -u, or pids.max of "
+                  "this cgroup)",
+                  "not checked: cannot start another process");
     else
         add_check(
             doctor, CAY_FINDING_MISSING, facility,
             doctor->lacks_capabilities ? see_capabilities : in_container, "%s fails: %s",
-            outcome.step == PROBE_CLONE ? "making one"
+            outcome.step == PROBE_CLONE ? "creating one"
             : outcome.step == PROBE_MAP ? "mapping a user id"
                                         : "mounting in one",
             outcome.error ? cay_errno_words(outcome.error) : "the process was killed");
@@ -610,12 +616,12 @@ static void check_namespaces(struct doctor *doctor)
     doctor->has_namespaces = outcome.step == PROBE_OK;
     if (doctor->has_namespaces)
         add_check(doctor, CAY_FINDING_OK, "user namespaces", "",
-                  "can be made, with mounts of their own in them");
+                  "can be created, with their own mounts");
     else
         explain_namespaces(doctor, outcome);
 }
 
-/* The helpers are tried on a namespace, too: they have rules of their own. */
+/* newuidmap and newgidmap are tried too: they have their own rules. */
 static void check_helpers(struct doctor *doctor, const struct subids *users,
                           const struct subids *groups)
 {
@@ -635,7 +641,7 @@ static void check_helpers(struct doctor *doctor, const struct subids *users,
             add_check(doctor, CAY_FINDING_WEAKER, facility,
                       "apt-get install --reinstall uidmap, and start this program "
                       "without no_new_privs",
-                      "newuidmap and newgidmap cannot do their work: %s", obstacle);
+                      "newuidmap and newgidmap cannot set ids: %s", obstacle);
             return;
         }
     }
@@ -646,11 +652,11 @@ static void check_helpers(struct doctor *doctor, const struct subids *users,
                   users->first, users->count, groups->first, groups->count);
     else if (!doctor->has_namespaces)
         add_check(doctor, CAY_FINDING_WEAKER, facility, see_namespaces,
-                  "/etc/subuid has one, for the users of a user namespace");
+                  "/etc/subuid has a range for this user");
     else
         add_check(doctor, CAY_FINDING_WEAKER, facility,
-                  "look whether the lines of /etc/subuid and /etc/subgid are right",
-                  "newuidmap or newgidmap refuses the range");
+                  "check the lines of /etc/subuid and /etc/subgid",
+                  "newuidmap or newgidmap rejects the range");
 }
 
 static void check_range(struct doctor *doctor)
@@ -661,7 +667,7 @@ static void check_range(struct doctor *doctor)
 
     if (doctor->is_root) {
         add_check(doctor, CAY_FINDING_OK, facility, "",
-                  "root takes one of 65536 ids for each sandbox, from 0x70000000 on");
+                  "each sandbox gets 65536 ids of its own, from 0x70000000 on");
         return;
     }
     bool found = subids_own(SUBIDS_USERS, &users);
@@ -681,7 +687,7 @@ static void check_range(struct doctor *doctor)
               users.count, groups.count);
 }
 
-/* An errno, or 0. */
+/* Returns an errno, or 0. */
 static int check_one(struct doctor *doctor, const char *facility, uint64_t namespaces,
                      int (*inside)(void), const char *fix, const char *fine,
                      const char *not_fine)
@@ -690,7 +696,7 @@ static int check_one(struct doctor *doctor, const char *facility, uint64_t names
 
     if (error && !doctor->has_namespaces && !find_switch(namespaces))
         add_check(doctor, CAY_FINDING_MISSING, facility, see_namespaces,
-                  "needs a user namespace, which cannot be made");
+                  "needs a user namespace, which cannot be created");
     else if (error != ENOSPC || !blame_switch(doctor, facility, namespaces))
         add_result(doctor, facility, error, CAY_FINDING_MISSING,
                    doctor->has_namespaces ? fix : see_namespaces, fine, not_fine);
@@ -701,29 +707,30 @@ static void check_mounts(struct doctor *doctor)
 {
     doctor->has_own_root =
         !check_one(doctor, "/proc", MOUNTS | CLONE_NEWPID, try_proc,
-                   "in a container, start it with --security-opt "
-                   "systempaths=unconfined: its /proc is masked",
-                   "a fresh one can be mounted inside", "a fresh one cannot be mounted");
+                   "its /proc is masked: start the container with --security-opt "
+                   "systempaths=unconfined",
+                   "a new /proc can be mounted inside", "a new /proc cannot be mounted");
     check_one(doctor, "tmpfs", MOUNTS, try_tmpfs, in_container,
-              "can be mounted inside, with a size that the kernel keeps",
-              "cannot be mounted inside");
+              "can be mounted inside, with a size limit", "cannot be mounted inside");
     check_one(doctor, "devpts", MOUNTS, try_devpts, in_container,
-              "terminals of their own can be mounted inside", "cannot be mounted inside");
+              "a separate devpts can be mounted inside", "cannot be mounted inside");
     check_one(doctor, "network namespaces", CLONE_NEWUSER | CLONE_NEWNET, try_loopback,
-              in_container, "can be made, with a loopback that is up", "cannot be made");
+              in_container, "can be created, with the loopback interface up",
+              "cannot be created");
     check_one(doctor, "other namespaces",
               CLONE_NEWUSER | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP, NULL,
-              in_container, "those of IPC, names and cgroups can be made",
-              "those of IPC, names or cgroups cannot be made");
+              in_container, "IPC, UTS and cgroup namespaces can be created",
+              "IPC, UTS or cgroup namespaces cannot be created");
 }
 
-/* Templates other than "host" are overlays with owners that only root can shift. */
+/* Templates other than "host" are overlays with shifted owners, which only root can
+ * mount. */
 static void check_overlay(struct doctor *doctor)
 {
     if (!doctor->is_root) {
         add_check(doctor, CAY_FINDING_WEAKER, "overlayfs",
-                  "make sandboxes as root where they need other templates",
-                  "only the template \"host\" can be used by this user");
+                  "create sandboxes as root to use other templates",
+                  "this user can only use the template \"host\"");
         return;
     }
     add_result(doctor, "overlayfs", result_of(CLONE_NEWNS, try_overlay, NULL),
@@ -737,7 +744,7 @@ static void check_shifted_mounts(struct doctor *doctor)
 {
     if (!doctor->is_root) {
         add_check(doctor, CAY_FINDING_OK, "idmapped mounts", "",
-                  "not needed: \"user\" inside is the one who makes the sandbox");
+                  "not needed: \"user\" inside is the user that creates the sandbox");
         return;
     }
     add_result(doctor, "idmapped mounts",
@@ -746,18 +753,21 @@ static void check_shifted_mounts(struct doctor *doctor)
                    ? see_capabilities
                    : "use a kernel and a file system that support them, such as ext4, "
                      "xfs, btrfs or tmpfs",
-               "work on " PROBE_DIR ": \"user\" inside may write what a bind's owner may",
-               "cannot be made on " PROBE_DIR);
+               "supported on " PROBE_DIR
+               ": \"user\" inside has the rights of a bind mount's owner",
+               "not supported on " PROBE_DIR);
 }
 
-/* What a trial needs of the process it is tried in, sandboxes do not: they execute. */
+/* A probe does not execute another program, as sandboxes do, so it needs a dumpable
+ * process. */
 static bool can_try(struct doctor *doctor)
 {
     if (prctl(PR_GET_DUMPABLE) == 1)
         return true;
-    add_check(doctor, CAY_FINDING_WEAKER, "user namespaces",
-              "start a program as this user, rather than change the user in it",
-              "not tried, with all that depends on them: this process is not dumpable");
+    add_check(
+        doctor, CAY_FINDING_WEAKER, "user namespaces",
+        "start the program as this user instead of changing the user in it",
+        "not checked, nor anything that depends on them: this process is not dumpable");
     return false;
 }
 
@@ -780,7 +790,7 @@ static bool is_something_missing(const struct doctor *doctor)
     return false;
 }
 
-/* The sum of it all: one is made, looked at, and killed. */
+/* The overall result: a sandbox is created, inspected and killed. */
 static void add_level(struct doctor *doctor)
 {
     static const char facility[] = "sandboxes";
@@ -788,20 +798,22 @@ static void add_level(struct doctor *doctor)
         enum cay_finding finding;
         const char *detail, *fix;
     } rungs[] = {
-        [CAY_RUNG_ROOT] = {CAY_FINDING_OK,
-                           "rung \"root\": each gets a range of user ids of its own", ""},
+        [CAY_RUNG_ROOT] =
+            {CAY_FINDING_OK,
+             "isolation level \"root\": each sandbox gets its own range of user ids", ""},
         [CAY_RUNG_RANGE] = {CAY_FINDING_OK,
-                            "rung \"range\": user ids from /etc/subuid; \"user\" inside "
-                            "is you",
+                            "isolation level \"range\": user ids from /etc/subuid; "
+                            "\"user\" inside is the calling user",
                             ""},
         [CAY_RUNG_SINGLE] = {CAY_FINDING_WEAKER,
-                             "rung \"single\": one user id inside, so nobody but "
-                             "\"user\" can run commands there",
+                             "isolation level \"single\": one user id inside, so only "
+                             "\"user\" can run commands",
                              "give this user a range of ids: see \"range of user ids\""},
-        [CAY_RUNG_LANDLOCK] = {CAY_FINDING_WEAKER,
-                               "rung \"landlock\": no namespaces; the host's programs "
-                               "can be seen, and some of its files' names and modes",
-                               "allow namespaces of all kinds: see what else is missing"},
+        [CAY_RUNG_LANDLOCK] =
+            {CAY_FINDING_WEAKER,
+             "isolation level \"landlock\": no namespaces; host programs, and names and "
+             "modes of some host files, are visible",
+             "allow all kinds of namespaces: see the other missing items"},
     };
     const struct cay_sandbox_options options = {.size = sizeof options,
                                                 .ephemeral = true};
@@ -815,9 +827,9 @@ static void add_level(struct doctor *doctor)
     if (code)
         add_check(doctor, CAY_FINDING_MISSING, facility,
                   is_something_missing(doctor) || strstr(error.hint, "cay doctor")
-                      ? "see what else is missing"
+                      ? "see the other missing items"
                       : error.hint,
-                  "none can be made: %.80s%s%.150s", error.subject,
+                  "cannot create a sandbox: %.80s%s%.150s", error.subject,
                   *error.subject ? ", " : "", error.message);
     else
         add_check(doctor, rungs[info.rung].finding, facility,

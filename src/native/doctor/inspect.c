@@ -47,7 +47,7 @@ static void say_user(const struct record *record, struct cay_sandbox_info *info)
                 record->id_count);
         return;
     case CAY_RUNG_SINGLE:
-        enforce(info, CAY_LAYER_USER, "user namespace with user id %u only",
+        enforce(info, CAY_LAYER_USER, "user namespace with one user id, %u",
                 record->id_base);
         return;
     case CAY_RUNG_BEST:
@@ -74,14 +74,14 @@ static void say_namespaces(const struct record *record, struct cay_sandbox_info 
     if (record->layers & CAY_LAYER_UTS)
         enforce(info, CAY_LAYER_UTS, "UTS namespace");
     if (record->layers & CAY_LAYER_CGROUP)
-        enforce(info, CAY_LAYER_CGROUP, "cgroup v2, a leaf for each command");
+        enforce(info, CAY_LAYER_CGROUP, "cgroup v2, one per command");
     if (record->layers & CAY_LAYER_SECCOMP)
         enforce(info, CAY_LAYER_SECCOMP, "seccomp, %u calls allowed", record->calls);
     if (record->layers & CAY_LAYER_LANDLOCK)
         enforce(info, CAY_LAYER_LANDLOCK, "landlock ABI %u", record->landlock_abi);
 }
 
-/* A limit counts only if the kernel still has it. */
+/* A limit is only listed if the kernel still has it. */
 static void say_limits(const struct record *record, struct cay_sandbox_info *info)
 {
     static const unsigned layers[] = {CAY_LAYER_MEMORY, CAY_LAYER_PIDS, CAY_LAYER_CPU};
@@ -92,7 +92,7 @@ static void say_limits(const struct record *record, struct cay_sandbox_info *inf
             cgroup_has_limit(&record->cgroup, layers[i], by, sizeof by))
             enforce(info, layers[i], "%s", by);
         else if (layers[i] == CAY_LAYER_PIDS && record->pids_by_rlimit)
-            enforce(info, CAY_LAYER_PIDS, "rlimit nproc, for each user inside");
+            enforce(info, CAY_LAYER_PIDS, "RLIMIT_NPROC per user inside");
     if (record->layers & CAY_LAYER_DISK)
         enforce(info, CAY_LAYER_DISK, "tmpfs size");
 }
@@ -119,7 +119,8 @@ static void copy_record(const struct record *record, struct cay_sandbox_info *in
                   runtime_is_local(record) ? "local" : "native");
 }
 
-/* What no cgroup counts is counted one by one; those that have ended are left out. */
+/* Without a cgroup, processes are counted one by one, except for those that have
+ * ended. */
 static int count_processes(struct native *native, struct cay_sandbox_info *info)
 {
     struct cay_process_info *processes = NULL;
@@ -158,13 +159,13 @@ static int measure(struct native *native, struct cay_sandbox_info *info)
 static void take_state(const struct native *native, const struct state *state,
                        struct cay_sandbox_info *info)
 {
-    if (native->record.layers & CAY_LAYER_DISK) /* else it is what others use, too */
+    if (native->record.layers & CAY_LAYER_DISK) /* else it is shared with others */
         info->disk_used = state->disk_used;
-    if (state->ttl_left_ms != UINT64_MAX) /* 0 would mean that it has none */
+    if (state->ttl_left_ms != UINT64_MAX) /* 0 would mean no time to live */
         info->ttl_left_ms = state->ttl_left_ms ? state->ttl_left_ms : 1;
 }
 
-/* The cgroup of one that has ended stays until that is removed. */
+/* The cgroup of an ended sandbox stays until the sandbox is removed. */
 static uint64_t count_memory_kills(const struct record *record)
 {
     AUTO_FD fd = *record->cgroup.memory_events
@@ -175,7 +176,7 @@ static uint64_t count_memory_kills(const struct record *record)
     return command_memory_kills(command_mark(&events, 0), 0);
 }
 
-/* All but what init says of itself.  CAY_E_TIMEOUT: init does not answer. */
+/* Everything except the reply of init.  CAY_E_TIMEOUT: init does not reply. */
 static int look_outside(struct native *native, struct cay_sandbox_info *ret_info)
 {
     const struct record *record = &native->record;
@@ -201,7 +202,7 @@ static void look_briefly(const struct record *record, struct cay_sandbox_info *r
     ret_info->init_pid = record->init;
 }
 
-/* What is known outside is told in any case. */
+/* Reports what is known outside even if init does not reply. */
 static void look(struct native *native, struct cay_sandbox_info *ret_info)
 {
     struct state state;
@@ -212,7 +213,7 @@ static void look(struct native *native, struct cay_sandbox_info *ret_info)
         take_state(native, &state, ret_info);
 }
 
-/* One that has a disk and does not run. */
+/* A sandbox with a disk that is not running. */
 static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
                            struct cay_error *err)
 {
@@ -244,7 +245,7 @@ static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
     return CAY_OK;
 }
 
-/* What the cgroups count, and what was found out without the record. */
+/* Usage of the cgroups, and what was recovered without the record. */
 static void look_at_damaged(const char *id, struct cay_sandbox_info *ret_info)
 {
     struct record record;
@@ -262,7 +263,7 @@ static void look_at_damaged(const char *id, struct cay_sandbox_info *ret_info)
     ret_info->cpu_us = usage.cpu_us;
 }
 
-/* Another handle may have changed it, or ended it. */
+/* Another handle may have changed or ended it. */
 int inspect_sandbox(void *cookie, struct cay_sandbox_info *ret_info,
                     struct cay_error *err)
 {
@@ -286,9 +287,9 @@ int inspect_sandbox(void *cookie, struct cay_sandbox_info *ret_info,
     return code;
 }
 
-/* --- All of them --- */
+/* --- Lists --- */
 
-/* Sandboxes that have been asked for their state: each needs a descriptor. */
+/* Sandboxes with a pending state request: each needs a descriptor. */
 enum { PENDING_MAX = 64 };
 
 struct pending {
@@ -299,14 +300,14 @@ struct pending {
 struct listing {
     struct cay_sandbox_info *infos;
     size_t count, room;
-    struct pending *pending; /* room for PENDING_MAX */
+    struct pending *pending; /* PENDING_MAX entries */
     size_t pending_count;
-    int reply_ms;  /* for each; little once there was one that did not answer */
-    bool is_brief; /* only what records say */
+    int reply_ms;  /* for each; reduced after one sandbox did not reply */
+    bool is_brief; /* only what records contain */
     bool failed;
 };
 
-/* Room for one more, or NULL. */
+/* A new entry, or NULL. */
 static struct cay_sandbox_info *add(struct listing *listing)
 {
     listing->failed = !array_reserve(&listing->infos, &listing->room, listing->count + 1,
@@ -314,7 +315,7 @@ static struct cay_sandbox_info *add(struct listing *listing)
     return listing->failed ? NULL : &listing->infos[listing->count];
 }
 
-/* They have been at it together: one that sleeps does not delay the others. */
+/* The requests were sent together, so one slow sandbox does not delay the others. */
 static void fetch_pending(struct listing *listing)
 {
     for (size_t i = 0; i < listing->pending_count; i++) {
@@ -332,8 +333,8 @@ static void fetch_pending(struct listing *listing)
     listing->pending_count = 0;
 }
 
-/* False if it could not be looked at, or not be asked: there may be too few files left.
- */
+/* False if it could not be inspected or requested: there may be too few descriptors
+ * left. */
 static bool try_living(struct listing *listing, const char *id)
 {
     struct pending *one = &listing->pending[listing->pending_count];
@@ -363,8 +364,8 @@ static bool try_living(struct listing *listing, const char *id)
     return !code || code == CAY_E_TIMEOUT || code == CAY_E_NOT_FOUND;
 }
 
-/* One that ends meanwhile is none; one that has ended by itself waits for
- * cay_sandbox_collect(). */
+/* A sandbox that ends meanwhile is left out; cay_sandbox_collect() removes those that
+ * ended by themselves. */
 static void add_living(const char *id, void *cookie)
 {
     struct listing *listing = cookie;

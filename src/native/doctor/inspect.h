@@ -4,7 +4,7 @@
 
 #include "native/process/handle.h"
 
-/* What is so now: the record, what the kernel and init say, and whether it lives. */
+/* The current state: from the record, the kernel and init. */
 int inspect_sandbox(void *cookie, struct cay_sandbox_info *ret_info,
                     struct cay_error *err);
 

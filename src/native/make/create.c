@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* How a sandbox comes to be.  What takes long happens side by side: cay-init makes its
- * namespaces while we make its file systems and put it under its limits.
+/* Creates a sandbox.  Slow steps run in parallel: cay-init creates its namespaces while
+ * the library creates its file systems and sets its limits.
  *
- *   we                                   cay-init
+ *   library                              cay-init
  *   record, uid range, cgroup2
  *   clone3, execve                  ->   namespaces, loopback
  *   limits, plan (memfd), control socket
@@ -60,36 +60,36 @@ static int open_control(const struct record *record, struct cay_error *err)
     return TAKE_FD(fd);
 }
 
-/* A sandbox on its way: what was asked for, and what became of it. */
-struct ctx {
-    struct cay_sandbox_options options; /* complete */
+/* State of one creation. */
+struct create_ctx {
+    struct cay_sandbox_options options; /* completed by preflight_options() */
     struct root_sources sources;
-    const char *id;                     /* that it is to have, or NULL */
-    const char *start;                  /* the same if it has been before, or NULL */
+    const char *id;    /* requested id, or NULL */
+    const char *start; /* the id of a sandbox on disk that is started again, or NULL */
     const struct create_request *first; /* or NULL */
     int64_t created_ms;
-    unsigned given; /* limits the caller gave: CAY_LAYER_... */
+    unsigned given; /* limits that the caller set: CAY_LAYER_... */
     enum cay_rung rung;
     struct idmap map;
-    uint32_t owner; /* of cay-init, outside */
+    uint32_t owner; /* host uid of cay-init */
     struct record *record;
     struct launch launch;
 };
 
 /* --- The plan --- */
 
-/* Landlock is all there is, so it must know what can be read, too. */
-static void add_landlock_paths(const struct ctx *ctx, struct root_plan *root_plan)
+/* Landlock is the only layer for files, so it must also list what is readable. */
+static void add_landlock_paths(const struct create_ctx *ctx, struct root_plan *root_plan)
 {
     struct plan *head = &root_plan->head;
 
     home_path(ctx->record, head->home);
-    root_plan_places(root_plan, ctx->options.network == CAY_NETWORK_HOST);
+    root_plan_landlock_paths(root_plan, ctx->options.network == CAY_NETWORK_HOST);
     root_plan_step(root_plan, PLAN_WRITABLE, head->home);
-    root_plan_places_of(root_plan, &ctx->sources.binds);
+    root_plan_landlock_binds(root_plan, &ctx->sources.binds);
 }
 
-static int fill_root_plan(const struct ctx *ctx, struct root_plan *root_plan,
+static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_plan,
                           struct cay_error *err)
 {
     const struct cay_sandbox_options *options = &ctx->options;
@@ -124,7 +124,7 @@ static int fill_root_plan(const struct ctx *ctx, struct root_plan *root_plan,
     }
     head->kept_bytes = options->memory_bytes / 8;
     head->max_processes = record->pids_by_rlimit ? options->pids : 0;
-    /* For each process, where the kernel keeps no limit for all of them. */
+    /* A limit for each process, where no cgroup limits all of them together. */
     head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
     if (ctx->rung != CAY_RUNG_LANDLOCK)
         return root_sources_plan(&ctx->sources, options, root_plan, err);
@@ -132,9 +132,9 @@ static int fill_root_plan(const struct ctx *ctx, struct root_plan *root_plan,
     return CAY_OK;
 }
 
-/* What programs need to know where /tmp and the host's configuration are not to be had;
- * the caller's own come first and so win. */
-static int add_landlock_env(const struct ctx *ctx, struct root_plan *root_plan,
+/* Environment of programs that cannot use /tmp and the host's configuration.  Variables
+ * of the caller come first, so they take precedence. */
+static int add_landlock_env(const struct create_ctx *ctx, struct root_plan *root_plan,
                             const char *env[ENV_COUNT_MAX + 3], char *directory,
                             size_t room, struct cay_error *err)
 {
@@ -152,7 +152,7 @@ static int add_landlock_env(const struct ctx *ctx, struct root_plan *root_plan,
     return root_plan_env(root_plan, env, err);
 }
 
-static int build_filter(const struct ctx *ctx, struct root_plan *root_plan,
+static int build_filter(const struct create_ctx *ctx, struct root_plan *root_plan,
                         struct cay_error *err)
 {
     bool host = ctx->options.network == CAY_NETWORK_HOST;
@@ -172,19 +172,20 @@ static int build_filter(const struct ctx *ctx, struct root_plan *root_plan,
     return code;
 }
 
-/* --- What cay-init is given --- */
+/* --- Descriptors for cay-init --- */
 
 struct init_fds {
     int plan, listen, cgroup;
     int tasks[CGROUP_V1];
 };
 
-/* PID 1 makes a leaf below "work" for each command and clones into it.  For that the
- * kernel wants it to own cgroup.procs there and in the common ancestor, and it must own
- * "work" to make directories in it: these and no more, so that the limits stay the
- * host's.  PID 1 is not in "work" itself, which is what a pause freezes, but above.  An
- * ordinary user owns them already, and nothing inside can reach them. */
-static int open_cgroup(const struct ctx *ctx, int group, struct init_fds *init_fds,
+/* PID 1 creates a cgroup below "work" for each command and clones into it.  For that
+ * the kernel requires it to own cgroup.procs there and in the common ancestor, and it
+ * must own "work" to create directories: nothing else is chowned, so that the limits
+ * stay under the host's control.  PID 1 itself is above "work", because a pause
+ * freezes "work".  An ordinary user owns these files already, and nothing inside can
+ * reach them. */
+static int open_cgroup(const struct create_ctx *ctx, int group, struct init_fds *init_fds,
                        struct cay_error *err)
 {
     static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs"};
@@ -203,7 +204,7 @@ static int open_cgroup(const struct ctx *ctx, int group, struct init_fds *init_f
                : cgroup_open_tasks(&record->cgroup, init_fds->tasks, err);
 }
 
-static int open_plan(const struct ctx *ctx, struct root_plan *root_plan,
+static int open_plan(const struct create_ctx *ctx, struct root_plan *root_plan,
                      struct init_fds *init_fds, struct cay_error *err)
 {
     const char *env[ENV_COUNT_MAX + 3];
@@ -232,9 +233,9 @@ static void close_all(const int *fds, size_t count)
             (void)close(fds[i]);
 }
 
-/* Of a command that comes at once, while PID 1 is busy with its root.  It makes all
- * others, and this one if we are late. */
-static void create_first_exec_cgroup(const struct ctx *ctx,
+/* Creates the cgroup of the first command while PID 1 is busy with its root.  PID 1
+ * creates all others, and this one if it is missing. */
+static void create_first_exec_cgroup(const struct create_ctx *ctx,
                                      const struct init_fds *init_fds)
 {
     if (!ctx->first || init_fds->cgroup < 0 || !ctx->record->has_range)
@@ -268,9 +269,9 @@ static int send_go(const struct launch *launch, const int *mounts, size_t count,
     return launch_send(launch, &go, sizeof go, mounts, count, err);
 }
 
-/* --- Step by step --- */
+/* --- Steps --- */
 
-static int set_limits(const struct ctx *ctx, struct cay_error *err)
+static int set_limits(const struct create_ctx *ctx, struct cay_error *err)
 {
     const struct cgroup_limits limits = preflight_limits(&ctx->options);
     struct record *record = ctx->record;
@@ -284,7 +285,7 @@ static int set_limits(const struct ctx *ctx, struct cay_error *err)
     return code ? code : preflight_disk(&ctx->options, record->layers, err);
 }
 
-/* If it is gone, why it is tells more. */
+/* If cay-init has exited, its own report is more specific. */
 static int fail_user_namespace(const struct launch *launch, int error,
                                struct cay_error *err)
 {
@@ -293,15 +294,16 @@ static int fail_user_namespace(const struct launch *launch, int error,
     return code ? code : cay_fail_errno(err, error, op, "user namespace");
 }
 
-/* It can get ready once its users are mapped, which they can be once it is there. */
-static int send_plan(const struct ctx *ctx, const struct init_fds *init_fds,
+/* cay-init gets the plan once its ids are mapped, and the map can be written once it is
+ * cloned. */
+static int send_plan(const struct create_ctx *ctx, const struct init_fds *init_fds,
                      struct launch *launch, int *ret_users, struct cay_error *err)
 {
     int code = launch->has_pid ? CAY_OK : launch_wait_clone(launch, err);
 
     if (!code && ctx->map.count)
         code = launch_map(launch, &ctx->map, err);
-    /* Before it is told to begin, and could fail and be gone. */
+    /* Opened before cay-init starts on the plan, since it may fail and exit. */
     if (!code && ret_users)
         *ret_users = shift_of_process(launch->pid);
     if (!code && ret_users && *ret_users < 0)
@@ -309,10 +311,10 @@ static int send_plan(const struct ctx *ctx, const struct init_fds *init_fds,
     return code ? code : send_begin(launch, init_fds, err);
 }
 
-/* While it gets ready, if it is there already: its network may take longer than all that
- * we do.  Roots that show other owners than they have need the sandbox's own map for it,
- * and so wait for it. */
-static int setup_mounts(const struct ctx *ctx, const struct root_plan *root_plan,
+/* If cay-init is cloned already, it gets the plan first, so that both work in parallel:
+ * its network may take longer than the mounts.  Idmapped roots need the sandbox's user
+ * namespace, so they always come after the plan. */
+static int setup_mounts(const struct create_ctx *ctx, const struct root_plan *root_plan,
                         const struct init_fds *init_fds, struct launch *launch,
                         int mounts[PLAN_MOUNTS_MAX], size_t *ret_count,
                         struct cay_error *err)
@@ -329,7 +331,7 @@ static int setup_mounts(const struct ctx *ctx, const struct root_plan *root_plan
     return code || first ? code : send_plan(ctx, init_fds, launch, NULL, err);
 }
 
-static int record_init(const struct ctx *ctx, const struct launch *launch,
+static int record_init(const struct create_ctx *ctx, const struct launch *launch,
                        struct cay_error *err)
 {
     ctx->record->init = launch->pid;
@@ -338,9 +340,10 @@ static int record_init(const struct ctx *ctx, const struct launch *launch,
                  : runtime_save(ctx->record, err);
 }
 
-/* All that happens while cay-init makes its namespaces.  From the order to go on it may
- * outlive us; unless a cgroup has it, it must be on record by then. */
-static int setup_root(const struct ctx *ctx, int group, struct launch *launch,
+/* Everything that is done while cay-init creates its namespaces.  Once it has the mounts
+ * it may outlive this process; unless a cgroup contains it, its pid must be recorded
+ * before. */
+static int setup_root(const struct create_ctx *ctx, int group, struct launch *launch,
                       struct cay_error *err)
 {
     struct init_fds init_fds = {-1, -1, -1, {-1, -1, -1}};
@@ -373,9 +376,9 @@ static int setup_root(const struct ctx *ctx, int group, struct launch *launch,
     return code;
 }
 
-/* It lives, but only if nothing of this fails.  Its socket can be called before it
- * answers, so that is done while it gets ready. */
-static int start_init(const struct ctx *ctx, int group, struct launch *launch,
+/* Connects to the control socket, and sends the first request, while cay-init gets ready:
+ * the socket accepts connections before cay-init serves them. */
+static int start_init(const struct create_ctx *ctx, int group, struct launch *launch,
                       struct native *native, struct cay_error *err)
 {
     const struct create_request *first = ctx->first;
@@ -387,7 +390,8 @@ static int start_init(const struct ctx *ctx, int group, struct launch *launch,
     bool is_connected = !code && native_prepare_exec(native, NULL) == CAY_OK;
     int sent = first && is_connected ? first->send(native, first->cookie, &own) : CAY_OK;
     if (!code)
-        code = launch_wait(launch, err); /* why it is gone tells more than that it is */
+        code = launch_wait(
+            launch, err); /* its report is more specific than a failed connection */
     if (first && !is_connected && !code)
         code = first->send(native, first->cookie, err);
     if (!code && sent && err)
@@ -395,7 +399,7 @@ static int start_init(const struct ctx *ctx, int group, struct launch *launch,
     return code ? code : sent;
 }
 
-/* A process with another home must know that the disk is not in its own. */
+/* A process with another CAY_HOME must know that the disk is not in its own. */
 static void record_home(struct record *record)
 {
     char path[PATH_MAX];
@@ -404,8 +408,8 @@ static void record_home(struct record *record)
         memcpy(record->home, path, strlen(path) + 1);
 }
 
-/* For those who look at it later. */
-static void fill_record(const struct ctx *ctx)
+/* Fields that are only for later readers. */
+static void fill_record(const struct create_ctx *ctx)
 {
     const struct cay_sandbox_options *options = &ctx->options;
     struct record *record = ctx->record;
@@ -440,7 +444,7 @@ static enum setup_kind setup_kind_of(const struct record *record)
     return record->network == CAY_NETWORK_NONE ? SETUP_NETWORK : SETUP_FILES;
 }
 
-static int build(struct ctx *ctx, struct native *native, struct cay_error *err)
+static int build(struct create_ctx *ctx, struct native *native, struct cay_error *err)
 {
     const struct cgroup_limits limits = preflight_limits(&ctx->options);
     struct record *record = ctx->record;
@@ -459,7 +463,7 @@ static int build(struct ctx *ctx, struct native *native, struct cay_error *err)
         code = home_create(record, ctx->owner, err);
     if (!code)
         code = cgroup_create(&record->cgroup, &group, err);
-    if (!code) /* without a namespace it gives up root by itself */
+    if (!code) /* without a user namespace cay-init gives up root itself */
         code = launch_begin(group, kind,
                             record->has_range && kind != SETUP_NOTHING ? ctx->owner : 0,
                             launch, err);
@@ -474,8 +478,9 @@ static int build(struct ctx *ctx, struct native *native, struct cay_error *err)
     return code;
 }
 
-/* The next start may be from elsewhere. */
-static int save_options(const struct ctx *ctx, struct cay_error *err)
+/* Saves the options with resolved paths, because the next start may run in another
+ * directory. */
+static int save_options(const struct create_ctx *ctx, struct cay_error *err)
 {
     const struct root_sources *sources = &ctx->sources;
     const char *name = ctx->options.template_name;
@@ -488,18 +493,20 @@ static int save_options(const struct ctx *ctx, struct cay_error *err)
     return storage_save(&sources->storage, &ctx->options, name, &sources->binds, err);
 }
 
-static int build_locked(struct ctx *ctx, struct native *native, struct cay_error *err)
+static int build_locked(struct create_ctx *ctx, struct native *native,
+                        struct cay_error *err)
 {
     struct record *record = ctx->record;
     struct storage *storage = &ctx->sources.storage;
     bool is_new_disk = ctx->options.storage == CAY_STORAGE_DISK && !ctx->start;
 
-    /* Until it lives, or is gone again, so that nobody collects what is being made. */
+    /* Held until the sandbox runs or is removed again, so that no collect removes it. */
     AUTO_FD lock = runtime_wait_lock(record->id);
     int code = CAY_OK;
     if (lock < 0)
-        code = cay_fail(err, CAY_E_BUSY, 0, op, record->id,
-                        "somebody else holds the new sandbox's record", "try again");
+        code =
+            cay_fail(err, CAY_E_BUSY, 0, op, record->id,
+                     "another process has locked the new sandbox's record", "try again");
     if (!code)
         code = rung_identify(ctx->rung, record, &ctx->map, &ctx->owner, err);
     if (!code && is_new_disk)
@@ -520,8 +527,8 @@ static int build_locked(struct ctx *ctx, struct native *native, struct cay_error
     return code;
 }
 
-/* Once it has a record, or a link to it would count as stale. */
-static int claim_name(const struct ctx *ctx, struct cay_error *err)
+/* After the record exists, because a link without a record counts as stale. */
+static int claim_name(const struct create_ctx *ctx, struct cay_error *err)
 {
     struct record *record = ctx->record;
 
@@ -535,8 +542,9 @@ static int claim_name(const struct ctx *ctx, struct cay_error *err)
     return code;
 }
 
-/* On one rung, or not at all. */
-static int create_at_level(struct ctx *ctx, struct native *native, struct cay_error *err)
+/* Creates the sandbox at one isolation level, or fails. */
+static int create_at_level(struct create_ctx *ctx, struct native *native,
+                           struct cay_error *err)
 {
     ctx->record = &native->record;
     ctx->launch = (struct launch){.is_dumpable = fsid_begin()};
@@ -557,12 +565,13 @@ static int create_at_level(struct ctx *ctx, struct native *native, struct cay_er
     return code;
 }
 
-/* From the best rung there is down to one that works. */
-static int create_at_best_level(struct ctx *ctx, struct native *native,
+/* Tries isolation levels from the best available one down. */
+static int create_at_best_level(struct create_ctx *ctx, struct native *native,
                                 struct cay_error *err)
 {
     struct cay_error first = {0}, now = {0};
-    int error = idmap_check(); /* or root would be taken for somebody else */
+    int error = idmap_check(); /* if the map is unreadable, root would be treated as an
+                                  ordinary user */
 
     if (cay_errno_is_shortage(-error))
         return cay_fail_errno(err, -error, op, "uid_map");
@@ -572,8 +581,8 @@ static int create_at_best_level(struct ctx *ctx, struct native *native,
     do {
         if (create_at_level(ctx, native, &now) == CAY_OK)
             return CAY_OK;
-        /* Why the best is not to be had tells more than why the last is not, unless there
-         * is a last one that only cannot do what is asked. */
+        /* Report why the best level failed, unless the last level only lacks a requested
+         * option. */
         if (first.code == CAY_OK ||
             (now.code == CAY_E_UNSUPPORTED && ctx->rung == CAY_RUNG_LANDLOCK))
             first = now;
@@ -584,7 +593,8 @@ static int create_at_best_level(struct ctx *ctx, struct native *native,
     return first.code;
 }
 
-static int create_new(struct ctx *ctx, struct native *native, struct cay_error *err)
+static int create_new(struct create_ctx *ctx, struct native *native,
+                      struct cay_error *err)
 {
     int code = preflight_options(&ctx->options, &ctx->given, err);
 
@@ -601,7 +611,7 @@ int create_sandbox(const struct cay_sandbox_options *options, const char *id,
                    const struct create_request *first, struct native *native,
                    struct cay_error *err)
 {
-    struct ctx ctx = {.options = *options, .id = id, .first = first};
+    struct create_ctx ctx = {.options = *options, .id = id, .first = first};
 
     return create_new(&ctx, native, err);
 }
@@ -609,7 +619,7 @@ int create_sandbox(const struct cay_sandbox_options *options, const char *id,
 int create_local(const struct cay_sandbox_options *options, const char *id,
                  struct native *native, struct cay_error *err)
 {
-    struct ctx ctx = {.options = *options, .id = id, .rung = CAY_RUNG_NONE};
+    struct create_ctx ctx = {.options = *options, .id = id, .rung = CAY_RUNG_NONE};
     int code = root_sources_open(&ctx.options, NULL, &ctx.sources, err);
 
     if (!code)
@@ -625,7 +635,7 @@ int create_from_disk(const char *id, struct native *native, struct cay_error *er
     int code = storage_load(id, &saved, err);
     if (code)
         return code;
-    struct ctx ctx = {
+    struct create_ctx ctx = {
         .options = saved.options, .id = id, .start = id, .created_ms = saved.created_ms};
     code = create_new(&ctx, native, err);
     storage_saved_done(&saved);
@@ -634,11 +644,9 @@ int create_from_disk(const char *id, struct native *native, struct cay_error *er
 
 /* --- The working directory --- */
 
-/* The directory that commands start in: looked up, or made where it is not there. */
-
 enum { WORKDIR_MS = 10000 };
 
-/* While whoever gave them can be told, and not only at the first command. */
+/* Checked at creation, so that the caller gets the error before the first command. */
 int create_check_defaults(void *cookie, const struct cay_sandbox_options *options,
                           struct cay_error *err)
 {
@@ -654,15 +662,16 @@ int create_check_defaults(void *cookie, const struct cay_sandbox_options *option
     cay_files_free(files);
     if (code == CAY_E_NOT_FOUND)
         return cay_fail(err, code, ENOENT, op, options->workdir,
-                        "the working directory is not there inside",
-                        "choose one that is, such as /tmp, or show one there");
+                        "the working directory does not exist inside the sandbox",
+                        "use an existing directory such as /tmp, or mount one there");
     if (!code && found.type != CAY_TYPE_DIRECTORY)
         return cay_fail(err, CAY_E_INVALID, ENOTDIR, op, options->workdir,
-                        "the working directory is no directory", "name a directory");
+                        "the working directory is not a directory",
+                        "use the path of a directory");
     return code;
 }
 
-/* Nothing of a template is trusted: its programs may be missing, or never end. */
+/* The template is untrusted: its programs may be missing, or never end. */
 static int create_workdir_as_root(void *cookie, const struct cay_sandbox_options *options,
                                   struct cay_error *err)
 {
@@ -683,11 +692,11 @@ static int create_workdir_as_root(void *cookie, const struct cay_sandbox_options
     if (made || (code && code != CAY_E_EXEC_FAILED && code != CAY_E_UNSUPPORTED))
         return code;
     return cay_fail(err, CAY_E_INVALID, 0, op, options->workdir,
-                    "the working directory is not there and cannot be made",
-                    "choose one below /home/user or /tmp");
+                    "the working directory does not exist and cannot be created",
+                    "use a directory below /home/user or /tmp");
 }
 
-/* As the user if it may, so that all of a new path is the user's. */
+/* As the user if permitted, so that the user owns every new directory of the path. */
 int create_workdir(void *cookie, const struct cay_sandbox_options *options,
                    struct cay_error *err)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The library may sit in a large program with many threads, so nothing is forked: clones
- * share our memory until they execute or end, and touch nothing of it but their `struct
- * birth`; not even errno, so their system calls are raw ones.  There are two, so that a
- * sandbox is never a child of the program that made it: the first clones the second,
- * which becomes cay-init, and ends.  Where we are root the first begins before there is
- * anything to start in, and makes the sandbox's network, which takes longest.  The second
- * runs beside us.  It executes before its user ids are mapped, as nobody, and would lose
- * its capabilities by that; making them ambient takes them across. */
+/* The library may be part of a large program with many threads, so nothing is forked:
+ * clones share the memory of this process until they execute or exit, and touch only
+ * their `struct child`; not even errno, so their system calls are raw ones.  There are
+ * two clones, so that a sandbox is never a child of the calling program: the first clones
+ * the second, which becomes cay-init, and exits.  For root the first clone starts early
+ * and creates the sandbox's network, which takes longest.  The second runs in parallel
+ * with this process.  It executes before its user ids are mapped, as an overflow uid, and
+ * would lose its capabilities; ambient capabilities preserve them. */
 #include "native/make/launch.h"
 
 #include <errno.h>
@@ -45,15 +45,15 @@
 
 static const char op[] = "sandbox.create";
 
-/* cay-init itself, put into the library by src/init/embed. */
+/* cay-init itself, embedded into the library by src/init/embed. */
 extern const unsigned char cay_init[];
 extern const uint64_t cay_init_size;
 
 enum {
     START_MS = 10000,
     KILL_MS = 10000,
-    NICE_STEPS = 5, /* of commands, in steps of nice(2) */
-    GONE_MS = 10,   /* between what a dying process refuses and its end */
+    NICE_STEPS = 5, /* nice(2) steps by which PID 1 precedes commands */
+    GONE_MS = 10,   /* from the first refused operation of a dying process to its end */
     STACK_SIZE = 16 << 10,
     PROGRAM_FD = STATUS_FD + 1,
     HIGH_FD = 16
@@ -61,17 +61,18 @@ enum {
 
 enum order { ORDER_NONE, ORDER_AWAITED, ORDER_GO, ORDER_STOP };
 
-/* The second clone reads it until it executes: nothing here may change before.  Where the
- * first makes a network, the rest is filled in meanwhile, before the order. */
+/* The second clone reads this until it executes, so it must not change before.  If the
+ * first clone creates a network, the rest is filled in meanwhile, before ORDER_GO. */
 struct child {
     bool makes_network, has_network;
-    bool is_dumpable; /* our memory, and is to stay so */
+    bool is_dumpable; /* whether the memory of this process is dumpable, and has to stay
+                         so */
     pid_t maker;
     _Atomic(uint32_t) order;
     int status, program, group;
     enum setup_kind kind;
-    uid_t owner;                   /* of the user namespace; 0: us */
-    unsigned long processors[128]; /* those we may use: as many bits as x86 can have */
+    uid_t owner;                   /* of the user namespace; 0: this process's user */
+    unsigned long processors[128]; /* the CPU affinity: as many bits as x86 can have */
     long processors_size;
     pid_t first;
     int pidfd;
@@ -80,8 +81,8 @@ struct child {
     char stacks[2][STACK_SIZE] __attribute__((aligned(16)));
 };
 
-/* A sealed copy: code inside can never change the program the next sandbox starts from.
- * One for each process, kept. */
+/* A sealed copy, so that code inside can never change the program of the next sandbox.
+ * Cached, one for each process. */
 static int open_program(struct cay_error *err)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -90,8 +91,8 @@ static int open_program(struct cay_error *err)
 
     pthread_mutex_lock(&mutex);
     if (program < 0 || owner != getpid()) {
-        /* MFD_EXEC is needed where memfds are not executable unless asked for, and
-         * unknown to kernels before 6.3. */
+        /* MFD_EXEC is needed where memfds are not executable by default, and unknown to
+         * kernels before 6.3. */
         program = memfd_of("cay-init", 0x0010u, cay_init, cay_init_size);
         if (program == -EINVAL)
             program = memfd_of("cay-init", 0, cay_init, cay_init_size);
@@ -104,8 +105,8 @@ static int open_program(struct cay_error *err)
 
 /* --- In the clones --- */
 
-/* What PID 1 keeps, and what it needs until then.  SYS_RESOURCE is for
- * max_user_namespaces. */
+/* Capabilities that PID 1 keeps, and those it needs during setup.  CAP_SYS_RESOURCE is
+ * for max_user_namespaces. */
 enum {
     KEPT_CAPS = CONFINE_ROOT_CAPS | CONFINE_INIT_CAP | 1u << CAP_SETPCAP |
                 1u << CAP_NET_ADMIN | 1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE
@@ -163,8 +164,8 @@ IN_CLONE static void become_init(void *cookie)
         (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
 }
 
-/* Our maker is busy on its processor, and we are about to end: our child is to have this
- * one, and not to wait there. */
+/* The creator is busy on its CPU and this clone is about to exit: its child gets this CPU
+ * instead of waiting for the creator's. */
 IN_CLONE static void pin_to_this_cpu(void)
 {
     unsigned processor = 0;
@@ -179,10 +180,10 @@ IN_CLONE static void pin_to_this_cpu(void)
     (void)raw_call(SYS_sched_setaffinity, 0, sizeof only, (long)&only, 0, 0);
 }
 
-/* What the kernel limits for each user (inotify, pending signals, processes) it also
- * counts for the owner of their namespace.  With one owner for all, one sandbox could use
- * up what all others have, and what the host's root has.  Our memory must not become
- * undumpable by this, and the capabilities are needed for the cgroup. */
+/* The kernel charges per-user limits (inotify, pending signals, processes) also to the
+ * owner of the user namespace.  With one owner for all, one sandbox could use up the
+ * limits of all others and of the host's root.  The shared memory must stay dumpable, and
+ * the capabilities are needed for the cgroup. */
 IN_CLONE static long become_owner(uid_t owner, bool is_dumpable)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -204,9 +205,9 @@ IN_CLONE static long become_owner(uid_t owner, bool is_dumpable)
     return error;
 }
 
-/* It is the host's, not the sandbox's: root inside has no say in it.  So that it can
- * listen where it likes all the same, no port there asks for a privilege.  Where this is
- * not possible, as in a container with a /proc/sys that is read-only, PID 1 makes one. */
+/* The network namespace belongs to the host, so root inside cannot configure it.  To let
+ * it listen on any port, no port is privileged there.  If this fails, as in a container
+ * with a read-only /proc/sys, PID 1 creates the network namespace. */
 IN_CLONE static bool make_network(void)
 {
     struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
@@ -230,7 +231,7 @@ IN_CLONE static bool make_network(void)
     return put == 1;
 }
 
-/* Nobody may be left to give one. */
+/* The creator may have died; PR_SET_PDEATHSIG covers that. */
 IN_CLONE static bool await_order(struct child *child)
 {
     uint32_t none = ORDER_NONE;
@@ -253,9 +254,8 @@ IN_CLONE static bool may_continue(struct child *child)
     return await_order(child);
 }
 
-/* Hundreds of processes may be running inside, and the one that ends them when their time
- * is over is to have its turn before all of them had theirs.  Its commands have the
- * priority of who made the sandbox. */
+/* PID 1 ends hundreds of running processes at their timeout, so it needs a higher
+ * priority than they have.  Commands get the priority of the creator. */
 IN_CLONE static void raise_priority(void)
 {
     long nice = 20 - raw_call(SYS_getpriority, PRIO_PROCESS, 0, 0, 0, 0);
@@ -263,8 +263,8 @@ IN_CLONE static void raise_priority(void)
     (void)raw_call(SYS_setpriority, PRIO_PROCESS, 0, nice - NICE_STEPS, 0, 0);
 }
 
-/* What would end PID 1, which may outlive us for long, as far as we may.  Its commands
- * have the limit that we have. */
+/* Raises limits that would kill PID 1, which may run for long, as far as permitted.
+ * Commands get the creator's limits. */
 IN_CLONE static void lift_limit(int resource)
 {
     const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
@@ -308,9 +308,9 @@ IN_CLONE static void run_first_clone(void *cookie)
         (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
 }
 
-/* --- Outside --- */
+/* --- In the caller --- */
 
-/* The descriptors are shared with the first clone, so that the pidfd is ours. */
+/* The first clone shares the descriptor table, so that the pidfd is valid here. */
 static int start_child(struct child *child)
 {
     const struct clone_args args = {
@@ -320,7 +320,7 @@ static int start_child(struct child *child)
     };
     sigset_t all, before;
 
-    /* The C library's own type has no room for those of the largest machines. */
+    /* cpu_set_t is too small for the largest machines. */
     child->processors_size =
         syscall(SYS_sched_getaffinity, 0, sizeof child->processors, child->processors);
     if (child->processors_size < 0)
@@ -339,13 +339,14 @@ static void set_order(struct child *child, enum order order)
         (void)syscall(SYS_futex, &child->order, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Copies out of the way of the numbers they are to have in the new process. */
+/* Duplicates the descriptors to numbers that the new process does not need. */
 static int release_child(struct child *child, int status, int program)
 {
     child->status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
     child->program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
     if (child->status < 0 || child->program < 0)
-        return errno == EINVAL ? -EMFILE : -errno; /* they may not even be so high */
+        return errno == EINVAL ? -EMFILE
+                               : -errno; /* RLIMIT_NOFILE may be below these numbers */
     if (!child->makes_network)
         return start_child(child);
     set_order(child, ORDER_GO);
@@ -361,7 +362,7 @@ static void free_child(struct child *child)
     free(child);
 }
 
-/* What ran out, if something did. */
+/* Names the resource that ran out, if one did. */
 static int fail_start(int error, struct cay_error *err)
 {
     static const char launch[] = "sandbox.launch", program[] = "cay-init";
@@ -370,17 +371,17 @@ static int fail_start(int error, struct cay_error *err)
         return cay_fail_errno(err, error, launch, program);
     if (error == EAGAIN)
         return cay_fail(err, CAY_E_UNAVAILABLE, error, launch, program,
-                        "no more processes can be started",
-                        "end some, or raise the limit: ulimit -u, or pids.max of the "
-                        "cgroup this runs in");
+                        "cannot start another process",
+                        "end some processes, or raise the limit (ulimit -u, or pids.max "
+                        "of this cgroup)");
     if (error == ENOSPC)
         return cay_fail(err, CAY_E_UNAVAILABLE, error, launch, program,
-                        "no more namespaces can be made",
-                        "kill some sandboxes, or raise user.max_user_namespaces and "
-                        "its like");
+                        "cannot create another namespace",
+                        "kill some sandboxes, or raise user.max_user_namespaces and the "
+                        "other user.max_*_namespaces");
     return cay_fail(err, CAY_E_UNAVAILABLE, error, launch, program,
-                    "the first process of the sandbox cannot be started",
-                    "cay doctor tells what this machine lacks");
+                    "cannot start PID 1 of the sandbox",
+                    "run cay doctor to see what this machine lacks");
 }
 
 static struct child *new_child(bool is_dumpable)
@@ -400,7 +401,7 @@ static struct child *new_child(bool is_dumpable)
 
 static void wait_for_first(const struct child *child)
 {
-    /* Not one that the program's own wait(2) could see. */
+    /* __WCLONE: a child that the program's own wait(2) does not see. */
     while (waitpid(child->first, NULL, (int)__WCLONE) < 0 && errno == EINTR)
         continue;
 }
@@ -483,8 +484,8 @@ int launch_wait_clone(struct launch *launch, struct cay_error *err)
     return CAY_OK;
 }
 
-/* Until it has executed, its files in /proc are those of our memory, which a program that
- * changed its user keeps to itself. */
+/* Until cay-init has executed, its files in /proc belong to the shared memory, and are
+ * inaccessible if this process is not dumpable. */
 static bool may_be_hidden(void)
 {
     return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1;
@@ -498,7 +499,7 @@ void launch_start_map(struct launch *launch, const struct idmap *map)
     launch->mapping = true;
 }
 
-/* If it is, why it is tells more than what cannot be done with it. */
+/* If it has exited, its own report is more specific. */
 static bool has_exited(const struct launch *launch)
 {
     struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
@@ -524,25 +525,25 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
     if (has_exited(launch))
         return launch_wait(launch, err);
     if (cay_errno_is_shortage(-error) || error == -EAGAIN)
-        return fail_start(-error, err); /* nobody said that it may not be */
+        return fail_start(-error, err); /* a shortage, not a refusal */
     return cay_fail(err, CAY_E_UNAVAILABLE, -error, "sandbox.map",
                     map->by_helper ? "newuidmap" : "uid_map",
-                    "the sandbox's user ids cannot be mapped",
-                    "cay doctor tells what this machine lacks");
+                    "cannot write the sandbox's uid and gid maps",
+                    "run cay doctor to see what this machine lacks");
 }
 
-/* Why it is gone, if it is. */
+/* Reports why cay-init has exited. */
 static int fail_exited(const struct launch *launch, struct cay_error *err)
 {
     const struct child *child = launch->child;
 
     if (child->error)
         return cay_fail(err, CAY_E_UNAVAILABLE, child->error, "sandbox.launch",
-                        "cay-init", "the first process of the sandbox cannot be executed",
-                        "cay doctor tells what this machine lacks");
+                        "cay-init", "cannot execute PID 1 of the sandbox",
+                        "run cay doctor to see what this machine lacks");
     return cay_fail(err, CAY_E_KILLED, 0, op, "cay-init",
-                    "the sandbox's first process died while it was being set up",
-                    "the kernel's log may say why");
+                    "PID 1 of the sandbox died during setup",
+                    "the kernel log (dmesg) may show the cause");
 }
 
 int launch_send(const struct launch *launch, const void *order, size_t len,
@@ -552,7 +553,7 @@ int launch_send(const struct launch *launch, const void *order, size_t len,
 
     if (rights_send(launch->status, &part, 1, fds, count, 0) == 0)
         return CAY_OK;
-    /* It may have said why it is gone. */
+    /* It may have reported why it exited. */
     int code = launch_wait(launch, err);
     return code ? code : fail_exited(launch, err);
 }
@@ -560,7 +561,8 @@ int launch_send(const struct launch *launch, const void *order, size_t len,
 int launch_wait(const struct launch *launch, struct cay_error *err)
 {
     struct cay_error report;
-    /* We have its end of the socket too, so that tells nothing of its death. */
+    /* This process also holds the other end of the socket, so POLLHUP does not show an
+     * exit. */
     struct pollfd waiting[] = {{.fd = launch->status, .events = POLLIN},
                                {.fd = launch->pidfd, .events = POLLIN}};
     int ready;
@@ -570,7 +572,7 @@ int launch_wait(const struct launch *launch, struct cay_error *err)
     while (ready < 0 && errno == EINTR);
     if (ready <= 0)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, "cay-init",
-                        "the sandbox does not start",
+                        "the sandbox did not start in time",
                         "the machine may be overloaded; try again");
     if (recv(launch->status, &report, sizeof report, MSG_DONTWAIT) != sizeof report)
         return fail_exited(launch, err);
@@ -587,7 +589,7 @@ void launch_done(struct launch *launch, bool ready)
         (void)!launch_wait_clone(launch, NULL);
     if (launch->mapping)
         (void)idmap_finish(&launch->helpers);
-    /* Its memory is ours until it has executed, or is dead. */
+    /* It shares this process's memory until it has executed or exited. */
     if (!ready && launch->pidfd >= 0) {
         struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
         (void)syscall(SYS_pidfd_send_signal, launch->pidfd, SIGKILL, NULL, 0);

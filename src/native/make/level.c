@@ -15,9 +15,9 @@
 
 static const char op[] = "sandbox.create";
 
-enum { OLDEST_LANDLOCK = 3 /* before that it let anybody empty a file */ };
+enum { OLDEST_LANDLOCK = 3 /* older ABIs do not restrict truncate(2) */ };
 
-/* --- Which --- */
+/* --- Choosing a level --- */
 
 static bool find_ranges(struct subids *users, struct subids *groups)
 {
@@ -48,13 +48,13 @@ static bool is_there(enum cay_rung rung)
         return idmap_is_root() && may_mount();
     case CAY_RUNG_RANGE:
         return geteuid() != 0 && find_ranges(&users, &groups);
-    /* Nothing inside is ever the host's root; to map another id takes as much as to
-     * mount. */
+    /* Host root is never mapped, and mapping another id needs the same privilege as
+     * mounting. */
     case CAY_RUNG_SINGLE:
         return idmap_is_root() ? may_mount() : !idmap_is_host_root();
     case CAY_RUNG_LANDLOCK:
         return idmap_is_root() || !idmap_is_host_root();
-    case CAY_RUNG_NONE: /* is never what is best */
+    case CAY_RUNG_NONE: /* never chosen automatically */
     case CAY_RUNG_BEST:
         break;
     }
@@ -74,14 +74,14 @@ enum cay_rung rung_from(enum cay_rung limit)
 int rung_fail_none(struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "rung",
-                    "the only id in this user namespace is the host's root, which no "
-                    "sandbox is ever given",
-                    "map more ids into the namespace, or run cay outside of it or as "
+                    "the only user id in this user namespace is the host's root, which "
+                    "is never mapped into a sandbox",
+                    "map more ids into the namespace, run cay outside it, or run cay as "
                     "an ordinary user");
 }
 
-/* What a kernel or its administrator says who does not want it: to the clone, to the map,
- * and to the first things done with the privilege it gives. */
+/* Errors by which the kernel or its administrator refuse namespaces: of the clone, of the
+ * map, and of the first privileged operations. */
 bool rung_may_fall(const struct cay_error *error)
 {
     static const char *const steps[] = {"sandbox.launch", "init.namespaces",
@@ -101,13 +101,14 @@ bool rung_may_fall(const struct cay_error *error)
     return step && refusal;
 }
 
-/* --- Who --- */
+/* --- Ids --- */
 
 static int fail_range(struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, "sandbox.map", SUBIDS_USERS,
-                    "this user has no range of subordinate ids",
-                    "cay doctor tells the command that gives one");
+    return cay_fail(
+        err, CAY_E_UNAVAILABLE, ENOENT, "sandbox.map", SUBIDS_USERS,
+        "this user has no range of subordinate ids in /etc/subuid and /etc/subgid",
+        "run cay doctor for the command that adds one");
 }
 
 int rung_identify(enum cay_rung rung, struct record *record, struct idmap *ret_map,
@@ -145,19 +146,20 @@ int rung_identify(enum cay_rung rung, struct record *record, struct idmap *ret_m
     return CAY_OK;
 }
 
-/* --- What it cannot have --- */
+/* --- Unsupported options --- */
 
 static int fail_option(const char *what, const char *rung, const char *why,
                        const char *hint, struct cay_error *err)
 {
     char message[256];
 
-    snprintf(message, sizeof message, "a sandbox on the rung \"%s\" %s", rung, why);
+    snprintf(message, sizeof message, "a sandbox at isolation level \"%s\" %s", rung,
+             why);
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, what, message, "%s", hint);
 }
 
 static const char namespaces_hint[] =
-    "allow user namespaces: cay doctor tells the command";
+    "allow user namespaces: cay doctor prints the command";
 
 static int check_landlock(const struct cay_sandbox_options *options,
                           struct cay_error *err)
@@ -171,14 +173,15 @@ static int check_landlock(const struct cay_sandbox_options *options,
             "use Linux 6.2 or newer with lsm=landlock, or allow user "
             "namespaces");
     if (options->hostname)
-        return fail_option("hostname", rung, "has the host's name", namespaces_hint, err);
+        return fail_option("hostname", rung, "cannot have its own host name",
+                           namespaces_hint, err);
     if (options->policy)
-        return fail_option("policy", rung, "cannot show directories elsewhere",
+        return fail_option("policy", rung, "cannot mount a policy's directories as /NAME",
                            namespaces_hint, err);
     for (size_t i = 0; i < options->bind_count; i++)
         if (strcmp(options->binds[i].source, options->binds[i].target) != 0)
             return fail_option("bind", rung,
-                               "can show a directory only where it is on the host",
+                               "can mount a directory only at its path on the host",
                                "use the same path inside and outside, or allow user "
                                "namespaces",
                                err);
@@ -192,14 +195,14 @@ static int check_options(enum cay_rung rung, const struct cay_sandbox_options *o
 
     if (rung == CAY_RUNG_ROOT || rung == CAY_RUNG_NONE)
         return CAY_OK;
-    /* Both are overlays whose owners only root can shift. */
+    /* Both need overlays with shifted owners, which only root can mount. */
     if (options->template_name && strcmp(options->template_name, "host") != 0 &&
         strcmp(options->template_name, "base") != 0)
-        return fail_option("template", name, "has only the template \"host\"",
-                           "make it as root, or use what the template \"host\" has", err);
+        return fail_option("template", name, "supports only the template \"host\"",
+                           "create it as root, or use the template \"host\"", err);
     if (options->storage != CAY_STORAGE_MEMORY)
-        return fail_option("storage", name, "can be kept in memory only",
-                           "make it as root, or leave the storage out", err);
+        return fail_option("storage", name, "supports only storage in memory",
+                           "create it as root, or leave the storage option out", err);
     if (rung < CAY_RUNG_SINGLE)
         return CAY_OK;
     if (user && strcmp(user, "user") != 0 && strcmp(user, "1000") != 0)
@@ -207,13 +210,13 @@ static int check_options(enum cay_rung rung, const struct cay_sandbox_options *o
                            rung == CAY_RUNG_LANDLOCK
                                ? namespaces_hint
                                : "give this user 65536 ids in /etc/subuid and "
-                                 "/etc/subgid: cay doctor tells the command",
+                                 "/etc/subgid: cay doctor prints the command",
                            err);
     return rung == CAY_RUNG_LANDLOCK ? check_landlock(options, err) : CAY_OK;
 }
 
-/* What is refused here would be refused further down; which of the two it is decides what
- * helps, and is found out only now. */
+/* Options refused here would also be refused at lower levels; only here it is known which
+ * fix helps. */
 int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
                struct cay_error *err)
 {
@@ -240,7 +243,7 @@ unsigned rung_layers(const struct record *record, unsigned limits)
         return 0;
     if (record->rung != CAY_RUNG_LANDLOCK)
         layers |= by_namespaces;
-    if (record->storage == CAY_STORAGE_DISK) /* nothing keeps it to a size */
+    if (record->storage == CAY_STORAGE_DISK) /* no size limit on disk */
         layers &= ~(unsigned)CAY_LAYER_DISK;
     if (record->landlock_abi)
         layers |= CAY_LAYER_LANDLOCK;
@@ -248,8 +251,8 @@ unsigned rung_layers(const struct record *record, unsigned limits)
         layers |= CAY_LAYER_NETWORK;
     if (record->cgroup.unified[0])
         layers |= CAY_LAYER_CGROUP;
-    /* The kernel counts the processes of a user in each user namespace for itself; and
-     * one that was made for the sandbox has no others. */
+    /* The kernel counts processes per user and user namespace, and a user created for the
+     * sandbox has no other processes. */
     if (record->rung != CAY_RUNG_LANDLOCK || record->has_range)
         layers |= CAY_LAYER_PIDS;
     return layers;
@@ -266,7 +269,7 @@ static void name_layers(unsigned layers, char *text, size_t room)
                                      cay_layer_slug(layer));
 }
 
-/* Of what is missing, what the options leave out, whatever the host can do. */
+/* The missing layers that the options disable, whatever the host supports. */
 static unsigned left_out(const struct record *record, unsigned missing, unsigned given)
 {
     unsigned layers = CAY_LAYER_NETWORK | (given & CAY_LAYER_CPU ? 0u : CAY_LAYER_CPU);
@@ -276,23 +279,25 @@ static unsigned left_out(const struct record *record, unsigned missing, unsigned
     return missing & layers;
 }
 
-/* What would make them possible. */
+/* What would make the missing layers available. */
 static void explain(const struct record *record, unsigned missing, unsigned without,
                     char *text, size_t room)
 {
     unsigned lacking = missing & ~without;
-    const char *network =
-        without & CAY_LAYER_NETWORK ? "; the network was asked to be the host's" : "";
-    const char *cpu = without & CAY_LAYER_CPU ? "; no limit of CPUs was given" : "";
-    const char *disk = without & CAY_LAYER_DISK ? "; storage on disk keeps no size" : "";
-    const char *landlock =
-        lacking & CAY_LAYER_LANDLOCK ? "; landlock is not in the kernel's lsm=" : "";
-    const char *namespaces =
-        lacking & by_namespaces ? "; no user namespaces: see cay doctor" : "";
+    const char *network = without & CAY_LAYER_NETWORK ? "; network is set to host" : "";
+    const char *cpu = without & CAY_LAYER_CPU ? "; no CPU limit is set" : "";
+    const char *disk =
+        without & CAY_LAYER_DISK ? "; storage on disk has no size limit" : "";
+    const char *landlock = lacking & CAY_LAYER_LANDLOCK
+                               ? "; landlock is not in the kernel parameter lsm="
+                               : "";
+    const char *namespaces = lacking & by_namespaces
+                                 ? "; user namespaces are not available: run cay doctor"
+                                 : "";
     const char *groups = !(lacking & by_cgroup) ? ""
                          : record->has_range || geteuid() == 0
-                             ? "; no cgroup with these controllers can be written"
-                             : "; no cgroup is delegated to this user: systemd-run "
+                             ? "; no writable cgroup has these controllers"
+                             : "; no cgroup is delegated to this user: use systemd-run "
                                "--user --scope -p Delegate=yes";
 
     snprintf(text, room, "%s%s%s%s%s%s", groups, namespaces, landlock, network, cpu,
@@ -312,8 +317,8 @@ int rung_demand(const struct record *record, unsigned layers, unsigned given,
     explain(record, missing, without, why, sizeof why);
     return cay_fail(
         err, CAY_E_UNSUPPORTED, 0, op, missing & require ? "require" : "limits",
-        missing == without  ? "the other options leave out a layer that is required"
-        : missing & require ? "this host cannot enforce a layer that is required"
-                            : "this host cannot keep a limit that was given",
+        missing == without  ? "another option disables a required isolation layer"
+        : missing & require ? "this host cannot enforce a required isolation layer"
+                            : "this host cannot enforce a requested limit",
         "missing: %s%s", names, why);
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Made from outside, by host root: an overlay made within the sandbox's user namespace
- * could not keep its notes about removed directories, and dpkg would fail on it.
+/* Overlays are mounted from outside, by host root: an overlay mounted in the sandbox's
+ * user namespace could not store its whiteouts of removed directories, and dpkg would
+ * fail on it.
  *
- * The template, and a disk that persists, have the owners that they have inside; the
- * overlay is given idmapped mounts of them, so that a template serves any number of
- * sandboxes and a disk comes back under any range of ids.  What an overlay can be told by
- * files in it (redirects, metadata of others) is switched off.
+ * The template, and a persistent disk, have the owners as inside; the overlay gets
+ * idmapped mounts of them, so that one template serves any number of sandboxes and a disk
+ * can be used under any range of ids.  Features that files in a layer control (redirects,
+ * metadata of others) are disabled.
  *
- * The host's /usr can be written to through two overlays, one above the other.  Root
- * inside must own what it is to replace, so the host's root is mapped to it; but then
- * files that only the host's root may read would be readable, too.  The lower overlay
- * prevents that: an overlay looks at its layers with the identity that mounted it, and
- * this one is mounted with a user id that owns nothing and without the capabilities that
- * override modes.  So it shows what every user of the host may read and nothing else,
- * whoever asks and whatever the host changes later. */
+ * The host's /usr is writable through two overlays, one above the other.  Root inside
+ * must own what it replaces, so host root is mapped to it; but then files that only host
+ * root may read would be readable too.  The lower overlay prevents that: an overlay
+ * accesses its layers with the credentials of its mounter, and this one is mounted with a
+ * uid that owns nothing and without the capabilities that override modes.  So it shows
+ * only what every user of the host may read, whatever the host changes later. */
 #include "native/make/overlay.h"
 
 #include <errno.h>
@@ -52,14 +52,14 @@ static int make_directory(int top, const char *name, uint32_t owner)
 {
     if (mkdirat(top, name, 0755) != 0)
         return -errno;
-    /* The umask is not ours to change. */
+    /* The umask belongs to the whole process. */
     return fchmodat(top, name, 0755, 0) == 0 &&
                    fchownat(top, name, owner, owner, AT_SYMLINK_NOFOLLOW) == 0
                ? 0
                : -errno;
 }
 
-/* Of a fixed size, so that the disk limit is real. */
+/* With a fixed size, so that the disk limit is enforced. */
 static int open_memory(uint64_t size)
 {
     const struct plan_step step = {.kind = PLAN_TREE, .mode = 0700, .number = size};
@@ -78,8 +78,8 @@ static int finish(int context, uint64_t attributes)
     return fd < 0 ? -errno : fd;
 }
 
-/* A user id that owns nothing anywhere; with it the kernel takes CAP_DAC_OVERRIDE and its
- * like out of the effective set. */
+/* A user id that owns no files; with it the kernel removes CAP_DAC_OVERRIDE and similar
+ * capabilities from the effective set. */
 enum { OWNS_NOTHING = -2 };
 
 static int finish_public(int context)
@@ -93,7 +93,7 @@ static int finish_public(int context)
     return -EPERM;
 }
 
-/* Linux 6.5 to 6.12 does not even look at a descriptor that only stands for a place. */
+/* Linux 6.5 to 6.12 does not accept O_PATH descriptors. */
 static bool needs_paths(int error)
 {
     return error == EBADF || error == EINVAL || error == EOPNOTSUPP;
@@ -235,8 +235,8 @@ int overlay_by_path(const struct overlay_layers *layers, int *ret_usr)
     return TAKE_FD(root);
 }
 
-/* The overlay itself makes files there as host root, who must have a number on the disk
- * for that: one that nobody inside has. */
+/* The overlay creates files there as host root, which therefore needs an id on the disk:
+ * one that no user inside has. */
 static int open_disk(int disk, uint32_t id_base)
 {
     char ids[64];
@@ -246,7 +246,7 @@ static int open_disk(int disk, uint32_t id_base)
     return map < 0 ? map : shift_mount(disk, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }
 
-/* Where an overlay writes to; on a disk it may be there already. */
+/* The directories an overlay writes to; on a disk they may exist already. */
 static int make_pair(int top, const char *upper, const char *work, uint32_t id_base)
 {
     int error = make_directory(top, upper, id_base);

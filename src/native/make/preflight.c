@@ -13,7 +13,7 @@
 
 static const char op[] = "sandbox.create";
 
-/* What its own files and its first process take, and some room for a command. */
+/* Space for the sandbox's own files and PID 1, and some for a command. */
 #define LEAST_BYTES (1ull << 20)
 
 static int check_least(const char *what, uint64_t bytes, struct cay_error *err)
@@ -21,8 +21,7 @@ static int check_least(const char *what, uint64_t bytes, struct cay_error *err)
     if (bytes >= LEAST_BYTES)
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, what,
-                    "the limit is less than a sandbox itself takes",
-                    "raise it to at least 1 MiB");
+                    "the limit is too small for a sandbox", "use at least 1 MiB");
 }
 
 static int check_disk(const struct cay_sandbox_options *options, struct cay_error *err)
@@ -30,24 +29,24 @@ static int check_disk(const struct cay_sandbox_options *options, struct cay_erro
     if (options->storage != CAY_STORAGE_MEMORY ||
         options->disk_bytes <= options->memory_bytes)
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, "disk",
-                    "the disk lies in memory and is larger than the memory limit",
-                    "raise the memory limit to at least the size of the disk");
+    return cay_fail(
+        err, CAY_E_INVALID, 0, op, "disk",
+        "the disk limit is larger than the memory limit, and the disk is in memory",
+        "raise the memory limit to at least the disk limit, or lower the disk limit");
 }
 
-/* A disk has no limit that could be kept: this kernel has no quota for it. */
+/* Storage on disk has no limit that can be enforced: quotas are not used. */
 static int complete_disk(struct cay_sandbox_options *options, unsigned given,
                          struct cay_error *err)
 {
     if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
-                        "nothing keeps a sandbox on disk to a size",
-                        "leave the size out, or keep the sandbox in memory");
+                        "a disk limit cannot be enforced for storage on disk",
+                        "leave the disk limit out, or use storage in memory");
     if (options->storage == CAY_STORAGE_DISK)
         return CAY_OK;
     if (options->storage != CAY_STORAGE_MEMORY)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "storage",
-                        "there is no such kind of storage",
+        return cay_fail(err, CAY_E_INVALID, 0, op, "storage", "unknown kind of storage",
                         "use one of enum cay_storage");
     if (!options->disk_bytes)
         options->disk_bytes = options->memory_bytes < CAY_DISK_DEFAULT
@@ -57,14 +56,14 @@ static int complete_disk(struct cay_sandbox_options *options, unsigned given,
     return code ? code : check_least("disk", options->disk_bytes, err);
 }
 
-/* It is a line of /etc/hosts inside, too. */
+/* The name is also a line of /etc/hosts inside. */
 static int check_name(const char *name, struct cay_error *err)
 {
     if (!name || names_is_valid(name))
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, name, "invalid name for a sandbox",
-                    "use up to 63 letters, digits, \"_\", \".\" and \"-\", a letter or a "
-                    "digit first, and not sb- as in ids");
+    return cay_fail(err, CAY_E_INVALID, 0, op, name, "invalid sandbox name",
+                    "use up to 63 letters, digits, \"_\", \".\" and \"-\", starting with "
+                    "a letter or a digit, but not with sb- like an id");
 }
 
 static int check_hostname(const char *name, struct cay_error *err)
@@ -76,10 +75,9 @@ static int check_hostname(const char *name, struct cay_error *err)
     if (!name || (len > 0 && len < 64 && strspn(name, letters) == len && *name != '-' &&
                   name[len - 1] != '-'))
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, "hostname",
-                    "this cannot be the name of a host",
-                    "use up to 63 letters, digits and \"-\", which is neither first nor "
-                    "last");
+    return cay_fail(
+        err, CAY_E_INVALID, 0, op, "hostname", "invalid host name",
+        "use up to 63 letters, digits and \"-\", with \"-\" neither first nor last");
 }
 
 int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
@@ -94,17 +92,17 @@ int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
     if (!options->pids)
         options->pids = CAY_PIDS_DEFAULT;
     if ((unsigned)options->rung > CAY_RUNG_LANDLOCK)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "rung", "there is no such rung",
+        return cay_fail(err, CAY_E_INVALID, 0, op, "rung", "unknown isolation level",
                         "use one of enum cay_rung");
     if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
         (options->workdir &&
          (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
           options->workdir[0] != '/')))
-        return cay_fail(
-            err, CAY_E_INVALID, 0, op,
-            options->workdir ? options->workdir : options->user,
-            "this cannot be the default user or working directory",
-            "a user has up to 63 bytes; a directory is absolute and up to 1,023 long");
+        return cay_fail(err, CAY_E_INVALID, 0, op,
+                        options->workdir ? options->workdir : options->user,
+                        "invalid default user or working directory",
+                        "a user name has at most 63 bytes; a working directory is "
+                        "absolute and has at most 1023 bytes");
     int code = check_hostname(options->hostname, err);
     if (!code)
         code = check_name(options->name, err);
@@ -167,7 +165,7 @@ int preflight(const struct cay_sandbox_options *options, struct cay_error *err)
     if (code)
         return code;
     struct cay_sandbox_options shown = known;
-    if (known.policy) /* whose directories are made when a sandbox is */
+    if (known.policy) /* its directories are created with the sandbox */
         code = files_try(known.policy, err);
     shown.policy = NULL;
     if (code)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The file systems of a new sandbox, made from outside while its init is still starting.
- * What lies in them belongs to the sandbox's ids: it is made with their file system
- * identity, which a thread has of its own, so nothing need be chowned one by one. */
+/* Mounts the file systems of a new sandbox from outside, while its init is still
+ * starting. Files in them belong to the sandbox's ids: they are created with these as the
+ * thread's file system identity (setfsuid), so nothing needs a chown. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,10 +18,10 @@ static const char op[] = "sandbox.mounts";
 
 struct mount_ctx {
     const struct root_plan *root_plan;
-    int users; /* the sandbox's user namespace, if its root needs it */
+    int users; /* the sandbox's user namespace, if its root needs one */
     uint32_t id_base;
     int *fds;     /* in the order of the steps */
-    size_t count; /* of those steps looked at so far */
+    size_t count; /* steps done so far */
     int tree;     /* one of fds, or -1 */
     int memory;   /* the root, if it is in memory */
     int usr;      /* a writable view of the host's /usr, or -1 */
@@ -39,7 +39,7 @@ static int take_identity(struct mount_ctx *mount_ctx, uint32_t id)
     return is_taken ? 0 : -EPERM;
 }
 
-/* The umask is the whole process's, so it is not for a library to change. */
+/* The umask belongs to the whole process, so a library must not change it. */
 static int learn_umask(struct mount_ctx *mount_ctx)
 {
     struct stat st;
@@ -59,15 +59,15 @@ static int make_root(struct mount_ctx *mount_ctx)
                          mount_ctx->id_base, &mount_ctx->usr);
 }
 
-/* What has a template below it is not filled, nor what was filled before. */
+/* A root over a template, or one filled earlier, is not filled. */
 static bool fills_root(const struct mount_ctx *mount_ctx)
 {
     return mount_ctx->root_plan->overlay.lower < 0 && !mount_ctx->root_plan->keeps_root;
 }
 
-/* A part of the root's file system where that is in memory: what is on it counts for the
- * same limit, and one file system less is one less for every cgroup of the machine to
- * keep a place for.  Before Linux 6.15 it is one of its own. */
+/* A subtree of the root's tmpfs, if there is one: its files count towards the same limit,
+ * and one file system less saves memory in every cgroup of the machine.  Before Linux
+ * 6.15 it is a separate file system. */
 static int make_tree(const struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
     const char *path = root_plan_text(mount_ctx->root_plan, step->path);
@@ -132,7 +132,7 @@ static int add_entry(struct mount_ctx *mount_ctx, const struct plan_step *step)
 
     if (mount_ctx->tree < 0)
         return 0;
-    /* Only host root can make device nodes. */
+    /* Only host root can create device nodes. */
     int error = take_identity(mount_ctx, mount_ctx->devices ? 0 : mount_ctx->id_base);
     if (!error)
         error = build_entry(step, path, data, mount_ctx->tree);
@@ -164,7 +164,7 @@ static int take_step(struct mount_ctx *mount_ctx, const struct plan_step *step)
     case PLAN_READABLE:
     case PLAN_NEED:
     case PLAN_REPLACE:
-        return 0; /* cay-init's */
+        return 0; /* done by cay-init */
     }
     return -EINVAL;
 }
@@ -176,16 +176,16 @@ static int fail(const struct root_plan *root_plan, const struct plan_step *step,
     const char *subject = root_plan_text(root_plan, bind ? step->data : step->path);
 
     if (error == -EOPNOTSUPP)
-        return cay_fail(err, CAY_E_UNSUPPORTED, EOPNOTSUPP, op,
-                        step->kind == PLAN_ROOT ? "template" : subject,
-                        "the file system it lies on cannot show files with other owners",
-                        "move it to ext4, xfs, btrfs or another that supports idmapped "
-                        "mounts, or copy the files into the sandbox");
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED, EOPNOTSUPP, op,
+            step->kind == PLAN_ROOT ? "template" : subject,
+            "its file system does not support idmapped mounts",
+            "move it to ext4, xfs or btrfs, or copy the files into the sandbox");
     return cay_fail_errno(err, -error, op, subject);
 }
 
-/* Binds, or all else: what is made is made as somebody else than what is shown, and to
- * change back and forth takes time. */
+/* Either all binds or all other steps: they need different identities, and switching
+ * takes time. */
 static int take_steps(struct mount_ctx *mount_ctx, bool binds, struct cay_error *err)
 {
     const struct root_plan *root_plan = mount_ctx->root_plan;

@@ -37,7 +37,8 @@ static _Noreturn void run_child(const struct probe *probe, const int gate[2])
     _exit(error);
 }
 
-/* A handler of the host's must not run in the child, nor SIGCHLD tell the host of it. */
+/* Signal handlers of the host program must not run in the child, and no SIGCHLD must
+ * reach it. */
 static long clone_child(const struct probe *probe, const int gate[2], int *ret_pidfd)
 {
     struct clone_args args = {
@@ -100,7 +101,7 @@ struct probe_result probe_run(const struct probe *probe)
     struct probe_result outcome = prepare(probe, (pid_t)pid);
     if (outcome.step == PROBE_OK && send(ours, "", 1, MSG_NOSIGNAL) != 1)
         outcome = (struct probe_result){PROBE_INSIDE, 0};
-    (void)close(TAKE_FD(ours)); /* without the byte it ends by itself */
+    (void)close(TAKE_FD(ours)); /* without the byte the child ends by itself */
     struct probe_result end = reap(held);
     return outcome.step == PROBE_OK ? end : outcome;
 }

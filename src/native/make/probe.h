@@ -8,33 +8,33 @@
 
 #include "native/record/idmap.h"
 
-/* Finds out whether the kernel lets this user do something, by doing it in a process that
- * is gone afterwards, with its namespaces and all that was mounted in them. */
+/* Finds out whether the kernel permits an operation, by trying it in a process that exits
+ * afterwards, together with its namespaces and mounts. */
 struct probe {
-    uint64_t namespaces;     /* CLONE_NEW... that the process is born into */
-    int cgroup;              /* directory it is born into, or -1 */
-    const struct idmap *map; /* of a user namespace; NULL: of one id */
-    /* In the process, which is root in a new user namespace: 0 or an errno.  It is a copy
-     * of a program that may have threads, so system calls only. */
+    uint64_t namespaces;     /* CLONE_NEW... flags of the process */
+    int cgroup;              /* cgroup directory to start in, or -1 */
+    const struct idmap *map; /* of the user namespace; NULL: one id */
+    /* Runs in the process, as root of a new user namespace: 0 or an errno.  The process
+     * is a copy of a program that may have threads, so only system calls are safe. */
     int (*inside)(void);
-    /* Here, while it waits: 0 or an errno.  NULL for nothing. */
+    /* Runs in the caller while the process waits: 0 or an errno.  May be NULL. */
     int (*outside)(pid_t pid);
 };
 
 enum probe_step { PROBE_OK, PROBE_CLONE, PROBE_MAP, PROBE_OUTSIDE, PROBE_INSIDE };
 
 struct probe_result {
-    enum probe_step step; /* that failed */
+    enum probe_step step; /* the failed step */
     int error;            /* its errno; 0 if the process was killed */
 };
 
 struct probe_result probe_run(const struct probe *probe);
 
-/* Something to mount on that every host has; and to do so, in the process. */
+/* A mount point that every host has; probe_mount() mounts there, in the process. */
 #define PROBE_DIR "/tmp"
 int probe_mount(const char *type, const char *options);
 
-/* Whether a sandbox of this user can have a root and a /proc of its own. */
+/* Whether sandboxes of this user can have their own root and /proc. */
 bool probe_own_root(void);
 
 #endif

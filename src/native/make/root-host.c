@@ -29,7 +29,7 @@ struct shared_file {
     bool is_there;    /* a regular file, not too large, that everybody may read */
 };
 
-/* There is one of each, but a plan may have to hold them for one sandbox. */
+/* Shared files exist once, but copied ones are part of the plan of every sandbox. */
 enum { SHARED_LEN_MAX = 16 << 20, COPIED_LEN_MAX = 256 << 10 };
 
 enum { MAKE_S = 60, TRIES = 3 };
@@ -140,7 +140,7 @@ static bool fill(const char *path, const struct shared_file *files, size_t count
     return true;
 }
 
-/* Where it is, and its version as a name. */
+/* The path of the shared directory, which contains a hash of the versions. */
 static bool name_directory(struct shared_file *files, size_t count, char top[PATH_MAX],
                            char ret_path[PATH_MAX])
 {
@@ -151,8 +151,8 @@ static bool name_directory(struct shared_file *files, size_t count, char top[PAT
     return true;
 }
 
-/* Under another name first, so that whoever finds it finds all of it, and only if nothing
- * has changed meanwhile. */
+/* Created under a temporary name and renamed, so that readers only see it complete, and
+ * only if no file has changed meanwhile. */
 static bool make(const char *path, struct shared_file *files, size_t count)
 {
     char draft[PATH_MAX + 32], top[PATH_MAX], now[PATH_MAX];
@@ -164,7 +164,7 @@ static bool make(const char *path, struct shared_file *files, size_t count)
         strcmp(path, now) == 0 && rename(draft, path) == 0)
         return true;
     remove_directory(draft);
-    return access(path, F_OK) == 0; /* somebody else was faster */
+    return access(path, F_OK) == 0; /* another process was faster */
 }
 
 static bool shared_open(struct shared_file *files, size_t count, char ret_path[PATH_MAX])
@@ -180,7 +180,7 @@ static bool shared_open(struct shared_file *files, size_t count, char ret_path[P
     return false;
 }
 
-/* One of the future was made before the clock was set back. */
+/* A time in the future: the clock was set back after the creation. */
 static bool is_old(const char *path)
 {
     struct stat st;
@@ -190,7 +190,7 @@ static bool is_old(const char *path)
     return lstat(path, &st) == 0 && labs(now.tv_sec - st.st_mtim.tv_sec) > MAKE_S;
 }
 
-/* The version of now may be about to be used. */
+/* The current version is kept: a creation may be about to use it. */
 static void shared_sweep(struct shared_file *files, size_t count)
 {
     char top[PATH_MAX], current[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
@@ -251,18 +251,19 @@ static const struct {
     {"etc/profile.d", 0755, 0},
 };
 
-/* The host's profile.d is not shown: its scripts may name files that are not inside. */
+/* The host's profile.d is not mounted: its scripts may refer to files that are missing
+ * inside. */
 static const char profile[] = "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n"
                               "for script in /etc/profile.d/*.sh; do\n"
                               "    [ -r \"$script\" ] && . \"$script\"\n"
                               "done\n"
                               "unset script\n";
 
-/* Trees of the host's /etc that programs in /usr cannot do without. */
+/* Directories of the host's /etc that programs in /usr need. */
 static const char *const shown[] = {"etc/alternatives", "etc/ssl", "etc/pam.d",
                                     "etc/ld.so.conf.d", "etc/security"};
 
-/* Single files of it; what is not there is left out. */
+/* Single files of /etc; missing ones are left out. */
 static const struct shared_file single[] = {
     {.path = "etc/ld.so.cache"},    {.path = "etc/ld.so.conf"},
     {.path = "etc/os-release"},     {.path = "etc/login.defs"},
@@ -271,7 +272,7 @@ static const struct shared_file single[] = {
     {.path = "etc/protocols"},      {.path = "etc/inputrc"},
     {.path = "etc/default/useradd"}};
 
-/* And those that somebody inside may want to write to. */
+/* Files that programs inside may want to change, so they are copied. */
 static const char *const copied[] = {"etc/nsswitch.conf", "etc/bash.bashrc",
                                      "etc/timezone"};
 
@@ -287,8 +288,7 @@ static const char group[] =
     "shadow:x:42:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n";
 static const char shadow[] = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n";
 
-/* A root that was kept may lack what root inside has moved, or have something else there.
- */
+/* In a root on disk, root inside may have moved the target or replaced it. */
 static void show(struct root_plan *root_plan, const char *path, const char *source)
 {
     root_plan_bind(root_plan, path, source,
@@ -316,7 +316,7 @@ static void add_usr(struct root_plan *root_plan)
     }
 }
 
-/* As links to one directory, so that each can be replaced. */
+/* As links into one directory, so that each can be replaced. */
 static void link_single(struct root_plan *root_plan, const struct shared_file *files,
                         const char *directory)
 {
@@ -411,9 +411,9 @@ static void add_dev(struct root_plan *root_plan, uint64_t shm_bytes)
 
 static void add_proc(struct root_plan *root_plan)
 {
-    /* What tells more about the host than that it is busy.  iomem, ioports and modules
-     * show no addresses to those without privilege outside.  Everybody may ask
-     * pressure to be woken, at the cost of memory that is nobody's. */
+    /* Files that reveal more about the host than its load.  iomem, ioports and modules
+     * show no addresses to unprivileged users.  Triggers in /proc/pressure use kernel
+     * memory that no cgroup accounts. */
     static const char *const masked[] = {
         "acpi",        "asound",     "bootconfig",    "cmdline",       "interrupts",
         "kallsyms",    "kcore",      "keys",          "kmsg",          "kpagecgroup",
@@ -427,8 +427,9 @@ static void add_proc(struct root_plan *root_plan)
         snprintf(path, sizeof path, "proc/%s", masked[i]);
         root_plan_step(root_plan, PLAN_MASK, path);
     }
-    /* Some of it belongs to the sandbox's own namespaces, and would be root's inside.
-     * Everything else outside /proc/PID is host root's, who has no number there. */
+    /* Some of /proc/sys belongs to the sandbox's own namespaces and would be writable for
+     * root inside.  Everything else outside /proc/PID belongs to host root, which is
+     * unmapped. */
     root_plan_step(root_plan, PLAN_READ_ONLY, "proc/sys");
 }
 
@@ -436,8 +437,8 @@ void root_plan_kernel(struct root_plan *root_plan, uint64_t shm_bytes)
 {
     add_dev(root_plan, shm_bytes);
     add_proc(root_plan);
-    /* Root inside may make directories at the top, like everywhere else.  What is the
-     * host's is kept by read-only mounts, and by owners who have no number inside. */
+    /* Root inside may create directories in /, as everywhere else.  Host files are
+     * protected by read-only mounts and unmapped owners. */
     root_plan_step(root_plan, PLAN_WRITABLE, "/");
 }
 

@@ -160,8 +160,8 @@ void root_plan_replace(struct root_plan *root_plan, const char *path, unsigned m
     add_data(root_plan, PLAN_REPLACE, path, data, len)->mode = mode;
 }
 
-/* The library mounts what it has open; cay-init can only look for it again, and must find
- * the same. */
+/* The library mounts the descriptors it has open; cay-init can only look the path up
+ * again, and checks that it finds the same file. */
 void root_plan_binds(struct root_plan *root_plan, const struct binds *binds)
 {
     char path[PATH_MAX];
@@ -178,7 +178,7 @@ void root_plan_binds(struct root_plan *root_plan, const struct binds *binds)
     }
 }
 
-void root_plan_places_of(struct root_plan *root_plan, const struct binds *binds)
+void root_plan_landlock_binds(struct root_plan *root_plan, const struct binds *binds)
 {
     char path[PATH_MAX];
 
@@ -205,13 +205,13 @@ int root_plan_env(struct root_plan *root_plan, const char *const *env,
         len += strlen(env[count]) + 1;
         if (env[count][0] == '=' || !strchr(env[count], '='))
             return cay_fail(err, CAY_E_INVALID, 0, "sandbox.create", env[count],
-                            "this is no variable", "write NAME=value");
+                            "invalid environment variable", "write NAME=value");
     }
     if (count > ENV_COUNT_MAX || len > ENV_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, "sandbox.create", "env",
                         "the sandbox's environment is too large",
-                        "at most %d variables of %d KiB together; pass more with the "
-                        "command itself",
+                        "the limit is %d variables and %d KiB in total; pass the rest "
+                        "with each command",
                         ENV_COUNT_MAX, ENV_MAX >> 10);
     root_plan->env = env;
     return CAY_OK;
@@ -224,7 +224,7 @@ const char *root_plan_text(const struct root_plan *root_plan, uint32_t offset)
 
 /* --- The finished plan --- */
 
-/* What the library makes itself, cay-init need not know. */
+/* Steps done by the library are not sent to cay-init. */
 static bool is_wanted(const struct root_plan *root_plan, const struct plan_step *step)
 {
     return !root_plan->head.prepared ||
@@ -282,8 +282,8 @@ int root_plan_seal(struct root_plan *root_plan, int *ret_fd, struct cay_error *e
     head.env_len = (uint32_t)bytes.len - head.env;
     if (root_plan->overflow || root_plan->bytes.failed || steps.failed || bytes.failed)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
-                        "the sandbox has more mounts or files than a plan can hold",
-                        "use at most %d of them", PLAN_STEPS_MAX / 4);
+                        "the sandbox has too many mounts or files", "the limit is %d",
+                        PLAN_STEPS_MAX / 4);
     head.bytes_len = (uint32_t)bytes.len;
     head.size = (uint32_t)(sizeof head + head.filter_len * sizeof *root_plan->filter +
                            steps.len + bytes.len);
@@ -297,9 +297,9 @@ int root_plan_seal(struct root_plan *root_plan, int *ret_fd, struct cay_error *e
 
 /* --- Without a root of its own: landlock --- */
 
-/* What programs cannot do without and everybody may read anyway.  Nothing of /home,
- * /root, /var, /run or /tmp, no process of the host's, and of /etc only what says nothing
- * about who is who and what runs where. */
+/* What programs need and every user may read.  Nothing of /home, /root, /var, /run or
+ * /tmp, no host processes, and only those parts of /etc that reveal neither users nor
+ * services. */
 static const char *const readable[] = {
     "/usr",
     "/bin",
@@ -347,7 +347,8 @@ static const char *const readable[] = {
 static const char *const for_network[] = {"/etc/hosts", "/etc/host.conf", "/etc/gai.conf",
                                           "/etc/resolv.conf"};
 
-/* /dev/tty is whatever terminal a process was given, of the sandbox's own if any. */
+/* /dev/tty is the controlling terminal of the process, always one of the sandbox's
+ * own. */
 static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
 
@@ -359,7 +360,7 @@ static void add_all(struct root_plan *root_plan, enum plan_kind kind,
             root_plan_step(root_plan, kind, paths[i]);
 }
 
-void root_plan_places(struct root_plan *root_plan, bool with_network)
+void root_plan_landlock_paths(struct root_plan *root_plan, bool with_network)
 {
     add_all(root_plan, PLAN_READABLE, readable, sizeof readable / sizeof *readable);
     add_all(root_plan, PLAN_WRITABLE, devices, sizeof devices / sizeof *devices);
@@ -382,7 +383,7 @@ static int add_env(struct root_sources *sources, const char *const *env,
     if (!sources->env)
         return cay_fail_memory(err, create_op);
     for (; env && *env; env++)
-        if (!env_sets(env + 1, *env)) /* the last of a name is what counts */
+        if (!env_sets(env + 1, *env)) /* the last variable with a name takes effect */
             sources->env[used++] = *env;
     for (size_t i = 0; i < more; i++)
         if (!env_sets(sources->env, image[i]))
@@ -440,12 +441,13 @@ int root_sources_plan(const struct root_sources *sources,
     uint64_t size = options->disk_bytes;
     int code = CAY_OK;
 
-    if (options->storage == CAY_STORAGE_DISK) /* what is left is memory others share */
+    /* With storage on disk only tmpfs mounts such as /dev/shm are in memory. */
+    if (options->storage == CAY_STORAGE_DISK)
         size = options->memory_bytes < CAY_DISK_DEFAULT ? options->memory_bytes
                                                         : CAY_DISK_DEFAULT;
     root_plan->overlay.disk = sources->storage.disk;
     root_plan->keeps_root = sources->is_start;
-    /* "base" is an overlay only where the library can make one. */
+    /* The library mounts the overlay of "base"; without that, "base" is like "host". */
     if (sources->template.root < 0 ||
         (sources->template.usr >= 0 && !root_plan->head.prepared))
         root_plan_host(root_plan, size);

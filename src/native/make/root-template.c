@@ -33,8 +33,7 @@ char *root_plan_resolver(size_t *ret_len)
     return text;
 }
 
-/* Something is mounted there: what is not a directory of its own was put there to
- * mislead whoever does that. */
+/* These are mount points: a link there could redirect the mounts. */
 static int check_paths(int root, struct cay_error *err)
 {
     static const char *const places[] = {"dev", "proc", "sys", "etc"};
@@ -44,9 +43,9 @@ static int check_paths(int root, struct cay_error *err)
         if (fstatat(root, places[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             !S_ISDIR(st.st_mode))
             return cay_fail(err, CAY_E_INVALID, 0, op, places[i],
-                            "in this template it is not a directory",
+                            "not a directory in this template",
                             "use a template in which dev, proc, sys and etc are "
-                            "directories and no links");
+                            "directories, not links");
     return CAY_OK;
 }
 
@@ -68,7 +67,7 @@ static void add_names(struct root_plan *root_plan)
     }
 }
 
-/* A directory that is used as it is may not know `user`. */
+/* A directory used as a template may not have a `user`. */
 static int add_user(struct root_plan *root_plan, int root, struct cay_error *err)
 {
     struct users users;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The architecture, and then a binary search among the numbers, at whose leaves stand
- * actions and rules on arguments.  libseccomp's headers know which number a name has on
- * which architecture.  The program is written here, because its own takes one comparison
- * for each argument where a deny list of values needs several, and is ten times as long:
- * the kernel works on it for every sandbox, and compiling it took longer than everything
- * else. */
+/* A BPF program: the architecture, then a binary search among the system call numbers,
+ * with actions and argument rules as its leaves.  libseccomp's headers supply the numbers
+ * of the architecture.  Its code generator is not used: it needs one comparison per
+ * argument where a list of denied values needs several, and its programs are ten times as
+ * long; the kernel processes the program for every sandbox, and compiling it took longer
+ * than the rest of the creation. */
 #include "native/make/seccomp.h"
 
 #include <errno.h>
@@ -63,7 +63,7 @@ static void refuse(struct program *program, int sys_errno)
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | (uint32_t)sys_errno);
 }
 
-/* Each of these refuses, or falls through to what follows it. */
+/* Each of these denies, or falls through to the next rule. */
 
 static void deny_values(struct program *program, unsigned argument,
                         const uint32_t *values, uint8_t count, int sys_errno)
@@ -94,8 +94,8 @@ static void deny_bits(struct program *program, unsigned argument, uint32_t bits,
     refuse(program, sys_errno);
 }
 
-/* Netlink is a world of its own; only the part that lists addresses is let in.  The errno
- * is the one by which useradd and its kin know a kernel without audit. */
+/* Of netlink only NETLINK_ROUTE is allowed, which lists addresses.  The errno is the one
+ * by which useradd and similar programs detect a kernel without audit. */
 static void deny_other_netlink(struct program *program)
 {
     load(program, low_half(0));
@@ -105,7 +105,7 @@ static void deny_other_netlink(struct program *program)
     refuse(program, EPROTONOSUPPORT);
 }
 
-/* By this old name the kernel gives a packet socket, whatever the family. */
+/* SOCK_PACKET gives a packet socket, whatever the family. */
 static void deny_packets(struct program *program)
 {
     load(program, low_half(1));
@@ -121,18 +121,18 @@ static void check_socket(struct program *program, enum filter_kind kind)
     static const uint32_t protocols[] = {0, 1 /* ICMP, and AF_UNIX's own */, 6 /* TCP */,
                                          17 /* UDP */, 58 /* ICMPv6 */};
 
-    /* IPv6 code has had more holes than programs without a network have use for it.
-     * Without namespaces whatever listens at a socket file of the host's, or at an
-     * abstract one, could be reached. */
+    /* IPv6 code has had many vulnerabilities, and programs without a network do not need
+     * it. Without namespaces AF_UNIX would reach socket files and abstract sockets of the
+     * host. */
     allow_values(program, 0, families + first[kind], count[kind], EAFNOSUPPORT);
     deny_other_netlink(program);
     deny_packets(program);
     allow_values(program, 2, protocols, 5, EPROTONOSUPPORT);
 }
 
-/* An end of a datagram pair (SOCK_RAW is another name for one) can still be connected or
- * sent to any socket file, and no layer but this one keeps it from those of the host.  An
- * end of a stream or of sequential packets is connected for good. */
+/* One end of a datagram pair (SOCK_RAW is an alias) can be reconnected to any socket
+ * file, and only this layer protects those of the host.  Stream and seqpacket pairs stay
+ * connected to each other. */
 static void deny_datagrams(struct program *program)
 {
     load(program, low_half(1));
@@ -179,7 +179,8 @@ static void check_personality(struct program *program, enum filter_kind kind)
 
 static void check_clone(struct program *program, enum filter_kind kind)
 {
-    /* Every CLONE_NEW...; the time namespace's bit is part of the exit signal here. */
+    /* Every CLONE_NEW... flag; the bit of the time namespace is part of the exit signal
+     * here. */
     (void)kind;
     deny_bits(program, 0, 0x7E020000, EPERM);
 }
@@ -190,15 +191,16 @@ static void check_unshare(struct program *program, enum filter_kind kind)
     deny_bits(program, 0, ~(uint32_t)(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM), EPERM);
 }
 
-/* A core limit of 1 (see lock.c) is not to be lowered to 0, with which the kernel would
- * start the host's handler again.  Programs that see to it that no core is dumped give up
- * if they cannot: they are told that it is so, and it is. */
+/* A core limit of 1 (see lock.c) must not be lowered to 0, which would start the host's
+ * core handler again.  Programs that disable core dumps give up on failure, so the call
+ * reports success; no core is dumped either way. */
 static void pretend(struct program *program)
 {
     refuse(program, 0);
 }
 
-/* Only one's own: PID 1 has the same user as root inside, and needs its descriptors. */
+/* Only of the caller itself: PID 1 has the same uid as root inside, and needs its
+ * descriptors. */
 static void check_limits(struct program *program, enum filter_kind kind)
 {
     static const uint32_t self[] = {0};
@@ -207,7 +209,8 @@ static void check_limits(struct program *program, enum filter_kind kind)
     allow_values(program, 0, self, 1, EPERM);
     load(program, low_half(1));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, RLIMIT_CORE);
-    load(program, low_half(2)); /* what it is to be; without, it is only asked for */
+    load(program,
+         low_half(2)); /* with a new value; without one the call only reads the limit */
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
     load(program, low_half(2) + sizeof(uint32_t));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 0);
@@ -222,7 +225,7 @@ static void check_limit(struct program *program, enum filter_kind kind)
     pretend(program);
 }
 
-/* Without namespaces the user's other programs can be named by their numbers. */
+/* Without namespaces other processes of the user can be addressed by their pids. */
 static void only_self(struct program *program, enum filter_kind kind, unsigned argument)
 {
     static const uint32_t self[] = {0};
@@ -249,14 +252,14 @@ static void deny_options(struct program *program, uint32_t level, const uint32_t
     deny_values(program, 2, names, count, sys_errno);
 }
 
-/* Filters of sockets take memory that all the machine has together and that no cgroup
- * counts: who fills it keeps everybody from making sandboxes. */
+/* Socket filters use memory that is limited for the whole machine and not accounted to a
+ * cgroup: filling it would prevent all further sandboxes. */
 static void check_option(struct program *program, enum filter_kind kind)
 {
     static const uint32_t filters[] = {SO_ATTACH_FILTER, SO_ATTACH_REUSEPORT_CBPF};
     static const uint32_t layers[] = {31 /* TCP_ULP */};
-    /* close(2) of the last descriptor of a lingering connection waits.  One that was sent
-     * to PID 1 and never received is closed by PID 1, so the option is ignored. */
+    /* close(2) of a lingering connection's last descriptor waits.  PID 1 closes
+     * descriptors that were sent to it and never received, so the option is ignored. */
     static const uint32_t lingers[] = {SO_LINGER};
 
     (void)kind;
@@ -265,7 +268,7 @@ static void check_option(struct program *program, enum filter_kind kind)
     deny_options(program, IPPROTO_TCP, layers, 1, ENOPROTOOPT);
 }
 
-/* Huge pages are the host's, set aside for something, and no cgroup counts them. */
+/* Huge pages are reserved by the host, and no cgroup accounts them. */
 
 static void check_map(struct program *program, enum filter_kind kind)
 {
@@ -285,7 +288,7 @@ static void check_segment(struct program *program, enum filter_kind kind)
     deny_bits(program, 2, SHM_HUGETLB, ENOMEM);
 }
 
-/* Pages merged with those of others tell by their time what others have. */
+/* Merged pages reveal by timing what other processes have in memory. */
 static void check_advice(struct program *program, enum filter_kind kind)
 {
     static const uint32_t merge[] = {MADV_MERGEABLE};
@@ -294,7 +297,7 @@ static void check_advice(struct program *program, enum filter_kind kind)
     deny_values(program, 2, merge, 1, EINVAL);
 }
 
-/* The cache of what the host shares is the host's. */
+/* The page cache of shared files belongs to the host. */
 static void check_file_advice(struct program *program, enum filter_kind kind)
 {
     (void)kind;
@@ -303,16 +306,16 @@ static void check_file_advice(struct program *program, enum filter_kind kind)
     pretend(program);
 }
 
-/* The memory of a filter is the kernel's: no cgroup counts it, and net.core.bpf_jit_limit
- * is one for the machine.  So PID 1 counts filters (init/filters.h), but for its own,
- * which it puts on commands: these carry a number that nothing else inside knows. */
+/* Filters use kernel memory that no cgroup accounts, and net.core.bpf_jit_limit is one
+ * for the machine.  So PID 1 counts filters (init/filters.h), except for those it
+ * installs on commands itself: these carry a number that nothing else inside knows. */
 
 static void count_filter(struct program *program)
 {
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF);
 }
 
-/* Without a program nothing is installed: so libraries find out what there is.  Skips
+/* Without a program nothing is installed: libraries probe for support like this.  Skips
  * that many instructions. */
 static void skip_without_program(struct program *program, uint8_t skipped)
 {
@@ -347,7 +350,7 @@ static void check_prctl(struct program *program, enum filter_kind kind)
     count_filter(program);
 }
 
-/* Calls whose arguments are looked at. */
+/* Calls with argument rules. */
 static const struct {
     long number;
     void (*check)(struct program *program, enum filter_kind kind);
@@ -379,7 +382,7 @@ static const struct {
 
 enum { CHECKS = sizeof checks / sizeof *checks };
 
-/* --- Names --- */
+/* --- System calls --- */
 
 enum { NUMBERS = 1024, RANGES_MAX = 256, X32_BIT = 0x40000000, NEAR = 128 };
 
@@ -399,10 +402,10 @@ static void mark(const int *numbers, size_t count, uint32_t action,
             actions[numbers[i]] = action;
 }
 
-/* Not an action of the kernel's: see checks[] from here on. */
+/* Not an action of the kernel: an index into checks[] follows. */
 enum { CHECKED = 0x00010000 };
 
-/* Neighbouring numbers with the same action. */
+/* Consecutive numbers with the same action. */
 struct range {
     uint32_t first, action;
 };
@@ -423,7 +426,7 @@ static bool is_checked(const struct range *range)
     return range->action >= CHECKED && range->action < CHECKED + CHECKS;
 }
 
-/* Jumps to actions, which follow, once each, before a jump could not reach them. */
+/* Jumps to actions, each of which follows once, before it gets out of reach of a jump. */
 struct jump {
     uint32_t at, action;
     bool is_upper;
@@ -434,7 +437,7 @@ struct search {
     enum filter_kind kind;
     struct jump jumps[2 * RANGES_MAX];
     size_t jump_count;
-    bool fits; /* nothing is further away than a jump can go */
+    bool fits; /* whether every jump reaches its target */
 };
 
 static void aim(struct search *search, uint32_t at, bool is_upper, uint32_t target)
@@ -470,7 +473,7 @@ static void add_actions(struct search *search)
 static void search_ranges(struct search *search, const struct range *ranges,
                           size_t count);
 
-/* One half of what was compared at `at`. */
+/* One half of the comparison at `at`. */
 static void search_half(struct search *search, uint32_t at, bool is_upper,
                         const struct range *ranges, size_t count)
 {
@@ -484,7 +487,8 @@ static void search_half(struct search *search, uint32_t at, bool is_upper,
     search_ranges(search, ranges, count);
 }
 
-/* A binary search: the lower half follows its comparison, the upper half comes after. */
+/* A binary search: the lower half follows its comparison, the upper half comes after
+ * it. */
 static void search_ranges(struct search *search, const struct range *ranges, size_t count)
 {
     struct program *program = search->program;
@@ -511,7 +515,7 @@ static void check_architecture(struct program *program)
     load(program, offsetof(struct seccomp_data, nr));
     if (!HAS_X32)
         return;
-    /* All ones is a call that a tracer has taken back: no such call. */
+    /* -1 is a call that a tracer has cancelled. */
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, UINT32_MAX);
     emit(program, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
     emit(program, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
@@ -545,8 +549,8 @@ static int compile(enum filter_kind kind, struct program *program, uint32_t *ret
     add_actions(&search);
     if (count == RANGES_MAX || !search.fits || program->len == PLAN_FILTER_MAX)
         return cay_fail(err, CAY_E_INTERNAL, 0, "sandbox.filter", "seccomp",
-                        "the list of system calls cannot be made into a filter",
-                        "report this with the version of libseccomp");
+                        "cannot compile the seccomp filter",
+                        "report this as a bug, with the version of libseccomp");
     *ret_calls = 0;
     for (size_t i = 0; i < NUMBERS; i++)
         *ret_calls += actions[i] == SECCOMP_RET_ALLOW ||
@@ -557,7 +561,7 @@ static int compile(enum filter_kind kind, struct program *program, uint32_t *ret
 static struct {
     pthread_mutex_t mutex;
     struct plan_filter code[FILTER_KINDS][PLAN_FILTER_MAX];
-    struct filter filters[FILTER_KINDS]; /* of length 0 until it is compiled */
+    struct filter filters[FILTER_KINDS]; /* of length 0 until compiled */
 } compiled = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 int filter_build(enum filter_kind kind, struct filter *ret_filter, struct cay_error *err)

@@ -8,7 +8,7 @@
 #define OF_X86_64(name) (-1)
 #endif
 
-/* Newer than the kernel's headers of Debian 12; the same on every architecture. */
+/* Newer than the kernel headers of Debian 12; the same on every architecture. */
 enum { CACHESTAT = 451, FCHMODAT2 = 452 };
 
 const int calls_allowed[] = {
@@ -260,7 +260,7 @@ const int calls_allowed[] = {
     CALL(timerfd_gettime),
     CALL(timerfd_settime),
     CALL(adjtimex),
-    /* talking */
+    /* sockets and pipes */
     CALL(accept),
     CALL(accept4),
     CALL(bind),
@@ -356,12 +356,12 @@ const int calls_refused[] = {
 };
 
 const int calls_refused_alone[] = {
-    /* the memory of others */
+    /* memory of other processes */
     CALL(process_mrelease),
     CALL(process_vm_readv),
     CALL(process_vm_writev),
     CALL(ptrace),
-    /* what landlock does not know of */
+    /* not covered by landlock */
     CALL(fremovexattr),
     CALL(fsetxattr),
     CALL(inotify_add_watch),
@@ -369,7 +369,7 @@ const int calls_refused_alone[] = {
     CALL(lsetxattr),
     CALL(removexattr),
     CALL(setxattr),
-    /* what the user shares with its other programs */
+    /* shared with the user's other programs */
     CALL(mq_getsetattr),
     CALL(mq_notify),
     CALL(mq_open),

@@ -5,8 +5,8 @@
 #include <seccomp.h>
 #include <stddef.h>
 
-/* libseccomp has a negative number for a name that this architecture, or the kernel's
- * headers, do not know.  The filter would silently leave such a call out: it does not
+/* libseccomp uses a negative number for a name that this architecture or the kernel
+ * headers do not know.  The filter would silently leave such a call out, so it does not
  * compile. */
 #define CALL(name)                                                                       \
     (SCMP_SYS(name) + 0 * (int)sizeof(struct {                                           \
@@ -15,16 +15,16 @@
                           int unused;                                                    \
                       }))
 
-/* The system calls that programs inside may make: their numbers, negative for those that
- * this architecture never had. */
+/* The system calls that programs inside may make; negative numbers are those that this
+ * architecture never had. */
 extern const int calls_allowed[];
 extern const size_t calls_allowed_count;
 
-/* Known, and refused: EPERM, since a fall-back would not help. */
+/* Known and refused with EPERM, since a fall-back would not help. */
 extern const int calls_refused[];
 extern const size_t calls_refused_count;
 
-/* Refused too where there are no namespaces. */
+/* Also refused without namespaces. */
 extern const int calls_refused_alone[];
 extern const size_t calls_refused_alone_count;
 

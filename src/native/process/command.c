@@ -20,7 +20,7 @@
 #include "sys/memfd.h"
 
 enum {
-    TERMINAL_LEFT = 256 << 10 /* more than a terminal's buffers hold */
+    TERMINAL_LEFT = 256 << 10 /* more than the buffers of a terminal hold */
 };
 
 void command_init(struct command *command, int socket, const char *id, int reply_ms,
@@ -44,7 +44,7 @@ static void shut(int *fd)
     *fd = -1;
 }
 
-/* A terminal's two descriptors are one thing, and it is of no use without the other. */
+/* Both descriptors of a terminal belong together: close both. */
 static void shut_stream(struct command *command, int index)
 {
     if (command->has_tty)
@@ -53,8 +53,8 @@ static void shut_stream(struct command *command, int index)
         shut(&command->streams[index]);
         return;
     }
-    /* The program has closed its side, but may live on; closing ours would be the end of
-     * it, by SIGHUP. */
+    /* The program has closed its side, but may still run; closing ours would end it by
+     * SIGHUP. */
     if (command->watch >= 0)
         (void)epoll_ctl(command->watch, EPOLL_CTL_DEL, command->streams[index], NULL);
     shut(&command->hung_up);
@@ -70,10 +70,10 @@ void command_close(struct command *command)
     shut(&command->hung_up);
 }
 
-/* --- What init says --- */
+/* --- Messages of init --- */
 
-/* What was written before the end is in the pipe; nobody waits for background children
- * that hold it open, nor reads for ever what they go on writing. */
+/* Output written before the end is in the pipe.  Background children that keep it open
+ * are not waited for, and their later output is not read without end. */
 static void note_end(struct command *command)
 {
     command->ended = true;
@@ -98,7 +98,7 @@ static void note_loss(struct command *command)
         note_end(command);
 }
 
-/* The master of a terminal inside, and nothing else that init may have sent. */
+/* Accepts only the master of a terminal inside, whatever init has sent. */
 static bool take_terminal(struct command *command, int fd)
 {
     struct stat st;
@@ -140,7 +140,7 @@ static bool note_output(struct command *command, const struct message *head)
     return command->output.stream == 1 || command->output.stream == 2;
 }
 
-/* 1: an answer; 0: news; -1: nonsense. */
+/* 1: a reply; 0: an event; -1: invalid. */
 static int note(struct command *command, const struct message *head, const void *payload,
                 int fds[MESSAGE_FDS_MAX])
 {
@@ -159,7 +159,7 @@ static int note(struct command *command, const struct message *head, const void 
         if (command->started)
             return 1;
         (void)wire_error(payload, head->len, &command->failure);
-        if (command->failure.code == CAY_E_BUSY) /* it does not know its own id */
+        if (command->failure.code == CAY_E_BUSY) /* init does not know the sandbox's id */
             cay_copy_text(command->failure.subject, sizeof command->failure.subject,
                           command->id);
         note_end(command);
@@ -169,8 +169,8 @@ static int note(struct command *command, const struct message *head, const void 
     }
 }
 
-/* Takes note of one message, if there is one.  1 if it is an answer, which is then in
- * *answer; 0 if it was news, or nothing. */
+/* Handles one message, if there is one.  1 if it is a reply, which is then in *ret_reply;
+ * 0 if it was an event, or nothing. */
 static int hear(struct command *command, struct reply *ret_reply)
 {
     struct reply answer;
@@ -180,7 +180,7 @@ static int hear(struct command *command, struct reply *ret_reply)
     int got;
 
     command->unheard = 0;
-    /* Output can only come when the last was read. */
+    /* Init sends output only after the last packet was read. */
     if (command->is_background && !command->has_output) {
         head = &command->packet->head;
         fds = command->packet->fds;
@@ -261,9 +261,9 @@ int command_wait_start(struct command *command, const char *op, struct cay_error
     return command->failure.code;
 }
 
-/* --- Its output --- */
+/* --- Output --- */
 
-/* One piece of a pipe or terminal: its stream, 0 if there is none now. */
+/* Reads one piece of a pipe or terminal: its stream, or 0 if there is none now. */
 static int take_piece(struct command *command, int index, void *data, size_t room,
                       size_t *ret_len)
 {
@@ -291,7 +291,7 @@ static int take_piece(struct command *command, int index, void *data, size_t roo
 static int take_foreground(struct command *command, int *ret_stream, void *data,
                            size_t room, size_t *ret_len)
 {
-    /* Its end is told even where its children keep the pipes full. */
+    /* Check for the end of the command even if its children keep the pipes full. */
     if (!command->ended && ++command->unheard > COMMAND_PIECES)
         (void)hear(command, NULL);
     for (int round = 0; round < 2; round++) {
@@ -359,7 +359,7 @@ int command_take(struct command *command, int *ret_stream, void *data, size_t ro
     return take_foreground(command, ret_stream, data, room, ret_len);
 }
 
-/* --- Its input --- */
+/* --- Input --- */
 
 void command_set_input(struct command *command, const void *data, size_t len)
 {
@@ -367,7 +367,7 @@ void command_set_input(struct command *command, const void *data, size_t len)
 
     command->data = text;
     command->data_len = len;
-    /* In the middle of a line the first ^D only ends the piece. */
+    /* In the middle of a line, the first ^D only ends the line. */
     command->ends_left = !command->has_tty ? 0 : len && text[len - 1] != '\n' ? 2 : 1;
     command_feed(command);
 }
@@ -396,7 +396,7 @@ void command_feed(struct command *command)
     }
 }
 
-/* --- Its end --- */
+/* --- Result --- */
 
 void command_kill(struct command *command)
 {
@@ -479,7 +479,7 @@ int command_result(const struct command *command, const struct limit_events *eve
         ret_result->cause = CAY_CAUSE_NOT_STARTED;
         ret_result->exec_errno = failure->sys_errno;
         ret_result->exit_code = failure->sys_errno == ENOENT ? 127 : 126;
-    } else if (!command->end.cause) { /* its end was never told */
+    } else if (!command->end.cause) { /* its end was never reported */
         ret_result->cause = CAY_CAUSE_GONE;
         ret_result->exit_code = 128 + SIGKILL;
     } else {
@@ -490,8 +490,8 @@ int command_result(const struct command *command, const struct limit_events *eve
 
 /* --- stdin, stdout and stderr --- */
 
-/* Pipes of our own, or a terminal of the sandbox's: no terminal, log file or socket of
- * the caller's ever goes inside. */
+/* Pipes of this process, or a terminal of the sandbox: no terminal, log file or socket of
+ * the caller ever enters the sandbox. */
 
 static const char op[] = "sandbox.exec";
 
@@ -502,8 +502,8 @@ static void give(struct wire_exec *exec, int fd)
     exec->fds[exec->fd_count++] = fd;
 }
 
-/* A pipe whose one end is ours, and does not block.  It belongs to us, but whoever runs
- * inside is to be able to open it again, as /dev/stderr. */
+/* A pipe whose one end is ours and non-blocking.  The command's user must be able to open
+ * its end again, as /dev/stderr. */
 static int open_pipe(int our_end, int *ret_ours, int *ret_theirs, struct cay_error *err)
 {
     int ends[2];
@@ -517,7 +517,7 @@ static int open_pipe(int our_end, int *ret_ours, int *ret_theirs, struct cay_err
     return CAY_OK;
 }
 
-/* Input that nobody needs to feed: a file that cannot be changed any more. */
+/* Input that needs no feeding: a sealed file. */
 static int open_file(const void *data, size_t len, int *ret_fd, struct cay_error *err)
 {
     int fd = memfd_of("cay-input", 0, data, len);
@@ -528,7 +528,7 @@ static int open_file(const void *data, size_t len, int *ret_fd, struct cay_error
     return CAY_OK;
 }
 
-/* Into a pipe that stays open: all of it, before anybody reads. */
+/* Fills a pipe that stays open with all of the input, before it is read. */
 static int fill_pipe(int fd, const struct cay_exec_options *options,
                      struct cay_error *err)
 {
@@ -538,8 +538,8 @@ static int fill_pipe(int fd, const struct cay_exec_options *options,
         write(fd, options->input, options->input_len) == (ssize_t)options->input_len)
         return CAY_OK;
     return cay_fail(err, CAY_E_LIMIT, 0, op, "input",
-                    "that is more than goes into an input which stays open",
-                    "give at most 64 KiB at the start, and write the rest afterwards");
+                    "too much initial input for a stdin that stays open",
+                    "pass at most 64 KiB at the start, and write the rest afterwards");
 }
 
 static int open_input(struct command *command, bool waits, struct wire_exec *exec,

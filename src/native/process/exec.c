@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One command, from the request to its result.  The data never passes through init: the
- * pipes run straight between here and the command, and init only tells of its end.  That
- * end is the first process's, so what is in the pipes then is still read, but nobody
- * waits for background children that hold them open. */
+/* One command, from the request to its result.  Data never passes through init: pipes
+ * connect this process and the command directly, and init only reports its end.  The
+ * command ends with its first process; data in the pipes is still read then, but
+ * background children that keep them open are not waited for. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,12 +22,12 @@ static const char op[] = "sandbox.exec";
 
 enum { PIECE = 64 << 10, FLAGS = CAY_EXEC_FAIL_ON_LIMIT | CAY_EXEC_TTY | CAY_EXEC_LAST };
 
-/* Where the output goes. */
+/* Where output goes. */
 struct sink {
     const struct cay_exec_options *options;
     struct tail tails[2];
     bool over_limit;
-    uint64_t give_up_ms; /* when init should long have told of the end; 0: never */
+    uint64_t give_up_ms; /* when init should have reported the end; 0: never */
     char *piece;
 };
 
@@ -35,12 +35,12 @@ int native_check_exec(const struct cay_exec_options *options, const char *name,
                       unsigned flags, struct cay_error *err)
 {
     if (!options->argv || !options->argv[0])
-        return cay_fail(err, CAY_E_INVALID, 0, name, "argv", "there is no command",
-                        "give at least the name of a program");
+        return cay_fail(err, CAY_E_INVALID, 0, name, "argv", "no command given",
+                        "pass at least the name of a program");
     if (options->flags & ~flags)
         return cay_fail(err, CAY_E_INVALID, 0, name, "flags",
-                        "a flag is not for this call, or unknown",
-                        "the flags that it takes: 0x%x of enum cay_exec_flag", flags);
+                        "unknown flag, or a flag that this call does not support",
+                        "supported flags of enum cay_exec_flag: 0x%x", flags);
     return CAY_OK;
 }
 
@@ -63,7 +63,7 @@ static int take_in(struct command *command, struct sink *sink, int stream, size_
     return 0;
 }
 
-/* What is there now, or much of it.  1 when there will not be any more, 0, or a negative
+/* Reads what is available, up to a bound.  1 at the end of all output, 0, or a negative
  * errno. */
 static int take_some(struct command *command, struct sink *sink)
 {
@@ -81,7 +81,7 @@ static int take_some(struct command *command, struct sink *sink)
     return 0;
 }
 
-/* Sleeps until something happens, and takes note of what has not. */
+/* Waits for an event, and records which streams have none. */
 static int wait_for_news(struct command *command, uint64_t give_up_ms)
 {
     bool feeding = command->data_len || command->ends_left;
@@ -98,8 +98,8 @@ static int wait_for_news(struct command *command, uint64_t give_up_ms)
     uint64_t left = give_up_ms - now;
     if (poll(fds, 4, give_up_ms && left < INT_MAX ? (int)left : -1) < 0)
         return errno == EINTR ? 0 : -errno;
-    /* POLLHUP alone does not mean that there is nothing to be read: it may have been
-     * written after the kernel looked for it. */
+    /* POLLHUP alone does not mean that there is no data: it may have been written after
+     * the kernel checked. */
     command->idle = 0;
     for (int i = 0; i < 3; i++)
         if (!fds[i].revents)
@@ -136,15 +136,15 @@ static int run_command(struct native *native, struct command *command, struct si
     wire_close_fds(exec.fds);
     if (!code && command->has_tty)
         (void)command_wait_start(command, op,
-                                 NULL); /* command_result() tells of its failure */
+                                 NULL); /* command_result() reports its failure */
     if (code)
         return code;
     command_set_input(command, options->input, options->input ? options->input_len : 0);
     int error = pump(command, sink);
     if (error == -ETIMEDOUT)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, command->id,
-                        "the sandbox's first process does not end the command in time",
-                        "the machine may be overloaded; else kill the sandbox");
+                        "PID 1 of the sandbox did not end the command in time",
+                        "the machine may be overloaded: try again, or kill the sandbox");
     if (error)
         return cay_fail_errno(err, -error, op, options->argv[0]);
     code = command_result(command, &native->events, sink->over_limit, result, err);
@@ -187,7 +187,8 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     if (code)
         return code;
     uint64_t limit = known.output_limit ? known.output_limit : CAY_OUTPUT_DEFAULT;
-    /* Taken from the handle, which the callback may use for other commands. */
+    /* Taken from the handle, because the callback may use the handle for other
+     * commands. */
     int socket = TAKE_FD(native->socket);
     char *piece = TAKE_PTR(native->piece);
     struct sink sink = {.options = &known, .piece = piece};
@@ -207,7 +208,7 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     tail_done(&sink.tails[0]);
     tail_done(&sink.tails[1]);
     if (command.gone || code ||
-        native->socket >= 0) /* its state is unknown, or it has one */
+        native->socket >= 0) /* its state is unknown, or the handle has another one */
         rights_hang_up(socket);
     else
         native->socket = socket;

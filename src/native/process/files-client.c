@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Init may have been taken over by what runs inside, so nothing it sends is believed:
- * what is not exactly the answer to the question ends the connection. */
+/* Code inside may have taken over init, so every reply is untrusted: one that does not
+ * match the request exactly ends the connection. */
 #include "native/process/files-client.h"
 
 #include <errno.h>
@@ -23,20 +23,20 @@
 
 static const char op[] = "sandbox.files";
 
-/* Longer than init ever takes: then it is stuck, or does not want to answer. */
+/* Longer than init ever takes: afterwards it counts as stuck. */
 enum { REPLY_MS = 60000 };
 
-/* Some 25 microseconds. */
+/* About 25 microseconds. */
 enum { POLLS = 64 };
 
 struct files_client {
     char user[USER_NAME_MAX];
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the fields below */
     int socket;
-    pid_t owner; /* who connected it, and no child of a fork */
+    pid_t owner; /* the process that connected it, not a child of fork(2) */
     int broken;  /* why there is no socket: an errno */
-    int polls;   /* before we sleep for an answer */
+    int polls;   /* number of polls before sleeping */
     struct packet packet;
 };
 
@@ -108,7 +108,7 @@ static int send_call(const struct files_client *client, struct files_call *call)
                        count);
 }
 
-/* Takes an answer apart; false if it is none. */
+/* Parses a reply; false if it is invalid. */
 static bool take_reply(struct packet *packet, struct files_call *call)
 {
     struct file_reply *reply = &call->reply;
@@ -137,7 +137,7 @@ static bool take_reply(struct packet *packet, struct files_call *call)
     return true;
 }
 
-/* A packet comes without its descriptors where there is no room for them. */
+/* A packet loses its descriptors if there are too few free ones. */
 static bool has_room(int fd)
 {
     AUTO_FD one = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -146,7 +146,7 @@ static bool has_room(int fd)
     return one >= 0 && other >= 0;
 }
 
-/* An answer is mostly there before we could sleep and be woken again. */
+/* Polls first, since a reply mostly arrives sooner than a sleep and a wake-up take. */
 static int receive(struct files_client *client)
 {
     for (int i = 0; i < client->polls; i++) {
@@ -184,10 +184,9 @@ int files_client_request(struct files_client *client, struct files_call *call)
     return error;
 }
 
-/* --- The beginning -------------------------------------------------------------------
- */
+/* --- Opening a session --- */
 
-/* Where there is one processor only, init waits for it. */
+/* With a single CPU, init would have to wait for this process. */
 static int count_polls(void)
 {
     cpu_set_t processors;
@@ -215,12 +214,11 @@ static struct files_client *new_client(void)
 
 static int fail_open(int sys_errno, struct cay_error *err)
 {
-    return sys_errno == EPROTO
-               ? cay_fail(err, CAY_E_PROTOCOL, sys_errno, op, NULL,
-                          "the sandbox's init answered what it was not asked",
-                          "do not trust it any more: kill the sandbox")
-               : cay_fail(err, CAY_E_UNAVAILABLE, sys_errno, op, NULL,
-                          "the sandbox does not answer", "it has ended; make a new one");
+    return sys_errno == EPROTO ? cay_fail(err, CAY_E_PROTOCOL, sys_errno, op, NULL,
+                                          "PID 1 of the sandbox sent an invalid reply",
+                                          "kill the sandbox: it may be compromised")
+                               : cay_fail(err, CAY_E_UNAVAILABLE, sys_errno, op, NULL,
+                                          "the sandbox has ended", "create a new one");
 }
 
 static int take_failure(const struct packet *packet, struct cay_error *err)
@@ -233,7 +231,7 @@ static int take_failure(const struct packet *packet, struct cay_error *err)
                     "%s", failure.hint);
 }
 
-/* "start\0user\0", both within their bounds. */
+/* "start\0user\0", both within their limits. */
 static bool take_session(const struct packet *packet, struct files_client *client,
                          char ret_start[PATH_MAX])
 {
@@ -282,7 +280,7 @@ int files_client_new(int socket, const char *user, uint32_t reply_ms,
     if (user && (!*user || strlen(user) >= FILES_USER_MAX))
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, user,
                         "there is no such user in the sandbox",
-                        "a name has 1 to %d characters", USER_NAME_MAX - 1);
+                        "a user name has 1 to %d characters", USER_NAME_MAX - 1);
     __attribute__((cleanup(auto_files_client))) struct files_client *client =
         new_client();
     if (!client)

@@ -7,13 +7,13 @@
 
 #include "init/protocol.h"
 
-/* A connection to a sandbox's init that asks for its files, with the rights of one user.
- * Shared by handles and threads; one question is under way at a time. */
+/* A connection to init for requests about files, with the rights of one user.  Shared by
+ * handles and threads; one request is pending at a time. */
 struct files_client;
 
-/* Takes the socket over, also on failure.  A NULL user is the sandbox's default.  Init
- * has `reply_ms` for each answer, or a minute if that is 0.  ret_start is where the
- * user's commands start. */
+/* Takes ownership of the socket, also on failure.  A NULL user is the sandbox's default.
+ * Init has `reply_ms` for each reply, or a minute if that is 0.  ret_start is the working
+ * directory of the user's commands. */
 int files_client_new(int socket, const char *user, uint32_t reply_ms,
                      struct files_client **ret_client, char ret_start[PATH_MAX],
                      struct cay_error *err);
@@ -21,7 +21,7 @@ void files_client_free(struct files_client *client); /* NULL is fine */
 
 const char *files_client_user(const struct files_client *client);
 
-/* A question, and what came back. */
+/* A request and its reply. */
 struct files_call {
     struct file_request head;
     const char *name, *other; /* NULL: "" */
@@ -29,9 +29,9 @@ struct files_call {
     unsigned fd_count;
 
     struct file_reply reply;
-    int fd, dir; /* the caller's to check and to close; -1: none came */
+    int fd, dir; /* the caller checks and closes them; -1: none */
     char text[PATH_MAX];
-    struct file_look *looks; /* room for look_count of them: so many must come */
+    struct file_look *looks; /* look_count entries, all of which must come */
     size_t look_count;
 };
 
@@ -42,11 +42,11 @@ void files_call_done(struct files_call *call);
         .head.op = (operation), .fd = -1, .dir = -1, __VA_ARGS__                         \
     }
 
-/* 0 or a negative errno: init's answer, or if there was none -ECONNRESET (it is gone),
- * -ETIME (it does not answer) or -EPROTO (not that way); from then on for ever. */
+/* 0 or a negative errno: that of the reply, or -ECONNRESET (init is gone), -ETIME (no
+ * reply in time) or -EPROTO (invalid reply), which then stays for all later requests. */
 int files_client_request(struct files_client *client, struct files_call *call);
 
-/* The answer was wrong in itself: -EPROTO. */
+/* Marks the reply as invalid: -EPROTO. */
 int files_client_fail(struct files_client *client);
 
 #endif

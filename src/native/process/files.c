@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The file system of a sandbox as a struct fs (sys/fs.h): each call is one question to
- * its init, which opens inside and passes out what is then read and written here.
+/* The file system of a sandbox as a struct fs (sys/fs.h): each call is one request to its
+ * init, which opens files inside and passes descriptors, which are read and written here.
  *
- * Every descriptor must be of the kind that was asked for.  A file that init opened is
- * never mapped, a name is never looked up here below a directory of its, and what lies on
- * /proc is not taken at all. */
+ * Every descriptor must be of the requested kind.  A file opened by init is never mapped,
+ * names are never looked up here below a directory from inside, and nothing on /proc is
+ * accepted. */
 #include "native/process/files.h"
 
 #include <errno.h>
@@ -27,14 +27,14 @@
 #include "sys/io.h"
 
 struct remote {
-    struct fs fs; /* whose cookie this is */
+    struct fs fs; /* its cookie is this struct */
     atomic_uint references;
     struct files_client *client;
     struct idmap_shown users, groups;
-    struct cgroup cgroups; /* that count what is written in memory, */
-    uint64_t memory_bytes; /* up to this limit; 0: nothing does */
+    struct cgroup cgroups; /* account files in memory, */
+    uint64_t memory_bytes; /* up to this limit; 0: none */
     int usage;             /* cgroup_open_usage(), or -1 */
-    bool is_in_memory;     /* its root, be it an overlay */
+    bool is_in_memory;     /* the root, possibly an overlay */
 };
 
 static int request(const struct fs *fs, struct files_call *call)
@@ -51,7 +51,7 @@ static int fail_protocol(const struct fs *fs)
     return files_client_fail(remote->client);
 }
 
-/* For what is answered by yes or no. */
+/* For requests whose reply is only an error code. */
 static int request_plain(const struct fs *fs, struct files_call *call)
 {
     int error = request(fs, call);
@@ -59,8 +59,7 @@ static int request_plain(const struct fs *fs, struct files_call *call)
     return error || (call->fd < 0 && call->dir < 0) ? error : fail_protocol(fs);
 }
 
-/* --- Descriptors ---------------------------------------------------------------------
- */
+/* --- Descriptors --- */
 
 static bool is_held(int fd, struct stat *ret_stat)
 {
@@ -76,7 +75,7 @@ static bool is_held_directory(int fd)
     return is_held(fd, &st) && S_ISDIR(st.st_mode);
 }
 
-/* A regular file that is open this way, and that nobody can make wait. */
+/* A regular file with this access mode, on which reads and writes cannot block. */
 static bool is_file(int fd, int way, struct stat *ret_stat)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -95,7 +94,7 @@ static bool is_directory(int fd)
     return flags >= 0 && !(flags & O_PATH) && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* A place below the root: only names, none of them too long. */
+/* A path below the root: only names, none too long. */
 static bool is_plain(const char *place)
 {
     while (*place) {
@@ -109,7 +108,7 @@ static bool is_plain(const char *place)
     return true;
 }
 
-/* Owners are told as they are inside. */
+/* Converts owners to ids inside. */
 static void own(const struct fs *fs, struct stat *st)
 {
     const struct remote *remote = fs->cookie;
@@ -118,8 +117,7 @@ static void own(const struct fs *fs, struct stat *st)
     st->st_gid = idmap_inside(&remote->groups, st->st_gid);
 }
 
-/* --- struct fs -----------------------------------------------------------------------
- */
+/* --- struct fs --- */
 
 static int remote_find(const struct fs *fs, int dir, const char *host, const char *path,
                        unsigned flags, char ret_rel[PATH_MAX], struct fs_found *ret_found)
@@ -201,7 +199,7 @@ static int remote_stat(const struct fs *fs, int dir, const char *name,
     return 0;
 }
 
-/* As told inside, where the owners need not be turned into those of there. */
+/* From inside, where owners need no conversion. */
 static bool take_look(const struct file_look *look, struct fs_look *ret_look)
 {
     if (look->error > 0 || look->error < -4095 || look->bytes > INT64_MAX ||
@@ -219,7 +217,7 @@ static bool take_look(const struct file_look *look, struct fs_look *ret_look)
     return true;
 }
 
-/* As many names as go into one question; how many these are. */
+/* Joins as many names as fit into one request; returns their number. */
 static size_t join_names(const struct fs_look *looks, size_t count, char names[PATH_MAX])
 {
     size_t done = 0, used = 0;
@@ -350,14 +348,14 @@ static int give_back(int fd, uint64_t at, uint64_t len, int error)
     return error;
 }
 
-/* Init allocates the pages, in the cgroup that is to count them.  Beyond the limit the
- * kernel would end a process there, so it is looked at before. */
+/* Init allocates the pages, so that they are charged to the sandbox's cgroup.  Beyond the
+ * limit the kernel would kill a process there, so the usage is checked first. */
 static int remote_take_room(const struct fs *fs, int fd, uint64_t at, uint64_t len)
 {
     const struct remote *remote = fs->cookie;
     struct stat st;
 
-    /* A new file that has room has it at its beginning. */
+    /* A new file with preallocated space has it at its beginning. */
     if (at == 0 && fstat(fd, &st) == 0 && st.st_size == 0 &&
         (uint64_t)st.st_blocks * 512 >= len)
         return 0;
@@ -380,7 +378,7 @@ static int remote_take_room(const struct fs *fs, int fd, uint64_t at, uint64_t l
     return 0;
 }
 
-/* How much of the room for a new file init takes while it makes that. */
+/* How much of a new file's space init allocates when it creates the file. */
 static uint64_t room_ahead(const struct fs *fs, uint64_t room)
 {
     const struct remote *remote = fs->cookie;
@@ -436,39 +434,40 @@ static int remote_fail(const struct fs *fs, int sys_errno, const char *step,
     switch (sys_errno) {
     case EACCES:
     case EPERM:
-        return cay_fail(err, CAY_E_DENIED, sys_errno, step, subject,
-                        "permission denied inside the sandbox",
-                        "user \"%s\" may not do this there; use a path this user may, "
-                        "or another user",
-                        files_client_user(remote->client));
+        return cay_fail(
+            err, CAY_E_DENIED, sys_errno, step, subject,
+            "permission denied inside the sandbox",
+            "user \"%s\" has no permission here; use another path or another user",
+            files_client_user(remote->client));
     case ELOOP:
         return cay_fail(err, CAY_E_INVALID, sys_errno, step, subject,
-                        "symbolic links lead round in a circle, or through /proc",
-                        "name the file itself instead of the link");
+                        "too many symbolic links, or a link through /proc",
+                        "use the path of the file itself");
     case EMSGSIZE:
         return cay_fail(err, CAY_E_LIMIT, sys_errno, step, subject,
-                        "a file of the kernel's that has no end in sight",
-                        "of those at most 1 MiB is read");
+                        "a kernel file with no known size is too large",
+                        "at most 1 MiB is read from such files");
     case ETOOMANYREFS:
-        return cay_fail(err, CAY_E_BUSY, sys_errno, step, subject,
-                        "programs in the sandbox have too many descriptors under way",
-                        "end them, or try again later");
+        return cay_fail(
+            err, CAY_E_BUSY, sys_errno, step, subject,
+            "programs in the sandbox have too many file descriptors in flight",
+            "end them, or try again later");
     case EDQUOT:
         return cay_fail(err, CAY_E_NO_SPACE, sys_errno, step, subject,
                         "the sandbox's memory limit is reached",
-                        "its files are in memory and count; delete some, or create a "
+                        "files in memory count towards it: delete some, or create a "
                         "sandbox with a higher limit (-m)");
     case ECONNRESET:
         return cay_fail(err, CAY_E_UNAVAILABLE, sys_errno, step, subject,
-                        "the sandbox does not answer", "it has ended; make a new one");
+                        "the sandbox has ended", "create a new one");
     case ETIME:
         return cay_fail(err, CAY_E_TIMEOUT, sys_errno, step, subject,
-                        "the sandbox did not answer in time",
-                        "kill it and make a new one");
+                        "the sandbox did not reply in time",
+                        "kill it and create a new one");
     case EPROTO:
         return cay_fail(err, CAY_E_PROTOCOL, sys_errno, step, subject,
-                        "the sandbox's init answered what it was not asked",
-                        "do not trust it any more: kill the sandbox");
+                        "PID 1 of the sandbox sent an invalid reply",
+                        "kill the sandbox: it may be compromised");
     default:
         return cay_fail_errno(err, sys_errno, step, subject);
     }
@@ -516,8 +515,7 @@ static const struct fs calls = {
     .unref = remote_unref,
 };
 
-/* --- The handle ----------------------------------------------------------------------
- */
+/* --- The handle --- */
 
 int files_open_sandbox(const struct files_target *sandbox, cay_files **ret_files,
                        struct cay_error *err)
@@ -566,7 +564,7 @@ int native_files(void *cookie, const char *user, cay_files **ret_files,
             native_connect_init(&native->record, native->reply_ms, &sandbox.socket, err);
     if (code)
         return code;
-    /* The init of an older record does not know how to take room. */
+    /* The init of an older record does not support allocation. */
     if (native->record.version >= RECORD_VERSION &&
         native->record.layers & CAY_LAYER_MEMORY)
         sandbox.cgroups = &native->record.cgroup;

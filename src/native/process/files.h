@@ -7,16 +7,16 @@
 #include "native/record/idmap.h"
 
 struct files_target {
-    int socket;       /* to a sandbox's init; taken over, also on failure */
+    int socket;       /* to a sandbox's init; owned by the callee, also on failure */
     const char *user; /* inside; NULL: the default one */
     struct idmap_shown users, groups;
-    const struct cgroup *cgroups; /* that count what is written in memory; NULL: none */
+    const struct cgroup *cgroups; /* that account files in memory; NULL: none */
     uint64_t memory_bytes;        /* their limit */
-    bool is_in_memory;            /* its root, be it an overlay */
-    uint32_t reply_ms;            /* how long init may take to answer; 0: a minute */
+    bool is_in_memory;            /* the root, possibly an overlay */
+    uint32_t reply_ms;            /* how long init may take to reply; 0: a minute */
 };
 
-/* The files of the sandbox at the other end. */
+/* The files of the sandbox. */
 int files_open_sandbox(const struct files_target *sandbox, cay_files **ret_files,
                        struct cay_error *err);
 

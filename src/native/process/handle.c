@@ -57,11 +57,11 @@ struct native *native_new(void)
 int native_fail_damaged(const char *id, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_INTERNAL, 0, "sandbox.connect", id,
-                    "the sandbox's record is damaged, or of another version of cay",
-                    "cay kill %s ends the sandbox", id);
+                    "the sandbox's record is damaged, or from another version of cay",
+                    "run cay kill %s to end the sandbox", id);
 }
 
-/* Somebody else may have started it again meanwhile. */
+/* Another process may have started it again meanwhile. */
 int native_check(struct native *native, struct cay_error *err)
 {
     struct record now;
@@ -81,14 +81,15 @@ int native_check(struct native *native, struct cay_error *err)
 
 int native_connect(struct native *native, struct cay_error *err)
 {
-    int code = native_check(native, err); /* or the connection is to one that has ended */
+    int code =
+        native_check(native, err); /* the connection may belong to an ended sandbox */
 
     if (code || native->socket >= 0)
         return code;
     return native_connect_init(&native->record, native->reply_ms, &native->socket, err);
 }
 
-/* One that takes no connections, or no messages, is not waited for for ever. */
+/* With a timeout, for an init that does not accept connections or messages. */
 int native_connect_init(const struct record *record, int reply_ms, int *ret_socket,
                         struct cay_error *err)
 {
@@ -118,12 +119,12 @@ unsigned native_layers(const void *cookie)
 
 /* --- Pause and resume --- */
 
-/* The commands of a sandbox are in the cgroup "work", init is not: frozen is only what
- * runs in it, and init goes on answering.  Init is told
- * first, so that it starts nothing that would freeze on its way to execve.
+/* The commands of a sandbox are in the cgroup "work", init is not: a pause freezes only
+ * commands, and init keeps replying.  Init is informed first, so that it starts no
+ * command that would freeze before execve.
  *
- * The kernel tells of a change in cgroup.events at most every 10 ms, so the file is read
- * again and again rather than polled. */
+ * The kernel reports changes in cgroup.events at most every 10 ms, so the file is read in
+ * a loop instead of polled. */
 
 enum { SPINS = 200, FREEZE_MS = 10000, TURN_MS = 3 * FREEZE_MS };
 
@@ -132,7 +133,7 @@ struct freezer {
     bool is_held;
 };
 
-/* Unlocked by hand: a child that somebody else forked meanwhile has the lock, too. */
+/* Unlocked explicitly: a child forked meanwhile by another thread shares the lock. */
 static void auto_freezer(struct freezer *freezer)
 {
     if (freezer->is_held)
@@ -149,8 +150,8 @@ static int open_freezer(const struct native *native, const char *op,
 
     if (!*group)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, native->record.id,
-                        "this sandbox has no cgroup that could be frozen",
-                        "sandboxes of root, or of a user with a delegated cgroup, have");
+                        "this sandbox has no cgroup to freeze",
+                        "create it as root, or as a user with a delegated cgroup");
     snprintf(path, sizeof path, "%s/work/cgroup.freeze", group);
     ret_freezer->control = open(path, O_WRONLY | O_CLOEXEC);
     snprintf(path, sizeof path, "%s/work/cgroup.events", group);
@@ -162,7 +163,7 @@ static int open_freezer(const struct native *native, const char *op,
     return CAY_OK;
 }
 
-/* 1, 0, or a negative errno if there is no such group any more. */
+/* 1, 0, or a negative errno if the cgroup is gone. */
 static int is_frozen(const struct freezer *freezer, bool frozen)
 {
     char text[128];
@@ -174,8 +175,8 @@ static int is_frozen(const struct freezer *freezer, bool frozen)
     return strstr(text, frozen ? "frozen 1" : "frozen 0") != NULL;
 }
 
-/* Init and the kernel are told one after the other.  Who pauses while somebody else
- * resumes would leave one of them paused and the other not. */
+/* Init and the kernel are changed one after the other.  Without the lock, a concurrent
+ * resume could leave one paused and the other not. */
 static int take_turn(struct freezer *freezer)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
@@ -193,7 +194,7 @@ static int take_turn(struct freezer *freezer)
     return 0;
 }
 
-/* 0, -ETIMEDOUT if it does not come about in time, or another negative errno. */
+/* 0, -ETIMEDOUT, or another negative errno. */
 static int set_frozen(const struct freezer *freezer, bool frozen)
 {
     struct timespec rest = {.tv_nsec = 20000};
@@ -227,7 +228,7 @@ static int fail(const struct native *native, const char *op, int error,
                : cay_fail_errno(err, -error, op, id);
 }
 
-/* Everything that comes before the change itself. */
+/* Everything before the change itself. */
 static int prepare(struct native *native, const char *op, struct freezer *freezer,
                    struct cay_error *err)
 {
@@ -236,7 +237,8 @@ static int prepare(struct native *native, const char *op, struct freezer *freeze
     if (!code)
         code = open_freezer(native, op, freezer, err);
     int error = code ? 0 : take_turn(freezer);
-    return error ? fail(native, op, error, "somebody else is pausing or resuming it",
+    return error ? fail(native, op, error,
+                        "another process is pausing or resuming this sandbox",
                         "try again", err)
                  : code;
 }
@@ -263,8 +265,8 @@ int native_pause(void *cookie, struct cay_error *err)
         (void)set_frozen(&freezer, false);
         (void)send_frozen(native, op, MESSAGE_RESUME, NULL);
     }
-    return fail(native, op, error, "something inside cannot be stopped at this moment",
-                "it may wait for the disk; try again", err);
+    return fail(native, op, error, "a process in the sandbox cannot be frozen now",
+                "it may be waiting for the disk; try again", err);
 }
 
 int native_resume(void *cookie, struct cay_error *err)
@@ -277,8 +279,8 @@ int native_resume(void *cookie, struct cay_error *err)
     if (code)
         return code;
     int error = set_frozen(&freezer, false);
-    return error ? fail(native, op, error, "the sandbox does not go on",
-                        "see whether the cgroup it is in is frozen as a whole", err)
+    return error ? fail(native, op, error, "the sandbox cannot be thawed",
+                        "check whether a parent cgroup is frozen", err)
                  : send_frozen(native, op, MESSAGE_RESUME, err);
 }
 
@@ -297,7 +299,7 @@ int native_init_state(struct native *native, struct state *ret_state,
 
 /* --- Ports --- */
 
-/* A stream of the internet's, and nothing else that init may have sent. */
+/* Accepts only an internet stream socket, whatever init has sent. */
 static bool is_socket(int fd)
 {
     int domain = 0, type = 0;
@@ -317,8 +319,8 @@ int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error 
 
     if (!(native->record.layers & CAY_LAYER_NETWORK))
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, native->record.id,
-                        "the sandbox has no network of its own",
-                        "its ports are the host's, and reached there");
+                        "the sandbox uses the host's network",
+                        "connect to the port on the host");
     int code = wire_request_fd(native, op, MESSAGE_DIAL, &port, sizeof port,
                                MESSAGE_DIALLED, &fd, err);
     if (code)

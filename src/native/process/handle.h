@@ -8,26 +8,27 @@
 #include "init/protocol.h"
 #include "native/record/runtime.h"
 
-/* Files in which the kernel counts what it did for a limit; -1 where there is none. */
+/* Files in which the kernel counts events of a limit; -1 for none. */
 struct limit_events {
     int memory; /* kills */
-    int pids;   /* processes that it did not start */
+    int pids;   /* failed forks */
 };
 
-/* One handle on a native sandbox. */
+/* A handle on a native sandbox. */
 struct native {
     struct record record;
     int pidfd;       /* of its init, or -1 */
     int leash;       /* closing it ends an ephemeral sandbox, or -1 */
-    int socket;      /* a connection that is free, or -1 */
-    pid_t owner;     /* who has made the handle, and no child of a fork */
-    int reply_ms;    /* that init may take for an answer */
-    bool is_damaged; /* the record is what recover.h found out: it can only be killed */
+    int socket;      /* an idle connection, or -1 */
+    pid_t owner;     /* the process that created the handle, not a child of fork(2) */
+    int reply_ms;    /* timeout for replies of init */
+    bool is_damaged; /* the record was recovered (remove.h): the sandbox can only be
+                        killed */
     struct limit_events events;
-    char *piece; /* room for output, once there was a command */
+    char *piece; /* output buffer, after the first command */
 };
 
-/* Init answers at once, or something is wrong with it. */
+/* Init replies at once unless something is wrong with it. */
 enum { NATIVE_REPLY_MS = 10000 };
 
 #define NATIVE_NONE                                                                      \
@@ -52,17 +53,17 @@ unsigned native_layers(const void *cookie);
 
 int native_fail_damaged(const char *id, struct cay_error *err);
 
-/* CAY_E_BUSY if it is one on disk that is stopped; else the record is that of the one
- * that runs, whoever started it. */
+/* CAY_E_BUSY if a sandbox on disk is stopped; otherwise the record is refreshed, since
+ * another process may have started it. */
 int native_check(struct native *native, struct cay_error *err);
 
-/* Closes all descriptors: of a sandbox that has ended, or of a handle that goes. */
+/* Closes all descriptors: of an ended sandbox, or before the handle is freed. */
 void native_close(struct native *native);
 
-/* Opens what the handle needs for a command, and keeps it for the next. */
+/* Opens and keeps what the handle needs for commands. */
 int native_prepare_exec(struct native *native, struct cay_error *err);
 
-/* Connections to its init: the handle's own, and one more. */
+/* Connect to init: the handle's own connection, and a separate one. */
 int native_connect(struct native *native, struct cay_error *err);
 int native_connect_init(const struct record *record, int reply_ms, int *ret_socket,
                         struct cay_error *err);
@@ -73,7 +74,7 @@ int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error 
 int native_exec(void *cookie, const struct cay_exec_options *options,
                 struct cay_exec_result *ret_result, struct cay_error *err);
 
-/* What every call that starts a command refuses; `flags` are those it takes. */
+/* Refuses invalid options of a command; `flags` are the supported ones. */
 int native_check_exec(const struct cay_exec_options *options, const char *name,
                       unsigned flags, struct cay_error *err);
 
@@ -81,7 +82,7 @@ int native_pause(void *cookie, struct cay_error *err);
 int native_resume(void *cookie, struct cay_error *err);
 int native_set_ttl(void *cookie, uint64_t ttl_ms, struct cay_error *err);
 
-/* What init says of itself: time left, whether it is paused, how much runs. */
+/* The state that init reports: time left, whether it is paused, number of commands. */
 int native_init_state(struct native *native, struct state *ret_state,
                       struct cay_error *err);
 

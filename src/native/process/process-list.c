@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Init says which processes are commands, and hands out its /proc: in there every process
- * has the number it has inside, grandchildren included, whatever cgroup it is in.  The
- * files are read here and not by init, since reading what a process has in its memory can
- * be made to take long by that process.
+/* Init reports which processes are commands and passes a descriptor of its /proc, in
+ * which every process has its pid inside, grandchildren included, whatever cgroup it is
+ * in.  The files are read here and not by init, since a process can make reading its
+ * memory slow.
  *
- * Names and words are any bytes; they come out as text without control characters. */
+ * Names and arguments are any bytes; they are converted to text without control
+ * characters. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,7 @@ struct listing {
     struct idmap_shown users;
     int64_t boot_ms; /* since 1970 */
     struct limit_events events;
-    int spare; /* a child of init's own, no more to be listed than PID 1 */
+    int spare; /* the prefork process, not listed, like PID 1 */
 };
 
 static void listing_done(struct listing *listing)
@@ -50,7 +51,7 @@ static void listing_done(struct listing *listing)
     free(listing->infos);
 }
 
-/* --- What init knows --- */
+/* --- Commands, from init --- */
 
 static int receive_page(const struct native *native, struct packet *packet,
                         struct cay_error *err)
@@ -71,7 +72,7 @@ static bool is_proc(int fd)
     return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
 }
 
-/* Whether it can be one; then what is only told, and not acted on, is made fit for it. */
+/* Whether the entry is valid; texts that are only displayed are converted. */
 static bool take_entry(struct list_entry *entry)
 {
     int64_t now = clock_since_1970_ms();
@@ -88,7 +89,7 @@ static bool take_entry(struct list_entry *entry)
     return true;
 }
 
-/* Adds the page's entries; false if it is not one. */
+/* Adds the entries of a page; false if it is invalid. */
 static bool take_page(struct listing *listing, struct packet *packet, uint64_t *after,
                       size_t *ret_count)
 {
@@ -154,9 +155,9 @@ static int request_page(struct native *native, struct listing *listing,
     return code;
 }
 
-/* --- What the kernel knows --- */
+/* --- Processes, from /proc --- */
 
-/* A bounded part of a file of a process, NUL-terminated; -1 if it is gone. */
+/* Reads a bounded part of a process's file, NUL-terminated; -1 if it is gone. */
 static ssize_t read_file(int directory, const char *name, char *text, size_t room)
 {
     AUTO_FD fd = openat(directory, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
@@ -166,7 +167,7 @@ static ssize_t read_file(int directory, const char *name, char *text, size_t roo
     return len;
 }
 
-/* Just after it has executed, a process has a name and no words yet. */
+/* Just after execve a process has a name but no arguments yet. */
 static void read_command(int directory, const char *name, size_t name_len,
                          bool has_memory, struct cay_process_info *info)
 {
@@ -180,14 +181,14 @@ static void read_command(int directory, const char *name, size_t name_len,
     }
     while (len > 0 && text[len - 1] == '\0')
         len--;
-    if (len <= 0) /* a zombie, or one that has overwritten its words */
+    if (len <= 0) /* a zombie, or a process that has overwritten its arguments */
         len = snprintf(text, sizeof text, "[%.*s]", (int)name_len, name);
     wire_make_text(text, (size_t)len);
     text[len] = '\0';
     cay_copy_text(info->command, sizeof info->command, text);
 }
 
-/* "12 (name) S 1 ...": the name may have anything in it, so the last ")" ends it. */
+/* "12 (name) S 1 ...": the name may contain any byte, so the last ")" ends it. */
 static bool read_stat(const struct listing *listing, int directory,
                       struct cay_process_info *info)
 {
@@ -274,7 +275,7 @@ static int walk_proc(struct listing *listing, struct cay_error *err)
     return code;
 }
 
-/* --- Who is inside --- */
+/* --- Which processes are inside --- */
 
 static int by_pid(const void *left, const void *right)
 {
@@ -298,7 +299,7 @@ static struct cay_process_info *find(struct listing *listing, int pid)
     return NULL;
 }
 
-/* Without a PID namespace /proc is the host's: inside is whoever comes from init. */
+/* Without a PID namespace /proc is the host's: only descendants of init are inside. */
 static bool comes_from(struct listing *listing, const struct cay_process_info *info,
                        int init)
 {
@@ -310,7 +311,8 @@ static bool comes_from(struct listing *listing, const struct cay_process_info *i
     return false;
 }
 
-/* Without cgroups init's children are holders, which are as little inside as it is. */
+/* Without cgroups the children of init are subreapers, which are not listed, like
+ * init. */
 static void keep_own(struct listing *listing, const struct record *record)
 {
     bool alone = !runtime_has_namespaces(record);
@@ -341,7 +343,7 @@ static void keep_own(struct listing *listing, const struct record *record)
     listing->count = kept;
 }
 
-/* --- Both --- */
+/* --- The merged list --- */
 
 static void describe(const struct list_entry *entry, struct cay_process_info *info)
 {
@@ -372,7 +374,7 @@ static enum cay_cause cause_of(const struct listing *listing,
                : (enum cay_cause)entry->cause;
 }
 
-/* One that is not in /proc any more. */
+/* A command that is no longer in /proc. */
 static int add_command(struct listing *listing, const struct list_entry *entry,
                        struct cay_error *err)
 {
@@ -393,7 +395,8 @@ static int add_command(struct listing *listing, const struct list_entry *entry,
     return CAY_OK;
 }
 
-/* A command may have died since init was asked, or may be about to be told as ended. */
+/* A command may have died since the reply of init, or its end may be about to be
+ * reported. */
 static int merge(struct listing *listing, struct cay_error *err)
 {
     size_t running = listing->count;
@@ -430,7 +433,7 @@ int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_
         keep_own(&listing, &native->record);
     if (!code)
         code = merge(&listing, err);
-    if (!code && !add(&listing)) /* an empty array is one too */
+    if (!code && !add(&listing)) /* an empty result needs an array too */
         code = cay_fail_memory(err, op);
     if (!code) {
         qsort(listing.infos, listing.count, sizeof *listing.infos, by_pid);

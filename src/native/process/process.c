@@ -29,9 +29,9 @@ static int fd_of(const void *cookie)
     return ((const struct process *)cookie)->epoll;
 }
 
-/* --- Its output and end --- */
+/* --- Output and result --- */
 
-/* Answers come in order, so what was kept and is under way is here before this one. */
+/* Replies arrive in order, so kept output that is on its way arrives before this one. */
 static int skip(void *cookie, struct cay_error *err)
 {
     struct process *process = cookie;
@@ -39,7 +39,7 @@ static int skip(void *cookie, struct cay_error *err)
 
     if (!command->is_background)
         return cay_fail(err, CAY_E_INVALID, 0, "process.skip", NULL,
-                        "of a foreground command nothing is kept",
+                        "the output of a foreground command is not kept",
                         "start it with CAY_EXEC_BACKGROUND");
     int code = command_request(command, "process.skip", MESSAGE_SKIP, NULL, 0,
                                MESSAGE_DONE, NULL, 0, err);
@@ -59,7 +59,7 @@ static int take_in(struct process *process, int stream, size_t len, uint64_t dro
 {
     struct tail *tail = &process->tails[stream - 1];
 
-    if (dropped) { /* what is kept has no gaps */
+    if (dropped) { /* kept output has no gaps */
         tail->dropped += tail->len + dropped;
         tail->len = tail->start = 0;
     }
@@ -72,8 +72,8 @@ static int take_in(struct process *process, int stream, size_t len, uint64_t dro
     return 0;
 }
 
-/* What is there now, or much of it; of one that has ended all.  1 when there will not be
- * any more, 0, or a negative errno. */
+/* Reads what is available, up to a bound; all of it after the end.  1 at the end of all
+ * output, 0, or a negative errno. */
 static int take_some(struct process *process)
 {
     for (int i = 0; i < COMMAND_PIECES || process->command.ended; i++) {
@@ -91,9 +91,9 @@ static int take_some(struct process *process)
     return 0;
 }
 
-/* A background command's output is on its way from init.  An answer to something else
- * comes after all that init had to tell, so a few rounds fetch everything that was kept;
- * who needs more than that still runs. */
+/* Output of a background command is on its way from init.  A reply to another request
+ * comes after all pending output, so a few rounds fetch everything that was kept; a
+ * command with more than that is still running. */
 static int catch_up(struct process *process)
 {
     uint64_t end = clock_ms() + (uint64_t)process->command.reply_ms;
@@ -121,7 +121,7 @@ static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
     if (room == 0)
         return streams_fail_room(err);
     *ret_stream = 0;
-    if (process->is_new && catch_up(process) >= 0) /* what was kept is there now */
+    if (process->is_new && catch_up(process) >= 0) /* kept output has arrived now */
         process->is_new = false;
     if (!streams_read(process->tails, ret_stream, data, room, ret_len, &dropped))
         error =
@@ -132,7 +132,7 @@ static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
     return error ? cay_fail_errno(err, -error, "process.read", NULL) : CAY_OK;
 }
 
-/* 1 when it is over, 0 if it still runs, or a negative errno. */
+/* 1 when it has ended, 0 if it is still running, or a negative errno. */
 static int wait_until(struct process *process, uint64_t timeout_ms)
 {
     const struct command *command = &process->command;
@@ -169,7 +169,7 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
     if (over < 0)
         return cay_fail_errno(err, -over, op, NULL);
     if (over == 0)
-        return cay_fail(err, CAY_E_TIMEOUT, 0, op, NULL, "the command still runs",
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, NULL, "the command is still running",
                         "wait longer, or kill it");
     int code =
         command_result(command, &process->events, process->over_limit, &result, err);
@@ -187,7 +187,7 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
     return CAY_OK;
 }
 
-/* --- Its input and terminal --- */
+/* --- Input and terminal --- */
 
 static int write_here(const struct command *command, const void *data, size_t len,
                       size_t *ret_written, struct cay_error *err)
@@ -202,8 +202,8 @@ static int write_here(const struct command *command, const void *data, size_t le
     sigpipe_restore(&before);
     if (error && error != EAGAIN && error != EINTR)
         return cay_fail(err, CAY_E_IO, error, "process.write", NULL,
-                        "nothing reads the command's input any more",
-                        "see whether it has ended");
+                        "the command's stdin is closed",
+                        "check whether the command has ended");
     *ret_written = put > 0 ? (size_t)put : 0;
     return CAY_OK;
 }
@@ -295,7 +295,7 @@ static int kill_tree(void *cookie, struct cay_error *err)
     int code = command_request(&process->command, "process.kill", MESSAGE_KILL, &answer,
                                sizeof answer, MESSAGE_DONE, NULL, 0, &error);
     process_signal_ready(process);
-    if (!code || process->command.gone) /* with the sandbox everything in it is gone */
+    if (!code || process->command.gone) /* all processes end with the sandbox */
         return CAY_OK;
     if (err)
         *err = error;
@@ -319,10 +319,6 @@ const struct cay_process_backend native_processes = {
     .kill = kill_tree,
     .wait = wait_for,
 };
-
-/* --- Start and attach --- */
-
-/* How a handle on a process comes to be. */
 
 static const char start_op[] = "process.start";
 
@@ -353,7 +349,7 @@ void process_free(void *cookie)
     free(process);
 }
 
-/* With the connection that the handle has; that makes another if need be. */
+/* Uses the idle connection of the handle, which opens another one when needed. */
 static int new_process(struct native *native, uint64_t limit, const char *op,
                        struct process **ret_process, struct cay_error *err)
 {
@@ -415,7 +411,7 @@ void process_signal_ready(struct process *process)
 
 /* --- Start and attach --- */
 
-/* A terminal has no end to write to before it is there. */
+/* A terminal exists only after the start. */
 static int type_input(struct command *command, const struct cay_exec_options *options,
                       struct cay_error *err)
 {
@@ -443,8 +439,8 @@ static int type_input(struct command *command, const struct cay_exec_options *op
     if (code || all)
         return code;
     return cay_fail(err, CAY_E_LIMIT, 0, start_op, "input",
-                    "that is more than a terminal takes at once",
-                    "start with CAY_EXEC_INPUT and write it in pieces");
+                    "the initial input is too long for a terminal",
+                    "start it with CAY_EXEC_INPUT and write the input in pieces");
 }
 
 static int send_request(struct process *process, const struct cay_exec_options *options,
@@ -475,16 +471,16 @@ int process_check_start(const struct cay_exec_options *given,
     bool is_background = options->flags & CAY_EXEC_BACKGROUND;
     if (options->on_output)
         return cay_fail(err, CAY_E_INVALID, 0, start_op, "on_output",
-                        "a process that is not waited for calls nobody",
+                        "on_output is not supported for a process that is not waited for",
                         "read its output with cay_process_read()");
     if (options->flags & CAY_EXEC_PIPED && !is_background)
         return cay_fail(err, CAY_E_INVALID, 0, start_op, "flags",
-                        "a foreground command has pipes as it is",
-                        "CAY_EXEC_PIPED goes with CAY_EXEC_BACKGROUND");
+                        "CAY_EXEC_PIPED is for background commands only",
+                        "add CAY_EXEC_BACKGROUND, or leave CAY_EXEC_PIPED out");
     if (options->flags & CAY_EXEC_LAST && is_background)
         return cay_fail(err, CAY_E_INVALID, 0, start_op, "flags",
-                        "nobody would learn of its end, which is that of the sandbox",
-                        "CAY_EXEC_LAST goes without CAY_EXEC_BACKGROUND");
+                        "CAY_EXEC_LAST is not supported for background commands",
+                        "leave CAY_EXEC_LAST or CAY_EXEC_BACKGROUND out");
     return CAY_OK;
 }
 
@@ -505,7 +501,7 @@ int process_send_start(struct native *native, const struct cay_exec_options *opt
     return code;
 }
 
-/* Until it has executed. */
+/* Waits until execve. */
 int process_finish_start(struct process *process, const struct cay_exec_options *options,
                          struct cay_error *err)
 {
@@ -549,8 +545,8 @@ int process_attach(void *cookie, const char *which, void **ret_process,
 
     if (len == 0 || len >= TAG_MAX)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, which,
-                        "no background command has this number or tag",
-                        "list the processes to see which there are");
+                        "no background command has this pid or tag",
+                        "list the processes to see their pids and tags");
     int code = new_process(cookie, 0, op, &process, err);
     if (code)
         return code;

@@ -4,25 +4,25 @@
 
 #include "native/process/command.h"
 
-/* A handle on a process.  It needs nothing of the sandbox's handle once it is there. */
+/* A handle on a process.  It does not depend on the sandbox's handle after creation. */
 struct process {
     struct command command;
     char id[CAY_ID_MAX]; /* of the sandbox */
     struct limit_events events;
     int epoll; /* for the caller to poll: the socket, the streams and `ready` */
-    int ready; /* an eventfd: there is something that they do not show */
+    int ready; /* an eventfd: events that the others do not show */
     bool is_ready;
-    bool is_new; /* attached, and nothing was read yet */
+    bool is_new; /* attached, with nothing read yet */
     bool fails_on_limit, over_limit, fetched;
-    struct tail tails[2]; /* output that a wait took in and nobody has read yet */
+    struct tail tails[2]; /* output that a wait has read and the caller has not */
     char *piece;
     struct packet packet;
 };
 
-enum { PROCESS_PIECE = 64 << 10 }; /* room for output */
+enum { PROCESS_PIECE = 64 << 10 }; /* output buffer */
 
-/* The calls of struct cay_process_backend that make a handle, and the one that ends it.
- */
+/* The calls of struct cay_process_backend that create a handle, and the one that frees
+ * it. */
 int process_start(void *cookie, const struct cay_exec_options *options,
                   void **ret_process, struct cay_error *err);
 int process_attach(void *cookie, const char *which, void **ret_process,
@@ -36,8 +36,8 @@ static inline void auto_process(struct process **process)
 
 #define AUTO_PROCESS __attribute__((cleanup(auto_process))) struct process *
 
-/* The steps of process_start(), for a sandbox that is still being created: a copy of the
- * options that are accepted, the request sent, and the reply. */
+/* The steps of process_start(), for a sandbox that is still being created: copy the
+ * accepted options, send the request, receive the reply. */
 int process_check_start(const struct cay_exec_options *given,
                         struct cay_exec_options *ret_known, struct cay_error *err);
 int process_send_start(struct native *native, const struct cay_exec_options *options,
@@ -45,7 +45,7 @@ int process_send_start(struct native *native, const struct cay_exec_options *opt
 int process_finish_start(struct process *process, const struct cay_exec_options *options,
                          struct cay_error *err);
 
-/* The caller is to come back for what no socket or pipe shows it. */
+/* Makes the epoll readable for data that no socket or pipe shows. */
 void process_signal_ready(struct process *process);
 
 int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,

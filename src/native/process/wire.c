@@ -52,18 +52,18 @@ int wire_error(const void *payload, size_t len, struct cay_error *err)
         memcpy(&error, payload, sizeof error);
     if (error.code >= 0 || strcmp(cay_code_slug(error.code), "unknown") == 0)
         return cay_fail(err, CAY_E_PROTOCOL, 0, "sandbox.connect", NULL,
-                        "the sandbox's first process sent something malformed",
-                        "kill the sandbox; it may have been broken into");
+                        "PID 1 of the sandbox sent an invalid message",
+                        "kill the sandbox: it may be compromised");
     int code = error.code;
-    if (error.sys_errno == EMFILE) { /* not this process's own */
+    if (error.sys_errno == EMFILE) { /* of init, not of this process */
         cay_copy_text(error.message, sizeof error.message,
-                      "the sandbox's first process has too many files open");
-        cay_copy_text(error.hint, sizeof error.hint,
-                      "end some of the sandbox's commands, or make it where ulimit -n "
-                      "allows more");
+                      "PID 1 of the sandbox has too many files open");
+        cay_copy_text(
+            error.hint, sizeof error.hint,
+            "end some of the sandbox's commands, or create it with a higher ulimit -n");
     }
     take_field(error.op, sizeof error.op);
-    error.subject[sizeof error.subject - 1] = '\0'; /* any bytes, as it was spelled */
+    error.subject[sizeof error.subject - 1] = '\0'; /* any bytes, as spelled */
     take_field(error.message, sizeof error.message);
     take_field(error.hint, sizeof error.hint);
     if (err)
@@ -73,19 +73,18 @@ int wire_error(const void *payload, size_t len, struct cay_error *err)
 
 int wire_fail_gone(const char *op, const char *id, int sys_errno, struct cay_error *err)
 {
-    if (sys_errno == EAGAIN) /* it has not read in time what was sent before */
+    if (sys_errno == EAGAIN) /* it did not read earlier messages in time */
         return wire_fail_silent(op, id, err);
     if (cay_errno_is_shortage(sys_errno))
         return cay_fail_errno(err, sys_errno, op, id);
-    return cay_fail(err, CAY_E_NOT_FOUND, sys_errno, op, id,
-                    "the sandbox does not answer", "it has ended; make a new one");
+    return cay_fail(err, CAY_E_NOT_FOUND, sys_errno, op, id, "the sandbox has ended",
+                    "create a new one");
 }
 
 int wire_fail_silent(const char *op, const char *id, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
-                    "the sandbox's first process does not answer",
-                    "the machine may be overloaded; else kill the sandbox");
+    return cay_fail(err, CAY_E_TIMEOUT, 0, op, id, "PID 1 of the sandbox does not reply",
+                    "the machine may be overloaded: try again, or kill the sandbox");
 }
 
 int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
@@ -102,7 +101,7 @@ int wire_fail_send(int socket, const char *op, const char *id, int sys_errno,
                : wire_fail_gone(op, id, sys_errno, err);
 }
 
-/* --- Questions --- */
+/* --- Requests and replies --- */
 
 int wire_wait(int socket, int ms, const char *op, const char *id, struct cay_error *err)
 {
@@ -150,7 +149,7 @@ static int request(struct native *native, const char *op, enum message_kind kind
     return code ? code : receive(native, op, reply, err);
 }
 
-/* It failed, or was nonsense: the state of the connection is unknown. */
+/* The request failed or the reply is invalid: the state of the connection is unknown. */
 static int give_up(struct native *native, int code, struct reply *reply,
                    struct cay_error *err)
 {
@@ -252,14 +251,14 @@ static int pack(const struct wire_exec *exec, struct buf *message, struct cay_er
     for (const char *const *arg = options->argv; *arg; arg++, head.argc++)
         add(message, *arg);
     for (const char *const *env = options->env; env && *env; env++)
-        if (!env_sets(env + 1, *env)) { /* the last of a name is what counts */
+        if (!env_sets(env + 1, *env)) { /* the last variable with a name takes effect */
             add(message, *env);
             head.envc++;
         }
     if (message->failed || head.argc > EXEC_COUNT_MAX || head.envc > EXEC_COUNT_MAX)
         return cay_fail(err, CAY_E_INVALID, E2BIG, "sandbox.exec", options->argv[0],
                         "the arguments and environment are too long",
-                        "pass at most 2 MiB of them, and large data on stdin");
+                        "the limit is 2 MiB in total; pass large data on stdin");
     head.strings_len = (uint32_t)(message->len - sizeof head);
     if (message->len > MESSAGE_MAX)
         head.flags |= EXEC_IN_MEMFD;

@@ -30,9 +30,9 @@ enum { BINDS_MAX = 64 };
 
 static int fail_target(const char *target, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_INVALID, 0, op, target, "nothing can be mounted there",
-                    "use an absolute path without \"..\", not \"/\", and neither /proc, "
-                    "/dev, /sys nor what is below them");
+    return cay_fail(err, CAY_E_INVALID, 0, op, target, "invalid mount target",
+                    "use an absolute path without \"..\", other than \"/\" and not at or "
+                    "below /proc, /dev or /sys");
 }
 
 static bool covers(const char *top, const char *path)
@@ -42,8 +42,9 @@ static bool covers(const char *top, const char *path)
     return strncmp(path, top, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
-/* The path without ".", doubled slashes and one at its end; the caller's.  NULL if it is
- * none that can be mounted on (errno is 0), or memory is exhausted. */
+/* Normalises a path: no ".", no doubled slashes, no slash at the end.  The caller frees
+ * the result.  NULL if the path cannot be a mount target (errno is 0) or memory is
+ * exhausted. */
 static char *tidy(const char *path)
 {
     char plain[PATH_MAX];
@@ -72,16 +73,17 @@ static char *tidy(const char *path)
 
 /* --- Sources --- */
 
-/* The sockets in it are the way to every sandbox of this user, and a local one is no
- * sandbox at all; that a mount is read-only does not keep anybody from a socket.  What
- * root mounts has nothing in it of other file systems below. */
+/* The sockets in the runtime directory give access to every sandbox of this user, and to
+ * commands outside a sandbox where one is of the backend "local".  A read-only mount does
+ * not protect a socket.  A bind mount by root is not recursive, so it contains no other
+ * file system. */
 static bool shows_runtime(const struct bind *bind, dev_t device)
 {
     char given[PATH_MAX], runtime[PATH_MAX], path[PATH_MAX];
     struct stat st;
 
     if (runtime_create(NULL) != CAY_OK || runtime_directory(given, NULL) != CAY_OK)
-        return true; /* it could be anywhere */
+        return true; /* unknown location: assume the worst */
     bool exists = realpath(given, runtime) && stat(runtime, &st) == 0;
     const char *directory = exists ? runtime : given;
     bind_path(bind, path);
@@ -94,32 +96,33 @@ static int open_source(struct bind *bind, bool is_known, struct cay_error *err)
 {
     struct stat st;
 
-    /* Whoever is inside may write to where it lies, and have put the link there. */
+    /* Code inside the sandbox may write to the parent directory and may have put the link
+     * there. */
     bind->fd =
         path_open(AT_FDCWD, bind->source, O_PATH, 0, is_known ? RESOLVE_NO_SYMLINKS : 0);
     if (is_known && bind->fd == -ELOOP)
         return cay_fail(err, CAY_E_OUTSIDE, ELOOP, op, bind->source,
-                        "what was mounted has become a link, or lies behind one",
-                        "put back what was there, or make a new sandbox");
+                        "the mount source is now a symbolic link, or below one",
+                        "restore the original path, or create a new sandbox");
     errno = bind->fd < 0 ? -bind->fd : 0;
     if (bind->fd < 0 || fstat(bind->fd, &st) != 0)
         return cay_fail(err, errno == ENOENT ? CAY_E_NOT_FOUND : CAY_E_DENIED, errno, op,
-                        bind->source, "what is to be mounted cannot be opened",
-                        "name a directory or file of the host that is there");
+                        bind->source, "cannot open the mount source",
+                        "use an existing directory or file of the host");
     bind->is_directory = S_ISDIR(st.st_mode);
     bind->uid = st.st_uid;
     bind->gid = st.st_gid;
     bind->inode = st.st_ino;
     if (shows_runtime(bind, st.st_dev))
         return cay_fail(err, CAY_E_INVALID, 0, op, bind->source,
-                        "the control sockets of sandboxes would be seen inside",
-                        "mount a directory that does not have cay's runtime directory "
-                        "in it; cay doctor tells where that is");
+                        "the mount would expose the control sockets of sandboxes",
+                        "mount a directory that does not contain cay's runtime directory "
+                        "(cay doctor prints its path)");
     if (bind->is_directory || S_ISREG(st.st_mode))
         return CAY_OK;
     return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, bind->source,
                     "only directories and regular files can be mounted",
-                    "leave devices, sockets and pipes of the host outside");
+                    "do not mount devices, sockets or pipes");
 }
 
 static int add(struct binds *binds, const char *source, const char *target, bool writable,
@@ -133,16 +136,15 @@ static int add(struct binds *binds, const char *source, const char *target, bool
     if (!bind->target)
         return errno ? cay_fail_memory(err, op) : fail_target(target, err);
     if (!source || !*source)
-        return cay_fail(err, CAY_E_INVALID, 0, op, target,
-                        "nothing is said to be mounted there",
-                        "name a directory or file of the host");
+        return cay_fail(err, CAY_E_INVALID, 0, op, target, "no mount source given",
+                        "use a directory or file of the host");
     bind->source = strdup(source);
     return bind->source ? open_source(bind, is_known, err) : cay_fail_memory(err, op);
 }
 
 /* --- Policies --- */
 
-/* What the kernel cannot check it must not wave through. */
+/* The kernel cannot check suffixes, sizes or approvals, so such a mount is read-only. */
 static bool needs_checks(const struct mount *mount)
 {
     return mount->write_approval || mount->read_approval || mount->limit_suffixes ||
@@ -162,8 +164,8 @@ static bool is_writable(const struct mount *mount)
     return mount->writable && !needs_checks(mount);
 }
 
-/* Opened for the file functions and for programs alike, so that both refuse the same:
- * roots inside one another, where one mode would undo the other. */
+/* The policy is opened in the same way for the file functions and for mounts, so that
+ * both refuse the same nested roots, where one mode would undo the other. */
 static int add_policy(struct binds *binds, const cay_policy *policy,
                       struct cay_error *err)
 {
@@ -171,11 +173,11 @@ static int add_policy(struct binds *binds, const cay_policy *policy,
     cay_files *files = NULL;
 
     if (!policy->read.all || !policy->write.all)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "policy",
-                        "a derived policy cannot be mounted: parts of its directories "
-                        "are not to be seen",
-                        "use the policy it was derived from, or make one that has just "
-                        "those directories");
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED, 0, op, "policy",
+            "a derived policy cannot be mounted, since it hides parts of its directories",
+            "use the policy it was derived from, or write one with just these "
+            "directories");
     int code = cay_files_open(policy, NULL, &files, err);
     for (size_t i = 0; !code && i < policy->mount_count; i++) {
         const struct mount *mount = &files->policy->mounts[i];
@@ -189,7 +191,7 @@ static int add_policy(struct binds *binds, const cay_policy *policy,
     return code;
 }
 
-/* --- All of them --- */
+/* --- The list --- */
 
 static int by_target(const void *a, const void *b)
 {
@@ -203,12 +205,12 @@ static int check_twice(const struct binds *binds, struct cay_error *err)
     for (size_t i = 1; i < binds->count; i++)
         if (strcmp(binds->list[i - 1].target, binds->list[i].target) == 0)
             return cay_fail(err, CAY_E_INVALID, 0, op, binds->list[i].target,
-                            "two things are to be mounted at the same place",
-                            "give each a target of its own");
+                            "two mounts have the same target",
+                            "give each mount its own target");
     return CAY_OK;
 }
 
-/* The number of a user or group that every template has, or that is one. */
+/* The id of a user or group that every template has, or of a number. */
 static bool is_known(const char *text, size_t len, uint32_t *ret_id)
 {
     uint32_t id = 0;
@@ -222,14 +224,14 @@ static bool is_known(const char *text, size_t len, uint32_t *ret_id)
             return false;
         id = id * 10 + (uint32_t)(text[i] - '0');
     }
-    if (len == 0 || id >= RUNTIME_IDS) /* that would be in another sandbox's range */
+    if (len == 0 || id >= RUNTIME_IDS) /* such an id is in another sandbox's range */
         return false;
     *ret_id = id;
     return true;
 }
 
-/* What is shown belongs to whoever runs commands by default.  Of a name that neither the
- * template has nor all have it is `user`'s. */
+/* A bind mount belongs to the default user of commands; if neither the template nor every
+ * template has that name, to `user`. */
 static void give(struct binds *binds, const char *user, int template)
 {
     uint32_t uid = PLAN_USER, gid = PLAN_USER;
@@ -258,7 +260,7 @@ int binds_open(const struct cay_sandbox_options *options, bool are_known, int te
     if (count == 0)
         return CAY_OK;
     if (count > BINDS_MAX)
-        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL, "too much is to be mounted",
+        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL, "too many mounts",
                         "the limit is %d", BINDS_MAX);
     ret_binds->list = calloc(count, sizeof *ret_binds->list);
     if (!ret_binds->list)

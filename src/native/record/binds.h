@@ -6,39 +6,41 @@
 
 #include "cay/sandbox.h"
 
-/* Host directories and files that are shown inside: those asked for one by one, and those
- * of a policy. */
+/* Bind mounts of host directories and files: those of the options, and those of a
+ * policy. */
 
 struct bind {
     char *source; /* as the caller spells it */
     char *target; /* absolute; no ".", ".." or doubled slashes */
     bool writable;
-    int fd; /* what `source` was when it was looked at */
+    int fd; /* O_PATH descriptor of `source` */
     bool is_directory;
-    uint32_t uid, gid;               /* who owns it */
-    uint32_t inside_uid, inside_gid; /* and who that is inside */
+    uint32_t uid, gid;               /* owner on the host */
+    uint32_t inside_uid, inside_gid; /* owner inside the sandbox */
     uint64_t inode;
 };
 
 struct binds {
-    struct bind *list; /* sorted: what is mounted below another comes after it */
+    struct bind *list; /* sorted: a mount below another one comes after it */
     size_t count;
 };
 
-/* Opens every source; what cannot be shown is an error that says why.  `are_known`: they
- * were saved by bind_path(), and what has become a link since is not followed.  The
- * template is its root, or -1 for the host. */
+/* Opens every source; the error names the one that cannot be mounted.  `are_known`: the
+ * sources were saved by bind_path(), so symbolic links are not followed.  `template` is
+ * the root of the template, or -1 for the host. */
 int binds_open(const struct cay_sandbox_options *options, bool are_known, int template,
                struct binds *ret_binds, struct cay_error *err);
 void binds_done(struct binds *binds);
-bool binds_are_writable(const struct binds *binds); /* any of them */
+bool binds_are_writable(const struct binds *binds); /* at least one of them */
 
-/* Where it is, for those who cannot be handed `fd`: without links, in `path`. */
+/* The path of the source without symbolic links, in `path`, for users that cannot be
+ * handed `fd`. */
 const char *bind_path(const struct bind *bind, char path[PATH_MAX]);
 
-/* A detached mount of it in which its owner is somebody inside; the owners of everything
- * else below have no number there, and nobody else has one in what is made there.  A
- * negative errno; -EOPNOTSUPP: its file system cannot do that. */
+/* A detached idmapped mount in which the owner of the source is inside_uid and
+ * inside_gid.  All other owners are unmapped, and only that owner can create files there.
+ * A negative errno on failure; -EOPNOTSUPP: the file system does not support idmapped
+ * mounts. */
 int bind_mount(const struct bind *bind, uint32_t id_base);
 
 #endif

@@ -23,13 +23,13 @@
 
 static const char op[] = "sandbox.cgroup";
 
-/* Where a hierarchy is mounted and where in it we are. */
+/* Where a hierarchy is mounted, and the cgroup of this process in it. */
 struct hierarchy {
     char mount[CGROUP_PATH];
     char own[CGROUP_PATH];
 };
 
-/* Whether a list like "rw,memory" has this word. */
+/* Whether a list like "rw,memory" contains this word. */
 static bool lists(const char *list, const char *separators, const char *word)
 {
     size_t len = strlen(word);
@@ -43,7 +43,7 @@ static bool lists(const char *list, const char *separators, const char *word)
     return false;
 }
 
-/* Field number `n` (from 0) of a line whose fields are separated by single blanks. */
+/* Field number `n` (from 0) of a line of space-separated fields. */
 static bool field(const char *line, int n, char *out, size_t room)
 {
     while (n-- > 0) {
@@ -60,14 +60,14 @@ static bool field(const char *line, int n, char *out, size_t room)
     return true;
 }
 
-/* Which controllers to look for, in the order of struct groups' v1. */
+/* The controllers in use, in the order of v1[] of struct cgroup. */
 static const struct {
     const char *controller;
     unsigned layer;
 } controllers[CGROUP_V1] = {
     {"memory", CAY_LAYER_MEMORY}, {"pids", CAY_LAYER_PIDS}, {"cpu", CAY_LAYER_CPU}};
 
-/* Where they are, as far as they are there, and behind them cgroup2. */
+/* The mounted hierarchies: one for each v1 controller, then cgroup2. */
 enum { CGROUP2 = CGROUP_V1, HIERARCHIES };
 struct hierarchies {
     struct hierarchy where[HIERARCHIES];
@@ -109,7 +109,8 @@ static void read_own(struct hierarchies *all, char *line)
         }
 }
 
-/* Where nearly every machine has it: the kernel takes long to list all mounts. */
+/* The usual mount point.  It is tried first because the kernel takes long to list all
+ * mounts. */
 static void try_usual_mount(struct hierarchies *all, size_t which)
 {
     static const char top[] = "/sys/fs/cgroup";
@@ -125,7 +126,8 @@ static void try_usual_mount(struct hierarchies *all, size_t which)
     all->mounted[which] = statfs(path, &fs) == 0 && fs.f_type == type;
 }
 
-/* Negative if they cannot all be read now; a machine need not have any. */
+/* Negative if the file cannot be read for want of resources; a machine may have no such
+ * file. */
 static int each_line(const char *path, void (*note)(struct hierarchies *all, char *line),
                      struct hierarchies *all)
 {
@@ -141,7 +143,7 @@ static int each_line(const char *path, void (*note)(struct hierarchies *all, cha
     return error;
 }
 
-/* Negative if there may be more than were found. */
+/* Negative if some hierarchies may be missing from the result. */
 static int find_hierarchies(struct hierarchies *all)
 {
     bool all_usual = true;
@@ -158,15 +160,14 @@ static int find_hierarchies(struct hierarchies *all)
     return error;
 }
 
-/* Where things are mounted does not change under us, and a process that is moved makes
- * its later sandboxes where it was: both are fine, and looking takes long.  1, or 0 if
- * there is none, or negative if it cannot be told now: a sandbox without its limits is
- * not what was asked for. */
+/* The result is cached, because reading mountinfo is slow; a process that is moved later
+ * creates its sandboxes in its first cgroup.  1; 0 if there is no such hierarchy;
+ * negative if that is unknown: creating a sandbox without its limits would be wrong. */
 static int find_hierarchy(size_t which, struct hierarchy *ret)
 {
     static struct hierarchies known;
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static pid_t owner; /* a child may have been moved before it comes here */
+    static pid_t owner; /* a child process may have been moved, so it looks again */
 
     pthread_mutex_lock(&mutex);
     int found = owner == getpid() ? 0 : find_hierarchies(&known);
@@ -187,7 +188,7 @@ int cgroup_find_mount(size_t which, char ret_path[CGROUP_PATH])
     return found;
 }
 
-/* Whether we may make directories there and put processes into them. */
+/* Whether this process may create cgroups there and move processes into them. */
 static bool may_create(const struct hierarchy *where)
 {
     char path[2 * CGROUP_PATH + 32];
@@ -199,7 +200,7 @@ static bool may_create(const struct hierarchy *where)
     return access(path, W_OK) == 0;
 }
 
-/* Into a field of struct groups; false if it is too long for one. */
+/* Writes the path into a field of struct cgroup; false if it is too long. */
 static bool name_cgroup(char out[CGROUP_PATH], const struct hierarchy *where,
                         const char *id)
 {
@@ -234,16 +235,16 @@ static int fail(const char *what, int error, struct cay_error *err)
     if (cay_errno_is_shortage(-error))
         return cay_fail_errno(err, -error, op, what);
     return cay_fail(
-        err, CAY_E_UNAVAILABLE, -error, op, what,
-        "the kernel does not let us set this limit", "%s",
-        error == -EINVAL ? "it is out of range for the kernel; give a smaller one"
-        : geteuid() == 0 ? "cay doctor tells what this host's cgroups allow"
-                         : "run as root, or under a cgroup that was delegated to this "
-                           "user");
+        err, CAY_E_UNAVAILABLE, -error, op, what, "the kernel rejects this limit", "%s",
+        error == -EINVAL ? "the value is out of range for the kernel; use a smaller one"
+        : geteuid() == 0
+            ? "run cay doctor to see which limits this host's cgroups support"
+            : "run as root, or in a cgroup that is delegated to this user");
 }
 
-/* No swap beyond the memory.  Where the kernel does not count it, that is so only if
- * there is none: the limit on memory would be one that can be got around. */
+/* Forbids swap beyond the memory limit.  If the kernel does not account swap, this is
+ * only correct on a machine without swap: the memory limit could be bypassed
+ * otherwise. */
 static int limit_swap(const char *directory, const char *file, uint64_t value)
 {
     struct sysinfo machine;
@@ -263,12 +264,12 @@ static int limit_v1(const char *controller, const char *directory,
         int error = put_number(directory, "memory.limit_in_bytes", limits->memory_bytes);
         if (error)
             return error;
-        /* Memory and swap together. */
+        /* this file limits memory and swap together */
         error =
             limit_swap(directory, "memory.memsw.limit_in_bytes", limits->memory_bytes);
         if (error)
             return error;
-        /* What TCP has in its buffers is counted apart, and not at all without this. */
+        /* TCP buffers are accounted separately, and not at all without this. */
         error = put_number(directory, "memory.kmem.tcp.limit_in_bytes",
                            limits->memory_bytes / 4);
         return error == -ENOENT ? 0 : error;
@@ -299,7 +300,7 @@ static int make_v1(size_t i, const struct cgroup_limits *limits, struct cgroup *
 
 /* --- cgroup v2 --- */
 
-/* The controllers of a directory, or those it hands on: "cpu memory pids". */
+/* The controllers of a cgroup, or those it delegates: "cpu memory pids". */
 static void read_list(const char *directory, const char *file, char text[256])
 {
     char path[2 * CGROUP_PATH + 64];
@@ -318,8 +319,8 @@ static void cut_last(char *path)
         *slash = '\0';
 }
 
-/* An ordinary user may own more of the tree than the directory it is in.  False if none
- * of it hands on controllers. */
+/* An ordinary user may own a parent of the cgroup it runs in.  False if none of its
+ * parents delegates controllers. */
 static bool find_delegating_parent(struct hierarchy *where)
 {
     char path[2 * CGROUP_PATH], handed[256];
@@ -336,7 +337,8 @@ static bool find_delegating_parent(struct hierarchy *where)
     return false;
 }
 
-/* How many of ours a directory hands on, after it was asked to do so with all it has. */
+/* Delegates all available controllers to child cgroups; returns how many of the
+ * controllers in use are delegated. */
 static size_t delegate(const char *directory)
 {
     char there[256], handed[256], order[32];
@@ -354,10 +356,10 @@ static size_t delegate(const char *directory)
     return count;
 }
 
-/* Where cgroup2 has controllers of its own, a directory with processes in it cannot hand
- * them on, and ours has us in it.  Sandboxes are then made in a place beside.  It hands
- * them on itself: so nobody can take them from what is above it, as systemd does as soon
- * as none of its own units there has a use for them. */
+/* With cgroup2 controllers, a cgroup that contains processes cannot delegate them, and
+ * the cgroup of this process contains at least this process.  Sandboxes are then created
+ * in a sibling cgroup, "cay".  It delegates the controllers itself, so that systemd does
+ * not disable them when none of its own units uses them. */
 static void choose_parent(struct hierarchy *where)
 {
     struct hierarchy at = *where;
@@ -417,7 +419,7 @@ int cgroup_name(const char *id, const struct cgroup_limits *limits,
 {
     struct hierarchy where;
     bool fits = true;
-    int found = find_hierarchy(CGROUP2, &where); /* if it can tell of one, then of all */
+    int found = find_hierarchy(CGROUP2, &where); /* covers all hierarchies */
 
     memset(ret_cgroup, 0, sizeof *ret_cgroup);
     if (found < 0)
@@ -469,7 +471,7 @@ int cgroup_set_limits(struct cgroup *cgroup, const struct cgroup_limits *limits,
         return fail("cgroup2", error, err);
     for (size_t i = 0; !code && i < CGROUP_V1; i++)
         if (cgroup->layers & controllers[i].layer)
-            cgroup->v1[i][0] = '\0'; /* cgroup2 has it, and one is enough */
+            cgroup->v1[i][0] = '\0'; /* cgroup2 enforces this limit already */
         else if (cgroup->v1[i][0])
             code = make_v1(i, limits, cgroup, err);
     return code;
@@ -494,7 +496,7 @@ int cgroup_open_tasks(const struct cgroup *cgroup, int ret_fds[CGROUP_V1],
     return CAY_OK;
 }
 
-/* Directories go only when empty, and what was killed takes a moment to be gone. */
+/* Removes a cgroup whose processes were killed; they take a moment to disappear. */
 static int remove_and_wait(const char *path)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
@@ -514,7 +516,7 @@ static int remove_empty(const char *path)
     return rmdir(path) == 0 || errno == ENOENT ? 0 : -errno;
 }
 
-/* What went wrong first, if anything did. */
+/* Returns the first error, if any. */
 static int remove_below(const char *path, int (*remove)(const char *path))
 {
     char child[CGROUP_PATH + 300];
@@ -556,12 +558,12 @@ static int remove_unified(const struct cgroup *cgroup)
     (void)remove_empty(work);
     if (remove_empty(cgroup->unified) == 0)
         return 0;
-    /* Somebody is left. */
+    /* Some processes are left. */
     (void)put(cgroup->unified, "cgroup.kill", "1");
     int below = remove_below(work, remove_and_wait);
     if (!below)
         below = remove_below(cgroup->unified, remove_and_wait);
-    /* Why what is in it is there still tells more than that it is. */
+    /* The error from below is more specific. */
     return below ? below : remove_and_wait(cgroup->unified);
 }
 
@@ -579,7 +581,7 @@ int cgroup_remove(const struct cgroup *cgroup)
 
 /* --- Usage and limits, as the kernel reports them --- */
 
-enum { ROOM_SPARED = 64 }; /* this part of the memory limit */
+enum { ROOM_SPARED = 64 }; /* 1/64 of the memory limit is left free */
 
 static bool get(const char *directory, const char *file, char *text, size_t room)
 {
@@ -596,7 +598,7 @@ static bool get(const char *directory, const char *file, char *text, size_t room
     return true;
 }
 
-/* The number at the start of a file, in whichever of the directories has it. */
+/* The number at the start of a file, from the first cgroup that has the file. */
 static bool get_number(const struct cgroup *cgroup, const char *unified, const char *v1,
                        uint64_t *ret_value)
 {
@@ -615,7 +617,7 @@ static bool starts_with(const char *text, const char *word)
     return strncmp(text, word, strlen(word)) == 0;
 }
 
-/* "name value" on a line of its own. */
+/* The value of "KEY VALUE" in a file of such lines. */
 static bool get_key(const char *directory, const char *file, const char *key,
                     uint64_t *ret_value)
 {
@@ -648,7 +650,7 @@ void cgroup_usage(const struct cgroup *cgroup, struct cgroup_usage *ret_usage)
         get_key(cgroup->unified, "work/cgroup.events", "frozen", &frozen) && frozen == 1;
 }
 
-/* What the kernel can take back from the cgroup without ending a process. */
+/* Memory that the kernel can reclaim from the cgroup without killing a process. */
 static uint64_t read_cache(const struct cgroup *cgroup)
 {
     uint64_t sum = 0, value;
@@ -687,7 +689,7 @@ bool cgroup_has_room(const struct cgroup *cgroup, int usage, uint64_t limit,
         return true;
     text[len] = '\0';
     uint64_t used = strtoull(text, NULL, 10);
-    /* The kernel charges in batches, and others use memory meanwhile. */
+    /* The kernel charges in batches, and other processes allocate meanwhile. */
     bytes += limit / ROOM_SPARED;
     if (used + bytes <= limit)
         return true;
@@ -729,12 +731,10 @@ bool cgroup_has_limit(const struct cgroup *cgroup, unsigned layer, char *ret_by,
 
 /* --- Cgroups of a sandbox without a readable record --- */
 
-/* The cgroups of a sandbox without its record, and the processes in them. */
-
-/* A cgroup may contain others, as deep as its delegate likes. */
+/* A delegated cgroup may contain nested ones. */
 enum { DEPTH_MAX = 16 };
 
-/* The path of an entry of a directory that is a cgroup; false for anything else. */
+/* The path of a child cgroup; false if the entry is not a directory. */
 static bool name_child(const char *path, const struct dirent *entry,
                        char ret_child[CGROUP_PATH])
 {
@@ -744,7 +744,7 @@ static bool name_child(const char *path, const struct dirent *entry,
     return len > 0 && len < CGROUP_PATH;
 }
 
-/* Another user can make one of the same name where cgroups were delegated to it. */
+/* With delegated cgroups another user can create a cgroup of the same name. */
 static bool is_own_directory(const char *path)
 {
     struct stat st;
@@ -752,7 +752,7 @@ static bool is_own_directory(const char *path)
     return lstat(path, &st) == 0 && st.st_uid == geteuid();
 }
 
-/* 1, 0, or negative if it may be there all the same. */
+/* 1 if found, 0 if not, negative if that is unknown. */
 static int find_below(const char *path, const char *name, int depth,
                       char ret_path[CGROUP_PATH])
 {
@@ -766,7 +766,8 @@ static int find_below(const char *path, const char *name, int depth,
         found = strcmp(entry->d_name, name) == 0 && is_own_directory(child);
         if (found)
             memcpy(ret_path, child, sizeof child);
-        else if (strncmp(entry->d_name, "cay-sb-", 7) != 0) /* another sandbox's */
+        else if (strncmp(entry->d_name, "cay-sb-", 7) !=
+                 0) /* belongs to another sandbox */
             found = find_below(child, name, depth + 1, ret_path);
     }
     if (directory)

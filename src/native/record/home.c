@@ -22,7 +22,7 @@ void home_path(const struct record *record, char ret_path[HOME_PATH])
     snprintf(ret_path, HOME_PATH, SANDBOX_HOME, record->id);
 }
 
-/* Commands of a local sandbox may be of any user if root has made it. */
+/* Commands of a local sandbox created by root may run as any user. */
 static int open_to_all(int fd)
 {
     return fchmod(fd, 0711) == 0 && fchmodat(fd, "tmp", 01777, 0) == 0 ? 0 : -1;
@@ -49,8 +49,8 @@ int home_create(const struct record *record, uint32_t uid, struct cay_error *err
     return CAY_OK;
 }
 
-/* Directories may be closed even to their owner: they are opened up before they are
- * entered, or moved. */
+/* A directory may be inaccessible even to its owner: its mode is changed before it is
+ * entered or moved. */
 static int forced_open(const struct fs *fs, int dir, const char *path, uint64_t flags,
                        uint64_t mode, uint64_t resolve)
 {

@@ -6,14 +6,15 @@
 
 enum { HOME_PATH = 64 };
 
-/* SANDBOX_HOME: the one directory that a sandbox held by landlock alone may write to, and
- * where results of commands of a local one are kept. */
+/* SANDBOX_HOME: the only directory that a sandbox isolated by landlock alone may write
+ * to, and where a local sandbox keeps the results of commands. */
 void home_path(const struct record *record, char ret_path[HOME_PATH]);
 
-/* Makes it, with "tmp" in it, for `uid`; of a local one that is root's, for all. */
+/* Creates it for `uid`, with "tmp" in it; for a local sandbox of root it is open to all
+ * users. */
 int home_create(const struct record *record, uint32_t uid, struct cay_error *err);
 
-/* Removes it and all that is in it, which is not ours to trust. */
+/* Removes it with its contents, which are untrusted. */
 int home_remove(const struct record *record, struct cay_error *err);
 
 #endif

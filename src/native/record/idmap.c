@@ -21,8 +21,8 @@
 
 enum { OVERFLOW_ID = 65534 };
 
-/* Whether the line that maps `id` of this user namespace covers `count` ids, and which is
- * the first of them in the one above; negative if the map cannot be read now. */
+/* Whether the line of uid_map that contains `id` covers `count` ids, and its first id in
+ * the parent namespace; negative if the map cannot be read. */
 static int find_line(unsigned long id, unsigned long count, unsigned long *ret_above)
 {
     FILE *file = fopen("/proc/self/uid_map", "re");
@@ -73,10 +73,11 @@ uint32_t idmap_inside(const struct idmap_shown *shown, uint32_t outside)
     return OVERFLOW_ID;
 }
 
-/* A process's map does not change, and looking takes a while. */
+/* Cached: the map of a process does not change, and reading it takes a while. */
 static int has_all_ranges(void)
 {
-    static _Atomic pid_t looked; /* the process that did, negative if it found it all */
+    static _Atomic pid_t
+        looked; /* the process that read it, negative if it maps all ids */
     pid_t self = getpid();
     unsigned long above;
 
@@ -101,7 +102,7 @@ int idmap_check(void)
     return found < 0 ? found : 0;
 }
 
-/* Who cannot tell may be. */
+/* If uid_map is unreadable, assume host root. */
 bool idmap_is_host_root(void)
 {
     unsigned long above = 0;
@@ -172,7 +173,7 @@ static int put_lines(pid_t pid, const char *name, const struct idmap_line *lines
     return put(pid, name, text);
 }
 
-/* Starts the program with nothing of ours: no environment, no descriptors. */
+/* Starts the program with an empty environment and no descriptors of this process. */
 static int start_program(const char *name, pid_t pid, const struct idmap_line *lines,
                          size_t count, pid_t *ret_child)
 {
@@ -198,7 +199,7 @@ static int start_program(const char *name, pid_t pid, const struct idmap_line *l
     posix_spawn_file_actions_adddup2(&actions, 0, 1);
     posix_spawn_file_actions_adddup2(&actions, 0, 2);
 #ifdef __GLIBC__
-    /* Others than this library may have files open; the command has not. */
+    /* Other code in this process may have opened files without O_CLOEXEC. */
     posix_spawn_file_actions_addclosefrom_np(&actions, 3);
 #endif
     int error = posix_spawn(ret_child, program, &actions, NULL, argv, env);
@@ -213,7 +214,8 @@ static int await(pid_t child)
     int status;
 
     while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR) /* the host ignores SIGCHLD: what it did shows inside */
+        if (errno !=
+            EINTR) /* this process ignores SIGCHLD: the map inside shows the result */
             return errno == ECHILD ? 0 : -errno;
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
 }
@@ -260,7 +262,7 @@ int idmap_write(const struct idmap *map, pid_t pid)
 
 /* --- Subordinate ids --- */
 
-/* "name:first:count"; false for what is not a line of that form. */
+/* Parses "name:first:count"; false for any other line. */
 static bool parse(char *line, const char **ret_name, struct subids *ret_subids)
 {
     char *first = strchr(line, ':');
@@ -312,7 +314,7 @@ static void read_lines(const char *file,
 }
 
 struct search {
-    char name[64], number[16]; /* lines may have either */
+    char name[64], number[16]; /* a line may have a name or a number */
     struct subids best;
 };
 
@@ -397,12 +399,12 @@ const char *subids_obstacle(const char *program)
     struct stat st;
 
     if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
-        return "this process may gain no privileges (no_new_privs)";
+        return "no_new_privs is set for this process";
     if (statvfs(program, &mount) == 0 && mount.f_flag & ST_NOSUID)
-        return "it lies on a file system mounted nosuid";
+        return "the program is on a file system mounted nosuid";
     if (stat(program, &st) != 0 ||
         (!(st.st_mode & S_ISUID) &&
          getxattr(program, "security.capability", NULL, 0) <= 0))
-        return "it is neither setuid nor has file capabilities";
+        return "the program is neither setuid nor has file capabilities";
     return NULL;
 }

@@ -8,22 +8,23 @@
 
 #include "base/buf.h"
 
-/* What a file of ours says, as "KEY=VALUE" after "KEY=VALUE", each ended by a NUL: so any
- * text is a value.  A key may come more than once. */
+/* A file of "KEY=VALUE" entries, each ended by a NUL, so that a value may contain any
+ * text. A key may occur several times. */
 struct kvfile {
-    char *data; /* the reader's own */
+    char *data; /* the caller frees it */
     size_t len;
 };
 
-/* Adds one; a value of NULL is left out.  As with any buffer, check once at the end. */
+/* Adds an entry; NULL values are left out.  As with any buffer, check for failure once at
+ * the end. */
 void kvfile_add(struct buf *file, const char *key, const char *value);
 void kvfile_add_number(struct buf *file, const char *key, uint64_t value);
 
-/* Begins a file.  Only what begins like that is sound. */
+/* Starts a file with its signature; kvfile_is_valid() checks it. */
 void kvfile_begin(struct buf *file, size_t max);
 bool kvfile_is_valid(const struct kvfile *kvfile);
 
-/* The value that follows `last`, a value of the same key, or the first; NULL: none. */
+/* The next value of the key after `last`, or the first if that is NULL; NULL: none. */
 const char *kvfile_next(const struct kvfile *kvfile, const char *key, const char *last);
 const char *kvfile_text(const struct kvfile *kvfile, const char *key);
 uint64_t kvfile_number(const struct kvfile *kvfile, const char *key); /* or 0 */

@@ -53,7 +53,7 @@ static bool read_owner(int names, const char *name, struct owner *ret_owner)
     return runtime_is_id(ret_owner->id);
 }
 
-/* What cannot be looked at is taken for there. */
+/* If the record or the disk cannot be checked, the sandbox is assumed to exist. */
 static bool is_there(const struct owner *owner)
 {
     char path[sizeof owner->home + 64];
@@ -64,7 +64,7 @@ static bool is_there(const struct owner *owner)
     return owner->home[0] && (access(path, F_OK) == 0 || errno != ENOENT);
 }
 
-/* Locked: a link to a sandbox that is gone is removed, or replaced, by one process. */
+/* Locked, so that one process at a time removes or replaces a stale link. */
 static int open_locked(struct cay_error *err)
 {
     AUTO_FD names = runtime_open_dir("names", err);
@@ -81,7 +81,7 @@ static int open_locked(struct cay_error *err)
 
 struct name_query {
     const char *name;
-    char id[CAY_ID_MAX]; /* the answer, or "" */
+    char id[CAY_ID_MAX]; /* the result, or "" */
 };
 
 static void compare(const char *id, void *cookie)
@@ -96,7 +96,7 @@ static void compare(const char *id, void *cookie)
     storage_saved_done(&saved);
 }
 
-/* --- What others call --- */
+/* --- Names --- */
 
 static int fail_taken(const char *name, const char *id, struct cay_error *err)
 {
@@ -104,7 +104,7 @@ static int fail_taken(const char *name, const char *id, struct cay_error *err)
 
     snprintf(message, sizeof message, "the name is in use by %s", id);
     return cay_fail(err, CAY_E_EXISTS, 0, op, name, message,
-                    "choose another name, or end that sandbox: cay rm %s", name);
+                    "use another name, or remove that sandbox: cay rm %s", name);
 }
 
 int names_claim(const struct record *record, struct cay_error *err)
@@ -133,8 +133,8 @@ int names_claim(const struct record *record, struct cay_error *err)
                : runtime_fail(errno, record->name, err);
 }
 
-/* By its path, which works where no more files can be opened, too.  Nobody replaces the
- * link meanwhile: the sandbox is still there. */
+/* By path, which works even when no more descriptors are available.  The link cannot be
+ * replaced meanwhile, since the sandbox still exists. */
 void names_release(const char *name, const char *id)
 {
     char directory[PATH_MAX], path[PATH_MAX];
@@ -164,7 +164,7 @@ int names_find(const char *name, char ret_id[CAY_ID_MAX], struct cay_error *err)
     const char *id = owner.id[0] ? owner.id : stored.id;
     if (!id[0])
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, name, "no sandbox has this name",
-                        "cay ls lists the sandboxes");
+                        "run cay ls to list the sandboxes");
     cay_copy_text(ret_id, CAY_ID_MAX, id);
     return CAY_OK;
 }

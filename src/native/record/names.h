@@ -4,21 +4,22 @@
 
 #include "native/record/runtime.h"
 
-/* Names of sandboxes: links in the runtime directory, "names/NAME" to "ID", or "ID:HOME"
- * of one on disk.  A link counts as long as the sandbox has a record, or its disk in
- * HOME. */
+/* Names of sandboxes: symbolic links in the runtime directory from "names/NAME" to "ID",
+ * or to "ID:HOME" for storage on disk.  A link is valid as long as the sandbox has a
+ * record, or a disk in HOME. */
 
-/* Starts with a letter or a digit, which "_", "." and "-" may follow; never an id. */
+/* Starts with a letter or a digit, followed by letters, digits, "_", "." and "-"; never
+ * an id. */
 bool names_is_valid(const char *name);
 
-/* Reserves record->name for the sandbox.  CAY_E_EXISTS: another one has it. */
+/* Reserves record->name for the sandbox.  CAY_E_EXISTS: another sandbox has this name. */
 int names_claim(const struct record *record, struct cay_error *err);
 void names_release(const char *name, const char *id);
 
-/* The id of the sandbox of that name; CAY_E_NOT_FOUND if there is none. */
+/* The id of the sandbox with this name; CAY_E_NOT_FOUND if there is none. */
 int names_find(const char *name, char ret_id[CAY_ID_MAX], struct cay_error *err);
 
-/* Removes links to sandboxes that are gone. */
+/* Removes links to sandboxes that no longer exist. */
 void names_sweep(void);
 
 #endif

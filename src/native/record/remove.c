@@ -35,8 +35,8 @@ static bool has_ended(int pidfd)
     return got > 0;
 }
 
-/* Without a PID namespace the end of init is not the end of all: it is asked to end them
- * first.  Its holders do it if it cannot. */
+/* Without a PID namespace the other processes do not end with init, so init is asked to
+ * end them first.  If init cannot, the subreapers do it. */
 bool record_stop_init(const struct record *record, int pidfd)
 {
     if (!runtime_has_namespaces(record)) {
@@ -45,26 +45,29 @@ bool record_stop_init(const struct record *record, int pidfd)
             return true;
     }
     (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-    cgroup_remove_execs(&record->cgroup); /* while it dies */
+    cgroup_remove_execs(&record->cgroup); /* while init is dying */
     return has_ended(pidfd);
 }
 
-/* -1 if it has ended.  In another PID namespace its number may be somebody else's. */
+/* Opens init, or -1 if it has ended.  In another PID namespace its pid may belong to
+ * another process. */
 static int open_init(const struct record *record, int *ret_pidfd, struct cay_error *err)
 {
     *ret_pidfd = -1;
     if (record->init <= 0)
         return CAY_OK;
     AUTO_FD fd = (int)syscall(SYS_pidfd_open, record->init, 0);
-    int lives = fd < 0 && cay_errno_is_shortage(errno)
-                    ? -errno
-                    : runtime_check_alive(record); /* now, so that it is not another's */
+    int lives =
+        fd < 0 && cay_errno_is_shortage(errno)
+            ? -errno
+            : runtime_check_alive(
+                  record); /* checked after the open, so that it is not a reused pid */
     if (lives < 0)
         return cay_fail_errno(err, -lives, "sandbox.kill", record->id);
     if (lives && (fd < 0 || record->pid_namespace != runtime_pid_namespace()))
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, "sandbox.kill", record->id,
-                        "the sandbox runs in another PID namespace than this process",
-                        "end it from where it was made");
+                        "the sandbox was created in another PID namespace",
+                        "end it from that PID namespace");
     if (lives)
         *ret_pidfd = TAKE_FD(fd);
     return CAY_OK;
@@ -85,11 +88,11 @@ int record_fail_end(const struct record *record, int error, struct cay_error *er
     if (error != EBUSY)
         return cay_fail_errno(err, error, "sandbox.kill", record->id);
     return cay_fail(err, CAY_E_BUSY, error, "sandbox.kill", record->id,
-                    "what ran in the sandbox was killed and has not ended yet",
+                    "the sandbox's processes were killed but have not ended yet",
                     "try again later, or run cay gc");
 }
 
-/* Without its record nobody would know of what is left. */
+/* The record goes last: without it the rest could not be found again. */
 int record_remove(const struct record *record, int pidfd, struct cay_error *err)
 {
     AUTO_FD opened = -1;
@@ -109,8 +112,8 @@ int record_remove(const struct record *record, int pidfd, struct cay_error *err)
     return code;
 }
 
-/* With its lock held.  What is found again after the kill still runs: its cgroups and its
- * uid range must not be given to the next sandbox. */
+/* The caller holds the lock.  Processes that are found again after the kill still run:
+ * their cgroups and uid range must not go to the next sandbox. */
 int record_remove_damaged(const char *id, struct cay_error *err)
 {
     struct record record;
@@ -136,14 +139,15 @@ enum { REPLY_MS = 1000, KILL_TRIES = 1000 };
 
 /* --- Processes --- */
 
-/* What /proc/PID/status says of one. */
+/* What /proc/PID/status reports of a process. */
 struct process {
     uint32_t uid;
-    int inner; /* its number in the innermost PID namespace */
-    int depth; /* how many of them it is in, from ours on */
+    int inner; /* its pid in the innermost PID namespace */
+    int depth; /* number of PID namespaces, starting with ours */
 };
 
-/* The lines that count; that of the groups is as long as a process inside likes. */
+/* Reads the relevant lines; the line of the groups is as long as a process inside
+ * likes. */
 static bool inspect_process(pid_t pid, struct process *ret_process)
 {
     AUTO_FREE char *line = NULL;
@@ -172,8 +176,8 @@ static bool inspect_process(pid_t pid, struct process *ret_process)
 
 struct search {
     struct record *record;
-    size_t count;  /* of its processes */
-    bool is_asked; /* to kill them */
+    size_t count;  /* number of processes found */
+    bool is_asked; /* whether to kill them */
 };
 
 static void kill_if(pid_t pid, bool (*is_its)(const struct record *, pid_t),
@@ -181,7 +185,7 @@ static void kill_if(pid_t pid, bool (*is_its)(const struct record *, pid_t),
 {
     AUTO_FD fd = (int)syscall(SYS_pidfd_open, pid, 0);
 
-    /* Looked at again, so that it is not another process of the same number. */
+    /* Checked again, so that it is not another process with a reused pid. */
     if (fd >= 0 && is_its(record, pid))
         (void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
 }
@@ -197,7 +201,7 @@ static void note_process(struct record *record, pid_t pid)
     record->pid_namespace = runtime_pid_namespace();
 }
 
-/* PID 1 is the first of a PID namespace inside ours. */
+/* PID 1 is the first process of a PID namespace below ours. */
 static void note_init(struct record *record, pid_t pid)
 {
     struct process process;
@@ -225,14 +229,14 @@ static void note_member(pid_t pid, void *cookie)
     struct process process;
 
     if (pid > 0 && !inspect_process(pid, &process))
-        return; /* it has ended; 0 is one of another PID namespace */
+        return; /* it has ended; 0 means another PID namespace */
     search->count++;
     note_init(search->record, pid);
     if (search->is_asked)
         kill_if(pid, is_in_cgroup, search->record);
 }
 
-/* Only a sandbox without namespaces has one. */
+/* Only a sandbox without namespaces has a home directory. */
 static bool has_home(const struct record *record)
 {
     char path[HOME_PATH];
@@ -253,8 +257,8 @@ static bool is_in_range(const struct record *record, pid_t pid)
            (process.depth >= 2 || is_in_cgroup(record, pid) || has_home(record));
 }
 
-/* The ids of a range are those of this sandbox alone, unless the host gives them to
- * something else; that is neither in a PID namespace nor in a cgroup of the sandbox. */
+/* The ids of a range belong to this sandbox alone, unless the host also assigns them;
+ * such a process is neither in a PID namespace nor in a cgroup of the sandbox. */
 static int search_range(struct search *search)
 {
     DIR *list = search->record->has_range ? opendir("/proc") : NULL;
@@ -284,7 +288,7 @@ static int search_all(struct search *search)
 
 /* --- The control socket --- */
 
-/* The kernel names the sender of an answer: whatever the record said, that is PID 1. */
+/* The kernel reports the sender of the reply, which is PID 1 whatever the record says. */
 static pid_t receive_sender(int fd)
 {
     union {
@@ -329,7 +333,7 @@ static void note_listener(struct record *record)
         note_init(record, pid);
 }
 
-/* --- All of it --- */
+/* --- Recovery --- */
 
 static void note_disk(struct record *record)
 {

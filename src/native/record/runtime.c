@@ -29,17 +29,17 @@
 
 static const char op[] = "sandbox.runtime";
 
-/* Ranges of 65,536 ids from here on; below are people, above is what the kernel reserves.
- */
+/* Ranges of 65,536 ids start here: below are ordinary users, above are ids reserved by
+ * the kernel. */
 enum { FIRST_RANGE = 0x7000, RANGES = 0xFFE };
 
-/* How long a maker may take from its file to what is in it, and how many milliseconds
- * somebody waits for the lock. */
+/* How many seconds a creator may take to fill its record, and for how many milliseconds a
+ * process waits for the lock. */
 enum { FORGET_S = 5, LOCK_TRIES = 1000, READ_TRIES = 3 };
 
-/* What is where the directory is to be.  It is the gate to every sandbox, so nothing is
- * read from it, nor written to it, unless it is ours alone; what is not there may be
- * somebody else's by the time it is opened. */
+/* State of the runtime directory.  It is the gate to every sandbox, so it is neither read
+ * nor written unless this user alone owns it; an empty path may belong to another user by
+ * the time it is opened. */
 enum place { PLACE_OWN, PLACE_EMPTY, PLACE_FOREIGN };
 
 static enum place look_at(const char *path, mode_t forbidden)
@@ -53,14 +53,14 @@ static enum place look_at(const char *path, mode_t forbidden)
                : PLACE_FOREIGN;
 }
 
-/* A directory that nobody else can put things into. */
+/* A directory that only this user can write to. */
 static bool is_own(const char *path)
 {
     return look_at(path, 0022) == PLACE_OWN;
 }
 
-/* Not where XDG_RUNTIME_DIR is somebody else's: su(1) leaves it so.  Root of a user
- * namespace is an ordinary user to the host's /run. */
+/* XDG_RUNTIME_DIR is ignored if another user owns it, as after su(1).  Root of a user
+ * namespace is an ordinary user for the host's /run. */
 static enum place find_place(char ret_path[PATH_MAX])
 {
     const char *given = getenv("XDG_RUNTIME_DIR");
@@ -82,7 +82,7 @@ static enum place find_place(char ret_path[PATH_MAX])
 static int fail_foreign(const char *path, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, path,
-                    "the runtime directory is not this user's own",
+                    "the runtime directory does not belong to this user alone",
                     "remove it, or set its owner to this user and its mode to 0700");
 }
 
@@ -95,7 +95,7 @@ int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err)
     return place == PLACE_OWN
                ? CAY_OK
                : cay_fail(err, CAY_E_NOT_FOUND, 0, op, NULL, "there is no such sandbox",
-                          "it may have ended; make a new one");
+                          "it may have ended; create a new one");
 }
 
 int runtime_check(char ret_path[PATH_MAX], struct cay_error *err)
@@ -117,13 +117,12 @@ int runtime_fail(int error, const char *subject, struct cay_error *err)
 {
     if (error != ENOSPC && error != EDQUOT)
         return cay_fail_errno(err, error, op, subject);
-    return cay_fail(err, CAY_E_NO_SPACE, error, op, subject,
-                    "no space is left in the runtime directory",
-                    "kill some sandboxes, or make room there: df and df -i tell which is "
-                    "used up");
+    return cay_fail(
+        err, CAY_E_NO_SPACE, error, op, subject, "no space left in the runtime directory",
+        "kill some sandboxes, or free space or inodes there (see df and df -i)");
 }
 
-/* Opens the runtime directory, or the one called `below` in it; makes them if need be. */
+/* Opens the runtime directory, or its directory `below`; creates them if missing. */
 int runtime_open_dir(const char *below, struct cay_error *err)
 {
     char top[PATH_MAX], path[PATH_MAX + 32];
@@ -169,8 +168,8 @@ static void draw_id(char id[CAY_ID_MAX])
     id[19] = '\0';
 }
 
-/* Whether ranges of ours are somebody's in /etc/subuid: hardly ever, so the files are
- * read again only if they changed. */
+/* Whether /etc/subuid assigns one of our ranges: rarely, so the files are read again only
+ * when they have changed. */
 static bool are_assigned(void)
 {
     static const char *const files[] = {SUBIDS_USERS, SUBIDS_GROUPS};
@@ -207,8 +206,8 @@ static bool is_assigned(unsigned range)
            subids_overlap(SUBIDS_GROUPS, range << 16, RUNTIME_IDS);
 }
 
-/* The name is the range, and whose it is comes with it in one step: no lock is needed,
- * and no crash leaves a range that is nobody's. */
+/* The link's name is the range and its target the owner, created in one step: no lock is
+ * needed, and no crash leaves a range without an owner. */
 static int reserve_range(struct record *record, struct cay_error *err)
 {
     uint16_t start;
@@ -234,12 +233,12 @@ static int reserve_range(struct record *record, struct cay_error *err)
             return runtime_fail(errno, "ranges", err);
     }
     return cay_fail(err, CAY_E_LIMIT, 0, op, "ranges",
-                    "every range of user ids is taken by a sandbox",
-                    "kill some sandboxes; this machine can have %d", RANGES);
+                    "all ranges of user ids are in use by sandboxes",
+                    "kill some sandboxes; the limit is %d per machine", RANGES);
 }
 
-/* Unless it is somebody else's by now: who releases twice must not take the next one's.
- */
+/* Only if this sandbox still owns it: releasing twice must not release the next owner's
+ * range. */
 static bool release_if_of(int ranges, const char *name, const char *id)
 {
     char owner[CAY_ID_MAX];
@@ -249,7 +248,7 @@ static bool release_if_of(int ranges, const char *name, const char *id)
            unlinkat(ranges, name, 0) == 0;
 }
 
-/* By its path, which works where no more files can be opened, too. */
+/* By path, which works even when no more descriptors are available. */
 static void release_range(const struct record *record)
 {
     char directory[PATH_MAX], path[PATH_MAX];
@@ -273,7 +272,7 @@ int runtime_find_range(const char *id, struct record *record)
         unsigned long range = strtoul(entry->d_name, NULL, 16);
         if (len != (ssize_t)strlen(id) || memcmp(owner, id, (size_t)len) != 0 ||
             range < FIRST_RANGE || range >= FIRST_RANGE + RANGES)
-            continue; /* processes of the host must not be taken for its own */
+            continue; /* the host's processes must not be mistaken for the sandbox's */
         record->has_range = 1;
         record->id_base = (uint32_t)range << 16;
         record->id_count = RUNTIME_IDS;
@@ -283,7 +282,7 @@ int runtime_find_range(const char *id, struct record *record)
 }
 
 static const char no_suffix[] = "", control_suffix[] = ".control",
-                  note_suffix[] = ".note"; /* note.c */
+                  note_suffix[] = ".note";
 
 static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
                        struct cay_error *err)
@@ -308,12 +307,12 @@ static bool release_ranges(const char *id)
     return list;
 }
 
-/* All that may be there without a record that says so. */
+/* Removes everything that can exist without a complete record. */
 static bool forget(const char *id)
 {
     char path[PATH_MAX];
 
-    if (!release_ranges(id)) /* without its file nobody would look again */
+    if (!release_ranges(id)) /* keep the file, so that the next collect tries again */
         return false;
     if (record_path(id, control_suffix, path, NULL) == CAY_OK)
         (void)unlink(path);
@@ -332,7 +331,7 @@ int64_t runtime_changed_ms(const char *id)
     return st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
 }
 
-/* One of the future was made before the clock was set back. */
+/* A time in the future: the clock was set back after the record was created. */
 bool runtime_is_old(const char *id)
 {
     int64_t past = clock_since_1970_ms() - runtime_changed_ms(id);
@@ -340,8 +339,9 @@ bool runtime_is_old(const char *id)
     return llabs(past) >= FORGET_S * 1000;
 }
 
-/* Who brings one back holds its disk, and who makes one for a session the session: if
- * there is a file of that id and nothing in it, they who made it have died. */
+/* A process that restarts a sandbox holds the lock of its disk, and one that creates a
+ * marked sandbox holds the session's lock.  An empty record with that id is therefore
+ * left from a crash. */
 static bool reclaim(const char *id)
 {
     struct record record;
@@ -350,7 +350,7 @@ static bool reclaim(const char *id)
     return lock >= 0 && runtime_load(id, &record, NULL) == CAY_E_NOT_FOUND && forget(id);
 }
 
-/* A socket without a record is nobody's; somebody may have removed the record by hand. */
+/* Removes a stale socket: its record may have been removed by hand. */
 static int make_file(int dir, const char *id)
 {
     char control[CAY_ID_MAX + sizeof control_suffix];
@@ -363,7 +363,7 @@ static int make_file(int dir, const char *id)
     return unlinkat(dir, control, 0) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-/* The file comes first: what is left without one cannot be found again. */
+/* The file comes first: resources without a record could not be found again. */
 int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
                     struct cay_error *err)
 {
@@ -383,7 +383,7 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
         error = make_file(dir, id);
     if (error)
         return error == EEXIST ? cay_fail(err, CAY_E_BUSY, 0, op, ret_record->id,
-                                          "somebody else has started this sandbox",
+                                          "another process has started this sandbox",
                                           "open it by its id")
                                : runtime_fail(error, ret_record->id, err);
     int code = with_range ? reserve_range(ret_record, err) : CAY_OK;
@@ -392,7 +392,7 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
     return code;
 }
 
-/* FNV-1a, which notices any single flipped byte. */
+/* FNV-1a, which detects any single changed byte. */
 static uint64_t sum_up(const unsigned char *bytes, size_t len)
 {
     const size_t own = offsetof(struct record, checksum);
@@ -414,8 +414,8 @@ int runtime_save(const struct record *record, struct cay_error *err)
     if (code)
         return code;
     summed.checksum = sum_up((const unsigned char *)record, sizeof *record);
-    /* In place: it is smaller than a page, always of the same size, and whoever reads it
-     * while it is made finds the lock taken. */
+    /* Written in place: the record is smaller than a page and has a fixed size, and a
+     * reader during creation finds the lock taken. */
     AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     int error = fd < 0 ? -errno : io_write(fd, &summed, sizeof summed);
     return error ? runtime_fail(-error, record->id, err) : CAY_OK;
@@ -436,7 +436,7 @@ static bool ends(const char *text, size_t room)
     return memchr(text, '\0', room) != NULL;
 }
 
-/* Of a version that this one can read, and as its writer wrote it.  Version 4 has no
+/* Whether the version is supported and the contents are unchanged.  Version 4 has no
  * checksum. */
 static bool is_whole(const struct record *record, const unsigned char *bytes, size_t len)
 {
@@ -468,8 +468,8 @@ static bool is_sound(const struct record *record, const char *id)
            ends(record->name, sizeof record->name);
 }
 
-/* A flipped byte in the pid of a record without a checksum would make the sandbox look
- * dead: its control socket contradicts that. */
+/* A changed byte in the pid of a record without a checksum would make the sandbox look
+ * dead; its control socket shows that it is alive. */
 static bool is_contradicted(const struct record *record)
 {
     return record->version == RECORD_VERSION_MIN && record->init > 0 &&
@@ -497,12 +497,11 @@ static enum reading take_record(const unsigned char *bytes, size_t len, const ch
 static int fail_unknown(const char *id, int error, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_NOT_FOUND, error, op, id, "there is no such sandbox",
-                    "it may have ended; make a new one");
+                    "it may have ended; create a new one");
 }
 
-/* It may be read while it is written, so what looks damaged is read again.  A short one
- * is unfinished, since its maker has died or is about to write it, unless processes run.
- */
+/* A record that looks damaged is read again, since it may be being written.  A short one
+ * is unfinished: its creator has died or is about to write it, unless processes run. */
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
@@ -511,7 +510,7 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     char path[PATH_MAX];
 
     if (!runtime_is_id(id))
-        return cay_fail(err, CAY_E_INVALID, 0, op, id, "this is not the id of a sandbox",
+        return cay_fail(err, CAY_E_INVALID, 0, op, id, "invalid sandbox id",
                         "ids look like sb-abcdefgh234567xy");
     int code = record_path(id, no_suffix, path, err);
     if (code)
@@ -531,12 +530,12 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
         return fail_unknown(id, 0, err);
     if (reading != READ_WHOLE)
         return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
-                        "the sandbox's record is damaged, or of another version of cay",
-                        "cay kill %s ends the sandbox", id);
+                        "the sandbox's record is damaged, or from another version of cay",
+                        "run cay kill %s to end the sandbox", id);
     return CAY_OK;
 }
 
-/* The range first: once the record is gone nobody would know whose it was. */
+/* The range first: without the record its owner would be unknown. */
 void runtime_release(const struct record *record)
 {
     const char *const suffixes[] = {note_suffix, control_suffix, no_suffix};
@@ -546,7 +545,8 @@ void runtime_release(const struct record *record)
         release_range(record);
     if (record->name[0] && record->storage != CAY_STORAGE_DISK)
         names_release(record->name, record->id);
-    if (!record->version && !release_ranges(record->id)) /* see recover.h */
+    if (!record->version &&
+        !release_ranges(record->id)) /* a recovered record, see remove.h */
         return;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
         if (record_path(record->id, suffixes[i], path, NULL) == CAY_OK)
@@ -565,7 +565,8 @@ int runtime_lock(const char *id)
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
         return -1;
-    /* It may have been removed since, and the one there now may be another. */
+    /* It may have been removed meanwhile, and the path may now belong to another
+     * sandbox. */
     if (fstat(fd, &st) != 0 || st.st_nlink == 0) {
         errno = EWOULDBLOCK;
         return -1;
@@ -661,7 +662,7 @@ int runtime_start_time(pid_t pid, uint64_t *ret_start)
     if (len <= 0)
         return len < 0 && cay_errno_is_shortage(errno) ? -errno : 0;
     text[len] = '\0';
-    /* The name may contain anything; what follows its last ")" is fields 3 onwards. */
+    /* The name may contain any byte; fields 3 and later follow its last ")". */
     const char *at = strrchr(text, ')');
     if (!at || strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0)
         return 0;
@@ -671,7 +672,7 @@ int runtime_start_time(pid_t pid, uint64_t *ret_start)
     return 0;
 }
 
-/* PID 1 listens there, and once that is gone no process does. */
+/* PID 1 listens there; when it ends, no other process does. */
 int runtime_check_listening(const char *id)
 {
     struct sockaddr_un address;
@@ -687,7 +688,7 @@ int runtime_check_listening(const char *id)
     return cay_errno_is_shortage(errno) ? -errno : 0;
 }
 
-/* In another PID namespace than its maker's the number says nothing. */
+/* In another PID namespace than the creator's, the pid is meaningless. */
 int runtime_check_alive(const struct record *record)
 {
     uint64_t start;
@@ -704,7 +705,7 @@ int runtime_check_alive(const struct record *record)
 
 /* --- Notes --- */
 
-/* Notes lie beside the record, as "ID.note", and go with it. */
+/* A note is stored beside the record, as "ID.note", and removed with it. */
 
 static const char note_op[] = "sandbox.note";
 
@@ -713,8 +714,7 @@ static int find_note(const char *id, char path[PATH_MAX], struct cay_error *err)
     char directory[PATH_MAX];
 
     if (!runtime_is_id(id))
-        return cay_fail(err, CAY_E_INVALID, 0, note_op, id,
-                        "this is not the id of a sandbox",
+        return cay_fail(err, CAY_E_INVALID, 0, note_op, id, "invalid sandbox id",
                         "ids look like sb-abcdefgh234567xy");
     int code = runtime_directory(directory, err);
     if (!code)
@@ -722,14 +722,14 @@ static int find_note(const char *id, char path[PATH_MAX], struct cay_error *err)
     return code;
 }
 
-/* Whole or not at all.  The record may go meanwhile: then the note goes, too. */
+/* Atomic.  If the record is removed meanwhile, the note is removed too. */
 int cay_sandbox_set_note(const char *id, const void *data, size_t len,
                          struct cay_error *err)
 {
     char record[PATH_MAX], draft[PATH_MAX + 16], path[PATH_MAX + 16];
     int code = len > CAY_SANDBOX_NOTE_MAX
                    ? cay_fail(err, CAY_E_INVALID, 0, note_op, id, "the note is too long",
-                              "notes have at most %d bytes", CAY_SANDBOX_NOTE_MAX)
+                              "the limit is %d bytes", CAY_SANDBOX_NOTE_MAX)
                    : find_note(id, record, err);
 
     if (code)
@@ -748,7 +748,7 @@ int cay_sandbox_set_note(const char *id, const void *data, size_t len,
         return CAY_OK;
     (void)unlink(path);
     return cay_fail(err, CAY_E_NOT_FOUND, ENOENT, note_op, id, "there is no such sandbox",
-                    "it may have ended; make a new one");
+                    "it may have ended; create a new one");
 }
 
 int cay_sandbox_get_note(const char *id, void **ret_data, size_t *ret_len,
@@ -765,7 +765,7 @@ int cay_sandbox_get_note(const char *id, void **ret_data, size_t *ret_len,
     AUTO_FD fd = open(whole, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return cay_fail(err, CAY_E_NOT_FOUND, ENOENT, note_op, id,
-                        "the sandbox has no note", "cay_sandbox_set_note() attaches one");
+                        "the sandbox has no note", "set one with cay_sandbox_set_note()");
     if (fd < 0 || fstat(fd, &st) != 0)
         return cay_fail_errno(err, errno, note_op, id);
     size_t len =

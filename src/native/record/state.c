@@ -40,7 +40,8 @@ int state_open(const char *below, bool make, struct cay_error *err)
     return code ? code : TAKE_FD(fd);
 }
 
-/* Held, and still there: who found it without a lock may have swept it away. */
+/* Locks the directory and checks that it still exists: a sweep may have removed it before
+ * it was locked. */
 static bool hold(int fd)
 {
     struct stat st;
@@ -69,7 +70,8 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
             return TAKE_FD(fd);
     }
     return cay_fail(err, CAY_E_BUSY, 0, op, prefix,
-                    "somebody keeps removing what is being made", "try again");
+                    "another process removes the new directory again and again",
+                    "try again");
 }
 
 int state_remove(int dir, const char *name, const char *who, struct cay_error *err)

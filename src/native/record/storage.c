@@ -34,10 +34,10 @@ static int fail_unknown(const char *id, int error, struct cay_error *err)
     if (cay_errno_is_shortage(error))
         return cay_fail_errno(err, error, op, id);
     return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "there is no such sandbox",
-                    "it was removed, or was in memory only; make a new one");
+                    "it was removed, or its storage was in memory; create a new one");
 }
 
-/* Where the one of that id is, if it is anywhere. */
+/* Opens the directory of all sandboxes, if it has one with that id. */
 static int open_sandboxes_with(const char *id, struct cay_error *err)
 {
     int sandboxes = open_sandboxes(false, err);
@@ -82,7 +82,7 @@ int storage_create(const char *id, struct storage *ret_storage, struct cay_error
         return cay_fail_errno(err, -ret_storage->dir, op, id);
     if (ret_storage->dir < 0 || flock(ret_storage->dir, LOCK_EX | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
-                        "somebody else holds the new sandbox's disk", "try again");
+                        "another process has locked the new sandbox's disk", "try again");
     return make_disk(ret_storage->dir, &ret_storage->disk, err);
 }
 
@@ -95,7 +95,7 @@ static int hold(int sandboxes, const char *id, struct cay_error *err)
         return fail_unknown(id, -dir, err);
     if (flock(dir, LOCK_EX | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
-                        "somebody else is starting or removing this sandbox",
+                        "another process is starting or removing this sandbox",
                         "try again");
     if (fstat(dir, &st) != 0 || st.st_nlink == 0)
         return fail_unknown(id, ENOENT, err);
@@ -176,16 +176,17 @@ int storage_remove(const char *id, struct cay_error *err)
     AUTO_FD dir = hold(sandboxes, id, err);
     if (dir < 0)
         return dir;
-    if (lives(id)) /* from now on nobody can start it, but somebody just has */
+    if (lives(
+            id)) /* from now on no process can start it, but one may have just done so */
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
-                        "somebody else has just started this sandbox", "try again");
+                        "another process has just started this sandbox", "try again");
     release_name(id);
     return state_remove(sandboxes, id, op, err);
 }
 
 /* --- The options --- */
 
-/* Where it is, whatever the caller called it: the next start may be from elsewhere. */
+/* Saves the resolved path, because the next start may run in another directory. */
 static bool save_bind(struct buf *file, const struct bind *bind)
 {
     char path[PATH_MAX];
@@ -226,10 +227,11 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
         if (!save_bind(&file, &binds->list[i]))
             code = cay_fail_errno(err, errno, op, binds->list[i].source);
     if (!code && file.failed)
-        code = cay_fail(err, CAY_E_LIMIT, 0, op, "options",
-                        "the sandbox's options are too long to be saved",
-                        "give a sandbox that is to persist less than %d MiB of them",
-                        OPTIONS_MAX >> 20);
+        code =
+            cay_fail(err, CAY_E_LIMIT, 0, op, "options",
+                     "the sandbox's options are too long to save",
+                     "pass less than %d MiB of options to a sandbox with storage on disk",
+                     OPTIONS_MAX >> 20);
     if (!code)
         code = state_write(storage->dir, "options", file.data, file.len, err);
     buf_done(&file);
@@ -309,9 +311,10 @@ int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_err
         return fail_unknown(id, error, err);
     if (!kvfile->data || !kvfile_is_valid(kvfile)) {
         storage_saved_done(ret_saved);
-        return cay_fail(err, CAY_E_IO, 0, op, id,
-                        "the sandbox's options are damaged, or of another version of cay",
-                        "remove the sandbox and make a new one");
+        return cay_fail(
+            err, CAY_E_IO, 0, op, id,
+            "the sandbox's saved options are damaged, or from another version of cay",
+            "remove the sandbox and create a new one");
     }
     take_options(ret_saved);
     if (take_binds(ret_saved) && take_env(ret_saved))
@@ -328,7 +331,7 @@ void storage_saved_done(struct storage_saved *saved)
     *saved = (struct storage_saved){0};
 }
 
-/* --- All of them --- */
+/* --- All disks --- */
 
 static bool has_options(int sandboxes, const char *id)
 {
@@ -346,7 +349,7 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
     char home[PATH_MAX];
     AUTO_FD sandboxes = open_sandboxes(false, &own);
 
-    /* Who has no place to keep any has none. */
+    /* A user without a state directory has no sandboxes on disk. */
     if (sandboxes == CAY_E_NOT_FOUND || state_home_path(home, NULL) != CAY_OK)
         return CAY_OK;
     if (sandboxes < 0) {
@@ -376,12 +379,14 @@ size_t storage_sweep(void)
         const char *id = entry->d_name;
         if (!runtime_is_id(id) || has_options(sandboxes, id))
             continue;
-        /* Who makes one holds its record before there is a disk, and after. */
+        /* A creator holds the lock of the record before the disk exists and
+         * afterwards. */
         AUTO_FD lock = runtime_lock(id);
         if (lock < 0 && errno != ENOENT)
             continue;
         AUTO_FD dir = hold(sandboxes, id, NULL);
-        /* It may live all the same: its maker died just before it could say so. */
+        /* The sandbox may be running: its creator died before it could save the
+         * options. */
         if (dir >= 0 && !has_options(sandboxes, id) && !lives(id))
             count += state_remove(sandboxes, id, op, NULL) == CAY_OK;
     }

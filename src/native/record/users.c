@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The files belong to the template, so they are read with caps and through no link, and
- * a name or number that is there already is left as it is. */
+/* The files belong to the template and are untrusted: they are read with a size limit and
+ * without following links, and existing names and numbers are left as they are. */
 #include "native/record/users.h"
 
 #include <errno.h>
@@ -28,14 +28,15 @@ enum { FILE_MAX = 1 << 20 };
 static int fail(int sys_errno, const char *path, struct cay_error *err)
 {
     if (sys_errno == ELOOP || sys_errno == ENOTDIR || sys_errno == EFBIG)
-        return cay_fail(err, CAY_E_INVALID, sys_errno, op, path,
-                        "the template's users cannot be read: this is a link, or is "
-                        "not what it is on other systems",
-                        "use a template in which /etc is a directory and this a file");
+        return cay_fail(
+            err, CAY_E_INVALID, sys_errno, op, path,
+            "cannot read the template's users: this is a symbolic link or has an "
+            "unexpected type",
+            "use a template in which /etc is a directory and this is a regular file");
     return cay_fail_errno(err, sys_errno, op, path);
 }
 
-/* The line of a name, or NULL. */
+/* The line with this name, or NULL. */
 static const char *find_line(const char *text, const char *name, size_t len)
 {
     for (const char *line = text; *line;) {
@@ -47,7 +48,7 @@ static const char *find_line(const char *text, const char *name, size_t len)
     return NULL;
 }
 
-/* The number in a field of a line, counted from 0. */
+/* The number in field `field` (from 0) of a line. */
 static bool read_id(const char *line, int field, uint32_t *ret_id)
 {
     char *end;
@@ -80,7 +81,7 @@ bool users_find(int root, const char *name, size_t len, uint32_t *ret_uid,
     return true;
 }
 
-/* The file with `line` at its end, unless it has an entry for `user`. */
+/* Reads the file and appends `line`, unless it has an entry for `user`. */
 static int read_one(int etc, struct users_file *file, const char *others,
                     const char *line, struct cay_error *err)
 {
@@ -141,7 +142,7 @@ void users_done(struct users *users)
     *users = (struct users){0};
 }
 
-/* A directory, made if it is not there; a descriptor. */
+/* Opens a directory, created if missing; a descriptor. */
 static int need_directory(int dir, const char *name, unsigned owner,
                           struct cay_error *err)
 {
@@ -168,7 +169,7 @@ static int write_one(int etc, const struct users_file *file, struct cay_error *e
     return error ? fail(-error, file->name, err) : CAY_OK;
 }
 
-/* Where /home is a link, that is the template's own idea of it. */
+/* If /home is a link, the template has its own layout. */
 static int add_home(int root, struct cay_error *err)
 {
     struct stat st;

@@ -9,11 +9,11 @@
 
 #include "cay/error.h"
 
-/* Every root has a `user` (1000, /home/user): who runs commands by default. */
+/* Every root has a `user` (1000, /home/user), which runs commands by default. */
 
 enum { USERS_FILES = 3 };
 
-/* Files of a root's /etc as they must be for that; text NULL: they are already. */
+/* Files in /etc of a root with the entries for `user`; text NULL: unchanged. */
 struct users {
     struct users_file {
         const char *name; /* "passwd" */
@@ -26,12 +26,12 @@ struct users {
 int users_read(int root, struct users *ret_users, struct cay_error *err);
 void users_done(struct users *users);
 
-/* The numbers of a name, as a root's own passwd has them; false if it has none that can
- * be used inside. */
+/* The ids of a user in the root's own /etc/passwd; false if there is no such user, or its
+ * ids are out of range. */
 bool users_find(int root, const char *name, size_t len, uint32_t *ret_uid,
                 uint32_t *ret_gid);
 
-/* Makes them so, and the home, in a root that lies on the host. */
+/* Writes these files and creates the home, in a root on the host. */
 int users_add(int root, struct cay_error *err);
 
 #endif

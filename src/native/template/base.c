@@ -2,12 +2,11 @@
 
 /* The template "base": a system that root inside can change, with the host's programs.
  *
- * Its root is an overlay like that of any template.  What lies below is made from the
- * host's /etc and package database the first time it is needed, in the store of templates
- * as ".base-VERSION".  The version is a hash of what it was made from and of the boot: a
- * machine that lost power may have lost files that were not written yet, so none is used
- * after a restart.  /usr is not copied: overlay.c shows the host's, with the layer "usr"
- * above it. */
+ * Its root is an overlay like that of any template.  The lower layer is created from the
+ * host's /etc and package database when it is first needed, in the template store as
+ * ".base-VERSION".  The version is a hash of its sources and of the boot id: files may be
+ * lost in a power failure, so none is used after a reboot.  /usr is not copied: overlay.c
+ * mounts the host's, with the layer "usr" above it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,10 +32,10 @@
 #include "sys/path.h"
 #include "sys/shift.h"
 
-/* --- What it consists of --- */
+/* --- Contents --- */
 
-/* Only what every user of the host may read is taken, and no file with credentials in it:
- * code inside is trusted less than any user of the host. */
+/* Only files that every user of the host may read are copied, and none with credentials:
+ * code inside is less trusted than any user of the host. */
 
 /* cay-init, which is also the `sudo` of this template. */
 extern const unsigned char cay_init[];
@@ -46,10 +45,10 @@ extern const uint64_t cay_init_size;
 #define BASE_APT_OFFLINE "/etc/apt-offline.conf"
 
 enum {
-    FORMAT = 3,            /* of what is made here */
+    FORMAT = 3,            /* version of this layout */
     DEPTH_MAX = 16,        /* of trees */
-    CHECKED_MAX = 1 << 20, /* bytes of a file; what is larger is left out */
-    SAMPLE = 61            /* every so many bytes of cay-init make the version */
+    CHECKED_MAX = 1 << 20, /* bytes of a file; larger ones are left out */
+    SAMPLE = 61            /* every 61st byte of cay-init is part of the version */
 };
 
 static const struct {
@@ -100,7 +99,7 @@ static const struct {
     {"var/lib/dpkg/parts", 0755, 0},
 };
 
-/* Of the host.  The rest of /etc stays outside. */
+/* Directories of the host.  The rest of /etc is not copied. */
 static const char *const trees[] = {"etc/alternatives",
                                     "etc/apt",
                                     "etc/dpkg/origins",
@@ -138,11 +137,11 @@ static const char *const files[] = {"etc/adduser.conf",
                                     "var/lib/dpkg/diversions",
                                     "var/lib/dpkg/status"};
 
-/* Of which the version is made besides: directories change with what is in them. */
+/* Also part of the version: a directory changes with its entries. */
 static const char *const watched[] = {"etc/ssl/certs", "usr/bin/python",
                                       "usr/bin/python3"};
 
-/* Of Debian's base-passwd; packages expect these. */
+/* From Debian's base-passwd; packages expect these. */
 static const char passwd[] =
     "root:x:0:0:root:/root:/bin/bash\n"
     "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
@@ -170,8 +169,8 @@ static const char group[] =
     "video:x:44:\nsasl:x:45:\nplugdev:x:46:\nstaff:x:50:\ngames:x:60:\nusers:x:100:\n"
     "user:x:1000:\nnogroup:x:65534:\n";
 
-/* Packages that are upgraded may have configuration files that are not inside: those are
- * made, and nothing is asked. */
+/* Upgraded packages may have configuration files that are missing inside: dpkg installs
+ * those without a prompt. */
 static const char dpkg_settings[] = "force-confmiss\nforce-confdef\nforce-confold\n";
 
 static const char profile[] = "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n"
@@ -194,7 +193,7 @@ static const struct {
     {"etc/xdg/pip/pip.conf", "[global]\nbreak-system-packages = true\n", 0644},
     {&BASE_APT_OFFLINE[1], "Acquire::Retries \"0\";\n", 0644},
     {"etc/dpkg/dpkg.cfg.d/cay", dpkg_settings, 0644},
-    /* The host's names groups that are not inside, at which dpkg gives up. */
+    /* The host's file names groups that do not exist inside, on which dpkg fails. */
     {"var/lib/dpkg/statoverride", "", 0644},
 };
 
@@ -235,7 +234,7 @@ static uint64_t mix_states(uint64_t hash, const char *const *paths, size_t count
     return hash;
 }
 
-/* And of what is in it: a file may be closed to others where it is. */
+/* Includes the entries, since a file's mode may change in place. */
 static uint64_t mix_tree(uint64_t hash, const char *path, unsigned depth)
 {
     char name[PATH_MAX];
@@ -275,9 +274,9 @@ static uint64_t base_version(void)
     return mix_states(hash, watched, sizeof watched / sizeof *watched);
 }
 
-/* --- Copies of the host's --- */
+/* --- Copies of host files --- */
 
-/* Where clients of registries and users keep what they sign in with. */
+/* Where package clients keep credentials. */
 static bool is_settings(const char *top)
 {
     return strcmp(top, "etc/apt") == 0 || strcmp(top, "etc/skel") == 0 ||
@@ -300,9 +299,9 @@ static bool has_words(const char *text, const char *const *words)
     return false;
 }
 
-/* Whether a URL in it has a user before its host, or it has words that come with keys,
- * passwords or tokens.  PAM's own files are full of "password"; in keyrings and
- * certificates such a word is chance. */
+/* Whether a URL in it has a user name, or it contains words of keys, passwords or tokens.
+ * PAM's own files are full of "password"; in keyrings and certificates such a word is
+ * accidental. */
 static bool has_credentials(const char *text, const char *name, const char *top)
 {
     static const char *const always[] = {"private key", "_auth", NULL};
@@ -321,8 +320,7 @@ static bool has_credentials(const char *text, const char *name, const char *top)
     return has_words(text, is_settings(top) ? mentioned : given);
 }
 
-/* What cannot be looked at as text is left out, unless it is known to be something else.
- */
+/* Files that cannot be checked as text are left out, unless their kind is known. */
 static bool may_be_binary(const char *name, const char *top)
 {
     return is_keyring(name) || strcmp(top, "etc/ssl") == 0 ||
@@ -339,13 +337,13 @@ static bool may_be_shown(int fd, const struct stat *st, const char *name, const 
         return false;
     for (ssize_t i = 0; i < len; i++)
         if (!text[i])
-            text[i] = '\n'; /* what follows is looked at, too */
+            text[i] = '\n'; /* the text after a NUL is checked too */
     text[len] = '\0';
     return !has_credentials(text, name, top);
 }
 
-/* The package database is large, and its files are replaced and never changed: a second
- * name is as good as a copy. */
+/* The package database is large, and its files are replaced, never changed: hard links
+ * are as good as copies. */
 static bool link_file(int from, int to, const char *name, const char *top)
 {
     return strncmp(top, "var/lib/dpkg/", 13) == 0 && linkat(from, name, to, name, 0) == 0;
@@ -382,7 +380,7 @@ static int copy_link(int from, int to, const char *name)
 
 static int copy_tree(int from, int to, const char *top, unsigned depth);
 
-/* apt's auth.conf holds passwords, whatever its mode. */
+/* apt's auth.conf has passwords, whatever its mode. */
 static int copy_entry(int from, int to, const char *name, const char *top, unsigned depth)
 {
     struct stat st;
@@ -420,7 +418,7 @@ static int copy_tree(int from, int to, const char *top, unsigned depth)
     return error;
 }
 
-/* "etc/apt" of the host, below `root`. */
+/* Copies a path of the host, "etc/apt", below `root`. */
 static int copy_path(int root, const char *path)
 {
     char parent[64];
@@ -434,7 +432,7 @@ static int copy_path(int root, const char *path)
     return to < 0 ? TAKE_FD(to) : copy_entry(from, to, name, path, 0);
 }
 
-/* --- What is made --- */
+/* --- New files --- */
 
 static int put_file(int dir, const char *path, unsigned mode, const void *data,
                     size_t len)
@@ -484,7 +482,7 @@ static int put_links(int root)
     return error;
 }
 
-/* The files of a new user's home; those that are there already are the host's choice. */
+/* The files of a new user's home; existing ones are the host's choice. */
 static int fill_home(int root)
 {
     static const char *const names[] = {".bashrc", ".profile", ".bash_logout"};
@@ -502,7 +500,7 @@ static int fill_home(int root)
     return error;
 }
 
-/* No service is started by the installation of its package: there is no init for it. */
+/* Installing a package starts no service: there is no init system. */
 static const char policy[] = "#!/bin/sh\nexit 101\n";
 
 static int fill_usr(int usr)
@@ -550,7 +548,7 @@ static void name_version(char ret_name[NAME_MAX + 1])
              (unsigned long long)base_version());
 }
 
-/* --- Whether this machine can have it --- */
+/* --- Support of this machine --- */
 
 static bool can_shift(int fd, int map)
 {
@@ -559,8 +557,7 @@ static bool can_shift(int fd, int map)
     return mount >= 0;
 }
 
-/* File systems differ in whether they show files with other owners; nothing but trying
- * finds out. */
+/* Whether the file system supports idmapped mounts; only a try shows it. */
 static bool can_be_shown(int draft)
 {
     AUTO_FD map = shift_map("0 1879048192 65536\n", "0 1879048192 65536\n");
@@ -569,7 +566,7 @@ static bool can_be_shown(int draft)
     return map >= 0 && usr >= 0 && can_shift(draft, map) && can_shift(usr, map);
 }
 
-/* The programs must all be in /usr. */
+/* All programs must be in /usr. */
 static bool is_merged(void)
 {
     struct stat st;
@@ -577,7 +574,7 @@ static bool is_merged(void)
     return lstat("/bin", &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* --- Making it --- */
+/* --- Creation --- */
 
 static int fill(int draft, struct cay_error *err)
 {
@@ -596,8 +593,8 @@ static int fill(int draft, struct cay_error *err)
     return error ? cay_fail_errno(err, -error, op, "base") : CAY_OK;
 }
 
-/* 1: it is there now; 0: this machine cannot have it; or a code.  One caller at a time
- * makes it, and the others find it afterwards. */
+/* 1: it exists now; 0: this machine does not support it; or a code.  One process at a
+ * time creates it, and the others wait for it. */
 static int make(int store, const char *name, struct cay_error *err)
 {
     char draft_name[NAME_MAX + 1];
@@ -621,9 +618,9 @@ static int make(int store, const char *name, struct cay_error *err)
     return code;
 }
 
-/* --- Using it --- */
+/* --- Use --- */
 
-/* 0, or a negative errno: -ENOENT if it is not there, or was removed meanwhile. */
+/* 0 or a negative errno: -ENOENT if it is missing, or was removed meanwhile. */
 static int open_version(int store, const char *name, struct template *template)
 {
     struct stat st;
@@ -662,7 +659,7 @@ static int open_or_make(int store, struct template *template, struct cay_error *
     return error ? cay_fail_errno(err, -error, op, "base") : CAY_OK;
 }
 
-/* Set for every command.  Without a network each retry would only take time. */
+/* For every command.  Without a network, retries would only take time. */
 static int set_env(bool is_offline, struct template *template, struct cay_error *err)
 {
     static const struct {

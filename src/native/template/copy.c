@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A directory becomes a template.  What is on another file system stays out, so that a
- * copy of "/" does not bring /proc along; so do devices, sockets and FIFOs. */
+/* Creates a template from a directory.  Other file systems are left out, so that a copy
+ * of "/" does not include /proc; so are devices, sockets and FIFOs. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 static const char op[] = TEMPLATE_OP;
 
-/* A file with several names, and the first of them, below the root. */
+/* A file with several hard links, and its first path below the root. */
 struct original {
     dev_t dev;
     ino_t ino;
@@ -28,14 +28,13 @@ struct original {
 struct copying {
     struct template_draft *draft;
     dev_t dev;        /* of the source */
-    struct stat self; /* the draft: a copy must not go on for ever in itself */
+    struct stat self; /* the draft: a copy must not recurse into itself */
     struct original *originals;
     size_t count, room; /* open addressing; room is a power of two */
     char path[PATH_MAX];
 };
 
-/* --- Hard links ----------------------------------------------------------------------
- */
+/* --- Hard links --- */
 
 static struct original *find(struct original *table, size_t room, const struct stat *st)
 {
@@ -72,7 +71,7 @@ static void forget(struct copying *copying)
     free(copying->originals);
 }
 
-/* The place for this file, with a path if it has been copied already; NULL if memory is
+/* The slot of this file, with a path if it was copied already; NULL if memory is
  * exhausted. */
 static struct original *look_up(struct copying *copying, const struct stat *st)
 {
@@ -81,8 +80,7 @@ static struct original *look_up(struct copying *copying, const struct stat *st)
     return find(copying->originals, copying->room, st);
 }
 
-/* --- One thing each ------------------------------------------------------------------
- */
+/* --- Entries --- */
 
 static int fail(const struct copying *copying, int sys_errno, struct cay_error *err)
 {
@@ -130,8 +128,9 @@ static int add_file(struct copying *copying, int held, const struct stat *st, in
     draft->bytes += (uint64_t)st->st_size;
     if (draft->bytes > TEMPLATE_BYTES_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
-                        "the directory has more bytes than a template may have",
-                        "the limit is %llu", (unsigned long long)TEMPLATE_BYTES_MAX);
+                        "the directory is too large for a template",
+                        "the limit is %llu bytes",
+                        (unsigned long long)TEMPLATE_BYTES_MAX);
     int code = copy_file(copying, held, st, to_dir, name, err);
     if (code || !original)
         return code;
@@ -184,8 +183,8 @@ static int add_directory(struct copying *copying, int held, const struct stat *s
     return code;
 }
 
-/* A file system of another user (FUSE), or one whose server is gone, does not even let
- * root look at it. */
+/* Even root cannot stat a FUSE file system of another user, or one whose server is
+ * gone. */
 static bool is_mounted(int from, const char *name)
 {
     AUTO_FD fd =
@@ -200,7 +199,7 @@ static int add(struct copying *copying, int from, int to, const char *name,
     struct stat st;
     AUTO_FD held = path_open(from, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH);
 
-    if (held == -ENOENT) /* somebody was faster */
+    if (held == -ENOENT) /* removed meanwhile */
         return CAY_OK;
     if (held < 0)
         return fail(copying, -held, err);
@@ -213,7 +212,7 @@ static int add(struct copying *copying, int from, int to, const char *name,
     }
     if (++copying->draft->entries > TEMPLATE_ENTRIES_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
-                        "the directory has more files than a template may have",
+                        "the directory has too many files for a template",
                         "the limit is %d", TEMPLATE_ENTRIES_MAX);
     if (S_ISDIR(st.st_mode))
         return add_directory(copying, held, &st, to, name, depth, err);
@@ -233,7 +232,7 @@ static int copy_directory(struct copying *copying, int from, int to, unsigned de
 
     if (depth > TEMPLATE_DEPTH_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
-                        "the directory is nested deeper than a template may be",
+                        "the directory is nested too deeply for a template",
                         "the limit is %d", TEMPLATE_DEPTH_MAX);
     DIR *directory = path_list(from);
     if (!directory)

@@ -33,7 +33,7 @@ int template_report(struct template_draft *draft, const char *step, struct cay_e
     if (options->on_progress(options->cookie, step, draft->bytes) == 0)
         return CAY_OK;
     return cay_fail(err, CAY_E_CANCELLED, 0, op, options->name,
-                    "the template was not made, as asked", "nothing is left of it");
+                    "creating the template was cancelled", "nothing of it is left");
 }
 
 static int from_tar(struct template_draft *draft, struct cay_error *err)
@@ -45,8 +45,8 @@ static int from_tar(struct template_draft *draft, struct cay_error *err)
     if (held < 0 || fstat(held, &st) != 0)
         return cay_fail_errno(err, errno, op, path);
     if (!S_ISREG(st.st_mode))
-        return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, path, "this is not a file",
-                        "name a tar file, plain or compressed");
+        return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, path, "not a regular file",
+                        "use a tar file, plain or compressed");
     AUTO_FD fd = path_reopen(held, O_RDONLY);
     if (fd < 0)
         return cay_fail_errno(err, -fd, op, path);
@@ -76,13 +76,12 @@ static int fill(struct template_draft *draft, struct cay_error *err)
     if (!code)
         cay_copy_text(draft->info.shown.source, sizeof draft->info.shown.source,
                       names[source]);
-    else if (err && !*err->subject) /* an archive does not know its name */
+    else if (err && !*err->subject) /* the archive reader does not know its name */
         cay_copy_text(err->subject, sizeof err->subject, draft->options->from);
     return code;
 }
 
-/* What has none of these is no root of a system, and no command would ever start in it.
- */
+/* Without these it is not a root file system, and no command would ever start in it. */
 static int check_whole(int root, const char *from, struct cay_error *err)
 {
     struct stat st;
@@ -90,11 +89,11 @@ static int check_whole(int root, const char *from, struct cay_error *err)
     if (fstatat(root, "bin", &st, AT_SYMLINK_NOFOLLOW) == 0 ||
         fstatat(root, "usr", &st, AT_SYMLINK_NOFOLLOW) == 0)
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, from, "it has neither bin nor usr",
-                    "give the whole root of a system");
+    return cay_fail(err, CAY_E_INVALID, 0, op, from, "the source has neither bin nor usr",
+                    "use the complete root file system of a system");
 }
 
-/* Whole and on the disk before it gets its name. */
+/* Complete and synced to disk before it gets its name. */
 static int finish(struct template_draft *draft, int store, const char *draft_name,
                   struct cay_error *err)
 {
@@ -112,12 +111,12 @@ static int finish(struct template_draft *draft, int store, const char *draft_nam
         return code;
     if (syncfs(draft->dir) != 0)
         return cay_fail_errno(err, errno, op, name);
-    /* From now on it may be used, but not be swept away. */
+    /* From now on it may be used, but not be swept. */
     (void)flock(draft->dir, LOCK_SH);
     if (renameat2(store, draft_name, store, name, RENAME_NOREPLACE) == 0)
         return CAY_OK;
     return errno == EEXIST ? cay_fail(err, CAY_E_EXISTS, 0, op, name,
-                                      "there is a template of that name",
+                                      "a template with this name exists",
                                       "remove it first, or use another name")
                            : cay_fail_errno(err, errno, op, name);
 }
@@ -125,7 +124,7 @@ static int finish(struct template_draft *draft, int store, const char *draft_nam
 static int make(struct template_draft *draft, int store, const char *draft_name,
                 struct cay_error *err)
 {
-    /* Whatever the caller's umask is. */
+    /* Independent of the caller's umask. */
     if (mkdirat(draft->dir, "root", 0755) != 0)
         return cay_fail_errno(err, errno, op, "root");
     draft->root = path_open(draft->dir, "root", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
@@ -144,15 +143,15 @@ static int check(const struct cay_template_options *options, int store,
 
     if (options->source < CAY_TEMPLATE_DIR || options->source > CAY_TEMPLATE_DEBOOTSTRAP)
         return cay_fail(err, CAY_E_INVALID, 0, op, options->name,
-                        "there is no such kind of source",
+                        "unknown kind of template source",
                         "use one of enum cay_template_source");
     if (!options->from || !*options->from)
         return cay_fail(err, CAY_E_INVALID, 0, op, options->name,
-                        "nothing is said to make the template from",
-                        "name a directory, a tar file, an image or a suite");
+                        "no template source given",
+                        "pass a directory, a tar file, an image or a suite");
     if (fstatat(store, options->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return cay_fail(err, CAY_E_EXISTS, 0, op, options->name,
-                        "there is a template of that name",
+                        "a template with this name exists",
                         "remove it first, or use another name");
     return CAY_OK;
 }
@@ -168,9 +167,10 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
     if (code)
         return code;
     if (geteuid() != 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, known.name,
-                        "only root can make templates: their files have many owners",
-                        "use sudo, or the template \"host\"");
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED, 0, op, known.name,
+            "only root can create templates, since their files have several owners",
+            "use sudo, or the template \"host\"");
     AUTO_FD store = state_open("templates", true, err);
     if (store < 0)
         return store;

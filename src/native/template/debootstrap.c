@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A Debian system from its archive, by Debian's own debootstrap.
+/* Creates a Debian system with debootstrap.
  *
- * That runs packages' scripts as root, so it is trusted as far as the signatures on the
- * archive go.  It gets mount and process namespaces of its own: whatever it mounts and
- * starts is gone with it, and it goes when we do. */
+ * It runs package scripts as root, so it is trusted as far as the signatures of the
+ * archive go.  It gets its own mount and PID namespaces, so that its mounts and processes
+ * end with it, and it ends with this process. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,14 +29,14 @@ static const char op[] = TEMPLATE_OP;
 
 enum { LINE = 256, POLL_MS = 200, ENV_MAX = 8, DEATH_MS = 10000 };
 
-/* What Inspect's tools and people expect beyond the smallest system. */
+/* What Inspect's tools and users expect beyond a minimal system. */
 #define PACKAGES "--include=procps,adduser,passwd,ca-certificates"
 
 struct bootstrap_run {
     pid_t pid;
     int output;
-    char line[LINE];  /* the last whole one */
-    char error[LINE]; /* the last that tells of an error */
+    char line[LINE];  /* the last complete one */
+    char error[LINE]; /* the last one that reports an error */
     char part[LINE];
     size_t part_len;
 };
@@ -61,7 +61,7 @@ static bool is_installed(void)
     return false;
 }
 
-/* Only what says how the archive is reached. */
+/* Only variables for reaching the archive. */
 static void pick_env(char *ret_env[ENV_MAX], char path[64])
 {
     static const char *const names[] = {
@@ -128,7 +128,7 @@ static void end_line(struct bootstrap_run *bootstrap_run)
     bootstrap_run->part[bootstrap_run->part_len] = '\0';
     bootstrap_run->part_len = 0;
     bool is_error = strncmp(bootstrap_run->part, "E: ", 3) == 0;
-    /* "I: Unpacking dpkg" and "I: dpkg: ..." lose their letter for whoever watches. */
+    /* Removes the "I: " of progress lines. */
     const char *text = bootstrap_run->part[0] && bootstrap_run->part[1] == ':' &&
                                bootstrap_run->part[2] == ' '
                            ? bootstrap_run->part + 3
@@ -149,7 +149,7 @@ static void take_output(struct bootstrap_run *bootstrap_run, const char *data, s
     }
 }
 
-/* Until it has closed its output, or the caller wants no more. */
+/* Until it closes its output or the caller cancels. */
 static int watch(struct bootstrap_run *bootstrap_run, struct template_draft *draft,
                  struct cay_error *err)
 {
@@ -173,7 +173,7 @@ static int watch(struct bootstrap_run *bootstrap_run, struct template_draft *dra
     }
 }
 
-/* What it started dies with it, and holds this open until then. */
+/* Its descendants die with it, and keep this descriptor open until then. */
 static void wait_for_all(int output)
 {
     struct pollfd end = {.fd = output, .events = POLLIN};
@@ -186,11 +186,10 @@ static void wait_for_all(int output)
 static int fail_missing(const char *program, const char *package, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, op, program,
-                    "the program that makes such templates is not installed",
-                    "apt-get install %s", package);
+                    "debootstrap is not installed", "apt-get install %s", package);
 }
 
-/* Where the host ignores SIGCHLD, nobody knows how it ended but by what it said last. */
+/* If the caller ignores SIGCHLD, only the last message shows the result. */
 static bool has_succeeded(const struct bootstrap_run *bootstrap_run)
 {
     siginfo_t info = {0};
@@ -226,11 +225,11 @@ static int bootstrap(struct template_draft *draft, struct cay_error *err)
     if (code || succeeded)
         return code;
     return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, draft->options->from,
-                    "debootstrap could not make the system", "it said: %s",
+                    "debootstrap failed", "its last message: %s",
                     bootstrap_run.error[0] ? bootstrap_run.error : bootstrap_run.line);
 }
 
-/* Whatever of the host, and whatever is of no use, it has left. */
+/* Removes caches and files of the host. */
 static int clean(const struct template_draft *draft, struct cay_error *err)
 {
     static const struct {
@@ -290,9 +289,9 @@ static int count(struct template_draft *draft, struct cay_error *err)
 int template_from_debootstrap(struct template_draft *draft, struct cay_error *err)
 {
     if (!is_suite(draft->options->from))
-        return cay_fail(err, CAY_E_INVALID, 0, op, draft->options->from,
-                        "this is not the name of a suite",
-                        "use one that debootstrap knows: bookworm, trixie, stable");
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op, draft->options->from, "invalid suite name",
+            "use a suite that debootstrap supports: bookworm, trixie, stable");
     if (!is_installed())
         return fail_missing("debootstrap", "debootstrap", err);
     int code = bootstrap(draft, err);

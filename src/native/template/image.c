@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An image becomes a template: either what `docker save` writes (manifest.json and
+/* Creates a template from an image: either the output of `docker save` (manifest.json and
  * layers) or an OCI layout (index.json and blobs), as a directory or in a tar file.
  *
- * The tar file is unpacked into the draft first, so that both are directories from then
- * on.  What an index or a manifest points to is known by its SHA-256 and used only if its
- * bytes have it.  A directory is not ours: a blob is copied from there while it is
- * hashed, and the copy is used. */
+ * A tar file is unpacked into the draft first, so that both are directories from then on.
+ * A blob that an index or a manifest refers to is used only if its bytes match its
+ * SHA-256.  A given directory may change at any time: a blob is copied from it while it
+ * is hashed, and the copy is used. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -29,7 +29,7 @@
 
 /* --- Digests --- */
 
-/* By nettle, which libarchive brings along anyway. */
+/* With nettle, which libarchive needs anyway. */
 
 enum { PIECE = 256 << 10, DIGEST_HEX = 64 };
 
@@ -85,8 +85,8 @@ enum { JSON_MAX = 8 << 20, INDEX_DEPTH = 4, LAYERS_MAX = 1024, ENV_MAX = 512 };
 
 struct image {
     struct template_draft *draft;
-    int dir;      /* its files */
-    bool is_ours; /* nobody else can change them */
+    int dir;      /* of its files */
+    bool is_ours; /* a private copy that cannot change */
     const char *architecture;
 };
 
@@ -98,7 +98,7 @@ static inline void auto_json_t(json_t **json)
 static int fail_format(const char *subject, const char *message, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_INVALID, 0, op, subject, message,
-                    "use what `docker save NAME` writes, or an OCI image layout");
+                    "use the output of `docker save NAME`, or an OCI image layout");
 }
 
 static const char *own_architecture(void)
@@ -112,11 +112,9 @@ static const char *own_architecture(void)
                                                   : name.machine;
 }
 
-/* --- Blobs ---------------------------------------------------------------------------
- */
+/* --- Blobs --- */
 
-/* Opens a file of the image; it may be a link to another in it, never to what is beyond.
- */
+/* Opens a file of the image; links must stay inside the image. */
 static int open_file(const struct image *image, const char *path, struct cay_error *err)
 {
     struct stat st;
@@ -125,12 +123,13 @@ static int open_file(const struct image *image, const char *path, struct cay_err
 
     if (held < 0)
         return held == -ENOENT || held == -EXDEV || held == -ELOOP
-                   ? cay_fail(err, CAY_E_INVALID, -held, op, path,
-                              "a part of the image is missing",
-                              "save it again; a shallow or partial copy cannot be used")
+                   ? cay_fail(
+                         err, CAY_E_INVALID, -held, op, path,
+                         "a part of the image is missing",
+                         "save it again; shallow or partial copies are not supported")
                    : cay_fail_errno(err, -held, op, path);
     if (fstat(held, &st) != 0 || !S_ISREG(st.st_mode))
-        return fail_format(path, "a part of the image is not a file", err);
+        return fail_format(path, "a part of the image is not a regular file", err);
     int fd = path_reopen(held, O_RDONLY);
     return fd < 0 ? cay_fail_errno(err, -fd, op, path) : fd;
 }
@@ -138,11 +137,11 @@ static int open_file(const struct image *image, const char *path, struct cay_err
 static int fail_digest(const char *path, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_INVALID, 0, op, path,
-                    "a part of the image is not what its digest says",
-                    "the file is damaged or was tampered with: get it again");
+                    "a part of the image does not match its digest",
+                    "the file is damaged or was modified: download it again");
 }
 
-/* The file's verified bytes, from their beginning; `hex` is their SHA-256. */
+/* The verified contents, from the start; `hex` is the expected SHA-256. */
 static int open_verified(const struct image *image, const char *path, const char *hex,
                          struct cay_error *err)
 {
@@ -175,7 +174,7 @@ static int parse(int fd, const char *path, json_t **ret_json, struct cay_error *
     if (fstat(fd, &st) != 0)
         return cay_fail_errno(err, errno, op, path);
     if (st.st_size > JSON_MAX)
-        return fail_format(path, "a description in the image is too large", err);
+        return fail_format(path, "a JSON document in the image is too large", err);
     AUTO_FREE char *text = malloc((size_t)st.st_size + 1);
     if (!text)
         return cay_fail_memory(err, op);
@@ -183,8 +182,9 @@ static int parse(int fd, const char *path, json_t **ret_json, struct cay_error *
     if (len < 0)
         return cay_fail_errno(err, (int)-len, op, path);
     *ret_json = json_loadb(text, (size_t)len, JSON_REJECT_DUPLICATES, NULL);
-    return *ret_json ? CAY_OK
-                     : fail_format(path, "a description in the image is not JSON", err);
+    return *ret_json
+               ? CAY_OK
+               : fail_format(path, "a document in the image is not valid JSON", err);
 }
 
 static int parse_file(const struct image *image, const char *path, json_t **ret_json,
@@ -202,7 +202,7 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-/* "blobs/sha256/HEX" of a descriptor; false if its digest is not one. */
+/* "blobs/sha256/HEX" of a descriptor; false if its digest is invalid. */
 static bool blob_path(const json_t *descriptor, char path[128], const char **ret_hex)
 {
     const char *hex = digest_hex(text_of(descriptor, "digest"));
@@ -221,20 +221,20 @@ static int parse_blob(const struct image *image, const json_t *descriptor,
     const char *hex;
 
     if (!blob_path(descriptor, path, &hex))
-        return fail_format("digest", "the image names a part without its SHA-256", err);
+        return fail_format("digest",
+                           "the image refers to a part without a SHA-256 digest", err);
     AUTO_FD fd = open_verified(image, path, hex, err);
     return fd < 0 ? fd : parse(fd, path, ret_json, err);
 }
 
-/* --- What the image says about itself ------------------------------------------------
- */
+/* --- Configuration --- */
 
 static int take_env(struct template_info *info, const json_t *env, struct cay_error *err)
 {
     size_t count = json_array_size(env), kept = 0;
 
     if (count > ENV_MAX)
-        return fail_format("Env", "the image sets too many variables", err);
+        return fail_format("Env", "the image sets too many environment variables", err);
     info->env = calloc(count + 1, sizeof *info->env);
     for (size_t i = 0; info->env && i < count; i++) {
         const char *text = json_string_value(json_array_get(env, i));
@@ -261,22 +261,21 @@ static int take_config(const struct image *image, const json_t *config,
     if ((*os && strcmp(os, "linux") != 0) ||
         (*architecture && strcmp(architecture, image->architecture) != 0))
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, architecture,
-                        "the image is for another kind of machine",
-                        "get it for linux/%s: docker pull --platform linux/%s NAME",
+                        "the image is for another architecture",
+                        "pull it for linux/%s: docker pull --platform linux/%s NAME",
                         image->architecture, image->architecture);
     const char *user = text_of(inner, "User"), *workdir = text_of(inner, "WorkingDir");
     if (strlen(user) >= sizeof info->shown.user ||
         strlen(workdir) + 1 >= sizeof info->shown.workdir)
         return fail_format("config", "the image's User or WorkingDir is too long", err);
     cay_copy_text(info->shown.user, sizeof info->shown.user, user);
-    /* One that is relative is so to the root. */
+    /* A relative path starts at the root. */
     snprintf(info->shown.workdir, sizeof info->shown.workdir, "%s%s",
              *workdir && *workdir != '/' ? "/" : "", workdir);
     return take_env(info, json_object_get(inner, "Env"), err);
 }
 
-/* Containers find it made if no layer has it.  A link on the way leads where it will
- * inside. */
+/* Containers expect it to exist.  Links on the way are resolved inside the root. */
 static int make_workdir(const struct image *image, struct cay_error *err)
 {
     char path[sizeof image->draft->info.shown.workdir];
@@ -295,17 +294,17 @@ static int make_workdir(const struct image *image, struct cay_error *err)
                        : -errno;
         *at = end;
         if (next < 0)
-            return cay_fail(err, CAY_E_INVALID, -next, op, path,
-                            "the image's working directory cannot be made",
-                            "something else is there: correct the image's WorkingDir");
+            return cay_fail(
+                err, CAY_E_INVALID, -next, op, path,
+                "cannot create the image's working directory",
+                "its path exists and is not a directory: correct the image's WorkingDir");
         (void)close(dir);
         dir = next;
     }
     return dir < 0 ? cay_fail_errno(err, errno, op, path) : CAY_OK;
 }
 
-/* --- Layers --------------------------------------------------------------------------
- */
+/* --- Layers --- */
 
 static int add_layer(const struct image *image, size_t index, const char *path,
                      const char *hex, struct cay_error *err)
@@ -316,7 +315,7 @@ static int add_layer(const struct image *image, size_t index, const char *path,
     AUTO_FD fd = open_verified(image, path, hex, err);
     if (fd < 0)
         return fd;
-    if (index > 0) { /* the first has nothing below it */
+    if (index > 0) { /* the first layer has nothing below it */
         code = template_unpack(draft, draft->root, fd, TEMPLATE_WHITEOUTS, err);
         if (!code && lseek(fd, 0, SEEK_SET) != 0)
             code = cay_fail_errno(err, errno, op, path);
@@ -330,7 +329,7 @@ static int check_layers(const json_t *layers, struct cay_error *err)
 
     return count > 0 && count <= LAYERS_MAX
                ? CAY_OK
-               : fail_format("layers", "the image has no layers, or far too many", err);
+               : fail_format("layers", "the image has no layers, or too many", err);
 }
 
 static int use_manifest(const struct image *image, const json_t *manifest,
@@ -350,17 +349,17 @@ static int use_manifest(const struct image *image, const json_t *manifest,
         const json_t *layer = json_array_get(layers, i);
         const char *type = text_of(layer, "mediaType");
         if (*type && !strstr(type, "tar"))
-            return fail_format(type, "a layer of the image is of an unknown kind", err);
-        if (!blob_path(layer, path, &hex))
-            return fail_format("layers", "the image names a part without its SHA-256",
+            return fail_format(type, "a layer of the image has an unknown media type",
                                err);
+        if (!blob_path(layer, path, &hex))
+            return fail_format(
+                "layers", "the image refers to a part without a SHA-256 digest", err);
         code = add_layer(image, i, path, hex, err);
     }
     return code;
 }
 
-/* --- OCI layouts ---------------------------------------------------------------------
- */
+/* --- OCI layouts --- */
 
 static bool fits(const struct image *image, const json_t *descriptor)
 {
@@ -371,7 +370,7 @@ static bool fits(const struct image *image, const json_t *descriptor)
             strcmp(text_of(platform, "architecture"), image->architecture) == 0);
 }
 
-/* The one entry of an index for this machine; its kind is known by what it has. */
+/* The one entry of an index for this architecture. */
 static int choose(const struct image *image, const json_t *index,
                   const json_t **ret_entry, struct cay_error *err)
 {
@@ -380,7 +379,7 @@ static int choose(const struct image *image, const json_t *index,
 
     for (size_t i = 0; i < json_array_size(entries); i++) {
         const json_t *entry = json_array_get(entries, i);
-        /* An image with several names is there once for each of them. */
+        /* An image with several names is listed once for each of them. */
         bool is_known =
             count && strcmp(text_of(entry, "digest"), text_of(*ret_entry, "digest")) == 0;
         if (fits(image, entry) && !is_known && count++ == 0)
@@ -388,12 +387,12 @@ static int choose(const struct image *image, const json_t *index,
     }
     if (count == 0 && json_array_size(entries) > 0)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, image->architecture,
-                        "the image is for other kinds of machines", "get it for linux/%s",
+                        "the image is for other architectures", "pull it for linux/%s",
                         image->architecture);
     if (count != 1)
         return cay_fail(err, CAY_E_INVALID, 0, op, "index.json",
-                        "the file must have exactly one image for this machine",
-                        "it has %zu; save one image by its name", count);
+                        "the file must contain exactly one image for this architecture",
+                        "it contains %zu; save one image by its name", count);
     return CAY_OK;
 }
 
@@ -404,7 +403,8 @@ static int use_index(const struct image *image, const json_t *index, int depth,
     const json_t *entry = NULL;
 
     if (depth > INDEX_DEPTH)
-        return fail_format("index.json", "the image's indexes are nested too deep", err);
+        return fail_format("index.json", "the image's indexes are nested too deeply",
+                           err);
     int code = choose(image, index, &entry, err);
     if (!code)
         code = parse_blob(image, entry, &next, err);
@@ -414,8 +414,7 @@ static int use_index(const struct image *image, const json_t *index, int depth,
                                               : use_manifest(image, next, err);
 }
 
-/* --- docker save ---------------------------------------------------------------------
- */
+/* --- docker save --- */
 
 /* The digest in a name: "blobs/sha256/HEX" or "HEX.json". */
 static bool hex_of_name(const char *name, char hex[DIGEST_HEX + 1])
@@ -441,7 +440,8 @@ static int use_saved(const struct image *image, const json_t *saved,
 
     int code = check_layers(layers, err);
     if (!code && !hex_of_name(name, hex))
-        code = fail_format("manifest.json", "the configuration has no SHA-256", err);
+        code = fail_format("manifest.json",
+                           "the image configuration has no SHA-256 digest", err);
     if (code)
         return code;
     AUTO_FD fd = open_verified(image, name, hex, err);
@@ -452,23 +452,22 @@ static int use_saved(const struct image *image, const json_t *saved,
         code = take_config(image, config, err);
     const json_t *ids = json_object_get(json_object_get(config, "rootfs"), "diff_ids");
     if (!code && json_array_size(ids) != json_array_size(layers))
-        code =
-            fail_format("manifest.json", "the image has other layers than it says", err);
+        code = fail_format("manifest.json",
+                           "the image's layers do not match its configuration", err);
     for (size_t i = 0; !code && i < json_array_size(layers); i++) {
         const char *path = json_string_value(json_array_get(layers, i));
         const char *id = json_string_value(json_array_get(ids, i));
         id = id ? digest_hex(id) : NULL;
         if (!path || !id)
-            return fail_format("manifest.json", "a layer of the image has no SHA-256",
-                               err);
-        /* A blob may be compressed, and is then known by its own digest. */
+            return fail_format("manifest.json",
+                               "a layer of the image has no SHA-256 digest", err);
+        /* A compressed blob is named after its own digest. */
         code = add_layer(image, i, path, hex_of_name(path, hex) ? hex : id, err);
     }
     return code;
 }
 
-/* --- All of it -----------------------------------------------------------------------
- */
+/* --- The image --- */
 
 static bool has(const struct image *image, const char *name)
 {
@@ -484,20 +483,20 @@ static int use_image(const struct image *image, struct cay_error *err)
     const char *name = is_layout ? "index.json" : "manifest.json";
 
     if (!has(image, name))
-        return fail_format(image->draft->options->from, "this is not an image", err);
+        return fail_format(image->draft->options->from, "not a container image", err);
     int code = parse_file(image, name, &top, err);
     if (code)
         return code;
     if (is_layout)
         return use_index(image, top, 1, err);
     if (json_array_size(top) != 1)
-        return cay_fail(err, CAY_E_INVALID, 0, op, name,
-                        "the file must have exactly one image",
-                        "it has %zu; save one image by its name", json_array_size(top));
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op, name, "the file must contain exactly one image",
+            "it contains %zu; save one image by its name", json_array_size(top));
     return use_saved(image, json_array_get(top, 0), err);
 }
 
-/* What is in the tar file, below the draft's directory "image". */
+/* Unpacks the tar file into the draft's directory "image". */
 static int unpack_image(struct image *image, int held, struct cay_error *err)
 {
     struct template_draft *draft = image->draft;
@@ -510,7 +509,7 @@ static int unpack_image(struct image *image, int held, struct cay_error *err)
     if (image->dir < 0)
         return cay_fail_errno(err, -image->dir, op, draft->options->from);
     image->is_ours = true;
-    /* Not counted: none of it stays. */
+    /* Not counted, because it is removed afterwards. */
     int code = template_unpack(&outer, image->dir, fd, TEMPLATE_WHOLE, err);
     draft->reported_ns = outer.reported_ns;
     return code;
@@ -531,7 +530,7 @@ int template_from_image(struct template_draft *draft, struct cay_error *err)
     else if (S_ISREG(st.st_mode))
         code = unpack_image(&image, held, err);
     else
-        return fail_format(path, "this is neither a file nor a directory", err);
+        return fail_format(path, "neither a file nor a directory", err);
     if (!code)
         code = use_image(&image, err);
     if (!code)

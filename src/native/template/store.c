@@ -37,7 +37,7 @@ int template_check_name(const char *name, const char *who, struct cay_error *err
     if (name && is_name(name) && strcmp(name, "host") != 0 && strcmp(name, "base") != 0)
         return CAY_OK;
     return cay_fail(
-        err, CAY_E_INVALID, 0, who, name, "this cannot be the name of a template",
+        err, CAY_E_INVALID, 0, who, name, "invalid template name",
         "use up to %d letters, digits, \"-\", \"_\" and \".\", starting with a "
         "letter, a digit or \"_\"; \"host\" and \"base\" are built in",
         NAME_LEN_MAX);
@@ -82,7 +82,7 @@ static int fail_unknown(int store, const char *who, const char *name, int error,
     if (count)
         free_names(names, count);
     return cay_fail(err, CAY_E_NOT_FOUND, 0, who, name, "there is no such template",
-                    "the templates there are: %s", list);
+                    "available templates: %s", list);
 }
 
 static int open_root(struct template *template, struct cay_error *err)
@@ -120,7 +120,8 @@ static int open_stored(const char *name, struct template *template, struct cay_e
 static int open_directory(const char *path, bool is_known, struct template *template,
                           struct cay_error *err)
 {
-    /* Whoever is inside may write to where it lies, and have put the link there. */
+    /* Code inside the sandbox may write to the parent directory and may have put the link
+     * there. */
     template->root = path_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0,
                                is_known ? RESOLVE_NO_SYMLINKS : 0);
     int error = template->root < 0 ? -template->root : 0;
@@ -128,13 +129,13 @@ static int open_directory(const char *path, bool is_known, struct template *temp
         return cay_fail_errno(err, error, op, path);
     if (is_known && error == ELOOP)
         return cay_fail(err, CAY_E_OUTSIDE, ELOOP, op, path,
-                        "the template has become a link, or lies behind one",
-                        "put back what was there, or make a new sandbox");
+                        "the template is now a symbolic link, or below one",
+                        "restore the original path, or create a new sandbox");
     if (error)
         return cay_fail(err, error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY : CAY_E_NOT_FOUND,
                         error, op, path, "this directory cannot be used as a template",
-                        "name a directory that is there and has the files of a whole "
-                        "system, or a template");
+                        "use the name of a template, or an existing directory with a "
+                        "complete root file system");
     cay_copy_text(template->info.shown.source, sizeof template->info.shown.source, "dir");
     return CAY_OK;
 }
@@ -214,11 +215,11 @@ struct template_query {
     const char *name;
     dev_t dev;
     ino_t ino;
-    char id[CAY_ID_MAX];     /* the answer, or "" */
-    struct cay_error unsure; /* why there may be another, or no error */
+    char id[CAY_ID_MAX];     /* the result, or "" */
+    struct cay_error unsure; /* why there may be another one, or no error */
 };
 
-/* Who cannot look does not know that it is unused. */
+/* If a sandbox cannot be checked, the template may be in use. */
 static void doubt(struct template_query *template_query, const struct cay_error *why)
 {
     if (cay_errno_is_shortage(why->sys_errno))
@@ -234,7 +235,7 @@ static void check_one(const char *id, void *cookie)
     int code = runtime_load(id, &record, &why);
     if (code == CAY_E_INTERNAL && record_recover(id, &record) != 0)
         cay_copy_text(template_query->id, sizeof template_query->id,
-                      id); /* it may be this one's */
+                      id); /* it may use this template */
     else if (code)
         doubt(template_query, &why);
     else if (record.template_dev == template_query->dev &&
@@ -242,7 +243,7 @@ static void check_one(const char *id, void *cookie)
         memcpy(template_query->id, record.id, sizeof template_query->id);
 }
 
-/* One on disk that does not run now could not be started any more. */
+/* A stopped sandbox on disk could not be started any more. */
 static void check_stored(const char *id, void *cookie)
 {
     struct template_query *template_query = cookie;
@@ -259,7 +260,7 @@ static void check_stored(const char *id, void *cookie)
     storage_saved_done(&saved);
 }
 
-/* Whoever makes a sandbox holds the lock of its template until it has a record. */
+/* A creator holds the lock of the template until its sandbox has a record. */
 int template_check_unused(int dir, const char *who, const char *name,
                           struct cay_error *err)
 {
@@ -268,7 +269,7 @@ int template_check_unused(int dir, const char *who, const char *name,
 
     if (flock(dir, LOCK_EX | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, who, name,
-                        "a sandbox is just being made from this template", "try again");
+                        "a sandbox is being created from this template", "try again");
     if (fstatat(dir, "root", &st, AT_SYMLINK_NOFOLLOW) != 0)
         return CAY_OK;
     template_query.dev = st.st_dev;
@@ -284,7 +285,7 @@ int template_check_unused(int dir, const char *who, const char *name,
         return template_query.unsure.code;
     }
     return cay_fail(err, CAY_E_BUSY, 0, who, name, "a sandbox uses this template",
-                    "remove that first: %s", template_query.id);
+                    "remove the sandbox first: %s", template_query.id);
 }
 
 int cay_template_remove(const char *name, struct cay_error *err)
@@ -335,8 +336,8 @@ int template_info_save(int dir, const struct template_info *info, struct cay_err
     for (char **env = info->env; env && *env; env++)
         kvfile_add(&file, "env", *env);
     int code = file.failed ? cay_fail(err, CAY_E_LIMIT, 0, info_op, shown->from,
-                                      "what the template says about itself is too much",
-                                      "use a source with a smaller environment")
+                                      "the template's metadata is too large",
+                                      "use a source with fewer environment variables")
                            : state_write(dir, "info", file.data, file.len, err);
     buf_done(&file);
     return code;
@@ -380,8 +381,8 @@ int template_info_load(int dir, struct template_info *ret_info, struct cay_error
     kvfile.data = data;
     if (!data || !kvfile_is_valid(&kvfile))
         return cay_fail(err, CAY_E_IO, data ? 0 : errno, info_op, "info",
-                        "the template is damaged, or of another version of cay",
-                        "remove it and make it again");
+                        "the template is damaged, or from another version of cay",
+                        "remove it and create it again");
     copy_value(&kvfile, "source", shown->source, sizeof shown->source);
     copy_value(&kvfile, "from", shown->from, sizeof shown->from);
     copy_value(&kvfile, "user", shown->user, sizeof shown->user);

@@ -8,15 +8,15 @@
 
 #include "cay/sandbox.h"
 
-/* Templates lie in STATE/templates/NAME/: "root", a directory with the owners as inside
- * (0 to 65535), which a sandbox sees shifted into its own range, and "info", facts about
- * it.  They are made in a directory called ".new-..." and renamed when they are whole,
- * and renamed to ".old-..." before they are removed. */
+/* Templates are in STATE/templates/NAME/: "root", a directory with the owners as inside
+ * (0 to 65535), which a sandbox sees shifted into its own range, and "info", its
+ * metadata.  They are created in a directory ".new-..." and renamed when complete, and
+ * renamed to ".old-..." before they are removed. */
 
 #define TEMPLATE_OP "template.create"
 
 enum {
-    TEMPLATE_NOBODY = 65534, /* who owns what has an owner above 65535 */
+    TEMPLATE_NOBODY = 65534, /* the owner of files whose owner is above 65535 */
     TEMPLATE_ENTRIES_MAX = 1000000,
     TEMPLATE_DEPTH_MAX = 200
 };
@@ -28,14 +28,14 @@ struct template_info {
 };
 void template_info_done(struct template_info *info);
 int template_info_save(int dir, const struct template_info *info, struct cay_error *err);
-/* The name is the caller's to fill in. */
+/* The caller fills in the name. */
 int template_info_load(int dir, struct template_info *ret_info, struct cay_error *err);
 
 /* A template in use.  It cannot be removed while `dir` is open. */
 struct template
 {
-    int dir;  /* its directory, locked; -1 for a directory that is used as it is */
-    int root; /* what a sandbox is to see */
+    int dir;  /* its directory, locked; -1 for a directory used as a template */
+    int root; /* the root file system */
     int usr;  /* of "base": a layer above the host's /usr; else -1 */
     dev_t dev;
     ino_t ino; /* of root */
@@ -45,43 +45,43 @@ struct template
     {                                                                                    \
         .dir = -1, .root = -1, .usr = -1                                                 \
     }
-/* `name` is that of a template or the absolute path of a directory; CAY_E_NOT_FOUND
- * lists those there are.  `is_known`: that path is of path_name(), and what has
- * become a link since is not followed. */
+/* `name` is the name of a template or the absolute path of a directory; CAY_E_NOT_FOUND
+ * lists the available ones.  `is_known`: the path comes from path_name(), so symbolic
+ * links are not followed. */
 int template_open(const char *name, bool is_known, struct template *ret_template,
                   struct cay_error *err);
 void template_done(struct template *template);
 
-/* The template "base": see template-base.c.  Its root is -1 where this machine cannot
- * have it. */
+/* The template "base": see base.c.  Its root is -1 if this machine does not support
+ * it. */
 int template_base_open(bool is_offline, struct template *ret_template,
                        struct cay_error *err);
 
-/* Removes versions of it that are neither used nor current. */
+/* Removes versions that are neither used nor current. */
 size_t template_base_sweep(int store);
 
-/* CAY_E_BUSY if a sandbox uses it, or is just being made from it; `dir` is locked
+/* CAY_E_BUSY if a sandbox uses it or is being created from it; `dir` is locked
  * afterwards. */
 int template_check_unused(int dir, const char *who, const char *name,
                           struct cay_error *err);
 
-/* Removes what makers and removers that crashed have left. */
+/* Removes what crashed processes left. */
 size_t template_sweep(void);
 
 int template_check_name(const char *name, const char *who, struct cay_error *err);
 
-/* A template in the making. */
+/* A template that is being created. */
 struct template_draft {
     const struct cay_template_options *options;
-    int dir;  /* the draft, for what is needed on the way */
+    int dir;  /* the draft directory, also for temporary files */
     int root; /* the root in it */
     struct template_info info;
     uint64_t entries, bytes, skipped;
-    uint64_t made;        /* directories that entries needed and did not bring */
-    uint64_t reported_ns; /* when the caller was last told */
+    uint64_t made;        /* directories that the archive lacked */
+    uint64_t reported_ns; /* when the progress was last reported */
 };
 
-/* Tells the caller, now and then; CAY_E_CANCELLED if it wants no more. */
+/* Reports progress to the caller, rate-limited; CAY_E_CANCELLED if the caller cancels. */
 int template_report(struct template_draft *draft, const char *step,
                     struct cay_error *err);
 
@@ -89,11 +89,11 @@ int template_from_directory(struct template_draft *draft, struct cay_error *err)
 int template_from_image(struct template_draft *draft, struct cay_error *err);
 int template_from_debootstrap(struct template_draft *draft, struct cay_error *err);
 
-/* Unpacks the archive behind `fd` below `root`. */
+/* Unpacks an archive below `root`. */
 enum template_unpack_mode {
-    TEMPLATE_WHOLE = 1,     /* all there is */
-    TEMPLATE_WHITEOUTS = 2, /* of a layer: take away what it hides of those below */
-    TEMPLATE_LAYER = 3      /* of a layer: add what it has */
+    TEMPLATE_WHOLE = 1,     /* everything */
+    TEMPLATE_WHITEOUTS = 2, /* of a layer: remove what it hides of lower layers */
+    TEMPLATE_LAYER = 3      /* of a layer: add its files */
 };
 int template_unpack(struct template_draft *draft, int root, int fd,
                     enum template_unpack_mode mode, struct cay_error *err);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An archive that is a root, or a layer of one, becomes files.
+/* Unpacks an archive of a root file system, or of a layer of one.
  *
- * Nothing else changes the draft meanwhile, so what was looked up stays what it is; but
- * the archive itself may plant links and then name things through them.  So every path is
- * looked up from the root's descriptor through no link at all, and the last component is
- * only ever made, replaced or removed as a name in its directory.  Links are kept as they
- * are: they are followed inside the sandbox alone. */
+ * Nothing else changes the draft meanwhile, so results of lookups stay valid; but the
+ * archive may contain links and then name paths through them.  So every path is looked up
+ * from the root's descriptor without following links, and the last component is only
+ * created, replaced or removed in its directory.  Links are kept as they are, and
+ * followed only inside the sandbox. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +26,8 @@
 
 static const char op[] = TEMPLATE_OP;
 
-/* A layer hides NAME by an entry called .wh.NAME, and all that a directory had by this.
- */
+/* A layer hides NAME by an entry .wh.NAME, and the whole contents of a directory by
+ * OPAQUE. */
 #define WHITEOUT ".wh."
 #define OPAQUE   ".wh..wh..opq"
 
@@ -39,24 +39,23 @@ struct unpacking {
     char dir_path[PATH_MAX]; /* ...and its path */
     const char *name;        /* the entry's name in it */
     int file;
-    struct tar_item item; /* what `file` is being made from */
+    struct tar_item item; /* the entry of `file` */
 };
 
 static int fail_at(int sys_errno, const char *path, struct cay_error *err)
 {
     if (sys_errno == ELOOP || sys_errno == ENOTDIR)
         return cay_fail(err, CAY_E_OUTSIDE, sys_errno, op, path,
-                        "an entry of the archive leads through a link or a file",
-                        "do not trust this archive, or make it anew from a directory");
+                        "the path of an archive entry leads through a link or a file",
+                        "do not trust this archive; create it again from a directory");
     if (sys_errno == E2BIG)
         return cay_fail(err, CAY_E_LIMIT, 0, op, path,
-                        "the archive needs more directories than it may have entries",
-                        "the limit is %d", TEMPLATE_ENTRIES_MAX);
+                        "the archive needs too many directories", "the limit is %d",
+                        TEMPLATE_ENTRIES_MAX);
     return cay_fail_errno(err, sys_errno, op, path);
 }
 
-/* --- Places --------------------------------------------------------------------------
- */
+/* --- Directories --- */
 
 static void forget_directory(struct unpacking *unpacking)
 {
@@ -64,7 +63,7 @@ static void forget_directory(struct unpacking *unpacking)
         (void)close(TAKE_FD(unpacking->dir));
 }
 
-/* Makes what is missing of a directory path; a descriptor or a negative errno. */
+/* Creates the missing directories of a path; a descriptor or a negative errno. */
 static int make_directories(struct unpacking *unpacking, const char *path)
 {
     AUTO_FD dir = fcntl(unpacking->root, F_DUPFD_CLOEXEC, 3);
@@ -75,7 +74,7 @@ static int make_directories(struct unpacking *unpacking, const char *path)
         memcpy(name, path, len);
         name[len] = '\0';
         path += len + (path[len] == '/');
-        /* The caller's umask is not the template's business. */
+        /* Independent of the caller's umask. */
         bool is_made = mkdirat(dir, name, 0755) == 0;
         if (is_made ? fchmodat(dir, name, 0755, 0) != 0 : errno != EEXIST)
             return -errno;
@@ -90,8 +89,8 @@ static int make_directories(struct unpacking *unpacking, const char *path)
     return dir < 0 ? -errno : TAKE_FD(dir);
 }
 
-/* Makes unpacking->dir the directory of `path` and unpacking->name the name in it; false
- * in *ret_there if that directory is missing and not to be made. */
+/* Makes unpacking->dir the directory of `path` and unpacking->name its last component;
+ * *ret_there is false if the directory is missing and `make` is false. */
 static int go_to(struct unpacking *unpacking, const char *path, bool make,
                  bool *ret_there, struct cay_error *err)
 {
@@ -111,8 +110,7 @@ static int go_to(struct unpacking *unpacking, const char *path, bool make,
     if (dir == -ENOENT && make)
         dir = make_directories(unpacking, unpacking->dir_path);
     *ret_there = dir >= 0;
-    /* Below a link or a file there is nothing: the layer puts a directory in its place.
-     */
+    /* Below a link or a file there is nothing: the layer replaces it by a directory. */
     if (!make && (dir == -ENOENT || dir == -ENOTDIR || dir == -ELOOP))
         return CAY_OK;
     if (dir < 0)
@@ -121,7 +119,7 @@ static int go_to(struct unpacking *unpacking, const char *path, bool make,
     return CAY_OK;
 }
 
-/* Removes whatever has the entry's name. */
+/* Removes an existing entry of that name. */
 static int clear(const struct unpacking *unpacking, const char *path,
                  struct cay_error *err)
 {
@@ -138,8 +136,7 @@ static int set_owner(const struct unpacking *unpacking, const struct tar_item *i
                : -errno;
 }
 
-/* --- What a layer hides --------------------------------------------------------------
- */
+/* --- Whiteouts --- */
 
 static bool is_whiteout(const char *path)
 {
@@ -162,8 +159,8 @@ static int hide_all(struct unpacking *unpacking, const char *path, struct cay_er
     return code;
 }
 
-/* Layers are gone through twice, whiteouts first: they hide what the layers below have
- * and never what their own has, wherever in the archive they stand. */
+/* Layers are processed twice, whiteouts first: they hide entries of lower layers, never
+ * of their own, wherever they are in the archive. */
 static int take_whiteout(struct unpacking *unpacking, const struct tar_item *item,
                          struct cay_error *err)
 {
@@ -179,24 +176,23 @@ static int take_whiteout(struct unpacking *unpacking, const struct tar_item *ite
         return hide_all(unpacking, item->path, err);
     name += strlen(WHITEOUT);
     if (strncmp(name, WHITEOUT, strlen(WHITEOUT)) == 0)
-        return CAY_OK; /* what some storage drivers note for themselves */
+        return CAY_OK; /* internal to some storage drivers */
     if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return cay_fail(err, CAY_E_INVALID, 0, op, item->path,
-                        "a layer of the image hides what is no name",
-                        "do not trust this image, or make it anew");
+                        "a whiteout in a layer of the image has an invalid name",
+                        "do not trust this image; create it again");
     unpacking->name = name;
     return clear(unpacking, item->path, err);
 }
 
-/* --- What there is -------------------------------------------------------------------
- */
+/* --- Entries --- */
 
 static int add_directory(struct unpacking *unpacking, const struct tar_item *item,
                          struct cay_error *err)
 {
     struct stat st;
 
-    if (!*item->path) /* the root itself is always root's, for everybody to enter */
+    if (!*item->path) /* the root always belongs to root, with mode 0755 */
         return CAY_OK;
     if (fstatat(unpacking->dir, unpacking->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         !S_ISDIR(st.st_mode)) {
@@ -244,7 +240,7 @@ static int end_file(struct unpacking *unpacking, struct cay_error *err)
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, item->mtime};
     AUTO_FD file = TAKE_FD(unpacking->file);
 
-    /* The mode last: a change of owner takes the bits for other ids away. */
+    /* The mode last: a change of owner clears set-ID bits. */
     if (ftruncate(file, (off_t)item->size) != 0 ||
         fchown(file, item->uid, item->gid) != 0 || fchmod(file, item->mode) != 0 ||
         futimens(file, times) != 0)
@@ -282,8 +278,8 @@ static int add_hard_link(struct unpacking *unpacking, const struct tar_item *ite
         return fail_at(errno, item->path, err);
     if (!S_ISREG(original.st_mode) && !S_ISLNK(original.st_mode))
         return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, item->path,
-                        "the archive has a hard link to what is not a file",
-                        "make the archive anew without that link");
+                        "the archive has a hard link to something that is not a file",
+                        "create the archive again without that link");
     if (fstatat(unpacking->dir, unpacking->name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
         there.st_dev == original.st_dev && there.st_ino == original.st_ino)
         return CAY_OK;
