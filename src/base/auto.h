@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 
-/* What a scope owns is released when the scope is left; TAKE_* hands it over instead. */
+/* Releases what a scope owns when the scope is left; TAKE_* passes ownership on. */
 #define AUTO_FD    __attribute__((cleanup(auto_close))) int
 #define AUTO_FREE  __attribute__((cleanup(auto_free)))
 #define AUTO_BUF   __attribute__((cleanup(buf_done))) struct buf

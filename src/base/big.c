@@ -36,8 +36,8 @@ static uintptr_t page_size(void)
     return (uintptr_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Memory is touched from its beginning on, so a page near its end tells; not the last
- * one, where somebody may have put a NUL. */
+/* Memory is touched from its start, so a page near its end decides; not the last one,
+ * where a NUL may have been written. */
 static bool is_untouched(void *memory, size_t len)
 {
     uintptr_t page = page_size();

@@ -5,16 +5,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Memory for what will be filled from its beginning to its end.  Touching it for the
- * first time, page by page, takes longer than reading a file into it; asked for in large
- * pieces it takes less than half. */
+/* Large buffers that are filled from start to end.  Page faults cost more than reading a
+ * file into the buffer; with large pieces (MADV_POPULATE_WRITE) they cost less than half.
+ */
 
-/* malloc(3) of what begins with a line of the processor's cache: the kernel copies into
- * that a tenth faster, and vectors are read from it twice as fast.  If nobody has touched
- * it, fill it in pieces and call big_touch() before each.  free(3) it. */
+/* malloc(3) aligned to a cache line: the kernel copies into it a tenth faster, and
+ * vectors are loaded from it twice as fast.  If it is untouched, fill it in pieces and
+ * call big_touch() before each.  Free it with free(3). */
 void *big_alloc(size_t len, bool *ret_untouched);
 
-/* The same for memory that somebody else has allocated; true if it is untouched. */
+/* The same for memory that another function has allocated; true if it is untouched. */
 bool big_expect(void *memory, size_t len);
 
 /* Has the kernel make the pages of a piece that is filled next, all at once. */

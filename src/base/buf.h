@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes that grow, up to a limit fixed at birth: no unbounded append exists.  `data` is
- * NUL-terminated whenever it is not NULL.  A failed append leaves the content as it was
- * and makes every later one fail too, so a caller may check once at the end. */
+/* A growing byte buffer with a limit set at initialization: there is no unbounded append.
+ * `data` is NUL-terminated whenever it is not NULL.  A failed append leaves the content
+ * unchanged and makes every later one fail too, so a caller may check once at the end. */
 struct buf {
     char *data;
     size_t len;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Of a clock that nobody sets: for waits, and for how long something took. */
+/* CLOCK_MONOTONIC: for timeouts and durations. */
 static inline uint64_t clock_ns(void)
 {
     struct timespec now;
@@ -19,7 +19,7 @@ static inline uint64_t clock_ms(void)
     return clock_ns() / 1000000;
 }
 
-/* What a clock on the wall shows, which may go back: for records, and other machines. */
+/* CLOCK_REALTIME, which may go back: for records, and for other machines. */
 static inline int64_t clock_since_1970_ms(void)
 {
     struct timespec now;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* "NAME=value", NULL-terminated; NULL is none. */
+/* "NAME=value", NULL-terminated; NULL: empty. */
 size_t env_count(const char *const *env);
 
 /* Whether a variable of the name of "NAME=value" is there. */

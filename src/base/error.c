@@ -95,7 +95,7 @@ int cay_fail(struct cay_error *err, int code, int sys_errno, const char *op,
 int cay_fail_memory(struct cay_error *err, const char *op)
 {
     return cay_fail(err, CAY_E_NO_MEMORY, ENOMEM, op, NULL, "out of memory",
-                    "free some memory, or ask for less at a time");
+                    "free some memory, or request less at a time");
 }
 
 const char *cay_errno_words(int sys_errno)
@@ -106,7 +106,7 @@ const char *cay_errno_words(int sys_errno)
     /* allow: strerror musl's are constants */
     const char *words = strerror(sys_errno);
 #endif
-    return words ? words : "an error this library has no words for";
+    return words ? words : "unknown error";
 }
 
 bool cay_errno_is_shortage(int sys_errno)
@@ -131,21 +131,22 @@ int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
          "write to a path that lies on a writable file system"},
         {EEXIST, CAY_E_EXISTS, "already exists", "choose a name that is not taken"},
         {ENOTEMPTY, CAY_E_EXISTS, "the directory is not empty",
-         "delete what is in it first, or delete recursively"},
+         "delete its content first, or delete recursively"},
         {EISDIR, CAY_E_NOT_A_FILE, "is a directory, not a file", "name a file inside it"},
         {ENOTDIR, CAY_E_NOT_A_DIRECTORY, "a part of the path is not a directory",
          "list the parent directory to see what is there"},
-        {ELOOP, CAY_E_INVALID, "symbolic links lead round in a circle",
+        {ELOOP, CAY_E_INVALID, "symbolic links form a loop",
          "name the file itself instead of the link"},
         {ENAMETOOLONG, CAY_E_INVALID, "the name is too long",
          "a name may have 255 bytes and a whole path 4,095"},
         {ENOSPC, CAY_E_NO_SPACE, "no space left on the device", "free some space first"},
         {EDQUOT, CAY_E_NO_SPACE, "the disk quota is used up", "free some space first"},
-        {EFBIG, CAY_E_NO_SPACE, "the file would be larger than this process may make one",
+        {EFBIG, CAY_E_NO_SPACE,
+         "the file would exceed the file size limit of this process",
          "write a smaller file, or raise the limit: ulimit -f"},
         {EXDEV, CAY_E_UNSUPPORTED, "the two names are on different file systems",
          "copy the file and delete the original"},
-        {ENOMEM, CAY_E_NO_MEMORY, "out of memory", "ask for less at a time"},
+        {ENOMEM, CAY_E_NO_MEMORY, "out of memory", "request less at a time"},
         {EMFILE, CAY_E_UNAVAILABLE, "this process has too many files open",
          "close some, or raise the limit with ulimit -n"},
         {ENFILE, CAY_E_UNAVAILABLE, "the system has too many files open",
@@ -153,13 +154,13 @@ int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
         {EAGAIN, CAY_E_BUSY, "the path is being changed at this moment", "try again"},
         {EBUSY, CAY_E_BUSY, "the file is in use", "try again later"},
         {ETXTBSY, CAY_E_BUSY, "the program file is being executed", "try again later"},
-        {EBADF, CAY_E_IO, "it is closed, or not open for this",
-         "hand over one that is open"},
+        {EBADF, CAY_E_IO, "the descriptor is closed, or not open for this operation",
+         "pass an open descriptor"},
         {EIO, CAY_E_IO, "the storage device reported an error",
          "check the disk; the kernel log says more"},
-        {ENOSYS, CAY_E_UNSUPPORTED, "this kernel lacks a system call that is needed",
-         "Linux 6.1 or newer is needed, with openat2 allowed"},
-        {EOPNOTSUPP, CAY_E_UNSUPPORTED, "this file system cannot do that",
+        {ENOSYS, CAY_E_UNSUPPORTED, "this kernel lacks a required system call",
+         "use Linux 6.1 or newer, with openat2 allowed"},
+        {EOPNOTSUPP, CAY_E_UNSUPPORTED, "this file system does not support the operation",
          "use a directory on another file system"},
     };
 
@@ -186,7 +187,7 @@ int cay_take_struct(void *known, size_t known_size, const void *given, const cha
     for (size_t i = known_size; i < given_size; i++)
         if (((const char *)given)[i])
             return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "size",
-                            "the caller uses options this library does not know",
+                            "the caller uses options that this library does not know",
                             "this is libcay %s; use a newer one", CAY_VERSION);
     memcpy(known, given, given_size < known_size ? given_size : known_size);
     return CAY_OK;

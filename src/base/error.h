@@ -14,16 +14,16 @@ int cay_fail(struct cay_error *err, int code, int sys_errno, const char *op,
              const char *subject, const char *message, const char *hint, ...)
     __attribute__((format(printf, 7, 8)));
 
-/* The code and words for an errno; `op` and `subject` as above.  Never says a host path.
- */
+/* The code and message for an errno; `op` and `subject` as above.  Never contains a host
+ * path. */
 int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
                    const char *subject);
 
 /* Never NULL, and safe in every thread. */
 const char *cay_errno_words(int sys_errno);
 
-/* Whether it says that too few files or too little memory are left: nothing about what
- * was asked for, which may well be there. */
+/* Whether it is a shortage of descriptors or memory, which means nothing about the file
+ * itself. */
 bool cay_errno_is_shortage(int sys_errno);
 
 int cay_fail_memory(struct cay_error *err, const char *op);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* SipHash-2-4 under a key drawn once per process: names an attacker chooses cannot be
- * made to collide.  Values mean nothing in another process. */
+/* SipHash-2-4 with a random key per process: an attacker who chooses names cannot make
+ * them collide.  Values differ between processes. */
 uint64_t hash_bytes(const void *data, size_t len);
 
 #endif

@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-/* A name among `count` that may have been meant by a word that is none of them: one that
- * starts with it, or is at most two letters off; NULL if there is none.  `names` points
- * at the first; the next are `stride` bytes apart. */
+/* A suggestion for an unknown word: one of `count` names that starts with it or differs
+ * by at most two letters; NULL if there is none.  `names` points at the first; the next
+ * are `stride` bytes apart. */
 const char *nearest_name(const char *word, const void *names, size_t stride,
                          size_t count);
 

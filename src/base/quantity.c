@@ -10,8 +10,7 @@
 
 #define DIGITS_MAX 64
 
-/* A program may have a locale in which "1.5" is 1 and a rest: the point becomes what that
- * has for one. */
+/* The program's locale may have another decimal point: "." is replaced by that. */
 static bool parse_decimal(const char *text, size_t len, double *ret_value)
 {
     const char *point = memchr(text, '.', len);

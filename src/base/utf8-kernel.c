@@ -11,7 +11,7 @@ enum { PIECE = 2048 };
 /* The lowest lead bytes of characters above U+00FF and above U+FFFF. */
 enum { ABOVE_LATIN_1 = 0xC4, ABOVE_BMP = 0xF0 };
 
-/* What can be wrong with two bytes in a row. */
+/* What can be invalid about two consecutive bytes. */
 enum {
     TOO_SHORT = 1 << 0,   /* a lead byte, then none that continues it */
     TOO_LONG = 1 << 1,    /* ASCII, then one that continues */
@@ -113,9 +113,9 @@ static inline TARGET size_t sum_64(__m512i v)
 static const struct utf8_kernel kernels[] = {
     {"avx512", look_64}, {"avx2", look_32}, {"ssse3", look_16}};
 
-/* AVX-512 only where it has VBMI too: processors before that slow down their clock.  The
- * C library has asked the processor already; __builtin_cpu_supports() would ask again in
- * every program that starts, which takes long on a virtual machine. */
+/* AVX-512 only with VBMI: older processors lower their clock for it.  The C library has
+ * already queried the processor; __builtin_cpu_supports() would run CPUID again in every
+ * program that starts, which is slow in a virtual machine. */
 static bool is_here(size_t i)
 {
     return i == 0   ? CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512_VBMI)

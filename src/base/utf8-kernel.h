@@ -7,19 +7,19 @@
 
 #include "base/utf8.h"
 
-/* What some text holds, as far as it was asked for, and whether it can be UTF-8. */
+/* The requested counts of a text, and whether it can be UTF-8. */
 struct utf8_tally {
-    size_t tails; /* bytes that do not begin a character */
+    size_t tails; /* continuation bytes */
     size_t lf;
     unsigned char highest; /* the least byte of its kind: 0, 0x80, 0xC4, 0xF0 */
     bool has_cr;
     bool wrong;
 };
 
-/* A kernel looks at many bytes at once.  The text must have 3 bytes before it, which are
- * looked at to judge what follows them, and be a multiple of UTF8_STEP long; it is best
- * aligned to UTF8_ALIGN.  That a character does not end where the text does is not wrong,
- * even if its first byte can begin none. */
+/* A kernel processes many bytes at once.  The text must have 3 bytes before it, which are
+ * read as context, and a length that is a multiple of UTF8_STEP; alignment to UTF8_ALIGN
+ * is fastest.  A character cut off at the end is not an error, even if its first byte is
+ * invalid. */
 enum { UTF8_STEP = 128, UTF8_ALIGN = 64 };
 
 struct utf8_kernel {

@@ -11,8 +11,7 @@
  * at once. */
 enum { LONGEST = 4, AT_ONCE = 8 };
 
-/* What is read and what is written next.  The functions are inlined with a width that the
- * compiler knows. */
+/* The read and write positions.  The functions are inlined with a constant width. */
 struct place {
     const unsigned char *at, *end;
     void *to;
@@ -112,8 +111,8 @@ size_t utf8_widen_plainly(const void *text, size_t len, unsigned width, void *to
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,popcnt")))
 
-/* Each byte has a lane, where the character is put together that it would begin; the
- * lanes of those that begin one are then moved together. */
+/* Each byte has a lane, in which the character that would start there is assembled; then
+ * the lanes of real starts are compacted. */
 enum { LANES = 16 };
 
 /* What is too much in the sum of all bytes, each shifted to its place. */

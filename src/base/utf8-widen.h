@@ -4,12 +4,11 @@
 
 #include <stddef.h>
 
-/* The characters of text that is known to be UTF-8, as numbers of `width` bytes: 1, 2 or
- * 4, and enough for the highest of them.  `to` has room for as many as there are, and no
- * more is touched.  Returns how many. */
+/* Decodes valid UTF-8 into code points of `width` bytes: 1, 2 or 4, enough for the
+ * highest of them.  `to` has room for exactly that many.  Returns their number. */
 size_t utf8_widen(const void *text, size_t len, unsigned width, void *to);
 
-/* The same without what only some processors have, to compare with. */
+/* The same without special instructions, for comparison in tests. */
 size_t utf8_widen_plainly(const void *text, size_t len, unsigned width, void *to);
 
 #endif

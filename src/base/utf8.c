@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The bulk of the bytes is left to a kernel (utf8-kernel.h), which judges and counts many
- * at once.  What is here does the ends, where characters may be cut, and everything on
- * processors that no kernel is for: counting by vectors, validity character by character.
- * It is also what the kernels are tested against. */
+/* A vector kernel (utf8-kernel.h) validates and counts most bytes.  This file handles the
+ * ends, where characters may be cut, and everything on processors without a kernel:
+ * counts by generic vectors, validity character by character.  The kernels are tested
+ * against it. */
 #include "base/utf8.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ enum { LANES = 16, PIECE = 255 * LANES };
 
 typedef unsigned char lanes __attribute__((vector_size(LANES)));
 
-/* What one piece (at most PIECE bytes, so that no lane overflows) contains. */
+/* The counts of one piece of at most PIECE bytes, so that no lane overflows. */
 struct tally {
     size_t starts, lf, crlf;
     unsigned char highest;
@@ -114,8 +114,8 @@ static bool second_fits(unsigned char lead, unsigned char c)
     return c >= low && c <= high;
 }
 
-/* How many of the `have` bytes at `text` are right for one character: its whole length,
- * or all that there are of it; 0 if they are wrong. */
+/* How many of the `have` bytes at `text` form one character or its start; 0 if they are
+ * invalid. */
 static size_t character(const unsigned char *text, size_t have)
 {
     size_t need = length_of(text[0]);
@@ -146,9 +146,9 @@ static size_t finish_pending(struct utf8_scan *scan, const unsigned char *data,
     return used;
 }
 
-/* Passes over whole, valid characters as long as four bytes can be looked at together:
- * where that ends, or something is wrong, the slower look at one character tells.  The
- * masks are for little-endian words: the first byte of a character is the lowest. */
+/* Skips whole, valid characters while eight bytes can be read at once; the rest is
+ * checked character by character.  The masks are for little-endian words: the first byte
+ * of a character is the lowest. */
 static const unsigned char *pass_over(const unsigned char *at, const unsigned char *end)
 {
     uint64_t eight;
@@ -218,8 +218,8 @@ static void scan_piece(struct utf8_scan *scan, const unsigned char *data, size_t
 static void scan_slowly(struct utf8_scan *scan, const unsigned char *data, size_t len)
 {
     if (len && !scan->invalid) {
-        /* The vectors look one byte back, so the first byte goes alone, behind the
-         * last. */
+        /* The vectors read one byte back, so the first byte is handled alone, after the
+         * last one. */
         const unsigned char first[2] = {scan->last, data[0]};
         scan_piece(scan, first + 1, 1);
     }
@@ -227,14 +227,14 @@ static void scan_slowly(struct utf8_scan *scan, const unsigned char *data, size_
         scan_piece(scan, data + i, len - i < PIECE ? len - i : PIECE);
 }
 
-/* How many of the last bytes before `end` belong to a character that goes on after it,
- * if those before are right. */
+/* How many of the last bytes before `end` belong to a character that continues after it,
+ * if those before are valid. */
 static unsigned char unfinished_at(const unsigned char *end)
 {
     return end[-1] >= 0xC0 ? 1 : end[-2] >= 0xE0 ? 2 : end[-3] >= 0xF0 ? 3 : 0;
 }
 
-/* Counts what is there, and judges it after the 3 bytes before it. */
+/* Counts and validates the bytes, with the 3 bytes before them as context. */
 static void take_look(const struct utf8_kernel *kernel, struct utf8_scan *scan,
                       const unsigned char *data, size_t len)
 {
@@ -264,8 +264,8 @@ static void hold(struct utf8_scan *scan, const unsigned char *text, unsigned cha
         scan->invalid = true;
 }
 
-/* At most UTF8_STEP bytes, which have nothing before or after them that could be looked
- * at.  Zeros take its place, and that of a character which goes on in the next call. */
+/* At most UTF8_STEP bytes without readable bytes around them: zeros replace those, and
+ * also a character that continues in the next call. */
 static void scan_few(const struct utf8_kernel *kernel, struct utf8_scan *scan,
                      const unsigned char *data, size_t len)
 {
@@ -285,7 +285,8 @@ static void scan_few(const struct utf8_kernel *kernel, struct utf8_scan *scan,
         scan->highest = rest[0];
     memset(end - unfinished, 0, unfinished);
     take_look(kernel, scan, start, UTF8_STEP);
-    /* All zeros were counted as characters, and one that goes on should be. */
+    /* Correct the count: the zeros were counted, and a character that continues was not.
+     */
     bool begins_here = unfinished && unfinished <= len;
     scan->chars -= UTF8_STEP - len + (unfinished < len ? unfinished : len);
     scan->chars += begins_here;
@@ -296,7 +297,7 @@ bool utf8_scan_by(const struct utf8_kernel *kernel, struct utf8_scan *scan,
                   const void *data, size_t len)
 {
     const unsigned char *bytes = data;
-    /* The kernel may look back from what follows the head. */
+    /* The kernel may read back from the byte after the head. */
     size_t head = 3 + (-((uintptr_t)bytes + 3) & (UTF8_ALIGN - 1));
 
     if (!kernel) {

@@ -6,27 +6,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a scan counts.  The less, the faster. */
+/* What a scan counts.  Fewer counts are faster. */
 enum utf8_count { UTF8_ALL, UTF8_CHARS_AND_CRLF, UTF8_CHARS };
 
-/* Counts made over bytes that are fed piece by piece, and whether they are UTF-8 so far.
- */
+/* Counts over bytes that are passed piece by piece, and whether they are valid UTF-8 so
+ * far. */
 struct utf8_scan {
-    uint64_t chars; /* code points begun */
+    uint64_t chars; /* code points started */
     uint64_t lf;    /* "\n" */
     uint64_t crlf;  /* "\n" right after a "\r" */
     bool has_cr;
     bool trusted;          /* set by the caller: only count, from any byte on */
-    enum utf8_count count; /* set by the caller: what else is said here may be wrong */
+    enum utf8_count count; /* set by the caller: other counts may be wrong */
     bool invalid;
-    unsigned char
-        highest;        /* byte that is not ASCII, which tells how high characters are */
-    unsigned char last; /* the last byte fed */
+    unsigned char highest; /* highest byte, which bounds the code points */
+    unsigned char last;    /* the last byte fed */
     unsigned char pending; /* bytes of an unfinished character: 0 to 3 */
     unsigned char held[4]; /* those bytes */
 };
 
-/* Whether the byte is one that continues a character. */
+/* Whether the byte continues a character. */
 static inline bool utf8_is_tail(char byte)
 {
     return ((unsigned char)byte & 0xC0) == 0x80;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A configuration as JSON that can be read again: all that was written, except for
- * secrets in clear.  What was replaced is written out, but for the environment where
- * secrets are and where they are handed on: a text in a map (envs) keeps its
- * "${env.NAME}". */
+/* A configuration as JSON that can be parsed again: everything that was written, without
+ * secrets in clear text.  Replaced "${...}" are written as their value, except for
+ * environment variables in secrets and in maps (envs), which keep their "${env.NAME}". */
 #include <string.h>
 
 #include "base/auto.h"
@@ -15,7 +14,7 @@
 
 static const char op[] = "config.json";
 
-/* Text that says "${" itself and is not to be replaced. */
+/* Escapes a literal "${". */
 static void put_plain(struct json *json, const char *text)
 {
     AUTO_BUF escaped = {.max = JSON_MAX};
@@ -174,7 +173,7 @@ static bool is_first(const cay_config *config, size_t index, size_t len)
     return true;
 }
 
-/* What is below the first `len` bytes of `group`: "limits." */
+/* The fields below the first `len` bytes of `group`: "limits." */
 static void put_group(struct json *json, const cay_config *config, const char *group,
                       size_t len)
 {
@@ -200,16 +199,15 @@ static void put_group(struct json *json, const cay_config *config, const char *g
     json_put_end(json);
 }
 
-/* --- What could not be read again ------------------------------------------------------
- */
+/* --- Values that JSON cannot represent --- */
 
 static bool is_text(const char *text)
 {
     return !text || utf8_is_valid(text, strlen(text));
 }
 
-/* Configurations are text; but a path in one may begin with that of a directory which has
- * any bytes. */
+/* Configurations are UTF-8; but a relative path in one is resolved against a directory
+ * whose name may have any bytes. */
 static bool has_only_text(const struct value *value)
 {
     struct cay_mount mount = {.size = sizeof mount};
@@ -229,9 +227,9 @@ static int check_texts(const cay_config *config, struct cay_error *err)
         const struct value *value = &config->values[i];
         if (is_shown(value) && !has_only_text(value))
             return cay_fail(err, CAY_E_INVALID, 0, op, value->field->name,
-                            "the whole path is not UTF-8, and a configuration is",
-                            "write one that does not begin in the directory of the "
-                            "configuration, or give that a name in UTF-8");
+                            "the absolute path is not UTF-8",
+                            "use an absolute path in UTF-8, or rename the directory of "
+                            "the configuration");
     }
     return CAY_OK;
 }

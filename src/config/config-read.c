@@ -28,19 +28,19 @@ static const char *const after_run[] = {"stop", "pause", "none", NULL};
 const struct cay_field config_common_fields[] = {
     {.name = "type",
      .type = CAY_FIELD_TEXT,
-     .about = "the backend that runs it; below sandbox_config the default is local, "
-              "elsewhere native"},
+     .about = "the backend that runs the sandbox; the default is local below "
+              "sandbox_config, else native"},
     {.name = "library",
      .type = CAY_FIELD_PATH,
-     .about = "a shared object with a backend of your own, which is loaded first; its "
-              "code runs, so name none that you do not trust"},
+     .about = "a shared object with a custom backend, loaded first; its code runs in "
+              "this process, so it must be trusted"},
     {.name = "sandbox_id",
      .type = CAY_FIELD_TEXT,
-     .about = "use the sandbox of this id, which must be there, and no new one"},
+     .about = "use the existing sandbox with this id instead of a new one"},
     {.name = "work_dir",
      .alias = "_work_dir",
      .type = CAY_FIELD_TEXT,
-     .about = "where commands start, and relative paths inside"},
+     .about = "working directory of commands, and base of relative paths inside"},
     {.name = "envs",
      .alias = "env",
      .type = CAY_FIELD_MAP,
@@ -48,37 +48,37 @@ const struct cay_field config_common_fields[] = {
     {.name = "persist_sandbox",
      .type = CAY_FIELD_BOOLEAN,
      .fallback = "true",
-     .about = "whether it outlives a run: if so it is paused then, else stopped"},
+     .about = "whether the sandbox outlives a run: true pauses it after the run, false "
+              "stops it"},
     {.name = "status_after_run",
      .type = CAY_FIELD_CHOICE,
      .choices = after_run,
-     .about = "what becomes of it after a run; if not given, persist_sandbox decides, "
-              "and the two must not contradict each other"},
+     .about = "what happens to the sandbox after a run; by default persist_sandbox "
+              "decides, and the two must not contradict each other"},
     {.name = "output_char_threshold",
      .type = CAY_FIELD_INTEGER,
      .fallback = "10000",
      .most = INT32_MAX,
-     .about = "output of this many characters or more is shortened, with clean_output"},
+     .about = "with clean_output, output of this many characters or more is shortened"},
     {.name = "truncate_head_chars",
      .type = CAY_FIELD_INTEGER,
      .fallback = "5000",
      .most = INT32_MAX,
-     .about = "how many characters of its beginning are then kept"},
+     .about = "characters kept of the start of shortened output"},
     {.name = "truncate_tail_chars",
      .type = CAY_FIELD_INTEGER,
      .fallback = "5000",
      .most = INT32_MAX,
-     .about = "how many characters of its end are then kept"},
+     .about = "characters kept of the end of shortened output"},
     {.name = "clean_output",
      .type = CAY_FIELD_BOOLEAN,
      .fallback = "true",
-     .about = "whether output is made fit to read: escape sequences, overwritten and "
-              "repeated lines taken out, and what is long shortened"},
+     .about = "whether output is cleaned: escape sequences, overwritten and repeated "
+              "lines are removed, and long output is shortened"},
     {.name = "raise_errors",
      .type = CAY_FIELD_BOOLEAN,
      .fallback = "false",
-     .about = "whether failures that can be expected are exceptions in Python, rather "
-              "than results"},
+     .about = "whether expected failures are exceptions in Python instead of results"},
 };
 
 const size_t config_common_count =
@@ -114,9 +114,9 @@ int config_new(const struct cay_backend *backend, cay_config **ret_config,
             free(values);
             free(config);
             return cay_fail(err, CAY_E_INVALID, 0, op, backend->name,
-                            "the backend has a field that cannot be",
-                            "a field has a name of 1 to %d bytes, one of the types of "
-                            "cay/config.h, and choices if it is one",
+                            "the backend has an invalid field",
+                            "a field needs a name of 1 to %d bytes, a type of "
+                            "cay/config.h, and choices if the type is a choice",
                             CONFIG_NAME_MAX - 1);
         }
     if (!config || !values) {
@@ -201,10 +201,10 @@ static int fail_twice(const struct reader *reader, const struct value *value,
 
     if (field->alias)
         return yaml_fail(err, reader->yaml, line, "is given twice",
-                         "line %u has it already; %s and %s are the same", value->line,
-                         field->name, field->alias);
+                         "already set in line %u; %s and %s are the same key",
+                         value->line, field->name, field->alias);
     return yaml_fail(err, reader->yaml, line, "is given twice",
-                     "line %u has it already; keep one of the two", value->line);
+                     "already set in line %u; keep one of the two", value->line);
 }
 
 static int read_map(struct reader *reader, struct cay_error *err);
@@ -231,7 +231,7 @@ static int read_group(struct reader *reader, struct value *first, unsigned line,
     return code;
 }
 
-/* False if no field can have such a name; dots are only ours. */
+/* False for an invalid name; dots separate groups. */
 static bool append_key(struct reader *reader, const char *key)
 {
     size_t used = strlen(reader->name), room = sizeof reader->name - used;
@@ -351,7 +351,7 @@ static int read_text(struct value *value, const char *text,
     return code ? code : value_read(value, yaml, &event, place, err);
 }
 
-/* A fallback that is "${env.NAME}" is none if that is not set. */
+/* A fallback "${env.NAME}" is ignored if the variable is not set. */
 static int read_fallback(const cay_config *config, struct value *value,
                          const struct value_place *place, struct cay_error *err)
 {
@@ -383,8 +383,8 @@ static int set_text(struct value *value, const char *text, struct cay_error *err
     return value->text ? CAY_OK : cay_fail_memory(err, op);
 }
 
-/* Two spellings of what happens after a run, an older and a newer one: each follows from
- * the other, and with both there must be no doubt. */
+/* An older and a newer key for what happens after a run: each follows from the other, and
+ * both together must agree. */
 static int settle_after_run(cay_config *config, const struct yaml *yaml,
                             struct cay_error *err)
 {
@@ -399,8 +399,8 @@ static int settle_after_run(cay_config *config, const struct yaml *yaml,
         unsigned line = persist->line > after->line ? persist->line : after->line;
         return yaml_fail(err, yaml, line,
                          "persist_sandbox and status_after_run contradict each other",
-                         "leave one of the two out; persist_sandbox: true is "
-                         "status_after_run: pause, false is stop");
+                         "remove one of the two; persist_sandbox: true means "
+                         "status_after_run: pause, false means stop");
     }
     if (after->is_written || (after->is_set && !persist->is_written)) {
         persist->boolean = !stops;
@@ -417,7 +417,7 @@ static int check_envs(const cay_config *config, const struct yaml *yaml,
     for (size_t i = 0; i < envs->total; i++)
         if (envs->items[i].key && strchr(envs->items[i].key, '='))
             return yaml_fail(err, yaml, envs->line,
-                             "a variable of envs has \"=\" in its name",
+                             "a variable name in envs contains \"=\"",
                              "write NAME: value");
     return CAY_OK;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON schema of configurations, for editors that check them while they are written,
- * made from the tables by which they are read.  Its definitions are one for each backend,
- * with its keys; cay.below, what stands below sandbox_config:; cay.whole, a file without
- * that; cay.policy; and cay.reference, a text that does not itself say what it is.
+/* The JSON schema of configurations, for editors that check them, generated from the
+ * tables that parse them.  Definitions: one for each backend, with its keys; cay.below,
+ * the value of sandbox_config:; cay.whole, a file without that key; cay.policy; and
+ * cay.reference, a text with "${...}".
  *
- * A failed allocation makes NULL of whatever it was for, and so in the end of all. */
+ * A failed allocation makes its value NULL, and in the end the whole schema. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static json_t *text_like(const char *pattern)
     return json_pack("{s:s,s:s}", "type", "string", "pattern", pattern);
 }
 
-/* What is no text may be one that has "${...}" in it. */
+/* A value of another type may also be a text that contains "${...}". */
 static json_t *or_reference(json_t *one)
 {
     return json_pack("{s:[o,o]}", "anyOf", one, reference("cay.reference"));
@@ -216,7 +216,7 @@ static const char *key_of(const struct cay_field *field, size_t len,
     return key;
 }
 
-/* What may stand below the first `len` bytes of `group`, "limits.". */
+/* The keys below the first `len` bytes of `group`: "limits.". */
 static json_t *make_properties(const cay_config *config, const char *group, size_t len)
 {
     json_t *object = json_object();
@@ -274,7 +274,7 @@ static json_t *make_case(const char *type, const char *name, json_t *names)
                      reference(name), "propertyNames", "enum", names);
 }
 
-/* A type that is none of these comes from a library. */
+/* Any other type comes from a library. */
 static json_t *make_types(void)
 {
     const struct cay_backend *backend;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A configuration from text, in three steps, since a text may say last what must be known
- * first.  Its values are recorded as they come; then the backend is chosen; then the
- * values are read by the backend's table of fields, with "${...}" replaced. */
+/* Parses a configuration in three steps, since the key that decides how to read the
+ * others may come last.  The values are recorded as events; then the backend is chosen;
+ * then the values are read by the backend's table of fields, with "${...}" replaced. */
 #include "config/config.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ struct draft {
     char *base; /* absolute */
     struct record whole, below, variables;
     bool has_below;            /* "sandbox_config:" was there */
-    bool loads;                /* what "library:" names */
+    bool loads;                /* whether to load "library:" */
     const struct record *used; /* one of the first two */
     struct expand expand;
 };
@@ -87,7 +87,7 @@ static int record_top(struct draft *draft, struct yaml *yaml, struct cay_error *
         return yaml_fail(err, yaml, event.line,
                          event.kind == YAML_END ? "the text is empty"
                                                 : "the text is not a map of keys",
-                         "write keys such as \"type: native\"; {} is all defaults");
+                         "write keys such as \"type: native\"; {} uses all defaults");
     if (!code)
         code = record_event(&draft->whole, yaml, &event, false, err);
     while (!code) {
@@ -115,13 +115,13 @@ static int record_text(struct draft *draft, const char *text, size_t len,
     draft->used = draft->has_below ? &draft->below : &draft->whole;
     if (!code && draft->used->line)
         return yaml_fail(err, yaml, draft->used->line, "there are too many values",
-                         "%d are the limit", VALUES_MAX / 2);
+                         "the limit is %d", VALUES_MAX / 2);
     return code;
 }
 
-/* Whether the text is a policy itself, rather than has one below "policy:".  Keys of the
- * same names may be a backend's own, so nothing may say which backend it is; and
- * "mounts:" is also native's, where its entries are texts. */
+/* Whether the text is a policy itself, instead of having one below "policy:".  A backend
+ * may have keys of the same names, so no key may name a backend; and "mounts:" is also a
+ * key of native, where its entries are strings. */
 static bool is_policy(const struct draft *draft)
 {
     const struct record *whole = &draft->whole;
@@ -137,15 +137,15 @@ static bool is_policy(const struct draft *draft)
 /* --- The backend ----------------------------------------------------------------------
  */
 
-/* The text below a key at the top; unset if there is none, or no text: then it is told
- * when all values are read. */
+/* The text of a top-level key; unset if the key is missing or not a text: that error is
+ * reported when all values are read. */
 static int find_text(struct draft *draft, struct yaml *yaml, const char *key,
                      enum cay_field_type type, struct value *ret_value,
                      struct cay_error *err)
 {
     const struct cay_field field = {.name = key, .type = type};
     struct yaml_event event;
-    unsigned twice; /* is told when all values are read, too */
+    unsigned twice; /* reported when all values are read, too */
     int code = CAY_OK;
 
     *ret_value = (struct value){.field = &field};
@@ -177,17 +177,18 @@ static int fail_backend(struct yaml *yaml, const struct value *type, const char 
     }
     yaml_enter(yaml, "type");
     if (!type->is_set) {
-        snprintf(message, sizeof message, "the default, %s, is not there", fallback);
+        snprintf(message, sizeof message, "the default backend, %s, does not exist",
+                 fallback);
         return yaml_fail(err, yaml, 1, message, "the backends are %s", words_end(&list));
     }
-    return yaml_fail(err, yaml, type->line, "there is no backend of that name",
-                     "%s%s%sthe backends are %s, and what library: loads or a program "
-                     "registers",
+    return yaml_fail(err, yaml, type->line, "unknown backend",
+                     "%s%s%sthe backends are %s; others can be loaded with library: or "
+                     "registered by the program",
                      nearest ? "did you mean " : "", nearest ? nearest : "",
                      nearest ? "? " : "", words_end(&list));
 }
 
-/* Stands in for one that is in a library which nobody has loaded. */
+/* A placeholder for a backend whose library is not loaded. */
 static const struct cay_backend unknown = {
     .size = sizeof unknown, .name = "unknown", .about = "not loaded"};
 
@@ -204,7 +205,7 @@ static int load_library(struct yaml *yaml, const struct value *library, bool loa
         *ret_backend = &unknown;
     else
         code = cay_fail(&own, CAY_E_NOT_FOUND, errno, "config.peek", library->text,
-                        "there is no such shared object", "name its file");
+                        "shared object not found", "pass the path of the file");
 
     if (!code)
         return CAY_OK;
@@ -308,8 +309,7 @@ static int parse(const char *text, size_t len, const char *name, const char *bas
 
     if (len > YAML_TEXT_MAX)
         return cay_fail(err, CAY_E_INVALID, 0, op, draft.place.name,
-                        "the text is larger than a configuration can be",
-                        "1 MiB is the limit");
+                        "the configuration is too large", "the limit is 1 MiB");
     int code = find_base(&draft, base, err);
     draft.expand.directory = draft.base;
     draft.expand.variables = &draft.variables;

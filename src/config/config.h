@@ -13,7 +13,7 @@ struct cay_config {
     const struct cay_backend *backend;
     struct value *values;
     size_t count;
-    bool is_partial; /* keys that are none of these are somebody's, too */
+    bool is_partial; /* unknown keys are allowed */
 };
 
 /* The fields of every backend.  A backend may have a field of the same name, which then
@@ -25,7 +25,7 @@ extern const size_t config_common_count;
 int config_new(const struct cay_backend *backend, cay_config **ret_config,
                struct cay_error *err);
 
-/* NULL if there is no such field. */
+/* NULL if the field does not exist. */
 struct value *config_find(const cay_config *config, const char *name);
 
 /* Fills the values from the map that is read next; `is_top` if its keys are those of the
@@ -33,12 +33,11 @@ struct value *config_find(const cay_config *config, const char *name);
 int config_read(cay_config *config, struct yaml *yaml, bool is_top,
                 const struct value_place *place, struct cay_error *err);
 
-/* The same from the map of a policy, which is all there is. */
+/* The same from the map of a policy, which is the whole text. */
 int config_read_policy(cay_config *config, struct yaml *yaml,
                        const struct value_place *place, struct cay_error *err);
 
-/* What is not written becomes what the fields say; what contradicts itself is an error.
- */
+/* Fills in defaults; contradictions are an error. */
 int config_settle(cay_config *config, const struct yaml *yaml,
                   const struct value_place *place, struct cay_error *err);
 

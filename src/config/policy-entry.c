@@ -65,7 +65,7 @@ static int take_host(struct yaml *yaml, const struct yaml_event *event,
     entry->host_line = event->line;
     if (!code && !*entry->host)
         return yaml_fail(err, yaml, event->line, "must not be empty",
-                         "name a directory; \".\" is the one relative paths start at");
+                         "name a directory; \".\" is the base of relative paths");
     return code;
 }
 
@@ -124,12 +124,12 @@ static int take_max_file_bytes(struct yaml *yaml, const struct yaml_event *event
     if (event->kind != YAML_SCALAR || (!event->plain && !event->written) ||
         event->len == 0 || strspn(event->text, "0123456789") != event->len)
         return yaml_fail(err, yaml, event->line, "must be a number of bytes, or null",
-                         "write a whole number, 0 or more, in digits only");
+                         "write a whole number of 0 or more, digits only");
     errno = 0;
     long long number = strtoll(event->text, NULL, 10);
     if (errno)
         return yaml_fail(err, yaml, event->line, "the number is too large",
-                         "the largest is %jd; null is no limit", INTMAX_MAX);
+                         "the maximum is %jd; null means no limit", INTMAX_MAX);
     entry->mount.max_file_bytes = number;
     return CAY_OK;
 }
@@ -286,10 +286,10 @@ static int check_complete(struct yaml *yaml, enum cay_style style,
     if (!entry->host)
         return yaml_fail(err, yaml, entry->line,
                          is_mount ? "host_path is missing" : "root is missing",
-                         "name the directory to show");
+                         "name the host directory");
     if (is_mount && !entry->name)
         return yaml_fail(err, yaml, entry->line, "mount_point is missing",
-                         "say where the directory is shown, like /data");
+                         "name the path in the sandbox, for example /data");
     return CAY_OK;
 }
 

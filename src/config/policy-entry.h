@@ -5,7 +5,7 @@
 #include "cay/policy.h"
 #include "config/yaml.h"
 
-/* One mount of a policy text while it is read; owns what its `mount` points to. */
+/* One mount of a policy while it is parsed; owns what its `mount` points to. */
 struct entry {
     struct cay_mount mount;
     char *name, *host, *origin;

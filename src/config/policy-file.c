@@ -19,7 +19,7 @@ struct draft {
     enum cay_style style; /* 0 until one of root, paths and mounts was read */
     unsigned line;        /* of that key */
     bool has_policy;      /* "policy:" was there */
-    char *unknown;        /* the first key at the top that we do not know, or NULL */
+    char *unknown;        /* the first unknown top-level key, or NULL */
     unsigned unknown_line;
     struct entry *entries;
     size_t count;
@@ -97,8 +97,8 @@ static int read_mounts(struct draft *draft, const struct yaml_event *first,
     for (;;) {
         int code = yaml_next(draft->yaml, &item, err);
         if (!code && item.kind == YAML_LIST_END && draft->count == 0)
-            return yaml_fail(err, draft->yaml, draft->line, "there is no mount in it",
-                             "at least one is needed");
+            return yaml_fail(err, draft->yaml, draft->line, "the list of mounts is empty",
+                             "add at least one mount");
         if (code || item.kind == YAML_LIST_END)
             return code;
         size_t mark = yaml_enter_index(draft->yaml, draft->count);
@@ -130,11 +130,12 @@ static int read_style(struct draft *draft, enum cay_style style, unsigned line,
     struct yaml_event value;
 
     if (draft->style)
-        return yaml_fail(
-            err, draft->yaml, line,
-            draft->style == style ? "is given twice"
-                                  : "only one of root, paths and mounts is used",
-            "line %u has %s already; keep one", draft->line, styles[draft->style]);
+        return yaml_fail(err, draft->yaml, line,
+                         draft->style == style
+                             ? "is given twice"
+                             : "only one of root, paths and mounts may be used",
+                         "line %u already has %s; keep one of them", draft->line,
+                         styles[draft->style]);
     draft->style = style;
     draft->line = line;
     int code = yaml_next(draft->yaml, &value, err);
@@ -177,8 +178,7 @@ static int read_styles(struct draft *draft, const struct yaml_event *first,
     return code;
 }
 
-/* A key we do not know is none of our business if "policy:" is beside it, and that may
- * come later. */
+/* An unknown key is ignored if the text also has "policy:", which may come later. */
 static int pass_over(struct draft *draft, const struct yaml_event *key,
                      struct cay_error *err)
 {
@@ -238,13 +238,12 @@ static int read_top(struct draft *draft, struct cay_error *err)
         return entry_fail_unknown(draft->yaml, draft->unknown_line, draft->unknown, keys,
                                   err);
     if (!code && !draft->style)
-        return yaml_fail(err, draft->yaml, 1, "no policy is given",
-                         "one of root, paths and mounts is needed, at the top or below "
-                         "policy");
+        return yaml_fail(err, draft->yaml, 1, "no policy found",
+                         "add one of root, paths and mounts, at the top or below policy");
     return code ? code : yaml_next(draft->yaml, &key, err);
 }
 
-/* A rule that the policy itself checks, told with the line and the key. */
+/* An error of the policy itself, with the line and the key added. */
 static int fail_rule(const struct draft *draft, const struct policy_fault *fault,
                      const struct cay_error *rule, struct cay_error *err)
 {
@@ -306,8 +305,8 @@ int policy_read(struct yaml *yaml, const struct yaml_event *first, const char *n
 
     int code = read_styles(&draft, first, err);
     if (!code && !draft.style)
-        return yaml_fail(err, yaml, first->line, "no policy is given",
-                         "one of root, paths and mounts is needed below it");
+        return yaml_fail(err, yaml, first->line, "no policy found",
+                         "add one of root, paths and mounts below it");
     return code ? code : build(&draft, base, ret_policy, err);
 }
 
@@ -318,8 +317,8 @@ int cay_policy_parse(const char *text, size_t len, const char *name, const char 
         __attribute__((cleanup(draft_done))) = {.name = name ? name : "policy"};
 
     if (len > YAML_TEXT_MAX)
-        return cay_fail(err, CAY_E_INVALID, 0, op, draft.name,
-                        "the text is larger than a policy can be", "1 MiB is the limit");
+        return cay_fail(err, CAY_E_INVALID, 0, op, draft.name, "the policy is too large",
+                        "the limit is 1 MiB");
     int code = yaml_open(len > 0 ? text : "", len, op, draft.name, &draft.yaml, err);
     if (!code)
         code = read_top(&draft, err);

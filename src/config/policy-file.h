@@ -5,7 +5,7 @@
 #include "cay/policy.h"
 #include "config/yaml.h"
 
-/* A policy from the map that `first` starts: what may stand below "policy:".  `name` is
+/* Parses a policy from the map that `first` starts: the value of "policy:".  `name` is
  * that of the text, for the origins of its mounts. */
 int policy_read(struct yaml *yaml, const struct yaml_event *first, const char *name,
                 const char *base, cay_policy **ret_policy, struct cay_error *err);

@@ -8,7 +8,7 @@
 #include "base/array.h"
 #include "base/utf8.h"
 
-/* Escapes such as "\L" make a text longer than it was written, and each has a NUL. */
+/* Escapes such as "\L" make a text longer than its source, and each text has a NUL. */
 #define TEXTS_MAX ((size_t)4 << 20)
 
 struct record_node {
@@ -17,7 +17,7 @@ struct record_node {
     bool plain, is_key;
     const struct yaml_refusal *refusal;
     size_t text, len; /* a scalar's: where in the texts */
-    size_t end;       /* the index of what follows the value that starts here */
+    size_t end;       /* the index after the value that starts here */
 };
 
 void record_done(struct record *record)
@@ -240,14 +240,14 @@ bool expand_is_env(const char *text)
     return len > 0 && strcmp(name + len, "}") == 0;
 }
 
-/* Never says what stands there: it may be part of a secret. */
+/* The error never quotes the text: it may be part of a secret. */
 static int fail_unknown(const struct pass *pass, struct cay_error *err)
 {
-    return yaml_fail(
-        err, pass->yaml, pass->line, "what \"${\" starts here cannot be replaced",
-        "%s can be; write \"$${\" for a plain \"${\"",
-        pass->in_variable ? "in variables, ${env.NAME} and ${this_file_dir}"
-                          : "${env.NAME}, ${this_file_dir} and ${variables.NAME}");
+    return yaml_fail(err, pass->yaml, pass->line, "invalid \"${...}\" reference",
+                     "use %s, or write \"$${\" for a literal \"${\"",
+                     pass->in_variable
+                         ? "${env.NAME} or ${this_file_dir} in variables"
+                         : "${env.NAME}, ${this_file_dir} or ${variables.NAME}");
 }
 
 static int append(const struct pass *pass, struct buf *buf, const char *text, size_t len,
@@ -257,15 +257,16 @@ static int append(const struct pass *pass, struct buf *buf, const char *text, si
 
     expand->spent += len;
     if (expand->spent > EXPANDED_MAX)
-        return yaml_fail(err, pass->yaml, pass->line, "the replaced texts are too long",
-                         "1 MiB is the limit, for all of them together");
+        return yaml_fail(err, pass->yaml, pass->line, "the expanded texts are too long",
+                         "the limit for all of them together is 1 MiB");
     buf->max = EXPANDED_MAX;
     if (!buf_append(buf, text, len))
         return cay_fail_memory(err, yaml_op(pass->yaml));
     return CAY_OK;
 }
 
-/* A "$" of one piece before what the next one starts with would mean something else. */
+/* A "$" at the end of one piece and "{" at the start of the next would form a reference.
+ */
 static bool joins_well(const struct buf *buf, const char *text, size_t len)
 {
     bool is_open = buf->len > 0 && buf->data[buf->len - 1] == '$';
@@ -302,12 +303,13 @@ static int append_env(const struct pass *pass, const char *name, size_t len,
     if (!value) {
         snprintf(message, sizeof message, "the environment variable %s is not set", word);
         return yaml_fail(err, pass->yaml, pass->line, message,
-                         "set it, or write the value itself");
+                         "set the variable, or write the value itself");
     }
     if (!utf8_is_valid(value, strlen(value))) {
         snprintf(message, sizeof message, "the environment variable %s is not UTF-8",
                  word);
-        return yaml_fail(err, pass->yaml, pass->line, message, "set it to UTF-8 text");
+        return yaml_fail(err, pass->yaml, pass->line, message,
+                         "set the variable to UTF-8 text");
     }
     pass->expand->has_env = true;
     snprintf(reference, sizeof reference, "${env.%s}", word);
@@ -329,16 +331,16 @@ static int append_variable(const struct pass *pass, const char *name, size_t len
         return fail_unknown(pass, err);
     if (variables->line)
         return yaml_fail(err, pass->yaml, variables->line, "there are too many variables",
-                         "%zu values are the limit", variables->max / 2);
+                         "the limit is %zu values", variables->max / 2);
     bool is_found = record_find(variables, name, len, &value, &twice);
     if (twice)
         return yaml_fail(err, pass->yaml, twice, "a variable is given twice",
                          "keep one of the two");
     if (!is_found)
         return yaml_fail(err, pass->yaml, pass->line,
-                         "there is no text of that name among the variables",
-                         "write it below variables: at the top of the file; maps and "
-                         "lists cannot be put into a text");
+                         "no variable of this name is a text",
+                         "define it below variables: at the top of the file; maps and "
+                         "lists cannot be inserted into a text");
     within.in_variable = true;
     return replace(&within, value.text, value.len, err);
 }
@@ -360,7 +362,7 @@ static int append_directory(const struct pass *pass, struct cay_error *err)
     return code;
 }
 
-/* `text` is what stands between "${" and "}". */
+/* `text` is the part between "${" and "}". */
 static int append_named(const struct pass *pass, const char *text, size_t len,
                         struct cay_error *err)
 {
@@ -414,7 +416,7 @@ int expand_event(struct expand *expand, const struct yaml *yaml, struct yaml_eve
         return CAY_OK;
     expand->text.len = expand->written.len = 0;
     expand->has_no_form = expand->has_env = expand->is_missing = false;
-    int code = append_both(&pass, "", 0, "", 0, err); /* "${env.EMPTY}" is no NULL */
+    int code = append_both(&pass, "", 0, "", 0, err); /* "${env.EMPTY}" is "", not NULL */
     if (!code)
         code = replace(&pass, event->text, event->len, err);
     if (code)

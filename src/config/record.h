@@ -5,9 +5,9 @@
 #include "base/buf.h"
 #include "config/yaml.h"
 
-/* Values of a text, kept as the events they came in, to be read when it is known what
- * they mean.  Nothing in them is judged before: anchors in what nobody reads hurt nobody.
- * Zero it but for `max`, how many events there may be. */
+/* Values of a text, stored as parser events, to be read when their meaning is known. They
+ * are not validated before that: anchors in unused values are ignored.  Zero it except
+ * for `max`, the maximum number of events. */
 struct record {
     size_t max;
     struct record_node *nodes;
@@ -26,8 +26,8 @@ int record_event(struct record *record, const struct yaml *yaml,
 int record_value(struct record *record, struct yaml *yaml, const struct yaml_event *first,
                  struct cay_error *err);
 
-/* A reader of the record from its beginning, which replaces what `expand` knows and must
- * not outlive either.  `replay` is its place in the record. */
+/* A reader of the record from its start, which expands "${...}" with `expand` and must
+ * not outlive either.  `replay` is its position. */
 struct replay {
     const struct record *record;
     struct expand *expand;
@@ -36,12 +36,12 @@ struct replay {
 int record_open(struct replay *replay, const char *op, const char *name,
                 struct yaml **ret_yaml, struct cay_error *err);
 
-/* Whether the map that the record is has this key; *ret_item is what the first item of
- * its value is, if that is a list, else YAML_END. */
+/* Whether the recorded map has this key; *ret_item is the kind of the first item of its
+ * value if that is a list, else YAML_END. */
 bool record_has(const struct record *record, const char *key, enum yaml_kind *ret_item);
 
-/* The single value at the end of a chain of keys, "a.b", as it was written; false if
- * there is none.  *ret_twice is the line of a second one of those keys, or 0. */
+/* The scalar at the end of a chain of keys, "a.b", unexpanded; false if there is none.
+ * *ret_twice is the line of a duplicate of those keys, or 0. */
 bool record_find(const struct record *record, const char *keys, size_t len,
                  struct yaml_event *ret_event, unsigned *ret_twice);
 
@@ -57,19 +57,20 @@ bool record_find(const struct record *record, const char *keys, size_t len,
 struct expand {
     const char *directory;
     const struct record *variables;
-    struct buf text;    /* what the last event became */
+    struct buf text;    /* the expanded text of the last event */
     struct buf written; /* the same with each "${env.NAME}" left, and "$${" */
     bool has_no_form;   /* it cannot be written so: `written` is of no use */
     bool has_env;       /* something came from the environment */
-    bool is_lax;        /* a variable that is not set makes the event a missing one */
+    bool is_lax; /* an unset variable makes the event missing instead of an error */
     bool is_missing;
-    size_t spent; /* bytes made so far: few bytes refer to a long text many times */
+    size_t
+        spent; /* bytes produced so far, bounded: references can multiply a long text */
 };
 
 void expand_done(struct expand *expand);
 
-/* Leaves an event without "${" as it is.  What it becomes lives until the next one; what
- * comes from the environment can be told by event->written. */
+/* Leaves an event without "${" unchanged.  The expanded text lives until the next call;
+ * event->written is set if it came from the environment. */
 int expand_event(struct expand *expand, const struct yaml *yaml, struct yaml_event *event,
                  struct cay_error *err);
 

@@ -142,20 +142,20 @@ static int check_fields(const struct cay_backend *backend, const char *op,
                         struct cay_error *err)
 {
     if (backend->field_count && !backend->fields)
-        return refuse(op, backend->name, "it counts fields and has none",
+        return refuse(op, backend->name, "field_count is set but fields is NULL",
                       "set `fields` and `field_count` together", err);
     for (size_t i = 0; i < backend->field_count; i++) {
         const struct cay_field *field = &backend->fields[i];
         if (!is_field(field))
             return refuse(op, field->name ? field->name : backend->name,
-                          "this is no field of a configuration",
-                          "a field has a name of up to 127 bytes, a type of enum "
-                          "cay_field_type, `about`, and a choice its choices",
+                          "invalid configuration field",
+                          "a field needs a name of up to 127 bytes, a type of enum "
+                          "cay_field_type, `about`, and for a choice its choices",
                           err);
         for (size_t k = 0; k < i; k++)
             if (strcmp(backend->fields[k].name, field->name) == 0)
-                return refuse(op, field->name, "there are two fields of this name",
-                              "give each a name of its own", err);
+                return refuse(op, field->name, "duplicate field name",
+                              "give each field a unique name", err);
     }
     return CAY_OK;
 }
@@ -167,17 +167,19 @@ static int complete(const struct cay_backend *given, const char *op,
     struct cay_backend *backend = &ret_copy->backend;
 
     if (!take_table(backend, sizeof *backend, given))
-        return refuse(op, "size", "this is no table of a backend", size_hint, err);
+        return refuse(op, "size", "invalid backend table", size_hint, err);
     if (!is_name(backend->name))
-        return refuse(op, backend->name, "this cannot be the name of a backend",
-                      "a letter, then up to 62 letters, digits, \"-\" and \"_\"", err);
+        return refuse(op, backend->name, "invalid backend name",
+                      "use a letter followed by up to 62 letters, digits, \"-\" or \"_\"",
+                      err);
     if ((backend->files &&
          !take_table(&ret_copy->files, sizeof ret_copy->files, backend->files)) ||
         (backend->processes &&
          !take_table(&ret_copy->processes, sizeof ret_copy->processes,
                      backend->processes)))
-        return refuse(op, backend->name, "its table of files or processes has no size",
-                      size_hint, err);
+        return refuse(op, backend->name,
+                      "the size of its files or processes table is not set", size_hint,
+                      err);
     const char *missing = missing_of(backend);
     if (!missing && backend->files)
         missing = missing_of_files(&ret_copy->files);
@@ -185,8 +187,8 @@ static int complete(const struct cay_backend *given, const char *op,
         missing = missing_of_processes(&ret_copy->processes);
     if (missing)
         return cay_fail(err, CAY_E_INVALID, 0, op, backend->name,
-                        "a function that every backend needs is missing",
-                        "set `%s`; what may be NULL is said in cay/backend.h", missing);
+                        "a required function is missing",
+                        "set `%s`; cay/backend.h lists what may be NULL", missing);
     if (backend->files)
         backend->files = &ret_copy->files;
     if (backend->processes)
@@ -198,7 +200,7 @@ static int complete(const struct cay_backend *given, const char *op,
 
 struct entry {
     _Atomic(struct entry *) next;
-    const struct cay_backend *source; /* that `copy` was made from */
+    const struct cay_backend *source; /* the table that `copy` was made from */
     struct backend_copy copy;
 };
 
@@ -248,7 +250,8 @@ static void append(struct entry *entry)
     atomic_store_explicit(link, entry, memory_order_release);
 }
 
-/* With the lock held: the entry that has the name now, NULL if it is another table's. */
+/* With the lock held.  Returns the entry of that name, or NULL if another table has it.
+ */
 static struct entry *add(struct entry *entry, bool again)
 {
     const char *name = entry->copy.backend.name;
@@ -282,8 +285,7 @@ static int add_copy(const struct cay_backend *backend, bool again, const char *o
         free(entry);
     if (!added)
         return cay_fail(err, CAY_E_EXISTS, 0, op, backend->name,
-                        "there is a backend of this name already",
-                        "give yours another name");
+                        "a backend of this name already exists", "choose another name");
     *ret_backend = &added->copy.backend;
     return CAY_OK;
 }
@@ -308,16 +310,14 @@ static int locate(const char *file, char **ret_path, struct cay_error *err)
     if (!path && errno == ENOMEM)
         return cay_fail_memory(err, load_op);
     if (!path || stat(path, &st) != 0)
-        return errno == ENOENT
-                   ? cay_fail(err, CAY_E_NOT_FOUND, ENOENT, load_op, file,
-                              "there is no such shared object",
-                              "name its file; one without a slash is in the current "
-                              "directory")
-                   : cay_fail_errno(err, errno, load_op, file);
+        return errno == ENOENT ? cay_fail(err, CAY_E_NOT_FOUND, ENOENT, load_op, file,
+                                          "shared object not found",
+                                          "pass the path of the file; a name without a "
+                                          "slash is in the current directory")
+                               : cay_fail_errno(err, errno, load_op, file);
     if (!S_ISREG(st.st_mode)) /* opening a FIFO would wait for ever */
-        return cay_fail(err, CAY_E_NOT_A_FILE, 0, load_op, file,
-                        "this is not a regular file",
-                        "name the file of a shared object: backend.so");
+        return cay_fail(err, CAY_E_NOT_A_FILE, 0, load_op, file, "not a regular file",
+                        "pass the path of a shared object: backend.so");
     *ret_path = TAKE_PTR(path);
     return CAY_OK;
 }
@@ -334,10 +334,10 @@ static int fail_loading(const char *file, const char *path, struct cay_error *er
         reason = "unknown";
     if (strncmp(reason, path, len) == 0 && strncmp(reason + len, ": ", 2) == 0)
         reason += len + 2;
-    snprintf(message, sizeof message, "it cannot be loaded: %s", reason);
+    snprintf(message, sizeof message, "cannot be loaded: %s", reason);
     return cay_fail(err, CAY_E_INVALID, 0, load_op, file, message,
                     "build it for this machine with cc -shared -fPIC, and link it with "
-                    "all that it needs");
+                    "all libraries that it needs");
 }
 
 static int enter(void *object, const char *file, const struct cay_backend **ret_backend,
@@ -372,7 +372,7 @@ int cay_backend_load(const char *file, const struct cay_backend **ret_backend,
     if (!object)
         return fail_loading(file, path, err);
     code = enter(object, file, &backend, err);
-    if (code) /* otherwise it stays: handles may outlive whoever loaded it */
+    if (code) /* otherwise it stays loaded: handles may outlive the caller */
         (void)dlclose(object);
     if (!code && ret_backend)
         *ret_backend = backend;

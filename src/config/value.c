@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* No value is ever part of an error: it may have come from the environment, and it may be
- * a secret in the wrong place. */
+/* Errors never contain the value: it may come from the environment, and it may be a
+ * secret under the wrong key. */
 #include "config/value.h"
 
 #include <errno.h>
@@ -74,14 +74,15 @@ static int take_path(struct value *value, struct yaml *yaml,
     if (code)
         return code;
     if (!*path)
-        return yaml_fail(err, yaml, first->line, "must not be empty",
-                         "name a file; relative paths start where the file is");
+        return yaml_fail(
+            err, yaml, first->line, "must not be empty",
+            "name a path; relative paths start at the directory of the file");
     if (*path != '/')
         buf_format(&full, "%s/", strcmp(place->base, "/") == 0 ? "" : place->base);
     buf_text(&full, path);
     if (full.failed && strlen(path) + strlen(place->base) + 1 > full.max)
         return yaml_fail(err, yaml, first->line, "the path is too long",
-                         "%d bytes are the limit", PATH_MAX - 1);
+                         "the limit is %d bytes", PATH_MAX - 1);
     value->text = buf_take(&full);
     return value->text ? CAY_OK : cay_fail_memory(err, yaml_op(yaml));
 }
@@ -100,8 +101,8 @@ static int take_choice(struct value *value, struct yaml *yaml,
         }
         words_add(&list, *choice);
     }
-    return yaml_fail(err, yaml, first->line, "is none of its choices",
-                     "the choices are %s", words_end(&list));
+    return yaml_fail(err, yaml, first->line, "invalid choice", "the choices are %s",
+                     words_end(&list));
 }
 
 /* --- Numbers --------------------------------------------------------------------------
@@ -153,7 +154,7 @@ static int take_integer(struct value *value, struct yaml *yaml,
     if (first->kind != YAML_SCALAR || !parse_integer(first, &value->integer) ||
         !is_in_range(value->field, value->integer))
         return fail_number(value, yaml, first->line, "must be a whole number",
-                           "digits only, like 300", err);
+                           "write digits only, for example 300", err);
     return CAY_OK;
 }
 
@@ -171,7 +172,8 @@ static int take_bytes(struct value *value, struct yaml *yaml,
     }
     if (!is_good || value->integer < 0 || !is_in_range(value->field, value->integer))
         return fail_number(value, yaml, first->line, "must be a number of bytes",
-                           "a whole number, or one with a unit: 512M, 1.5 GiB", err);
+                           "write a whole number or a number with a unit: 512M, 1.5 GiB",
+                           err);
     return CAY_OK;
 }
 
@@ -183,11 +185,11 @@ static int take_number(struct value *value, struct yaml *yaml,
     if (first->kind != YAML_SCALAR || has_nul(first) ||
         !quantity_parse_number(first->text, &value->number))
         return yaml_fail(err, yaml, first->line, "must be a number",
-                         "write digits, like 2 or 0.5");
+                         "write digits, for example 2 or 0.5");
     return CAY_OK;
 }
 
-/* What YAML 1.1 takes for one, and the environment. */
+/* Booleans of YAML 1.1, and as text from the environment. */
 static int take_boolean(struct value *value, struct yaml *yaml,
                         const struct yaml_event *first, const struct value_place *place,
                         struct cay_error *err)
@@ -210,12 +212,12 @@ static int take_boolean(struct value *value, struct yaml *yaml,
 /* --- Lists and maps -------------------------------------------------------------------
  */
 
-/* NULL if there is no room for one more. */
+/* NULL if the limit is reached. */
 static struct item *add_item(struct value *value, const struct yaml *yaml, unsigned line,
                              int *ret_code, struct cay_error *err)
 {
     if (value->total == ITEMS_MAX) {
-        *ret_code = yaml_fail(err, yaml, line, "has too many entries", "%d are the limit",
+        *ret_code = yaml_fail(err, yaml, line, "has too many entries", "the limit is %d",
                               ITEMS_MAX);
         return NULL;
     }
@@ -238,7 +240,7 @@ static int take_texts(struct value *value, struct yaml *yaml,
     (void)place;
     if (first->kind != YAML_LIST)
         return yaml_fail(err, yaml, first->line, "must be a list of strings",
-                         "write [one, two], or each in a line of its own after \"- \"");
+                         "write [one, two], or each on its own line after \"- \"");
     for (;;) {
         size_t mark = yaml_enter_index(yaml, value->count);
         int code = yaml_next(yaml, &event, err);
@@ -278,8 +280,8 @@ static int take_entry(struct item *item, const struct yaml *yaml,
                          "write \"\" for an empty one");
     if (event->is_unwritable) /* or cay_config_json() would show the variable's value */
         return yaml_fail(err, yaml, event->line,
-                         "a \"$\" ends right before an environment variable",
-                         "put the \"$\" into the variable, or a character between");
+                         "a \"$\" directly before \"${env.NAME}\" is ambiguous",
+                         "put the \"$\" into the variable, or a character between them");
     int code = yaml_check_nul(yaml, event, err);
     if (code)
         return code;
@@ -311,7 +313,7 @@ static int take_map(struct value *value, struct yaml *yaml,
     (void)place;
     if (first->kind != YAML_MAP)
         return yaml_fail(err, yaml, first->line, "must be a map of strings",
-                         "write {name: value}, or each in a line of its own");
+                         "write {name: value}, or each on its own line");
     for (;;) {
         int code = yaml_next(yaml, &event, err);
         if (code || event.kind == YAML_MAP_END)

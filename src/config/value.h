@@ -11,21 +11,21 @@ struct item {
     char *written; /* with "${env.X}" in it, or NULL */
 };
 
-/* What one field of a configuration is. */
+/* The value of one field of a configuration. */
 struct value {
     const struct cay_field *field;
     bool is_written; /* rather than left to the fallback */
-    bool is_set;     /* not if it needs what is not there */
+    bool is_set;     /* false if an environment variable that it needs is unset */
     unsigned line;
-    unsigned
-        groups; /* bit N: the map N levels above it was begun, this being its first */
-    char *text; /* TEXT, SECRET, CHOICE, PATH */
+    unsigned groups; /* bit N: this is the first field of the map N levels above */
+    char *text;      /* TEXT, SECRET, CHOICE, PATH */
     char *reference; /* SECRET: the "${env.X}" that it is, or NULL */
     int64_t integer; /* INTEGER, BYTES */
     double number;
     bool boolean;
-    struct item *items;  /* TEXTS, MAP */
-    size_t count, total; /* the last ones have no text: they need what is not there */
+    struct item *items; /* TEXTS, MAP */
+    size_t count,
+        total; /* the last total - count items need unset variables and have no text */
     cay_policy *policy;
 };
 
@@ -36,7 +36,8 @@ struct value_place {
     const char *name, *base;
 };
 
-/* Reads what `first` starts as the field wants it.  Null leaves the value unset. */
+/* Reads the value that `first` starts by the type of the field.  Null leaves the value
+ * unset. */
 int value_read(struct value *value, struct yaml *yaml, const struct yaml_event *first,
                const struct value_place *place, struct cay_error *err);
 

@@ -20,7 +20,7 @@ struct yaml {
     const char *op, *name, *input;
     unsigned line, depth, documents;
     bool tolerant;
-    struct yaml_source source; /* if there is no parser */
+    struct yaml_source source; /* if there is no parser: a replay */
     char key[256];
 };
 
@@ -39,7 +39,7 @@ int yaml_fail(struct cay_error *err, const struct yaml *yaml, unsigned line,
                     words.hint);
 }
 
-/* What does not fit, or would break the line, is not worth an error inside an error. */
+/* A key that does not fit or has control characters is left out of the error. */
 static size_t add_key(struct yaml *yaml, const char *before, const char *key,
                       const char *after)
 {
@@ -103,7 +103,7 @@ static int check_pace(struct yaml *yaml, unsigned line, const char *text, size_t
     tally->directives += *text == '%';
     if (tally->directives > DIRECTIVES_MAX)
         return yaml_fail(err, yaml, line, "there are too many directives",
-                         "remove the lines that start with \"%%\"");
+                         "remove lines that start with \"%%\"");
     for (size_t i = 0; i < len; i++) {
         bool ends =
             text[i] == '\n' || (text[i] == '\r' && (i + 1 == len || text[i + 1] != '\n'));
@@ -127,7 +127,7 @@ static int check_bytes(struct yaml *yaml, const char *text, size_t len,
         size_t step = end ? (size_t)(end - text) + 1 : len;
 
         if (memchr(text, '\0', step))
-            return yaml_fail(err, yaml, line, "there is a NUL byte in the text",
+            return yaml_fail(err, yaml, line, "the text contains a NUL byte",
                              "write plain UTF-8 text");
         if (!utf8_scan(&scan, text, step) || (step == len && !utf8_scan_complete(&scan)))
             return yaml_fail(err, yaml, line, "the text is not UTF-8",
@@ -240,11 +240,11 @@ void yaml_free(struct yaml *yaml)
     free(yaml);
 }
 
-/* libfyaml does not always say what is wrong. */
+/* libfyaml does not always report a reason. */
 static int fail_syntax(const struct yaml *yaml, struct cay_error *err)
 {
     const struct fy_diag_error *error;
-    const char *message = "this is not YAML";
+    const char *message = "invalid YAML";
     unsigned line = yaml->line;
 
     for (void *at = NULL; (error = fy_diag_errors_iterate(yaml->diag, &at));) {
@@ -265,7 +265,7 @@ static const struct yaml_refusal no_anchor = {"anchors are not allowed",
 static const struct yaml_refusal no_tag = {"tags are not allowed",
                                            "write the value out where it is used"};
 static const struct yaml_refusal no_quotes = {
-    "two quotes in a row cannot be read inside single quotes",
+    "two consecutive quotes are not supported inside single quotes",
     "write the text in double quotes"};
 
 static int enter_level(struct yaml *yaml, struct cay_error *err)
@@ -276,7 +276,7 @@ static int enter_level(struct yaml *yaml, struct cay_error *err)
                      "%d levels are allowed", YAML_DEPTH_MAX);
 }
 
-/* libfyaml 0.7.12 makes three quotes of two that follow each other, and loses memory. */
+/* libfyaml 0.7.12 turns two consecutive quotes into three, and leaks memory. */
 static bool is_misread(const struct yaml *yaml, struct fy_token *token)
 {
     if (fy_token_scalar_style(token) != FYSS_SINGLE_QUOTED)
@@ -437,8 +437,8 @@ int yaml_check_nul(const struct yaml *yaml, const struct yaml_event *event,
 {
     if (strlen(event->text) == event->len)
         return CAY_OK;
-    return yaml_fail(err, yaml, event->line, "there is a NUL character in the text",
-                     "take the \"\\0\" out");
+    return yaml_fail(err, yaml, event->line, "the text contains a NUL character",
+                     "remove the \"\\0\"");
 }
 
 int yaml_take_text(const struct yaml *yaml, const struct yaml_event *event,
@@ -479,7 +479,7 @@ static int read_all(int fd, const char *file, const char *op, struct buf *text,
 int yaml_load_file(const char *file, const char *op, struct buf *text,
                    char **ret_directory, struct cay_error *err)
 {
-    /* O_NONBLOCK: a FIFO must not make us wait before we see that it is one. */
+    /* O_NONBLOCK: opening a FIFO must not block before fstat shows what it is. */
     AUTO_FD fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     const char *slash = strrchr(file, '/');
     struct stat st;

@@ -8,11 +8,10 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-/* YAML, and so JSON, one event at a time, for readers that know what may come next.  It
- * is the plain part of YAML only: one document, UTF-8 without NUL, at most 32 levels
- * deep, no anchors, aliases or tags, not many empty lines in a row.  All else is
- * CAY_E_INVALID, and every such error says the line and the key that yaml_enter() was
- * told of: "line 7: paths.docs.mode: must be ro or rw". */
+/* Reads YAML, and so JSON, as events.  Only a plain subset: one document, UTF-8 without
+ * NUL, at most 32 levels deep, no anchors, aliases or tags, few empty lines in a row. All
+ * else is CAY_E_INVALID, and every such error names the line and the key of yaml_enter():
+ * "line 7: paths.docs.mode: must be ro or rw". */
 struct yaml;
 
 #define YAML_DEPTH_MAX 32
@@ -26,20 +25,22 @@ enum yaml_kind {
     YAML_END
 };
 
-/* What YAML has and we do not read. */
+/* YAML features that are refused. */
 struct yaml_refusal {
     const char *message, *hint;
 };
 
 struct yaml_event {
     enum yaml_kind kind;
-    unsigned line;       /* from 1 */
-    bool plain;          /* a scalar without quotes: may be a number, a boolean or null */
-    const char *text;    /* a scalar's; lives until the next event */
-    size_t len;          /* more than strlen(text) if a NUL is in it */
-    const char *written; /* if "${...}" was replaced: as expand.h says; else NULL */
-    bool is_missing;     /* it needs what is not there, and that is no error */
-    bool is_unwritable;  /* "${env.X}" is in it, but `written` cannot say so */
+    unsigned line;    /* from 1 */
+    bool plain;       /* a scalar without quotes: may be a number, a boolean or null */
+    const char *text; /* a scalar's; lives until the next event */
+    size_t len;       /* more than strlen(text) if a NUL is in it */
+    const char
+        *written; /* the unexpanded text if "${...}" was replaced (record.h); else NULL */
+    bool
+        is_missing; /* an environment variable that it needs is unset, which is allowed */
+    bool is_unwritable; /* it contains "${env.X}" that `written` cannot represent */
     const struct yaml_refusal *refusal; /* after yaml_tolerate(): NULL if all is well */
 };
 
@@ -58,7 +59,7 @@ struct yaml_source {
 int yaml_open_source(const struct yaml_source *source, const char *op, const char *name,
                      struct yaml **ret_yaml, struct cay_error *err);
 
-/* Anchors, aliases and the like no longer fail: the event says what is the matter. */
+/* Anchors, aliases and the like no longer fail: the event has the refusal. */
 void yaml_tolerate(struct yaml *yaml);
 
 int yaml_next(struct yaml *yaml, struct yaml_event *ret_event, struct cay_error *err);
@@ -79,12 +80,12 @@ int yaml_fail(struct cay_error *err, const struct yaml *yaml, unsigned line,
               const char *message, const char *hint, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Single values as YAML means them.  What was replaced ("${env.X}") is text, and may be
- * whatever else its text looks like. */
+/* Scalars by YAML's rules.  An expanded "${env.X}" is text, and also any other type that
+ * its text looks like. */
 
 bool yaml_is_word(const struct yaml_event *event, const char *word);
-bool yaml_is_null(const struct yaml_event *event);    /* it is said to be null */
-bool yaml_is_nothing(const struct yaml_event *event); /* or nothing is said at all */
+bool yaml_is_null(const struct yaml_event *event);    /* explicit null */
+bool yaml_is_nothing(const struct yaml_event *event); /* null, empty or missing */
 
 /* `12` and `true` are a number and a boolean in YAML, and no text. */
 bool yaml_is_text(const struct yaml_event *event);
@@ -96,8 +97,8 @@ int yaml_take_text(const struct yaml *yaml, const struct yaml_event *event,
 
 #define YAML_TEXT_MAX ((size_t)1 << 20)
 
-/* The content of a file that somebody wrote, or more than YAML_TEXT_MAX of it, and the
- * directory it is in, which is NULL for the current one. */
+/* The content of a file, or more than YAML_TEXT_MAX of it, and its directory, which is
+ * NULL for the current one. */
 int yaml_load_file(const char *file, const char *op, struct buf *text,
                    char **ret_directory, struct cay_error *err);
 

@@ -66,7 +66,8 @@ int build_proc(void)
     return finish(context, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 }
 
-/* All sandboxes together have some three thousand. */
+/* All devpts mounts but the host's share kernel.pty.max - kernel.pty.reserve: 3,072 by
+ * default. */
 int build_terminals(int gid)
 {
     AUTO_FD context = (int)syscall(SYS_fsopen, "devpts", FSOPEN_CLOEXEC);
@@ -133,11 +134,11 @@ int build_entry(const struct plan_step *step, const char *path, const char *data
     return -EINVAL;
 }
 
-/* In a user namespace a mount cannot be taken apart from those on it: what they cover
- * would show.  Then they come along. */
+/* In a user namespace a mount cannot be cloned without the mounts on it, since that would
+ * reveal what they cover: clone recursively then. */
 int build_bind(const char *source, unsigned flags)
 {
-    /* Or what the host mounts there later would appear inside. */
+    /* Private: later mounts of the host must not appear inside. */
     struct mount_attr attributes = {.attr_set = attributes_of(flags),
                                     .propagation = MS_PRIVATE};
     unsigned below = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The child shares our memory until it executes (CLONE_VM): nothing is copied, whatever
- * our size, and it tells its failure by a word in that memory.  We do not wait for it as
- * vfork(2) does: whoever is root inside can stop it on its way, and would stop us with
- * it. So it runs beside us, on a stack of its own, and may touch nothing but its `struct
- * birth`: no errno (the thread pointer is ours), no malloc, no function of the C library
- * that uses them.  That is why its system calls are made by hand. */
+/* The child shares PID 1's memory until execve (CLONE_VM): nothing is copied, and it
+ * reports a failure by a word in that memory.  PID 1 does not wait for it as vfork(2)
+ * does, since root inside can stop the child on its way and would stop PID 1 with it.  So
+ * the child runs concurrently, on its own stack, and may touch nothing but its `struct
+ * child`: no errno (the thread pointer is PID 1's), no malloc, no C library function that
+ * uses them.  Therefore its system calls are raw. */
 #include "init/child.h"
 
 #include <asm/ioctls.h>
@@ -36,17 +36,18 @@
 
 enum {
     WAIT_MS = 50,
-    KERNEL_SIGNALS = 8, /* bytes of its sigset_t */
-    ARGUMENT_PAGES = 32 /* that the kernel takes for one */
+    KERNEL_SIGNALS = 8, /* bytes of the kernel's sigset_t */
+    ARGUMENT_PAGES = 32 /* the kernel's limit for one argument */
 };
 
 static struct child *cached;
 static int null_fd = -1;
-static rlim_t max_processes;     /* 0: none but the cgroup's */
-static bool has_higher_priority; /* our priority is above theirs */
+static rlim_t max_processes;     /* 0: only the cgroup's limit */
+static bool has_higher_priority; /* PID 1's priority is above the commands' */
 static int commands_nice;
-static struct rlimit commands_cpu, commands_file_size; /* which would end us */
-static bool is_unconfined;                             /* what the caller may, it may */
+static struct rlimit commands_cpu,
+    commands_file_size;    /* limits that would kill PID 1 itself */
+static bool is_unconfined; /* commands have the caller's rights */
 
 /* --- The child --- */
 
@@ -55,13 +56,13 @@ static long address(const void *pointer)
     return (long)(uintptr_t)pointer;
 }
 
-/* Each command is a process group of its own.  A session of its own it gets only with a
- * terminal: ours has none, and a session is also a scheduling group, which takes longer
- * to make than all the rest of this, and would give a sandbox with many commands a larger
- * share of the machine than one with few.
+/* Each command is a process group of its own.  It gets its own session only with a
+ * terminal: a session is also a scheduling group, which takes longer to create than all
+ * the rest of this and would give a sandbox with many commands a larger share of the
+ * processor.
  *
- * Until now our descriptors were its own too.  Ours are never 0 to 2, and these three are
- * to be inherited. */
+ * The descriptors were shared with PID 1 until now.  PID 1's are never 0 to 2; these
+ * three are inherited. */
 static int take_stdio(const struct request *request)
 {
     bool tty = request->flags & EXEC_TTY;
@@ -83,7 +84,7 @@ static int take_stdio(const struct request *request)
     return error < 0 ? (int)-error : 0;
 }
 
-/* Where init itself must not be. */
+/* A landlock domain that PID 1 itself must not have. */
 static int landlock_self(void)
 {
     long error = 0;
@@ -100,7 +101,7 @@ static int set_user(const struct user *user)
     long error =
         raw_call(SYS_setgroups, (long)user->group_count, address(user->groups), 0, 0, 0);
 
-    if (error >= 0 && !is_unconfined) /* for CONFINE_INIT_CAP, see drop_caps() */
+    if (error >= 0 && !is_unconfined) /* for CONFINE_INIT_CAP: see drop_caps() */
         error = raw_call(SYS_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
     if (error >= 0)
         error = raw_call(SYS_setresgid, user->gid, user->gid, user->gid, 0, 0);
@@ -109,7 +110,8 @@ static int set_user(const struct user *user)
     return error < 0 ? (int)-error : 0;
 }
 
-/* Here and not for us, who must be able to start one when there are as many as may be. */
+/* Set in the child only: PID 1 must be able to clone when the sandbox is at its process
+ * limit. */
 static int set_rlimits(void)
 {
     const struct rlimit most = {max_processes, max_processes};
@@ -130,9 +132,10 @@ static int set_rlimits(void)
     return error < 0 ? (int)-error : 0;
 }
 
-/* Paths that are chosen inside, like a home, are looked up with what its program will
- * have.  With ours, /proc/1/fd would lead out of the sandbox.  What keeps others of the
- * same user from our memory, which is still its memory, goes when it is executed. */
+/* Paths chosen inside, such as a home, are resolved with the capabilities of the command:
+ * with PID 1's own, /proc/1/fd would lead out of the sandbox.  The capability that keeps
+ * other processes of the same user from reading PID 1's memory, which the child still
+ * shares, goes at execve. */
 static int drop_caps(const struct user *user)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -155,7 +158,7 @@ static long enter(const char *path)
     return raw_call(SYS_chdir, address(path), 0, 0, 0, 0);
 }
 
-/* A home that is not there is no reason to fail; a directory that was named is. */
+/* A missing home is not an error (start in /); a missing working directory is. */
 static int change_directory(const struct request *request)
 {
     const char *cwd = request->cwd, *base = request->base;
@@ -171,7 +174,7 @@ static int change_directory(const struct request *request)
     return error < 0 ? (int)-error : 0;
 }
 
-/* Like execvpe(3), but the error of a file that is there wins over those that are not. */
+/* Like execvpe(3), but the error of a file that exists takes precedence over ENOENT. */
 static int execute(const struct child *child)
 {
     char *const *argv = child->request.argv;
@@ -242,10 +245,9 @@ static void run_child(void *cookie)
         (void)raw_call(SYS_exit_group, 127, 0, 0, 0, 0);
 }
 
-/* --- Its parent --- */
+/* --- The parent --- */
 
-/* Who makes sandboxes may have a limit below the one that was asked for, and cannot raise
- * it. */
+/* The creator's own limit may be lower than the requested one and cannot be raised. */
 static rlim_t clamp_nproc(uint32_t processes)
 {
     struct rlimit now;
@@ -315,7 +317,7 @@ pid_t child_start(struct child *child, struct exec_cgroup *cgroup)
     return (pid_t)clone_run(&args, run_child, child);
 }
 
-/* Every request has one (request.c). */
+/* Every request has a PATH (request.c). */
 static const char *search_path(char *const *env)
 {
     while (strncmp(*env, "PATH=", 5) != 0)
@@ -361,22 +363,22 @@ int child_error(const struct child *child, struct cay_error *err)
                    : child->error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY
                    : child->error == EACCES  ? CAY_E_DENIED
                                              : CAY_E_INVALID;
-        return cay_fail(err, code, child->error, child->step, where, words,
-                        "the working directory must be there, and user %s must be "
-                        "allowed to enter it",
-                        request->user.name);
+        return cay_fail(
+            err, code, child->error, child->step, where, words,
+            "the working directory must exist, and user %s must be allowed to enter it",
+            request->user.name);
     }
     if (strcmp(child->step, "exec.user") == 0)
         return cay_fail(err, CAY_E_UNSUPPORTED, child->error, child->step,
-                        request->user.name, "this sandbox has no such user id",
+                        request->user.name, "this sandbox does not have that user id",
                         "run the command as the sandbox's default user");
     if (child->error == E2BIG)
-        return cay_fail(err, CAY_E_INVALID, E2BIG, child->step, request->argv[0],
-                        "the arguments and environment are too long",
-                        "one may have %ld KiB and all together 2 MiB; pass large data "
-                        "on stdin",
-                        sysconf(_SC_PAGESIZE) * ARGUMENT_PAGES >> 10);
+        return cay_fail(
+            err, CAY_E_INVALID, E2BIG, child->step, request->argv[0],
+            "the arguments and environment are too long",
+            "one argument may have %ld KiB, all together 2 MiB; pass large data on stdin",
+            sysconf(_SC_PAGESIZE) * ARGUMENT_PAGES >> 10);
     return cay_fail(err, CAY_E_EXEC_FAILED, child->error, child->step, request->argv[0],
-                    words, "see that the file is there and may be executed by user %s",
+                    words, "check that the file exists and that user %s may execute it",
                     request->user.name);
 }

@@ -10,42 +10,44 @@
 
 enum { CHILD_STACK = 24 << 10 };
 
-/* A child between clone and execve.  Until it has executed or died it shares our memory
- * and our descriptors, and reads its request here: all of that must stay as it is. */
+/* A child between clone and execve.  Until it has executed or died it shares PID 1's
+ * memory and descriptors and reads its request here, so none of that may change. */
 struct child {
     struct request request;
     const char *search; /* PATH */
-    uint32_t alive;     /* cleared by the kernel when it has executed or died, or on its
-                           holder's word */
-    uint32_t released;  /* set by us: the request is there */
-    uint32_t running;   /* set by the child: it has seen that */
+    uint32_t alive;     /* cleared by the kernel when it has executed or died, or when its
+                           subreaper reports that */
+    uint32_t released;  /* set by PID 1: the request is complete */
+    uint32_t running;   /* set by the child when it has seen `released` */
     bool has_subreaper;
-    int error;        /* why it did not execute */
+    int error;        /* errno, if it did not execute */
     const char *step; /* "exec.cwd", "exec.program" */
     char stack[CHILD_STACK] __attribute__((aligned(16)));
 };
 
-/* Before the first, and before anybody inside can put something else at /dev/null. */
+/* Before the first child, and before a process inside can replace /dev/null. */
 void child_prepare(const struct plan *plan);
 
 struct child *child_new(void); /* NULL if memory is exhausted */
 void child_free(struct child *child);
 
-/* A child in the cgroup that waits for child_release(), which may have been called
- * already. Without a cgroup it is where we are, and has descriptors of its own at once.
- * The pid, or a negative errno. */
+/* Clones a child into the cgroup; it waits for child_release(), which may have been
+ * called already.  Without a cgroup it stays in PID 1's and has its own descriptors at
+ * once.  The pid, or a negative errno. */
 pid_t child_start(struct child *child, struct exec_cgroup *cgroup);
 
-/* Its request is complete: a terminal is its first stdio, and no stdin is /dev/null. */
+/* The request is complete: with a terminal stdio[0] is that terminal, and a missing stdin
+ * is /dev/null. */
 void child_release(struct child *child);
 
 bool child_is_done(const struct child *child);
 
-/* Waits until it is over, but not for long: whoever is inside may have stopped it. */
+/* Waits until the child has executed or died, with a short timeout: root inside may have
+ * stopped it. */
 void child_wait(struct child *child);
 
-/* CAY_OK if it executed.  CAY_E_EXEC_FAILED with sys_errno if its program could not be;
- * other codes if it did not come to that. */
+/* CAY_OK if it executed.  CAY_E_EXEC_FAILED with sys_errno if execve failed; other codes
+ * for an earlier step. */
 int child_error(const struct child *child, struct cay_error *err);
 
 #endif

@@ -34,7 +34,7 @@ void confine_bounding_set(void)
     for (int i = 0;; i++) {
         if (is_kept(i) || prctl(PR_CAPBSET_DROP, i) == 0)
             continue;
-        if (errno == EINVAL) /* past the last one this kernel knows */
+        if (errno == EINVAL) /* past the last capability of this kernel */
             break;
         report_failure(errno, "init.capabilities", "bounding set");
     }
@@ -73,7 +73,7 @@ static void limit(int resource, const char *name, rlim_t value)
 
     if (prlimit(0, resource, NULL, &now) != 0)
         report_failure(errno, "init.limits", name);
-    /* Raising needs a privilege that this user does not have outside. */
+    /* Raising a limit needs a privilege in the initial user namespace. */
     rlim_t most = now.rlim_max < value ? now.rlim_max : value;
     const struct rlimit bounds = {most, most};
     if (prlimit(0, resource, &bounds, NULL) != 0)
@@ -86,12 +86,12 @@ static const uint64_t reading = LANDLOCK_ACCESS_FS_EXECUTE |
                                 LANDLOCK_ACCESS_FS_READ_FILE |
                                 LANDLOCK_ACCESS_FS_READ_DIR;
 
-/* The rights that mean something for a single file. */
+/* The rights that apply to a single file. */
 static const uint64_t for_files =
     LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |
     LANDLOCK_ACCESS_FS_READ_FILE | (1u << 14) /* truncate */ | (1u << 15) /* ioctl */;
 
-/* What commands are held to beyond what we are, or -1. */
+/* The ruleset that commands have in addition to PID 1's, or -1. */
 static int for_commands = -1;
 
 static void allow_fd(int ruleset, int fd, const char *path, uint64_t access)
@@ -103,7 +103,7 @@ static void allow_fd(int ruleset, int fd, const char *path, uint64_t access)
         report_failure(errno, "init.landlock", path);
 }
 
-/* The one of that number, if it is not 0. */
+/* Fails if `inode` is not 0 and differs. */
 static void allow_same(int ruleset, const char *path, uint64_t inode, uint64_t access)
 {
     struct stat st;
@@ -150,20 +150,21 @@ static bool is_planned(const struct plan *plan, const char *path)
     return false;
 }
 
-/* A ruleset in force forbids every change of mounts, which we may still make here, and
- * without namespaces what the plan does not name. */
+/* A ruleset in force denies every change of mounts, which PID 1 may still make here, and
+ * without namespaces every path that the plan does not name. */
 static bool is_restricted(const struct plan *plan)
 {
     if (!plan->no_namespaces)
         return mount(NULL, "/", NULL, MS_PRIVATE, NULL) != 0 &&
                (errno == EPERM ||
-                errno == EACCES); /* by another LSM, which comes first */
+                errno == EACCES); /* EACCES: denied by another LSM, which comes first */
     AUTO_FD root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return is_planned(plan, "/") || (root < 0 && errno == EACCES);
 }
 
-/* The second wall behind the mounts: read everywhere, write where the plan says.  Where
- * it is the only one, read there too; we ourselves also look at processes. */
+/* The second layer behind the mounts: read everywhere, write where the plan allows it.
+ * Without namespaces it is the only layer: then read only where the plan allows it; PID 1
+ * itself also reads /proc. */
 static void restrict_files(const struct plan *plan)
 {
     const struct landlock_rights *all = landlock_all();
@@ -175,12 +176,12 @@ static void restrict_files(const struct plan *plan)
     }
     AUTO_FD ruleset = make_ruleset(all->fs, all->scoped);
     allow(ruleset, plan->no_namespaces ? "/proc" : "/", reading);
-    /* Terminals are made by us. */
+    /* PID 1 opens the terminals. */
     if (plan->no_namespaces && access("/dev/pts", F_OK) == 0) {
         allow(ruleset, "/dev/pts", all->fs);
         allow(ruleset, "/dev/ptmx", all->fs);
     }
-    /* For PID 1's own leaves; nothing else inside has a way there. */
+    /* For the exec cgroups; no other process inside can reach this directory. */
     if (plan->has_cgroup)
         allow_fd(ruleset, CGROUP_FD, "cgroup", all->fs);
     allow_planned(plan, ruleset, all->fs);
@@ -188,7 +189,7 @@ static void restrict_files(const struct plan *plan)
         report_failure(errno, "init.landlock", "restrict");
     if (!is_restricted(plan))
         report_no_effect("init.landlock", "restrict");
-    /* A command must not signal those that hold it, who may be the same user. */
+    /* A command must not signal its subreaper, which may have the same uid. */
     if (plan->no_namespaces || (!plan->has_cgroup && all->scoped))
         for_commands = make_ruleset(plan->no_namespaces ? all->fs : 0, all->scoped);
     if (plan->no_namespaces)
@@ -202,7 +203,7 @@ int confine_ruleset(void)
 
 /* --- System calls --- */
 
-/* The filter answers 0 where the kernel would try to read the limit from that address. */
+/* The filter returns 0 where the kernel would fail to read the limit at that address. */
 static bool is_filtered(void)
 {
     return prctl(PR_GET_SECCOMP) == SECCOMP_MODE_FILTER &&
@@ -241,8 +242,8 @@ static void filter_calls(const struct plan *plan)
 
     memcpy(code, plan_filters(plan), plan->filter_len * sizeof *code);
     choose_pass(plan, code);
-    /* A process that waits for our answer is interrupted only by its death: a call that
-     * was begun again would be counted again. */
+    /* WAIT_KILLABLE_RECV: only its death interrupts a process that waits for the reply; a
+     * restarted call would be counted twice. */
     long fd =
         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
                 SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
@@ -255,7 +256,8 @@ static void filter_calls(const struct plan *plan)
             report_no_effect("init.seccomp", "filter");
         return;
     }
-    /* Unknown to C libraries: what all filters of the machine may take is used up. */
+    /* ENOTSUPP, unknown to C libraries: the filters of this machine have used up
+     * net.core.bpf_jit_limit. */
     bool is_full = errno == 524 /* ENOTSUPP */;
     report_failure(is_full ? ENOMEM : errno, "init.seccomp",
                    is_full ? "net.core.bpf_jit_limit" : "filter");
@@ -269,15 +271,15 @@ void confine_self(const struct plan *plan)
         report_failure(errno, "init.lock", "no_new_privs");
     if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
         report_no_effect("init.lock", "no_new_privs");
-    /* Before the capabilities go: see is_restricted(). */
+    /* Before the capabilities are dropped: see is_restricted(). */
     restrict_files(plan);
     if (!plan->no_namespaces)
         drop_capabilities();
-    /* Where there is one user it is us, and is to have no more rights through us. */
+    /* The one user is PID 1's own: it must not gain rights through PID 1. */
     if (plan->one_user)
         drop_all_capabilities();
-    /* 0 would not keep the kernel from handing a core to the host's handler, if it has
-     * one that is a program; 1 does, and is too small for a file. */
+    /* With RLIMIT_CORE 0 the kernel still pipes cores to the host's handler; with 1 it
+     * does not, and 1 byte is too small for a core file. */
     limit(RLIMIT_CORE, "core", 1);
     limit(RLIMIT_NOFILE, "nofile", plan->max_files);
     if (plan->max_data)
@@ -285,7 +287,7 @@ void confine_self(const struct plan *plan)
     filter_calls(plan);
 }
 
-/* --- No door --- */
+/* --- Unconfined sandboxes --- */
 
 static struct rlimit files_of_commands;
 

@@ -7,43 +7,45 @@
 
 #include "init/plan.h"
 
-/* Capabilities as bits, all of them among the first 32. */
+/* Capabilities as bits, all among the first 32. */
 enum {
-    /* What root inside may have, within its own user namespace: enough for apt, dpkg,
-     * pip, useradd and su.  Whatever PID 1 starts is held to these by its bounding set,
-     * and once the door is locked it has them itself.  Without AUDIT_WRITE su and passwd
-     * give up; outside it means nothing. */
+    /* The capabilities of root inside, in its own user namespace: enough for apt, dpkg,
+     * pip, useradd and su.  They are the bounding set of every command, and PID 1's own
+     * set after confine_self().  Without AUDIT_WRITE su and passwd fail; outside the
+     * namespace it has no effect. */
     CONFINE_ROOT_CAPS = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_FOWNER |
                         1u << CAP_FSETID | 1u << CAP_KILL | 1u << CAP_SETGID |
                         1u << CAP_SETUID | 1u << CAP_NET_BIND_SERVICE |
                         1u << CAP_AUDIT_WRITE,
-    /* And one more that means nothing in a user namespace.  Who has no less may look into
-     * another process of the same user: so root inside is kept from PID 1 even where
-     * fs.suid_dumpable is 1, which makes PID 1 dumpable again. */
+    /* One more that has no effect in a user namespace.  Only a process with at least the
+     * same capabilities may ptrace another of the same user: so root inside cannot read
+     * PID 1 even where fs.suid_dumpable is 1, which makes PID 1 dumpable again. */
     CONFINE_INIT_CAP = 1u << CAP_SYS_PACCT
 };
 
-/* Takes from commands to come what they may never have.  We keep it for now. */
+/* Limits the bounding set of later commands.  PID 1 keeps its own capabilities for now.
+ */
 void confine_bounding_set(void);
 
-/* Gives up what nothing inside may have, and installs landlock and seccomp. */
+/* Drops capabilities and installs landlock and seccomp. */
 void confine_self(const struct plan *plan);
 
-/* Instead, where commands are the caller's own: they have what the caller has, but if
- * that is not root they get no more by set-user-id programs, which we could not kill. */
+/* Instead, for an unconfined sandbox: commands have the caller's rights; a caller that is
+ * not root gets no_new_privs, since PID 1 could not kill set-user-id programs. */
 void confine_nothing(const struct plan *plan);
 
-/* The open files that commands may have where we may have more, or NULL. */
+/* The commands' RLIMIT_NOFILE where PID 1's is higher, or NULL. */
 const struct rlimit *confine_files_limit(void);
 
-/* Where the kernel reports each filter that is to be installed (filters.h), or -1 if an
- * outer sandbox has such a listener: then the kernel refuses every filter but ours. */
+/* The seccomp listener on which the kernel reports each filter that a process inside
+ * installs (filters.h), or -1 if an outer sandbox has a listener: then the kernel refuses
+ * every filter but ours. */
 int confine_listener(void);
 
-/* The fourth argument with which seccomp(2) installs one of ours. */
+/* The secret fourth argument by which seccomp(2) accepts our own filter uncounted. */
 uint64_t confine_pass(void);
 
-/* A landlock ruleset that each command puts on before it executes, or -1. */
+/* The landlock ruleset that each command enters before execve, or -1. */
 int confine_ruleset(void);
 
 #endif

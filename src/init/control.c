@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the library never sends ends the connection: false.  What a caller of it can get
- * wrong is answered with an error. */
+/* False: the message is one that the library never sends, and the connection is closed. A
+ * caller's mistake gets an error reply. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -44,25 +44,25 @@ static bool done(struct peer *peer)
 
 /* --- Attaching --- */
 
-/* By number, or by tag unless that is "". */
+/* By pid, or by tag unless the tag is "". */
 static struct process *find(pid_t pid, const char *tag)
 {
     struct process *found = NULL;
 
     for (struct process *process = process_first(); process; process = process->next) {
-        /* What has left something running can be found as long as that runs. */
+        /* A command whose background children still run can be found until they end. */
         if (!(process->flags & EXEC_BACKGROUND) ||
             (process->fetched &&
              (process->cgroup.fd < 0 || exec_cgroup_is_empty(&process->cgroup))) ||
             (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
             continue;
-        if (!found || found->ended) /* who runs, else who was started last */
+        if (!found || found->ended) /* a running one, else the one started last */
             found = process;
     }
     return found;
 }
 
-/* "web (12), 17": what could be attached to. */
+/* "web (12), 17": the commands that can be attached to. */
 static void name_the_others(char *text, size_t room)
 {
     size_t used = 0;
@@ -84,12 +84,12 @@ static bool fail_unknown(struct peer *peer, const char *which)
     char others[256], hint[320];
 
     name_the_others(others, sizeof others);
-    snprintf(hint, sizeof hint, "there are: %s", *others ? others : "none");
+    snprintf(hint, sizeof hint, "background commands: %s", *others ? others : "none");
     return fail(peer, CAY_E_NOT_FOUND, 0, "process.attach", which,
-                "no background command has this number or tag", hint);
+                "no background command has this pid or tag", hint);
 }
 
-/* A number is written plainly; anything else is a tag. */
+/* Plain decimal digits are a pid; anything else is a tag. */
 static pid_t parse_pid(const char *text)
 {
     char *end;
@@ -120,7 +120,7 @@ bool control_attach(struct peer *peer, const struct packet *packet)
     return true;
 }
 
-/* --- Its input and terminal --- */
+/* --- Input and terminal --- */
 
 static int input_of(const struct process *process)
 {
@@ -131,9 +131,9 @@ static int input_of(const struct process *process)
 
 static bool fail_no_input(struct peer *peer)
 {
-    return fail(peer, CAY_E_INVALID, 0, "process.write", NULL,
-                "the command's input is not open",
-                "start it with CAY_EXEC_INPUT; an input that was closed stays closed");
+    return fail(
+        peer, CAY_E_INVALID, 0, "process.write", NULL, "the command's input is not open",
+        "start the command with CAY_EXEC_INPUT; a closed input cannot be reopened");
 }
 
 bool control_write(struct peer *peer, const struct packet *packet)
@@ -147,8 +147,8 @@ bool control_write(struct peer *peer, const struct packet *packet)
     ssize_t put = write(fd, packet->payload, packet->head.len);
     if (put < 0 && errno != EAGAIN && errno != EINTR)
         return fail(peer, CAY_E_IO, errno, "process.write", NULL,
-                    "nothing reads the command's input any more",
-                    "see whether it has ended");
+                    "no process reads the command's input any more",
+                    "check whether the command has ended");
     uint32_t written = put > 0 ? (uint32_t)put : 0;
     peer_reply(peer, MESSAGE_WRITTEN, &written, sizeof written);
     return true;
@@ -191,11 +191,11 @@ bool control_resize(struct peer *peer, const struct packet *packet)
     int fd = peer->process->flags & EXEC_TTY ? peer->process->outputs[0].fd : -1;
     if (fd < 0 || pty_resize(fd, size.rows, size.columns) != 0)
         return fail(peer, CAY_E_INVALID, 0, "process.resize", NULL,
-                    "the command has no terminal", "start it with CAY_EXEC_TTY");
+                    "the command has no terminal", "start the command with CAY_EXEC_TTY");
     return done(peer);
 }
 
-/* --- Its life --- */
+/* --- Signals and kill --- */
 
 static bool fail_ended(struct peer *peer, const struct process *process)
 {
@@ -204,7 +204,7 @@ static bool fail_ended(struct peer *peer, const struct process *process)
     snprintf(number, sizeof number, "%d", (int)process->pid);
     return fail(peer, CAY_E_NOT_FOUND, ESRCH, "process.signal",
                 *process->tag ? process->tag : number, "the command has ended",
-                "what it wrote can still be read, and its result fetched");
+                "its output and its result can still be read");
 }
 
 bool control_signal(struct peer *peer, const struct packet *packet)
@@ -216,12 +216,12 @@ bool control_signal(struct peer *peer, const struct packet *packet)
         return false;
     memcpy(&number, packet->payload, sizeof number);
     if (number < 1 || number > SIGRTMAX)
-        return fail(peer, CAY_E_INVALID, 0, "process.signal", NULL,
-                    "there is no such signal", "signals are 1 to 64");
+        return fail(peer, CAY_E_INVALID, 0, "process.signal", NULL, "invalid signal",
+                    "pass a signal number from 1 to 64");
     bool requests_end = number == SIGTERM || number == SIGKILL;
-    /* Of one like a pipe only the first process may have ended. */
+    /* For EXEC_PIPED the first process may have ended while others still write. */
     bool is_awaited = process->ended && !process->finished && process->flags & EXEC_PIPED;
-    /* Nobody else has this number until we have waited for it. */
+    /* The pid is not reused before PID 1 has waited for it. */
     if (!(is_awaited && requests_end) &&
         (process->ended || kill(process->pid, number) != 0))
         return fail_ended(peer, process);
@@ -229,7 +229,8 @@ bool control_signal(struct peer *peer, const struct packet *packet)
     return done(peer);
 }
 
-/* Also what a command has left behind: its cgroup lives as long as that. */
+/* Also kills background children of an ended command: its cgroup stays as long as they
+ * run. */
 bool control_kill(struct peer *peer, const struct packet *packet)
 {
     uint32_t wants_reply;
@@ -297,7 +298,8 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc)
     if (packet->head.len != sizeof after)
         return false;
     memcpy(&after, packet->payload, sizeof after);
-    /* Who lists looks into /proc next: one that were made meanwhile would be nobody's. */
+    /* The library reads /proc next; it must know the pid of the preforked child to leave
+     * it out. */
     if (prefork_is_wanted() && !process_is_paused)
         process_prefork();
     page.head.count = 0;
@@ -317,9 +319,9 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc)
 
 /* --- Ports inside --- */
 
-/* On loopback a connection is there at once or refused at once, on a busy machine a
- * moment later; or it waits for a listener that has its hands full: then the receiver
- * waits, not we. */
+/* On loopback a connection succeeds or is refused at once, or a moment later on a busy
+ * machine.  If the listener's backlog is full it stays pending: then the receiver of the
+ * socket waits, not PID 1. */
 static int dial(const struct sockaddr *address, socklen_t len)
 {
     AUTO_FD fd =
@@ -332,7 +334,7 @@ static int dial(const struct sockaddr *address, socklen_t len)
             return -errno;
         (void)poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, DIAL_MS);
     }
-    int error = 0; /* of a refusal that came before connect(2) was through */
+    int error = 0; /* of a refusal that arrived before connect(2) returned */
     socklen_t error_len = sizeof error;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len) != 0 || error)
         return error ? -error : -errno;
@@ -369,7 +371,7 @@ bool control_dial(struct peer *peer, const struct packet *packet)
     snprintf(text, sizeof text, "%u", port);
     cay_fail(&error, CAY_E_NOT_FOUND, -fd, "sandbox.dial", text,
              "nothing listens on this port in the sandbox",
-             "start a server there, on 127.0.0.1 or on all addresses");
+             "start a server inside, on 127.0.0.1 or on all addresses");
     peer_fail(peer, &error);
     return true;
 }

@@ -21,12 +21,13 @@ enum {
 
 struct entry {
     pid_t pid, parent;
-    unsigned long long start; /* tells a reused number apart */
+    unsigned long long start; /* start time: detects a reused pid */
     char state;
     bool is_ours;
 };
 
-/* By number, as /proc lists them.  On the host that may be many. */
+/* Sorted by pid, as /proc lists them.  Without a PID namespace these are all processes of
+ * the host. */
 static struct entry *entries;
 static size_t entry_room;
 
@@ -72,7 +73,7 @@ static bool read_stat(const char *name, struct entry *ret_entry)
     if (len <= 0)
         return false;
     text[len] = '\0';
-    /* "pid (name) state parent": the name may have anything in it. */
+    /* "pid (name) state parent": the name may contain any byte. */
     const char *after = strrchr(text, ')');
     if (!after || strlen(after) < 5)
         return false;
@@ -85,8 +86,8 @@ static bool read_stat(const char *name, struct entry *ret_entry)
     return true;
 }
 
-/* Where not all there is to see is the sandbox, the number may be somebody else's by now,
- * unless it is that of our own child. */
+/* Without a PID namespace the pid may have been reused by another process, unless it is
+ * PID 1's own child. */
 static void send_signal(const struct entry *one, int number)
 {
     char name[16];
@@ -130,7 +131,7 @@ static size_t list_processes(void)
     return count;
 }
 
-/* How many were running. */
+/* Sends SIGSTOP to all descendants that run; how many there were. */
 static size_t stop_below(void)
 {
     size_t running = 0, count = list_processes();
@@ -155,9 +156,9 @@ static size_t kill_below(size_t count)
     return children;
 }
 
-/* At one blow, where all there is to see is the sandbox; the others go on at once, but
- * for those that stood still before.  Many that fork leave us no time to do it one by
- * one. */
+/* Stops all processes of the PID namespace at once, kills the descendants, and continues
+ * the others except those that were stopped before.  With many forking processes there is
+ * no time to do it one by one. */
 static size_t kill_many(size_t count)
 {
     AUTO_FREE pid_t *still = calloc(count + 1, sizeof *still);
@@ -188,9 +189,9 @@ static size_t count_ours(size_t count)
     return ours;
 }
 
-/* Whether there is a child that is not spared: 1, 0, or -1 where the kernel does not list
- * them.  It gives one page of the list at a time, which is room for some hundreds; none
- * of them goes from it before we wait for it. */
+/* Whether there is a child that is not excluded: 1, 0, or -1 if the kernel has no list of
+ * children (CONFIG_PROC_CHILDREN).  It returns one page at a time, some hundreds of pids;
+ * a child stays listed until it is waited for. */
 static int has_children(void)
 {
     char text[4096];
@@ -211,10 +212,9 @@ static int has_children(void)
     return len < 0 ? -1 : 0;
 }
 
-/* What forks faster than it dies is stopped first: it can then neither fork nor make room
- * for others to, and there are no more of them than the limit.  Where there is nobody to
- * spare we do not look before: many that want the processor leave us too little of it to
- * go through a list. */
+/* Processes that fork faster than they die are stopped first: then they cannot fork, and
+ * their number is bounded by the limit.  Without excluded children nothing is listed
+ * first: a load inside may leave PID 1 too little processor time to walk a list. */
 bool descendants_kill(bool (*excludes)(pid_t pid), bool has_excluded)
 {
     is_excluded = excludes;

@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Kills everything below us, but for children that `spares` is true of and what is below
- * them; `has_spared` is whether there may be any.  Whether there were children of ours
- * besides; if not, all is over. */
+/* Kills all descendants, except children for which `excludes` returns true and their
+ * descendants; `has_excluded`: there may be such children.  False if there was no child
+ * left to kill. */
 bool descendants_kill(bool (*spares)(pid_t pid), bool has_spared);
 
 #endif

@@ -4,11 +4,11 @@
 
 #include <stdbool.h>
 
-/* A cgroup of one command: whoever it starts stays in it, so that killing the cgroup
- * kills the whole tree, setsid and double forks included.  Where there are no cgroups a
- * process does that (hold.h).  All return 0 or a negative errno. */
+/* The cgroup of one command: every process that the command starts stays in it, so
+ * killing it kills the whole tree, setsid and double forks included.  Without cgroups a
+ * subreaper does that (subreaper.h).  All return 0 or a negative errno. */
 struct exec_cgroup {
-    int fd; /* O_PATH of its directory, or the socket to its holder; -1: there is none */
+    int fd;     /* O_PATH of its directory, or the socket to the subreaper; -1: none */
     int events; /* cgroup.events */
     unsigned number;
     bool has_subreaper;
@@ -26,7 +26,7 @@ int exec_cgroup_open(unsigned number, struct exec_cgroup *ret_cgroup);
 int exec_cgroup_kill(const struct exec_cgroup *cgroup);
 bool exec_cgroup_is_empty(const struct exec_cgroup *cgroup);
 
-/* Removes it if it is empty; else it stays until the sandbox goes. */
+/* Removes it if it is empty; else it stays until the sandbox ends. */
 void exec_cgroup_close(struct exec_cgroup *cgroup);
 
 #endif

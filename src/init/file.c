@@ -2,12 +2,12 @@
 
 /* Files are opened here and read outside.
  *
- * Every operation is done with the file system identity of the connection's user: the
- * kernel judges it as if that user did it.  What is opened for real was looked at before,
- * through O_PATH: it is a regular file or a directory, never a FIFO or a device, so that
- * no open can wait for anybody.  Of /proc nothing that is open goes out: what a read
- * there tells depends on who reads, and a write would be the host's; what can be read is
- * read here, and a copy of it goes out. */
+ * Every operation runs with the fsuid, fsgid and groups of the connection's user, so the
+ * kernel checks it as that user's.  A file is opened for real only after a look at it
+ * through O_PATH: it is a regular file or a directory, never a FIFO or a device, so no
+ * open can block.  An open file of /proc is never sent out: what a read returns depends
+ * on the reader, and a write would be the host's; its content is read here, and a copy is
+ * sent. */
 #include "init/file.h"
 
 #include <errno.h>
@@ -35,22 +35,22 @@
 #include "sys/path.h"
 
 struct file_user {
-    uint64_t number; /* tells users apart that lived at the same address */
+    uint64_t number; /* unique, unlike the address */
     uid_t uid;
     gid_t gid;
-    bool with_roots_rights; /* only what is made is the user's */
+    bool with_roots_rights; /* root's rights; new files belong to the user */
     size_t group_count;
     gid_t groups[USER_GROUPS_MAX];
 };
 
-/* A request with its descriptors in order, and what is to be answered. */
+/* A request with its descriptors in order, and its reply. */
 struct job {
     struct file_request head;
     const char *name, *other;
     int fds[2];
-    int fd, dir; /* to be sent, or -1 */
+    int fd, dir; /* to send, or -1 */
     struct file_reply reply;
-    union { /* follows it in the packet, too */
+    union { /* in the packet it follows the reply */
         char text[PATH_MAX];
         struct file_look looks[FILE_LOOKS_MAX];
     };
@@ -62,7 +62,7 @@ _Static_assert(offsetof(struct job, text) ==
 
 static int root_fd = -1;
 static uid_t own_uid;
-static bool no_pseudo; /* what is there is the host's */
+static bool no_pseudo; /* /proc is the host's */
 
 void file_prepare(const struct plan *plan)
 {
@@ -86,7 +86,7 @@ static bool has_up(const char *path)
     return false;
 }
 
-/* Takes the empty and "." components out of a path that has no "..". */
+/* Removes empty and "." components from a path without "..". */
 static void tidy(char *path)
 {
     char *to = path;
@@ -104,7 +104,7 @@ static void tidy(char *path)
     *to = '\0';
 }
 
-/* The name that the kernel has for what is held. */
+/* The kernel's path of an open descriptor. */
 static int place_of(int fd, char ret_place[PATH_MAX], struct stat *ret_stat)
 {
     char name[32], text[PATH_MAX];
@@ -115,7 +115,7 @@ static int place_of(int fd, char ret_place[PATH_MAX], struct stat *ret_stat)
         return -errno;
     if ((size_t)len >= sizeof text)
         return -ENAMETOOLONG;
-    /* Deleted since, or moved away: what the text then says is no name. */
+    /* Deleted or moved away meanwhile: the text is not a path then. */
     if (fstat(fd, ret_stat) != 0 || ret_stat->st_nlink == 0 || text[0] != '/')
         return -EAGAIN;
     memcpy(ret_place, text + 1, (size_t)len - 1);
@@ -123,7 +123,7 @@ static int place_of(int fd, char ret_place[PATH_MAX], struct stat *ret_stat)
     return 0;
 }
 
-/* "dir/name/rest" without what is empty. */
+/* "dir/name/rest" without the empty parts. */
 static int join(const char *dir, const char *name, const char *rest,
                 char ret_path[PATH_MAX])
 {
@@ -137,8 +137,7 @@ static int join(const char *dir, const char *name, const char *rest,
     return 0;
 }
 
-/* The deepest directory on the way that is there: its descriptor, and what of the path
- * comes after it. */
+/* Opens the deepest existing directory of the path, and returns the rest of the path. */
 static int open_deepest(int root, const char *path, char ret_rest[PATH_MAX])
 {
     char head[PATH_MAX];
@@ -159,8 +158,8 @@ static int open_deepest(int root, const char *path, char ret_rest[PATH_MAX])
     }
 }
 
-/* One step towards what is not there: 0 and the place of it, or 1 and the path that a
- * link in the way means instead. */
+/* One step towards a missing file: 0 and its resolved path, or 1 and the path that a link
+ * on the way leads to. */
 static int approach(int root, char path[PATH_MAX], char ret_place[PATH_MAX])
 {
     char tail[PATH_MAX], name[NAME_MAX + 1], target[PATH_MAX];
@@ -280,15 +279,15 @@ static int resolve(int root, const char *path, bool follow, char ret_place[PATH_
 
 /* --- The user --- */
 
-/* The groups stay as they are after an operation: they give root nothing it has not got,
- * and a command sets its own. */
+/* The groups stay set after an operation: they give root nothing it does not have, and
+ * each command sets its own. */
 static bool take_groups(const struct file_user *user)
 {
     static uint64_t now;
 
     if (user->number == now)
         return true;
-    /* Where it is forbidden there is only one user, and that is us. */
+    /* Where setgroups is denied there is only one user, PID 1's own. */
     if (setgroups(user->group_count, user->groups) != 0 && user->uid != own_uid)
         return false;
     (void)setfsgid(user->gid);
@@ -298,7 +297,7 @@ static bool take_groups(const struct file_user *user)
     return true;
 }
 
-/* setfsuid(2) has taken them away, for whoever is not root. */
+/* setfsuid(2) to a user other than root drops the effective file capabilities. */
 static bool take_rights(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -317,14 +316,14 @@ static void become_ourselves(const struct file_user *user)
         (void)setfsuid(own_uid);
 }
 
-/* If not, we still are who we were. */
+/* If it fails, the identity is unchanged. */
 static bool become(const struct file_user *user)
 {
     if (!take_groups(user))
         return false;
     if ((uid_t)setfsuid((uid_t)-1) != user->uid)
         (void)setfsuid(user->uid);
-    /* It needs memory, and reports no failure. */
+    /* setfsuid(2) needs memory and reports no failure. */
     if ((uid_t)setfsuid((uid_t)-1) == user->uid &&
         (!user->with_roots_rights || take_rights()))
         return true;
@@ -332,7 +331,7 @@ static bool become(const struct file_user *user)
     return false;
 }
 
-/* These calls never fail; they only do nothing. */
+/* These calls report no failure; they just have no effect. */
 static bool may_become(const struct file_user *user)
 {
     bool fine = become(user) && (uid_t)setfsuid((uid_t)-1) == user->uid &&
@@ -362,13 +361,13 @@ static struct file_user *find_user(const char *who, bool with_roots_rights,
     memcpy(user->groups, ret_found->groups, sizeof user->groups);
     if (!may_become(user) || (with_roots_rights && own_uid != 0)) {
         cay_fail(err, CAY_E_UNSUPPORTED, 0, "files.user", who,
-                 "this sandbox has only one user", "leave the user out");
+                 "this sandbox has only one user", "omit the user");
         return NULL;
     }
     return TAKE_PTR(user);
 }
 
-/* Where commands start: in the root, if there is no home. */
+/* The directory where commands start: / if the home is missing. */
 static const char *start_of(const struct user *user)
 {
     const char *workdir = request_workdir();
@@ -410,7 +409,7 @@ static bool begin(int socket, const struct packet *packet, struct file_user **us
 
 /* --- Opening --- */
 
-/* The content of a file that has none but while it is read. */
+/* A copy of a /proc file, whose content exists only while it is read. */
 static int copy_out(int fd)
 {
     static char piece[16 << 10];
@@ -441,7 +440,7 @@ static int copy_out(int fd)
     return TAKE_FD(to);
 }
 
-/* Opens what is held for real, having looked at it. */
+/* Opens an O_PATH descriptor for real, after checking its type. */
 static int open_held(int fd, mode_t mode, int flags, uint32_t *ret_flags)
 {
     bool is_writing = (flags & O_ACCMODE) != O_RDONLY;
@@ -464,7 +463,7 @@ static void open_ahead(struct job *job, mode_t mode)
     int fd = open_held(job->fd, mode, O_RDONLY, &flags);
 
     if (fd < 0)
-        return; /* it will be told when it is asked for */
+        return; /* the error is reported when the file is opened */
     (void)close(job->fd);
     job->fd = fd;
     job->reply.flags = flags | FILE_IS_OPEN;
@@ -507,7 +506,7 @@ static int find(struct job *job)
     return 0;
 }
 
-/* Directories, and what is only held. */
+/* Directories, and O_PATH descriptors. */
 static int open_path(struct job *job)
 {
     const uint64_t known = O_PATH | O_DIRECTORY | O_NOFOLLOW;
@@ -523,7 +522,7 @@ static int open_path(struct job *job)
         return fd;
     if (is_own_entry(fd) || (!(flags & O_PATH) && no_pseudo && fs_is_pseudo(fd)))
         return -EACCES;
-    /* Who walks through everything does not mean the numbers of /proc. */
+    /* A recursive walk should not descend into /proc. */
     if (!(flags & O_PATH) && *job->name && fs_is_pseudo(fd) && !fs_is_pseudo(job->fds[0]))
         return -EXDEV;
     job->fd = TAKE_FD(fd);
@@ -620,8 +619,8 @@ static int set_times(const struct job *job)
                                both);
 }
 
-/* The pages of a file in memory are counted for the cgroup of the process that allocates
- * them, which is ours.  The library has made sure that its limit leaves so much. */
+/* The pages of a tmpfs file are charged to the cgroup of the process that allocates them,
+ * here PID 1's.  The library has checked that its limit allows that. */
 static int take_room(int fd, uint64_t at, uint64_t len)
 {
     if (len == 0 || len > FILE_ROOM_MAX || at > INT64_MAX - len)
@@ -639,7 +638,7 @@ static int draft(struct job *job, int model)
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     job->fd = fd;
     job->reply.flags |= FILE_HAS_TEXT;
-    if (job->head.resolve) /* the library sees whether it was taken */
+    if (job->head.resolve) /* the library checks whether it was allocated */
         (void)take_room(fd, 0, job->head.resolve);
     return 0;
 }
@@ -694,8 +693,8 @@ static int act(struct job *job)
 
 /* --- Requests --- */
 
-/* What goes with each operation: how many descriptors, which of them are of what is
- * changed (bits), and the two strings. */
+/* The arguments of each operation: how many descriptors, which of them it changes (bits),
+ * and the two strings. */
 static const struct rule {
     unsigned char fds, changed;
     enum text name, other;
@@ -720,7 +719,8 @@ static const struct rule {
     [FILE_TAKE_ROOM] = {1, 1, NOTHING, NOTHING},
 };
 
-/* The strings and descriptors of a request, if they are what its operation takes. */
+/* Parses the strings and descriptors of a request; false if they do not fit its
+ * operation. */
 static bool parse(const struct packet *packet, struct job *job)
 {
     const char *end = packet->payload + packet->head.len;
@@ -781,7 +781,7 @@ static int send_reply(int socket, struct job *job)
     int error = packet_send(socket, MESSAGE_FILE_DONE, &job->reply, len, fds, count);
     if (error != -ETOOMANYREFS)
         return error;
-    /* So many descriptors are under way inside that no more may be. */
+    /* ETOOMANYREFS: too many descriptors are in flight inside. */
     const struct file_reply refusal = {.error = error, .write_error = 1};
     return packet_send(socket, MESSAGE_FILE_DONE, &refusal, sizeof refusal, NULL, 0);
 }

@@ -7,14 +7,14 @@
 #include "init/packet.h"
 #include "init/plan.h"
 
-/* Whose rights a connection's file operations have. */
+/* The user of a connection's file operations. */
 struct file_user;
 
-/* Answers MESSAGE_FILES and MESSAGE_FILE; *user is NULL until the former came, and the
- * connection's to free().  False if the peer broke the rules or is gone. */
+/* Handles MESSAGE_FILES and MESSAGE_FILE; *user is NULL until the former, and the
+ * connection frees it.  False if the peer violated the protocol or is gone. */
 bool file_handle(int socket, const struct packet *packet, struct file_user **user);
 
-/* Before the first. */
+/* Call it first. */
 void file_prepare(const struct plan *plan);
 
 #endif

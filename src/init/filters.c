@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The kernel suspends each process inside that installs a filter, and asks us.  An
- * installed filter lives as long as a process that has it, by its own call or from its
- * parent, and the kernel reports no end.  So this is an upper bound:
+/* The kernel suspends each process that installs a filter and notifies PID 1.  A filter
+ * lives as long as a process that has it, installed or inherited, and the kernel does not
+ * report its end.  So this is an upper bound:
  *
- *   what processes that live have installed, themselves, and
- *   what processes that are gone had installed (`left`), but no more than all that live
- *   have from their parents.
+ *   filters installed by living processes, plus
+ *   filters installed by processes that are gone (`left`), but at most what all living
+ *   processes have inherited.
  *
- * The second part is looked up in /proc, only when the limit is reached.  A process whose
- * threads have different filters has those it started with and those it installed; so
- * what it started with is noted at its first filter. */
+ * The second part is read from /proc, only at the limit.  The threads of a process may
+ * have different filters; so what it started with is noted at its first filter. */
 #include "init/filters.h"
 
 #include <dirent.h>
@@ -32,17 +31,17 @@
 #include "init/suid-filter.h"
 
 enum {
-    START_FIELD = 22, /* of /proc/PID/stat; the name before ")" is 2 */
+    START_FIELD = 22, /* of /proc/PID/stat; the name, before ")", is field 2 */
     TRIES = 6,
-    REPLY_ROOM = 1024, /* the kernel's structures may be larger than ours */
+    REPLY_ROOM = 1024, /* the kernel's structures may be larger than the headers' */
     TASKS_MAX = 1 << 16,
-    VAIN_MAX = 8,  /* looks in a row that found no room, after which there is */
-    PAUSE_MS = 100 /* between them */
+    VAIN_MAX = 8,  /* failed recounts in a row before a pause */
+    PAUSE_MS = 100 /* of that pause */
 };
 
 struct task {
     pid_t process, parent;
-    unsigned long long start; /* of the process: tells a reused number apart */
+    unsigned long long start; /* start time of the process: detects a reused pid */
     unsigned filters;
 };
 
@@ -90,8 +89,8 @@ static void read_fields(const char *lines, struct field *fields, size_t count)
     }
 }
 
-/* Piece by piece, since root inside chooses how long the line of its groups is.  A line
- * that is longer than the room is passed over: no field is. */
+/* Piece by piece, since root inside controls the length of the Groups line.  A line
+ * longer than the buffer is skipped; it contains no field we need. */
 static int read_status(pid_t id, struct field *fields, size_t count)
 {
     char path[32], text[4096];
@@ -127,7 +126,7 @@ static int read_start(pid_t process, unsigned long long *ret_start)
     snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
     if (!read_file(path, text, sizeof text))
         return -errno;
-    const char *at = strrchr(text, ')'); /* a name may have anything in it */
+    const char *at = strrchr(text, ')'); /* the name may contain any byte */
     for (int field = 2; at && field < START_FIELD; field++)
         at = strchr(at + 1, ' ');
     if (at)
@@ -140,8 +139,8 @@ static bool is_gone(int error)
     return error == -ENOENT || error == -ESRCH;
 }
 
-/* `id` is that of a process or a thread.  0 or a negative errno.  The name of a process,
- * which it chooses, is the first line of its status, with its line ends quoted. */
+/* `id` is a pid or a tid. 0 or a negative errno.  The name, which the process chooses, is
+ * in the first line of its status, with newlines escaped. */
 static int read_task(pid_t id, struct task *ret_task)
 {
     struct field fields[] = {
@@ -158,7 +157,7 @@ static int read_task(pid_t id, struct task *ret_task)
     return read_start(ret_task->process, &ret_task->start);
 }
 
-/* Of the process that was started last; -1 if unknown. */
+/* The pid that was assigned last; -1 if unknown. */
 static long last_started(void)
 {
     char text[128];
@@ -203,8 +202,8 @@ static int compare(const void *a, const void *b)
     return (one->process > other->process) - (one->process < other->process);
 }
 
-/* Without a PID namespace the host's processes are listed, too: those of which it is
- * certain that none of their ancestors is us are not counted. */
+/* Without a PID namespace /proc also lists the host's processes: those that certainly do
+ * not descend from PID 1 are not counted. */
 static bool is_elsewhere(const struct task *task, const struct task *tasks, size_t many)
 {
     struct task key = {.process = task->parent};
@@ -220,7 +219,7 @@ static bool is_elsewhere(const struct task *task, const struct task *tasks, size
     return false;
 }
 
-/* NULL if one that lives cannot be looked at: it may have filters. */
+/* NULL if a living process cannot be read: it may have filters. */
 static struct task *list(size_t *ret_count)
 {
     DIR *directory = opendir("/proc");
@@ -254,7 +253,7 @@ static struct task *list(size_t *ret_count)
     return NULL;
 }
 
-/* What those that live have from their parents, and marks which of them these are. */
+/* The filters that living processes have inherited; marks the living installers. */
 static unsigned sum_inherited(const struct task *tasks, size_t many)
 {
     struct task own;
@@ -275,7 +274,7 @@ static unsigned sum_inherited(const struct task *tasks, size_t many)
     return sum;
 }
 
-/* If nothing was started meanwhile, nothing that has a filter was passed over. */
+/* If no process was started meanwhile, the list is complete. */
 static void recount(void)
 {
     for (int tries = 0; tries < TRIES; tries++) {
@@ -291,8 +290,8 @@ static void recount(void)
     }
 }
 
-/* At the limit every request would look at all of /proc, and the rest of what PID 1 does
- * would wait: so most of the time it does not look. */
+/* At the limit every request would read all of /proc and delay everything else PID 1
+ * does: after VAIN_MAX failed recounts it pauses. */
 static bool has_room(void)
 {
     if (count() < FILTERS_MAX)
@@ -309,7 +308,7 @@ static bool has_room(void)
     return false;
 }
 
-/* The process that may install one more, or NULL. */
+/* Counts one more filter for the process, or returns NULL. */
 static struct installer *admit(pid_t thread)
 {
     struct task task = {0};
@@ -330,8 +329,8 @@ static struct installer *admit(pid_t thread)
 
 /* --- Requests --- */
 
-/* Does not wait: each request that is pending was counted by the kernel, and a process
- * that was killed meanwhile makes this ENOENT. */
+/* Does not block: the kernel counts pending notifications, and ENOENT means that the
+ * process was killed meanwhile. */
 static void handle(struct source *source)
 {
     static union {
@@ -352,7 +351,7 @@ static void handle(struct source *source)
         message.reply.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     else
         message.reply.error = -ENOMEM;
-    /* A process that was killed meanwhile has installed nothing. */
+    /* The process was killed meanwhile and has installed nothing. */
     if (ioctl(confine_listener(), SECCOMP_IOCTL_NOTIF_SEND, &message) != 0 && installer &&
         --installer->installed == 0)
         *installer = installers[--installer_count];

@@ -3,13 +3,12 @@
 /* cay-init: PID 1 of a native sandbox.
  *
  * Theory of operation.  The library clones itself into a new user and PID namespace and
- * the sandbox's cgroup, and executes this program there from a sealed memfd.  While it
- * makes the other namespaces, the library writes its user maps, makes its limits, the
- * plan (plan.h) and the file systems that need the host's privilege, and hands all that
- * over.  inside.c puts the root together from them, drops what it does not need and locks
- * the door behind it; serve.c then runs commands for whoever may open the control socket.
- * It never executes another program itself: nothing inside can touch its memory or its
- * binary.
+ * the sandbox's cgroup, and executes this program there from a sealed memfd.  While PID 1
+ * creates the other namespaces, the library writes the uid map, the limits, the plan
+ * (plan.h) and the file systems that need the host's privilege, and sends all of it.
+ * setup.c assembles the root and confines PID 1 (confine.c); serve.c then runs commands
+ * for every client that can open the control socket.  PID 1 never executes another
+ * program: no process inside can change its memory or its binary.
  *
  * Every failure before the sandbox is ready is one struct cay_error on the status socket.
  */
@@ -30,9 +29,9 @@
 
 enum { OOM_SCORE_RAISE = 500, OOM_SCORE_MAX = 1000 };
 
-/* What the program that made us ignores is not for our commands to inherit: Python, for
- * one, ignores SIGPIPE.  By the kernel's own call and struct, all zeros, since the C
- * library keeps some signals for itself. */
+/* Commands must not inherit signals that the creator ignores; Python, for one, ignores
+ * SIGPIPE.  Raw calls with a zeroed kernel struct, since the C library reserves some
+ * signals. */
 static void heed_all_signals(void)
 {
     static const char by_default[64];
@@ -41,7 +40,7 @@ static void heed_all_signals(void)
         (void)syscall(SYS_rt_sigaction, number, by_default, NULL, 8L);
 }
 
-/* Neither the processor's nor the disks': who has it keeps them from everybody else. */
+/* Real-time scheduling or I/O priority inside would starve the host. */
 static void leave_real_time(void)
 {
     static const int normal[] = {0};
@@ -54,10 +53,10 @@ static void leave_real_time(void)
         (void)syscall(SYS_ioprio_set, (long)IOPRIO_WHO_PROCESS, 0L, 0L);
 }
 
-/* Where memory is short for the whole machine, or for a cgroup that holds us and the
- * server which made us, the kernel ends processes of sandboxes first.  After execve(2):
- * before it we share the memory of our maker, and the score would be set for both.  If
- * our maker has CAP_SYS_RESOURCE, programs inside cannot lower it again. */
+/* When the machine, or a cgroup that contains both sandbox and server, runs out of
+ * memory, the kernel kills processes of sandboxes first.  Set after execve(2): before it
+ * the memory is shared with the creator, and the score would apply to both.  If the
+ * creator has CAP_SYS_RESOURCE, programs inside cannot lower it. */
 static void raise_oom_score(void)
 {
     char text[16] = "";
@@ -71,7 +70,7 @@ static void raise_oom_score(void)
     (void)!pwrite(fd, text, (size_t)len, 0);
 }
 
-/* The word is one of enum setup_kind, in digits. */
+/* argv[1] is one of enum setup_kind, in digits. */
 int main(int argc, char **argv)
 {
     const char *name = argc > 0 ? strrchr(argv[0], '/') : NULL;
@@ -79,7 +78,7 @@ int main(int argc, char **argv)
 
     if (argc > 0 && strcmp(name ? name + 1 : argv[0], "sudo") == 0)
         return sudo_main(argv);
-    /* We were started by the number of a descriptor. */
+    /* The name was that of a descriptor. */
     (void)prctl(PR_SET_NAME, "cay-init");
     heed_all_signals();
     if (kind < '0' + SETUP_NETWORK || kind > '0' + SETUP_HOST)

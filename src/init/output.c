@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Nobody can make us wait here: pipes and terminals are read without blocking, a piece at
- * a time, and a peer gets a packet only when it has asked for one.  Who does not ask is
- * overtaken by the ring and told how much it lost; but if the command is EXEC_PIPED, its
- * stream is left alone instead while the ring is full of what a reader has yet to ask
- * for, so that the command comes to wait. */
+/* Nothing here blocks: pipes and terminals are non-blocking and read piece by piece, and
+ * a peer gets one packet per READ.  A peer that does not READ is overtaken by the ring
+ * and told how many bytes it lost.  For an EXEC_PIPED command the stream is not read
+ * while the ring is full of unread bytes, so that the command blocks in write(2). */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -18,7 +17,7 @@ enum { PIECE = MESSAGE_MAX - sizeof(struct output_head) };
 
 static char piece[PIECE];
 
-/* Results that wait to be fetched give up their output before living commands do. */
+/* The output of ended commands is dropped before that of running ones. */
 static bool make_room(struct ring *ring, size_t len)
 {
     while (!ring_reserve(ring, len)) {
@@ -36,7 +35,7 @@ static bool make_room(struct ring *ring, size_t len)
     return true;
 }
 
-/* How much can be taken without anything being lost to who reads. */
+/* How many bytes can be read without a reader losing any. */
 static size_t room_for_more(struct output *output)
 {
     const struct process *process = output->process;
@@ -56,7 +55,8 @@ static size_t room_for_more(struct output *output)
         (behind == 0 && ring_is_affordable(&output->ring, PIECE)))
         return PIECE;
     (void)make_room(&output->ring, PIECE);
-    if (output->ring.room == 0) /* not even a page: better lost than stuck */
+    if (output->ring.room ==
+        0) /* no memory for one page: drop bytes rather than block for ever */
         return PIECE;
     if (behind >= output->ring.room)
         return 0;
@@ -64,8 +64,8 @@ static size_t room_for_more(struct output *output)
     return room < PIECE ? (size_t)room : PIECE;
 }
 
-/* One piece of at most `room` bytes into the ring: how much, 0 if there is none now, -1
- * at the end. */
+/* Reads at most `room` bytes into the ring: how many, 0 if none are ready, -1 at end of
+ * file. */
 static ssize_t fill(struct output *output, size_t room)
 {
     ssize_t len = output->fd < 0 ? 0 : io_read_some(output->fd, piece, room);
@@ -99,8 +99,8 @@ static void ready(struct source *source)
     }
     ssize_t len = fill(output, room);
 
-    /* A program may close its terminal and live on: closing the other side of it would be
-     * its end, by SIGHUP. */
+    /* A program may close its terminal and run on: closing the master would kill it by
+     * SIGHUP. */
     if (len < 0 && output->process->flags & EXEC_TTY)
         serve_forget(output->fd);
     else if (len < 0)
@@ -119,8 +119,8 @@ int output_open(struct output *output, struct process *process, int fd)
     return serve_watch(fd, &output->source);
 }
 
-/* What was written before the command ended fits a pipe, which holds OUTPUT_KEPT at most;
- * who writes on after that is not waited for. */
+/* What was written before the command ended fits a pipe, which holds at most OUTPUT_KEPT;
+ * output of background children after that is not waited for. */
 void output_finish(struct output *output)
 {
     size_t taken = 0;
@@ -149,7 +149,7 @@ void output_resume(struct process *process)
     }
 }
 
-/* True if there was something to tell. */
+/* True if a packet was sent. */
 static bool send_output(struct peer *peer, const struct process *process)
 {
     static char message[MESSAGE_MAX];

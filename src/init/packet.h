@@ -14,12 +14,12 @@ struct packet {
     char payload[MESSAGE_MAX];
 };
 
-/* 1, 0 if the peer is gone, -EAGAIN, or -EPROTO for anything that is not exactly a
- * message of ours (descriptors that came with it are closed). */
+/* 1; 0 if the peer is gone; -EAGAIN; or -EPROTO for a malformed message (its descriptors
+ * are closed). */
 int packet_receive(int socket, struct packet *ret_packet);
 void packet_close_fds(struct packet *packet);
 
-/* The same, but never waits. */
+/* The same without blocking. */
 int packet_poll(int socket, struct packet *ret_packet);
 
 /* The same for a payload of at most `room` bytes, into `head`, `fds` and `payload`. */

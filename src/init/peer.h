@@ -7,25 +7,25 @@
 
 #include "init/packet.h"
 
-/* What epoll tells of: the first member of whatever owns the descriptor. */
+/* An epoll event source: the first member of the struct that owns the descriptor. */
 struct source {
     void (*ready)(struct source *source);
 };
 
-/* One connection, from outside unless it is a client of sudo.  Nobody frees it while
- * events are being handled: `gone` ones are swept up afterwards. */
+/* One connection: a client outside, or sudo.  It is not freed while events are handled:
+ * `gone` peers are removed afterwards. */
 struct peer {
     struct source source;
     int fd;
     bool gone;
-    bool is_inside;                      /* a client of sudo: see sudo.h */
-    bool wants_output, wants_kill_reply; /* READ, KILL: still to be answered */
-    bool reads;                          /* it has asked for output */
-    struct process *process;             /* that it runs or is attached to, or NULL */
-    struct peer *next;                   /* of the same process */
-    uint64_t at[2];                      /* where it reads each stream */
-    unsigned turn;                       /* which stream it reads next */
-    struct file_user *file_user;         /* whose rights its file operations have */
+    bool is_inside;                      /* a sudo client: see sudo.h */
+    bool wants_output, wants_kill_reply; /* READ, KILL: reply pending */
+    bool reads;                          /* it has sent a READ */
+    struct process *process;     /* the command that it runs or is attached to, or NULL */
+    struct peer *next;           /* of the same process */
+    uint64_t at[2];              /* its position in each stream */
+    unsigned turn;               /* which stream it reads next */
+    struct file_user *file_user; /* the user of its file operations */
 };
 
 void peer_reply(struct peer *peer, enum message_kind kind, const void *payload,

@@ -7,38 +7,39 @@
 
 #include "sys/rights.h"
 
-/* Everything that is to happen between the start of cay-init and its first command,
- * worked out beforehand by the library: flat, without pointers, in a sealed memfd.
- * cay-init carries it out and decides nothing. */
+/* Everything between the start of cay-init and its first command, computed by the library
+ * in advance: flat, without pointers, in a sealed memfd. cay-init applies it and decides
+ * nothing. */
 
-/* Descriptors of cay-init.  It is started with the first and gets the others by `begin`.
+/* Descriptors of cay-init.  It starts with the first and receives the others with
+ * `begin`.
  */
 enum {
-    STATUS_FD = 3, /* SOCK_SEQPACKET: orders from the library, reports to it */
+    STATUS_FD = 3, /* SOCK_SEQPACKET: messages from and to the library */
     PLAN_FD = 4,
-    LISTEN_FD = 5, /* the control socket, listening */
-    CGROUP_FD = 6, /* O_PATH of the cgroup2 directory for commands, if there is one */
+    LISTEN_FD = 5, /* the listening control socket */
+    CGROUP_FD = 6, /* O_PATH of the cgroup2 directory for exec cgroups, if there is one */
     FIRST_FREE_FD = 7
 };
 
-/* The first order: its users are mapped, its limits are set.  With it come, in this
- * order, the plan, the control socket, the cgroup, and files to write "0" to (cgroup v1).
- * It may make ready what needs nothing else. */
+/* The first message: the uid map is written and the limits are set.  It carries, in this
+ * order, the plan, the control socket, the cgroup, and the files to write "0" to (cgroup
+ * v1).  PID 1 now prepares what needs nothing else. */
 struct plan_begin {
     uint32_t version; /* PLAN_VERSION */
     uint32_t cgroup;  /* 0 or 1 */
     uint32_t tasks;
 };
 
-/* The second, and last: everything is prepared.  With it come the mounts. */
+/* The second and last message: the library is done.  It carries the mounts. */
 struct plan_go {
     uint32_t version; /* PLAN_VERSION */
     uint32_t mounts;
 };
 
-/* Steps are taken in order.  A TREE starts a new file system; the directories, files,
- * links and nodes that follow are made in it, by paths below its top.  Everything else
- * has a path below the new root. */
+/* Steps are applied in order.  A TREE starts a new file system; the directories, files,
+ * links and nodes that follow are created in it, by paths relative to its top.  All other
+ * paths are relative to the new root. */
 enum plan_kind {
     PLAN_TREE = 1,      /* a tmpfs at path; mode, uid, gid of its top; number: its size */
     PLAN_DIRECTORY = 2, /* path, mode, uid, gid */
@@ -48,23 +49,23 @@ enum plan_kind {
     PLAN_BIND = 6,      /* path exists; data is the host path */
     PLAN_PROC = 7,
     PLAN_DEVPTS = 8,
-    PLAN_MASK = 9,       /* path inside /proc: nothing to be seen there */
+    PLAN_MASK = 9,       /* path inside /proc: hidden */
     PLAN_READ_ONLY = 10, /* path inside /proc */
     PLAN_WRITABLE = 11,  /* absolute path below which landlock allows writing */
-    PLAN_ROOT = 12,      /* the root itself, which only the library can make; path "" */
-    PLAN_NEED = 13,      /* a directory: path, mode, uid, gid if it is not there */
-    PLAN_REPLACE = 14,   /* a file in place of what has its path: mode, data */
-    PLAN_READABLE = 30   /* the same as WRITABLE for reading; only without namespaces */
+    PLAN_ROOT = 12,      /* the root itself, which only the library can create; path "" */
+    PLAN_NEED = 13,      /* a directory, created if missing: path, mode, uid, gid */
+    PLAN_REPLACE = 14,   /* a file that replaces what is at path: mode, data */
+    PLAN_READABLE = 30   /* like WRITABLE, for reading; only without namespaces */
 };
 
-/* Of trees and binds. */
+/* Flags of trees and binds. */
 enum plan_flag {
-    PLAN_WITH_WRITING = 1 << 0, /* a bind is read-only without */
-    PLAN_WITH_DEVICES = 1 << 1, /* device nodes work there, but nothing is executed */
-    PLAN_ON_DIRECTORY = 1 << 2, /* a bind's path need not exist: it is made, */
-    PLAN_ON_FILE = 1 << 3,      /* and may lead through links that stay inside */
-    PLAN_IF_IT_CAN = 1 << 4,    /* left out if the root has no place for it */
-    PLAN_WITH_LAYER = 1 << 5,   /* the library's overlay of it, which can be written to */
+    PLAN_WITH_WRITING = 1 << 0, /* without it a bind is read-only */
+    PLAN_WITH_DEVICES = 1 << 1, /* device nodes work there; noexec */
+    PLAN_ON_DIRECTORY = 1 << 2, /* a bind's path is created if it does not exist */
+    PLAN_ON_FILE = 1 << 3,      /* and may go through links that stay inside */
+    PLAN_IF_IT_CAN = 1 << 4,    /* skipped if the root has no place for it */
+    PLAN_WITH_LAYER = 1 << 5,   /* the library's writable overlay of it */
 };
 
 struct plan_step {
@@ -99,31 +100,31 @@ struct plan_filter {
 struct plan {
     uint32_t version, size; /* of everything */
     uint32_t filter_len, step_count, bytes_len;
-    uint32_t filter_pass_at; /* this instruction, and the next but one, compare the halves
+    uint32_t filter_pass_at; /* this instruction and the next but one compare the halves
                                 of a fourth argument by which seccomp(2) is not counted */
     uint32_t own_network;    /* 0: the host's */
     uint32_t has_cgroup;
     uint32_t ephemeral;
-    uint32_t prepared;      /* the library makes the mounts and hands them over */
-    uint32_t no_namespaces; /* landlock and seccomp are all there is */
-    uint32_t unconfined;    /* not even these: commands are the caller's own */
-    uint32_t no_set_ids;    /* no file can be given set-user-id or set-group-id bits */
+    uint32_t prepared;      /* the library makes the mounts and sends them */
+    uint32_t no_namespaces; /* isolated by landlock and seccomp only */
+    uint32_t unconfined;    /* not isolated: commands have the caller's rights */
+    uint32_t no_set_ids;    /* install the suid filter */
     uint32_t has_sudo;      /* `user` may run commands as root: see sudo.h */
-    uint32_t one_user;      /* commands run as whoever cay-init is, and nobody else */
-    uint32_t uid, gid;      /* that it becomes */
-    uint32_t max_processes; /* RLIMIT_NPROC; 0: as it is */
+    uint32_t one_user;      /* commands run with the uid of cay-init only */
+    uint32_t uid, gid;      /* that cay-init switches to */
+    uint32_t max_processes; /* RLIMIT_NPROC; 0: unchanged */
     int32_t nice;           /* of commands */
     struct rlimit cpu_time, file_size; /* of commands */
     uint64_t max_files;                /* RLIMIT_NOFILE */
-    uint64_t max_data;                 /* RLIMIT_DATA; 0: as it is */
+    uint64_t max_data;                 /* RLIMIT_DATA; 0: unchanged */
     uint64_t ttl_ms;                   /* 0: none */
-    uint64_t kept_bytes;   /* of background commands' output, all together; 0: enough */
-    uint32_t env, env_len; /* offset of NUL-terminated NAME=value in the bytes, and the
-                              length of all of them */
+    uint64_t kept_bytes; /* budget of all background output; 0: the default */
+    uint32_t env,
+        env_len; /* offset and length of NUL-terminated NAME=value strings in the bytes */
     char hostname[72];
-    char user[64];      /* who runs commands; "": "user" */
-    char workdir[1024]; /* where they start; "": at home */
-    char home[128];     /* of the one user, if /etc/passwd does not know */
+    char user[64];      /* default user of commands; "": "user" */
+    char workdir[1024]; /* default working directory; "": the user's home */
+    char home[128];     /* home of the one user, if not in /etc/passwd */
 };
 
 static inline const struct plan_filter *plan_filters(const struct plan *plan)

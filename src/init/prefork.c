@@ -13,11 +13,11 @@ static size_t cgroup_count;
 
 static bool is_wanted;
 static struct ready {
-    struct child *child; /* NULL if there is none */
+    struct child *child; /* NULL: none */
     struct exec_cgroup cgroup;
     pid_t pid;
     uint64_t until_ns;
-    bool leaving; /* it was told to end */
+    bool leaving; /* it was sent SIGKILL */
 } ready = {.cgroup = EXEC_CGROUP_NONE};
 
 int prefork_take_cgroup(struct exec_cgroup *ret_cgroup)

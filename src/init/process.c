@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A command is over when its first process has ended; if it was killed, when its whole
- * cgroup is empty, so that nothing of it is left when its caller hears of it.  Orphans
- * become our children, so every death inside wakes us by SIGCHLD and the leaves are
- * looked at again. */
+/* A command ends when its first process exits; if it was killed, when its whole exec
+ * cgroup is empty, so that no process of it is left when the caller gets the result.
+ * Orphans become children of PID 1, so every exit inside raises SIGCHLD, and the cgroups
+ * are checked again. */
 #include "init/process.h"
 
 #include <errno.h>
@@ -24,10 +24,10 @@
 #include "init/subreaper.h"
 
 enum {
-    LOOKS = 16,         /* at leaves that linger, each time */
-    EXEC_CHECK_MS = 20, /* until the next look whether a command has executed */
-    STUCK_MS = 5000,    /* on its way to that */
-    EMPTY_CHECK_MS = 1  /* until the next look whether a killed cgroup is empty */
+    LOOKS = 16,         /* cgroups of ended commands checked per round */
+    EXEC_CHECK_MS = 20, /* between checks whether a command has executed */
+    STUCK_MS = 5000,    /* a child that has not executed by then is stuck */
+    EMPTY_CHECK_MS = 1  /* between checks whether a killed cgroup is empty */
 };
 
 /* enum cay_cause of sandbox.h; its numbers are the wire's. */
@@ -37,7 +37,7 @@ bool process_is_paused;
 
 static struct process *processes;
 static uint64_t numbers, finished_numbers;
-static uint64_t looked_at; /* number of the last lingering cgroup that was looked at */
+static uint64_t looked_at; /* number of the last ended command whose cgroup was checked */
 
 void process_prepare(const struct plan *plan)
 {
@@ -54,10 +54,10 @@ struct process *process_first(void)
     return processes;
 }
 
-/* --- Leaves --- */
+/* --- Exec cgroups --- */
 
-/* A killed cgroup kills whatever is put into it later; one with background children in it
- * is theirs, and lingers. */
+/* A killed cgroup kills every process that joins it later, so it is not reused.  A cgroup
+ * that still has background children stays. */
 static void release_cgroup(struct process *process)
 {
     if (process->cgroup.fd < 0 || !exec_cgroup_is_empty(&process->cgroup))
@@ -112,7 +112,7 @@ static void drop(struct process *process)
     free(process);
 }
 
-/* Whether nobody can ask for it any more. */
+/* Whether no request can refer to it any more. */
 static bool is_forgotten(const struct process *process)
 {
     return process->finished && !process->peers && process->cgroup.fd < 0 &&
@@ -165,18 +165,18 @@ static int admit(const struct request *request, struct cay_error *err)
         background += process->flags & EXEC_BACKGROUND ? 1 : 0;
         if (*request->tag && strcmp(process->tag, request->tag) == 0)
             return cay_fail(err, CAY_E_EXISTS, 0, "exec.tag", request->tag,
-                            "a command that runs has this tag",
-                            "choose another, or end that one: its number is %d",
-                            (int)process->pid);
+                            "a running command already has this tag",
+                            "choose another tag, or kill process %d", (int)process->pid);
     }
     if (request->flags & EXEC_BACKGROUND && background >= BACKGROUND_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, "exec.background", request->argv[0],
-                        "too many background commands run in this sandbox",
-                        "at most %d do; wait for one, or kill it", BACKGROUND_MAX);
+                        "too many background commands are running in this sandbox",
+                        "the limit is %d; wait for one to end, or kill one",
+                        BACKGROUND_MAX);
     return CAY_OK;
 }
 
-/* Its words as text for a person; they may be any bytes. */
+/* The argv as one line for `cay ps`; it may contain any bytes. */
 static void save_words(struct process *process, char *const *argv)
 {
     size_t used = 0;
@@ -190,7 +190,7 @@ static void save_words(struct process *process, char *const *argv)
     }
 }
 
-/* The other ends of a background command's pipes. */
+/* PID 1's ends of a background command's pipes. */
 static int open_outputs(struct process *process, struct request *request)
 {
     for (int i = 0; i < 2; i++) {
@@ -198,7 +198,7 @@ static int open_outputs(struct process *process, struct request *request)
         if (pipe2(ends, O_CLOEXEC) != 0)
             return -errno;
         request->stdio[1 + i] = ends[1];
-        (void)fchmod(ends[0], 0666); /* for its user to open again, as /dev/stderr */
+        (void)fchmod(ends[0], 0666); /* so that its user can open /dev/stderr */
         int error = output_open(&process->outputs[i], process, ends[0]);
         if (error)
             return error;
@@ -236,7 +236,7 @@ static void set_deadline(struct process *process, uint64_t timeout_ms)
         process->deadline_ns = process->started_ns + timeout_ms * 1000000;
 }
 
-/* By the child that waits for it, if there is one. */
+/* Uses the preforked child if there is one. */
 static int start_child(struct process *process, struct child *child)
 {
     if (child == prefork_child()) {
@@ -255,8 +255,8 @@ static int fail_start(int error, const char *name, struct cay_error *err)
 {
     if (error == -EAGAIN)
         return cay_fail(err, CAY_E_LIMIT, EAGAIN, "exec.clone", name,
-                        "the sandbox has as many processes as it may have",
-                        "end some, or make a sandbox with a higher limit");
+                        "the sandbox has reached its process limit",
+                        "end some processes, or create a sandbox with a higher limit");
     return cay_fail_errno(err, -error, "exec.start", name);
 }
 
@@ -277,7 +277,7 @@ static int begin(struct process *process, struct child *child, struct cay_error 
     return error ? fail_start(error, request->argv[0], err) : CAY_OK;
 }
 
-/* Once it has executed, its request and stack are of no more use. */
+/* Frees the request and the stack once the child has executed. */
 static void finish_start(struct process *process)
 {
     struct child *child = process->child;
@@ -301,7 +301,7 @@ static int fail_paused(struct cay_error *err)
                     "resume it first");
 }
 
-/* The process was never started, and who waits for a request waits on. */
+/* The process was never started; a preforked child stays ready for the next request. */
 static bool refuse(struct peer *peer, struct process *process, struct child *child,
                    const struct cay_error *error)
 {
@@ -362,7 +362,8 @@ bool process_all_executed(void)
     return true;
 }
 
-/* Not beside one that may need all the processes the sandbox can have. */
+/* Not while a foreground command runs: it may need every process that the limit allows.
+ */
 void process_prefork(void)
 {
     for (const struct process *process = processes; process; process = process->next)
@@ -373,15 +374,16 @@ void process_prefork(void)
 
 /* --- The end --- */
 
-/* It did not execute: to its caller it never was. */
+/* The child did not execute: report FAILED instead of STARTED and ENDED. */
 static void report_failed_start(struct process *process)
 {
     struct cay_error error = {0};
 
     if (process->stuck)
-        cay_fail(&error, CAY_E_BUSY, 0, "exec.start", process->child->request.argv[0],
-                 "something inside keeps the command from starting",
-                 "see that nothing there stops new processes, and try again");
+        cay_fail(
+            &error, CAY_E_BUSY, 0, "exec.start", process->child->request.argv[0],
+            "a process inside the sandbox keeps the command from starting",
+            "check that no process inside stops new processes (SIGSTOP), then try again");
     else if (process->pid < 0)
         fail_start(process->pid, process->child->request.argv[0], &error);
     else
@@ -438,7 +440,7 @@ void process_stopped(pid_t pid)
         (void)kill(pid, SIGCONT);
 }
 
-/* Keeps the newest results of background commands and no more. */
+/* Keeps the newest RESULTS_MAX results of background commands. */
 static void forget_oldest(void)
 {
     struct process *oldest = NULL;
@@ -494,8 +496,8 @@ static void reply_to_kills(struct process *process)
         }
 }
 
-/* Until when its time counts: the end of its first process, or, if it is like a pipe, of
- * all that write to it. */
+/* Whether the timeout still applies: until the first process ends or, for EXEC_PIPED,
+ * until every writer has closed the output. */
 static bool is_timed(const struct process *process)
 {
     bool is_over = process->flags & EXEC_PIPED ? process->finished : process->ended;
@@ -503,8 +505,8 @@ static bool is_timed(const struct process *process)
     return process->deadline_ns && !is_over && !process->killed;
 }
 
-/* Its first process has ended; but one like a pipe is over only when nobody can write to
- * it any more, unless it was to end. */
+/* The first process has ended.  An EXEC_PIPED command is over only when no process can
+ * write to its output any more, unless it was killed or asked to end. */
 static bool is_over(const struct process *process)
 {
     if (!process->ended || (process->killed && !exec_cgroup_is_empty(&process->cgroup)))
@@ -517,7 +519,7 @@ static bool is_over(const struct process *process)
             (process->flags & EXEC_TTY || process->killed || process->end_requested));
 }
 
-/* Somebody inside has killed the one that waited before it knew for what. */
+/* A process inside killed the preforked child before it read its request. */
 static bool restart(struct process *process)
 {
     process->pid = child_start(process->child, &process->cgroup);
@@ -569,7 +571,7 @@ void process_update(void)
     prefork_update();
 }
 
-/* When this one is to be looked at even if nothing happens. */
+/* When to check this command even without an event. */
 static uint64_t next_ns(const struct process *process, uint64_t now)
 {
     uint64_t at = is_timed(process) ? process->deadline_ns : UINT64_MAX;
@@ -587,7 +589,7 @@ uint64_t process_next_ns(void)
     uint64_t now = processes ? clock_ns() : 0;
     uint64_t soonest = prefork_next_ns();
 
-    /* What was left behind comes to us without a word. */
+    /* PID 1 inherits orphans without any event. */
     if (subreaper_is_busy())
         return clock_ns() + EMPTY_CHECK_MS * 1000000ull;
     for (const struct process *process = processes; process; process = process->next) {

@@ -12,16 +12,16 @@
 struct output {
     struct source source;
     struct process *process;
-    int fd;    /* -1 once it has ended */
-    bool held; /* nothing is taken from it until somebody has read what was */
+    int fd;    /* -1 after end of file */
+    bool held; /* not read until a client has read what the ring has */
     struct ring ring;
 };
 
-/* A command, from its start until nobody can ask for it any more.
+/* A command, from its start until no request can refer to it any more.
  *
- * A foreground one belongs to the peer that started it.  A background one is kept after
- * its end until its result was fetched or too many newer ones have ended.  Either stays
- * while a peer is attached to it, or while something that it started still runs in its
+ * A foreground command belongs to the peer that started it.  A background command is kept
+ * after its end until its result was fetched or RESULTS_MAX newer ones have ended.  Both
+ * stay while a peer is attached, or while a process that they started still runs in their
  * cgroup. */
 struct process {
     struct process *next;
@@ -30,62 +30,62 @@ struct process {
     uid_t uid;
     unsigned flags; /* enum exec_flag */
     struct exec_cgroup cgroup;
-    struct peer *peers;  /* the owner, or those attached */
+    struct peer *peers;  /* the owner, or attached peers */
     struct child *child; /* until it has executed */
-    bool ended;          /* its first process has */
+    bool ended;          /* its first process has exited */
     bool killed, timed_out, stuck;
-    bool end_requested; /* by SIGTERM or SIGKILL from outside */
-    bool finished;      /* and its end was told, or can be asked for */
+    bool end_requested; /* by SIGTERM or SIGKILL from a client */
+    bool finished;      /* its end was reported, or can be fetched */
     bool fetched;
     uint64_t finished_number;
     uint64_t started_ns, deadline_ns;
     int64_t started_ms;
     struct exec_end end;
-    int input;                /* background: where its stdin is written, or -1 */
+    int input;                /* background: the write end of its stdin, or -1 */
     struct output outputs[2]; /* background; a terminal is the first */
-    int terminal;             /* foreground: the master, until it is handed over */
+    int terminal;             /* foreground: the master, until it is sent to the client */
     char tag[TAG_MAX];
     char words[WORDS_MAX];
 };
 
-/* --- Its life: process.c --- */
+/* --- Life: process.c --- */
 
-/* Opens what will be needed later, before anything else runs inside. */
+/* Opens descriptors for later, before any other process runs inside. */
 void process_prepare(const struct plan *plan);
 
-/* EXEC.  False if the request broke the rules. */
+/* EXEC.  False if the request violates the protocol. */
 bool process_execute(struct peer *peer, struct packet *packet);
 
-/* One that has not executed yet is not to be stopped. */
+/* Continues a child that was stopped before it executed. */
 void process_stopped(pid_t pid);
 
 void process_reaped(pid_t pid, int status, const struct rusage *used);
 
-/* What held it together is gone: it is being killed. */
+/* Its subreaper has died, so its processes are being killed. */
 void process_lost(pid_t pid);
 
-/* After anything may have happened: ends what is late, tells what is over. */
+/* After every round of events: kills commands past their deadline and reports ended ones.
+ */
 void process_update(void);
 
-/* Gets a child ready for the next command, if nothing speaks against it. */
+/* Preforks a child for the next command unless a foreground command runs. */
 void process_prefork(void);
 
-/* When process_update() has something to do even if nothing happens; UINT64_MAX: never.
- */
+/* When process_update() must run even without an event; UINT64_MAX: never. */
 uint64_t process_next_ns(void);
 
 void process_kill(struct process *process);
 void process_attach(struct process *process, struct peer *peer);
-void process_detach(struct peer *peer); /* the loss of its owner kills it */
+void process_detach(struct peer *peer); /* losing its owner kills a foreground command */
 
-/* Whether all that was started has executed, after a short while at most. */
+/* Waits briefly; whether every started child has executed. */
 bool process_all_executed(void);
 
-extern bool process_is_paused; /* nothing is to be started */
+extern bool process_is_paused; /* no command may start */
 
-struct process *process_first(void); /* of all; NULL if there is none */
+struct process *process_first(void); /* of the list; NULL if it is empty */
 
-/* --- What peers ask about it: control.c.  False if they broke the rules. --- */
+/* --- Requests about a command: control.c.  False: the peer violated the protocol. --- */
 
 bool control_attach(struct peer *peer, const struct packet *packet);
 bool control_write(struct peer *peer, const struct packet *packet);
@@ -99,26 +99,26 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc);
 bool control_dial(struct peer *peer, const struct packet *packet); /* a port inside */
 void control_count(struct state *state);
 
-/* --- Its output: output.c --- */
+/* --- Output: output.c --- */
 
-/* Starts to collect from `fd`, which it takes.  0 or a negative errno. */
+/* Starts to read from `fd`, which it owns from now on. 0 or a negative errno. */
 int output_open(struct output *output, struct process *process, int fd);
 
 void output_close(struct output *output);
 
-/* Takes what is still there and closes it. */
+/* Reads the rest and closes it. */
 void output_finish(struct output *output);
 
-/* Somebody has read, or nobody reads any more: goes on with what was held. */
+/* A client has read, or the last reader is gone: reads held streams again. */
 void output_resume(struct process *process);
 
-/* Whether what its streams still have waits for who reads. */
+/* Whether a stream waits for a slow reader. */
 bool output_is_held(const struct process *process);
 
-/* READ: answers it now, or when there is something. */
+/* READ: replies now, or when there is output. */
 bool output_read(struct peer *peer);
 
-/* Answers the READs that can be. */
+/* Replies to the pending READs that have output. */
 void output_reply(struct process *process);
 
 #endif

@@ -6,26 +6,26 @@
 
 #include "cay/error.h"
 
-/* What the library and cay-init say to each other.
+/* The protocol between the library and cay-init.
  *
  * One message is one SOCK_SEQPACKET packet: a struct message, then `len` bytes of
- * payload, with descriptors beside it.  Each side takes the other's bytes for hostile: a
- * packet of the wrong size, an unknown kind or the wrong number of descriptors ends the
+ * payload, with descriptors (SCM_RIGHTS).  Each side treats the other's bytes as hostile:
+ * a packet of the wrong size, an unknown kind or the wrong number of descriptors ends the
  * connection.
  *
  *   library -> init                          init -> library
  *   EXEC      exec_request, strings; fds     STARTED  exec_started; fds: the terminal,
- *             as its flags say                        if it is the caller's
+ *             as its flags say                        for the foreground
  *                                            ENDED    exec_end (a foreground command)
  *   ATTACH    number or tag                  STARTED
  *   READ      (a background command)         OUTPUT   output_head, bytes; or ENDED: as
- *                                                     soon as there is one of them
+ *                                                     soon as there is one
  *   WRITE     bytes for its input            WRITTEN  uint32_t: how many it took
  *   CLOSE_INPUT                              DONE
  *   RESIZE    resize_request                 DONE
- *   SKIP      (what was kept until now)      DONE
+ *   SKIP      (the output kept so far)       DONE
  *   SIGNAL    int32_t                        DONE
- *   KILL      uint32_t: 1 for an answer      DONE     once the whole tree is dead
+ *   KILL      uint32_t: 1 for a reply        DONE     once the whole tree is dead
  *   FORGET    (its result is not needed)
  *   LIST      uint64_t: after this one       LISTED   list_head, list_entry...; fds, from
  *                                                     the start only: /proc inside
@@ -33,26 +33,26 @@
  *   TTL       uint64_t milliseconds          DONE
  *   PAUSE, RESUME                            DONE
  *   FILES     user, "" for the default       FILES_READY  the directory to start from,
- *             (whose rights FILE has from               the user
- *             here on)
+ *             (the user of all later FILE               the user
+ *             messages)
  *   FILE      file_request, two strings;     FILE_DONE  file_reply, text; fds: the
  *             fds: see enum file_op                     file, its directory
  *   DIAL      uint16_t: a port on loopback   DIALLED  the socket
  *   PING                                     PONG
  *
- * Any of them but READ, FORGET and KILL without an answer may be answered by FAILED with
- * a struct cay_error.  Answers come in order, but for READ's, which may come at any time
- * after it; one READ at a time.
+ * The reply to any of them but READ, FORGET and KILL without a reply may be FAILED with a
+ * struct cay_error.  Replies come in order, except that of READ, which may come at any
+ * time after it; one READ at a time.
  *
  * A connection runs one command at a time, or is attached to one, and may run another
- * after ENDED.  If it is closed while a foreground command runs, that command and its
- * tree are killed: its caller is gone.  A background command is the sandbox's; it keeps
- * the last OUTPUT_KEPT bytes of each stream, and each connection reads at its own pace
- * and is told what it lost.  An EXEC_PIPED one loses nothing while connections read: it
- * waits for the slowest of them, and ends when its output does.
+ * after ENDED.  Closing it while a foreground command runs kills that command and its
+ * tree.  A background command belongs to the sandbox; PID 1 keeps the last OUTPUT_KEPT
+ * bytes of each stream, and each connection reads at its own pace and gets the number of
+ * bytes it lost.  An EXEC_PIPED command loses nothing while connections read: it waits
+ * for the slowest of them, and ends when its output does.
  *
- * A pause has two halves: PAUSE makes init start nothing more, and the library then
- * freezes the cgroup of the commands; the other way round to go on.
+ * A pause has two steps: PAUSE makes PID 1 start no more commands, then the library
+ * freezes the cgroup of the commands; a resume does the reverse.
  *
  * Strings end with NUL. */
 
@@ -61,11 +61,11 @@ enum {
     MESSAGE_MAX = 64 << 10,
     MESSAGE_FDS_MAX = 4,
     OUTPUT_KEPT = 1 << 20,
-    TAG_MAX = 64,         /* with its NUL */
-    WORDS_MAX = 512,      /* of a command's words, for lists; with its NUL */
-    BACKGROUND_MAX = 512, /* that run at a time */
-    RESULTS_MAX = 64,     /* of ended ones */
-    ENV_MAX = 128 << 10,  /* of the sandbox's own environment */
+    TAG_MAX = 64,         /* with NUL */
+    WORDS_MAX = 512,      /* of a command line in lists; with NUL */
+    BACKGROUND_MAX = 512, /* background commands that run at a time */
+    RESULTS_MAX = 64,     /* kept results of ended background commands */
+    ENV_MAX = 128 << 10,  /* bytes of the sandbox's own environment */
     ENV_COUNT_MAX = 1024
 };
 
@@ -111,31 +111,31 @@ struct message {
 };
 
 enum exec_flag {
-    EXEC_QUIET = 1 << 0,        /* no STARTED, only the end */
-    EXEC_BACKGROUND = 1 << 1,   /* init keeps the output */
-    EXEC_TTY = 1 << 2,          /* on a terminal, which init opens */
+    EXEC_QUIET = 1 << 0,        /* no STARTED, only ENDED */
+    EXEC_BACKGROUND = 1 << 1,   /* PID 1 keeps the output */
+    EXEC_TTY = 1 << 2,          /* on a terminal that PID 1 opens */
     EXEC_INPUT = 1 << 3,        /* fds: stdin; without it /dev/null */
     EXEC_KEEP_INPUT = 1 << 4,   /* fds: the other end of stdin, for WRITE */
     EXEC_IN_MEMFD = 1 << 5,     /* fds: a memfd with the strings */
-    EXEC_DEFAULT_USER = 1 << 6, /* whatever the request's user is */
-    EXEC_PIPED = 1 << 7,        /* background: who writes waits for who reads */
-    EXEC_LAST = 1 << 8,         /* exiting with 0 it is the end of the sandbox */
+    EXEC_DEFAULT_USER = 1 << 6, /* ignore the request's user */
+    EXEC_PIPED = 1 << 7,        /* background: writers wait for readers */
+    EXEC_LAST = 1 << 8,         /* if it exits with 0, the sandbox ends */
     EXEC_FLAGS = (1 << 9) - 1
 };
 
 /* Followed by strings, each with its NUL: cwd ("": the default), user, tag ("": none),
- * argv, env.  Longer ones than fit a packet come in a memfd instead: strings_len bytes
- * from its start.
+ * argv, env.  If they do not fit the packet, they are in a memfd: strings_len bytes from
+ * its start.
  *
  * Descriptors, in this order: stdin (EXEC_INPUT), stdout and stderr (neither
- * EXEC_BACKGROUND nor EXEC_TTY), the end to write stdin at (EXEC_KEEP_INPUT), the memfd
+ * EXEC_BACKGROUND nor EXEC_TTY), the write end of stdin (EXEC_KEEP_INPUT), the memfd
  * (EXEC_IN_MEMFD). */
 struct exec_request {
     uint32_t argc, envc;
     uint32_t strings_len;
     uint32_t flags; /* enum exec_flag */
     uint64_t timeout_ms;
-    uint64_t mark; /* the library's own; comes back in exec_end */
+    uint64_t mark; /* opaque, returned in exec_end */
     uint16_t rows, columns;
     uint32_t padding;
 };
@@ -149,8 +149,8 @@ struct exec_started {
 
 struct exec_end {
     uint32_t cause;  /* enum cay_cause */
-    int32_t status;  /* as wait(2) tells it */
-    uint32_t killed; /* 1: by KILL or the loss of its caller */
+    int32_t status;  /* as wait(2) reports it */
+    uint32_t killed; /* 1: by KILL or because its caller is gone */
     uint32_t padding;
     uint64_t user_us, system_us, wall_us, peak_memory;
     uint64_t mark;
@@ -159,7 +159,7 @@ struct exec_end {
 struct output_head {
     uint32_t stream; /* 1 or 2 */
     uint32_t padding;
-    uint64_t dropped; /* bytes of it lost before these */
+    uint64_t dropped; /* bytes of the stream lost before these */
 };
 
 struct resize_request {
@@ -167,19 +167,19 @@ struct resize_request {
 };
 
 struct list_head {
-    uint32_t count;  /* of the entries that follow; 0: that was all */
-    int32_t prefork; /* pid of a child that waits for a command, or 0 */
+    uint32_t count;  /* of the entries that follow; 0: no more */
+    int32_t prefork; /* pid of the preforked child, or 0 */
 };
 
 enum list_flag { LIST_BACKGROUND = 1 << 0, LIST_ENDED = 1 << 1, LIST_TERMINAL = 1 << 2 };
 
 struct list_entry {
-    uint64_t number; /* in the order they were started */
+    uint64_t number; /* in the order of their start */
     int32_t pid;
     uint32_t uid;
     uint32_t flags; /* enum list_flag */
-    int32_t status; /* as wait(2) tells it, if it has ended */
-    uint32_t cause; /* the same */
+    int32_t status; /* as wait(2) reports it, if it has ended */
+    uint32_t cause; /* if it has ended */
     uint32_t killed;
     uint64_t mark;
     int64_t started_ms; /* since 1970 */
@@ -193,11 +193,11 @@ struct state {
     uint32_t foreground, background, ended; /* commands */
     uint32_t peers;
     uint32_t padding;
-    uint64_t disk_used; /* bytes of its own root */
+    uint64_t disk_used; /* bytes used on the root file system */
 };
 
-/* The functions of struct fs (sys/fs.h), of the same names.  In brackets the descriptors
- * that go with each; a directory may be left out for the root, as `at_root` tells. */
+/* The functions of struct fs (sys/fs.h), by the same names.  In brackets the descriptors
+ * that each takes; a directory that is the root may be left out (`at_root`). */
 enum file_op {
     FILE_FIND = 1,           /* [dir] path */
     FILE_OPEN = 2,           /* [dir] path */
@@ -221,7 +221,7 @@ enum file_op {
 
 struct file_request {
     uint32_t op;
-    uint32_t at_root;     /* bit i: the i-th descriptor is the root and was left out */
+    uint32_t at_root;     /* bit i: descriptor i is the root and was left out */
     uint64_t flags, mode; /* of FILE_COMMIT: whether to replace */
     uint64_t resolve;
     int64_t times[4]; /* access and change: seconds, nanoseconds */
@@ -230,19 +230,19 @@ struct file_request {
 enum file_reply_flag {
     FILE_HAS_FD = 1 << 0,
     FILE_HAS_DIR = 1 << 1,
-    FILE_IS_OPEN = 1 << 2, /* FILE_FIND: what was found is open for reading... */
-    FILE_IS_COPY = 1 << 3, /* ...or a copy of it is, as of FILE_REOPEN */
-    FILE_HAS_TEXT = 1 << 4 /* the place, the link, the temporary name */
+    FILE_IS_OPEN = 1 << 2, /* FILE_FIND: the file is open for reading... */
+    FILE_IS_COPY = 1 << 3, /* ...or a copy of it, as with FILE_REOPEN */
+    FILE_HAS_TEXT = 1 << 4 /* the resolved path, the link, the temporary name */
 };
 
 struct file_reply {
     int32_t error; /* 0 or a negative errno */
     uint32_t flags;
-    int32_t write_error; /* 1: not looked at */
+    int32_t write_error; /* 1: not checked */
     uint32_t text_len;   /* without its NUL */
 };
 
-/* What an answer to FILE_LOOK has for each name, in their order, instead of a text. */
+/* The reply to FILE_LOOK has one of these for each name, in order, instead of a text. */
 struct file_look {
     int32_t error;
     uint32_t mode, uid, gid;
@@ -254,8 +254,8 @@ enum { FILE_LOOKS_MAX = 64 };
 
 enum { FILE_COPY_MAX = 1 << 20, FILE_ROOM_MAX = 1 << 20 };
 
-/* Before the name of a FILES message's user: with the rights of root, and only what is
- * made is the user's.  No name has a colon in it. */
+/* Prefix of the user of a FILES message: operations have root's rights, and new files
+ * belong to the user.  No user name contains a colon. */
 #define FILES_AS_ROOT "root:"
 enum { FILES_USER_MAX = 64 + sizeof FILES_AS_ROOT - 1 };
 

@@ -22,7 +22,7 @@ void pty_prepare(bool are_ours)
 {
     struct statfs fs;
 
-    /* Only a mount of ours has one there that is for everybody. */
+    /* Only our own devpts has a ptmx with mode 0666. */
     if (!are_ours)
         maker = "/dev/ptmx";
     directory = open("/dev/pts", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -41,7 +41,7 @@ int pty_resize(int master, uint16_t rows, uint16_t columns)
     return ioctl(master, TIOCSWINSZ, &size) == 0 ? 0 : -errno;
 }
 
-/* The slave is opened through its master, never by a name. */
+/* The slave is opened through its master (TIOCGPTPEER), never by name. */
 int pty_open(uid_t owner, uint16_t rows, uint16_t columns, int *ret_master,
              int *ret_slave)
 {

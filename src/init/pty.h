@@ -8,7 +8,7 @@
 
 /* Terminals of the sandbox's own devpts.  All return 0 or a negative errno. */
 
-/* Keeps a hold on /dev/pts, before anybody inside can put something else there. */
+/* Opens /dev/pts before a process inside can replace it. */
 void pty_prepare(bool are_ours);
 
 /* A new terminal that belongs to `owner`. */

@@ -2,16 +2,16 @@
 #ifndef INIT_REPORT_H
 #define INIT_REPORT_H
 
-/* Tells the library why the sandbox cannot be made, and ends the process. */
+/* Reports to the library why the sandbox cannot be created, and exits. */
 _Noreturn void report_failure(int sys_errno, const char *step, const char *subject);
 
-/* The same about a call that returned 0 and did nothing. */
+/* The same for a call that returned 0 without effect. */
 _Noreturn void report_no_effect(const char *step, const char *subject);
 
-/* The same about a place that the caller chose for a mount. */
+/* The same for a mount target that the caller chose. */
 _Noreturn void report_place(int sys_errno, const char *path);
 
-/* Everything is made. */
+/* The sandbox is ready. */
 void report_ready(void);
 
 #endif

@@ -26,7 +26,8 @@ static struct {
 static int fail(struct cay_error *err, const char *what)
 {
     return cay_fail(err, CAY_E_PROTOCOL, 0, "exec.request", what,
-                    "the request is malformed", "use the library that made this sandbox");
+                    "the request is malformed",
+                    "use the libcay version that created this sandbox");
 }
 
 /* Points `out` at the next `count` strings; NULL if there are not so many. */
@@ -93,15 +94,15 @@ static int take_strings(const struct packet *packet, const struct exec_request *
     return CAY_OK;
 }
 
-/* What the environment of one user says that is not so for another. */
+/* Variables that must differ between users. */
 static bool is_personal(const char *assignment)
 {
     return strncmp(assignment, "HOME=", 5) == 0 || strncmp(assignment, "USER=", 5) == 0 ||
            strncmp(assignment, "LOGNAME=", 8) == 0;
 }
 
-/* The sandbox's own environment and what every program expects to find, unless the
- * request says otherwise. */
+/* Adds the sandbox's own environment and the usual variables that the request does not
+ * set. */
 static int complete_env(struct request *request, size_t used, struct cay_error *err)
 {
     const struct user *user = &request->user;
@@ -134,7 +135,7 @@ static int complete_env(struct request *request, size_t used, struct cay_error *
     return CAY_OK;
 }
 
-/* "web-1": not to be taken for a number, nor in need of quotes anywhere. */
+/* "web-1": never looks like a pid and never needs quotes. */
 static int check_tag(const char *tag, struct cay_error *err)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -145,10 +146,10 @@ static int check_tag(const char *tag, struct cay_error *err)
     if (len == 0 ||
         (strchr(letters, tag[0]) && strspn(tag, others) == len && len < TAG_MAX))
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, "exec.tag", tag, "this cannot be a tag",
-                    "a tag is a letter and then up to %d letters, digits, \"-\", \"_\" "
-                    "and \".\"",
-                    TAG_MAX - 2);
+    return cay_fail(
+        err, CAY_E_INVALID, 0, "exec.tag", tag, "invalid tag",
+        "a tag is a letter followed by up to %d letters, digits, \"-\", \"_\" or \".\"",
+        TAG_MAX - 2);
 }
 
 static int take(int *fds, unsigned *at)
@@ -159,7 +160,8 @@ static int take(int *fds, unsigned *at)
     return fd;
 }
 
-/* As the flags say, in the order of protocol.h; false if that is not what has come. */
+/* Takes the descriptors in the order of protocol.h; false if their number does not match.
+ */
 static bool take_fds(struct packet *packet, struct request *request, int *ret_memfd)
 {
     unsigned flags = request->flags;

@@ -6,11 +6,11 @@
 #include "init/plan.h"
 #include "init/user.h"
 
-/* An EXEC message, taken apart and checked. */
+/* A parsed and checked EXEC message. */
 struct request {
     char **argv, **env;
-    const char *cwd;  /* as it was asked for */
-    const char *base; /* where a relative one starts; "": at home */
+    const char *cwd;  /* as requested */
+    const char *base; /* what a relative cwd is relative to; "": home */
     const char *tag;  /* "": none */
     struct user user;
     unsigned flags; /* enum exec_flag */
@@ -22,14 +22,14 @@ struct request {
     char *defaults; /* HOME=, USER=, ... */
 };
 
-/* Keeps the plan's defaults: user, directory and environment. */
+/* Stores the plan's defaults: user, directory and environment. */
 void request_set_defaults(const struct plan *plan);
 const char *request_default_user(void);
 const char *request_workdir(void); /* "": the user's home */
 
 void request_init(struct request *request); /* empty */
 
-/* Into an empty one; request_done() in any case. */
+/* Into an empty request; call request_done() in any case. */
 int request_parse(struct packet *packet, struct request *ret_request,
                   struct cay_error *err);
 void request_done(struct request *request);

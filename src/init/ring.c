@@ -9,7 +9,7 @@
 enum { LEAST = 4096 };
 
 static size_t budget = (size_t)4 * RESULTS_MAX * OUTPUT_KEPT;
-static size_t taken; /* by all rings */
+static size_t taken; /* by all rings together */
 
 void ring_set_budget(size_t bytes)
 {

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The last bytes of a stream, by their position in it: the byte at `begin` is the oldest
- * that is kept, and `end` is how many there were in all.  It takes memory as bytes come,
- * and all rings together take no more than the budget, but for the first page of each. */
+/* The last bytes of a stream, by position: `begin` is the oldest byte kept, `end` the
+ * number of bytes so far.  Memory is allocated as bytes arrive; all rings together stay
+ * within the budget, except for the first page of each. */
 struct ring {
     char *data;
     size_t room; /* 0 or a power of two */
@@ -17,19 +17,20 @@ struct ring {
 
 void ring_set_budget(size_t bytes);
 
-/* Whether ring_reserve() of so many would be within the budget. */
+/* Whether ring_reserve() of `len` bytes would stay within the budget. */
 bool ring_is_affordable(const struct ring *ring, size_t len);
 
-/* Makes room for `len` more bytes without losing any, as far as OUTPUT_KEPT allows.
- * False if the budget or memory does not: then the oldest go earlier. */
+/* Makes room for `len` more bytes without losing any, up to OUTPUT_KEPT.  False if the
+ * budget or memory does not allow it: then the oldest bytes are dropped earlier. */
 bool ring_reserve(struct ring *ring, size_t len);
 
 void ring_add(struct ring *ring, const char *data, size_t len);
 
-/* Up to `room` bytes from position `at`, which is kept or the end; how many. */
+/* Copies up to `room` bytes from position `at`, which is in the ring or its end; how
+ * many. */
 size_t ring_copy(const struct ring *ring, uint64_t at, char *data, size_t room);
 
-/* Gives the memory back; what was kept is lost, and counts as such. */
+/* Frees the memory; the bytes in it count as dropped. */
 void ring_empty(struct ring *ring);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One thread, one epoll, and nothing that waits: peers are told what their socket takes
- * at once or not at all, and a command on its way to execve is looked at again later.
- * Each connection is a peer; commands are a table of their own, in process.c. */
+/* One thread, one epoll, and no blocking call: a reply that does not fit the socket
+ * buffer at once closes the connection, and a child that has not executed yet is checked
+ * again later.  Each connection is a peer; commands are in their own table, in process.c.
+ */
 #include "init/serve.h"
 
 #include <errno.h>
@@ -32,13 +33,13 @@
 enum { PEERS_MAX = 1024, EVENTS = 32 };
 
 static struct peer *peers[PEERS_MAX + SUDO_PEERS_MAX];
-static size_t peer_count, inside_count; /* all, and the clients of sudo */
+static size_t peer_count, inside_count; /* all, and the sudo clients among them */
 static bool some_are_gone;
 static int epoll_fd, signal_fd, sudo_fd = -1;
 static bool no_namespaces, has_cgroup;
 static int proc_fd = -1;   /* /proc, for lists */
-static uint64_t end_ns;    /* of the time to live; 0: none */
-static uint64_t paused_ns; /* since when the time to live does not run; 0: it runs */
+static uint64_t end_ns;    /* when the time to live ends; 0: never */
+static uint64_t paused_ns; /* when the time to live was paused; 0: it runs */
 static struct packet packet;
 
 int serve_watch(int fd, struct source *source)
@@ -79,7 +80,7 @@ void peer_fail(struct peer *peer, const struct cay_error *error)
     peer_reply(peer, MESSAGE_FAILED, error, sizeof *error);
 }
 
-/* After the events of one round, which may still point to them. */
+/* After the events of a round, which may still point to peers. */
 static void sweep(void)
 {
     for (size_t i = peer_count; some_are_gone && i-- > 0;) {
@@ -98,7 +99,7 @@ static void sweep(void)
 
 /* --- Requests --- */
 
-/* By the clock of the time to live, which a pause stops. */
+/* The clock of the time to live, which stops while the sandbox is paused. */
 static uint64_t life_ns(void)
 {
     return paused_ns ? paused_ns : clock_ns();
@@ -135,15 +136,15 @@ static bool reply_state(struct peer *peer)
     return true;
 }
 
-/* The library freezes the commands once it has our answer.  None may be on its way to
- * execve then: it would be taken for stuck. */
+/* The library freezes the cgroup after this reply.  No child may be between clone and
+ * execve then: it would count as stuck. */
 static bool set_pause(struct peer *peer, bool paused)
 {
     struct cay_error error = {0};
 
     if (paused && !process_all_executed()) {
         cay_fail(&error, CAY_E_BUSY, 0, "sandbox.pause", NULL,
-                 "a command is just being started", "try again");
+                 "a command is being started", "try again");
         peer_fail(peer, &error);
         return true;
     }
@@ -155,7 +156,7 @@ static bool set_pause(struct peer *peer, bool paused)
     return true;
 }
 
-/* False if the peer broke the rules. */
+/* False if the peer violated the protocol. */
 static bool handle(struct peer *peer)
 {
     if (peer->is_inside)
@@ -218,14 +219,14 @@ static void on_message(struct source *source)
         packet_close_fds(&packet);
 }
 
-/* Only from outside: there every pid is 0 to us.  Who may reach the socket at all is the
- * business of the directory it lies in. */
+/* Only peers outside: their pid is 0 as seen from this PID namespace.  The mode of the
+ * socket's directory decides who can reach the socket at all. */
 static bool is_outside(int fd)
 {
     struct ucred who;
     socklen_t len = sizeof who;
 
-    /* Without namespaces everybody is outside, and inside nobody has such a socket. */
+    /* Without namespaces there is no inside, and no command inherits such a socket. */
     if (no_namespaces)
         return true;
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid == 0;
@@ -237,7 +238,7 @@ static void refuse(int fd)
 
     cay_fail(&error, CAY_E_BUSY, 0, "sandbox.connect", NULL,
              "too many connections to this sandbox are open",
-             "at most %d can be; close some", PEERS_MAX);
+             "the limit is %d; close some connections", PEERS_MAX);
     (void)packet_send(fd, MESSAGE_FAILED, &error, sizeof error, NULL, 0);
     (void)close(fd);
 }
@@ -284,7 +285,7 @@ static void accept_peer(struct source *source)
 
 /* --- The loop --- */
 
-/* Without a PID namespace it takes more than our own end. */
+/* Without a PID namespace the exit of PID 1 does not kill the commands. */
 _Noreturn void serve_end(void)
 {
     if (no_namespaces && has_cgroup) {
@@ -316,7 +317,7 @@ static void reap(struct source *source)
         }
 }
 
-/* Our maker is gone, and we were to go with it. */
+/* The creator has exited, and this sandbox ends with it. */
 static void leave(struct source *source)
 {
     (void)source;
@@ -356,7 +357,7 @@ static void prepare(const struct plan *plan)
     sigprocmask(SIG_SETMASK, &all, NULL);
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
-    if (plan->no_namespaces) /* to be asked to end */
+    if (plan->no_namespaces) /* the library ends such a sandbox by SIGTERM */
         sigaddset(&child, SIGTERM);
     signal_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -5,18 +5,18 @@
 #include "init/peer.h"
 #include "init/plan.h"
 
-/* Says that the sandbox is ready and then answers the control socket for ever. */
+/* Reports that the sandbox is ready, then serves the control socket and never returns. */
 _Noreturn void serve(const struct plan *plan);
 
-/* For what is served: 0 or a negative errno. */
+/* Adds `fd` to the epoll set: 0 or a negative errno. */
 int serve_watch(int fd, struct source *source);
 void serve_forget(int fd);
 
-/* Closes what is watched.  close(2) alone would not end the watch while a child on its
- * way to execve has a copy of the descriptor. */
+/* Closes a watched descriptor. close(2) alone would not end the watch while a child
+ * before its execve has a copy of the descriptor. */
 void serve_close(int fd);
 
-/* Ends, and with us everything inside. */
+/* Exits, which ends everything inside. */
 _Noreturn void serve_end(void);
 
 #endif

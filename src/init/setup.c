@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The order matters.  The network comes first: it takes longest to make, and the library
- * is busy with the file systems meanwhile.  So is it while we make /proc, where the
- * host's is still visible (the kernel wants to see that nothing of it is hidden), and
- * switch nested user namespaces off, before /proc/sys turns read-only.  Then its mounts
- * and ours become the root, and the old root goes; then privilege is given up for
- * whatever is executed later; landlock and seccomp last, since they forbid most of the
+/* PID 1's set-up.  The order matters.  The network namespace comes first: it takes
+ * longest to create, and the library prepares the file systems meanwhile.  Then /proc,
+ * while the host's is still visible (the kernel requires that no part of that is
+ * covered), and max_user_namespaces=0, before /proc/sys becomes read-only.  Then the
+ * library's mounts and ours become the root, and the old root is detached; then
+ * capabilities are dropped; landlock and seccomp last, since they forbid most of the
  * above. */
 #include "init/setup.h"
 
@@ -38,10 +38,10 @@
 #include "sys/path.h"
 #include "sys/rights.h"
 
-/* Where the new root is put together: any directory that every host has. */
+/* Where the new root is assembled: any directory that every host has. */
 #define WORK "/tmp"
 
-/* The group of terminals, as everywhere. */
+/* The usual group of terminals. */
 enum { TERMINALS_GID = 5 };
 
 /* Links are followed as they are inside, and never out of the new root. */
@@ -56,7 +56,8 @@ static int open_plain(const char *path)
     return path_open(AT_FDCWD, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
 }
 
-/* Takes the last component off; the directory it is in, or a negative errno. */
+/* Opens the parent directory and returns the last component; a negative errno on failure.
+ */
 static int open_parent(const char *path, const char **ret_name)
 {
     char parent[PATH_MAX];
@@ -107,7 +108,7 @@ static int make_missing(const char *path, bool is_directory)
     int error = make(parent, name, is_directory);
     if (!error)
         (void)!fchownat(parent, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW);
-    /* In a directory of the host's that is shown inside, only its owner has a number. */
+    /* In a bind mount of the host, only its owner is mapped. */
     if (is_somebody_elses(error))
         error = make_as(PLAN_USER, PLAN_USER, parent, name, is_directory);
     if (is_somebody_elses(error))
@@ -115,7 +116,7 @@ static int make_missing(const char *path, bool is_directory)
     return error;
 }
 
-/* Makes what is missing of the directories above `path`. */
+/* Creates the missing directories above `path`. */
 static int make_parents(const char *path)
 {
     char above[PATH_MAX];
@@ -192,7 +193,7 @@ static int replace_file(const struct plan_step *step, const char *path, const ch
 
 /* --- Hiding parts of /proc --- */
 
-/* Who owns what belongs to somebody that has no number inside. */
+/* The owner of files whose uid is not mapped. */
 enum { OVERFLOW_ID = 65534 };
 
 static bool is_nobodys(const struct stat *st)
@@ -200,8 +201,8 @@ static bool is_nobodys(const struct stat *st)
     return st->st_uid == OVERFLOW_ID && !(st->st_mode & 0007);
 }
 
-/* Not in the host's /proc, though that would be quicker: another part of it may be
- * mounted there, and a mode that was changed elsewhere is not seen. */
+/* Not checked in the host's /proc, which would be faster: another part of it may be
+ * mounted there, and a mode changed elsewhere would go unseen. */
 /* Whether the kernel does not have `path`, or denies it to every user inside. */
 static bool is_hidden_already(int proc, const char *path)
 {
@@ -214,8 +215,8 @@ static bool is_hidden_already(int proc, const char *path)
                                                                   : errno == ENOENT;
 }
 
-/* An empty directory that will have no name; one for all of them.  A file system for it
- * would cost every cgroup of the machine some memory. */
+/* One empty directory for all of them, unlinked afterwards.  A tmpfs for it would cost
+ * every cgroup of the machine some memory. */
 static const char nothing[] = "dev/.nothing";
 
 static void hide_directory(const char *path)
@@ -259,14 +260,14 @@ static void remove_empty_directory(void)
 
 /* --- The plan --- */
 
-/* File systems made so far: those the library handed over, and how far we are. */
+/* The state of the set-up: the mounts from the library, and how many are attached. */
 struct setup {
     const struct plan *plan;
     int mounts[PLAN_MOUNTS_MAX];
     size_t count, used;
-    int tree; /* the last TREE, if we build it ourselves */
+    int tree; /* the last TREE, if PID 1 builds it */
     int proc, terminals;
-    bool skip[PLAN_STEPS_MAX]; /* steps that need not be taken */
+    bool skip[PLAN_STEPS_MAX]; /* steps to skip */
 };
 
 static const char *text_of(const struct plan *plan, uint32_t offset)
@@ -295,7 +296,7 @@ static const struct plan *map_plan(void)
     return plan;
 }
 
-/* The number of descriptors.  The library gone means no sandbox. */
+/* The number of descriptors.  Exits if the library is gone. */
 static size_t receive(void *ret_order, size_t len, int fds[PLAN_MOUNTS_MAX])
 {
     struct iovec part = {ret_order, len};
@@ -309,7 +310,7 @@ static size_t receive(void *ret_order, size_t len, int fds[PLAN_MOUNTS_MAX])
     return count;
 }
 
-/* Where they are expected, and out of the way of the others. */
+/* Moves them to their fixed numbers. */
 static void arrange_fds(int fds[], size_t count, const struct plan_begin *begin)
 {
     size_t placed = 2 + begin->cgroup, right = 0;
@@ -332,7 +333,7 @@ static void arrange_fds(int fds[], size_t count, const struct plan_begin *begin)
             (void)close(fds[i]);
 }
 
-/* Before anything else is started, so that all of it is born inside the limits. */
+/* Before the first fork, so that every process is inside the limits. */
 static void join_groups(const int *tasks, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -365,8 +366,8 @@ static void wait_for_go(struct setup *setup)
         report_failure(EPROTO, "init.go", "version");
 }
 
-/* An ordinary user's groups stay with it where it has no others to give: outside they are
- * what they are, inside nobody's. */
+/* Without a gid map range, setgroups is denied: the user's supplementary groups stay;
+ * inside they are not mapped. */
 static void take_identity(const struct plan *plan)
 {
     if (setgroups(0, NULL) != 0 && !(plan->one_user && errno == EPERM))
@@ -385,7 +386,7 @@ static void raise_loopback(void)
         report_failure(errno, "init.network", "lo");
 }
 
-/* The root is mounted where nobody else looks, and becomes "." */
+/* The root is mounted on WORK in this mount namespace, and becomes "." */
 static void attach_root(int fd)
 {
     if (syscall(SYS_move_mount, fd, "", AT_FDCWD, WORK, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
@@ -393,9 +394,8 @@ static void attach_root(int fd)
         report_failure(errno, "init.mount", "");
 }
 
-/* Something else is in the way.  A root can be like that from the beginning, or root
- * inside has made it so before it was started again: what it has is to be reached all the
- * same. */
+/* The target does not fit.  An image can be like that, or root inside has changed it
+ * before a restart: the sandbox must start all the same. */
 static bool is_in_the_way(int error)
 {
     return error == -ENOENT || error == -ENOTDIR || error == -EISDIR || error == -ELOOP;
@@ -418,7 +418,7 @@ static void attach(int fd, const char *path, unsigned flags)
         report_failure(errno, "init.mount", path);
 }
 
-/* What the host shows us must be taken before our root hides the place it is made at. */
+/* Clones the host's mounts before the new root covers WORK. */
 static void take_binds(struct setup *setup)
 {
     struct stat st;
@@ -469,7 +469,7 @@ static void take_mount(struct setup *setup, const struct plan_step *step,
     setup->tree = fd;
 }
 
-/* Only host root can make device nodes; the host's own can be shown instead. */
+/* Only host root can create device nodes: bind-mount the host's instead. */
 static int show_device(const struct plan_step *step, const char *path, int tree)
 {
     char source[32];
@@ -507,7 +507,7 @@ static void make_entry(const struct setup *setup, const struct plan_step *step,
         report_failure(-error, "init.root", path);
 }
 
-/* In the root as it is by now, whatever it was made from. */
+/* Creates a directory or file in the assembled root. */
 static void make_in_place(const struct setup *setup, const struct plan_step *step,
                           const char *path)
 {
@@ -529,7 +529,7 @@ static void forbid_nesting(int proc)
         report_failure(errno, "init.nesting", "max_user_namespaces");
 }
 
-/* What needs nothing but the plan and mapped users, while the library is still at work.
+/* The part that needs only the plan and the uid map, while the library is still at work.
  */
 static void make_ready(struct setup *setup)
 {
@@ -551,7 +551,7 @@ static void make_ready(struct setup *setup)
     }
 }
 
-/* On what is there by that name and no link: the root may be somebody else's work. */
+/* Through no link: the root may be a hostile image. */
 static void attach_ready(int *fd, const char *path)
 {
     attach(*fd, path, 0);
@@ -592,7 +592,7 @@ static void take_step(struct setup *setup, const struct plan_step *step)
         return;
     case PLAN_WRITABLE:
     case PLAN_READABLE:
-        return; /* landlock's, later */
+        return; /* for landlock, later */
     }
     report_failure(EINVAL, "init.plan", "kind");
 }
@@ -620,12 +620,12 @@ static void enter_namespaces(bool own_network)
         raise_loopback();
 }
 
-/* Without namespaces there is nothing to build: the host's files stay where they are. */
+/* Without namespaces there is no root to build. */
 static void stay_outside(const struct plan *plan)
 {
     if (chdir(*plan->home ? plan->home : "/") != 0)
         report_failure(errno, "init.root", "home");
-    /* What is left behind by whoever started it comes to us. */
+    /* Orphans of commands become children of this process. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
         report_failure(errno, "init.user", "subreaper");
 }
@@ -645,7 +645,7 @@ static void build_root(struct setup *setup)
         (void)close(setup->tree);
     umask(022);
     change_root();
-    /* After joining the cgroup, so that this namespace's root is that cgroup. */
+    /* After joining the cgroup, which becomes the root of the cgroup namespace. */
     if (unshare(CLONE_NEWCGROUP) != 0)
         report_failure(errno, "init.cgroup", "namespace");
 }

@@ -2,15 +2,15 @@
 #ifndef INIT_SETUP_H
 #define INIT_SETUP_H
 
-/* What it is to be apart from the host in, besides processes and users. */
+/* The namespaces to create, besides the PID and user namespace. */
 enum setup_kind {
-    SETUP_NETWORK = 1, /* everything */
-    SETUP_FILES = 2,   /* everything but the network */
-    SETUP_NOTHING = 3, /* nothing at all: no namespaces */
-    SETUP_HOST = 4     /* the same, and nothing else keeps it in either */
+    SETUP_NETWORK = 1, /* all */
+    SETUP_FILES = 2,   /* all but the network namespace */
+    SETUP_NOTHING = 3, /* none */
+    SETUP_HOST = 4     /* none, and no other isolation either */
 };
 
-/* Becomes the sandbox. */
+/* Sets the sandbox up, confines PID 1 and serves. */
 _Noreturn void setup_run(enum setup_kind kind);
 
 #endif

@@ -22,31 +22,31 @@
 
 enum { SUBREAPERS_MAX = 1024, CHANNEL = 3, CLONE_MS = 5000 };
 
-/* What a holder says, in this order. */
+/* What a subreaper sends, in this order. */
 enum { NOTICE_CLONED = 1, NOTICE_EXECUTED = 2, NOTICE_ENDED = 3 };
 
 struct notice {
     uint32_t kind;
-    int32_t pid;    /* CLONED: of the command, or a negative errno */
-    int32_t error;  /* BORN: of the child */
+    int32_t pid;    /* CLONED: the command's pid, or a negative errno */
+    int32_t error;  /* EXECUTED: child->error */
     int32_t status; /* ENDED */
-    char step[16];  /* BORN */
+    char step[16];  /* EXECUTED: child->step */
     struct rusage used;
 };
 
 struct subreaper {
     struct source source;
     int channel;
-    pid_t pid;     /* 0: it is gone */
-    pid_t command; /* 0: its end was told */
+    pid_t pid;     /* 0: it has exited */
+    pid_t command; /* 0: its end was reported */
     struct child *child;
-    bool failed; /* nothing came of it */
+    bool failed; /* it could not be started */
     char step[16];
 };
 
 static struct subreaper *subreapers[SUBREAPERS_MAX];
 static size_t subreaper_count;
-static bool has_orphans; /* what a holder held may have become ours */
+static bool has_orphans; /* PID 1 may have inherited a subreaper's processes */
 
 static bool is_subreaper(pid_t pid)
 {
@@ -70,14 +70,14 @@ static bool has_subreapers(void)
     return count_subreapers() > 0;
 }
 
-/* --- The holder --- */
+/* --- The subreaper process --- */
 
 static void send_notice(const struct notice *notice)
 {
     (void)!send(CHANNEL, notice, sizeof *notice, MSG_NOSIGNAL);
 }
 
-/* Waits for those that are dead and tells of the command; the last one's end is ours. */
+/* Reaps, and reports the end of the command; exits after the last child. */
 static void reap(pid_t command, bool wait)
 {
     struct notice notice = {.kind = NOTICE_ENDED, .pid = command};
@@ -95,10 +95,10 @@ static void reap(pid_t command, bool wait)
     }
 }
 
-/* Nothing comes over the channel but its end: then init is gone, and so must we all.  Of
- * what is in a PID namespace the kernel makes an end, once init, which is still busy
- * dying, has the processor; hundreds of us that look for their own would keep it from
- * it. */
+/* The channel only ever reports end of file: PID 1 is gone, and the tree must end.  In a
+ * PID namespace the kernel kills it, once PID 1, which is still exiting, gets the
+ * processor; hundreds of subreapers scanning /proc would keep it from that, so they
+ * pause. */
 static _Noreturn void supervise(pid_t command, bool has_namespace)
 {
     sigset_t child;
@@ -128,7 +128,7 @@ static _Noreturn void supervise(pid_t command, bool has_namespace)
     }
 }
 
-/* The channel and nothing else is ours, least of all the command's pipes. */
+/* Closes every descriptor but the channel, above all the command's pipes. */
 static void close_all_but(int channel)
 {
     if ((channel != CHANNEL && dup3(channel, CHANNEL, O_CLOEXEC) < 0) ||
@@ -144,7 +144,7 @@ static _Noreturn void run_subreaper(struct child *child, int channel, bool has_n
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
         _exit(1);
     notice.pid = child_start(child, NULL);
-    /* A command that has not executed yet has descriptors of its own. */
+    /* A child that has not executed yet has its own copy of the descriptors. */
     close_all_but(channel);
     send_notice(&notice);
     if (notice.pid < 0)
@@ -158,7 +158,7 @@ static _Noreturn void run_subreaper(struct child *child, int channel, bool has_n
     supervise(notice.pid, has_namespace);
 }
 
-/* --- Init's side: what they say --- */
+/* --- PID 1's side: notices --- */
 
 static void handle_notice(struct subreaper *subreaper, const struct notice *notice)
 {
@@ -185,7 +185,7 @@ static bool read_notice(struct subreaper *subreaper)
     return true;
 }
 
-/* A socket whose other end is gone is always ready: it has had its say. */
+/* A socket whose peer is gone is always readable: stop watching it. */
 static void on_notice(struct source *source)
 {
     struct subreaper *subreaper = (struct subreaper *)source;
@@ -196,7 +196,7 @@ static void on_notice(struct source *source)
         serve_forget(subreaper->channel);
 }
 
-/* --- Init's side: leaves --- */
+/* --- PID 1's side --- */
 
 static struct subreaper *find(const struct exec_cgroup *cgroup)
 {
@@ -230,12 +230,12 @@ void subreaper_close(struct exec_cgroup *cgroup)
         }
     if (cgroup->events >= 0)
         (void)close(cgroup->events);
-    if (cgroup->fd >= 0) /* a command on its way may still have a copy */
+    if (cgroup->fd >= 0) /* a child before execve may still have a copy */
         serve_close(cgroup->fd);
     cgroup->fd = cgroup->events = -1;
 }
 
-/* The number of its command, or a negative errno. */
+/* The pid of its command, or a negative errno. */
 static pid_t await_clone(struct subreaper *subreaper)
 {
     struct pollfd waiting = {.fd = subreaper->channel, .events = POLLIN};
@@ -303,11 +303,11 @@ void subreaper_reaped(pid_t pid)
                 process_lost(subreaper->command);
             return;
         }
-        if (subreaper->command == pid) { /* its holder died first, and it came to us */
+        if (subreaper->command ==
+            pid) { /* its subreaper died first, and PID 1 inherited it */
             subreaper->command = 0;
             if (subreaper->child)
-                subreaper->child->alive =
-                    0; /* nobody will tell any more that it was born */
+                subreaper->child->alive = 0; /* no notice of its execve will come */
             subreaper->child = NULL;
         }
     }
@@ -317,8 +317,8 @@ int subreaper_kill(const struct exec_cgroup *cgroup)
 {
     const struct subreaper *subreaper = find(cgroup);
 
-    /* With no other holder all there is becomes ours to kill: then at once, for those
-     * that want the processor may leave us none of it for long. */
+    /* If it is the only subreaper, kill every process at once: a load inside may leave
+     * PID 1 little processor time. */
     if (subreaper && subreaper->pid)
         (void)kill(getpid() == 1 && count_subreapers() == 1 ? -1 : subreaper->pid,
                    SIGKILL);
@@ -332,7 +332,7 @@ bool subreaper_is_empty(const struct exec_cgroup *cgroup)
     return !subreaper || subreaper->failed || (!subreaper->pid && !has_orphans);
 }
 
-/* A holder that was killed may have taken its command's end with it. */
+/* A subreaper that was killed may not have reported its command's end. */
 static void report_lost_ends(void)
 {
     const struct rusage unknown = {0};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The program `sudo`: a copy of cay-init under that name, run by `user` and without any
- * privilege.  It takes the options of sudo(8) that scripts use, and asks PID 1 to start
- * the command with its own standard streams.  On a terminal PID 1 opens another one for
- * the command, so that job control works in it, and this relays between the two. */
+/* The program `sudo`: a copy of cay-init under that name, run by `user` without
+ * privileges.  It accepts the options of sudo(8) that scripts use and requests PID 1 to
+ * start the command with its own standard streams.  On a terminal PID 1 opens another one
+ * for the command, so that job control works, and this program relays between the two. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -65,13 +65,13 @@ static const char *value_of(const char *rest, char ***at)
     return (*at)[1] ? *++*at : NULL;
 }
 
-/* Letters that only say how to ask for a password, or what is always so. */
+/* Options about passwords, and options that have no effect here. */
 static bool is_needless(char letter)
 {
     return strchr("nSAPBNK", letter) != NULL;
 }
 
-/* False if it is unknown.  `*at` is left at the last word that was used. */
+/* False for an unknown option.  `*at` is left at the last word that was used. */
 static bool take_letters(struct options *options, char ***at)
 {
     for (const char *letter = **at + 1; *letter; letter++) {
@@ -215,7 +215,7 @@ static bool is_named(const char *assignment, const char *list)
     return false;
 }
 
-/* As sudo(8) does by default: little is kept, and PATH never. */
+/* As sudo(8) does by default: few variables are kept, PATH never. */
 static bool is_kept(const struct options *options, const char *assignment)
 {
     static const char by_default[] =
@@ -332,7 +332,7 @@ enum { PASSED = sizeof passed / sizeof *passed };
 static struct termios before;
 static bool is_raw;
 
-/* They are read from a descriptor, so that none is lost. */
+/* Read from a signalfd, so that none is lost. */
 static int open_signals(void)
 {
     sigset_t all;
@@ -378,7 +378,7 @@ static void restore_terminal(void)
     is_raw = false;
 }
 
-/* False at the end of what there is. */
+/* False at end of file. */
 static bool relay(int from, int to)
 {
     char bytes[4096];
@@ -429,7 +429,7 @@ static int take_reply(const struct options *options, int socket, int *terminal)
 
     if (packet_receive(socket, &packet) != 1) {
         restore_terminal();
-        return complain(SUDO_SOCKET, "PID 1 has closed the connection");
+        return complain(SUDO_SOCKET, "PID 1 closed the connection");
     }
     if (packet.head.kind == MESSAGE_STARTED && packet.head.fd_count == 1) {
         *terminal = TAKE_FD(packet.fds[0]);
@@ -443,7 +443,7 @@ static int take_reply(const struct options *options, int socket, int *terminal)
     }
     if (packet.head.kind == MESSAGE_FAILED && packet.head.len == sizeof error) {
         memcpy(&error, packet.payload, sizeof error);
-        /* A signal that came too late is none of the user's business. */
+        /* Ignore the error of a signal that arrived after the end. */
         return strncmp(error.op, "process.", 8) == 0 ? -1 : fail_start(options, &error);
     }
     return -1;
@@ -487,7 +487,7 @@ static int connect_to_init(void)
     return TAKE_FD(fd);
 }
 
-/* Those that are closed would be the socket's numbers. */
+/* Otherwise the socket could get a number of 0 to 2. */
 static void open_streams(void)
 {
     int fd;

@@ -11,7 +11,7 @@
 #include "base/auto.h"
 #include "init/process.h"
 
-/* Where there is no place for it, there is no sudo. */
+/* If the socket cannot be created, the sandbox has no sudo. */
 int sudo_listen(const struct plan *plan)
 {
     const struct sockaddr_un address = {AF_UNIX, SUDO_SOCKET};
@@ -49,7 +49,7 @@ static bool may_be_closed(int fd)
             domain == AF_UNIX);
 }
 
-/* Or a file of a slow file system would be read here, or one that changes meanwhile. */
+/* Unsealed, it could be a file on a slow file system, or change while it is read. */
 static bool is_sealed(int fd)
 {
     const int needed = F_SEAL_SHRINK | F_SEAL_WRITE;

@@ -10,12 +10,12 @@
 /* `sudo` of the template "base".  Set-user-id programs have no effect under no_new_privs,
  * so PID 1 starts the command: the client connects to a socket inside and sends the same
  * EXEC that the library sends from outside, with its own standard streams.  This gives
- * `user` what the template of E2B gives it, and nothing that a caller outside could not
- * have with user=root; the command has the same cgroup, filter and mounts.
+ * `user` what E2B's template gives it, and nothing that a caller outside cannot have with
+ * user=root; the command has the same cgroup, filter and mounts.
  *
- * What comes from there was written inside: only EXEC and SIGNAL are taken, with a few
- * flags, and these connections have a limit of their own, so that they cannot take those
- * of the callers outside. */
+ * Messages on this socket are written by processes inside: only EXEC and SIGNAL are
+ * accepted, with a few flags, and these connections have their own limit, so that they
+ * cannot use up those of callers outside. */
 
 #define SUDO_SOCKET "/run/cay-sudo"
 enum { SUDO_PEERS_MAX = 64 };
@@ -26,7 +26,7 @@ int sudo_listen(const struct plan *plan);
 /* Whether the process at the other end is root's or `user`'s. */
 bool sudo_may_connect(int fd);
 
-/* False if the peer broke the rules. */
+/* False if the peer violated the protocol. */
 bool sudo_handle(struct peer *peer, struct packet *packet);
 
 /* The program `sudo` itself. */

@@ -16,7 +16,7 @@
 
 enum {
     PROGRAM_MAX = 80,
-    FCHMODAT2 = 452, /* newer than the kernel's headers of Debian 12 */
+    FCHMODAT2 = 452, /* newer than the kernel headers of Debian 12 */
     MAKES_FILES = O_CREAT | (O_TMPFILE & ~O_DIRECTORY)
 };
 
@@ -30,7 +30,7 @@ static void put(unsigned code, uint32_t value, uint8_t if_true, uint8_t if_false
 
 static void load_argument(int number)
 {
-    /* The lower half of it: both our processors have that first. */
+    /* The lower half: both architectures are little-endian. */
     put(BPF_LD | BPF_W | BPF_ABS,
         (uint32_t)(offsetof(struct seccomp_data, args) + 8 * (size_t)number), 0, 0);
 }
@@ -41,8 +41,8 @@ static void forbid(uint32_t call, int error)
     put(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error, 0, 0);
 }
 
-/* A call that gives a file a mode, which is argument `mode`; if only with certain flags,
- * these are argument `flags`, else that is -1. */
+/* A call that sets a file's mode, which is argument `mode`. If it does so only with
+ * certain flags, those are argument `flags`; else that is -1. */
 static void forbid_set_id(uint32_t call, int mode, int flags)
 {
     put(BPF_JMP | BPF_JEQ | BPF_K, call, 0, flags < 0 ? 4 : 7);
@@ -57,8 +57,8 @@ static void forbid_set_id(uint32_t call, int mode, int flags)
     put(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
 }
 
-/* What belongs to its owner outside, and can be written to inside, must not become a
- * program that runs as that owner for whoever executes it outside. */
+/* A file that belongs to a host user and is writable inside must not become a set-user-id
+ * program, which would run as that user for anyone who executes it outside. */
 static void forbid_set_ids(void)
 {
     forbid_set_id(SYS_fchmod, 1, -1);
@@ -66,7 +66,7 @@ static void forbid_set_ids(void)
     forbid_set_id(FCHMODAT2, 2, -1);
     forbid_set_id(SYS_mknodat, 2, -1);
     forbid_set_id(SYS_openat, 3, 2);
-    forbid(SYS_openat2, ENOSYS); /* no filter can see what it is asked for */
+    forbid(SYS_openat2, ENOSYS); /* a filter cannot read its struct argument */
 #ifdef SYS_chmod
     forbid_set_id(SYS_chmod, 1, -1);
     forbid_set_id(SYS_creat, 1, -1);
@@ -82,8 +82,8 @@ void suid_filter_prepare(const struct plan *plan)
     if (!has_host_namespaces && !plan->no_set_ids)
         return;
     put(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
-    /* Nor can one see what clone3(2) is asked for.  Where nothing else forbids new user
-     * namespaces, that matters. */
+    /* A filter cannot read the flags of clone3(2) either.  That matters where nothing
+     * else forbids new user namespaces. */
     if (has_host_namespaces)
         forbid(SYS_clone3, ENOSYS);
     if (plan->no_set_ids)

@@ -4,15 +4,15 @@
 
 #include "init/plan.h"
 
-/* What we need to be able to do, and what we start must not: a second filter, which each
- * command puts on before it executes. */
+/* A second seccomp filter that each command installs before execve: it forbids what PID 1
+ * itself needs. */
 
 void suid_filter_prepare(const struct plan *plan);
 
-/* How many filters of ours a command has beyond those that we have: 0 or 1. */
+/* How many filters a command has in addition to PID 1's: 0 or 1. */
 unsigned suid_filter_count(void);
 
-/* In the child, which may use no errno.  0 or an errno. */
+/* Called in the child, which must not use errno. 0 or an errno. */
 int suid_filter_install(void);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The two files are written by whoever is root inside, so they are read like any hostile
- * input: only regular files, a bounded part of them, and fields are numbers or they do
- * not count. */
+/* Root inside can write both files, so they are parsed as hostile input: only regular
+ * files, a bounded size, and ids must be plain numbers. */
 #include "init/user.h"
 
 #include <errno.h>
@@ -23,12 +22,12 @@
 
 enum { FILE_MAX = 1 << 20, FIELDS = 7 };
 
-/* Negative if it cannot be read now, but may well be there.  What is no such file is an
- * empty one. */
+/* A negative errno for a shortage (EMFILE, ENOMEM).  A missing or irregular file counts
+ * as empty. */
 static int read_text(const char *path, char **ret_text)
 {
     struct stat st;
-    /* Not by way of our own descriptors, should /etc have become a link there. */
+    /* /etc may have become a link into /proc/1/fd. */
     AUTO_FD fd = path_open(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY,
                            0, RESOLVE_NO_MAGICLINKS);
 
@@ -96,7 +95,7 @@ static bool is_asked_for(const struct user *user, const char *who, bool by_id,
     return by_id ? uid == user->uid : strcmp(fields[0], who) == 0;
 }
 
-/* 1 if it is there, 0 if not; negative as above. */
+/* 1 if found, 0 if not; negative as above. */
 static int find_in_passwd(const char *who, bool by_id, struct user *user)
 {
     AUTO_FREE char *text = NULL;
@@ -164,7 +163,7 @@ static int find_group(const char *which, gid_t *ret_gid)
     return error;
 }
 
-/* That group and no other, as containers do it. */
+/* That group only, as container runtimes do. */
 static int be_in_group(const char *which, const char *who, struct user *user,
                        struct cay_error *err)
 {
@@ -175,23 +174,23 @@ static int be_in_group(const char *which, const char *who, struct user *user,
         return cay_fail_errno(err, -found, "exec.user", who);
     if (!found)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "exec.user", who,
-                        "there is no such group in the sandbox",
+                        "no such group in the sandbox",
                         "use a name in its /etc/group, or a number from 0 to %u", id_max);
     if (user->is_us && gid != user->gid)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "exec.user", who,
-                        "an ordinary user cannot change into another group",
-                        "leave the group out");
+                        "an ordinary user cannot switch to another group",
+                        "omit the group");
     user->gid = user->groups[0] = gid;
     user->group_count = 1;
     return CAY_OK;
 }
 
-static const struct plan *only; /* that we serve, if it has one user */
+static const struct plan *only; /* the plan, if it has one user only */
 
-/* Who we are, if commands are the caller's own. */
+/* The caller, in an unconfined sandbox. */
 static struct {
     bool is_known;
-    bool may_change; /* into others: it is root, with all that belongs to it */
+    bool may_change; /* the caller is root with setgroups(2): other users are possible */
     const char *name;
     char number[16];
     uid_t uid;
@@ -220,7 +219,7 @@ bool user_is_another(const struct user *user)
     return caller.is_known && user->uid != caller.uid;
 }
 
-/* The caller has the name and groups it has, whatever the two files say. */
+/* The caller keeps its own name and groups, regardless of the two files. */
 static int be_caller(struct user *user, struct cay_error *err)
 {
     if (user->uid == caller.uid) {
@@ -235,7 +234,7 @@ static int be_caller(struct user *user, struct cay_error *err)
         return CAY_OK;
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, "exec.user", user->name,
                     "a local sandbox of an ordinary user has no other users",
-                    "leave the user out, or make the sandbox as root");
+                    "omit the user, or create the sandbox as root");
 }
 
 static int find_only(const char *who, struct user *ret_user, struct cay_error *err)
@@ -245,10 +244,9 @@ static int find_only(const char *who, struct user *ret_user, struct cay_error *e
             err, CAY_E_UNSUPPORTED, 0, "exec.user", who,
             "this sandbox has only one user, \"user\"",
             *only->home /* of the host, without user namespaces */
-                ? "for others allow user namespaces: cay doctor tells the "
-                  "command"
-                : "for others give the user who makes sandboxes 65536 ids in "
-                  "/etc/subuid and /etc/subgid: cay doctor tells the command");
+                ? "for other users allow user namespaces: cay doctor prints the command"
+                : "for other users add 65536 ids for the creating user to /etc/subuid "
+                  "and /etc/subgid: cay doctor prints the command");
     *ret_user = (struct user){.name = "user",
                               .home = "/home/user",
                               .uid = only->uid,
@@ -259,14 +257,14 @@ static int find_only(const char *who, struct user *ret_user, struct cay_error *e
     return CAY_OK;
 }
 
-/* --- The last one that was asked for, as long as the files are the same --- */
+/* --- A cache of the last user, valid while the files are unchanged --- */
 
 struct version {
     struct stat passwd, group;
 };
 
 static struct {
-    char who[USER_NAME_MAX]; /* "" is nobody */
+    char who[USER_NAME_MAX]; /* "": empty */
     struct user user;
     struct version version;
 } last;
@@ -289,7 +287,7 @@ static bool is_same(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* A file that was changed a moment ago could be changed again without its time moving. */
+/* A file changed within the last second could change again without a new ctime. */
 static bool is_settled(const struct stat *st)
 {
     struct timespec now;
@@ -320,7 +318,7 @@ static void remember(const char *who, const struct version *version,
     last.version = *version;
 }
 
-/* `who` is what was asked for, with the group. */
+/* `who` is the requested user with the group. */
 static int find_named(const char *name, const char *who, struct user *ret_user,
                       struct cay_error *err)
 {
@@ -340,7 +338,7 @@ static int find_named(const char *name, const char *who, struct user *ret_user,
         return cay_fail_errno(err, -error, "exec.user", who);
     if (!found && !by_id)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "exec.user", who,
-                        "there is no such user in the sandbox",
+                        "no such user in the sandbox",
                         "use \"user\", \"root\", a name in its /etc/passwd, or a number "
                         "from 0 to %u",
                         id_max);
@@ -355,10 +353,10 @@ int user_find(const char *who, struct user *ret_user, struct cay_error *err)
 
     if (only)
         return find_only(who, ret_user, err);
-    bool plain = look_at_both(&version); /* before they are read */
+    bool plain = look_at_both(&version); /* before reading them */
     if (plain && recall(who, &version, ret_user))
         return CAY_OK;
-    bool fits = strlen(who) < sizeof name; /* or nobody is called so */
+    bool fits = strlen(who) < sizeof name; /* a longer name cannot exist */
     snprintf(name, sizeof name, "%.*s", fits ? (int)(group - who) : 0, who);
     int code = find_named(name, who, ret_user, err);
     if (!code && *group)

@@ -40,7 +40,7 @@ static bool in_object(const struct json *json)
     return json->depth > 0 && (json->objects >> (json->depth - 1) & 1);
 }
 
-/* Whatever must stand before a value; fails where none may be. */
+/* Writes the separator before a value; fails where no value is allowed. */
 static void begin_value(struct json *json)
 {
     if (in_object(json) ? !json->has_key : json->depth == 0 && json->comma)
@@ -202,7 +202,7 @@ void json_put_null(struct json *json)
     put(json, "null", 4);
 }
 
-/* What is escaped here can only be inside of a string. */
+/* These characters can only be inside a string. */
 void json_put_raw(struct json *json, const char *text)
 {
     size_t len = strlen(text), plain = 0;

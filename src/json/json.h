@@ -27,7 +27,7 @@ struct json {
 };
 
 void json_to_buf(struct json *json, struct buf *buf);
-/* The same for readers who refuse half a pair: what is not UTF-8 becomes U+FFFD. */
+/* The same for readers that refuse lone surrogates: invalid UTF-8 becomes U+FFFD. */
 void json_to_unicode(struct json *json, struct buf *buf);
 void json_to_file(struct json *json, FILE *file);
 
@@ -37,9 +37,9 @@ void json_put_end(struct json *json); /* of the innermost object or array */
 
 void json_put_key(struct json *json, const char *key);
 
-/* Any bytes.  What is not UTF-8 is written byte by byte as \udc80 to \udcff, which Python
- * turns back by encode("utf-8", "surrogateescape"); control characters are escaped, those
- * above 0x7e too, so that the text is safe to show. */
+/* Any bytes.  Invalid UTF-8 is written byte by byte as \udc80 to \udcff, which Python
+ * decodes with encode("utf-8", "surrogateescape"); control characters are escaped,
+ * including those above 0x7e, so that the text is safe to display. */
 void json_put_bytes(struct json *json, const void *bytes, size_t len);
 void json_put_text(struct json *json, const char *text); /* NULL is null */
 void json_put_int(struct json *json, int64_t value);

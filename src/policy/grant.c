@@ -47,7 +47,7 @@ bool policy_reads_within(const cay_policy *policy, size_t mount, const char *rel
     return false;
 }
 
-/* The next top of what is granted, NULL past the last; *at starts at 0. */
+/* The next granted root, NULL after the last; *at starts at 0. */
 static const char *next_root(const cay_policy *policy, unsigned access, size_t *at)
 {
     bool write = access & CAY_ACCESS_WRITE;

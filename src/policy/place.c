@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the text of a path to its place.  Invariant: whatever the text, the place that
- * comes out is plain (see struct place), and no longer mount point covers it; so a rule
- * cannot be dodged by spelling a path differently. */
+/* Resolves the text of a path to a mount and a relative path.  Invariant: whatever the
+ * text, the result is plain (see struct place) and no longer mount point covers it; so a
+ * rule cannot be evaded by spelling a path differently. */
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -47,8 +47,8 @@ static void drop_front(char *path, size_t len)
     memmove(path, rest, strlen(rest) + 1);
 }
 
-/* place->rel holds a plain path from the top of the tree all mounts form: the longest
- * mount point that covers it takes it. */
+/* place->rel is a plain path in the tree of all mounts: the longest mount point that
+ * covers it wins. */
 static enum verdict settle(const cay_policy *policy, struct place *place)
 {
     for (size_t i = 0; i < policy->mount_count; i++) {
@@ -163,8 +163,8 @@ static enum verdict place_by_name(const cay_policy *policy, const char *path,
     return *path == '/' ? place_on_host(policy, path, place) : OUTSIDE;
 }
 
-/* As the kernel takes a path: every byte means itself, and what ".." means is known only
- * when links are followed. */
+/* As the kernel resolves a path: every byte is literal, and ".." is known only when links
+ * are followed. */
 static enum verdict place_inside(const cay_policy *policy, const char *path,
                                  struct place *place)
 {

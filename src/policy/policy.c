@@ -104,15 +104,15 @@ static int check_rules(const struct cay_mount *given, struct cay_error *err)
         return fail_mount(given, "the size limit is negative",
                           "set max_file_bytes to 0 or more, or to CAY_NO_LIMIT", err);
     if (given->exec > CAY_EXEC_RW)
-        return fail_mount(given, "the exec mode is not one there is",
+        return fail_mount(given, "invalid exec mode",
                           "use CAY_EXEC_DEFAULT, CAY_EXEC_RO or CAY_EXEC_RW", err);
     if (given->suffix_count > 0 && (!given->limit_suffixes || !given->suffixes))
-        return fail_mount(given, "suffixes are counted but not in force",
+        return fail_mount(given, "suffixes are set but limit_suffixes is not",
                           "set suffixes, suffix_count and limit_suffixes together", err);
     for (size_t i = 0; i < given->suffix_count; i++)
         if (!given->suffixes[i])
             return fail_mount(given, "a suffix is NULL",
-                              "give each with its dot: \".txt\"", err);
+                              "write each suffix with its dot: \".txt\"", err);
     return CAY_OK;
 }
 
@@ -124,7 +124,7 @@ static int take_path_name(const struct cay_mount *given, char out[PATH_MAX],
 
     if (len > 0 && tidy.fits && !tidy.has_up && strcmp(out, given->name) == 0)
         return CAY_OK;
-    return fail_mount(given, "this cannot be the name of a path",
+    return fail_mount(given, "invalid path name",
                       "a name starts and ends without a slash and has no empty, \".\", "
                       "\"..\" or over-long part",
                       err);
@@ -152,7 +152,7 @@ static int take_name(enum cay_style style, const struct cay_mount *given,
 
     if (style == CAY_STYLE_ROOT) {
         if (given->name && strcmp(given->name, "/") != 0)
-            return fail_mount(given, "a root has no name", "leave the name NULL", err);
+            return fail_mount(given, "a root has no name", "set the name to NULL", err);
     } else if (!given->name) {
         return fail_mount(given, "the name is missing", "give every mount a name", err);
     } else if (style == CAY_STYLE_PATHS) {
@@ -163,15 +163,14 @@ static int take_name(enum cay_style style, const struct cay_mount *given,
     if (code)
         return code;
     if (has_control(point))
-        return fail_mount(given, "the name has control characters in it",
+        return fail_mount(given, "the name contains control characters",
                           "use printable characters", err);
     mount->point = strdup(point);
     mount->name = strdup(style == CAY_STYLE_PATHS ? point + 1 : point);
     return mount->point && mount->name ? CAY_OK : cay_fail_memory(err, op);
 }
 
-/* ".." stays in: what it means is known only when links are followed, as the one who
- * opens the directory does. */
+/* ".." stays: it is resolved when the directory is opened, following links. */
 static int take_host(const struct cay_mount *given, const char *base, struct mount *mount,
                      struct cay_error *err)
 {
@@ -182,7 +181,7 @@ static int take_host(const struct cay_mount *given, const char *base, struct mou
 
     if (!*host)
         return fail_mount(given, "the host directory is missing",
-                          "name the directory to show; \".\" is the base directory", err);
+                          "name the host directory; \".\" is the base directory", err);
     base = base ? base : "";
     if (strlen(host) >= PATH_MAX || strlen(base) >= PATH_MAX)
         return cay_fail_errno(err, ENAMETOOLONG, op, given->name);
@@ -235,13 +234,13 @@ static int check_config(const struct cay_policy_config *config, struct cay_error
     size_t most = config->style == CAY_STYLE_ROOT ? 1 : MOUNTS_MAX;
 
     if (config->style < CAY_STYLE_ROOT || config->style > CAY_STYLE_MOUNTS)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "style", "there is no such style",
+        return cay_fail(err, CAY_E_INVALID, 0, op, "style", "invalid style",
                         "use CAY_STYLE_ROOT, CAY_STYLE_PATHS or CAY_STYLE_MOUNTS");
     if (config->mount_count < least || config->mount_count > most)
         return cay_fail(err, CAY_E_INVALID, 0, op, "mounts",
                         config->mount_count < least ? "there are too few mounts"
                                                     : "there are too many mounts",
-                        "this style takes %zu to %zu", least, most);
+                        "this style takes %zu to %zu mounts", least, most);
     if (config->mount_count > 0 && !config->mounts)
         return cay_fail(err, CAY_E_INVALID, 0, op, "mounts", "mounts is NULL",
                         "point it at mount_count mounts");
@@ -266,7 +265,7 @@ static void sort_by_length(cay_policy *policy)
 static int take_mounts(cay_policy *policy, const struct cay_policy_config *config,
                        struct policy_fault *ret_fault, struct cay_error *err)
 {
-    /* The caller's struct may be of another version, and then of another size. */
+    /* The caller's struct may be of another version and size. */
     size_t stride = config->mount_count > 0 ? config->mounts->size : 0;
 
     for (size_t i = 0; i < config->mount_count; i++) {
@@ -291,7 +290,7 @@ static int take_mounts(cay_policy *policy, const struct cay_policy_config *confi
                                   config->style == CAY_STYLE_MOUNTS
                                       ? "the mount point is used twice"
                                       : "the name is used twice",
-                                  "give every directory a place of its own", err);
+                                  "give every directory a unique path", err);
     }
     return CAY_OK;
 }

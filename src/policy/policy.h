@@ -59,7 +59,7 @@ struct place {
 int policy_place(const cay_policy *policy, const char *op, const char *path,
                  struct place *ret_place, struct cay_error *err);
 
-/* What is granted at a link-free place: the mount's mode and the prefix lists. */
+/* The access granted at a link-free place: the mount's mode and the prefix lists. */
 unsigned policy_access(const cay_policy *policy, size_t mount, const char *rel);
 
 /* Whether a link-free place, or something below it, may be read. */
@@ -113,7 +113,7 @@ struct policy_fault {
     bool is_host; /* its host is; else its name, or a rule of it */
 };
 
-/* cay_policy_new() that also tells, if it fails, where the fault is. */
+/* Like cay_policy_new(), and on failure reports where the fault is. */
 int policy_build(const struct cay_policy_config *config, cay_policy **ret_policy,
                  struct policy_fault *ret_fault, struct cay_error *err);
 
@@ -126,16 +126,16 @@ int policy_copy(const cay_policy *policy, cay_policy **ret_copy, struct cay_erro
 int policy_set_host(cay_policy *policy, size_t mount, const char *host,
                     struct cay_error *err);
 
-/* A copy of `parent` whose grants are these, with `all` meaning all that the parent has.
- * The caller has made sure that the prefixes are within the parent's.  They are taken
- * over, also on failure. */
+/* A copy of `parent` with these grants; `all` means everything the parent has.  The
+ * caller has checked that the prefixes are within the parent's.  They are owned by the
+ * callee, also on failure. */
 int policy_narrow(const cay_policy *parent, struct grant *read, struct grant *write,
                   cay_policy **ret_child, struct cay_error *err);
 void grant_done(struct grant *grant);
 
 /* --- Between the files of policy/ --- */
 
-/* The entry that lets the place in, or NULL. */
+/* The entry that allows the place, or NULL. */
 const struct prefix *grant_find(const struct grant *grant, size_t mount, const char *rel);
 
 /* Fills the list with policy_roots() and ends it. */

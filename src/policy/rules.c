@@ -100,8 +100,8 @@ static void tell_rule(struct buf *text, const cay_policy *policy, size_t index)
     }
 }
 
-/* In a derived policy the mount alone does not decide: says which entry lets the place
- * in, or which entries there are. */
+/* In a derived policy the mount alone does not decide: names the entry that allows the
+ * place, or all entries. */
 static void tell_narrowing(struct buf *text, const cay_policy *policy, size_t mount,
                            const char *rel, unsigned access)
 {

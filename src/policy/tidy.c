@@ -29,8 +29,8 @@ static bool is_dots(const char *name, size_t len, size_t dots)
     return len == dots && memcmp(name, "..", dots) == 0;
 }
 
-/* From right to left, so that a ".." is met before the name it takes away: only what
- * stays is ever written, one pass, whatever the length of the text. */
+/* From right to left, so that a ".." is met before the name that it removes: one pass,
+ * and only what stays is written. */
 struct tidy tidy_path(const char *text, size_t len, unsigned flags, char out[PATH_MAX])
 {
     struct tidy tidy = {.fits = true};

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers and lists as people read them, in fixed storage so that an error about lacking
- * memory needs none. */
+/* Numbers and lists for people, in fixed storage, so that an out-of-memory error needs no
+ * memory. */
 
 struct words_number {
     char text[32];

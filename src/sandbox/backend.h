@@ -4,43 +4,43 @@
 
 #include "cay/backend.h"
 
-/* One handle.  The table is complete: whatever it lacks is NULL, and what backend.h says
- * must be there is there. */
+/* One handle.  The table is complete: missing functions are NULL, and functions that
+ * cay/backend.h requires are set. */
 struct cay_sandbox {
     const struct cay_backend *backend;
     void *cookie;
 };
 
-/* A handle whose cookie the backend is about to fill in, or NULL.  It comes first: a
- * sandbox that is there and has no handle would be nobody's. */
+/* A handle whose cookie the backend fills in next, or NULL.  It is allocated first:
+ * otherwise a created sandbox could be left without a handle. */
 cay_sandbox *sandbox_new(const struct cay_backend *backend, struct cay_error *err);
 
-/* Hands it out if `code` says that the backend has filled it in; gives `code` back. */
+/* Returns the handle if `code` is CAY_OK, else frees it; returns `code`. */
 int sandbox_finish(cay_sandbox *sandbox, int code, cay_sandbox **ret_sandbox);
 
 struct cay_process {
-    const struct cay_backend *backend; /* one that has processes */
+    const struct cay_backend *backend; /* a backend that has processes */
     void *cookie;
 };
 
-/* The same two for a process: one that runs and has no handle would be nobody's. */
+/* The same two for a process. */
 cay_process *sandbox_process_new(const struct cay_backend *backend,
                                  struct cay_error *err);
 int sandbox_process_finish(cay_process *process, int code, cay_process **ret_process);
 
-/* As cay_backend_create(), with a mark if the backend knows marks; and the sandbox that
- * has the mark, CAY_E_NOT_FOUND if there is none, CAY_E_UNSUPPORTED without marks. */
+/* Like cay_backend_create(), with a mark if the backend supports marks; and the sandbox
+ * with the mark: CAY_E_NOT_FOUND if there is none, CAY_E_UNSUPPORTED without marks. */
 int sandbox_create_marked(const cay_config *config, const char *mark,
                           cay_sandbox **ret_sandbox, struct cay_error *err);
 int sandbox_find_marked(const cay_config *config, const char *mark,
                         cay_sandbox **ret_sandbox, struct cay_error *err);
 
-/* CAY_E_UNSUPPORTED: this backend has no such thing. */
+/* CAY_E_UNSUPPORTED: this backend lacks the function. */
 int backend_lacks(const struct cay_backend *backend, const char *op,
                   struct cay_error *err);
 
-/* A directory of the host, by the id of the sandbox: what a native or local one without a
- * root of its own has for temporary files.  It goes with the sandbox. */
+/* A directory of the host, by the id of the sandbox: for temporary files of a native or
+ * local sandbox without its own root.  It is removed with the sandbox. */
 #define SANDBOX_HOME "/tmp/cay-%.32s"
 #define SANDBOX_TEMP SANDBOX_HOME "/tmp"
 

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "sandbox/backend.h"
 
-/* A configuration that was read has one. */
+/* A parsed configuration always has a type. */
 static int find_for(const cay_config *config, const char *op,
                     const struct cay_backend **ret_backend, struct cay_error *err)
 {
@@ -13,8 +13,8 @@ static int find_for(const cay_config *config, const char *op,
     *ret_backend = cay_backend_find(type);
     if (*ret_backend)
         return CAY_OK;
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, type, "there is no such backend",
-                    "register it, or say `library:`");
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, type, "unknown backend",
+                    "register it, or set `library:`");
 }
 
 /* A handle for a sandbox of the configuration, to be filled in by its backend. */

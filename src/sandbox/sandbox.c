@@ -8,8 +8,8 @@ int backend_lacks(const struct cay_backend *backend, const char *op,
                   struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, backend->name,
-                    "this kind of sandbox cannot do that",
-                    "use another backend for it: native can");
+                    "this backend does not support the operation",
+                    "use another backend: native supports it");
 }
 
 cay_sandbox *sandbox_new(const struct cay_backend *backend, struct cay_error *err)
@@ -154,8 +154,7 @@ int cay_sandbox_files(cay_sandbox *sandbox, const char *user, cay_files **ret_fi
 {
     if (!sandbox->backend->open_files)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.files",
-                        sandbox->backend->name,
-                        "files of this kind of sandbox have no handle",
+                        sandbox->backend->name, "this backend has no file handles",
                         "use the functions of cay/agent.h: cay_read_file() and others");
     return sandbox->backend->open_files(sandbox->cookie, user, ret_files, err);
 }

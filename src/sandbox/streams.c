@@ -38,13 +38,13 @@ int streams_take(struct tail tails[2], struct cay_exec_result *result, const cha
 
 int streams_fail_room(struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_INVALID, 0, "process.read", "room",
-                    "there is no room to read into", "give at least one byte");
+    return cay_fail(err, CAY_E_INVALID, 0, "process.read", "room", "the buffer is empty",
+                    "pass a buffer of at least one byte");
 }
 
 int streams_fail_closed(struct cay_error *err)
 {
     return cay_fail(
         err, CAY_E_INVALID, 0, "process.write", NULL, "the command's input is not open",
-        "start it with CAY_EXEC_INPUT; an input that was closed stays closed");
+        "start the command with CAY_EXEC_INPUT; a closed input cannot be reopened");
 }

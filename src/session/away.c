@@ -14,15 +14,14 @@
 #include "base/auto.h"
 #include "base/error.h"
 
-/* As with a worker (sys/worker.c), fork(3) hands the child an allocator that works, the
- * child waits for a byte until its pidfd is there, and the outcome comes over the
- * channel, never by the exit status, so that a host that reaps every child does no harm.
- */
+/* As in sys/worker.c: fork(3) gives the child a working allocator, the child waits for a
+ * byte until the parent has its pidfd, and the outcome is sent over the channel, not as
+ * the exit status, so that a host program that reaps every child does no harm. */
 
 enum { LIFE_S = 600 };
 
-/* Some lock may have been held by another thread when we were forked: whatever we wait
- * for then, the alarm ends it.  A handler of the host's is not to run here. */
+/* Another thread may have held a lock during the fork: the alarm ends a child that waits
+ * for it.  A signal handler of the host program must not run here. */
 static void set_alarm(void)
 {
     struct sigaction by_default = {.sa_handler = SIG_DFL};
@@ -42,8 +41,8 @@ static _Noreturn void be_the_child(void (*run)(void *cookie, struct away_outcome
     int channel = ends[1];
     char go;
 
-    (void)close(ends[0]); /* or we would not notice that our parent has died */
-    (void)setpgid(0, 0);  /* "^C" is for our parent */
+    (void)close(ends[0]); /* otherwise the death of the parent goes unnoticed */
+    (void)setpgid(0, 0);  /* SIGINT is for the parent */
     set_alarm();
     if (read(channel, &go, 1) != 1)
         _exit(1);
@@ -89,8 +88,8 @@ int away_start(const char *op,
             (void)waitpid(pid, NULL, 0);
         }
         return cay_fail(err, CAY_E_UNAVAILABLE, error, op, NULL,
-                        "a process to do this in cannot be started",
-                        "raise the limit on processes, or close some");
+                        "cannot start a background process",
+                        "raise the limit on processes (ulimit -u), or end some");
     }
     (void)!send(ours, "", 1, MSG_NOSIGNAL);
     *ret_away = (struct away){pid, TAKE_FD(pidfd), TAKE_FD(ours)};
@@ -115,8 +114,8 @@ void away_wait(struct away *away, const char *op, struct away_outcome *ret_outco
     if (len != sizeof *ret_outcome) {
         memset(ret_outcome, 0, sizeof *ret_outcome);
         cay_fail(&ret_outcome->error, CAY_E_KILLED, 0, op, NULL,
-                 "the process that was to do this died",
-                 "see the kernel's log for who killed it, then try again");
+                 "the background process was killed",
+                 "check the kernel log for the cause, then try again");
     }
     while (waitid(P_PIDFD, (id_t)away->pidfd, &info, WEXITED) != 0 && errno == EINTR)
         continue;

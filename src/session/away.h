@@ -7,8 +7,8 @@
 
 #include "cay/error.h"
 
-/* Something done in a process of its own, which ends by itself and, at the latest, after
- * ten minutes; whoever started it may be gone by then. */
+/* Work in a background process, which ends by itself, after ten minutes at the latest;
+ * its parent may be gone by then. */
 struct away {
     pid_t pid;
     int pidfd;
@@ -26,8 +26,8 @@ struct away_outcome {
     char id[AWAY_ID_MAX];   /* of the sandbox */
 };
 
-/* The child has one thread and a copy of everything else, but nothing of its parent's
- * connections may be used there. */
+/* The child has one thread and a copy of the memory; it must not use its parent's
+ * connections. */
 int away_start(const char *op,
                void (*run)(void *cookie, struct away_outcome *ret_outcome), void *cookie,
                struct away *ret_away, struct cay_error *err);

@@ -126,8 +126,8 @@ static int write_state(cay_store *store, const char *user_id, const char *sessio
     return query_run(&query, NULL, err);
 }
 
-/* A state is only what was last seen, so it need not be on the disk at once: it survives
- * the death of any process as it is, and who starts a session looks for himself. */
+/* The state is only what was last seen, so it need not be synced to disk: it survives the
+ * death of any process, and a starting manager checks for itself. */
 int ledger_set_state(cay_store *store, const char *user_id, const char *session_id,
                      const char *sandbox_id, enum cay_state state, struct cay_error *err)
 {
@@ -149,7 +149,7 @@ int ledger_set_state(cay_store *store, const char *user_id, const char *session_
     return code;
 }
 
-/* --- What was begun --- */
+/* --- Unfinished starts --- */
 
 static int collect(cay_store *store, const char *user_id, const char *session_id,
                    struct buf *ret_texts, size_t *ret_count, struct cay_error *err)

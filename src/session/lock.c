@@ -69,12 +69,13 @@ int lock_byte(const cay_store *store, const char *op, const char *subject, uint6
     int error = take(fd, byte, timeout_ms);
     if (error == -ETIMEDOUT)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, subject,
-                        "somebody else is starting, pausing or stopping this session",
-                        "try again, or wait longer");
+                        "another process is starting, pausing or stopping this session",
+                        "try again, or use a longer timeout");
     return error ? cay_fail_errno(err, -error, op, subject) : TAKE_FD(fd);
 }
 
-/* For every copy of the descriptor that a fork may have made. */
+/* An OFD lock is shared by copies of the descriptor in forked children: unlock
+ * explicitly. */
 void lock_release(int fd, uint64_t byte)
 {
     struct flock lock = range(F_UNLCK, byte);

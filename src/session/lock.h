@@ -6,14 +6,14 @@
 
 #include "session/store.h"
 
-/* Locks on single bytes of one file: byte 0 is for who opens the store, and each session
- * has another one, by its hash.  They belong to an open file description ("OFD locks"):
- * to one thread's as well as one process's, and gone with the last descriptor of it. */
+/* OFD locks on single bytes of one file: byte 0 for opening the store, and one byte for
+ * each session, by its hash.  They belong to an open file description, so they also
+ * exclude threads, and end with its last descriptor. */
 
 /* The file; `name` lies in `dir`, or -1 for one of this process only. */
 int lock_open_file(int dir, const char *name, struct cay_error *err);
 
-/* A descriptor that holds the byte, or CAY_E_TIMEOUT. */
+/* A descriptor that has locked the byte, or CAY_E_TIMEOUT. */
 int lock_byte(const cay_store *store, const char *op, const char *subject, uint64_t byte,
               uint64_t timeout_ms, struct cay_error *err);
 void lock_release(int fd, uint64_t byte);

@@ -31,10 +31,10 @@ enum { DEFAULTS_MAX = 256 };
 static int fail_none(const cay_manager *manager, const char *op, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_NOT_FOUND, 0, op, manager->session_id,
-                    "the session has no sandbox", "start it first");
+                    "the session has no sandbox", "start the session first");
 }
 
-/* --- What it is made of --- */
+/* --- Configuration and assets --- */
 
 static int copy_id(const char *id, char **ret_copy, struct cay_error *err)
 {
@@ -123,11 +123,10 @@ static int fail_backend(const struct cay_session *stored, const char *reason,
 
     snprintf(message, sizeof message, "the session's backend cannot be used here: %.160s",
              reason);
-    return cay_fail(err, CAY_E_UNAVAILABLE, 0, "manager.backend", stored->backend,
-                    message,
-                    "the program that has it can; its sandbox is %.64s, and is not "
-                    "touched",
-                    stored->sandbox_id);
+    return cay_fail(
+        err, CAY_E_UNAVAILABLE, 0, "manager.backend", stored->backend, message,
+        "use the program that registers it; its sandbox %.64s is left unchanged",
+        stored->sandbox_id);
 }
 
 /* Its configuration, as far as the values are known here. */
@@ -140,7 +139,7 @@ static int restore(const struct cay_session *stored, cay_config **ret_config,
     struct cay_error own;
 
     if (!*stored->config && !cay_backend_find(backend))
-        return fail_backend(stored, "there is none of this name", err);
+        return fail_backend(stored, "no backend of this name", err);
     snprintf(defaults, sizeof defaults, "{type: %s}", backend);
     int code =
         cay_config_restore(*stored->config ? stored->config : defaults, &config, &own);
@@ -149,7 +148,8 @@ static int restore(const struct cay_session *stored, cay_config **ret_config,
     if (code)
         return fail_backend(stored, own.message, err);
     if (*stored->sandbox_id && strcmp(cay_config_type(config), backend) != 0)
-        return fail_backend(stored, "the stored configuration is of another", err);
+        return fail_backend(stored, "the stored configuration is for another backend",
+                            err);
     *ret_config = TAKE_PTR(config);
     return CAY_OK;
 }
@@ -250,8 +250,7 @@ int cay_manager_add_asset(cay_manager *manager, const char *local, const char *i
 
     if (!local || !*local || !inside || !*inside)
         return cay_fail(err, CAY_E_INVALID, 0, op, local, "a path is missing",
-                        "give a file or directory of this machine, and where it is to be "
-                        "inside");
+                        "pass a file or directory of this machine, and its path inside");
     if (cay_manager_is_running(manager)) {
         int code = upload(manager->sandbox, local, inside, err);
         if (code)
@@ -276,7 +275,7 @@ int cay_manager_add_asset(cay_manager *manager, const char *local, const char *i
 
 static int pause_locked(cay_manager *manager, struct cay_error *err);
 
-/* With the lock held.  What pausing is for where it cannot be had: nothing. */
+/* With the lock held.  A backend without pause: do nothing. */
 static int finish_pause(cay_manager *manager, const struct away_outcome *outcome,
                         struct cay_error *err)
 {
@@ -366,7 +365,7 @@ int cay_manager_start_no_wait(cay_manager *manager, struct cay_error *err)
         return CAY_OK;
     }
     int code = lock_session(manager, 0, &lock, &own);
-    if (code == CAY_E_TIMEOUT) { /* somebody is at it: what they make will do */
+    if (code == CAY_E_TIMEOUT) { /* another process is starting it: use its sandbox */
         manager->errand = AWAY_START;
         return CAY_OK;
     }
@@ -383,8 +382,8 @@ static int forget(cay_manager *manager, const char *id, struct cay_error *err)
                : CAY_OK;
 }
 
-/* With the lock held: the handle is that of the session's sandbox, which may be paused;
- * CAY_E_NOT_FOUND: there is none, and none is recorded any more. */
+/* With the lock held: opens the session's sandbox, which may be paused.  CAY_E_NOT_FOUND:
+ * there is none, and its record was removed. */
 static int find(cay_manager *manager, const struct cay_session *stored, const char *op,
                 struct cay_error *err)
 {
@@ -496,7 +495,7 @@ int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
     return CAY_OK;
 }
 
-/* Of one that is gone already nothing is left, either. */
+/* A sandbox that is already gone counts as removed. */
 static int stop_locked(cay_manager *manager, struct cay_error *err)
 {
     AUTO_SESSION *stored = NULL;

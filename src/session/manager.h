@@ -7,22 +7,22 @@
 
 /* Theory of operation.
  *
- * Whatever changes a session's sandbox happens under the session's lock.  Of two managers
- * that start one session the second waits, finds what the first has recorded, and
- * connects to it.
+ * Every change of a session's sandbox happens under the session's lock.  If two managers
+ * start one session, the second waits, finds what the first has recorded, and connects to
+ * it.
  *
- * What the store says is never ahead of what is there, and what a manager has made is
- * never unknown to it.  A sandbox is made under a mark that the ledger has already; it is
- * recorded, and the mark struck out, in one transaction; only then is the caller told.
- * A mark that is found under the lock was left by a crash: nobody was told of that
- * sandbox, so it is removed.  A sandbox is removed first and forgotten then; a record of
- * one that is gone means that there is none.  A pause or resume that was not recorded is
- * found by looking: the state in the store is what was last seen, and decides nothing.
+ * The store is never ahead of reality, and no created sandbox is unknown to it.  A
+ * sandbox is created under a mark that the ledger already has; then one transaction
+ * records the sandbox and removes the mark; only then does the caller get it.  A mark
+ * that is found under the lock was left by a crash: the caller never got that sandbox, so
+ * it is removed.  A sandbox is removed first and its record afterwards; a record of a
+ * missing sandbox means that there is none.  A pause or resume that was not recorded is
+ * found by checking: the state in the store is what was last seen, and decides nothing.
  *
- * What is done without waiting is done by a child (away.h), which never touches the
- * store: SQLite does not survive a fork.  The parent writes the mark, the child holds the
- * lock and makes the sandbox, and the parent records it when it hears of it.  A parent
- * that dies meanwhile has crashed in the middle of a start, as above. */
+ * The no_wait calls run in a child (away.h), which never touches the store: SQLite does
+ * not survive a fork.  The parent writes the mark, the child has the lock and creates the
+ * sandbox, and the parent records it when the child reports.  If the parent dies
+ * meanwhile, that is a crash during a start, as above. */
 
 struct asset {
     char *local, *inside;
@@ -38,7 +38,8 @@ struct cay_manager {
     size_t asset_count;
     bool lacks_assets; /* the sandbox: to upload them has failed */
     enum { AWAY_NOTHING, AWAY_START, AWAY_PAUSE } errand;
-    struct away away; /* on that errand; none: it is left to be done when asked for */
+    struct away
+        away; /* the background process; none: the work is done when it is waited for */
     char away_mark[MARK_MAX]; /* AWAY_START: in the ledger, or "" */
 };
 
@@ -50,7 +51,7 @@ static inline void manager_unlock(cay_session_lock *const *lock)
 }
 #define AUTO_LOCK __attribute__((cleanup(manager_unlock))) cay_session_lock *
 
-/* For calls whose failure may be none of ours: `err` is left alone on success. */
+/* For calls whose failure may be ignored: `err` is unchanged on success. */
 static inline int manager_tell(const struct cay_error *own, struct cay_error *err)
 {
     if (err)
@@ -62,19 +63,19 @@ static inline int manager_tell(const struct cay_error *own, struct cay_error *er
 int manager_read(cay_manager *manager, struct cay_session **ret_stored,
                  struct cay_error *err);
 
-/* Sees to it that there is a configuration: a stored one may lack values that are not
- * known here, which does for a sandbox that exists.  With the other it has them all, as a
- * new one needs it. */
+/* Ensures that there is a configuration.  A stored one may lack values that are not known
+ * here, which is enough for an existing sandbox; manager_complete() requires all values,
+ * as a new sandbox does. */
 int manager_configure(cay_manager *manager, const struct cay_session *stored,
                       struct cay_error *err);
 int manager_complete(cay_manager *manager, struct cay_error *err);
 
-/* The id of the sandbox that the caller's configuration names, or NULL.  What a stored
- * one names was the wish of another day: the record says which sandbox it is now. */
+/* The sandbox_id of the caller's configuration, or NULL.  That of a stored configuration
+ * is ignored: the record has the current sandbox. */
 const char *manager_wish(const cay_manager *manager);
 
-/* Reaches the sandbox of a record, without letting it run where that can be had.
- * CAY_E_NOT_FOUND: it is gone; CAY_E_UNAVAILABLE: nobody here knows. */
+/* Connects to the sandbox of a record, without resuming it if the backend can.
+ * CAY_E_NOT_FOUND: it is gone; CAY_E_UNAVAILABLE: unknown. */
 int manager_look(const cay_manager *manager, const struct cay_session *stored,
                  cay_sandbox **ret_sandbox, struct cay_error *err);
 
@@ -83,14 +84,14 @@ int manager_upload(const cay_manager *manager, cay_sandbox *sandbox,
                    struct cay_error *err);
 int manager_supply(cay_manager *manager, struct cay_error *err); /* the handle's */
 
-/* With the lock held: makes it run, and record it. */
+/* With the lock held: starts the sandbox and records it. */
 int manager_start(cay_manager *manager, struct cay_error *err);
 int manager_send_start(cay_manager *manager, cay_session_lock *lock,
                        struct cay_error *err);
 int manager_finish_start(cay_manager *manager, const struct away_outcome *outcome,
                          struct cay_error *err);
 
-/* With the lock held: removes what starts of this session that crashed have left. */
+/* With the lock held: removes sandboxes of this session that crashed starts have left. */
 void manager_sweep(const cay_manager *manager);
 
 #endif

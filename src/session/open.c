@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* How a store is opened.  SQLite takes a path, so the directory must be one that nobody
- * else can put files into; the database, its write-ahead log and the locks' file lie side
- * by side in it.
+/* Opens a store.  SQLite takes a path, so the directory must not be writable by other
+ * users; the database, its write-ahead log and the lock file are side by side in it.
  *
- * SQLite's locks are those of fcntl(2), which are gone as soon as the process closes any
- * descriptor of the file: so nothing here ever opens the database itself. */
+ * SQLite uses fcntl(2) locks, which vanish as soon as the process closes any descriptor
+ * of the file: so nothing here opens the database itself. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -31,12 +30,12 @@ static void auto_cay_store(cay_store **store)
     cay_store_free(*store);
 }
 
-enum { APPLICATION = 0x43617953 /* "CayS": tells our databases from other people's */ };
+enum { APPLICATION = 0x43617953 /* "CayS": identifies our databases */ };
 
-/* `changed` counts the changes of all sessions: it orders them when the clock cannot.
+/* `changed` counts the changes of all sessions and orders them where the clock cannot.
  *
- * A row of `starts` is written before a sandbox is made and goes when the session has it:
- * what a crash leaves between the two is found by its mark. */
+ * A row of `starts` is written before a sandbox is created and removed when the session
+ * has it: what a crash leaves between the two is found by its mark. */
 static const char *const steps[] = {
     "CREATE TABLE sessions ("
     "  user_id TEXT NOT NULL,"
@@ -75,7 +74,7 @@ static int ask_number(cay_store *store, const char *sql, int64_t *ret_number,
     return code < 0 ? code : CAY_OK;
 }
 
-/* Which version it is of; refuses what is not ours to touch. */
+/* Reads the version; refuses databases of other programs. */
 static int recognise(cay_store *store, size_t newest, int64_t *ret_version,
                      struct cay_error *err)
 {
@@ -90,11 +89,11 @@ static int recognise(cay_store *store, size_t newest, int64_t *ret_version,
         return code;
     if (application != APPLICATION && (application || *ret_version || tables))
         return cay_fail(err, CAY_E_INVALID, 0, op, store->name,
-                        "this is the database of another program",
-                        "name a file that is not there yet");
+                        "the file is the database of another program",
+                        "choose a file that does not exist yet");
     if (*ret_version < 0 || *ret_version > (int64_t)newest)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, store->name,
-                        "a newer version of cay has written this database",
+                        "the database was written by a newer version of cay",
                         "this is libcay %s; use a newer one", CAY_VERSION);
     return CAY_OK;
 }
@@ -152,9 +151,8 @@ static int find_given(const char *path, struct place *place, struct cay_error *e
 
     if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
         strlen(name) > NAME_MAX - strlen("-journal") || strlen(path) >= PATH_MAX)
-        return cay_fail(err, CAY_E_INVALID, 0, op, path,
-                        "this cannot be the name of a database",
-                        "write the path of a file, or \":memory:\"");
+        return cay_fail(err, CAY_E_INVALID, 0, op, path, "invalid database name",
+                        "pass the path of a file, or \":memory:\"");
     if (slash)
         snprintf(parent, sizeof parent, "%.*s", (int)(slash - path + 1), path);
     snprintf(place->name, sizeof place->name, "%s", name);
@@ -164,7 +162,7 @@ static int find_given(const char *path, struct place *place, struct cay_error *e
     return state_home_check(place->dir, path, 0022, err);
 }
 
-/* Made if it is not there; nobody else may read what sessions keep. */
+/* Created if missing, with mode 0600: sessions contain private data. */
 static int check_file(const struct place *place, const char *subject,
                       struct cay_error *err)
 {
@@ -178,11 +176,11 @@ static int check_file(const struct place *place, const char *subject,
         return cay_fail_errno(err, errno, op, subject);
     if (!S_ISREG(st.st_mode))
         return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, subject,
-                        "the database of the sessions is no regular file",
-                        "name a file that is not there yet");
+                        "the session database is not a regular file",
+                        "choose a file that does not exist yet");
     if (st.st_uid != geteuid() || (st.st_mode & 0077))
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, subject,
-                        "the database of the sessions is open to others",
+                        "the session database is accessible to other users",
                         "set its owner to this user and its mode to 0600");
     return CAY_OK;
 }
@@ -212,9 +210,10 @@ static int check_journal(cay_store *store, struct cay_error *err)
         return code;
     if (store->is_in_memory || (code && strcmp(query_column(&query, 0), "wal") == 0))
         return CAY_OK;
-    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, store->name,
-                    "this file system cannot keep a database for several processes",
-                    "set CAY_HOME to a directory on a local disk");
+    return cay_fail(
+        err, CAY_E_UNSUPPORTED, 0, op, store->name,
+        "this file system does not support a database shared by processes (SQLite WAL)",
+        "set CAY_HOME to a directory on a local disk");
 }
 
 static int connect(cay_store *store, const char *path, const struct schema *schema,
@@ -236,7 +235,8 @@ static int connect(cay_store *store, const char *path, const struct schema *sche
     return code ? code : schema_apply(store, schema, err);
 }
 
-/* One at a time: of two that make the same database one would be told that it is busy. */
+/* Under a lock: of two processes that create the same database, one would get
+ * SQLITE_BUSY. */
 static int connect_alone(cay_store *store, const char *path, const struct schema *schema,
                          struct cay_error *err)
 {

@@ -12,33 +12,32 @@ int query_fail(const cay_store *store, int result, const char *op, struct cay_er
         int result, code;
         const char *message, *hint;
     } known[] = {
-        {SQLITE_BUSY, CAY_E_BUSY, "another process has been writing to it for long",
+        {SQLITE_BUSY, CAY_E_BUSY, "the session database is locked by another process",
          "try again"},
-        {SQLITE_LOCKED, CAY_E_BUSY, "another process has been writing to it for long",
+        {SQLITE_LOCKED, CAY_E_BUSY, "the session database is locked by another process",
          "try again"},
-        {SQLITE_CORRUPT, CAY_E_IO, "the database of the sessions is damaged",
-         "move it away, with its -wal file; cay ls shows the sandboxes that it knew"},
-        {SQLITE_NOTADB, CAY_E_IO, "this is no database, or a damaged one",
-         "move it away, with its -wal file; cay ls shows the sandboxes that it knew"},
-        {SQLITE_FULL, CAY_E_NO_SPACE, "no space is left for the sessions",
+        {SQLITE_CORRUPT, CAY_E_IO, "the session database is damaged",
+         "move it away together with its -wal file; cay ls still lists the sandboxes"},
+        {SQLITE_NOTADB, CAY_E_IO, "not a database, or damaged",
+         "move it away together with its -wal file; cay ls still lists the sandboxes"},
+        {SQLITE_FULL, CAY_E_NO_SPACE, "no space left for the session database",
          "free some space first"},
-        {SQLITE_NOMEM, CAY_E_NO_MEMORY, "out of memory", "ask for less at a time"},
-        {SQLITE_READONLY, CAY_E_DENIED, "the database of the sessions cannot be written",
-         "see its owner and mode, and whether its file system is mounted read-only"},
-        {SQLITE_CANTOPEN, CAY_E_UNAVAILABLE,
-         "the database of the sessions cannot be "
-         "opened",
-         "see the owners and modes of it and its directory, and the free space"},
-        {SQLITE_PERM, CAY_E_DENIED, "the database of the sessions cannot be written",
-         "see its owner and mode"},
-        {SQLITE_TOOBIG, CAY_E_LIMIT, "this is too much for one session",
-         "keep less in it"},
-        {SQLITE_IOERR, CAY_E_IO, "reading or writing the database of the sessions failed",
+        {SQLITE_NOMEM, CAY_E_NO_MEMORY, "out of memory", "request less at a time"},
+        {SQLITE_READONLY, CAY_E_DENIED, "the session database is not writable",
+         "check its owner and mode, and whether its file system is mounted read-only"},
+        {SQLITE_CANTOPEN, CAY_E_UNAVAILABLE, "the session database cannot be opened",
+         "check the owner and mode of the file and its directory, and the free space"},
+        {SQLITE_PERM, CAY_E_DENIED, "the session database is not writable",
+         "check its owner and mode"},
+        {SQLITE_TOOBIG, CAY_E_LIMIT, "the session's data is too large",
+         "store less in it"},
+        {SQLITE_IOERR, CAY_E_IO, "reading or writing the session database failed",
          "check the disk; the kernel log says more"},
     };
     int error = sqlite.sqlite3_system_errno(store->database);
 
-    /* What several processes share of it is not written, but mapped. */
+    /* A full disk is SQLITE_IOERR, not SQLITE_FULL, for the shared-memory file, which is
+     * mapped. */
     if ((result & 0xff) == SQLITE_IOERR && (error == ENOSPC || error == EDQUOT))
         result = SQLITE_FULL;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -46,8 +45,7 @@ int query_fail(const cay_store *store, int result, const char *op, struct cay_er
             return cay_fail(err, known[i].code, error, op, store->name, known[i].message,
                             "%s", known[i].hint);
     return cay_fail(err, CAY_E_INTERNAL, error, op, store->name,
-                    sqlite.sqlite3_errmsg(store->database), "SQLite's result is %d",
-                    result);
+                    sqlite.sqlite3_errmsg(store->database), "SQLite error %d", result);
 }
 
 struct query query_new(cay_store *store, const char *op, const char *sql)
@@ -123,7 +121,7 @@ int query_collect(struct query *query, int columns, size_t max, struct buf *ret_
             size_t len = strlen(text) + 1;
             if (len > max - ret_texts->len)
                 return cay_fail(err, CAY_E_LIMIT, 0, query->op, query->store->name,
-                                "there is more than can be listed at once",
+                                "too many sessions to list at once",
                                 "list the sessions of one user, or get them one by one");
             if (!buf_append(ret_texts, text, len))
                 return cay_fail_memory(err, query->op);

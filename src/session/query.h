@@ -5,8 +5,8 @@
 #include "base/buf.h"
 #include "session/store.h"
 
-/* One statement, from its text to its last row; meanwhile nobody else uses the store.
- * What fails on the way is told by query_step(). */
+/* One statement, from its text to its last row; the store is locked meanwhile.
+ * query_step() reports any failure. */
 struct query {
     cay_store *store; /* entered, if it could be */
     bool has_entered;
@@ -24,7 +24,7 @@ void query_done(struct query *query);
 void query_text(struct query *query, const char *text);
 void query_number(struct query *query, int64_t number);
 
-/* 1: there is a row; 0: there are no more; or a code. */
+/* 1: a row; 0: no more rows; or a code. */
 int query_step(struct query *query, struct cay_error *err);
 
 /* Of the row; the text lives until the next step. */
@@ -35,13 +35,14 @@ int64_t query_column_number(const struct query *query, int column);
 int query_collect(struct query *query, int columns, size_t max, struct buf *ret_texts,
                   size_t *ret_rows, struct cay_error *err);
 
-/* To the end; *ret_changes (may be NULL) is the number of rows that it changed. */
+/* Runs the statement to its end; *ret_changes (may be NULL) is the number of changed
+ * rows. */
 int query_run(struct query *query, int *ret_changes, struct cay_error *err);
 
 /* Statements without parameters or rows: "BEGIN IMMEDIATE". */
 int query_exec(cay_store *store, const char *op, const char *sql, struct cay_error *err);
 
-/* What SQLite's result means for the caller. */
+/* The error for a result of SQLite. */
 int query_fail(const cay_store *store, int result, const char *op, struct cay_error *err);
 
 #endif

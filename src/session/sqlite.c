@@ -23,11 +23,10 @@ int sqlite_load(const char *op, struct cay_error *err)
 
     if (!library_load(&library))
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "sqlite",
-                        "the library that keeps sessions is not there",
+                        "the SQLite library is not installed",
                         "install it: apt-get install libsqlite3-0");
     if (sqlite.sqlite3_libversion_number() < WITH_STRICT_TABLES)
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "sqlite",
-                        "the library that keeps sessions is too old",
-                        "SQLite 3.37 or newer is needed");
+                        "the SQLite library is too old", "install SQLite 3.37 or newer");
     return CAY_OK;
 }

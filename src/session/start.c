@@ -18,7 +18,7 @@ struct start {
     cay_manager *manager;
     struct cay_session *stored; /* or NULL */
     const char *id;             /* of the sandbox to be reached, or NULL: a new one */
-    bool is_configured;         /* it must be that one */
+    bool is_configured;         /* the sandbox must be that one */
     char mark[MARK_MAX];        /* that the ledger has, or "" */
 };
 
@@ -29,10 +29,10 @@ static void start_done(struct start *start)
 
 #define AUTO_START __attribute__((cleanup(start_done))) struct start
 
-/* --- What is to be done --- */
+/* --- What to do --- */
 
-/* A sandbox that the session has and that a new one is to replace would be nobody's: it
- * must be gone. */
+/* The session's old sandbox must be gone before a new one replaces its record; otherwise
+ * it would leak. */
 static int check_other(const struct start *start, struct cay_error *err)
 {
     const struct cay_session *stored = start->stored;
@@ -45,7 +45,7 @@ static int check_other(const struct start *start, struct cay_error *err)
         return CAY_OK;
     return code ? manager_tell(&own, err)
                 : cay_fail(err, CAY_E_EXISTS, 0, op, stored->session_id,
-                           "the session has another sandbox already",
+                           "the session already has another sandbox",
                            "stop the session first; its sandbox is %.64s (%.64s)",
                            stored->sandbox_id, stored->backend);
 }
@@ -94,7 +94,7 @@ static int write_mark(struct start *start, struct cay_error *err)
     return code;
 }
 
-/* By the handle if there is one, since others may hold it. */
+/* By the caller's handle if there is one, since other code may use it. */
 static int reach(const struct start *start, cay_sandbox **ret_sandbox,
                  struct cay_error *err)
 {
@@ -173,7 +173,7 @@ static int record(const struct start *start, const char *id, struct cay_error *e
     return code;
 }
 
-/* A new one that cannot be recorded is removed: nobody was told of it. */
+/* A new sandbox that cannot be recorded is removed: the caller never got it. */
 static int keep(const struct start *start, cay_sandbox *sandbox, bool is_new,
                 struct cay_error *err)
 {
@@ -218,7 +218,7 @@ static void start_away(void *cookie, struct away_outcome *ret_outcome)
     struct cay_error *err = &ret_outcome->error;
     cay_sandbox *sandbox = NULL;
 
-    manager->sandbox = NULL; /* its connection is our parent's */
+    manager->sandbox = NULL; /* the connection belongs to the parent */
     int code = reach_known(start, &sandbox, err);
     bool is_new = !code && !sandbox;
     if (is_new)
@@ -232,7 +232,7 @@ static void start_away(void *cookie, struct away_outcome *ret_outcome)
         cay_copy_text(ret_outcome->id, sizeof ret_outcome->id, cay_sandbox_id(sandbox));
     else if (!code)
         cay_fail(err, CAY_E_PROTOCOL, 0, op, manager->session_id,
-                 "the sandbox's id is too long", "ids of sandboxes have up to 256 bytes");
+                 "the sandbox's id is too long", "sandbox ids may have up to 256 bytes");
 }
 
 int manager_send_start(cay_manager *manager, cay_session_lock *lock,
@@ -262,7 +262,8 @@ int manager_send_start(cay_manager *manager, cay_session_lock *lock,
     return CAY_OK;
 }
 
-/* Whoever had the lock meanwhile has taken the sandbox for a crashed start's. */
+/* Another process had the lock meanwhile and removed the sandbox as that of a crashed
+ * start. */
 static bool was_swept(const cay_manager *manager)
 {
     return manager->away_mark[0] &&
@@ -309,7 +310,7 @@ static void auto_cay_config(cay_config **config)
     cay_config_free(*config);
 }
 
-/* Whether one that is not there will not be there later. */
+/* Whether a sandbox that does not exist now cannot appear later. */
 static bool is_too_late(const struct begun *begun, const cay_config *config)
 {
     const struct cay_backend *backend = cay_backend_find(cay_config_type(config));
@@ -321,12 +322,12 @@ static bool is_too_late(const struct begun *begun, const cay_config *config)
 struct sweep {
     cay_store *store;
     size_t count;
-    const cay_config *config; /* what this text was made of, and a key beside; or NULL */
+    const cay_config *config; /* the configuration that `json` was made from; or NULL */
     char *json;
 };
 
-/* Whether nothing is left of it.  One whose backend cannot tell is left alone, once and
- * for all; one that cannot be reached now is tried again next time. */
+/* True if nothing is left of it.  If the backend cannot find marks, the mark is dropped;
+ * if it is unreachable now, the next sweep tries again. */
 static bool remove_marked(const struct sweep *sweep, const struct begun *begun)
 {
     const cay_config *config = sweep->config;

@@ -28,7 +28,7 @@ int store_check_owner(const cay_store *store, const char *op, struct cay_error *
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, store->name,
                     "this store was opened before a fork, by the parent",
-                    "open it again in the child");
+                    "open the store again in the child");
 }
 
 int store_enter(cay_store *store, const char *op, struct cay_error *err)
@@ -45,7 +45,7 @@ void store_leave(cay_store *store)
     pthread_mutex_unlock(&store->mutex);
 }
 
-/* --- What may be stored --- */
+/* --- Validation --- */
 
 static int check_id(const char *op, const char *which, const char *id,
                     struct cay_error *err)
@@ -54,7 +54,7 @@ static int check_id(const char *op, const char *which, const char *id,
 
     if (len > 0 && len <= ID_MAX && utf8_is_valid(id, len))
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, which, "this cannot be such an id",
+    return cay_fail(err, CAY_E_INVALID, 0, op, which, "invalid id",
                     "ids are UTF-8 text of 1 to %d bytes", ID_MAX);
 }
 
@@ -73,10 +73,10 @@ static int check_text(const char *op, const char *which, const char *text, size_
 
     if (len > max)
         return cay_fail(err, CAY_E_LIMIT, 0, op, which, "the text is too long",
-                        "it may have %zu bytes", max);
+                        "the limit is %zu bytes", max);
     if (!utf8_is_valid(text, len))
         return cay_fail(err, CAY_E_INVALID, 0, op, which, "the text is not UTF-8",
-                        "write it as UTF-8");
+                        "pass UTF-8 text");
     return CAY_OK;
 }
 
@@ -92,7 +92,7 @@ static int check_json(cay_store *store, const char *op, const char *which,
     if (code < 0 || (code && query_column_number(&query, 0)))
         return code < 0 ? code : CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, which, "the text is not JSON",
-                    "write a JSON value, or leave it empty");
+                    "pass a JSON value, or nothing");
 }
 
 static int check_session(cay_store *store, const char *op,
@@ -109,7 +109,7 @@ static int check_session(cay_store *store, const char *op,
     if (!code)
         code = check_text(op, "data", session->data, TEXT_MAX, err);
     if (!code && (unsigned)session->state > CAY_STATE_STOPPED)
-        code = cay_fail(err, CAY_E_INVALID, 0, op, "state", "there is no such state",
+        code = cay_fail(err, CAY_E_INVALID, 0, op, "state", "invalid state",
                         "use one of enum cay_state, or 0");
     if (!code)
         code = check_json(store, op, "config", session->config, err);
@@ -134,8 +134,8 @@ static const char update_sql[] =
 
 static int fail_unknown(const char *op, const char *session_id, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session_id, "there is no such session",
-                    "cay session ls lists them");
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session_id, "session not found",
+                    "cay session ls lists the sessions");
 }
 
 static int write_session(cay_store *store, const char *op,
@@ -158,8 +158,8 @@ static int write_session(cay_store *store, const char *op,
     if (code || changes)
         return code;
     return cay_fail(err, CAY_E_CHANGED, 0, op, session->session_id,
-                    "somebody else has changed or removed this session meanwhile",
-                    "get it again, and decide again");
+                    "the session was changed or removed by another process",
+                    "read the session again and retry");
 }
 
 int cay_store_put(cay_store *store, const struct cay_session *session,

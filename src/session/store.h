@@ -34,10 +34,10 @@ int store_open(const char *path, const struct schema *schema, cay_store **ret_st
 /* Brings the database up to the schema, all or nothing. */
 int schema_apply(cay_store *store, const struct schema *schema, struct cay_error *err);
 
-/* CAY_E_INVALID in a process that was forked from the one that opened it. */
+/* CAY_E_INVALID in a process forked from the one that opened the store. */
 int store_check_owner(const cay_store *store, const char *op, struct cay_error *err);
 
-/* Between these the connection is the caller's alone, who may enter again. */
+/* A recursive lock on the connection. */
 int store_enter(cay_store *store, const char *op, struct cay_error *err);
 void store_leave(cay_store *store);
 

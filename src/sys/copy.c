@@ -78,7 +78,7 @@ static ssize_t by_hand(struct copy *copy, size_t len)
     return error ? -1 : got;
 }
 
-/* What says no more than that this way is not for these two. */
+/* Errors that only mean that this method does not work for the two files. */
 static bool is_unfit(int sys_errno)
 {
     return sys_errno == EXDEV || sys_errno == EINVAL || sys_errno == EOPNOTSUPP ||
@@ -102,7 +102,8 @@ static int copy_run(int from, int to, uint64_t max, uint64_t *ret_copied)
             *ret_copied += (uint64_t)got;
         else if (got < 0 && errno == EINTR)
             continue;
-        else if (got == 0 && way < LAST) /* not every file tells its size: read it */
+        else if (got == 0 &&
+                 way < LAST) /* some files have size 0 and content: read them */
             way = LAST;
         else if (got < 0 && way < LAST && is_unfit(errno))
             way++;
@@ -117,9 +118,8 @@ static int copy_run(int from, int to, uint64_t max, uint64_t *ret_copied)
 
 /* --- Holes --- */
 
-/* Whether there are holes to keep: whoever made the file may have made it of nothing
- * else, and longer than any disk.  *ret_at and *ret_size are of `from`, *ret_to where the
- * other one stands. */
+/* Whether there are holes to keep: a hostile file may consist of holes only, longer than
+ * any disk. *ret_at and *ret_size are of `from`, *ret_to is the position of the other. */
 static bool has_holes(int from, int to, off_t *ret_at, off_t *ret_size, off_t *ret_to)
 {
     struct stat source, target;
@@ -134,8 +134,8 @@ static bool has_holes(int from, int to, off_t *ret_at, off_t *ret_size, off_t *r
            !(fcntl(to, F_GETFL) & O_APPEND);
 }
 
-/* Copies what is between two holes, from `at` on; where that ends, or a negative errno.
- * *ret_end is moved there if there is no more: the file has become shorter. */
+/* Copies the data between two holes from `at`; returns where it ends, or a negative
+ * errno. *ret_end is set there if the file has become shorter. */
 static off_t copy_island(int from, int to, off_t at, off_t *ret_end, off_t shift)
 {
     off_t end = *ret_end, data = lseek(from, at, SEEK_DATA);

@@ -4,10 +4,9 @@
 
 #include <stdint.h>
 
-/* Copies up to `max` bytes from where `from` stands, or as many as there are until its
- * end, in the best way the kernel knows for the two.  Holes of a file stay holes where
- * the other is a file that ends where it stands.  0 or a negative errno; *ret_copied is
- * right either way. */
+/* Copies up to `max` bytes from the position of `from`, or to its end, by the fastest way
+ * the kernel has.  Holes are kept if the other is a file positioned at its end. 0 or a
+ * negative errno; *ret_copied is right either way. */
 int copy_bytes(int from, int to, uint64_t max, uint64_t *ret_copied);
 
 #endif

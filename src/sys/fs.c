@@ -164,7 +164,8 @@ static bool is_ours_to_copy(const char *attribute)
            strcmp(attribute, "system.posix_acl_access") == 0;
 }
 
-/* False if not all could be taken over: too large, not ours to read, no space. */
+/* False if not all extended attributes could be copied: too large, unreadable, no space.
+ */
 static bool copy_attributes(int fd, int model)
 {
     char file[32], names[4096], value[4096];
@@ -268,8 +269,7 @@ const struct fs fs_direct = {
     .commit = direct_commit,
 };
 
-/* --- What they have in common --------------------------------------------------------
- */
+/* --- Shared --- */
 
 bool fs_is_pseudo(int fd)
 {

@@ -21,10 +21,10 @@
  * as -1 is the top of a file system that has only one.  Names are single components. */
 
 enum fs_find_flag {
-    FS_NO_FOLLOW = 1 << 0, /* a link in the last place is what is meant */
-    /* What the caller will ask for next, if it saves a trip to bring it along: */
+    FS_NO_FOLLOW = 1 << 0, /* do not follow a link in the last component */
+    /* Also return what the caller needs next, if that saves a round trip: */
     FS_AND_READ = 1 << 1,  /* the file open for reading */
-    FS_AND_CHANGE = 1 << 2 /* the directory it is in, and whether it may be written */
+    FS_AND_CHANGE = 1 << 2 /* its parent directory, and whether it is writable */
 };
 
 struct fs_found {
@@ -32,7 +32,7 @@ struct fs_found {
     bool is_open;
     struct stat st;  /* of fd, with the owner as seen where the file is */
     int dir;         /* O_PATH of the directory it is in, or -1 */
-    int write_error; /* of may_write(), or 1 if that was not asked */
+    int write_error; /* result of may_write(), or 1 if not requested */
 };
 
 struct fs_look {
@@ -44,17 +44,17 @@ struct fs_look {
 enum { FS_TEMP_MAX = 24 };
 
 struct fs {
-    /* Where a path below `dir` leads.  ret_rel is that place without links; ret_found
-     * holds what is there.  Links of an ordinary directory may lead only below it, those
-     * that are absolute or climb by the names of `host`, its own path: -EXDEV. */
+    /* Resolves a path below `dir`. ret_rel is the result without links; ret_found has the
+     * descriptor.  Links in an ordinary directory may lead only below it; absolute and
+     * climbing ones only by the names of `host`, its own path: else -EXDEV. */
     int (*find)(const struct fs *fs, int dir, const char *host, const char *path,
                 unsigned flags, char ret_rel[PATH_MAX], struct fs_found *ret_found);
 
     /* openat2(2), with "" for the directory itself. */
     int (*open)(const struct fs *fs, int dir, const char *path, uint64_t flags,
                 uint64_t mode, uint64_t resolve);
-    /* The file that is held, opened for real.  *ret_copied: what came is a copy of it, of
-     * a file that has no content but while it is read. */
+    /* Opens an O_PATH descriptor for real. *ret_copied: the result is a copy, of a /proc
+     * file. */
     int (*reopen)(const struct fs *fs, int fd, int flags, bool *ret_copied);
     int (*may_write)(const struct fs *fs, int fd);
     int (*stat)(const struct fs *fs, int dir, const char *name, struct stat *ret_stat);
@@ -74,9 +74,9 @@ struct fs {
                      const struct timespec times[2]);
     int (*set_mode)(const struct fs *fs, int fd, mode_t mode);
 
-    /* A new file for reading and writing that has no name yet, or a temporary one.  With
-     * a `model` (else -1) as by like().  `room` is what take_room() will be asked for, if
-     * it saves a trip; 0 if unknown. */
+    /* A new file for reading and writing, without a name or with a temporary one.  With a
+     * `model` (else -1) as by like().  `room`: bytes for take_room(), if that saves a
+     * round trip; 0: unknown. */
     int (*draft)(const struct fs *fs, int dir, mode_t mode, int model, uint64_t room,
                  char ret_temp[FS_TEMP_MAX]);
     /* Takes over mode, owner and extended attributes of `model`.  -EPERM if not all of
@@ -86,12 +86,12 @@ struct fs {
     int (*commit)(const struct fs *fs, int fd, int dir, const char *temp,
                   const char *name, bool replace);
 
-    /* Before bytes are written to a file: has them counted where the file is, which for a
-     * file in memory is not where they are written.  -EDQUOT: they do not fit.  NULL if
-     * there is nothing to count. */
+    /* Before bytes are written to a file: allocates them where the file is, so that a
+     * tmpfs charges the sandbox and not the writer. -EDQUOT: they do not fit.  NULL if
+     * nothing is to be charged. */
     int (*take_room)(const struct fs *fs, int fd, uint64_t at, uint64_t len);
 
-    /* As cay_fail_errno(), if there is more to say; NULL if not. */
+    /* Like cay_fail_errno(), with more detail; NULL if there is none. */
     int (*fail)(const struct fs *fs, int sys_errno, const char *op, const char *subject,
                 struct cay_error *err);
     void (*ref)(const struct fs *fs); /* both NULL if it lives for ever */
@@ -107,9 +107,8 @@ static inline int fs_take_room(const struct fs *fs, int fd, uint64_t at, uint64_
 
 extern const struct fs fs_direct;
 
-/* Whether what is held lies on a file system that is really the kernel's: /proc and its
- * like.  What is written there does not stay there, and what is read there depends on who
- * reads.  True if that cannot be told. */
+/* Whether the descriptor is on a pseudo file system: /proc and the like.  Writes there
+ * are commands, and reads depend on the reader.  True if unknown. */
 bool fs_is_pseudo(int fd);
 
 int fs_fail(const struct fs *fs, int sys_errno, const char *op, const char *subject,

@@ -36,8 +36,8 @@ void fsid_end(void)
     pthread_mutex_unlock(&held.mutex);
 }
 
-/* For one thread only, which is what the C library's functions would not do.  These calls
- * report no failure: an id that is none changes nothing and returns what there is. */
+/* Raw calls: the C library's would change every thread.  They report no failure: an
+ * invalid id changes nothing and returns the current one. */
 bool fsid_take(uint32_t id)
 {
     const uint32_t none = UINT32_MAX;

@@ -5,14 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A change of identity makes the whole process undumpable, for good.  Between these two
- * it may happen, in any thread and in clones that share our memory, and what it was when
- * the first came is restored.  fsid_begin() tells whether it was dumpable. */
+/* A change of identity clears the dumpable flag of the process.  Between these two calls
+ * it may happen, in any thread and in clones that share the memory, and the second call
+ * restores the flag. fsid_begin() returns whether it was dumpable. */
 bool fsid_begin(void);
 void fsid_end(void);
 
-/* What the calling thread makes from now on belongs to that user and group of the same
- * number; it may do what they may.  0 is back to root.  False if it had no effect. */
+/* Sets the fsuid and fsgid of the calling thread: new files belong to them, and access is
+ * checked as theirs. 0 is root again.  False if it had no effect. */
 bool fsid_take(uint32_t id);
 
 #endif

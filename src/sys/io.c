@@ -39,8 +39,8 @@ int io_write(int fd, const void *data, size_t len)
     return 0;
 }
 
-/* Who writes to a terminal and closes it while the kernel looks for something to be read
- * makes it say EIO, though there is something now. */
+/* If a writer writes to a terminal and closes it during the read, the kernel may return
+ * EIO although there is data: read again. */
 ssize_t io_read_some(int fd, void *data, size_t room)
 {
     ssize_t len = read(fd, data, room);

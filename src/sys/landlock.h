@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* What a ruleset is about, as the kernel's struct landlock_ruleset_attr has it.  Its
- * header may be older than the kernel. */
+/* The kernel's struct landlock_ruleset_attr, whose header may be older than the kernel.
+ */
 struct landlock_rights {
     uint64_t fs;
     uint64_t net;    /* ABI 4 */
@@ -21,10 +21,10 @@ const struct landlock_rights *landlock_all(void);
 /* A ruleset without rules, or a negative errno. */
 int landlock_create(const struct landlock_rights *rights);
 
-/* Takes every right that this kernel's landlock knows of from the calling thread, for
- * good: no file can be opened, made or renamed, no port used, no process outside
- * signalled. Descriptors that are open already keep working.  Needs no_new_privs.  0 or a
- * negative errno; -ENOSYS or -EOPNOTSUPP where the kernel has no landlock. */
+/* Drops every right that this kernel's landlock knows from the calling thread: no file
+ * can be opened, created or renamed, no port used, no process outside signalled.  Open
+ * descriptors keep working.  Needs no_new_privs. 0 or a negative errno; -ENOSYS or
+ * -EOPNOTSUPP without landlock. */
 int landlock_deny_all(void);
 
 #endif

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A shared library that is loaded when it is first needed: loading it would take longer
- * than most programs take to do what they do with us. */
+/* A shared library that is loaded on first use: loading it takes longer than most
+ * programs run. */
 struct library_call {
     const char *name;
     size_t place; /* of its pointer in the table */

@@ -4,13 +4,13 @@
 
 #include <stddef.h>
 
-/* memfd_create(2), for what can never change again once it is in the file. */
+/* memfd_create(2) for immutable content. */
 
 /* A sealed file of these bytes, at its beginning, or a negative errno.  `flags` are more
  * of memfd_create(). */
 int memfd_of(const char *name, unsigned flags, const void *data, size_t len);
 
-/* 0 or a negative errno.  It must have been made with MFD_ALLOW_SEALING. */
+/* 0 or a negative errno.  The memfd must have MFD_ALLOW_SEALING. */
 int memfd_seal(int fd);
 
 #endif

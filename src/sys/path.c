@@ -64,13 +64,14 @@ DIR *path_list(int dir)
     return directory;
 }
 
-/* A walk from the root: `done` is link-free and verified, `todo` is what is left.  Above
- * the root nothing is looked at: the way there and back is the text of its own path. */
+/* A walk from the root: `done` is link-free and verified, `todo` is the rest.  Above the
+ * root no directory is read: the way there and back is compared with the text of its own
+ * path. */
 struct walk {
     int root;
     const char *host;
     size_t host_len; /* 0 for "/" */
-    size_t at; /* as much of host is behind us; less than host_len: above the root */
+    size_t at;       /* components of host passed; less than host_len: above the root */
     char done[PATH_MAX];
     size_t missing; /* length of done with the first of it that is not there; 0: all is */
     char todo[PATH_MAX];
@@ -119,7 +120,7 @@ static int come_back(struct walk *walk, const char *name, size_t len)
     return 0;
 }
 
-/* Puts the target of the link held by `fd` in front of what is left to do. */
+/* Prepends the target of the link `fd` to the rest. */
 static int follow(struct walk *walk, int fd)
 {
     char target[PATH_MAX];
@@ -179,7 +180,7 @@ static int step(struct walk *walk, const char *name, size_t len, bool follow_las
     if (walk->at < walk->host_len)
         return come_back(walk, name, len);
     int error = push(walk->done, name, len);
-    /* Below what does not exist there are no links: the rest is plain text. */
+    /* Below a missing component there are no links: the rest is plain text. */
     if (error || walk->missing)
         return error;
 
@@ -188,7 +189,7 @@ static int step(struct walk *walk, const char *name, size_t len, bool follow_las
         walk->missing = strlen(walk->done);
         return 0;
     }
-    /* What was link-free a moment ago is not any more: somebody is at work here. */
+    /* A verified component has changed: a concurrent rename. */
     if (fd < 0)
         return fd == -ELOOP ? -EAGAIN : fd;
     if (fstat(fd, &st) != 0)

@@ -15,18 +15,18 @@
 /* No link of any kind is followed and nothing above `dir` is reached. */
 #define PATH_PLAIN (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
-/* Tries again, a bounded number of times, while a rename nearby makes the kernel say
- * EAGAIN.  "" means `dir` itself. */
+/* Retries EAGAIN, which a concurrent rename causes, a bounded number of times.  "" means
+ * `dir` itself. */
 int path_open(int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t resolve);
 
-/* Opens for real what an O_PATH descriptor holds: the very same file, whatever its name
- * means by now.  -ENOSYS if /proc is not mounted. */
+/* Opens an O_PATH descriptor for real: the very same file, whatever its name means by
+ * now. -ENOSYS if /proc is not mounted. */
 int path_reopen(int fd, int flags);
 
 /* Where it is by now, without links; "" with a negative errno. */
 int path_name(int fd, char ret_path[PATH_MAX]);
 
-/* What is in `dir`, by a descriptor of its own; NULL, and errno, if it cannot be read. */
+/* The entries of `dir`, by a new descriptor; NULL and errno if it cannot be read. */
 DIR *path_list(int dir);
 
 /* Follows the links of `rel` by hand, one component at a time and never above `root`, to

@@ -2,8 +2,8 @@
 #ifndef SYS_RAW_H
 #define SYS_RAW_H
 
-/* A system call and nothing else: no errno, which a clone that shares our memory shares
- * too.  The result, or a negative errno. */
+/* A bare system call, without errno, which a clone with CLONE_VM shares with its parent.
+ * The result, or a negative errno. */
 static inline long raw_call(long number, long a, long b, long c, long d, long e)
 {
 #if defined(__x86_64__)

@@ -8,8 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* There is room for all that the kernel passes at a time: what it has none for it would
- * close itself. */
+/* Room for the kernel's maximum of descriptors; it would close those that do not fit. */
 enum { KERNEL_MOST = 253 };
 
 union control {
@@ -42,9 +41,9 @@ int rights_send(int socket, const struct iovec *parts, size_t part_count, const 
     return sent < 0 ? -errno : 0;
 }
 
-/* Whoever sent it may have told the kernel to wait at its end until all was read at the
- * other (SO_LINGER), for ever if nobody reads.  What is not connected does not wait.  No
- * address is as short as this one. */
+/* The sender may have set SO_LINGER, which makes close(2) wait until the other end has
+ * read everything, for ever if it does not.  So disconnect first, by AF_UNSPEC.  The
+ * length is that of the family alone, so that no socket takes it for an address. */
 void rights_dismiss(int fd)
 {
     const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
@@ -53,7 +52,7 @@ void rights_dismiss(int fd)
     (void)close(fd);
 }
 
-/* Takes the descriptors whatever else is wrong, so that they can be closed. */
+/* Collects the descriptors in any case, so that they can be closed. */
 static size_t take(struct msghdr *message, int *fds, size_t room)
 {
     size_t count = 0;
@@ -99,9 +98,9 @@ ssize_t rights_receive(int socket, struct iovec *parts, size_t part_count, int *
     if (fd_room > 0)
         memset(fds, -1, fd_room * sizeof *fds);
     ssize_t len = receive(socket, &message, flags);
-    /* The kernel looks for a packet and then whether the peer has closed.  If the peer
-     * sends its last packet and closes in between, an end is reported though there is a
-     * packet: so look again. */
+    /* The kernel checks for a packet and then for a closed peer.  If the peer sends its
+     * last packet and closes in between, end of file is reported although there is a
+     * packet: so read again. */
     if (len == 0 && message.msg_controllen == 0 &&
         (len = receive(socket, &message, flags | MSG_DONTWAIT)) < 0)
         return 0;
@@ -129,8 +128,7 @@ void rights_close(int *fds, size_t count)
     }
 }
 
-/* Every packet then has something beside it, and so even an empty one is told from the
- * end. */
+/* Every packet then carries credentials, so an empty packet differs from end of file. */
 static bool drain(int socket)
 {
     union control control;

@@ -17,9 +17,9 @@
 #include "sys/clone.h"
 #include "sys/raw.h"
 
-/* A namespace exists while a process is in it or somebody holds it open, so it is born
- * with a process that waits until we hold it.  That shares our memory and touches its
- * `struct keeper` alone. */
+/* A namespace exists while a process is in it or has it open, so it is created with a
+ * process that waits until the caller has opened it.  That process shares the memory and
+ * touches only its `struct keeper`. */
 struct keeper {
     int wait, release; /* ends of a pipe; the other process has them too */
     char stack[4096] __attribute__((aligned(16)));
@@ -30,7 +30,7 @@ IN_CLONE static void keep(void *cookie)
     const struct keeper *keeper = cookie;
     char byte;
 
-    /* So that our end is seen, whatever ends us. */
+    /* So that the child sees the end of the parent, however it ends. */
     (void)raw_call(SYS_close, keeper->release, 0, 0, 0, 0);
     (void)raw_call(SYS_read, keeper->wait, (long)&byte, 1, 0, 0);
     (void)raw_call(SYS_exit, 0, 0, 0, 0, 0);
@@ -90,8 +90,7 @@ int shift_map(const char *uids, const char *gids)
 
 int shift_mount(int fd, int map, uint64_t attributes)
 {
-    /* Or what is mounted on it inside would appear on the host, where mounts are shared.
-     */
+    /* Private: mounts made on it inside must not propagate to the host. */
     struct mount_attr attr = {.attr_set = attributes | MOUNT_ATTR_IDMAP,
                               .propagation = MS_PRIVATE,
                               .userns_fd = (__u64)map};

@@ -15,9 +15,8 @@ int shift_map(const char *uids, const char *gids);
 /* The user namespace of a process. */
 int shift_of_process(pid_t pid);
 
-/* A detached copy of the mount that holds what `fd` does, from there on, with those
- * attributes (MOUNT_ATTR_*) and owners as in `map`.  -EOPNOTSUPP: the file system there
- * cannot do it. */
+/* A detached clone of the mount at `fd`, with those attributes (MOUNT_ATTR_*) and owners
+ * shifted by `map`. -EOPNOTSUPP: the file system does not support idmapped mounts. */
 int shift_mount(int fd, int map, uint64_t attributes);
 
 #endif

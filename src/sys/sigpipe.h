@@ -4,8 +4,8 @@
 
 #include <signal.h>
 
-/* A reader that goes away is our business, not a reason for the process to die.  For this
- * thread, between the two calls. */
+/* Blocks SIGPIPE for this thread between the two calls, so that writes fail with EPIPE.
+ */
 void sigpipe_block(sigset_t *ret_before);
 void sigpipe_restore(const sigset_t *before);
 

@@ -31,8 +31,9 @@ int state_home_path(char ret_path[PATH_MAX], struct cay_error *err)
     }
     if (!home || *home != '/')
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "CAY_HOME",
-                        "there is no directory to keep templates, disks and sessions in",
-                        "set CAY_HOME to the absolute path of a directory of your own");
+                        "no state directory: none of CAY_HOME, XDG_STATE_HOME and HOME "
+                        "is an absolute path",
+                        "set CAY_HOME to the absolute path of a directory that you own");
     if (strlen(home) + strlen(suffix) >= PATH_MAX)
         return cay_fail_errno(err, ENAMETOOLONG, op, "CAY_HOME");
     snprintf(ret_path, PATH_MAX, "%s%s", home, suffix);
@@ -74,10 +75,11 @@ int state_home_check(int fd, const char *subject, mode_t forbidden, struct cay_e
 
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & forbidden))
         return CAY_OK;
-    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, subject,
-                    "the directory for what is kept is not this user's own",
-                    "set its owner to this user and its mode to 0700, or set CAY_HOME "
-                    "to another");
+    return cay_fail(
+        err, CAY_E_UNAVAILABLE, 0, op, subject,
+        "the state directory does not belong to this user, or others can write to it",
+        "set its owner to this user and its mode to 0700, or set CAY_HOME "
+        "to another");
 }
 
 int state_home_open(bool make, struct cay_error *err)

@@ -8,16 +8,16 @@
 
 #include "cay/error.h"
 
-/* The directory of what outlives a process and a reboot: $CAY_HOME, else /var/lib/cay for
- * root and $XDG_STATE_HOME/cay for others. */
+/* The state directory, which outlives processes and reboots: $CAY_HOME, else /var/lib/cay
+ * for root and $XDG_STATE_HOME/cay for others. */
 int state_home_path(char ret_path[PATH_MAX], struct cay_error *err);
 
 /* mkdirat(2) with mode 0700, whatever the umask, which may take the owner's own rights
  * and is not for a library to change.  0 or a negative errno. */
 int state_home_make(int dir, const char *path);
 
-/* A descriptor of it, or a code; CAY_E_NOT_FOUND if it is not there and not to be made.
- * Nobody else can put anything into it. */
+/* A descriptor of it, or a code; CAY_E_NOT_FOUND if it does not exist and is not to be
+ * created.  No other user can write to it. */
 int state_home_open(bool make, struct cay_error *err);
 
 /* CAY_E_UNAVAILABLE unless this user owns the directory and its mode has none of the

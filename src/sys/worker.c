@@ -105,7 +105,7 @@ static int limit(int resource, rlim_t value)
     return setrlimit((__rlimit_resource_t)resource, &bounds) == 0 ? 0 : -errno;
 }
 
-/* The address sanitizer maps its shadow memory as it goes, terabytes of it. */
+/* The address sanitizer maps terabytes of shadow memory on demand. */
 #if defined(__SANITIZE_ADDRESS__)
 #define LIMIT_MEMORY 0
 #elif defined(__has_feature)
@@ -199,8 +199,9 @@ static _Noreturn void be_the_child(const char *op, const struct worker_job *job,
     int error = confine(job, &step);
     if (error)
         cay_fail(&report, CAY_E_UNAVAILABLE, -error, op, step,
-                 "the process that was to read the data cannot be confined",
-                 "allow the system call %s to this program, for example in its container",
+                 "the worker process cannot be confined",
+                 "allow the system call %s to this program, for example in its "
+                 "container's seccomp profile",
                  step);
     if (write(WORKER_CHANNEL, &report, sizeof report) != sizeof report || error)
         _exit(1);
@@ -208,8 +209,8 @@ static _Noreturn void be_the_child(const char *op, const struct worker_job *job,
     _exit(0);
 }
 
-/* With every signal blocked: a handler of the host's must not run in the child, and what
- * is sent to the whole process group ("^C") is the parent's to act on. */
+/* With all signals blocked: a signal handler of the host program must not run in the
+ * child, and signals to the process group (SIGINT) are for the parent. */
 static pid_t fork_child(const char *op, const struct worker_job *job, int channel)
 {
     sigset_t all, before;
@@ -237,8 +238,8 @@ static int wait_until_confined(const char *op, const struct worker *worker,
     while (len < 0 && errno == EINTR);
     if (len != sizeof report)
         return cay_fail(err, CAY_E_KILLED, 0, op, NULL,
-                        "the process that was to read the data died at its start",
-                        "see the kernel's log for who killed it, then try again");
+                        "the worker process died at its start",
+                        "check the kernel log for the cause, then try again");
     if (report.code != CAY_OK && err)
         *err = report;
     return report.code;
@@ -264,11 +265,11 @@ int worker_start(const char *op, const struct worker_job *job, struct worker *re
     if (ret_worker->pidfd < 0) {
         worker_end(ret_worker);
         return cay_fail(err, CAY_E_UNAVAILABLE, error, op, NULL,
-                        "a process to read the data cannot be started",
-                        "raise the limit on processes, or close some");
+                        "cannot start a worker process",
+                        "raise the limit on processes (ulimit -u), or end some");
     }
     (void)close(TAKE_FD(theirs));
-    /* EPIPE: it is dead, and the wait says so. */
+    /* EPIPE: the child is dead; the wait reports it. */
     bool told = send(ret_worker->channel, "", 1, MSG_NOSIGNAL) == 1 || errno == EPIPE;
     int code = told ? wait_until_confined(op, ret_worker, err)
                     : cay_fail_errno(err, errno, op, NULL);

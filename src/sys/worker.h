@@ -7,9 +7,8 @@
 
 #include "cay/error.h"
 
-/* A function run in a process of its own that can do nothing but compute: it has two
- * descriptors, cannot get another, and what it says over its channel is to be taken as
- * the word of an enemy.  For code that parses hostile bytes. */
+/* A function in its own process that can only compute: it has two descriptors and cannot
+ * open more, and its output is untrusted.  For code that parses hostile bytes. */
 
 enum {
     WORKER_CHANNEL = 3, /* in the child: the other end of worker->channel */
@@ -20,7 +19,7 @@ struct worker_job {
     void (*run)(void *cookie); /* in the child; the process ends when it returns */
     void *cookie;
     int input;            /* the one descriptor handed over, or -1 */
-    uint64_t memory;      /* bytes it may map beyond what it starts with */
+    uint64_t memory;      /* bytes it may map beyond its initial size */
     uint32_t cpu_seconds; /* after which it is killed */
 };
 

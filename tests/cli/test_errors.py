@@ -213,8 +213,9 @@ def test_a_closed_standard_input_is_an_error(world):
                           stderr=subprocess.PIPE, cwd=world.base, env=world.environ,
                           timeout=PATIENCE, check=False)
     assert done.returncode == 29
-    assert done.stderr == (b"cay: io: standard input: it is closed, or not open for this "
-                           b"(hand over one that is open)\n")
+    assert done.stderr == (b"cay: io: standard input: the descriptor is closed, or not open for "
+                           b"this operation "
+                           b"(pass an open descriptor)\n")
     assert world.tree() == before
 
 

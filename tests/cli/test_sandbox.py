@@ -423,7 +423,7 @@ def test_json_tells_why_a_background_command_was_not_started(boxes, box):
 
 def test_who_and_where_are_looked_up_when_a_sandbox_is_made(boxes):
     done = boxes.cay("create", "-u", "nosuch")
-    assert done.status and not done.out and b"nosuch: there is no such user" in done.err
+    assert done.status and not done.out and b"nosuch: no such user" in done.err
     done = boxes.cay("create", "-w", "/nosuch")
     assert done.status and not done.out and b"/nosuch: the working directory does not exist" in done.err
     box = boxes.create("-u", "root", "-w", "/usr")

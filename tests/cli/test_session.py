@@ -128,7 +128,7 @@ def test_a_session_whose_library_is_gone_keeps_its_sandbox(sessions, tmp_path):
     box = sessions.start("fold", "--config", tmp_path / "cay.yaml")
     library.rename(away)
     for step in ("pause", "resume", "start", "stop"):
-        assert "no such shared object" in sessions.fails(13, step, "fold")
+        assert "shared object not found" in sessions.fails(13, step, "fold")
     assert sessions.show("fold")["sandbox_id"] == box and (folders / box).exists()
     away.rename(library)
     sessions.ok("stop", "fold")
@@ -209,8 +209,8 @@ def test_one_that_fails_does_not_keep_the_others_from_their_turn(sessions):
 
 
 def test_what_is_refused(sessions, tmp_path):
-    assert "no such session" in sessions.fails(4, "show", "work")
-    assert "no such session" in sessions.fails(4, "rm", "work")
+    assert "session not found" in sessions.fails(4, "show", "work")
+    assert "session not found" in sessions.fails(4, "rm", "work")
     assert sessions.fails(4, "start", "work", "--config", tmp_path / "no.yaml")
     (tmp_path / "cay.yaml").write_text("limtis: {}\n")
     line = sessions.fails(2, "start", "work", "--config", tmp_path / "cay.yaml")

@@ -183,7 +183,7 @@ def test_a_sandbox_full_of_processes_is_a_failed_result_that_says_so() -> None:
         assert full.read(timeout=20)
         for user in (None, "root"):
             result = run(environment.exec, ["pwd"], user=user)
-            assert result.returncode == 126 and "as many processes" in result.stderr
+            assert result.returncode == 126 and "process limit" in result.stderr
         full.kill()
     result = run(environment.exec, ["pwd"], user="root")
     assert result.stdout == "/home/user\n"

@@ -381,7 +381,7 @@ TEST(arguments_over_the_limit_are_an_error)
     ASSERT_INT(err.sys_errno, E2BIG);
     word[one] = '\0'; /* fits a request, but not the kernel's limit for one word */
     ASSERT_CODE(cay_sandbox_exec(sandbox, &options, &result, &err), CAY_E_INVALID);
-    snprintf(limit, sizeof limit, "one may have %zu KiB", one >> 10);
+    snprintf(limit, sizeof limit, "one argument may have %zu KiB", one >> 10);
     ASSERT_HAS(err.hint, limit);
     ASSERT_CODE(cay_process_start(sandbox, &options, &process, &err), CAY_E_INVALID);
     run(sandbox, "echo fine");

@@ -142,9 +142,9 @@ TEST(nothing_else_is_replaced)
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(line, sizeof line, "text: \"%s\"\n", bad[i]);
-        assert_refused(line, "line 2: text: what \"${\" starts here cannot be replaced");
-        ASSERT_HAS(err.hint, "${env.NAME}, ${this_file_dir} and ${variables.NAME}");
-        ASSERT_HAS(err.hint, "write \"$${\" for a plain \"${\"");
+        assert_refused(line, "line 2: text: invalid \"${...}\" reference");
+        ASSERT_HAS(err.hint, "${env.NAME}, ${this_file_dir} or ${variables.NAME}");
+        ASSERT_HAS(err.hint, "write \"$${\" for a literal \"${\"");
     }
 }
 
@@ -188,8 +188,7 @@ TEST(variables_are_those_of_the_file)
 
 TEST(a_variable_that_is_not_there_is_an_error)
 {
-    static const char message[] =
-        "line 3: text: there is no text of that name among the variables";
+    static const char message[] = "line 3: text: no variable of this name is a text";
 
     assert_refused("variables: {a: {b: c}}\ntext: ${variables.b}\n", message);
     assert_refused("variables: {a: {b: c}}\ntext: ${variables.a}\n", message);
@@ -199,10 +198,10 @@ TEST(a_variable_that_is_not_there_is_an_error)
     assert_refused("variables: a\ntext: ${variables.a}\n", message);
     assert_refused("variables: {a: *x}\ntext: ${variables.a}\n", message);
     assert_refused("text: ${variables.a}\n",
-                   "line 2: text: there is no text of that name among the variables");
+                   "line 2: text: no variable of this name is a text");
     assert_refused("variables: {a: \"${variables.b}\", b: c}\ntext: ${variables.a}\n",
-                   "line 3: text: what \"${\" starts here cannot be replaced");
-    ASSERT_HAS(err.hint, "in variables, ${env.NAME} and ${this_file_dir} can be");
+                   "line 3: text: invalid \"${...}\" reference");
+    ASSERT_HAS(err.hint, "use ${env.NAME} or ${this_file_dir} in variables");
 }
 
 TEST(many_references_to_a_long_text_are_refused)
@@ -215,7 +214,7 @@ TEST(many_references_to_a_long_text_are_refused)
     len += (size_t)snprintf(text + len, sizeof text - len, "}\ntexts:\n");
     for (int i = 0; i < 1000; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "- ${variables.a}\n");
-    assert_no_config(text, "line 9: texts[5]: the replaced texts are too long");
+    assert_no_config(text, "line 9: texts[5]: the expanded texts are too long");
 }
 
 TEST(too_many_variables_hurt_only_who_uses_them)

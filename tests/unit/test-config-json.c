@@ -128,7 +128,7 @@ TEST(an_entry_that_could_not_keep_its_variable_is_refused)
     setenv("TRIAL_A", "hush", 1);
     assert_refused("variables: {d: cost$}\n"
                    "map: {a: \"${variables.d}${env.TRIAL_A}\"}\n",
-                   "line 3: map.a: a \"$\" ends right before an environment variable");
+                   "line 3: map.a: a \"$\" directly before \"${env.NAME}\" is ambiguous");
     AUTO(cay_config)
     config = trial("variables: {d: cost$}\n"
                    "map: {a: \"${variables.d} ${env.TRIAL_A}\"}\n"

@@ -247,13 +247,13 @@ TEST(a_key_given_twice_is_refused)
 TEST(only_one_of_the_three_styles_is_used)
 {
     assert_refused("root: a\npaths: {}\n",
-                   "line 2: paths: only one of root, paths and mounts is used");
-    ASSERT_HAS(err.hint, "line 1 has root");
+                   "line 2: paths: only one of root, paths and mounts may be used");
+    ASSERT_HAS(err.hint, "line 1 already has root");
     assert_refused("policy:\n  paths: {}\nmounts:\n- {host_path: a, mount_point: /}\n",
-                   "line 3: mounts: only one of root, paths and mounts is used");
-    assert_refused("{}", "line 1: no policy is given");
-    assert_refused("policy: {}\n", "line 1: no policy is given");
-    assert_refused("policy: {}\ntemplate: x\n", "line 1: no policy is given");
+                   "line 3: mounts: only one of root, paths and mounts may be used");
+    assert_refused("{}", "line 1: no policy found");
+    assert_refused("policy: {}\n", "line 1: no policy found");
+    assert_refused("policy: {}\ntemplate: x\n", "line 1: no policy found");
 }
 
 TEST(a_wrong_type_is_refused)
@@ -270,7 +270,7 @@ TEST(a_wrong_type_is_refused)
     assert_refused("paths:\n  a: dir\n", "line 2: paths.a: must be a map of rules");
     assert_refused("mounts: {a: b}\n", "line 1: mounts: must be a list of mounts");
     assert_refused("mounts: [a]\n", "line 1: mounts[0]: must be a map of rules");
-    assert_refused("mounts: []\n", "line 1: mounts: there is no mount in it");
+    assert_refused("mounts: []\n", "line 1: mounts: the list of mounts is empty");
     assert_refused("policy: a\n", "line 1: policy: must be a map");
     assert_refused("[a, b]\n", "line 1: the text is not a map of keys");
     assert_refused("just words\n", "line 1: the text is not a map of keys");
@@ -341,15 +341,14 @@ TEST(what_is_needed_must_be_there)
 TEST(a_name_that_cannot_be_is_refused_at_its_line)
 {
     assert_refused("paths:\n  ok: {root: a}\n  a/../b: {root: c}\n",
-                   "line 3: paths.a/../b: this cannot be the name of a path");
+                   "line 3: paths.a/../b: invalid path name");
     assert_refused("paths:\n  \"a\\nb\": {root: c}\n",
-                   "line 2: paths.a?b: the name has control characters in it");
-    assert_refused("paths:\n  \"\": {root: c}\n",
-                   "line 2: paths.: this cannot be the name of a path");
+                   "line 2: paths.a?b: the name contains control characters");
+    assert_refused("paths:\n  \"\": {root: c}\n", "line 2: paths.: invalid path name");
     assert_refused("paths:\n  \"a\\0b\": {root: c}\n",
-                   "line 2: paths: there is a NUL character in the text");
+                   "line 2: paths: the text contains a NUL character");
     assert_refused("root: \"a\\0b\"\n",
-                   "line 1: root: there is a NUL character in the text");
+                   "line 1: root: the text contains a NUL character");
     assert_refused("mounts:\n- host_path: a\n  mode: rw\n  mount_point: data\n",
                    "line 4: mounts[0].mount_point: the mount point does not start with "
                    "\"/\"");
@@ -388,7 +387,7 @@ TEST(broken_syntax_is_refused_at_its_line)
     ASSERT_CODE(parse("root: a\n]\n", &policy), CAY_E_INVALID);
     ASSERT_HAS(err.message, "line 2: ");
     ASSERT_CODE(parse("root: \"a\n", &policy), CAY_E_INVALID);
-    assert_refused(">0000", "line 1: this is not YAML");
+    assert_refused(">0000", "line 1: invalid YAML");
     ASSERT_CODE(parse("root: a: b\n", &policy), CAY_E_INVALID);
     ASSERT_HAS(err.message, "line 1: ");
     ASSERT_CODE(parse("{\"root\": \"a\",, }", &policy), CAY_E_INVALID);
@@ -406,7 +405,7 @@ TEST(quoted_text_is_read_right_or_not_at_all)
     ASSERT_STR(mount_at(pair, 0).host, "/base/a''b");
     assert_refused(
         "root: 'a''''b'",
-        "line 1: root: two quotes in a row cannot be read inside single quotes");
+        "line 1: root: two consecutive quotes are not supported inside single quotes");
 }
 
 TEST(bytes_that_are_no_text_are_refused_at_their_line)
@@ -417,7 +416,7 @@ TEST(bytes_that_are_no_text_are_refused_at_their_line)
     assert_refused("root: a\n#\n# \xe2\x82", "line 3: the text is not UTF-8");
     ASSERT_CODE(cay_policy_parse("root: a\n\0\n", 10, "cay.yaml", NULL, &policy, &err),
                 CAY_E_INVALID);
-    ASSERT_STR(err.message, "line 2: there is a NUL byte in the text");
+    ASSERT_STR(err.message, "line 2: the text contains a NUL byte");
     ASSERT(!policy);
 }
 
