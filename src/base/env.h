@@ -8,7 +8,7 @@
 /* "NAME=value", NULL-terminated; NULL: empty. */
 size_t env_count(const char *const *env);
 
-/* Whether a variable of the name of "NAME=value" is there. */
+/* Whether the environment has the variable that "NAME=value" sets. */
 bool env_sets(const char *const *env, const char *assignment);
 
 #endif

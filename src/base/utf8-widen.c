@@ -115,7 +115,7 @@ size_t utf8_widen_plainly(const void *text, size_t len, unsigned width, void *to
  * the lanes of real starts are compacted. */
 enum { LANES = 16 };
 
-/* What is too much in the sum of all bytes, each shifted to its place. */
+/* The excess in the sum of all bytes, each shifted to its position. */
 enum {
     EXCESS_2 = (0xC0 << 6) + 0x80,
     EXCESS_3 = (0xE0 << 12) + (0x80 << 6) + 0x80,

@@ -235,8 +235,8 @@ static unsigned char unfinished_at(const unsigned char *end)
 }
 
 /* Counts and validates the bytes, with the 3 bytes before them as context. */
-static void take_look(const struct utf8_kernel *kernel, struct utf8_scan *scan,
-                      const unsigned char *data, size_t len)
+static void run_kernel(const struct utf8_kernel *kernel, struct utf8_scan *scan,
+                       const unsigned char *data, size_t len)
 {
     struct utf8_tally tally;
 
@@ -254,7 +254,8 @@ static void take_look(const struct utf8_kernel *kernel, struct utf8_scan *scan,
 }
 
 /* Keeps the beginning of a character for the next call. */
-static void hold(struct utf8_scan *scan, const unsigned char *text, unsigned char len)
+static void save_pending(struct utf8_scan *scan, const unsigned char *text,
+                         unsigned char len)
 {
     if (scan->trusted)
         return;
@@ -284,13 +285,13 @@ static void scan_few(const struct utf8_kernel *kernel, struct utf8_scan *scan,
     if (rest[0] > scan->highest)
         scan->highest = rest[0];
     memset(end - unfinished, 0, unfinished);
-    take_look(kernel, scan, start, UTF8_STEP);
+    run_kernel(kernel, scan, start, UTF8_STEP);
     /* Correct the count: the zeros were counted, and a character that continues was not.
      */
     bool begins_here = unfinished && unfinished <= len;
     scan->chars -= UTF8_STEP - len + (unfinished < len ? unfinished : len);
     scan->chars += begins_here;
-    hold(scan, rest, unfinished);
+    save_pending(scan, rest, unfinished);
 }
 
 bool utf8_scan_by(const struct utf8_kernel *kernel, struct utf8_scan *scan,
@@ -310,9 +311,9 @@ bool utf8_scan_by(const struct utf8_kernel *kernel, struct utf8_scan *scan,
         bytes += head + most;
         len -= head + most;
         if (most && !scan->invalid) {
-            take_look(kernel, scan, bytes - most, most);
+            run_kernel(kernel, scan, bytes - most, most);
             scan->last = bytes[-1];
-            hold(scan, bytes - unfinished_at(bytes), unfinished_at(bytes));
+            save_pending(scan, bytes - unfinished_at(bytes), unfinished_at(bytes));
         }
     }
     scan_few(kernel, scan, bytes, len);

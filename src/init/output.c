@@ -119,8 +119,8 @@ int output_open(struct output *output, struct process *process, int fd)
     return serve_watch(fd, &output->source);
 }
 
-/* What was written before the command ended fits a pipe, which holds at most OUTPUT_KEPT;
- * output of background children after that is not waited for. */
+/* Reads the rest of the pipe, at most OUTPUT_KEPT bytes; output of background children
+ * after that is not waited for. */
 void output_finish(struct output *output)
 {
     size_t taken = 0;

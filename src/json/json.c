@@ -104,7 +104,7 @@ static void put_escape(struct json *json, uint32_t unit)
 
 static void put_string(struct json *json, const char *text, size_t len)
 {
-    size_t plain = 0; /* start of the run that is written as it is */
+    size_t plain = 0; /* start of the run that is written unchanged */
 
     put(json, "\"", 1);
     for (size_t i = 0; i < len;) {

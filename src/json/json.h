@@ -9,12 +9,11 @@
 
 struct buf;
 
-/* A JSON document written as it is made: nothing is held back and nothing is allocated.
- * Commas, colons and nesting come by themselves; what would not be JSON (a value without
- * its key, an end without its beginning, more than 64 levels) makes the document fail
- * instead of going out wrong.  After a failure nothing more is written, so a caller may
- * check once, with json_finish().  (jansson, which reads JSON for us, has taken the
- * plain names json_object() and the like.) */
+/* Writes a JSON document as a stream, without buffering or allocating.  Commas, colons
+ * and nesting are automatic; a call that would not give JSON (a value without a key, an
+ * end without a start, more than 64 levels) makes the document fail.  After a failure
+ * nothing more is written, so a caller may check once, with json_finish(). (jansson,
+ * which parses JSON here, has taken plain names such as json_object().) */
 struct json {
     FILE *file; /* one of the two is set */
     struct buf *buf;

@@ -78,7 +78,7 @@ int policy_check_size(const struct mount *mount, const char *op, const char *pat
 
 /* --- Explaining --- */
 
-static void tell_rule(struct buf *text, const cay_policy *policy, size_t index)
+static void put_rule(struct buf *text, const cay_policy *policy, size_t index)
 {
     const struct mount *mount = &policy->mounts[index];
     const char *mode = mount->writable ? "rw" : "ro";
@@ -102,8 +102,8 @@ static void tell_rule(struct buf *text, const cay_policy *policy, size_t index)
 
 /* In a derived policy the mount alone does not decide: names the entry that allows the
  * place, or all entries. */
-static void tell_narrowing(struct buf *text, const cay_policy *policy, size_t mount,
-                           const char *rel, unsigned access)
+static void put_narrowing(struct buf *text, const cay_policy *policy, size_t mount,
+                          const char *rel, unsigned access)
 {
     bool write = access == CAY_ACCESS_WRITE;
     const struct grant *grant = write ? &policy->write : &policy->read;
@@ -120,7 +120,7 @@ static void tell_narrowing(struct buf *text, const cay_policy *policy, size_t mo
                    grant_list(policy, access, &roots));
 }
 
-static void tell_limits(struct buf *text, const struct mount *mount, unsigned granted)
+static void put_limits(struct buf *text, const struct mount *mount, unsigned granted)
 {
     bool ask_read = mount->read_approval && granted & CAY_ACCESS_READ;
     bool ask_write = mount->write_approval && granted & CAY_ACCESS_WRITE;
@@ -153,10 +153,10 @@ char *policy_explain(const cay_policy *policy, const char *path, size_t mount,
     AUTO_BUF text = {.max = strlen(path) + 4 * PATH_MAX};
 
     buf_format(&text, "%s: %s", path, verdicts[granted]);
-    tell_rule(&text, policy, mount);
-    tell_narrowing(&text, policy, mount, rel, CAY_ACCESS_READ);
-    tell_narrowing(&text, policy, mount, rel, CAY_ACCESS_WRITE);
+    put_rule(&text, policy, mount);
+    put_narrowing(&text, policy, mount, rel, CAY_ACCESS_READ);
+    put_narrowing(&text, policy, mount, rel, CAY_ACCESS_WRITE);
     if (granted)
-        tell_limits(&text, &policy->mounts[mount], granted);
+        put_limits(&text, &policy->mounts[mount], granted);
     return buf_take(&text);
 }

@@ -59,7 +59,7 @@ static pid_t fork_child(void (*run)(void *cookie, struct away_outcome *), void *
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_t pid = fork(); /* allow: fork (the child goes on without us) */
+    pid_t pid = fork(); /* allow: fork (the child runs on without its parent) */
     int error = errno;
     if (pid == 0)
         be_the_child(run, cookie, ends);

@@ -112,7 +112,7 @@ int manager_read(cay_manager *manager, struct cay_session **ret_stored,
         return CAY_OK;
     int code = cay_store_get(manager->store, manager->user_id, manager->session_id,
                              ret_stored, &own);
-    return code && code != CAY_E_NOT_FOUND ? manager_tell(&own, err) : CAY_OK;
+    return code && code != CAY_E_NOT_FOUND ? manager_report(&own, err) : CAY_OK;
 }
 
 /* Whatever is missing here, it does not follow that the sandbox is. */
@@ -144,7 +144,7 @@ static int restore(const struct cay_session *stored, cay_config **ret_config,
     int code =
         cay_config_restore(*stored->config ? stored->config : defaults, &config, &own);
     if (code && (!*stored->sandbox_id || code == CAY_E_NO_MEMORY))
-        return manager_tell(&own, err);
+        return manager_report(&own, err);
     if (code)
         return fail_backend(stored, own.message, err);
     if (*stored->sandbox_id && strcmp(cay_config_type(config), backend) != 0)
@@ -168,7 +168,7 @@ int manager_configure(cay_manager *manager, const struct cay_session *stored,
     return code;
 }
 
-const char *manager_wish(const cay_manager *manager)
+const char *manager_configured_id(const cay_manager *manager)
 {
     const char *id = manager->config && manager->config != manager->own_config
                          ? cay_config_text(manager->config, "sandbox_id")
@@ -195,8 +195,8 @@ int manager_complete(cay_manager *manager, struct cay_error *err)
     return CAY_OK;
 }
 
-int manager_look(const cay_manager *manager, const struct cay_session *stored,
-                 cay_sandbox **ret_sandbox, struct cay_error *err)
+int manager_connect(const cay_manager *manager, const struct cay_session *stored,
+                    cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     AUTO(cay_config) restored = NULL;
     const cay_config *config = manager->config;
@@ -282,7 +282,7 @@ static int finish_pause(cay_manager *manager, const struct away_outcome *outcome
     int code = outcome->error.code;
 
     if (code && code != CAY_E_UNSUPPORTED)
-        return manager_tell(&outcome->error, err);
+        return manager_report(&outcome->error, err);
     return manager->store && !code
                ? ledger_set_state(manager->store, manager->user_id, manager->session_id,
                                   outcome->id, CAY_STATE_PAUSED, err)
@@ -293,13 +293,13 @@ int cay_manager_wait(cay_manager *manager, struct cay_error *err)
 {
     AUTO_LOCK lock = NULL;
     struct away_outcome outcome;
-    bool is_start = manager->errand == AWAY_START, was_sent = manager->away.pid > 0;
+    bool is_start = manager->pending == AWAY_START, was_sent = manager->away.pid > 0;
 
-    if (manager->errand == AWAY_NOTHING)
+    if (manager->pending == AWAY_NOTHING)
         return CAY_OK;
     if (was_sent)
         away_wait(&manager->away, is_start ? "manager.start" : "manager.pause", &outcome);
-    manager->errand = AWAY_NOTHING;
+    manager->pending = AWAY_NOTHING;
     int code = lock_session(manager, MANAGER_LOCK_MS, &lock, err);
     if (code)
         return code;
@@ -322,7 +322,7 @@ static bool runs(cay_manager *manager)
 
 bool cay_manager_is_running(cay_manager *manager)
 {
-    if (manager->errand != AWAY_NOTHING && manager->away.pid > 0 &&
+    if (manager->pending != AWAY_NOTHING && manager->away.pid > 0 &&
         away_has_ended(&manager->away))
         (void)!cay_manager_wait(manager, NULL);
     return runs(manager);
@@ -342,7 +342,7 @@ int cay_manager_start(cay_manager *manager, struct cay_error *err)
 int cay_manager_sandbox(cay_manager *manager, cay_sandbox **ret_sandbox,
                         struct cay_error *err)
 {
-    int code = manager->errand == AWAY_START ? cay_manager_wait(manager, err) : CAY_OK;
+    int code = manager->pending == AWAY_START ? cay_manager_wait(manager, err) : CAY_OK;
 
     if (!code)
         code = cay_manager_start(manager, err);
@@ -356,20 +356,20 @@ int cay_manager_start_no_wait(cay_manager *manager, struct cay_error *err)
     cay_session_lock *lock = NULL;
     struct cay_error own;
 
-    if (manager->errand == AWAY_START)
+    if (manager->pending == AWAY_START)
         return CAY_OK;
     (void)!cay_manager_wait(manager, NULL);
     if (runs(manager)) {
         if (manager->lacks_assets)
-            manager->errand = AWAY_START;
+            manager->pending = AWAY_START;
         return CAY_OK;
     }
     int code = lock_session(manager, 0, &lock, &own);
     if (code == CAY_E_TIMEOUT) { /* another process is starting it: use its sandbox */
-        manager->errand = AWAY_START;
+        manager->pending = AWAY_START;
         return CAY_OK;
     }
-    return code ? manager_tell(&own, err) : manager_send_start(manager, lock, err);
+    return code ? manager_report(&own, err) : manager_send_start(manager, lock, err);
 }
 
 /* --- Pausing and stopping --- */
@@ -394,7 +394,7 @@ static int find(cay_manager *manager, const struct cay_session *stored, const ch
         (!is_recorded ||
          strcmp(stored->sandbox_id, cay_sandbox_id(manager->sandbox)) == 0))
         return CAY_OK;
-    wanted.sandbox_id = manager_wish(manager);
+    wanted.sandbox_id = manager_configured_id(manager);
     if (is_recorded)
         wanted = *stored;
     else if (wanted.sandbox_id)
@@ -402,7 +402,7 @@ static int find(cay_manager *manager, const struct cay_session *stored, const ch
     else
         return fail_none(manager, op, err);
     manager_drop(manager);
-    int code = manager_look(manager, &wanted, &manager->sandbox, err);
+    int code = manager_connect(manager, &wanted, &manager->sandbox, err);
     if (code == CAY_E_NOT_FOUND)
         (void)forget(manager, wanted.sandbox_id, NULL);
     return code;
@@ -459,7 +459,7 @@ static void pause_away(void *cookie, struct away_outcome *ret_outcome)
     cay_sandbox *own = NULL;
 
     cay_copy_text(ret_outcome->id, sizeof ret_outcome->id, wanted.sandbox_id);
-    if (manager_look(pause->manager, &wanted, &own, &ret_outcome->error) == CAY_OK)
+    if (manager_connect(pause->manager, &wanted, &own, &ret_outcome->error) == CAY_OK)
         (void)!pause_sandbox(own, &ret_outcome->error);
 }
 
@@ -475,11 +475,11 @@ int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
         return code;
     code = lock_session(manager, 0, &lock, &own);
     if (code == CAY_E_TIMEOUT) {
-        manager->errand = AWAY_PAUSE;
+        manager->pending = AWAY_PAUSE;
         return CAY_OK;
     }
     if (code)
-        return manager_tell(&own, err);
+        return manager_report(&own, err);
     code = manager_read(manager, &stored, err);
     if (!code)
         code = find(manager, stored, op, err);
@@ -491,7 +491,7 @@ int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
         return code;
     }
     lock_leave_to_child(lock);
-    manager->errand = AWAY_PAUSE;
+    manager->pending = AWAY_PAUSE;
     return CAY_OK;
 }
 
@@ -511,7 +511,7 @@ static int stop_locked(cay_manager *manager, struct cay_error *err)
     if (!code)
         code = cay_sandbox_remove(manager->sandbox, &own);
     if (code)
-        return manager_tell(&own, err);
+        return manager_report(&own, err);
     code = forget(manager, cay_sandbox_id(manager->sandbox), err);
     manager_drop(manager);
     return code;

@@ -37,7 +37,7 @@ struct cay_manager {
     struct asset *assets;
     size_t asset_count;
     bool lacks_assets; /* the sandbox: to upload them has failed */
-    enum { AWAY_NOTHING, AWAY_START, AWAY_PAUSE } errand;
+    enum { AWAY_NOTHING, AWAY_START, AWAY_PAUSE } pending;
     struct away
         away; /* the background process; none: the work is done when it is waited for */
     char away_mark[MARK_MAX]; /* AWAY_START: in the ledger, or "" */
@@ -52,14 +52,14 @@ static inline void manager_unlock(cay_session_lock *const *lock)
 #define AUTO_LOCK __attribute__((cleanup(manager_unlock))) cay_session_lock *
 
 /* For calls whose failure may be ignored: `err` is unchanged on success. */
-static inline int manager_tell(const struct cay_error *own, struct cay_error *err)
+static inline int manager_report(const struct cay_error *own, struct cay_error *err)
 {
     if (err)
         *err = *own;
     return own->code;
 }
 
-/* The session as it is stored, NULL if it is not; cay_free() it. */
+/* The stored session, NULL if there is none; free it with cay_free(). */
 int manager_read(cay_manager *manager, struct cay_session **ret_stored,
                  struct cay_error *err);
 
@@ -72,12 +72,12 @@ int manager_complete(cay_manager *manager, struct cay_error *err);
 
 /* The sandbox_id of the caller's configuration, or NULL.  That of a stored configuration
  * is ignored: the record has the current sandbox. */
-const char *manager_wish(const cay_manager *manager);
+const char *manager_configured_id(const cay_manager *manager);
 
 /* Connects to the sandbox of a record, without resuming it if the backend can.
  * CAY_E_NOT_FOUND: it is gone; CAY_E_UNAVAILABLE: unknown. */
-int manager_look(const cay_manager *manager, const struct cay_session *stored,
-                 cay_sandbox **ret_sandbox, struct cay_error *err);
+int manager_connect(const cay_manager *manager, const struct cay_session *stored,
+                    cay_sandbox **ret_sandbox, struct cay_error *err);
 
 void manager_drop(cay_manager *manager); /* the handle */
 int manager_upload(const cay_manager *manager, cay_sandbox *sandbox,

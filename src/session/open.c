@@ -64,8 +64,8 @@ static const char *const steps[] = {
 
 const struct schema schema_current = {steps, sizeof steps / sizeof *steps};
 
-static int ask_number(cay_store *store, const char *sql, int64_t *ret_number,
-                      struct cay_error *err)
+static int read_number(cay_store *store, const char *sql, int64_t *ret_number,
+                       struct cay_error *err)
 {
     AUTO_QUERY query = query_new(store, op, sql);
     int code = query_step(&query, err);
@@ -75,16 +75,16 @@ static int ask_number(cay_store *store, const char *sql, int64_t *ret_number,
 }
 
 /* Reads the version; refuses databases of other programs. */
-static int recognise(cay_store *store, size_t newest, int64_t *ret_version,
-                     struct cay_error *err)
+static int read_version(cay_store *store, size_t newest, int64_t *ret_version,
+                        struct cay_error *err)
 {
     int64_t application = 0, tables = 0;
 
-    int code = ask_number(store, "PRAGMA application_id", &application, err);
+    int code = read_number(store, "PRAGMA application_id", &application, err);
     if (!code)
-        code = ask_number(store, "PRAGMA user_version", ret_version, err);
+        code = read_number(store, "PRAGMA user_version", ret_version, err);
     if (!code && !application)
-        code = ask_number(store, "SELECT count(*) FROM sqlite_schema", &tables, err);
+        code = read_number(store, "SELECT count(*) FROM sqlite_schema", &tables, err);
     if (code)
         return code;
     if (application != APPLICATION && (application || *ret_version || tables))
@@ -98,12 +98,12 @@ static int recognise(cay_store *store, size_t newest, int64_t *ret_version,
     return CAY_OK;
 }
 
-static int climb(cay_store *store, const struct schema *schema, struct cay_error *err)
+static int migrate(cay_store *store, const struct schema *schema, struct cay_error *err)
 {
     char mark[96];
     int64_t version = 0;
 
-    int code = recognise(store, schema->count, &version, err);
+    int code = read_version(store, schema->count, &version, err);
     for (size_t i = (size_t)version; !code && i < schema->count; i++)
         code = query_exec(store, op, schema->steps[i], err);
     snprintf(mark, sizeof mark, "PRAGMA application_id=%d; PRAGMA user_version=%zu",
@@ -114,14 +114,14 @@ static int climb(cay_store *store, const struct schema *schema, struct cay_error
 int schema_apply(cay_store *store, const struct schema *schema, struct cay_error *err)
 {
     int64_t version = 0;
-    int code = recognise(store, schema->count, &version, err);
+    int code = read_version(store, schema->count, &version, err);
 
     if (code || version == (int64_t)schema->count)
         return code;
     code = query_exec(store, op, "BEGIN IMMEDIATE", err);
     if (code)
         return code;
-    code = climb(store, schema, err);
+    code = migrate(store, schema, err);
     if (!code)
         code = query_exec(store, op, "COMMIT", err);
     if (code)

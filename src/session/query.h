@@ -27,7 +27,7 @@ void query_number(struct query *query, int64_t number);
 /* 1: a row; 0: no more rows; or a code. */
 int query_step(struct query *query, struct cay_error *err);
 
-/* Of the row; the text lives until the next step. */
+/* Columns of the row; a text lives until the next step. */
 const char *query_column(const struct query *query, int column);
 int64_t query_column_number(const struct query *query, int column);
 

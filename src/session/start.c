@@ -39,11 +39,11 @@ static int check_other(const struct start *start, struct cay_error *err)
     cay_sandbox *other = NULL;
     struct cay_error own;
 
-    int code = manager_look(start->manager, stored, &other, &own);
+    int code = manager_connect(start->manager, stored, &other, &own);
     cay_sandbox_free(other);
     if (code == CAY_E_NOT_FOUND)
         return CAY_OK;
-    return code ? manager_tell(&own, err)
+    return code ? manager_report(&own, err)
                 : cay_fail(err, CAY_E_EXISTS, 0, op, stored->session_id,
                            "the session already has another sandbox",
                            "stop the session first; its sandbox is %.64s (%.64s)",
@@ -60,7 +60,7 @@ static int plan(struct start *start, struct cay_error *err)
     if (code)
         return code;
     manager_sweep(manager);
-    start->id = manager_wish(manager);
+    start->id = manager_configured_id(manager);
     start->is_configured = start->id != NULL;
     if (start->is_configured)
         return CAY_OK;
@@ -124,7 +124,7 @@ static int reach_known(const struct start *start, cay_sandbox **ret_sandbox,
     int code = reach(start, ret_sandbox, &own);
     if (code == CAY_E_NOT_FOUND && !start->is_configured)
         return CAY_OK;
-    return code ? manager_tell(&own, err) : CAY_OK;
+    return code ? manager_report(&own, err) : CAY_OK;
 }
 
 static int make(struct start *start, cay_sandbox **ret_sandbox, struct cay_error *err)
@@ -257,7 +257,7 @@ int manager_send_start(cay_manager *manager, cay_session_lock *lock,
         return code;
     }
     lock_leave_to_child(lock);
-    manager->errand = AWAY_START;
+    manager->pending = AWAY_START;
     memcpy(manager->away_mark, start.mark, sizeof start.mark);
     return CAY_OK;
 }
@@ -279,7 +279,7 @@ int manager_finish_start(cay_manager *manager, const struct away_outcome *outcom
 
     if (outcome->error.code) {
         manager_sweep(manager);
-        return manager_tell(&outcome->error, err);
+        return manager_report(&outcome->error, err);
     }
     if (was_swept(manager))
         return manager_start(manager, err);
@@ -294,7 +294,7 @@ int manager_finish_start(cay_manager *manager, const struct away_outcome *outcom
     if (code == CAY_E_NOT_FOUND) /* it has not lived long */
         return manager_start(manager, err);
     if (code)
-        return manager_tell(&own, err);
+        return manager_report(&own, err);
     bool is_new = start.mark[0] &&
                   (!start.stored || strcmp(start.stored->sandbox_id, outcome->id) != 0);
     code = keep(&start, sandbox, is_new, err);

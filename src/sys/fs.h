@@ -10,15 +10,15 @@
 
 #include "cay/error.h"
 
-/* Every call of the file layer that takes a name or asks who the caller is.
+/* Every call of the file layer that takes a name or depends on the caller's identity.
  *
- * There are two of these: fs_direct makes the system calls itself; that of a sandbox has
- * the sandbox's init make them, inside and with the rights of a user there, and gets the
- * descriptors passed out.  What works on an open descriptor alone (reading, writing,
- * fstat, getdents, fsync) never comes here.
+ * There are two implementations: fs_direct makes the system calls itself; that of a
+ * sandbox sends them to the sandbox's PID 1, which makes them as a user inside and passes
+ * descriptors back.  Calls on an open descriptor (read, write, fstat, getdents, fsync) do
+ * not go through here.
  *
- * They return 0, a descriptor (always CLOEXEC), or a negative errno.  A directory given
- * as -1 is the top of a file system that has only one.  Names are single components. */
+ * They return 0, a descriptor (always CLOEXEC), or a negative errno.  A directory of -1
+ * is the root of a file system that has only one.  Names are single components. */
 
 enum fs_find_flag {
     FS_NO_FOLLOW = 1 << 0, /* do not follow a link in the last component */
@@ -28,7 +28,7 @@ enum fs_find_flag {
 };
 
 struct fs_found {
-    int fd; /* by O_PATH, or open for reading if is_open; -1: nothing is there */
+    int fd; /* O_PATH, or open for reading if is_open; -1: missing */
     bool is_open;
     struct stat st;  /* of fd, with the owner as seen where the file is */
     int dir;         /* O_PATH of the directory it is in, or -1 */
@@ -69,7 +69,7 @@ struct fs {
                   const char *to, unsigned flags);
     int (*remove)(const struct fs *fs, int dir, const char *name, int flags);
 
-    /* Of the file `fd`, or of `name` in it, not followed. */
+    /* Of the file `fd`, or of `name` in it; links are not followed. */
     int (*set_times)(const struct fs *fs, int fd, const char *name,
                      const struct timespec times[2]);
     int (*set_mode)(const struct fs *fs, int fd, mode_t mode);

@@ -12,7 +12,7 @@ static bool load(const struct library *library)
         void *call = dlsym(handle, library->calls[i].name);
         if (!call)
             return false;
-        /* It is a function, whatever its type says. */
+        /* dlsym(3) returns an object pointer; the symbol is a function. */
         memcpy((char *)library->table + library->calls[i].place, &call, sizeof call);
     }
     return handle != NULL;

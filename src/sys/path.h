@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-/* openat2(2) and what goes with it.  All return a descriptor (always CLOEXEC) or 0, or a
+/* openat2(2) and related calls.  All return a descriptor (always CLOEXEC) or 0, or a
  * negative errno. */
 
 /* No link of any kind is followed and nothing above `dir` is reached. */
@@ -29,14 +29,13 @@ int path_name(int fd, char ret_path[PATH_MAX]);
 /* The entries of `dir`, by a new descriptor; NULL and errno if it cannot be read. */
 DIR *path_list(int dir);
 
-/* Follows the links of `rel` by hand, one component at a time and never above `root`, to
- * a place that has none.  A link that is absolute or climbs is taken for one below the
- * root if it comes there by the names of `host`, the root's own path.  With `follow_last`
- * false the last component may remain a link.
+/* Resolves the links of `rel` one component at a time and never above `root`. An absolute
+ * or climbing link counts as one below the root if it gets there by the names of `host`,
+ * the root's own path.  With `follow_last` false the last component may be a link.
  *
- * On success `ret_rel` (PATH_MAX bytes) is the link-free path and *ret_fd holds it by
- * O_PATH with *ret_stat filled in; or *ret_fd is -1 and nothing is there, though links up
- * to that point were followed.  -EXDEV: a link leads out.  -ELOOP: links go round. */
+ * On success `ret_rel` (PATH_MAX bytes) is the link-free path and *ret_fd its O_PATH
+ * descriptor with *ret_stat filled in; or *ret_fd is -1 if the file is missing. -EXDEV: a
+ * link leads out. -ELOOP: links form a loop. */
 int path_resolve(int root, const char *host, const char *rel, int follow_last,
                  char *ret_rel, int *ret_fd, struct stat *ret_stat);
 

@@ -85,18 +85,17 @@ static int allow_computation(void)
 
 /* Theory of operation.
  *
- * The child is made by fork(3), not by a bare clone(2): the host program may have
- * threads, one of them inside malloc at this moment, and only the C library's fork hands
- * the child an allocator that works.  The price is that the host sees one SIGCHLD when
- * the child ends.  A host whose handler reaps every child, or that ignores SIGCHLD, does
- * not disturb us: we wait by pidfd, ECHILD there only means that somebody was faster, and
- * whether the job went well is told over the channel, never by the exit status.
+ * The child is created by fork(3), not by a bare clone(2): the host program may have
+ * threads, one of them inside malloc, and only the C library's fork gives the child a
+ * working allocator.  The price is that the host program sees one SIGCHLD.  A host
+ * program that reaps every child or ignores SIGCHLD does no harm: the parent waits by
+ * pidfd, ECHILD only means that the child was already reaped, and the outcome is sent
+ * over the channel, not as the exit status.
  *
- * The child waits for one byte before it does anything, so that its pid is surely its own
- * while the pidfd is opened.  Its first message is a struct cay_error: CAY_OK once every
- * layer is in place.  No byte of the input is looked at before that.  Landlock is a
- * second wall behind seccomp, so a kernel without it is no failure; a failing seccomp is.
- */
+ * The child waits for one byte first, so that its pid cannot be reused before the pidfd
+ * is open.  Its first message is a struct cay_error: CAY_OK once every layer is in place.
+ * No input is read before that.  Landlock is a second layer behind seccomp, so a kernel
+ * without it is accepted; a failing seccomp is not. */
 
 static int limit(int resource, rlim_t value)
 {
