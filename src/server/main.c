@@ -2,9 +2,12 @@
 
 /* cay-serve: what `cay serve`, `cay key` and `cay env` become, so that the libraries of a
  * server do not slow down the start of everything else. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <gnutls/gnutls.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,17 +22,14 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
-#include "server/broker/clock.h"
-#include "server/broker/restarts.h"
-#include "server/broker/store.h"
+#include "server/broker/recovery.h"
 #include "server/commands.h"
 #include "server/front/front.h"
-#include "server/listen.h"
 #include "server/live.h"
-#include "server/tls.h"
 #include "server/wire/warn.h"
 
 static const char help[] =
@@ -98,6 +98,171 @@ static int add_key_file(struct state *state, struct cay_error *err)
         return cay_fail_errno(err, errno, "serve.key", path);
     key[strcspn(key, "\r\n")] = '\0';
     return api_key_add(state->registry, "default", key, err);
+}
+
+/* --- The listening socket --- */
+
+enum { FIRST_PASSED = 3, BACKLOG = 1024 };
+
+static const char listen_op[] = "serve.listen";
+
+/* As sd_listen_fds(3) has it: LISTEN_PID is us, and there is one. */
+static int passed_socket(void)
+{
+    const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    int is_listening = 0;
+    socklen_t len = sizeof is_listening;
+
+    if (!pid || !count || strtol(pid, NULL, 10) != (long)getpid() ||
+        strcmp(count, "1") != 0)
+        return -1;
+    if (getsockopt(FIRST_PASSED, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &len) != 0 ||
+        !is_listening || fcntl(FIRST_PASSED, F_SETFD, FD_CLOEXEC) != 0)
+        return -1;
+    return FIRST_PASSED;
+}
+
+static void read_address(struct serve_options *options, int fd)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t len = sizeof address;
+
+    if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
+        return;
+    const struct sockaddr_in *four = (const struct sockaddr_in *)&address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&address;
+    bool is_four = address.ss_family == AF_INET;
+    if (!is_four && address.ss_family != AF_INET6)
+        return;
+    options->port = ntohs(is_four ? four->sin_port : six->sin6_port);
+    (void)inet_ntop(address.ss_family,
+                    is_four ? (const void *)&four->sin_addr : &six->sin6_addr,
+                    options->address, sizeof options->address);
+}
+
+static bool fill_address(const struct serve_options *options,
+                         struct sockaddr_storage *address, socklen_t *ret_len)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
+
+    memset(address, 0, sizeof *address);
+    if (inet_pton(AF_INET, options->address, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons(options->port);
+        *ret_len = sizeof *four;
+        return true;
+    }
+    six->sin6_family = AF_INET6;
+    six->sin6_port = htons(options->port);
+    *ret_len = sizeof *six;
+    return inet_pton(AF_INET6, options->address, &six->sin6_addr) == 1;
+}
+
+/* The socket that clients come to: one that systemd has passed, or a new one.  The port
+ * that it has goes into the options. */
+static int listen_open(struct serve_options *options, int *ret_socket,
+                       struct cay_error *err)
+{
+    struct sockaddr_storage address;
+    socklen_t len;
+    const int yes = 1;
+    AUTO_FD fd = passed_socket();
+
+    if (fd < 0 && !fill_address(options, &address, &len))
+        return cay_fail_errno(err, EINVAL, listen_op, options->address);
+    if (fd < 0) {
+        fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0)
+            return cay_fail_errno(err, errno, listen_op, options->address);
+        if (bind(fd, (struct sockaddr *)&address, len) != 0 || listen(fd, BACKLOG) != 0)
+            return errno == EADDRINUSE
+                       ? cay_fail(err, CAY_E_BUSY, errno, listen_op, options->address,
+                                  "somebody else listens on this port",
+                                  "end that server, or choose another port: --listen")
+                       : cay_fail_errno(err, errno, listen_op, options->address);
+    }
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    read_address(options, fd);
+    *ret_socket = TAKE_FD(fd);
+    return CAY_OK;
+}
+
+/* --- TLS --- */
+
+enum { PEM_MAX = 1 << 20 };
+
+static const char tls_op[] = "serve.tls";
+
+static int read_pem(const char *path, char **ret_text, struct cay_error *err)
+{
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    AUTO_BUF text = {0};
+
+    buf_init(&text, PEM_MAX);
+    for (;;) {
+        if (fd < 0 || !buf_reserve(&text, 4096))
+            return cay_fail_errno(err, fd < 0 ? errno : EFBIG, tls_op, path);
+        ssize_t got = read(fd, text.data + text.len, 4095);
+        if (got < 0)
+            return cay_fail_errno(err, errno, tls_op, path);
+        if (got == 0)
+            break;
+        text.len += (size_t)got;
+        text.data[text.len] = '\0';
+    }
+    *ret_text = buf_take(&text);
+    return *ret_text ? CAY_OK : cay_fail_memory(err, tls_op);
+}
+
+static gnutls_datum_t datum(char *text)
+{
+    return (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
+}
+
+/* The half that will speak TLS could only die of a pair that is none. */
+static int check_pair(const char *cert_path, const char *key_path, char *cert, char *key,
+                      struct cay_error *err)
+{
+    const gnutls_datum_t shown = datum(cert), secret = datum(key);
+    gnutls_certificate_credentials_t pair;
+
+    if (gnutls_certificate_allocate_credentials(&pair) != GNUTLS_E_SUCCESS)
+        return cay_fail_memory(err, tls_op);
+    int certs = gnutls_certificate_set_x509_trust_mem(pair, &shown, GNUTLS_X509_FMT_PEM);
+    int result =
+        gnutls_certificate_set_x509_key_mem(pair, &shown, &secret, GNUTLS_X509_FMT_PEM);
+    gnutls_certificate_free_credentials(pair);
+    if (certs <= 0)
+        return cay_fail(err, CAY_E_INVALID, 0, tls_op, cert_path,
+                        "this is no certificate in PEM", "give another --tls-cert");
+    if (result == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
+        return cay_fail(err, CAY_E_INVALID, 0, tls_op, key_path,
+                        "this is the key of another certificate",
+                        "give the one that belongs to --tls-cert");
+    if (result != GNUTLS_E_SUCCESS)
+        return cay_fail(err, CAY_E_INVALID, 0, tls_op, key_path,
+                        "this is no private key in PEM, or one with a password",
+                        "give another --tls-key");
+    return CAY_OK;
+}
+
+/* The content of both files, if they are a certificate and its key; to be freed. */
+static int tls_read(const char *cert_path, const char *key_path, char **ret_cert,
+                    char **ret_key, struct cay_error *err)
+{
+    AUTO_FREE char *cert = NULL, *key = NULL;
+    int code = read_pem(cert_path, &cert, err);
+
+    if (!code)
+        code = read_pem(key_path, &key, err);
+    if (!code)
+        code = check_pair(cert_path, key_path, cert, key, err);
+    if (code)
+        return code;
+    *ret_cert = TAKE_PTR(cert);
+    *ret_key = TAKE_PTR(key);
+    return CAY_OK;
 }
 
 /* --- cay serve --- */

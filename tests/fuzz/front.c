@@ -12,7 +12,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cay/files.h"
-#include "server/wire/entry.h"
 #include "server/wire/record.h"
 
 enum { ROUNDS_MAX = 4000, IDLE_ROUNDS = 3, HEARD_MAX = 16 << 20, PORTS_MAX = 8 };

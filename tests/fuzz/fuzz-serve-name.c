@@ -6,7 +6,7 @@
 
 #include "base/auto.h"
 #include "front.h"
-#include "server/wire/filter.h"
+#include "server/front/filter.h"
 #include "server/wire/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

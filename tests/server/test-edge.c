@@ -14,8 +14,8 @@
 
 #include "../unit/harness.h"
 #include "server/broker/secrets.h"
+#include "server/front/filter.h"
 #include "server/front/front.h"
-#include "server/wire/filter.h"
 
 /* --- Names --- */
 

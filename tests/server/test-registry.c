@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "server/broker/api-key.h"
 #include "server/broker/keepers.h"
-#include "server/broker/note.h"
+#include "server/broker/recovery.h"
 #include "server/broker/secrets.h"
 
 static const char *home;

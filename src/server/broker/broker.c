@@ -23,7 +23,6 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/broker/clock.h"
 #include "server/broker/errand.h"
 #include "server/wire/warn.h"
 
@@ -487,4 +486,45 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
         keeper_drop(broker, broker->keepers);
     broker_write_again(broker);
     end_front(broker);
+}
+
+/* --- Supervision of the front --- */
+
+bool pulse_look(struct pulse *pulse, uint64_t beats, uint64_t cpu_ns)
+{
+    if (beats != pulse->beats)
+        pulse->missed = 0;
+    else
+        pulse->missed += cpu_ns == pulse->cpu_ns ? PULSE_IDLE : 1;
+    pulse->beats = beats;
+    pulse->cpu_ns = cpu_ns;
+    if (pulse->missed < PULSE_MISSED)
+        return false;
+    pulse->missed = 0;
+    return true;
+}
+
+uint64_t pulse_cpu_ns(pid_t pid)
+{
+    struct timespec used;
+    clockid_t clock;
+
+    if (pid <= 0 || clock_getcpuclockid(pid, &clock) != 0 ||
+        clock_gettime(clock, &used) != 0)
+        return 0;
+    return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+bool restarts_note(struct restarts *restarts, int64_t now_ms)
+{
+    uint64_t count = restarts->count++;
+    int64_t *oldest = &restarts->started_ms[count % RESTARTS_MAX];
+    bool is_often = count >= RESTARTS_MAX && now_ms - *oldest < RESTARTS_MS;
+
+    if (count > 0) {
+        int64_t last = restarts->started_ms[(count - 1) % RESTARTS_MAX];
+        restarts->deaths = now_ms - last < ALIVE_MS ? restarts->deaths + 1 : 0;
+    }
+    *oldest = now_ms;
+    return !is_often && restarts->deaths < DEATHS_MAX;
 }

@@ -8,7 +8,49 @@
 #include "server/broker/api-key.h"
 #include "server/broker/keepers.h"
 #include "server/broker/secrets.h"
-#include "server/wire/pulse.h"
+
+/* Whether a process is stuck: it counts beats up in shared memory while it advances, and
+ * is looked at every PULSE_MS.  A process without a beat is stuck after 20 seconds, or,
+ * if it uses CPU time (a long request at a low CPU share), after 100 seconds.
+ *
+ * Looks are counted, not time: if the whole machine stood still, the process missed at
+ * most one. */
+
+enum {
+    PULSE_MS = 2000,
+    PULSE_IDLE = 5,   /* what a look without a beat and without CPU time counts */
+    PULSE_MISSED = 50 /* stuck */
+};
+
+struct pulse {
+    uint64_t beats, cpu_ns, looked_ms; /* at the last look */
+    unsigned missed;
+};
+
+/* One look.  Returns true if the process is stuck, and starts anew. */
+bool pulse_look(struct pulse *pulse, uint64_t beats, uint64_t cpu_ns);
+
+/* The CPU time of a process, 0 if there is none. */
+uint64_t pulse_cpu_ns(pid_t pid);
+
+/* How often a process may be started again: one that ends now and then may do so for
+ * years, one that ends again and again would never serve anybody. */
+
+enum {
+    RESTARTS_MAX = 100, /* of them within RESTARTS_MS */
+    RESTARTS_MS = 3600 * 1000,
+    DEATHS_MAX = 5, /* in a row, each before it was ALIVE_MS old */
+    ALIVE_MS = 1000
+};
+
+struct restarts {
+    int64_t started_ms[RESTARTS_MAX]; /* the last of them, around the end */
+    uint64_t count;                   /* of all */
+    unsigned deaths;
+};
+
+/* It is to be started, now by a clock that only goes on: false if that was too often. */
+bool restarts_note(struct restarts *restarts, int64_t now_ms);
 
 /* What the loop waits for: the first member of whatever owns the descriptor. */
 struct source {

@@ -7,7 +7,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/broker/errand.h"
-#include "server/broker/note.h"
+#include "server/broker/recovery.h"
 
 /* --- Time --- */
 

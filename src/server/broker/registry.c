@@ -4,13 +4,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum {
@@ -672,4 +675,53 @@ int registry_forget(struct registry *registry, int64_t before_ms, struct cay_err
 {
     sqlite3_bind_int64(registry->statements[FORGET], 1, before_ms);
     return step(registry, FORGET, "sandboxes", err);
+}
+
+/* --- The clock of the rows --- */
+
+enum {
+    STEP_MS =
+        1000, /* less is no step, but two clocks that are read one after the other */
+    READING_MS = 100 /* the two clocks were not read at the same time */
+};
+
+static int64_t clock_offset_ms, clock_step_ms;
+static bool clock_is_set;
+
+int64_t server_clock_boot_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void server_clock_set(int64_t offset)
+{
+    clock_offset_ms = offset;
+    clock_step_ms = 0;
+    clock_is_set = true;
+}
+
+int64_t server_clock_offset(void)
+{
+    if (!clock_is_set)
+        server_clock_set(clock_since_1970_ms() - server_clock_boot_ms());
+    return clock_offset_ms;
+}
+
+int64_t server_clock_ms(void)
+{
+    return server_clock_boot_ms() + server_clock_offset();
+}
+
+int64_t server_clock_step_ms(void)
+{
+    int64_t before = server_clock_ms();
+    int64_t measured = clock_since_1970_ms() - before;
+
+    if (server_clock_ms() - before < READING_MS &&
+        (measured > clock_step_ms + STEP_MS || measured < clock_step_ms - STEP_MS))
+        clock_step_ms = measured;
+    return clock_step_ms;
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ enum {
     BODY_BYTES = 4096,    /* at least so many in that time */
     BODY_UNUSED = 4096,   /* of one that its handler does not need */
     UNREAD_MAX = 1 << 20, /* of a body, after its refusal was sent */
-    PARTS = 5
+    PARTS = 4
 };
 
 enum {
@@ -48,12 +49,75 @@ static void beat(struct front *front)
         atomic_fetch_add(front->options->beats, 1);
 }
 
+/* --- The access log --- */
+
+/* The access log: one line of JSON for each request.  Lines are written together, at the
+ * latest before the loop waits.  If the log is a pipe that is not read, the lines stay in
+ * the buffer, and new ones are dropped while it is full: the front never blocks. */
+
+enum {
+    LOG_FLUSH = 48 << 10,
+    LOG_MAX = 64 << 10, /* more than that and the longest line */
+    LOG_PIECE = 4096    /* a writable pipe takes as much without blocking (PIPE_BUF) */
+};
+
+static void flush_log(struct front *front)
+{
+    struct pollfd out = {.fd = front->options->log, .events = POLLOUT};
+    struct buf *log = &front->log;
+    size_t done = 0;
+
+    while (done < log->len && poll(&out, 1, 0) == 1 && out.revents & POLLOUT) {
+        size_t left = log->len - done;
+        ssize_t got =
+            write(out.fd, log->data + done, left < LOG_PIECE ? left : LOG_PIECE);
+        if (got < 0 && errno == EAGAIN)
+            break;
+        done = got > 0 ? done + (size_t)got : log->len; /* a full disk: they are lost */
+    }
+    if (done)
+        memmove(log->data, log->data + done, log->len - done);
+    log->len -= done;
+}
+
+static void log_request(struct exchange *exchange)
+{
+    struct front *front = exchange->front;
+    struct buf *log = &front->log;
+    uint64_t took = uv_now(&front->loop) - exchange->began_ms;
+    size_t before = log->len;
+    struct json json;
+
+    if (front->options->log < 0)
+        return;
+    json_to_buf(&json, log);
+    json_put_object(&json);
+    json_set_int(&json, "time_ms", clock_since_1970_ms());
+    json_set_text(&json, "method", exchange->method);
+    json_put_key(&json, "path");
+    json_put_bytes(&json, exchange->url, strnlen(exchange->url, 1024));
+    if (*exchange->route.sandbox)
+        json_set_text(&json, "sandbox", exchange->route.sandbox);
+    if (exchange->route.plane == PLANE_PORT)
+        json_set_int(&json, "port", exchange->route.port);
+    json_set_int(&json, "status",
+                 exchange->is_queued || exchange->is_refused ? (int64_t)exchange->status
+                                                             : 499);
+    json_set_int(&json, "ms", (int64_t)took);
+    json_put_end(&json);
+    if (!json_finish(&json) || !buf_text(log, "\n")) {
+        log->len = before;
+        log->failed = false;
+    }
+    if (log->len > LOG_FLUSH)
+        flush_log(front);
+}
+
 /* --- Requests --- */
 
 static const struct handler *const planes[][PARTS] = {
     [PLANE_CONTROL] = {missing_handlers, sandbox_handlers},
-    [PLANE_ENVD] = {process_handlers, input_handlers, filesystem_handlers, file_handlers,
-                    envd_handlers},
+    [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers, envd_handlers},
 };
 
 /* Sets ret_other if the path is known, but with another method. */
@@ -304,7 +368,7 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     if (!exchange)
         return;
     if (exchange->has_begun)
-        access_log_write(exchange);
+        log_request(exchange);
     exchange_forget_client(exchange);
     if (exchange->is_stream)
         front->streams--;
@@ -405,7 +469,7 @@ static void sweep(uv_timer_t *timer)
 
     sweep_slow(front, now);
     if (!accept_sweep(front)) {
-        access_log_flush(front);
+        flush_log(front);
         _exit(1);
     }
     beat(front);
@@ -479,7 +543,7 @@ static void before_waiting(uv_prepare_t *prepare)
         end_streams(front); /* also those that have begun since */
     if (front->has_resumed)
         run_daemon(front);
-    access_log_flush(front);
+    flush_log(front);
     if (front->is_draining && !front->exchanges)
         _exit(0);
 }
@@ -496,7 +560,7 @@ static void hear_broker(uv_poll_t *poll, int status, int events)
     if (got == 1) {
         front->is_draining = true;
     } else if (got == 0 || errno != EAGAIN) {
-        access_log_flush(front);
+        flush_log(front);
         _exit(0);
     }
 }
@@ -542,7 +606,7 @@ bool front_open(struct front *front, const struct front_options *options)
     front->wakes = epoll_create1(EPOLL_CLOEXEC);
     if (!front->daemon || front->wakes < 0)
         return false;
-    access_log_open(front);
+    buf_init(&front->log, LOG_MAX);
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(front->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     (void)uv_poll_init(&front->loop, &front->daemon_poll, info->epoll_fd);

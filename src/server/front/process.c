@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* process.Process of E2B's envd. */
-#include "server/front/process.h"
-
 #include <nettle/base64.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +8,8 @@
 #include <string.h>
 
 #include "base/auto.h"
-#include "server/wire/base64.h"
+#include "server/front/fields.h"
+#include "server/front/front.h"
 
 enum { LIST_TEXT = 16 << 20 };
 
@@ -33,7 +32,8 @@ static bool begin_ask(struct exchange *exchange, enum op op, struct ask *ask)
     return false;
 }
 
-bool process_add_selector(struct fields *fields, struct buf *strings)
+/* {"process": {"pid": 7}} or {"process": {"tag": "web"}}: adds which one is meant. */
+static bool add_selector(struct fields *fields, struct buf *strings)
 {
     struct fields process = field_object(fields, "process");
     struct fields selector = field_object(&process, "selector");
@@ -110,7 +110,7 @@ static void put_data(struct exchange *exchange, const struct told *told)
                : told->head.numbers[OUTPUT_STREAM] == 2 ? "stderr"
                                                         : "stdout");
     if (buf_reserve(out, len)) {
-        base64_encode(out->data + out->len, told->payload, told->head.len);
+        connect_base64(out->data + out->len, told->payload, told->head.len);
         out->len += len;
     }
     buf_text(out, "\"}}}");
@@ -219,7 +219,7 @@ static void connect_to(struct exchange *exchange)
     exchange_begin_ask(exchange, OP_ATTACH, &ask);
     connect_set_deadline(exchange);
     ask.count = 1;
-    if (!root || !process_add_selector(&fields, &strings))
+    if (!root || !add_selector(&fields, &strings))
         connect_reply_stream(exchange, "invalid_argument",
                              "name a process by pid or tag");
     else
@@ -254,7 +254,7 @@ static void call(struct exchange *exchange, enum op op,
 
     buf_init(&strings, CHANNEL_STRINGS);
     bool fine = begin_ask(exchange, op, &ask);
-    if (fine && (!root || !process_add_selector(&fields, &strings) ||
+    if (fine && (!root || !add_selector(&fields, &strings) ||
                  (fill && !fill(&fields, &ask, &strings)))) {
         refuse_body(exchange, &fields);
     } else if (fine) {
@@ -266,7 +266,8 @@ static void call(struct exchange *exchange, enum op op,
     json_decref(root);
 }
 
-bool process_fill_input(struct fields *fields, struct ask *ask, struct buf *strings)
+/* {"input": {"stdin": ...}} or {"input": {"pty": ...}} */
+static bool fill_input(struct fields *fields, struct ask *ask, struct buf *strings)
 {
     struct fields input = field_object(fields, "input");
     const char *pty = field_text(&input, "pty"), *text = field_text(&input, "stdin");
@@ -308,7 +309,7 @@ static bool fill_size(struct fields *fields, struct ask *ask, struct buf *string
 
 static void send_input(struct exchange *exchange)
 {
-    call(exchange, OP_INPUT, process_fill_input);
+    call(exchange, OP_INPUT, fill_input);
 }
 
 static void close_stdin(struct exchange *exchange)
@@ -422,6 +423,164 @@ static void told_list(struct exchange *exchange, struct told *told)
     }
 }
 
+/* --- StreamInput --- */
+
+/* StreamInput of process.Process: a stream from the client, of which each message is
+ * passed on before the next is looked at. */
+
+enum { MESSAGE_MAX = 8 << 20, ENVELOPE = 5 };
+
+struct input {
+    struct buf waiting; /* bytes of the stream that were not looked at yet */
+    char which[64];     /* the process, once it was named */
+};
+
+static void input_done(struct exchange *exchange)
+{
+    struct input *input = exchange->state;
+
+    buf_done(&input->waiting);
+    free(input);
+}
+
+static bool begin_input(struct exchange *exchange)
+{
+    struct input *input = calloc(1, sizeof *input);
+
+    if (!input)
+        return false;
+    buf_init(&input->waiting, MESSAGE_MAX + ENVELOPE);
+    exchange->state = input;
+    exchange->state_done = input_done;
+    return true;
+}
+
+static void refuse_message(struct exchange *exchange)
+{
+    connect_reply_stream(exchange, "invalid_argument",
+                         "the message is not what this call takes");
+}
+
+/* It may wait as long as the process does not read. */
+static void pass_input_on(struct exchange *exchange, struct ask *ask,
+                          const struct buf *strings)
+{
+    exchange_watch_client(exchange);
+    exchange_ask(exchange, ask, strings);
+}
+
+static void send_data(struct exchange *exchange, struct fields *data)
+{
+    struct input *input = exchange->state;
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    exchange_begin_ask(exchange, OP_INPUT, &ask);
+    buf_init(&strings, CHANNEL_STRINGS);
+    strings_add(&strings, input->which);
+    ask.count = 2;
+    if (!*input->which || !fill_input(data, &ask, &strings) ||
+        !connect_user(exchange, ask.user))
+        refuse_message(exchange);
+    else
+        pass_input_on(exchange, &ask, &strings);
+}
+
+static void note_start(struct exchange *exchange, struct fields *start)
+{
+    struct input *input = exchange->state;
+    AUTO_BUF which = {0};
+
+    buf_init(&which, sizeof input->which);
+    if (add_selector(start, &which) && !which.failed)
+        memcpy(input->which, which.data, which.len);
+    else
+        refuse_message(exchange);
+}
+
+/* {"start": ...}, {"data": ...} or {"keepalive": {}} */
+static void take_message(struct exchange *exchange, const char *text, size_t len)
+{
+    json_t *root = connect_parse(text, len);
+    struct fields fields = {.object = root};
+    struct fields start = field_object(&fields, "start");
+    struct fields data = field_object(&fields, "data");
+
+    if (!root || fields.wrong)
+        refuse_message(exchange);
+    else if (start.object)
+        note_start(exchange, &start);
+    else if (data.object)
+        send_data(exchange, &data);
+    json_decref(root);
+}
+
+/* As long as nothing is under way and a whole message is there. */
+static void pump_input(struct exchange *exchange)
+{
+    struct input *input = exchange->state;
+    struct buf *waiting = &input->waiting;
+
+    while (!exchange->response && exchange->channel < 0 && waiting->len >= ENVELOPE) {
+        const unsigned char *head = (const unsigned char *)waiting->data;
+        size_t len = (size_t)head[1] << 24 | (size_t)head[2] << 16 |
+                     (size_t)head[3] << 8 | head[4];
+        if (head[0] != 0 || len > MESSAGE_MAX) {
+            refuse_message(exchange);
+            return;
+        }
+        if (waiting->len - ENVELOPE < len)
+            return;
+        take_message(exchange, waiting->data + ENVELOPE, len);
+        memmove(waiting->data, waiting->data + ENVELOPE + len,
+                waiting->len - ENVELOPE - len);
+        waiting->len -= ENVELOPE + len;
+    }
+}
+
+static bool feed_input(struct exchange *exchange, const char *data, size_t len)
+{
+    struct input *input = exchange->state;
+
+    if (!exchange_hold(exchange, input->waiting.len + len))
+        exchange_refuse_and_close(exchange, 503, "the server has too much to do");
+    else if (buf_append(&input->waiting, data, len))
+        pump_input(exchange);
+    else
+        exchange_refuse_and_close(exchange, 413, "a message is too large");
+    (void)exchange_hold(exchange, input->waiting.len);
+    return !exchange->response;
+}
+
+static void finish_input(struct exchange *exchange)
+{
+    struct input *input = exchange->state;
+
+    pump_input(exchange);
+    if (exchange->response || exchange->channel >= 0)
+        return;
+    if (input->waiting.len > 0)
+        refuse_message(exchange);
+    else
+        connect_reply_stream(exchange, NULL, NULL);
+}
+
+static void told_input(struct exchange *exchange, struct told *answer)
+{
+    exchange_hang_up(exchange);
+    if (answer->head.kind == TELL_FAILED && answer->head.status)
+        exchange_refuse_told(exchange, answer);
+    else if (answer->head.kind == TELL_FAILED)
+        connect_reply_stream(exchange, connect_code(answer, &(unsigned){0}),
+                             told_next(answer, NULL));
+    else if (exchange->has_body)
+        finish_input(exchange);
+    else
+        pump_input(exchange);
+    if (exchange->channel < 0)
+        exchange_resume(exchange);
+}
+
 #define CALL(name, action, answer, max, ...)                                             \
     {                                                                                    \
         .method = "POST", .path = "/process.Process/" name, .body_max = (max),           \
@@ -436,5 +595,11 @@ const struct handler process_handlers[] = {
     CALL("CloseStdin", close_stdin, told_empty, BODY_SMALL),
     CALL("SendSignal", send_signal, told_empty, BODY_SMALL),
     CALL("Update", update, told_empty, BODY_SMALL),
+    {.method = "POST",
+     .path = "/process.Process/StreamInput",
+     .begin = begin_input,
+     .feed = feed_input,
+     .act = finish_input,
+     .told = told_input},
     {0},
 };

@@ -1,13 +1,215 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The control plane of E2B's API: /sandboxes, first and second version. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/auto.h"
-#include "server/front/sandboxes.h"
-#include "server/wire/fields.h"
-#include "server/wire/filter.h"
+#include "base/error.h"
+#include "server/front/fields.h"
+#include "server/front/filter.h"
+#include "server/front/front.h"
+#include "server/wire/record.h"
+
+/* Of a handler of /sandboxes. */
+enum sandbox_flag { SANDBOX_VERSION_2 = 1 << 0, SANDBOX_PLAIN_LIST = 1 << 1 };
+
+/* The strings of a TELL_SANDBOX, in their order. */
+struct sandbox_text {
+    const char *id, *template_name, *token, *traffic, *domain;
+    const char *metadata; /* the last before it */
+};
+
+enum { LIST_TEXT = 16 << 20, PAGE_MAX = 100 };
+
+static const char envd_version[] = "0.6.13";
+
+static void set_time(struct json *json, const char *key, int64_t ms)
+{
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm tm;
+    char text[40], day[24];
+
+    gmtime_r(&seconds, &tm);
+    strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(text, sizeof text, "%s.%03dZ", day, (int)(ms % 1000));
+    json_set_text(json, key, text);
+}
+
+static struct sandbox_text read_text(const struct told *told)
+{
+    struct sandbox_text text;
+
+    text.id = told_next(told, NULL);
+    text.template_name = told_next(told, text.id);
+    text.token = told_next(told, text.template_name);
+    text.traffic = told_next(told, text.token);
+    text.domain = told_next(told, text.traffic);
+    text.metadata = text.domain;
+    return text;
+}
+
+static void put_common(struct json *json, const struct sandbox_text *text)
+{
+    json_set_text(json, "templateID", text->template_name);
+    json_set_text(json, "sandboxID", text->id);
+    json_set_text(json, "clientID", "cay");
+    json_set_text(json, "envdVersion", envd_version);
+}
+
+static void put_metadata(struct json *json, const struct told *told, const char *before)
+{
+    const char *key = told_next(told, before);
+
+    json_put_key(json, "metadata");
+    json_put_object(json);
+    while (key) {
+        const char *value = told_next(told, key);
+        if (!value)
+            break;
+        json_set_text(json, key, value);
+        key = told_next(told, value);
+    }
+    json_put_end(json);
+}
+
+static void put_listed(struct json *json, const struct told *told,
+                       const struct sandbox_text *text)
+{
+    const int64_t *numbers = told->head.numbers;
+
+    put_common(json, text);
+    set_time(json, "startedAt", numbers[SANDBOX_STARTED_MS]);
+    set_time(json, "endAt", numbers[SANDBOX_END_MS]);
+    json_set_int(json, "cpuCount", numbers[SANDBOX_CPUS]);
+    json_set_int(json, "memoryMB", numbers[SANDBOX_MEMORY_MB]);
+    json_set_int(json, "diskSizeMB", numbers[SANDBOX_DISK_MB]);
+    json_set_text(json, "state",
+                  numbers[SANDBOX_STATE] == RECORD_PAUSED ? "paused" : "running");
+    put_metadata(json, told, text->metadata);
+}
+
+/* --- Lists --- */
+
+struct list {
+    struct buf text;
+    struct json json;
+    char last_id[SANDBOX_ID_MAX];
+    int64_t last_ms;
+};
+
+static void list_done(struct exchange *exchange)
+{
+    struct list *list = exchange->state;
+
+    buf_done(&list->text);
+    free(list);
+}
+
+static const char *parse_list(struct exchange *exchange, struct ask *ask,
+                              struct buf *strings)
+{
+    bool is_plain = exchange->handler->flags & SANDBOX_PLAIN_LIST;
+    const char *limit = is_plain ? NULL : exchange_query(exchange, "limit");
+    const char *order = exchange_query(exchange, "order");
+    const char *wanted = exchange_query(exchange, "template");
+    const char *after = exchange_query(exchange, "startedAfter");
+    char id[SANDBOX_ID_MAX], name[FILTER_TEMPLATE_MAX];
+
+    ask->flags =
+        is_plain ? LIST_RUNNING : filter_states(exchange_query(exchange, "state"));
+    if (!ask->flags)
+        return "state is running, paused, or both with a comma";
+    if (order && strcmp(order, "asc") == 0)
+        ask->flags |= LIST_OLDEST_FIRST;
+    else if (order && strcmp(order, "desc") != 0)
+        return "order is asc or desc";
+    ask->numbers[LIST_LIMIT] = PAGE_MAX;
+    if (limit && !filter_number(limit, 1, PAGE_MAX, &ask->numbers[LIST_LIMIT]))
+        return "limit is 1 to 100";
+    if (after && *after && !filter_time(after, &ask->numbers[LIST_STARTED_AFTER_MS]))
+        return "startedAfter is a time like 2026-01-31T12:00:00Z";
+    if (!filter_page(exchange_query(exchange, "nextToken"), &ask->numbers[LIST_AFTER_MS],
+                     id))
+        return "nextToken is none of ours";
+    strings_add(strings, wanted ? filter_template(wanted, name) : "");
+    strings_add(strings, id);
+    ask->numbers[LIST_METADATA] =
+        filter_metadata(exchange_query(exchange, "metadata"), strings);
+    ask->count = 2 + 2 * (uint32_t)ask->numbers[LIST_METADATA];
+    return ask->numbers[LIST_METADATA] > 128 ? "there is too much metadata" : NULL;
+}
+
+static void list(struct exchange *exchange)
+{
+    struct list *state = calloc(1, sizeof *state);
+    AUTO_BUF strings = {0};
+    struct ask ask;
+
+    if (!state)
+        return;
+    buf_init(&state->text, LIST_TEXT);
+    json_to_unicode(&state->json, &state->text);
+    json_put_array(&state->json);
+    exchange->state = state;
+    exchange->state_done = list_done;
+    exchange_begin_ask(exchange, OP_LIST, &ask);
+    buf_init(&strings, CHANNEL_PACKET);
+    const char *wrong = parse_list(exchange, &ask, &strings);
+    if (wrong)
+        exchange_refuse(exchange, 400, wrong);
+    else
+        exchange_ask(exchange, &ask, &strings);
+}
+
+/* False if it was refused instead. */
+static bool may_grow(struct exchange *exchange, struct list *list)
+{
+    const char *wrong = list->text.failed
+                            ? "the page is too large; ask for less with limit"
+                        : !exchange_keep(exchange, list->text.len)
+                            ? "too many pages wait to be read; read them first"
+                            : NULL;
+
+    if (!wrong)
+        return true;
+    buf_done(&list->text);
+    exchange->kept = 0;
+    exchange_refuse(exchange, 429, wrong);
+    return false;
+}
+
+static void told_list(struct exchange *exchange, struct told *told)
+{
+    struct list *state = exchange->state;
+    char token[64], total[24];
+
+    if (told->head.kind == TELL_FAILED) {
+        exchange_refuse_told(exchange, told);
+    } else if (told->head.kind == TELL_SANDBOX) {
+        struct sandbox_text text = read_text(told);
+        json_put_object(&state->json);
+        put_listed(&state->json, told, &text);
+        json_put_end(&state->json);
+        if (!may_grow(exchange, state))
+            return;
+        cay_copy_text(state->last_id, SANDBOX_ID_MAX, text.id);
+        state->last_ms = told->head.numbers[SANDBOX_STARTED_MS];
+    } else {
+        json_put_end(&state->json);
+        exchange_reply_json(exchange, 200, &state->text);
+        snprintf(token, sizeof token, "%lld-%s", (long long)state->last_ms,
+                 state->last_id);
+        snprintf(total, sizeof total, "%lld",
+                 (long long)told->head.numbers[LISTED_RUNNING]);
+        if (exchange->response && told->head.numbers[LISTED_HAS_MORE])
+            (void)MHD_add_response_header(exchange->response, "X-Next-Token", token);
+        if (exchange->response)
+            (void)MHD_add_response_header(exchange->response, "X-Total-Running", total);
+    }
+}
 
 enum { SMALL = 64 << 10, SAMPLE_S = 5 };
 
@@ -16,14 +218,14 @@ enum { SMALL = 64 << 10, SAMPLE_S = 5 };
 static void reply_sandbox(struct exchange *exchange, const struct told *told,
                           unsigned status)
 {
-    struct sandbox_text text = sandbox_read_text(told);
+    struct sandbox_text text = read_text(told);
     AUTO_BUF out = {0};
     struct json json;
 
     buf_init(&out, SMALL);
     json_to_unicode(&json, &out);
     json_put_object(&json);
-    sandbox_put_common(&json, &text);
+    put_common(&json, &text);
     json_set_text(&json, "envdAccessToken", text.token);
     json_set_text(&json, "trafficAccessToken", *text.traffic ? text.traffic : NULL);
     json_set_text(&json, "domain", text.domain);
@@ -33,7 +235,7 @@ static void reply_sandbox(struct exchange *exchange, const struct told *told,
 
 static void reply_detail(struct exchange *exchange, const struct told *told)
 {
-    struct sandbox_text text = sandbox_read_text(told);
+    struct sandbox_text text = read_text(told);
     int64_t flags = told->head.numbers[SANDBOX_FLAGS];
     AUTO_BUF out = {0};
     struct json json;
@@ -41,7 +243,7 @@ static void reply_detail(struct exchange *exchange, const struct told *told)
     buf_init(&out, 4 * CHANNEL_PACKET);
     json_to_unicode(&json, &out);
     json_put_object(&json);
-    sandbox_put_listed(&json, told, &text);
+    put_listed(&json, told, &text);
     json_set_text(&json, "envdAccessToken", text.token);
     json_set_text(&json, "domain", text.domain);
     json_set_bool(&json, "allowInternetAccess", flags & CREATE_INTERNET);
@@ -310,8 +512,7 @@ static void told_usage(struct exchange *exchange, struct told *told)
         return;
     }
     json_put_object(&json);
-    sandbox_set_time(&json, "timestamp",
-                     (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    set_time(&json, "timestamp", (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
     json_set_int(&json, "timestampUnix", now.tv_sec);
     json_set_int(&json, "cpuCount", numbers[USAGE_CPUS]);
     json_set_int(&json, "cpuUsedPct", numbers[USAGE_CPU_PERMILLE] / 10);
@@ -418,8 +619,8 @@ const struct handler sandbox_handlers[] = {
     ON("POST", "/v2/sandboxes", create, told_created, .body_max = BODY_CONTROL,
        .flags = SANDBOX_VERSION_2),
     ON("POST", "/sandboxes", create, told_created, .body_max = BODY_CONTROL),
-    ON("GET", "/v2/sandboxes", sandbox_list, sandbox_told_list),
-    ON("GET", "/sandboxes", sandbox_list, sandbox_told_list, .flags = SANDBOX_PLAIN_LIST),
+    ON("GET", "/v2/sandboxes", list, told_list),
+    ON("GET", "/sandboxes", list, told_list, .flags = SANDBOX_PLAIN_LIST),
     ON("GET", "/sandboxes/{id}", info, told_info),
     ON("DELETE", "/sandboxes/{id}", end_it, told_done),
     ON("POST", "/v2/sandboxes/{id}/connect", connect_to, told_connected,

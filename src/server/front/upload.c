@@ -17,7 +17,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/front/e2b-files.h"
+#include "server/front/files.h"
 #include "server/front/form.h"
 #include "sys/io.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/keeper/keep.h"
+#include "server/keeper/keeper.h"
 
 enum { NAMES_MAX = 1 << 20, METADATA_TOTAL = 4096, ETC_MS = 1000, SETTLED_MS = 100 };
 

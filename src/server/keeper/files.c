@@ -9,7 +9,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/keeper/keep.h"
+#include "server/keeper/keeper.h"
 
 enum { WAIT_MS = 60000 };
 

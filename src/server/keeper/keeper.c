@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/keeper/keep.h"
+#include "server/keeper/keeper.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/keeper/keeper.h"
+#include "sys/io.h"
 
 enum {
     EVENTS = 32,
@@ -140,6 +142,155 @@ static void forget_files(struct keep *keep)
         cay_files_free(keep->users[i].files);
         keep->users[i].files = NULL;
     }
+}
+
+/* --- Usage --- */
+
+/* What a sandbox uses.  The use of the processor is that between two samples, which are
+ * not too close and not too far apart; a request that finds no such sample waits for the
+ * next one. */
+
+enum { SAMPLE_MS = 100, SAMPLE_OLD_MS = 5000 };
+
+/* False if it is not known yet. */
+static bool take_sample(struct keep *keep, const struct cay_sandbox_info *info)
+{
+    int64_t now_ms = keep_now_ms(), passed = now_ms - keep->sampled.at_ms;
+    bool is_usable = keep->sampled.at_ms && info->cpu_us >= keep->sampled.cpu_us &&
+                     passed <= SAMPLE_OLD_MS;
+
+    if (is_usable && passed < SAMPLE_MS)
+        return keep->sampled.permille >= 0;
+    keep->sampled.permille =
+        is_usable ? (int64_t)(info->cpu_us - keep->sampled.cpu_us) / passed : -1;
+    keep->sampled.at_ms = now_ms;
+    keep->sampled.cpu_us = info->cpu_us;
+    return is_usable;
+}
+
+static void send_usage(const struct keep *keep, const struct cay_sandbox_info *info,
+                       int channel)
+{
+    struct tell tell = {.kind = TELL_DONE};
+
+    tell.numbers[USAGE_CPU_PERMILLE] = keep->sampled.permille;
+    tell.numbers[USAGE_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
+    tell.numbers[USAGE_MEMORY] = (int64_t)info->memory_used;
+    tell.numbers[USAGE_MEMORY_MAX] = (int64_t)info->memory_bytes;
+    if (info->disk_bytes) /* else it would be that of all who share the disk */
+        tell.numbers[USAGE_DISK] = (int64_t)info->disk_used;
+    tell.numbers[USAGE_DISK_MAX] = (int64_t)info->disk_bytes;
+    (void)tell_send(channel, &tell, NULL, -1);
+}
+
+static void wait_for_sample(struct keep *keep, struct task *task)
+{
+    struct cay_sandbox_info info;
+    struct cay_error error;
+
+    if (keep_now_ms() - keep->sampled.at_ms < SAMPLE_MS && keep->sampled.permille < 0)
+        return;
+    int code = cay_sandbox_inspect(keep->sandbox, &info, &error);
+    if (!code && !take_sample(keep, &info))
+        return;
+    if (code)
+        (void)tell_failed(task->channel, 0, &error);
+    else
+        send_usage(keep, &info, task->channel);
+    task->is_over = true;
+}
+
+static void task_done(struct task *task)
+{
+    free(task);
+}
+
+static int keep_usage(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    struct cay_sandbox_info info;
+    int code = cay_sandbox_inspect(keep->sandbox, &info, err);
+
+    if (code)
+        return code;
+    if (take_sample(keep, &info)) {
+        send_usage(keep, &info, question->channel);
+        return CAY_OK;
+    }
+    struct task *task = calloc(1, sizeof *task);
+    if (!task)
+        return cay_fail_memory(err, "server.usage");
+    *task = (struct task){
+        .channel = question->channel, .done = task_done, .tick = wait_for_sample};
+    question->channel = -1;
+    keep_add(keep, task);
+    return CAY_OK;
+}
+
+/* --- Identity --- */
+
+/* E2B_SANDBOX_ID and its like, which programs inside read to learn where they run. */
+
+static void keep_identity_set(struct keep *keep, const char *id,
+                              const char *template_name, const char *tenant)
+{
+    snprintf(keep->identity.sandbox, sizeof keep->identity.sandbox, "E2B_SANDBOX_ID=%s",
+             id);
+    snprintf(keep->identity.template_name, sizeof keep->identity.template_name,
+             "E2B_TEMPLATE_ID=%s", template_name);
+    snprintf(keep->identity.team, sizeof keep->identity.team, "E2B_TEAM_ID=%s", tenant);
+}
+
+static void write_file(cay_files *files, const char *variable)
+{
+    const char *value = strchr(variable, '=') + 1;
+    char path[64];
+    AUTO_FD fd = -1;
+
+    snprintf(path, sizeof path, "/run/e2b/.%.*s", (int)(value - variable) - 1, variable);
+    if (cay_files_descriptor(files, path, CAY_DESCRIPTOR_WRITE, &fd, NULL) != CAY_OK)
+        return;
+    (void)io_write(fd, value, strlen(value));
+    (void)fchmod(fd, 0444);
+}
+
+static void keep_identity_give(struct keep *keep, const char *template_name,
+                               const char *tenant)
+{
+    keep_identity_set(keep, cay_sandbox_id(keep->sandbox) + strlen("sb-"), template_name,
+                      tenant);
+    const char *const env[] = {IDENTITY_ENV(keep)};
+    /* One without a root of its own has no /run to write to, and does without. */
+    cay_files *files = keep_files(keep, "root", NULL);
+    for (size_t i = 0; files && i < sizeof env / sizeof *env - 1; i++) /* not the team */
+        write_file(files, env[i]);
+}
+
+static bool is_same_name(const char *left, const char *right)
+{
+    size_t len = strcspn(left, "=");
+
+    return strcspn(right, "=") == len && strncmp(left, right, len) == 0;
+}
+
+const char **keep_identity_env(const struct keep *keep, const char *const *given)
+{
+    const char *const own[] = {IDENTITY_ENV(keep)};
+    enum { OWN = sizeof own / sizeof *own };
+    size_t count = 0, used = 0;
+
+    while (given[count])
+        count++;
+    const char **env = calloc(count + OWN + 1, sizeof *env);
+    for (size_t i = 0; env && i < count; i++) {
+        bool hides = false;
+        for (size_t j = 0; j < OWN; j++)
+            hides |= is_same_name(given[i], own[j]);
+        if (!hides)
+            env[used++] = given[i];
+    }
+    if (env)
+        memcpy(env + used, own, sizeof own);
+    return env;
 }
 
 /* --- The sandbox's life --- */

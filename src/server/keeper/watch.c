@@ -24,7 +24,45 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/keeper/watch.h"
+#include "base/utf8.h"
+#include "server/keeper/keeper.h"
+
+struct node {
+    struct node *next;
+    int wd;
+    char below[]; /* the watched directory, with a slash at its end; "" is that itself */
+};
+
+struct event {
+    struct event *next;
+    enum change change;
+    char name[]; /* below the watched directory */
+};
+
+struct watch {
+    struct task task; /* of a stream */
+    struct watch *next;
+    struct keep_source client;
+    struct node *nodes;
+    struct node *found; /* still to be covered: a tree may be deeper than the stack */
+    struct event *events, **last;
+    size_t event_count;
+    unsigned flags;
+    bool is_stream, is_blocked;
+    bool has_lost; /* changes, and nobody was told of that */
+    int missed;    /* why a directory is not covered, if nobody was told; an errno */
+    char *id;      /* of one that is asked for its changes */
+    char user[USER_MAX];
+    char path[PATH_MAX];
+};
+
+struct watching {
+    struct keep_source source;
+    int inotify;
+    struct watch *watches;
+    size_t watch_count, node_count, event_bytes;
+    unsigned numbers;
+};
 
 enum {
     QUEUE_MAX = 4096,      /* changes of one watch, which are asked for all at once */
@@ -88,7 +126,8 @@ static int fail_full(const char *what, unsigned most, struct cay_error *err)
                     "watch fewer, or not what is below them");
 }
 
-int watch_fail(const struct watch *watch, int error, struct cay_error *err)
+/* A directory cannot be watched; E2BIG: there are as many as there may be. */
+static int watch_fail(const struct watch *watch, int error, struct cay_error *err)
 {
     if (error == E2BIG)
         return fail_full("directories that are watched", NODES_MAX, err);
@@ -99,7 +138,8 @@ int watch_fail(const struct watch *watch, int error, struct cay_error *err)
     return cay_fail_errno(err, error, "files.watch", watch->path);
 }
 
-int watch_fail_lost(const struct watch *watch, struct cay_error *err)
+/* There were more changes than it has room for. */
+static int watch_fail_lost(const struct watch *watch, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_LIMIT, 0, "files.watch", watch->path,
                     "more has changed than is remembered",
@@ -155,7 +195,7 @@ static void add_event(struct watching *watching, struct watch *watch, enum chang
     watching->event_bytes += size;
 }
 
-void watch_drop_event(struct watching *watching, struct watch *watch)
+static void watch_drop_event(struct watching *watching, struct watch *watch)
 {
     struct event *event = watch->events;
 
@@ -188,7 +228,8 @@ static void add_entry(struct keep *keep, const struct watch *watch,
         strings->len = before;
 }
 
-int watch_tell(struct keep *keep, int channel, const struct watch *watch)
+/* Tells the first of its changes: 0, or a negative errno. */
+static int watch_tell(struct keep *keep, int channel, const struct watch *watch)
 {
     const struct event *event = watch->events;
     struct tell tell = {
@@ -338,7 +379,8 @@ static void pass_on(struct keep *keep, const struct inotify_event *event)
     }
 }
 
-bool watching_hear(struct keep *keep)
+/* Some of what the kernel has to say until now; false if there was nothing. */
+static bool watching_hear(struct keep *keep)
 {
     _Alignas(struct inotify_event) char room[16 << 10];
     ssize_t len = read(keep->watching->inotify, room, sizeof room);
@@ -388,7 +430,7 @@ static int begin(struct keep *keep, struct cay_error *err)
 
 static struct watching *ours; /* for tasks, which know only themselves */
 
-void watch_free(struct watching *watching, struct watch *watch)
+static void watch_free(struct watching *watching, struct watch *watch)
 {
     struct watch **link = &watching->watches;
 
@@ -406,8 +448,9 @@ void watch_free(struct watching *watching, struct watch *watch)
     free(watch);
 }
 
-int watch_new(struct keep *keep, const struct question *question,
-              struct watch **ret_watch, struct cay_error *err)
+/* Covers what the question names; to be freed. */
+static int watch_new(struct keep *keep, const struct question *question,
+                     struct watch **ret_watch, struct cay_error *err)
 {
     int code = begin(keep, err);
 
@@ -519,5 +562,128 @@ int keep_watch_dir(struct keep *keep, struct question *question, struct cay_erro
     if (tell_send(watch->task.channel, &tell, NULL, -1) != 0 ||
         !keep_watch(keep, watch->task.channel, EPOLLRDHUP, &watch->client))
         end_stream(keep, watch);
+    return CAY_OK;
+}
+
+/* --- Watchers --- */
+
+/* Watches that are asked now and then. */
+
+/* "KEEPER.NUMBER.FLAGS.USER/PATH": a keeper that comes after this one, when the server
+ * was started again, can make the watcher anew. */
+static bool name_watcher(struct watching *watching, struct watch *watch)
+{
+    bool is_text = utf8_is_valid(watch->path, strlen(watch->path));
+
+    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++watching->numbers, watch->flags,
+                 watch->user, is_text ? watch->path : "") < 0)
+        watch->id = NULL;
+    return watch->id;
+}
+
+int keep_watcher_new(struct keep *keep, struct question *question, struct cay_error *err)
+{
+    struct tell tell = {.kind = TELL_TEXT, .count = 1};
+    struct watch *watch = NULL;
+    AUTO_BUF strings = {0};
+    int code = watch_new(keep, question, &watch, err);
+
+    if (code)
+        return code;
+    if (!name_watcher(keep->watching, watch)) {
+        watch_free(keep->watching, watch);
+        return cay_fail_memory(err, "files.watcher");
+    }
+    buf_init(&strings, CHANNEL_PACKET);
+    strings_add(&strings, watch->id);
+    (void)tell_send(question->channel, &tell, &strings, -1);
+    (void)tell_done(question->channel);
+    return CAY_OK;
+}
+
+/* One that an earlier keeper had.  What happened since is not told. */
+static int find_again(struct keep *keep, const char *id, struct watch **ret_watch,
+                      struct cay_error *err)
+{
+    const char *path = strchr(id, '/');
+    struct question question = {.strings = &path};
+    char *end;
+    long keeper = strtol(id, &end, 10);
+    (void)strtoul(*end == '.' ? end + 1 : "", &end, 10);
+    question.head.flags = (uint32_t)strtoul(*end == '.' ? end + 1 : "", &end, 10);
+
+    if (*end != '.' || !path || keeper == getpid() || path - end > USER_MAX ||
+        question.head.flags & ~(uint32_t)(WATCH_RECURSIVE | WATCH_ENTRIES))
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "files.watcher", id,
+                        "there is no such watcher", "make one with CreateWatcher");
+    memcpy(question.head.user, end + 1, (size_t)(path - end) - 1);
+    AUTO_FREE char *kept = strdup(id);
+    if (!kept)
+        return cay_fail_memory(err, "files.watcher");
+    int code = watch_new(keep, &question, ret_watch, err);
+    if (!code)
+        (*ret_watch)->id = TAKE_PTR(kept);
+    return code;
+}
+
+static int find_watcher(struct keep *keep, const char *id, struct watch **ret_watch,
+                        struct cay_error *err)
+{
+    struct watch *watch = keep->watching ? keep->watching->watches : NULL;
+
+    for (; watch; watch = watch->next)
+        if (watch->id && strcmp(watch->id, id) == 0) {
+            *ret_watch = watch;
+            return CAY_OK;
+        }
+    return find_again(keep, id, ret_watch, err);
+}
+
+/* What has happened until now is among them. */
+int keep_watcher_events(struct keep *keep, struct question *question,
+                        struct cay_error *err)
+{
+    struct watch *watch = NULL;
+    int code = find_watcher(keep, question->strings[0], &watch, err);
+
+    if (code)
+        return code;
+    /* All of a full queue (16,384 events), but no more of what goes on meanwhile. */
+    for (int i = 0; i < 64 && watching_hear(keep); i++)
+        ;
+    if (watch->has_lost) {
+        watch->has_lost = false;
+        return watch_fail_lost(watch, err);
+    }
+    if (watch->missed) {
+        code = watch_fail(watch, watch->missed, err);
+        watch->missed = 0;
+        return code;
+    }
+    while (watch->events) {
+        code = keep_wait(question->channel, err);
+        if (code)
+            return code;
+        int error = watch_tell(keep, question->channel, watch);
+        if (error == -EAGAIN || error == -ENOBUFS)
+            continue;
+        if (error)
+            return cay_fail_errno(err, -error, "files.watcher", question->strings[0]);
+        watch_drop_event(keep->watching, watch);
+    }
+    (void)tell_done(question->channel);
+    return CAY_OK;
+}
+
+int keep_watcher_remove(struct keep *keep, struct question *question,
+                        struct cay_error *err)
+{
+    struct watch *watch = NULL;
+    int code = find_watcher(keep, question->strings[0], &watch, err);
+
+    if (code)
+        return code;
+    watch_free(keep->watching, watch);
+    (void)tell_done(question->channel);
     return CAY_OK;
 }

@@ -10,6 +10,7 @@
  * the sandbox pays for them and not the front, they are reserved before the front writes:
  * all at once if the length is known, else a step ahead, which the front asks for. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -21,7 +22,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/keeper/keep.h"
+#include "server/keeper/keeper.h"
 #include "sys/io.h"
 #include "sys/rights.h"
 

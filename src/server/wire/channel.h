@@ -221,6 +221,10 @@ struct upload_step {
 };
 enum { UPLOAD_STEP = 8 << 20 };
 
+/* REPLY_ENTRY.  Strings: name, path, owner, group, link target ("": none), then metadata.
+ */
+enum entry_number { ENTRY_TYPE, ENTRY_SIZE, ENTRY_MODE, ENTRY_MTIME_NS, ENTRY_IS_LINK };
+
 enum change {
     CHANGE_CREATE = 1,
     CHANGE_WRITE = 2,

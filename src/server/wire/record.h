@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "server/wire/channel.h"
@@ -52,6 +53,11 @@ static inline void record_done(struct record_row *row)
 #define AUTO_RECORD __attribute__((cleanup(record_done))) struct record_row
 
 /* "[a-z0-9]{1,31}": anything else is no sandbox, and is not looked for. */
-bool record_is_id(const char *text);
+static inline bool record_is_id(const char *text)
+{
+    size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789");
+
+    return len > 0 && len < SANDBOX_ID_MAX - 3 && text[len] == '\0';
+}
 
 #endif

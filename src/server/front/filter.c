@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/wire/filter.h"
+#include "server/front/filter.h"
 
 #include <ctype.h>
 #include <stdlib.h>

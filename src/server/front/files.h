@@ -17,9 +17,6 @@ void front_file_refuse(struct exchange *exchange, const struct told *told);
 
 const char *front_file_base_name(const char *path);
 
-void front_file_download(struct exchange *exchange);
-void front_file_told_download(struct exchange *exchange, struct told *told);
-
 bool front_file_upload_begin(struct exchange *exchange);
 bool front_file_upload_feed(struct exchange *exchange, const char *data, size_t len);
 void front_file_upload_finish(struct exchange *exchange);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/wire/fields.h"
+#include "server/front/fields.h"
 
 #include <ctype.h>
 #include <errno.h>
