@@ -103,8 +103,7 @@ static int find_key(struct state *state, char ret_key[API_KEY_MAX], struct cay_e
 {
     int code = state->registry ? CAY_OK : server_state_open(state, true, err);
 
-    return code ? code
-                : api_key_known(state->registry, state->options.home, ret_key, err);
+    return code ? code : api_key_find(state->registry, state->options.home, ret_key, err);
 }
 
 /* `cay serve & eval "$(cay env)"` is fine: a first start is waited for. */

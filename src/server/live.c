@@ -17,7 +17,7 @@ enum { LINE = PATH_MAX + 512 };
 static char path[PATH_MAX + 32];
 static int held = -1;
 
-void live_note(const struct serve_options *options, const char *store)
+void live_write(const struct serve_options *options, const char *store)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char line[LINE];
@@ -38,7 +38,7 @@ void live_note(const struct serve_options *options, const char *store)
         (void)!ftruncate(held, 0);
 }
 
-void live_forget(void)
+void live_remove(void)
 {
     if (held < 0)
         return;

@@ -15,8 +15,8 @@ struct live {
 };
 
 /* Failing is not an error: the server works without. */
-void live_note(const struct serve_options *options, const char *store);
-void live_forget(void);
+void live_write(const struct serve_options *options, const char *store);
+void live_remove(void);
 
 /* How many servers with this home and store live; one of them is returned. */
 unsigned live_find(const char *home, const char *store, struct live *ret_live);

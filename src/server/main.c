@@ -279,16 +279,16 @@ static struct server server;
 /* A front has the listening socket, its own to the broker, the log and what it needs to
  * speak; nothing else comes along.  First out of the way, then to their places: of the
  * broker's, which lead to every sandbox, any number may be open. */
-static void keep_only(int *const kept[], size_t count)
+static void close_others(int *const fds[], size_t count)
 {
     int place = STDERR_FILENO + 1;
 
     for (size_t i = 0; i < count; i++)
-        if (*kept[i] >= 0 && (*kept[i] = fcntl(*kept[i], F_DUPFD_CLOEXEC,
-                                               STDERR_FILENO + 1 + (int)count)) < 0)
+        if (*fds[i] >= 0 && (*fds[i] = fcntl(*fds[i], F_DUPFD_CLOEXEC,
+                                             STDERR_FILENO + 1 + (int)count)) < 0)
             _exit(1);
     for (size_t i = 0; i < count; i++)
-        if (*kept[i] >= 0 && (*kept[i] = dup3(*kept[i], place++, O_CLOEXEC)) < 0)
+        if (*fds[i] >= 0 && (*fds[i] = dup3(*fds[i], place++, O_CLOEXEC)) < 0)
             _exit(1);
     if (close_range((unsigned)place, ~0u, 0) != 0)
         _exit(1);
@@ -297,13 +297,13 @@ static void keep_only(int *const kept[], size_t count)
 static _Noreturn void become_front(int socket)
 {
     struct front_options *front = &server.front;
-    int *const kept[] = {&front->broker, &front->listener, &front->log};
+    int *const fds[] = {&front->broker, &front->listener, &front->log};
     sigset_t none;
 
     explicit_bzero(&server.broker.secrets, sizeof server.broker.secrets);
-    explicit_bzero(&server.broker.asked, sizeof server.broker.asked);
+    explicit_bzero(&server.broker.request, sizeof server.broker.request);
     front->broker = socket;
-    keep_only(kept, sizeof kept / sizeof *kept);
+    close_others(fds, sizeof fds / sizeof *fds);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -339,7 +339,7 @@ static int start_front(struct broker *broker)
                                                     : WEXITSTATUS(broker->front_status));
     broker->is_front_replaced = false;
     /* Clients can make a front slow, and must not end the server that way. */
-    if ((!was_stuck && !restarts_note(&server.restarts, (int64_t)clock_ms())) ||
+    if ((!was_stuck && !restarts_allowed(&server.restarts, (int64_t)clock_ms())) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -1;
     pid_t pid = fork(); /* allow: fork the half that speaks HTTP; there are no threads */
@@ -368,7 +368,7 @@ static int open_log(const struct serve_options *options, int *ret_fd,
     return *ret_fd < 0 ? cay_fail_errno(err, errno, "serve.log", path) : CAY_OK;
 }
 
-static void complain(const char *about, const struct cay_error *error)
+static void log_error(const char *about, const struct cay_error *error)
 {
     static struct warn warn;
 
@@ -385,7 +385,7 @@ static int set_clock(struct registry *registry, struct cay_error *err)
     if (fd >= 0)
         (void)!read(fd, boot_id, sizeof boot_id - 1);
     boot_id[strcspn(boot_id, "\n")] = '\0';
-    int code = registry_clock(registry, boot_id, &offset_ms, err);
+    int code = registry_find_clock(registry, boot_id, &offset_ms, err);
     server_clock_set(offset_ms);
     return code;
 }
@@ -397,8 +397,8 @@ static int allow_full(const struct registry *registry, int code,
 {
     if (code != CAY_E_NO_SPACE)
         return code;
-    complain("store", error);
-    if (registry_is_alone(registry))
+    log_error("store", error);
+    if (registry_is_exclusive(registry))
         fputs("cay: store: opened for reading only; creating a sandbox fails with 507 "
               "until "
               "there is room\n",
@@ -429,10 +429,10 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
         code = tls_read(options->tls_cert, options->tls_key, &front->tls_cert,
                         &front->tls_key, err);
     if (!code)
-        code = allow_full(state->registry,
-                          registry_note_listener(state->registry, options->port,
-                                                 options->tls_cert, err),
-                          err);
+        code = allow_full(
+            state->registry,
+            registry_add_listener(state->registry, options->port, options->tls_cert, err),
+            err);
     if (code)
         return code;
     if (options->domain)
@@ -444,12 +444,12 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     server.broker.options = options;
     server.broker.registry = state->registry;
     server.broker.domain = domain;
-    server.broker.complain = complain;
+    server.broker.log_error = log_error;
     return CAY_OK;
 }
 
 /* --check-store, --rebuild-store */
-static int tend_store(struct state *state, struct cay_error *err)
+static int check_or_rebuild(struct state *state, struct cay_error *err)
 {
     char old[PATH_MAX];
     bool rebuilds = state->options.rebuilds_store;
@@ -458,14 +458,15 @@ static int tend_store(struct state *state, struct cay_error *err)
     if (!code)
         code = options_store(&state->options, state->store, err);
     if (code || !rebuilds)
-        return code ? code : store_check(state->store, err);
-    code = store_set_aside(state->store, old, err);
+        return code ? code : recovery_check_store(state->store, err);
+    code = recovery_set_aside(state->store, old, err);
     if (!code)
         code = server_state_open(state, false, err);
     if (!code)
         code = set_clock(state->registry, err);
     if (!code)
-        code = store_rebuild(state->registry, old, state->options.max_timeout_s, err);
+        code = recovery_rebuild_store(state->registry, old, state->options.max_timeout_s,
+                                      err);
     registry_close(state->registry);
     return code;
 }
@@ -507,7 +508,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         return keys_finish_output(err);
     }
     if (!code && (state.options.checks_store || state.options.rebuilds_store)) {
-        code = tend_store(&state, err);
+        code = check_or_rebuild(&state, err);
         return code ? code : keys_finish_output(err);
     }
     if (!code)
@@ -523,7 +524,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     code = broker_open(&server.broker, err);
     if (code)
         return code;
-    live_note(&state.options, state.store);
+    live_write(&state.options, state.store);
     if (!state.options.is_quiet) {
         exports_print(&state.options, key);
         (void)fflush(stdout);
@@ -535,8 +536,8 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     explicit_bzero(key, sizeof key);
     broker_run(&server.broker, start_front);
     if (state.options.kills_at_exit)
-        broker_end_all(&server.broker);
-    live_forget();
+        broker_kill_all(&server.broker);
+    live_remove();
     registry_close(state.registry);
     if (server.broker.is_over)
         return CAY_OK;

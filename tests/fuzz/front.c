@@ -48,65 +48,65 @@ static int new_file(bool is_full)
     return fd;
 }
 
-static void tell(int channel, struct tell *tell, const char *const *strings, int fd)
+static void reply(int channel, struct reply *reply, const char *const *strings, int fd)
 {
     AUTO_BUF text = {0};
 
     buf_init(&text, 4096);
-    for (; strings && *strings; strings++, tell->count++)
+    for (; strings && *strings; strings++, reply->count++)
         strings_add(&text, *strings);
-    (void)tell_send(channel, tell, &text, fd);
+    (void)reply_send(channel, reply, &text, fd);
 }
 
 static void tell_sandbox(int channel)
 {
     static const char *const strings[] = {"abc",       "base", "token", "",
                                           "localhost", "key",  "value", NULL};
-    struct tell sandbox = {.kind = TELL_SANDBOX};
+    struct reply sandbox = {.kind = REPLY_SANDBOX};
 
     sandbox.numbers[SANDBOX_STATE] = RECORD_RUNNING;
-    tell(channel, &sandbox, strings, -1);
+    reply(channel, &sandbox, strings, -1);
 }
 
 static void tell_entry(int channel)
 {
     static const char *const strings[] = {"a", "/a", "user", "user", "", NULL};
-    struct tell entry = {.kind = TELL_ENTRY};
+    struct reply entry = {.kind = REPLY_ENTRY};
 
     entry.numbers[ENTRY_TYPE] = CAY_TYPE_FILE;
-    tell(channel, &entry, strings, -1);
+    reply(channel, &entry, strings, -1);
 }
 
 static void tell_run(int channel)
 {
     static const char *const status[] = {"exit status 0", NULL};
-    struct tell started = {.kind = TELL_STARTED, .numbers = {[STARTED_PID] = 2}};
-    struct tell output = {.kind = TELL_OUTPUT, .numbers = {[OUTPUT_STREAM] = 1}};
-    struct tell ended = {.kind = TELL_ENDED, .numbers = {[END_EXITED] = 1}};
+    struct reply started = {.kind = REPLY_STARTED, .numbers = {[STARTED_PID] = 2}};
+    struct reply output = {.kind = REPLY_OUTPUT, .numbers = {[OUTPUT_STREAM] = 1}};
+    struct reply ended = {.kind = REPLY_ENDED, .numbers = {[END_EXITED] = 1}};
 
-    tell(channel, &started, NULL, -1);
-    (void)tell_bytes(channel, &output, "out", 3);
-    tell(channel, &ended, status, -1);
+    reply(channel, &started, NULL, -1);
+    (void)reply_send_bytes(channel, &output, "out", 3);
+    reply(channel, &ended, status, -1);
 }
 
 static void tell_file(int channel, bool reads)
 {
     static const char *const strings[] = {"/home/user/x", NULL};
-    struct tell file = {
-        .kind = TELL_FILE,
-        .numbers = {
-            [FILE_SIZE] = TALK_FILE, [FILE_MTIME] = 1700000000, [FILE_ROOM] = INT64_MAX}};
+    struct reply file = {.kind = REPLY_FILE,
+                         .numbers = {[FILE_SIZE] = TALK_FILE,
+                                     [FILE_MTIME] = 1700000000,
+                                     [FILE_RESERVED] = INT64_MAX}};
     int fd = new_file(reads);
 
     if (!reads && world.talk->files++ == 0)
         world.file = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    tell(channel, &file, strings, fd);
+    reply(channel, &file, strings, fd);
     (void)close(fd);
 }
 
 static void tell_port(int channel)
 {
-    struct tell socket = {.kind = TELL_SOCKET};
+    struct reply socket = {.kind = REPLY_SOCKET};
     int ends[2];
 
     if (world.port_count == PORTS_MAX)
@@ -115,12 +115,12 @@ static void tell_port(int channel)
     (void)send(ends[1], world.says, world.says_len, MSG_NOSIGNAL);
     (void)shutdown(ends[1], SHUT_WR);
     world.ports[world.port_count++] = ends[1];
-    tell(channel, &socket, NULL, ends[0]);
+    reply(channel, &socket, NULL, ends[0]);
     (void)close(ends[0]);
 }
 
 /* The words of an ask are as many as its numbers say. */
-static void check_ask(const struct ask *head)
+static void check_ask(const struct request *head)
 {
     const int64_t *numbers = head->numbers;
 
@@ -143,16 +143,16 @@ static void check_ask(const struct ask *head)
         CHECK(2 + 2 * numbers[FILE_METADATA] == head->count);
 }
 
-static void answer(const struct asked *asked)
+static void send_result(const struct request_packet *request)
 {
     static const char *const text[] = {"A=b", NULL};
     static const char *const process[] = {"", "/", "/bin/true", NULL};
-    struct tell texts = {.kind = TELL_TEXT};
-    struct tell one = {.kind = TELL_PROCESS,
-                       .numbers = {[PROCESS_PID] = 2, [PROCESS_ARGS] = 1}};
-    int channel = asked->channel;
+    struct reply texts = {.kind = REPLY_TEXT};
+    struct reply one = {.kind = REPLY_PROCESS,
+                        .numbers = {[PROCESS_PID] = 2, [PROCESS_ARGS] = 1}};
+    int channel = request->channel;
 
-    switch (asked->head.op) {
+    switch (request->head.op) {
     case OP_CREATE:
     case OP_CONNECT:
     case OP_RESUME:
@@ -164,14 +164,14 @@ static void answer(const struct asked *asked)
         break;
     case OP_ENVS:
     case OP_WATCHER_NEW:
-        tell(channel, &texts, text, -1);
+        reply(channel, &texts, text, -1);
         break;
     case OP_START:
     case OP_ATTACH:
         tell_run(channel);
         return;
     case OP_PROCESSES:
-        tell(channel, &one, process, -1);
+        reply(channel, &one, process, -1);
         break;
     case OP_STAT:
     case OP_MAKE_DIR:
@@ -181,7 +181,7 @@ static void answer(const struct asked *asked)
         break;
     case OP_READ_FILE:
     case OP_WRITE_FILE:
-        tell_file(channel, asked->head.op == OP_READ_FILE);
+        tell_file(channel, request->head.op == OP_READ_FILE);
         return;
     case OP_DIAL:
         tell_port(channel);
@@ -189,24 +189,24 @@ static void answer(const struct asked *asked)
     default:
         break;
     }
-    (void)tell_done(channel);
+    (void)reply_send_done(channel);
 }
 
 static bool answer_all(void)
 {
-    static struct asked asked;
+    static struct request_packet request;
     bool any = false;
     int got;
 
-    while ((got = ask_receive(world.broker, &asked)) == 1) {
+    while ((got = request_receive(world.broker, &request)) == 1) {
         AUTO_FREE char *room = NULL;
-        AUTO_FREE const char **strings = ask_strings(&asked, &room);
+        AUTO_FREE const char **strings = request_strings(&request, &room);
         CHECK(strings);
-        check_ask(&asked.head);
-        world.talk->asked[asked.head.op]++;
-        world.talk->last = asked.head;
-        answer(&asked);
-        asked_done(&asked);
+        check_ask(&request.head);
+        world.talk->request[request.head.op]++;
+        world.talk->last = request.head;
+        send_result(&request);
+        request_packet_done(&request);
         any = true;
     }
     CHECK(got == -EAGAIN);
@@ -273,7 +273,7 @@ static bool go_round(int client)
     for (size_t i = 0; i < world.port_count; i++)
         any |= hear(world.ports[i], &world.talk->upstream);
     if (client >= 0)
-        any |= hear(client, &world.talk->reply);
+        any |= hear(client, &world.talk->response);
     return any;
 }
 
@@ -333,7 +333,7 @@ void talk(const void *data, size_t len, const void *says, size_t says_len,
         (void)uv_run(&world.front.loop, UV_RUN_NOWAIT);
     }
     *ret_talk = (struct talk){0};
-    buf_init(&ret_talk->reply, HEARD_MAX);
+    buf_init(&ret_talk->response, HEARD_MAX);
     buf_init(&ret_talk->upstream, HEARD_MAX);
     buf_init(&ret_talk->file, HEARD_MAX);
     world.talk = ret_talk;
@@ -357,28 +357,28 @@ void talk(const void *data, size_t len, const void *says, size_t says_len,
 
 void talk_done(struct talk *talk)
 {
-    buf_done(&talk->reply);
+    buf_done(&talk->response);
     buf_done(&talk->upstream);
     buf_done(&talk->file);
 }
 
 /* --- Replies --- */
 
-bool reply_has(const struct reply *reply, const char *line)
+bool response_has(const struct response *response, const char *line)
 {
     size_t len = strlen(line);
 
-    for (const char *at = strstr(reply->head, "\r\n"); at; at = strstr(at + 2, "\r\n"))
+    for (const char *at = strstr(response->head, "\r\n"); at; at = strstr(at + 2, "\r\n"))
         if (strncasecmp(at + 2, line, len) == 0)
             return true;
     return false;
 }
 
-static const char *value_of(const struct reply *reply, const char *name)
+static const char *value_of(const struct response *response, const char *name)
 {
     size_t len = strlen(name);
 
-    for (const char *at = strstr(reply->head, "\r\n"); at; at = strstr(at + 2, "\r\n"))
+    for (const char *at = strstr(response->head, "\r\n"); at; at = strstr(at + 2, "\r\n"))
         if (strncasecmp(at + 2, name, len) == 0)
             return at + 2 + len;
     return NULL;
@@ -404,36 +404,36 @@ static const char *take_chunks(const char *at, const char *end, struct buf *body
     }
 }
 
-const char *reply_parse(const char *data, size_t len, struct reply *ret_reply)
+const char *response_parse(const char *data, size_t len, struct response *ret_response)
 {
     const char *end = data + len;
 
-    *ret_reply = (struct reply){0};
-    buf_init(&ret_reply->body, HEARD_MAX);
+    *ret_response = (struct response){0};
+    buf_init(&ret_response->body, HEARD_MAX);
     if (!data || len == 0)
         return NULL;
     const char *body = memmem(data, len, "\r\n\r\n", 4);
     CHECK(body && strncmp(data, "HTTP/1.1 ", 9) == 0);
-    ret_reply->head = strndup(data, (size_t)(body - data));
-    CHECK(ret_reply->head && strlen(ret_reply->head) == (size_t)(body - data));
-    ret_reply->status = (unsigned)strtoul(data + 9, NULL, 10);
-    CHECK(ret_reply->status >= 100 && ret_reply->status < 600);
+    ret_response->head = strndup(data, (size_t)(body - data));
+    CHECK(ret_response->head && strlen(ret_response->head) == (size_t)(body - data));
+    ret_response->status = (unsigned)strtoul(data + 9, NULL, 10);
+    CHECK(ret_response->status >= 100 && ret_response->status < 600);
     body += 4;
-    const char *length = value_of(ret_reply, "Content-Length: ");
-    if (value_of(ret_reply, "Transfer-Encoding: ")) {
-        const char *next = take_chunks(body, end, &ret_reply->body);
-        ret_reply->is_whole = next != NULL;
+    const char *length = value_of(ret_response, "Content-Length: ");
+    if (value_of(ret_response, "Transfer-Encoding: ")) {
+        const char *next = take_chunks(body, end, &ret_response->body);
+        ret_response->is_whole = next != NULL;
         return next ? next : end;
     }
     size_t want = length ? strtoul(length, NULL, 10) : 0;
-    ret_reply->is_whole = want <= (size_t)(end - body);
-    size_t have = ret_reply->is_whole ? want : (size_t)(end - body);
-    CHECK(buf_append(&ret_reply->body, body, have));
+    ret_response->is_whole = want <= (size_t)(end - body);
+    size_t have = ret_response->is_whole ? want : (size_t)(end - body);
+    CHECK(buf_append(&ret_response->body, body, have));
     return body + have;
 }
 
-void reply_done(struct reply *reply)
+void response_done(struct response *response)
 {
-    free((void *)(uintptr_t)reply->head);
-    buf_done(&reply->body);
+    free((void *)(uintptr_t)response->head);
+    buf_done(&response->body);
 }

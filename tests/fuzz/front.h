@@ -28,12 +28,12 @@ unsigned char talk_byte(size_t at);
 
 /* What came of a connection. */
 struct talk {
-    struct buf reply;    /* all that the client heard */
+    struct buf response; /* all that the client heard */
     struct buf upstream; /* all that a port of the sandbox heard */
     struct buf file;     /* what was written to the first file */
     unsigned files;      /* that were opened for writing */
-    unsigned asked[OP_COUNT];
-    struct ask last; /* of them */
+    unsigned request[OP_COUNT];
+    struct request last; /* of them */
 };
 
 /* A client sends these bytes, hears what he is told, and leaves.  `says` is what a port
@@ -43,7 +43,7 @@ void talk(const void *data, size_t len, const void *says, size_t says_len,
 void talk_done(struct talk *talk);
 
 /* One reply with its head, as it is on the wire. */
-struct reply {
+struct response {
     unsigned status;
     const char *head; /* "\r\n" before each line; NUL-terminated */
     struct buf body;  /* without the chunks, if it has some */
@@ -51,8 +51,8 @@ struct reply {
 };
 
 /* The first of what was heard, and where it ends; NULL if there is none. */
-const char *reply_parse(const char *data, size_t len, struct reply *ret_reply);
-void reply_done(struct reply *reply);
-bool reply_has(const struct reply *reply, const char *line);
+const char *response_parse(const char *data, size_t len, struct response *ret_response);
+void response_done(struct response *response);
+bool response_has(const struct response *response, const char *line);
 
 #endif

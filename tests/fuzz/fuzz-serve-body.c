@@ -123,36 +123,37 @@ static void check_gzip(const struct talk *heard, unsigned status, const uint8_t 
         CHECK(status == 400);
 }
 
-static void check_json(const struct reply *reply)
+static void check_json(const struct response *response)
 {
-    json_t *root = json_loadb(reply->body.data, reply->body.len, 0, NULL);
+    json_t *root = json_loadb(response->body.data, response->body.len, 0, NULL);
 
     CHECK(root && json_is_object(root));
-    if (reply->status >= 400)
+    if (response->status >= 400)
         CHECK(json_object_get(root, "code") &&
               json_is_string(json_object_get(root, "message")));
     json_decref(root);
 }
 
-static unsigned ask(const struct buf *text, size_t which, const uint8_t *data,
-                    size_t size, struct talk *heard)
+static unsigned request(const struct buf *text, size_t which, const uint8_t *data,
+                        size_t size, struct talk *heard)
 {
     enum kind kind = requests[which].kind;
-    struct reply reply;
+    struct response response;
 
     talk(text->data, text->len, NULL, 0, heard);
-    const char *end = reply_parse(heard->reply.data, heard->reply.len, &reply);
-    CHECK(end && end == heard->reply.data + heard->reply.len);
-    CHECK(reply.is_whole && reply.status != 500);
+    const char *end =
+        response_parse(heard->response.data, heard->response.len, &response);
+    CHECK(end && end == heard->response.data + heard->response.len);
+    CHECK(response.is_whole && response.status != 500);
     if (kind == PLAIN)
-        check_file(heard, reply.status, data, size);
+        check_file(heard, response.status, data, size);
     else if (kind == GZIP)
-        check_gzip(heard, reply.status, data, size);
-    else if (kind == JSON && reply.body.len &&
-             reply_has(&reply, "Content-Type: application/json"))
-        check_json(&reply);
-    unsigned status = reply.status;
-    reply_done(&reply);
+        check_gzip(heard, response.status, data, size);
+    else if (kind == JSON && response.body.len &&
+             response_has(&response, "Content-Type: application/json"))
+        check_json(&response);
+    unsigned status = response.status;
+    response_done(&response);
     return status;
 }
 
@@ -169,13 +170,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     put_whole(&whole, which, data + 1, size - 1);
     put_pieces(&pieces, which, data + 1, size - 1);
     CHECK(!whole.failed && !pieces.failed);
-    unsigned one = ask(&whole, which, data + 1, size - 1, &first);
-    unsigned other = ask(&pieces, which, data + 1, size - 1, &second);
+    unsigned one = request(&whole, which, data + 1, size - 1, &first);
+    unsigned other = request(&pieces, which, data + 1, size - 1, &second);
     CHECK(one == other);
     if (one < 400) { /* else what came before the fault may have been taken, or not */
         CHECK(first.files == second.files && first.file.len == second.file.len);
         CHECK(requests[which].kind != JSON ||
-              memcmp(first.asked, second.asked, sizeof first.asked) == 0);
+              memcmp(first.request, second.request, sizeof first.request) == 0);
     }
     talk_done(&first);
     talk_done(&second);

@@ -14,12 +14,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct talk heard;
 
     talk(data, size, NULL, 0, &heard);
-    const char *reply = heard.reply.data;
-    CHECK(!heard.reply.len || strncmp(reply, "HTTP/1.1 ", 9) == 0);
-    CHECK(!heard.reply.len || strncmp(reply + 9, "500", 3) != 0);
+    const char *response = heard.response.data;
+    CHECK(!heard.response.len || strncmp(response, "HTTP/1.1 ", 9) == 0);
+    CHECK(!heard.response.len || strncmp(response + 9, "500", 3) != 0);
     /* Bytes reach a port of a sandbox only as a request that was written anew. */
     if (heard.upstream.len) {
-        CHECK(heard.asked[OP_DIAL]);
+        CHECK(heard.request[OP_DIAL]);
         CHECK(has(&heard.upstream, " HTTP/1.1\r\n"));
         CHECK(has(&heard.upstream, "\r\nConnection: "));
     }

@@ -31,7 +31,7 @@ static void check_host(const char *text)
 
 static void check_path(const char *text)
 {
-    char part[PART_MAX], again[PART_MAX + 32];
+    char part[PART_MAX], retry[PART_MAX + 32];
 
     if (!route_matches("/sandboxes/{id}/timeout", text, part))
         return;
@@ -39,14 +39,14 @@ static void check_path(const char *text)
     if (strpbrk(text, "%?"))
         return;
     CHECK(*part && !strchr(part, '/'));
-    snprintf(again, sizeof again, "/sandboxes/%s/timeout", part);
-    CHECK(strcmp(again, text) == 0);
+    snprintf(retry, sizeof retry, "/sandboxes/%s/timeout", part);
+    CHECK(strcmp(retry, text) == 0);
 }
 
 static void check_time(const char *text)
 {
     int64_t ms = 0, same = 0;
-    char again[64], day[32];
+    char retry[64], day[32];
     struct tm tm;
 
     if (!filter_time(text, &ms))
@@ -57,15 +57,15 @@ static void check_time(const char *text)
         return; /* the zone has taken it out of what can be written */
     snprintf(day, sizeof day, "%04d-%02d-%02dT%02d:%02d:%02d", tm.tm_year + 1900,
              tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
-    snprintf(again, sizeof again, "%s.%03dZ", day,
+    snprintf(retry, sizeof retry, "%s.%03dZ", day,
              (int)(ms % 1000 + (ms % 1000 < 0 ? 1000 : 0)));
-    CHECK(filter_time(again, &same) && same == ms);
+    CHECK(filter_time(retry, &same) && same == ms);
 }
 
 static void check_query(const char *text)
 {
     AUTO_BUF strings = {0};
-    char id[SANDBOX_ID_MAX], again[64];
+    char id[SANDBOX_ID_MAX], retry[64];
     int64_t number = 0, ms;
     size_t count = 0;
 
@@ -75,8 +75,8 @@ static void check_query(const char *text)
         CHECK(number >= 1 && number <= 100 && strtoll(text, NULL, 10) == number);
     if (filter_page(text, &ms, id) && *text) {
         const char *digits = text + strspn(text, "0");
-        snprintf(again, sizeof again, "%lld-%s", (long long)ms, id);
-        CHECK(ms > 0 && strcmp(again, digits) == 0);
+        snprintf(retry, sizeof retry, "%lld-%s", (long long)ms, id);
+        CHECK(ms > 0 && strcmp(retry, digits) == 0);
     }
     buf_init(&strings, 1 << 20);
     int64_t pairs = filter_metadata(text, &strings);
@@ -90,7 +90,7 @@ static void check_request(const char *text)
 {
     AUTO_BUF request = {0};
     struct talk heard;
-    struct reply reply;
+    struct response response;
     struct route route = {0};
 
     buf_init(&request, 64 << 10);
@@ -100,12 +100,12 @@ static void check_request(const char *text)
     if (request.failed)
         return;
     talk(request.data, request.len, NULL, 0, &heard);
-    const char *end = reply_parse(heard.reply.data, heard.reply.len, &reply);
-    CHECK(end == heard.reply.data + heard.reply.len);
-    CHECK(reply.status != 500);
-    if (heard.asked[OP_LIST])
+    const char *end = response_parse(heard.response.data, heard.response.len, &response);
+    CHECK(end == heard.response.data + heard.response.len);
+    CHECK(response.status != 500);
+    if (heard.request[OP_LIST])
         CHECK(route_host(text, "localhost:3000", &route) == HOST_SERVER);
-    reply_done(&reply);
+    response_done(&response);
     talk_done(&heard);
     request.len = 0;
     buf_format(&request,
@@ -113,11 +113,11 @@ static void check_request(const char *text)
                "close\r\n\r\n",
                text);
     talk(request.data, request.len, NULL, 0, &heard);
-    end = reply_parse(heard.reply.data, heard.reply.len, &reply);
-    CHECK(end == heard.reply.data + heard.reply.len);
-    CHECK(reply.status == 200 || reply.status == 400);
-    CHECK((reply.status == 200) == (heard.asked[OP_LIST] == 1));
-    reply_done(&reply);
+    end = response_parse(heard.response.data, heard.response.len, &response);
+    CHECK(end == heard.response.data + heard.response.len);
+    CHECK(response.status == 200 || response.status == 400);
+    CHECK((response.status == 200) == (heard.request[OP_LIST] == 1));
+    response_done(&response);
     talk_done(&heard);
 }
 

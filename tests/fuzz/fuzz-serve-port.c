@@ -11,14 +11,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         "GET /x HTTP/1.1\r\nHost: localhost\r\nE2b-Sandbox-Id: abc"
         "\r\nE2b-Sandbox-Port: 80\r\nConnection: close\r\n\r\n";
     struct talk heard;
-    struct reply reply;
+    struct response response;
 
     talk(request, sizeof request - 1, data, size, &heard);
-    const char *end = reply_parse(heard.reply.data, heard.reply.len, &reply);
-    CHECK(end && end == heard.reply.data + heard.reply.len);
-    CHECK(heard.asked[OP_DIAL] == 1);
+    const char *end = response_parse(heard.response.data, heard.response.len, &response);
+    CHECK(end && end == heard.response.data + heard.response.len);
+    CHECK(heard.request[OP_DIAL] == 1);
     CHECK(strncmp(heard.upstream.data, "GET /x HTTP/1.1\r\n", 17) == 0);
-    reply_done(&reply);
+    response_done(&response);
     talk_done(&heard);
     return 0;
 }

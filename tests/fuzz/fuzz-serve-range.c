@@ -16,10 +16,10 @@ static void check_bytes(const struct buf *body, size_t from, size_t len)
         CHECK((unsigned char)body->data[i] == talk_byte(from + i));
 }
 
-static void check_part(const struct reply *reply)
+static void check_part(const struct response *response)
 {
     static const char name[] = "\r\nContent-Range: bytes ";
-    const char *text = strstr(reply->head, name);
+    const char *text = strstr(response->head, name);
     char *end;
 
     CHECK(text);
@@ -28,7 +28,7 @@ static void check_part(const struct reply *reply)
     size_t to = strtoul(end + 1, &end, 10);
     CHECK(*end == '/' && strtoul(end + 1, NULL, 10) == TALK_FILE);
     CHECK(from <= to && to < TALK_FILE);
-    check_bytes(&reply->body, from, to - from + 1);
+    check_bytes(&response->body, from, to - from + 1);
 }
 
 static void check_packed(const struct buf *packed)
@@ -48,30 +48,30 @@ static void check_packed(const struct buf *packed)
     check_bytes(&plain, 0, TALK_FILE);
 }
 
-static void check(const struct reply *reply)
+static void check(const struct response *response)
 {
-    CHECK(reply->is_whole);
-    switch (reply->status) {
+    CHECK(response->is_whole);
+    switch (response->status) {
     case 200:
-        if (reply_has(reply, "Content-Encoding: gzip"))
-            check_packed(&reply->body);
+        if (response_has(response, "Content-Encoding: gzip"))
+            check_packed(&response->body);
         else
-            check_bytes(&reply->body, 0, TALK_FILE);
+            check_bytes(&response->body, 0, TALK_FILE);
         break;
     case 206:
-        check_part(reply);
+        check_part(response);
         break;
     case 304:
-        CHECK(reply->body.len == 0);
+        CHECK(response->body.len == 0);
         break;
     case 416:
-        CHECK(reply_has(reply, "Content-Range: bytes */1000"));
+        CHECK(response_has(response, "Content-Range: bytes */1000"));
         break;
     case 406:
     case 412:
         break;
     default:
-        CHECK(reply->status == 400); /* bytes that no header may have */
+        CHECK(response->status == 400); /* bytes that no header may have */
         break;
     }
 }
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     AUTO_BUF request = {0};
     char text[1024];
     struct talk heard;
-    struct reply reply;
+    struct response response;
     size_t len = size < sizeof text ? size : sizeof text - 1;
 
     memcpy(text, data, len);
@@ -104,10 +104,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     buf_text(&request, "\r\n");
     talk(request.data, request.len, NULL, 0, &heard);
-    const char *end = reply_parse(heard.reply.data, heard.reply.len, &reply);
-    CHECK(end && end == heard.reply.data + heard.reply.len);
-    check(&reply);
-    reply_done(&reply);
+    const char *end = response_parse(heard.response.data, heard.response.len, &response);
+    CHECK(end && end == heard.response.data + heard.response.len);
+    check(&response);
+    response_done(&response);
     talk_done(&heard);
     return 0;
 }

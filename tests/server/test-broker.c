@@ -7,39 +7,39 @@
 
 #include "../unit/harness.h"
 
-static unsigned looks_until_stuck(struct pulse *pulse, uint64_t cpu_step)
+static unsigned looks_until_stuck(struct heartbeat *heartbeat, uint64_t cpu_step)
 {
     unsigned looks = 1;
 
-    for (uint64_t cpu_ns = pulse->cpu_ns + cpu_step;
-         !pulse_look(pulse, pulse->beats, cpu_ns); cpu_ns += cpu_step)
+    for (uint64_t cpu_ns = heartbeat->cpu_ns + cpu_step;
+         !heartbeat_check(heartbeat, heartbeat->beats, cpu_ns); cpu_ns += cpu_step)
         looks++;
     return looks;
 }
 
 TEST(process_without_beats_and_cpu_time_is_stuck_after_ten_looks)
 {
-    struct pulse pulse = {.beats = 7};
+    struct heartbeat heartbeat = {.beats = 7};
 
-    ASSERT_INT(looks_until_stuck(&pulse, 0), 10);
-    ASSERT_INT(looks_until_stuck(&pulse, 0), 10); /* the next one begins anew */
+    ASSERT_INT(looks_until_stuck(&heartbeat, 0), 10);
+    ASSERT_INT(looks_until_stuck(&heartbeat, 0), 10); /* the next one begins anew */
 }
 
 /* H1: one long request at a low CPU share. */
 TEST(process_without_beats_that_uses_cpu_time_gets_five_times_as_long)
 {
-    struct pulse pulse = {.beats = 7};
+    struct heartbeat heartbeat = {.beats = 7};
 
-    ASSERT_INT(looks_until_stuck(&pulse, 1), 50);
+    ASSERT_INT(looks_until_stuck(&heartbeat, 1), 50);
 }
 
 TEST(process_with_beats_is_never_stuck)
 {
-    struct pulse pulse = {0};
+    struct heartbeat heartbeat = {0};
 
     for (uint64_t beats = 1; beats < 1000; beats++) {
         for (int i = 0; i < 8; i++)
-            ASSERT(!pulse_look(&pulse, beats, 0));
+            ASSERT(!heartbeat_check(&heartbeat, beats, 0));
     }
 }
 
@@ -53,19 +53,19 @@ TEST(cpu_time_of_a_process_advances_only_while_it_runs)
     if (child == 0)
         for (;;)
             count++;
-    uint64_t before = pulse_cpu_ns(child);
-    while (pulse_cpu_ns(child) == before)
+    uint64_t before = heartbeat_cpu_ns(child);
+    while (heartbeat_cpu_ns(child) == before)
         usleep(1000);
     ASSERT(kill(child, SIGSTOP) == 0);
     ASSERT_INT(waitpid(child, &status, WUNTRACED), child);
     ASSERT(WIFSTOPPED(status));
-    before = pulse_cpu_ns(child);
+    before = heartbeat_cpu_ns(child);
     ASSERT(before > 0);
     usleep(50000);
-    ASSERT(pulse_cpu_ns(child) == before);
+    ASSERT(heartbeat_cpu_ns(child) == before);
     ASSERT(kill(child, SIGKILL) == 0);
     ASSERT_INT(waitpid(child, &status, 0), child);
-    ASSERT(pulse_cpu_ns(child) == 0);
+    ASSERT(heartbeat_cpu_ns(child) == 0);
 }
 
 TEST(what_ends_now_and_then_is_started_for_years)
@@ -74,7 +74,7 @@ TEST(what_ends_now_and_then_is_started_for_years)
     const int64_t hour_ms = 3600 * 1000, year_ms = 365 * 24 * hour_ms;
 
     for (int64_t now_ms = 1; now_ms < year_ms; now_ms += hour_ms)
-        ASSERT(restarts_note(&restarts, now_ms));
+        ASSERT(restarts_allowed(&restarts, now_ms));
 }
 
 TEST(what_ends_again_and_again_is_not)
@@ -83,10 +83,10 @@ TEST(what_ends_again_and_again_is_not)
     int64_t now_ms = 12345;
 
     for (int i = 0; i < RESTARTS_MAX; i++, now_ms += ALIVE_MS)
-        ASSERT(restarts_note(&restarts, now_ms));
-    ASSERT(!restarts_note(&restarts, now_ms));
-    ASSERT(!restarts_note(&restarts, now_ms + ALIVE_MS));
-    ASSERT(restarts_note(&restarts, now_ms + RESTARTS_MS + ALIVE_MS));
+        ASSERT(restarts_allowed(&restarts, now_ms));
+    ASSERT(!restarts_allowed(&restarts, now_ms));
+    ASSERT(!restarts_allowed(&restarts, now_ms + ALIVE_MS));
+    ASSERT(restarts_allowed(&restarts, now_ms + RESTARTS_MS + ALIVE_MS));
 }
 
 TEST(what_ends_at_once_is_tried_a_few_times)
@@ -95,9 +95,9 @@ TEST(what_ends_at_once_is_tried_a_few_times)
     int64_t now_ms = 0;
 
     for (int i = 0; i < DEATHS_MAX; i++)
-        ASSERT(restarts_note(&restarts, now_ms++));
-    ASSERT(restarts_note(&restarts, now_ms += ALIVE_MS)); /* that one has lived */
+        ASSERT(restarts_allowed(&restarts, now_ms++));
+    ASSERT(restarts_allowed(&restarts, now_ms += ALIVE_MS)); /* that one has lived */
     for (int i = 1; i < DEATHS_MAX; i++)
-        ASSERT(restarts_note(&restarts, now_ms++));
-    ASSERT(!restarts_note(&restarts, now_ms));
+        ASSERT(restarts_allowed(&restarts, now_ms++));
+    ASSERT(!restarts_allowed(&restarts, now_ms));
 }

@@ -11,13 +11,13 @@
 
 static int send_one(int socket)
 {
-    const struct ask ask = {.version = CHANNEL_VERSION, .op = OP_HEALTH};
+    const struct request request = {.version = CHANNEL_VERSION, .op = OP_HEALTH};
     AUTO_BUF none = {0};
     int ends[2];
 
     buf_init(&none, 1);
     ASSERT_INT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    int error = ask_send(socket, &ask, &none, ends[1]);
+    int error = request_send(socket, &request, &none, ends[1]);
     (void)close(ends[0]);
     (void)close(ends[1]);
     return error;

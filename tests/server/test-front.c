@@ -306,13 +306,13 @@ static void end_broker(void)
     ASSERT_INT(status, 0);
 }
 
-static struct told told;
+static struct reply_packet reply;
 
 /* The answer to an ask; 0 if the channel was closed without one. */
-static int ask(enum op op, const char *credential, const char *id, const char *string,
-               int64_t number)
+static int request(enum op op, const char *credential, const char *id, const char *string,
+                   int64_t number)
 {
-    struct ask head = {.version = CHANNEL_VERSION, .op = (uint32_t)op};
+    struct request head = {.version = CHANNEL_VERSION, .op = (uint32_t)op};
     struct pollfd waiting = {.events = POLLIN};
     AUTO_BUF strings = {0};
     int ends[2];
@@ -328,21 +328,21 @@ static int ask(enum op op, const char *credential, const char *id, const char *s
     cay_copy_text(head.sandbox, sizeof head.sandbox, id);
     ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) ==
            0);
-    ASSERT_INT(ask_send(world.socket, &head, &strings, ends[1]), 0);
+    ASSERT_INT(request_send(world.socket, &head, &strings, ends[1]), 0);
     close(ends[1]);
     waiting.fd = ends[0];
     ASSERT_INT(poll(&waiting, 1, PATIENCE_MS), 1);
-    int got = tell_receive(ends[0], &told);
+    int got = reply_receive(ends[0], &reply);
     close(ends[0]);
-    return got == 1 ? (int)told.head.kind : 0;
+    return got == 1 ? (int)reply.head.kind : 0;
 }
 
 static void create(char id[SANDBOX_ID_MAX], char token[TOKEN_MAX])
 {
-    ASSERT_INT(ask(OP_CREATE, world.key[0], "", "base", 60), TELL_SANDBOX);
-    const char *text = told_next(&told, NULL);
+    ASSERT_INT(request(OP_CREATE, world.key[0], "", "base", 60), REPLY_SANDBOX);
+    const char *text = reply_next(&reply, NULL);
     cay_copy_text(id, SANDBOX_ID_MAX, text);
-    text = told_next(&told, told_next(&told, text));
+    text = reply_next(&reply, reply_next(&reply, text));
     cay_copy_text(token, TOKEN_MAX, text);
 }
 
@@ -355,15 +355,15 @@ TEST(another_tenants_sandbox_is_out_of_reach)
     start_broker();
     create(id, token);
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        ASSERT_INT(ask(ops[i], world.key[1], id, NULL, 10), TELL_FAILED);
-        ASSERT_INT(told.head.status, 404);
-        ASSERT_INT(ask(ops[i], "", id, NULL, 10), TELL_FAILED);
-        ASSERT_INT(told.head.status, 401);
-        ASSERT_INT(ask(ops[i], token, id, NULL, 10), TELL_FAILED);
-        ASSERT_INT(told.head.status, 401);
+        ASSERT_INT(request(ops[i], world.key[1], id, NULL, 10), REPLY_FAILED);
+        ASSERT_INT(reply.head.status, 404);
+        ASSERT_INT(request(ops[i], "", id, NULL, 10), REPLY_FAILED);
+        ASSERT_INT(reply.head.status, 401);
+        ASSERT_INT(request(ops[i], token, id, NULL, 10), REPLY_FAILED);
+        ASSERT_INT(reply.head.status, 401);
     }
-    ASSERT_INT(ask(OP_INFO, world.key[0], id, NULL, 0), TELL_SANDBOX);
-    ASSERT_INT(ask(OP_KILL, world.key[0], id, NULL, 0), TELL_DONE);
+    ASSERT_INT(request(OP_INFO, world.key[0], id, NULL, 0), REPLY_SANDBOX);
+    ASSERT_INT(request(OP_KILL, world.key[0], id, NULL, 0), REPLY_DONE);
     end_broker();
 }
 
@@ -374,11 +374,11 @@ TEST(the_broker_takes_no_confirmation_from_the_front)
 
     start_broker();
     create(id, token);
-    ASSERT_INT(ask(OP_CONFIRM, world.key[0], id, "x", 10), TELL_FAILED);
-    ASSERT_INT(told.head.status, 400);
-    ASSERT_INT(ask(OP_CONFIRM, token, id, "x", 10), TELL_FAILED);
-    ASSERT_INT(told.head.status, 400);
-    ASSERT_INT(ask(OP_KILL, world.key[0], id, NULL, 0), TELL_DONE);
+    ASSERT_INT(request(OP_CONFIRM, world.key[0], id, "x", 10), REPLY_FAILED);
+    ASSERT_INT(reply.head.status, 400);
+    ASSERT_INT(request(OP_CONFIRM, token, id, "x", 10), REPLY_FAILED);
+    ASSERT_INT(reply.head.status, 400);
+    ASSERT_INT(request(OP_KILL, world.key[0], id, NULL, 0), REPLY_DONE);
     end_broker();
 }
 
@@ -399,13 +399,13 @@ TEST(a_sandbox_answers_only_to_its_own_token)
             continue; /* those have more strings, or need none */
         const char *const wrong[] = {"", token[1], world.key[0]};
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-            ASSERT_INT(ask((enum op)op, wrong[i], id[0], string, 0), TELL_FAILED);
-            ASSERT_INT(told.head.status, 401);
+            ASSERT_INT(request((enum op)op, wrong[i], id[0], string, 0), REPLY_FAILED);
+            ASSERT_INT(reply.head.status, 401);
         }
     }
-    ASSERT_INT(ask(OP_STAT, token[0], id[0], "/", 0), TELL_ENTRY);
-    ASSERT_INT(ask(OP_KILL, world.key[0], id[0], NULL, 0), TELL_DONE);
-    ASSERT_INT(ask(OP_KILL, world.key[0], id[1], NULL, 0), TELL_DONE);
+    ASSERT_INT(request(OP_STAT, token[0], id[0], "/", 0), REPLY_ENTRY);
+    ASSERT_INT(request(OP_KILL, world.key[0], id[0], NULL, 0), REPLY_DONE);
+    ASSERT_INT(request(OP_KILL, world.key[0], id[1], NULL, 0), REPLY_DONE);
     end_broker();
 }
 
@@ -415,24 +415,24 @@ TEST(names_that_are_no_sandboxes_lead_nowhere)
 
     start_broker();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        ASSERT_INT(ask(OP_INFO, world.key[0], names[i], NULL, 0), TELL_FAILED);
-        ASSERT_INT(told.head.status, 404);
-        ASSERT_INT(ask(OP_STAT, "x", names[i], "/", 0), TELL_FAILED);
-        ASSERT_INT(told.head.status, 502);
+        ASSERT_INT(request(OP_INFO, world.key[0], names[i], NULL, 0), REPLY_FAILED);
+        ASSERT_INT(reply.head.status, 404);
+        ASSERT_INT(request(OP_STAT, "x", names[i], "/", 0), REPLY_FAILED);
+        ASSERT_INT(reply.head.status, 502);
     }
-    ASSERT_INT(ask(OP_CREATE, world.key[0], "", "/etc", 60), TELL_FAILED);
-    ASSERT_INT(told.head.status, 404);
-    ASSERT_INT(ask(OP_CREATE, world.key[0], "", "../../etc", 60), TELL_FAILED);
-    ASSERT_INT(ask(OP_CREATE, world.key[0], "", "base", 1 << 30), TELL_FAILED);
-    ASSERT_INT(told.head.status, 400);
+    ASSERT_INT(request(OP_CREATE, world.key[0], "", "/etc", 60), REPLY_FAILED);
+    ASSERT_INT(reply.head.status, 404);
+    ASSERT_INT(request(OP_CREATE, world.key[0], "", "../../etc", 60), REPLY_FAILED);
+    ASSERT_INT(request(OP_CREATE, world.key[0], "", "base", 1 << 30), REPLY_FAILED);
+    ASSERT_INT(reply.head.status, 400);
     end_broker();
 }
 
 /* What is not exactly an ask ends the connection, and with it this broker, which nobody
  * starts anew. */
-static void send_wrong(void (*spoil)(struct ask *head), size_t len, bool with_channel)
+static void send_wrong(void (*spoil)(struct request *head), size_t len, bool with_channel)
 {
-    struct ask head = {.version = CHANNEL_VERSION, .op = OP_CHECK};
+    struct request head = {.version = CHANNEL_VERSION, .op = OP_CHECK};
     int ends[2], status = 1;
 
     start_broker();
@@ -458,44 +458,44 @@ static void send_wrong(void (*spoil)(struct ask *head), size_t len, bool with_ch
     close(world.socket);
 }
 
-static void spoil_version(struct ask *head)
+static void spoil_version(struct request *head)
 {
     head->version = 2;
 }
 
-static void spoil_op(struct ask *head)
+static void spoil_op(struct request *head)
 {
     head->op = OP_COUNT;
 }
 
-static void spoil_count(struct ask *head)
+static void spoil_count(struct request *head)
 {
     head->count = 1;
 }
 
-static void spoil_length(struct ask *head)
+static void spoil_length(struct request *head)
 {
     head->strings_len = 1;
 }
 
-static void spoil_flags(struct ask *head)
+static void spoil_flags(struct request *head)
 {
     head->flags = 1u << 31;
 }
 
-static void spoil_text(struct ask *head)
+static void spoil_text(struct request *head)
 {
     memset(head->credential, 'x', sizeof head->credential);
 }
 
 TEST(what_is_no_ask_ends_the_connection)
 {
-    static void (*const spoilers[])(struct ask * head) = {
+    static void (*const spoilers[])(struct request * head) = {
         spoil_version, spoil_op, spoil_count, spoil_length, spoil_flags, spoil_text};
 
     for (size_t i = 0; i < sizeof spoilers / sizeof *spoilers; i++)
-        send_wrong(spoilers[i], sizeof(struct ask), true);
-    send_wrong(NULL, sizeof(struct ask), false);
-    send_wrong(NULL, sizeof(struct ask) - 1, true);
+        send_wrong(spoilers[i], sizeof(struct request), true);
+    send_wrong(NULL, sizeof(struct request), false);
+    send_wrong(NULL, sizeof(struct request) - 1, true);
     send_wrong(NULL, 1, true);
 }

@@ -24,7 +24,7 @@ static int keep_what_never_was(unsigned descriptors)
         if (dup2(ends[1], SOCKET) != SOCKET || close_range(SOCKET + 1, ~0u, 0) != 0 ||
             setrlimit(RLIMIT_NOFILE, &limit) != 0)
             _exit(99);
-        keeper_run(SOCKET, &(struct keeper_of_whom){.id = "aaaaaaaaaaaaaaaa"}, &options);
+        keeper_run(SOCKET, &(struct keeper_spec){.id = "aaaaaaaaaaaaaaaa"}, &options);
     }
     (void)close(ends[1]);
     ASSERT(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));

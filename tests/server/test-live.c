@@ -15,9 +15,9 @@ TEST(live_file_is_removed_by_the_server_that_wrote_it)
     struct live live;
 
     cay_copy_text(options.home, sizeof options.home, scratch());
-    live_note(&options, "store");
+    live_write(&options, "store");
     ASSERT_INT(live_find(options.home, "store", &live), 1);
-    live_forget();
+    live_remove();
     ASSERT_INT(live_find(options.home, "store", &live), 0);
 }
 
@@ -34,8 +34,8 @@ TEST(live_file_of_another_server_is_not_removed)
     int other = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     ASSERT(other >= 0 && fcntl(other, F_OFD_SETLK, &lock) == 0);
     ASSERT_INT(write(other, line, sizeof line - 1), sizeof line - 1);
-    live_note(&options, "store");
-    live_forget();
+    live_write(&options, "store");
+    live_remove();
     ASSERT_INT(live_find(options.home, "store", &live), 1);
     ASSERT_STR(live.address, "127.0.0.2");
     close(other);

@@ -273,6 +273,6 @@ TEST(the_time_that_a_sandbox_reports_is_at_most_the_largest_timeout)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct cay_sandbox_info info = {.ttl_left_ms = rows[i].reported};
-        ASSERT_INT(note_left_ms(&info, MAX_S), rows[i].left);
+        ASSERT_INT(recovery_left_ms(&info, MAX_S), rows[i].left);
     }
 }

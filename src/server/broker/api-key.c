@@ -90,8 +90,8 @@ static int check_known(struct registry *registry, const char *key, struct cay_er
                     "remove this file in $CAY_HOME, and a new one is made");
 }
 
-int api_key_known(struct registry *registry, const char *directory,
-                  char ret_key[API_KEY_MAX], struct cay_error *err)
+int api_key_find(struct registry *registry, const char *directory,
+                 char ret_key[API_KEY_MAX], struct cay_error *err)
 {
     int got = read_default(directory, ret_key, err);
 

@@ -23,8 +23,8 @@ int api_key_adopt(struct registry *registry, const char *directory,
                   struct cay_error *err);
 
 /* The one that was made at the first start, for `cay env`: none is made. */
-int api_key_known(struct registry *registry, const char *directory,
-                  char ret_key[API_KEY_MAX], struct cay_error *err);
+int api_key_find(struct registry *registry, const char *directory,
+                 char ret_key[API_KEY_MAX], struct cay_error *err);
 
 /* The same; it is made if there is none. */
 int api_key_default(struct registry *registry, const char *directory,

@@ -23,29 +23,24 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/broker/errand.h"
+#include "server/broker/request.h"
 #include "server/wire/warn.h"
 
 enum { EVENTS = 64, ASKS_AT_A_TIME = 32 };
 
-int64_t broker_now_ms(void)
-{
-    return server_clock_ms();
-}
-
-bool broker_watch(struct broker *broker, int fd, struct source *source)
+bool broker_poll_add(struct broker *broker, int fd, struct source *source)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
 
     return epoll_ctl(broker->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-void broker_forget(struct broker *broker, int fd)
+void broker_poll_remove(struct broker *broker, int fd)
 {
     (void)epoll_ctl(broker->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
-void broker_note_end(struct broker *broker, int64_t end_ms)
+void broker_wake_at(struct broker *broker, int64_t end_ms)
 {
     int64_t boot_ms = end_ms > server_clock_offset() ? end_ms - server_clock_offset() : 0;
     struct itimerspec when = {.it_value = {boot_ms / 1000, boot_ms % 1000 * 1000000 + 1}};
@@ -58,50 +53,50 @@ void broker_note_end(struct broker *broker, int64_t end_ms)
 
 /* --- Judging --- */
 
-void broker_refuse(struct asked *asked, int status, int code, const char *message,
-                   const char *hint)
+void broker_refuse(struct request_packet *request, int status, int code,
+                   const char *message, const char *hint)
 {
     struct cay_error error;
 
     cay_fail(&error, code, 0, "server", NULL, message, "%s", hint);
-    (void)tell_failed(asked->channel, status, &error);
-    asked_done(asked);
+    (void)reply_send_error(request->channel, status, &error);
+    request_packet_done(request);
 }
 
-void broker_hand_on(struct broker *broker, struct asked *asked, const char *id)
+void broker_forward(struct broker *broker, struct request_packet *request, const char *id)
 {
     int error = -EPIPE;
 
     for (int i = 0; i < 2 && error == -EPIPE; i++) {
-        struct keeper *keeper = keeper_of(broker, id);
-        error = keeper ? ask_forward(keeper->socket, asked) : -EAGAIN;
+        struct keeper_handle *keeper = keepers_find(broker, id);
+        error = keeper ? request_forward(keeper->socket, request) : -EAGAIN;
         if (keeper && error == -EPIPE)
-            keeper_lost(broker, keeper); /* a new one will find out what is wrong */
+            keepers_lost(broker, keeper); /* a new one will find out what is wrong */
     }
     /* One that ends before it was asked has found no sandbox, or could not look; who
      * asked hears of it as if it had ended a moment later. */
     if (error && error != -EPIPE)
-        broker_refuse(asked, 503, CAY_E_BUSY, "the sandbox has too much to answer",
+        broker_refuse(request, 503, CAY_E_BUSY, "the sandbox has too much to answer",
                       "try again in a moment");
     else
-        asked_done(asked);
+        request_packet_done(request);
 }
 
-static void refuse_unknown(struct asked *asked)
+static void refuse_unknown(struct request_packet *request)
 {
-    broker_refuse(asked, 502, CAY_E_NOT_FOUND, "The sandbox was not found",
+    broker_refuse(request, 502, CAY_E_NOT_FOUND, "The sandbox was not found",
                   "it has ended or never was; list the sandboxes to see which there are");
 }
 
 /* Who has its token is told why. */
-static void refuse_gone(struct asked *asked, const char *fate)
+static void refuse_ended(struct request_packet *request, const char *reason)
 {
-    broker_refuse(asked, 502, CAY_E_KILLED, "The sandbox was not found", fate);
+    broker_refuse(request, 502, CAY_E_KILLED, "The sandbox was not found", reason);
 }
 
-static void refuse_token(struct asked *asked)
+static void refuse_token(struct request_packet *request)
 {
-    broker_refuse(asked, 401, CAY_E_DENIED, "invalid access token",
+    broker_refuse(request, 401, CAY_E_DENIED, "invalid access token",
                   "send the sandbox's envdAccessToken as X-Access-Token");
 }
 
@@ -109,38 +104,38 @@ static void refuse_token(struct asked *asked)
 
 struct search {
     struct broker *broker;
-    struct asked *asked;
+    struct request_packet *request;
     const char *path; /* NULL: it is no signature, but a token */
     struct record_row *found;
 };
 
-static bool has_token(struct broker *broker, const struct asked *asked,
+static bool has_token(struct broker *broker, const struct request_packet *request,
                       enum token_kind kind, const struct record_row *row)
 {
     char token[TOKEN_MAX];
 
     secrets_token(&broker->secrets, kind, row->id, row->token_version, token);
-    return secrets_are_equal(asked->head.credential, token);
+    return secrets_are_equal(request->head.credential, token);
 }
 
-static bool is_signed_by(struct broker *broker, const struct asked *asked,
+static bool is_signed_by(struct broker *broker, const struct request_packet *request,
                          const char *path, const struct record_row *row)
 {
-    const char *operation = asked->head.op == OP_READ_FILE ? "read" : "write";
+    const char *operation = request->head.op == OP_READ_FILE ? "read" : "write";
     char token[TOKEN_MAX], signature[SIGNATURE_MAX];
 
     secrets_token(&broker->secrets, TOKEN_ENVD, row->id, row->token_version, token);
-    secrets_signature(path, operation, asked->head.user, token,
-                      asked->head.numbers[FILE_EXPIRES], signature);
-    return secrets_are_equal(asked->head.credential, signature);
+    secrets_signature(path, operation, request->head.user, token,
+                      request->head.numbers[FILE_EXPIRES], signature);
+    return secrets_are_equal(request->head.credential, signature);
 }
 
 static bool compare(const struct record_row *row, void *cookie)
 {
     struct search *search = cookie;
 
-    if (!(search->path ? is_signed_by(search->broker, search->asked, search->path, row)
-                       : has_token(search->broker, search->asked, TOKEN_ENVD, row)))
+    if (!(search->path ? is_signed_by(search->broker, search->request, search->path, row)
+                       : has_token(search->broker, search->request, TOKEN_ENVD, row)))
         return true;
     memcpy(search->found->id, row->id, sizeof row->id);
     return false;
@@ -148,42 +143,42 @@ static bool compare(const struct record_row *row, void *cookie)
 
 /* With no sandbox named, the one whose token made the signature is meant; or is shown,
  * which counts before any signature. */
-static bool find_signer(struct broker *broker, struct asked *asked, const char *path,
-                        struct record_row *row)
+static bool find_by_credential(struct broker *broker, struct request_packet *request,
+                               const char *path, struct record_row *row)
 {
     const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
                                                      1u << RECORD_PAUSED};
-    struct search search = {broker, asked, path, row};
+    struct search search = {broker, request, path, row};
 
     if (registry_visit(broker->registry, &filter, compare, &search, NULL) != CAY_OK ||
         !*row->id)
         return false;
-    memcpy(asked->head.sandbox, row->id, sizeof row->id);
+    memcpy(request->head.sandbox, row->id, sizeof row->id);
     return true;
 }
 
 /* The signature is over the path as it stands in the URL, which is the last string. */
-static bool may_touch_file(struct broker *broker, struct asked *asked,
-                           struct record_row *row)
+static bool check_signature(struct broker *broker, struct request_packet *request,
+                            struct record_row *row)
 {
     AUTO_FREE char *room = NULL;
-    AUTO_FREE const char **strings = ask_strings(asked, &room);
+    AUTO_FREE const char **strings = request_strings(request, &room);
 
     if (!strings) {
-        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+        broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return false;
     }
-    const char *path = strings[asked->head.count - 1];
-    int64_t expires = asked->head.numbers[FILE_EXPIRES];
+    const char *path = strings[request->head.count - 1];
+    int64_t expires = request->head.numbers[FILE_EXPIRES];
     if (expires >= 0 && expires < clock_since_1970_ms() / 1000) {
-        broker_refuse(asked, 401, CAY_E_DENIED, "signature is already expired",
+        broker_refuse(request, 401, CAY_E_DENIED, "signature is already expired",
                       "make a new URL");
         return false;
     }
-    if (*row->id ? is_signed_by(broker, asked, path, row)
-                 : find_signer(broker, asked, path, row))
+    if (*row->id ? is_signed_by(broker, request, path, row)
+                 : find_by_credential(broker, request, path, row))
         return true;
-    broker_refuse(asked, 401, CAY_E_DENIED, "invalid signature",
+    broker_refuse(request, 401, CAY_E_DENIED, "invalid signature",
                   "make the URL with the SDK, for this sandbox, path and user");
     return false;
 }
@@ -191,20 +186,22 @@ static bool may_touch_file(struct broker *broker, struct asked *asked,
 /* --- The data plane --- */
 
 /* Whether what the client has shown is enough; if not, it was told. */
-static bool may_pass(struct broker *broker, struct asked *asked, struct record_row *row)
+static bool check_credential(struct broker *broker, struct request_packet *request,
+                             struct record_row *row)
 {
-    enum credential wanted = ask_credential((enum op)asked->head.op);
+    enum credential wanted = request_credential((enum op)request->head.op);
 
-    if (wanted == CREDENTIAL_FILE && asked->head.flags & FILE_SIGNED)
-        return may_touch_file(broker, asked, row);
+    if (wanted == CREDENTIAL_FILE && request->head.flags & FILE_SIGNED)
+        return check_signature(broker, request, row);
     if ((wanted == CREDENTIAL_TOKEN || wanted == CREDENTIAL_FILE) &&
-        !has_token(broker, asked, TOKEN_ENVD, row)) {
-        refuse_token(asked);
+        !has_token(broker, request, TOKEN_ENVD, row)) {
+        refuse_token(request);
         return false;
     }
     if (wanted == CREDENTIAL_PORT && row->flags & CREATE_PRIVATE_TRAFFIC &&
-        !has_token(broker, asked, TOKEN_TRAFFIC, row)) {
-        broker_refuse(asked, 403, CAY_E_DENIED, "Missing or invalid traffic access token",
+        !has_token(broker, request, TOKEN_TRAFFIC, row)) {
+        broker_refuse(request, 403, CAY_E_DENIED,
+                      "Missing or invalid traffic access token",
                       "send the sandbox's trafficAccessToken as "
                       "E2B-Traffic-Access-Token");
         return false;
@@ -212,100 +209,101 @@ static bool may_pass(struct broker *broker, struct asked *asked, struct record_r
     return true;
 }
 
-static void judge_data(struct broker *broker, struct asked *asked)
+static void handle_data(struct broker *broker, struct request_packet *request)
 {
-    bool is_file = ask_credential((enum op)asked->head.op) == CREDENTIAL_FILE;
+    bool is_file = request_credential((enum op)request->head.op) == CREDENTIAL_FILE;
     AUTO_RECORD row = {0};
 
     record_init(&row);
-    if (!*asked->head.sandbox && is_file && asked->head.flags & FILE_SIGNED) {
-        if (!may_touch_file(broker, asked, &row))
+    if (!*request->head.sandbox && is_file && request->head.flags & FILE_SIGNED) {
+        if (!check_signature(broker, request, &row))
             return;
-    } else if (!*asked->head.sandbox && !find_signer(broker, asked, NULL, &row)) {
+    } else if (!*request->head.sandbox &&
+               !find_by_credential(broker, request, NULL, &row)) {
         if (is_file)
-            refuse_token(asked);
+            refuse_token(request);
         else /* whose it was may have ended */
-            refuse_unknown(asked);
+            refuse_unknown(request);
         return;
     }
     struct cay_error error;
-    int code = record_is_id(asked->head.sandbox)
-                   ? broker_find(broker, asked->head.sandbox, &row, &error)
+    int code = record_is_id(request->head.sandbox)
+                   ? broker_find_record(broker, request->head.sandbox, &row, &error)
                    : CAY_E_NOT_FOUND;
     if (code) {
         if (code == CAY_E_NOT_FOUND)
-            refuse_unknown(asked);
+            refuse_unknown(request);
         else
-            broker_refuse(asked, 503, code, error.message, error.hint);
+            broker_refuse(request, 503, code, error.message, error.hint);
         return;
     }
-    const char *fate = broker_fate(broker, &row);
-    if (fate) {
-        if (has_token(broker, asked, TOKEN_ENVD, &row))
-            refuse_gone(asked, fate);
+    const char *reason = broker_end_reason(broker, &row);
+    if (reason) {
+        if (has_token(broker, request, TOKEN_ENVD, &row))
+            refuse_ended(request, reason);
         else
-            refuse_unknown(asked);
+            refuse_unknown(request);
         return;
     }
-    if (!may_pass(broker, asked, &row))
+    if (!check_credential(broker, request, &row))
         return;
-    if (row.flags & CREATE_AUTO_RESUME && asked->head.op != OP_HEALTH &&
+    if (row.flags & CREATE_AUTO_RESUME && request->head.op != OP_HEALTH &&
         control_is_paused(broker, &row))
-        control_wake(broker, asked, &row);
+        control_resume_for(broker, request, &row);
     else if (row.state == RECORD_RUNNING)
-        broker_hand_on(broker, asked, row.id);
+        broker_forward(broker, request, row.id);
     else
-        refuse_unknown(asked);
+        refuse_unknown(request);
 }
 
-static void judge(struct broker *broker, struct asked *asked)
+static void handle_request(struct broker *broker, struct request_packet *request)
 {
     char tenant[TENANT_MAX];
 
-    if (ask_credential((enum op)asked->head.op) == CREDENTIAL_BROKER) {
-        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+    if (request_credential((enum op)request->head.op) == CREDENTIAL_BROKER) {
+        broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return;
     }
-    if (ask_credential((enum op)asked->head.op) != CREDENTIAL_KEY) {
-        judge_data(broker, asked);
+    if (request_credential((enum op)request->head.op) != CREDENTIAL_KEY) {
+        handle_data(broker, request);
         return;
     }
     struct cay_error error;
-    int code = api_key_tenant(broker->registry, asked->head.credential, tenant, &error);
+    int code = api_key_tenant(broker->registry, request->head.credential, tenant, &error);
     if (code == CAY_E_NOT_FOUND)
-        broker_refuse(asked, 401, CAY_E_DENIED,
-                      *asked->head.credential ? "Invalid API key" : "Missing API key",
+        broker_refuse(request, 401, CAY_E_DENIED,
+                      *request->head.credential ? "Invalid API key" : "Missing API key",
                       "send one as X-API-KEY; cay env prints one that works");
     else if (code)
-        broker_refuse(asked, 503, code, error.message, error.hint);
+        broker_refuse(request, 503, code, error.message, error.hint);
     else
-        control_answer(broker, asked, tenant);
-    explicit_bzero(asked->head.credential, sizeof asked->head.credential);
+        control_handle(broker, request, tenant);
+    explicit_bzero(request->head.credential, sizeof request->head.credential);
 }
 
 /* --- The loop --- */
 
-static void hear_front(struct broker *broker, struct source *source)
+static void on_front(struct broker *broker, struct source *source)
 {
     (void)source;
     for (int i = 0; i < ASKS_AT_A_TIME; i++) {
-        int got = ask_receive(broker->front, &broker->asked);
+        int got = request_receive(broker->front, &broker->request);
         if (got == -EAGAIN)
             return;
         if (got == -EMFILE) /* the front sees that the channel of this one was closed */
             continue;
         if (got != 1) { /* it is gone, or not what we started */
-            broker_forget(broker, broker->front);
+            broker_poll_remove(broker, broker->front);
             (void)close(broker->front);
             broker->front = -1;
             return;
         }
-        judge(broker, &broker->asked);
-        asked_done(&broker->asked); /* unless somebody has taken it over */
+        handle_request(broker, &broker->request);
+        request_packet_done(&broker->request); /* unless somebody has taken it over */
     }
 }
 
-static void hear_timer(struct broker *broker, struct source *source)
+static void on_timer(struct broker *broker, struct source *source)
 {
     uint64_t count;
 
@@ -321,14 +319,14 @@ static void reap(struct broker *broker)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        bool was_spare = keeper_reaped(broker, pid, status);
+        bool was_pooled = keepers_reaped(broker, pid, status);
         if (pid == broker->front_pid) {
             broker->front_pid = 0;
             broker->front_status = status;
         }
-        errand_keeper_ended(broker, pid);
-        if (was_spare)
-            broker_note_end(broker, broker_now_ms() + POOL_AGAIN_MS);
+        broker_request_keeper_ended(broker, pid);
+        if (was_pooled)
+            broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
     }
 }
 
@@ -349,7 +347,7 @@ static void drain(struct broker *broker)
 /* The front has finished its requests, and the keepers what those have begun. */
 static bool has_drained(const struct broker *broker)
 {
-    return broker->drain_end_ms && ((broker->front < 0 && !broker->errands) ||
+    return broker->drain_end_ms && ((broker->front < 0 && !broker->pending) ||
                                     (int64_t)clock_ms() >= broker->drain_end_ms);
 }
 
@@ -359,11 +357,11 @@ static int wait_ms(const struct broker *broker)
     int64_t left = broker->drain_end_ms - (int64_t)clock_ms();
 
     if (!broker->drain_end_ms)
-        return broker->front_beats ? PULSE_MS : -1;
+        return broker->front_beats ? HEARTBEAT_MS : -1;
     return left > 0 ? (int)left : 0;
 }
 
-static void hear_signal(struct broker *broker, struct source *source)
+static void on_signal(struct broker *broker, struct source *source)
 {
     struct signalfd_siginfo info;
 
@@ -388,13 +386,13 @@ int broker_open(struct broker *broker, struct cay_error *err)
     broker->epoll = epoll_create1(EPOLL_CLOEXEC);
     broker->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     broker->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    broker->front_source.ready = hear_front;
-    broker->timer_source.ready = hear_timer;
-    broker->signal_source.ready = hear_signal;
+    broker->front_source.ready = on_front;
+    broker->timer_source.ready = on_timer;
+    broker->signal_source.ready = on_signal;
     if (broker->epoll < 0 || broker->timer < 0 || broker->signals < 0 ||
-        !broker_watch(broker, broker->timer, &broker->timer_source) ||
-        !broker_watch(broker, broker->signals, &broker->signal_source) ||
-        !broker_watch(broker, broker->front, &broker->front_source))
+        !broker_poll_add(broker, broker->timer, &broker->timer_source) ||
+        !broker_poll_add(broker, broker->signals, &broker->signal_source) ||
+        !broker_poll_add(broker, broker->front, &broker->front_source))
         return cay_fail_errno(err, errno, "server.start", "epoll");
     return CAY_OK;
 }
@@ -408,14 +406,14 @@ static void kill_front(struct broker *broker)
     broker->front_pid = 0;
 }
 
-static bool mend_front(struct broker *broker, int (*restart)(struct broker *broker))
+static bool restart_if_gone(struct broker *broker, int (*restart)(struct broker *broker))
 {
     if (broker->front >= 0 || broker->drain_end_ms)
         return true;
     kill_front(broker); /* one that has let go of us is not to stay */
     broker->front = restart && !broker->is_over ? restart(broker) : -1;
     return broker->front >= 0 &&
-           broker_watch(broker, broker->front, &broker->front_source);
+           broker_poll_add(broker, broker->front, &broker->front_source);
 }
 
 /* The new front does not wait for the end of the old one, which may be stuck in the
@@ -426,11 +424,11 @@ static void check_front(struct broker *broker)
     uint64_t now_ms = clock_ms();
 
     if (!broker->front_beats || broker->front < 0 ||
-        now_ms - broker->pulse.looked_ms < PULSE_MS)
+        now_ms - broker->heartbeat.checked_ms < HEARTBEAT_MS)
         return;
-    broker->pulse.looked_ms = now_ms;
-    if (!pulse_look(&broker->pulse, atomic_load(broker->front_beats),
-                    pulse_cpu_ns(broker->front_pid)) ||
+    broker->heartbeat.checked_ms = now_ms;
+    if (!heartbeat_check(&broker->heartbeat, atomic_load(broker->front_beats),
+                         heartbeat_cpu_ns(broker->front_pid)) ||
         broker->front_pid <= 0)
         return;
     warn_line(&warn, "the front (process %d) does not respond; replacing it",
@@ -439,13 +437,13 @@ static void check_front(struct broker *broker)
     (void)kill(broker->front_pid, SIGKILL);
     broker->front_status = SIGKILL; /* as wait(2) has it */
     broker->front_pid = 0;
-    broker_forget(broker, broker->front);
+    broker_poll_remove(broker, broker->front);
     (void)close(broker->front);
     broker->front = -1;
 }
 
 /* A process of ours that has nothing left to do ends in a moment. */
-static void await_end(pid_t pid)
+static void wait_for_exit(pid_t pid)
 {
     enum { MOMENT_MS = 1000 };
     struct pollfd life = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
@@ -463,7 +461,7 @@ static void end_front(struct broker *broker)
         (void)close(broker->front);
     broker->front = -1;
     if (broker->front_pid > 0)
-        await_end(broker->front_pid);
+        wait_for_exit(broker->front_pid);
     kill_front(broker);
 }
 
@@ -472,7 +470,7 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
     broker_reconcile(broker);
     broker_expire(broker);
     broker_fill_pool(broker);
-    while (!broker->is_over && mend_front(broker, restart_front)) {
+    while (!broker->is_over && restart_if_gone(broker, restart_front)) {
         struct epoll_event events[EVENTS];
         int count = epoll_wait(broker->epoll, events, EVENTS, wait_ms(broker));
         for (int i = 0; i < count; i++) {
@@ -483,28 +481,28 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
         check_front(broker);
     }
     while (broker->keepers)
-        keeper_drop(broker, broker->keepers);
-    broker_write_again(broker);
+        keepers_drop(broker, broker->keepers);
+    broker_retry_writes(broker);
     end_front(broker);
 }
 
 /* --- Supervision of the front --- */
 
-bool pulse_look(struct pulse *pulse, uint64_t beats, uint64_t cpu_ns)
+bool heartbeat_check(struct heartbeat *heartbeat, uint64_t beats, uint64_t cpu_ns)
 {
-    if (beats != pulse->beats)
-        pulse->missed = 0;
+    if (beats != heartbeat->beats)
+        heartbeat->missed = 0;
     else
-        pulse->missed += cpu_ns == pulse->cpu_ns ? PULSE_IDLE : 1;
-    pulse->beats = beats;
-    pulse->cpu_ns = cpu_ns;
-    if (pulse->missed < PULSE_MISSED)
+        heartbeat->missed += cpu_ns == heartbeat->cpu_ns ? HEARTBEAT_IDLE : 1;
+    heartbeat->beats = beats;
+    heartbeat->cpu_ns = cpu_ns;
+    if (heartbeat->missed < HEARTBEAT_MISSED)
         return false;
-    pulse->missed = 0;
+    heartbeat->missed = 0;
     return true;
 }
 
-uint64_t pulse_cpu_ns(pid_t pid)
+uint64_t heartbeat_cpu_ns(pid_t pid)
 {
     struct timespec used;
     clockid_t clock;
@@ -515,7 +513,7 @@ uint64_t pulse_cpu_ns(pid_t pid)
     return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
-bool restarts_note(struct restarts *restarts, int64_t now_ms)
+bool restarts_allowed(struct restarts *restarts, int64_t now_ms)
 {
     uint64_t count = restarts->count++;
     int64_t *oldest = &restarts->started_ms[count % RESTARTS_MAX];

@@ -10,28 +10,28 @@
 #include "server/broker/secrets.h"
 
 /* Whether a process is stuck: it counts beats up in shared memory while it advances, and
- * is looked at every PULSE_MS.  A process without a beat is stuck after 20 seconds, or,
- * if it uses CPU time (a long request at a low CPU share), after 100 seconds.
+ * is looked at every HEARTBEAT_MS.  A process without a beat is stuck after 20 seconds,
+ * or, if it uses CPU time (a long request at a low CPU share), after 100 seconds.
  *
  * Looks are counted, not time: if the whole machine stood still, the process missed at
  * most one. */
 
 enum {
-    PULSE_MS = 2000,
-    PULSE_IDLE = 5,   /* what a look without a beat and without CPU time counts */
-    PULSE_MISSED = 50 /* stuck */
+    HEARTBEAT_MS = 2000,
+    HEARTBEAT_IDLE = 5,   /* what a look without a beat and without CPU time counts */
+    HEARTBEAT_MISSED = 50 /* stuck */
 };
 
-struct pulse {
-    uint64_t beats, cpu_ns, looked_ms; /* at the last look */
+struct heartbeat {
+    uint64_t beats, cpu_ns, checked_ms; /* at the last look */
     unsigned missed;
 };
 
 /* One look.  Returns true if the process is stuck, and starts anew. */
-bool pulse_look(struct pulse *pulse, uint64_t beats, uint64_t cpu_ns);
+bool heartbeat_check(struct heartbeat *heartbeat, uint64_t beats, uint64_t cpu_ns);
 
 /* The CPU time of a process, 0 if there is none. */
-uint64_t pulse_cpu_ns(pid_t pid);
+uint64_t heartbeat_cpu_ns(pid_t pid);
 
 /* How often a process may be started again: one that ends now and then may do so for
  * years, one that ends again and again would never serve anybody. */
@@ -50,7 +50,7 @@ struct restarts {
 };
 
 /* It is to be started, now by a clock that only goes on: false if that was too often. */
-bool restarts_note(struct restarts *restarts, int64_t now_ms);
+bool restarts_allowed(struct restarts *restarts, int64_t now_ms);
 
 /* What the loop waits for: the first member of whatever owns the descriptor. */
 struct source {
@@ -62,8 +62,8 @@ struct broker {
     struct registry *registry;
     struct secrets secrets;
     const char *domain;
-    struct keeper *keepers;
-    struct errand *errands;
+    struct keeper_handle *keepers;
+    struct broker_request *pending;
     struct unwritten *unwritten; /* records that the disk did not take: records.c */
     int epoll, timer, signals;
     int front; /* where asks come from */
@@ -71,16 +71,16 @@ struct broker {
     pid_t front_pid;
     int front_status;              /* of the last that ended */
     _Atomic uint64_t *front_beats; /* which the front counts up; NULL: not looked at */
-    struct pulse pulse;            /* of the front */
+    struct heartbeat heartbeat;    /* of the front */
     bool is_front_replaced;        /* it was stuck, and the broker has killed it */
     int64_t next_end_ms;           /* the timer goes off then */
     /* Tells who runs the server; NULL: nobody. */
-    void (*complain)(const char *about, const struct cay_error *error);
+    void (*log_error)(const char *about, const struct cay_error *error);
     bool is_over;
     int64_t
         drain_end_ms; /* of clock_ms(): requests in flight have until then; 0: serving */
-    unsigned starting_spares;
-    struct asked asked; /* the one that is being judged */
+    unsigned pool_starting;
+    struct request_packet request; /* the one that is being judged */
 };
 
 /* From here on SIGTERM and SIGINT drain and end it, as soon as it runs. */
@@ -93,28 +93,27 @@ int broker_open(struct broker *broker, struct cay_error *err);
  * socket; NULL: then it is over. */
 void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker));
 
-bool broker_watch(struct broker *broker, int fd, struct source *source);
-void broker_forget(struct broker *broker, int fd);
-int64_t broker_now_ms(void); /* of the rows: server-clock.h */
+bool broker_poll_add(struct broker *broker, int fd, struct source *source);
+void broker_poll_remove(struct broker *broker, int fd);
 
 /* The clock of a sandbox was set. */
-void broker_note_end(struct broker *broker, int64_t end_ms);
+void broker_wake_at(struct broker *broker, int64_t end_ms);
 
 /* --- Records: records.c --- */
 
 /* A record as it is, whether written or not.  CAY_E_NOT_FOUND: there never was one. */
-int broker_find(struct broker *broker, const char *id, struct record_row *ret_row,
-                struct cay_error *err);
+int broker_find_record(struct broker *broker, const char *id, struct record_row *ret_row,
+                       struct cay_error *err);
 /* The same for one that was just read. */
-void broker_current(struct broker *broker, struct record_row *row);
+void broker_apply_unwritten(struct broker *broker, struct record_row *row);
 
 /* "was killed", ...: why the sandbox is gone, or will be in a moment; NULL: it is not. */
-const char *broker_fate(const struct broker *broker, const struct record_row *row);
+const char *broker_end_reason(const struct broker *broker, const struct record_row *row);
 
 /* What has happened to a sandbox is so, whether it can be written or not; if not it is
  * remembered, and tried again. */
-void broker_write(struct broker *broker, const struct record_row *row);
-void broker_write_again(struct broker *broker);
+void broker_write_record(struct broker *broker, const struct record_row *row);
+void broker_retry_writes(struct broker *broker);
 
 /* --- The control plane: control.c --- */
 
@@ -124,7 +123,8 @@ enum {
 };
 
 /* Answers an ask whose key is `tenant`'s. */
-void control_answer(struct broker *broker, struct asked *asked, const char *tenant);
+void control_handle(struct broker *broker, struct request_packet *request,
+                    const char *tenant);
 
 /* Ends, or pauses, those whose time is over, and sets the timer for the next. */
 void broker_expire(struct broker *broker);
@@ -133,54 +133,58 @@ void broker_expire(struct broker *broker);
 void broker_reconcile(struct broker *broker);
 
 /* Kills every sandbox that has a record; without keepers. */
-void broker_end_all(struct broker *broker);
+void broker_kill_all(struct broker *broker);
 
 /* The sandbox of a keeper has ended by itself. */
-void broker_gone(struct broker *broker, const char *id, bool had_memory_kills);
+void broker_sandbox_ended(struct broker *broker, const char *id, bool had_memory_kills);
 
 /* Or is only just being paused: whoever comes now comes after that. */
 bool control_is_paused(const struct broker *broker, const struct record_row *row);
 
 /* Wakes a paused sandbox, and then hands the ask on. */
-void control_wake(struct broker *broker, struct asked *asked,
-                  const struct record_row *row);
+void control_resume_for(struct broker *broker, struct request_packet *request,
+                        const struct record_row *row);
 
 /* Has its keeper do something about a sandbox, and its record changed then; `reason` is
  * why it is gone, if it is to go, and `seconds` its new time to live. */
 void control_start(struct broker *broker, enum op op, struct record_row *row,
-                   struct asked *asked, const char *reason, int64_t seconds);
+                   struct request_packet *request, const char *reason, int64_t seconds);
 
 /* Tells who asked, if not. */
-bool control_timeout_is_fine(struct broker *broker, struct asked *asked, int64_t seconds);
+bool control_check_timeout(struct broker *broker, struct request_packet *request,
+                           int64_t seconds);
 
 /* Its time begins now. */
-void control_set_clock(struct broker *broker, struct record_row *row, int64_t seconds);
+void control_set_end(struct broker *broker, struct record_row *row, int64_t seconds);
 
 /* --- Making sandboxes: create.c --- */
 
 enum { POOL_AGAIN_MS = 1000 }; /* before a pool that could not be filled is again */
 
-void broker_create(struct broker *broker, struct asked *asked, const char *tenant);
+void broker_create(struct broker *broker, struct request_packet *request,
+                   const char *tenant);
 
 /* A server that ended in between had written the row, and no more. */
 void broker_confirm(struct broker *broker, const struct record_row *row);
 
 /* Tells whether sandboxes can be made of a template. */
-void broker_find_template(struct asked *asked);
+void broker_find_template(struct request_packet *request);
 
 /* Keeps as many sandboxes ready as was asked for. */
 void broker_fill_pool(struct broker *broker);
 
 /* --- Telling of them: listing.c --- */
 
-int broker_tell_sandbox(struct broker *broker, int channel, const struct record_row *row,
-                        bool resumed);
-void broker_list(struct broker *broker, struct asked *asked, const char *tenant);
+int broker_reply_sandbox(struct broker *broker, int channel, const struct record_row *row,
+                         bool resumed);
+void broker_list(struct broker *broker, struct request_packet *request,
+                 const char *tenant);
 
 /* Hands an ask to the keeper of a sandbox, and closes it here. */
-void broker_hand_on(struct broker *broker, struct asked *asked, const char *id);
+void broker_forward(struct broker *broker, struct request_packet *request,
+                    const char *id);
 
-void broker_refuse(struct asked *asked, int status, int code, const char *message,
-                   const char *hint);
+void broker_refuse(struct request_packet *request, int status, int code,
+                   const char *message, const char *hint);
 
 #endif

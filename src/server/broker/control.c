@@ -9,23 +9,25 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/broker/errand.h"
+#include "server/broker/request.h"
 
 enum {
     REMEMBERED_MS = 24 * 3600 * 1000,
     KILL_PATIENCE_MS = 2000 /* with a keeper that does something else */
 };
 
-static void answer(struct asked *asked, int code, const struct cay_error *error)
+static void send_result(struct request_packet *request, int code,
+                        const struct cay_error *error)
 {
     if (code)
-        (void)tell_failed(asked->channel, 0, error);
+        (void)reply_send_error(request->channel, 0, error);
     else
-        (void)tell_done(asked->channel);
-    asked_done(asked);
+        (void)reply_send_done(request->channel);
+    request_packet_done(request);
 }
 
-bool control_timeout_is_fine(struct broker *broker, struct asked *asked, int64_t seconds)
+bool control_check_timeout(struct broker *broker, struct request_packet *request,
+                           int64_t seconds)
 {
     char message[96];
 
@@ -33,295 +35,300 @@ bool control_timeout_is_fine(struct broker *broker, struct asked *asked, int64_t
         return true;
     snprintf(message, sizeof message, "Timeout cannot be greater than %u hours",
              broker->options->max_timeout_s / 3600);
-    broker_refuse(asked, 400, CAY_E_INVALID,
+    broker_refuse(request, 400, CAY_E_INVALID,
                   seconds < -1 ? "Timeout is negative" : message,
                   "give a timeout between 0 and the limit of this server");
     return false;
 }
 
-void control_set_clock(struct broker *broker, struct record_row *row, int64_t seconds)
+void control_set_end(struct broker *broker, struct record_row *row, int64_t seconds)
 {
-    row->end_ms = broker_now_ms() + seconds * 1000;
-    broker_note_end(broker, row->end_ms);
+    row->end_ms = server_clock_ms() + seconds * 1000;
+    broker_wake_at(broker, row->end_ms);
 }
 
 /* --- The outcome of errands --- */
 
-static int killed(struct broker *broker, struct errand *errand, const struct told *told,
-                  struct cay_error *err)
+static int killed(struct broker *broker, struct broker_request *pending,
+                  const struct reply_packet *reply, struct cay_error *err)
 {
-    (void)told;
+    (void)reply;
     (void)err;
-    errand->row.state = RECORD_GONE;
-    errand->row.end_ms = broker_now_ms();
-    broker_write(broker, &errand->row);
-    if (errand->client >= 0)
-        (void)tell_done(errand->client);
-    (void)registry_forget(broker->registry, broker_now_ms() - REMEMBERED_MS, NULL);
+    pending->row.state = RECORD_GONE;
+    pending->row.end_ms = server_clock_ms();
+    broker_write_record(broker, &pending->row);
+    if (pending->client >= 0)
+        (void)reply_send_done(pending->client);
+    (void)registry_forget(broker->registry, server_clock_ms() - REMEMBERED_MS, NULL);
     return CAY_OK;
 }
 
-static int paused(struct broker *broker, struct errand *errand, const struct told *told,
-                  struct cay_error *err)
+static int paused(struct broker *broker, struct broker_request *pending,
+                  const struct reply_packet *reply, struct cay_error *err)
 {
-    (void)told;
+    (void)reply;
     (void)err;
-    errand->row.state = RECORD_PAUSED;
-    broker_write(broker, &errand->row);
-    if (errand->client >= 0)
-        (void)tell_done(errand->client);
+    pending->row.state = RECORD_PAUSED;
+    broker_write_record(broker, &pending->row);
+    if (pending->client >= 0)
+        (void)reply_send_done(pending->client);
     return CAY_OK;
 }
 
 static int64_t seconds_until(int64_t end_ms)
 {
-    int64_t left_ms = end_ms - broker_now_ms();
+    int64_t left_ms = end_ms - server_clock_ms();
 
     return left_ms > 0 ? (left_ms + 999) / 1000 : 1;
 }
 
 /* Somebody else may have woken it meanwhile, for longer: then it has that time, also by
  * its own clock, which was just set to ours. */
-static void set_clock_awake(struct broker *broker, struct record_row *row,
+static void set_end_resumed(struct broker *broker, struct record_row *row,
                             int64_t seconds)
 {
     AUTO_RECORD now = {0};
 
     record_init(&now);
-    bool is_awake =
-        broker_find(broker, row->id, &now, NULL) == CAY_OK && now.state == RECORD_RUNNING;
+    bool is_awake = broker_find_record(broker, row->id, &now, NULL) == CAY_OK &&
+                    now.state == RECORD_RUNNING;
     row->state = RECORD_RUNNING;
-    if (!is_awake || now.end_ms <= broker_now_ms() + seconds * 1000) {
-        control_set_clock(broker, row, seconds);
+    if (!is_awake || now.end_ms <= server_clock_ms() + seconds * 1000) {
+        control_set_end(broker, row, seconds);
         return;
     }
     row->end_ms = now.end_ms;
     control_start(broker, OP_TIMEOUT, row, NULL, "", seconds_until(row->end_ms));
 }
 
-static int resumed(struct broker *broker, struct errand *errand, const struct told *told,
-                   struct cay_error *err)
+static int resumed(struct broker *broker, struct broker_request *pending,
+                   const struct reply_packet *reply, struct cay_error *err)
 {
-    (void)told;
+    (void)reply;
     (void)err;
-    set_clock_awake(broker, &errand->row, errand->timeout_s);
-    broker_write(broker, &errand->row);
-    if (errand->client >= 0)
-        (void)broker_tell_sandbox(broker, errand->client, &errand->row, true);
-    if (errand->held)
-        broker_hand_on(broker, errand->held, errand->row.id);
+    set_end_resumed(broker, &pending->row, pending->timeout_s);
+    broker_write_record(broker, &pending->row);
+    if (pending->client >= 0)
+        (void)broker_reply_sandbox(broker, pending->client, &pending->row, true);
+    if (pending->held)
+        broker_forward(broker, pending->held, pending->row.id);
     return CAY_OK;
 }
 
 /* --- Those that exist --- */
 
-static bool find(struct broker *broker, struct asked *asked, const char *tenant,
-                 struct record_row *row)
+static bool find(struct broker *broker, struct request_packet *request,
+                 const char *tenant, struct record_row *row)
 {
     char message[160] =
         "this can be no sandbox's id: those are lower-case letters and digits";
     struct cay_error error;
-    bool is_id = record_is_id(asked->head.sandbox);
-    int code =
-        is_id ? broker_find(broker, asked->head.sandbox, row, &error) : CAY_E_NOT_FOUND;
+    bool is_id = record_is_id(request->head.sandbox);
+    int code = is_id ? broker_find_record(broker, request->head.sandbox, row, &error)
+                     : CAY_E_NOT_FOUND;
     bool known = !code && strcmp(row->tenant, tenant) == 0;
-    const char *fate = known ? broker_fate(broker, row) : "does not exist";
+    const char *reason = known ? broker_end_reason(broker, row) : "does not exist";
 
-    if (!fate)
+    if (!reason)
         return true;
     if (code && code != CAY_E_NOT_FOUND) {
-        broker_refuse(asked, 503, code, error.message, error.hint);
+        broker_refuse(request, 503, code, error.message, error.hint);
         return false;
     }
     if (is_id)
-        snprintf(message, sizeof message, "sandbox \"%s\" %s", asked->head.sandbox, fate);
-    broker_refuse(asked, 404, CAY_E_NOT_FOUND, message,
+        snprintf(message, sizeof message, "sandbox \"%s\" %s", request->head.sandbox,
+                 reason);
+    broker_refuse(request, 404, CAY_E_NOT_FOUND, message,
                   "list the sandboxes to see which there are");
     return false;
 }
 
 /* What its record says by now. */
-static void set_time_again(struct broker *broker, struct errand *errand)
+static void set_timeout_again(struct broker *broker, struct broker_request *pending)
 {
     AUTO_RECORD row = {0};
 
     record_init(&row);
-    if (broker_find(broker, errand->row.id, &row, NULL) == CAY_OK &&
+    if (broker_find_record(broker, pending->row.id, &row, NULL) == CAY_OK &&
         row.state == RECORD_RUNNING)
-        errand_go_simply(broker, errand,
-                         row.flags & CREATE_AUTO_PAUSE ? 0 : seconds_until(row.end_ms));
+        broker_request_send(broker, pending,
+                            row.flags & CREATE_AUTO_PAUSE ? 0
+                                                          : seconds_until(row.end_ms));
     else
-        errand_free(broker, errand);
+        broker_request_free(broker, pending);
 }
 
 void control_start(struct broker *broker, enum op op, struct record_row *row,
-                   struct asked *asked, const char *reason, int64_t seconds)
+                   struct request_packet *request, const char *reason, int64_t seconds)
 {
-    struct errand *errand = errand_new(broker, op, row, asked);
+    struct broker_request *pending = broker_request_new(broker, op, row, request);
 
-    if (!errand)
+    if (!pending)
         return;
-    errand->done = op == OP_KILL     ? killed
-                   : op == OP_PAUSE  ? paused
-                   : op == OP_RESUME ? resumed
-                                     : NULL;
-    errand->again = op == OP_TIMEOUT ? set_time_again : errand_go_again;
-    errand->timeout_s = seconds;
-    cay_copy_text(errand->row.reason, REASON_MAX, reason);
+    pending->done = op == OP_KILL     ? killed
+                    : op == OP_PAUSE  ? paused
+                    : op == OP_RESUME ? resumed
+                                      : NULL;
+    pending->retry = op == OP_TIMEOUT ? set_timeout_again : broker_request_resend;
+    pending->timeout_s = seconds;
+    cay_copy_text(pending->row.reason, REASON_MAX, reason);
     if (op == OP_KILL) {
-        errand->force_ms = broker_now_ms() + KILL_PATIENCE_MS;
-        broker_note_end(broker, errand->force_ms);
+        pending->force_ms = server_clock_ms() + KILL_PATIENCE_MS;
+        broker_wake_at(broker, pending->force_ms);
     }
     /* A sandbox that is to be paused at the end of its time is not to end itself. */
     bool sets_ttl = op == OP_TIMEOUT || op == OP_RESUME;
-    errand_go_simply(broker, errand,
-                     sets_ttl && !(row->flags & CREATE_AUTO_PAUSE) ? seconds : 0);
+    broker_request_send(broker, pending,
+                        sets_ttl && !(row->flags & CREATE_AUTO_PAUSE) ? seconds : 0);
 }
 
 static void set_timeout(struct broker *broker, struct record_row *row, int64_t seconds)
 {
-    control_set_clock(broker, row, seconds);
-    broker_write(broker, row);
+    control_set_end(broker, row, seconds);
+    broker_write_record(broker, row);
     control_start(broker, OP_TIMEOUT, row, NULL, "", seconds);
 }
 
 bool control_is_paused(const struct broker *broker, const struct record_row *row)
 {
-    return row->state == RECORD_PAUSED || errand_of(broker, OP_PAUSE, row->id);
+    return row->state == RECORD_PAUSED || broker_request_find(broker, OP_PAUSE, row->id);
 }
 
 /* A running one is only ever given more time. */
-static void connect_to(struct broker *broker, struct asked *asked, struct record_row *row)
+static void connect_to(struct broker *broker, struct request_packet *request,
+                       struct record_row *row)
 {
-    int64_t seconds = asked->head.numbers[TIMEOUT_SECONDS];
+    int64_t seconds = request->head.numbers[TIMEOUT_SECONDS];
 
-    if (!control_timeout_is_fine(broker, asked, seconds))
+    if (!control_check_timeout(broker, request, seconds))
         return;
     if (seconds < 0)
         seconds = DEFAULT_LONG_TIMEOUT_S;
     if (control_is_paused(broker, row)) {
-        control_start(broker, OP_RESUME, row, asked, "", seconds);
+        control_start(broker, OP_RESUME, row, request, "", seconds);
         return;
     }
-    if (broker_now_ms() + seconds * 1000 > row->end_ms)
+    if (server_clock_ms() + seconds * 1000 > row->end_ms)
         set_timeout(broker, row, seconds);
-    (void)broker_tell_sandbox(broker, asked->channel, row, false);
-    asked_done(asked);
+    (void)broker_reply_sandbox(broker, request->channel, row, false);
+    request_packet_done(request);
 }
 
-static void change_timeout(struct broker *broker, struct asked *asked,
+static void change_timeout(struct broker *broker, struct request_packet *request,
                            struct record_row *row)
 {
-    int64_t seconds = asked->head.numbers[TIMEOUT_SECONDS];
+    int64_t seconds = request->head.numbers[TIMEOUT_SECONDS];
 
-    if (!control_timeout_is_fine(broker, asked, seconds))
+    if (!control_check_timeout(broker, request, seconds))
         return;
-    bool only_more = asked->head.op == OP_REFRESH;
+    bool only_more = request->head.op == OP_REFRESH;
     if (seconds < 0)
         seconds = DEFAULT_TIMEOUT_S;
     if (control_is_paused(broker, row)) {
-        broker_refuse(asked, 409, CAY_E_BUSY, "the sandbox is paused",
+        broker_refuse(request, 409, CAY_E_BUSY, "the sandbox is paused",
                       "connect to it first");
         return;
     }
-    if (!only_more || broker_now_ms() + seconds * 1000 > row->end_ms)
+    if (!only_more || server_clock_ms() + seconds * 1000 > row->end_ms)
         set_timeout(broker, row, seconds);
-    answer(asked, CAY_OK, NULL);
+    send_result(request, CAY_OK, NULL);
 }
 
-static void pause_or_resume(struct broker *broker, struct asked *asked,
+static void pause_or_resume(struct broker *broker, struct request_packet *request,
                             struct record_row *row)
 {
-    bool pauses = asked->head.op == OP_PAUSE;
-    int64_t seconds = asked->head.numbers[TIMEOUT_SECONDS];
+    bool pauses = request->head.op == OP_PAUSE;
+    int64_t seconds = request->head.numbers[TIMEOUT_SECONDS];
 
     if (control_is_paused(broker, row) == pauses) {
         char message[96];
         snprintf(message, sizeof message, "Sandbox '%s' is %s", row->id,
                  pauses ? "already paused" : "already running");
-        broker_refuse(asked, 409, CAY_E_BUSY, message, "");
+        broker_refuse(request, 409, CAY_E_BUSY, message, "");
     } else if (pauses) {
-        control_start(broker, OP_PAUSE, row, asked, "", 0);
-    } else if (control_timeout_is_fine(broker, asked, seconds)) {
-        control_start(broker, OP_RESUME, row, asked, "",
+        control_start(broker, OP_PAUSE, row, request, "", 0);
+    } else if (control_check_timeout(broker, request, seconds)) {
+        control_start(broker, OP_RESUME, row, request, "",
                       seconds < 0 ? DEFAULT_TIMEOUT_S : seconds);
     }
 }
 
-void control_wake(struct broker *broker, struct asked *asked,
-                  const struct record_row *row)
+void control_resume_for(struct broker *broker, struct request_packet *request,
+                        const struct record_row *row)
 {
-    struct errand *errand = errand_new(broker, OP_RESUME, row, NULL);
-    struct asked *held = malloc(sizeof *held);
+    struct broker_request *pending = broker_request_new(broker, OP_RESUME, row, NULL);
+    struct request_packet *held = malloc(sizeof *held);
 
-    if (!errand || !held) {
+    if (!pending || !held) {
         free(held);
-        if (errand)
-            errand_free(broker, errand);
-        asked_done(asked);
+        if (pending)
+            broker_request_free(broker, pending);
+        request_packet_done(request);
         return;
     }
-    memcpy(held, asked, sizeof *held);
-    asked->channel = asked->memfd = -1;
-    errand->held = held;
-    errand->done = resumed;
-    errand->again = errand_go_again;
-    errand->timeout_s = DEFAULT_LONG_TIMEOUT_S;
-    errand_go_simply(broker, errand,
-                     row->flags & CREATE_AUTO_PAUSE ? 0 : DEFAULT_LONG_TIMEOUT_S);
+    memcpy(held, request, sizeof *held);
+    request->channel = request->memfd = -1;
+    pending->held = held;
+    pending->done = resumed;
+    pending->retry = broker_request_resend;
+    pending->timeout_s = DEFAULT_LONG_TIMEOUT_S;
+    broker_request_send(broker, pending,
+                        row->flags & CREATE_AUTO_PAUSE ? 0 : DEFAULT_LONG_TIMEOUT_S);
 }
 
 /* --- Dispatch --- */
 
-static void answer_about(struct broker *broker, struct asked *asked, const char *tenant)
+static void handle_sandbox(struct broker *broker, struct request_packet *request,
+                           const char *tenant)
 {
     AUTO_RECORD row = {0};
 
     record_init(&row);
-    if (!find(broker, asked, tenant, &row))
+    if (!find(broker, request, tenant, &row))
         return;
-    switch (asked->head.op) {
+    switch (request->head.op) {
     case OP_CONNECT:
-        connect_to(broker, asked, &row);
+        connect_to(broker, request, &row);
         break;
     case OP_INFO:
-        (void)broker_tell_sandbox(broker, asked->channel, &row, false);
-        asked_done(asked);
+        (void)broker_reply_sandbox(broker, request->channel, &row, false);
+        request_packet_done(request);
         break;
     case OP_KILL:
-        control_start(broker, OP_KILL, &row, asked, "was killed", 0);
+        control_start(broker, OP_KILL, &row, request, "was killed", 0);
         break;
     case OP_TIMEOUT:
     case OP_REFRESH:
-        change_timeout(broker, asked, &row);
+        change_timeout(broker, request, &row);
         break;
     case OP_PAUSE:
     case OP_RESUME:
-        pause_or_resume(broker, asked, &row);
+        pause_or_resume(broker, request, &row);
         break;
     default: /* what only its keeper knows */
-        broker_hand_on(broker, asked, row.id);
+        broker_forward(broker, request, row.id);
         break;
     }
 }
 
-void control_answer(struct broker *broker, struct asked *asked, const char *tenant)
+void control_handle(struct broker *broker, struct request_packet *request,
+                    const char *tenant)
 {
-    switch (asked->head.op) {
+    switch (request->head.op) {
     case OP_CREATE:
-        broker_create(broker, asked, tenant);
+        broker_create(broker, request, tenant);
         break;
     case OP_LIST:
-        broker_list(broker, asked, tenant);
+        broker_list(broker, request, tenant);
         break;
     case OP_TEMPLATE:
-        broker_find_template(asked);
+        broker_find_template(request);
         break;
     case OP_CHECK:
-        answer(asked, CAY_OK, NULL);
+        send_result(request, CAY_OK, NULL);
         break;
     default:
-        answer_about(broker, asked, tenant);
+        handle_sandbox(broker, request, tenant);
         break;
     }
 }

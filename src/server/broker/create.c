@@ -7,8 +7,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/broker/errand.h"
 #include "server/broker/recovery.h"
+#include "server/broker/request.h"
 
 static const char default_template[] = "base";
 
@@ -53,119 +53,121 @@ static void take_metadata(const char **strings, int64_t pairs, struct buf *metad
         strings_add(metadata, strings[i]);
 }
 
-static struct keeper *take_spare(struct broker *broker, const char *template_name,
-                                 int64_t env_count, uint32_t flags)
+static struct keeper_handle *take_pooled(struct broker *broker, const char *template_name,
+                                         int64_t env_count, uint32_t flags)
 {
     if (env_count || !is_default_template(template_name) || flags & CREATE_INTERNET)
         return NULL;
-    for (struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
-        if (keeper->is_spare) {
-            keeper->is_spare = false;
+    for (struct keeper_handle *keeper = broker->keepers; keeper; keeper = keeper->next)
+        if (keeper->is_pooled) {
+            keeper->is_pooled = false;
             return keeper;
         }
     return NULL;
 }
 
 /* The record is complete but for its id and times, which the keeper knows. */
-static void send_to(struct broker *broker, struct errand *errand, struct keeper *keeper,
-                    const char *const *env, int64_t env_count)
+static void send_to(struct broker *broker, struct broker_request *pending,
+                    struct keeper_handle *keeper, const char *const *env,
+                    int64_t env_count)
 {
-    const char *name = errand->row.template_name;
+    const char *name = pending->row.template_name;
     AUTO_BUF strings = {0};
-    struct ask ask = {
+    struct request request = {
         .version = CHANNEL_VERSION,
         .op = OP_CREATE,
-        .flags = errand->row.flags,
+        .flags = pending->row.flags,
         .count = CREATE_ENV_AT + (uint32_t)env_count,
-        .numbers = {[CREATE_TIMEOUT] = errand->timeout_s, [CREATE_ENV] = env_count}};
+        .numbers = {[CREATE_TIMEOUT] = pending->timeout_s, [CREATE_ENV] = env_count}};
 
     buf_init(&strings, CHANNEL_STRINGS);
     strings_add(&strings, is_default_template(name) ? default_template : name);
     strings_add(&strings, name);
-    strings_add(&strings, errand->row.tenant);
+    strings_add(&strings, pending->row.tenant);
     for (int64_t i = 0; i < env_count; i++)
         strings_add(&strings, env[i]);
-    ask.strings_len = (uint32_t)strings.len;
-    errand_go(broker, errand, keeper, &ask, &strings);
+    request.strings_len = (uint32_t)strings.len;
+    broker_request_send_to(broker, pending, keeper, &request, &strings);
 }
 
 /* The sandbox that was ready has just ended. */
-static void send_anew(struct broker *broker, struct errand *errand)
+static void create_again(struct broker *broker, struct broker_request *pending)
 {
-    send_to(broker, errand, keeper_start(broker, ""), NULL, 0);
+    send_to(broker, pending, keepers_start(broker, ""), NULL, 0);
 }
 
-static void send_create(struct broker *broker, struct errand *errand,
+static void send_create(struct broker *broker, struct broker_request *pending,
                         const char *const *env, int64_t env_count)
 {
-    struct keeper *spare =
-        take_spare(broker, errand->row.template_name, env_count, errand->row.flags);
+    struct keeper_handle *pooled =
+        take_pooled(broker, pending->row.template_name, env_count, pending->row.flags);
 
-    errand->again = spare ? send_anew : NULL;
-    send_to(broker, errand, spare ? spare : keeper_start(broker, ""), env, env_count);
+    pending->retry = pooled ? create_again : NULL;
+    send_to(broker, pending, pooled ? pooled : keepers_start(broker, ""), env, env_count);
     broker_fill_pool(broker);
 }
 
-static void refuse_template(struct asked *asked, const char *name)
+static void refuse_template(struct request_packet *request, const char *name)
 {
     char message[TEMPLATE_MAX + 32];
 
     snprintf(message, sizeof message, "template \"%.*s\" not found", TEMPLATE_MAX, name);
-    broker_refuse(asked, 404, CAY_E_NOT_FOUND, message,
+    broker_refuse(request, 404, CAY_E_NOT_FOUND, message,
                   "base is always there; cay template ls lists the others");
 }
 
-void broker_find_template(struct asked *asked)
+void broker_find_template(struct request_packet *request)
 {
     AUTO_FREE char *room = NULL;
-    AUTO_FREE const char **strings = ask_strings(asked, &room);
+    AUTO_FREE const char **strings = request_strings(request, &room);
 
     if (!strings || !has_template(strings[0])) {
-        refuse_template(asked, strings ? strings[0] : "");
+        refuse_template(request, strings ? strings[0] : "");
         return;
     }
-    (void)tell_done(asked->channel);
-    asked_done(asked);
+    (void)reply_send_done(request->channel);
+    request_packet_done(request);
 }
 
-static bool may_create(struct broker *broker, struct asked *asked, const char **strings)
+static bool may_create(struct broker *broker, struct request_packet *request,
+                       const char **strings)
 {
-    const int64_t *numbers = asked->head.numbers;
+    const int64_t *numbers = request->head.numbers;
 
     if (numbers[CREATE_METADATA] < 0 || numbers[CREATE_METADATA] > 2048 ||
         numbers[CREATE_ENV] < 0 || numbers[CREATE_ENV] > 4096 ||
-        1 + 2 * numbers[CREATE_METADATA] + numbers[CREATE_ENV] != asked->head.count) {
-        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+        1 + 2 * numbers[CREATE_METADATA] + numbers[CREATE_ENV] != request->head.count) {
+        broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return false;
     }
     if (strlen(strings[0]) >= TEMPLATE_MAX || !has_template(strings[0])) {
-        refuse_template(asked, strings[0]);
+        refuse_template(request, strings[0]);
         return false;
     }
-    if (asked->head.flags & CREATE_INTERNET_SAID &&
+    if (request->head.flags & CREATE_INTERNET_EXPLICIT &&
         broker->options->internet == CAY_NETWORK_NONE) {
-        broker_refuse(asked, 501, CAY_E_UNSUPPORTED,
+        broker_refuse(request, 501, CAY_E_UNSUPPORTED,
                       "sandboxes of this server have no internet access",
                       "start it with --internet host, or do not ask for it");
         return false;
     }
-    if (registry_is_alone(broker->registry)) {
-        broker_refuse(asked, 507, CAY_E_NO_SPACE,
+    if (registry_is_exclusive(broker->registry)) {
+        broker_refuse(request, 507, CAY_E_NO_SPACE,
                       "the disk with the server's records is full", "make room on it");
         return false;
     }
     if (available_memory() < broker->options->reserve_bytes) {
-        broker_refuse(asked, 429, CAY_E_LIMIT,
+        broker_refuse(request, 429, CAY_E_LIMIT,
                       "this machine has no memory left for another sandbox",
                       "end some, or try again later");
         return false;
     }
-    return control_timeout_is_fine(broker, asked, numbers[CREATE_TIMEOUT]);
+    return control_check_timeout(broker, request, numbers[CREATE_TIMEOUT]);
 }
 
-static struct keeper *keeper_by_pid(struct broker *broker, pid_t pid)
+static struct keeper_handle *keeper_by_pid(struct broker *broker, pid_t pid)
 {
-    struct keeper *keeper = broker->keepers;
+    struct keeper_handle *keeper = broker->keepers;
 
     while (keeper && keeper->pid != pid)
         keeper = keeper->next;
@@ -173,162 +175,169 @@ static struct keeper *keeper_by_pid(struct broker *broker, pid_t pid)
 }
 
 /* The sandbox has its full time to live: only now does the client hear of it. */
-static int confirmed(struct broker *broker, struct errand *errand,
-                     const struct told *told, struct cay_error *err)
+static int confirmed(struct broker *broker, struct broker_request *pending,
+                     const struct reply_packet *reply, struct cay_error *err)
 {
-    (void)told;
+    (void)reply;
     (void)err;
-    if (errand->client >= 0)
-        (void)broker_tell_sandbox(broker, errand->client, &errand->row, false);
+    if (pending->client >= 0)
+        (void)broker_reply_sandbox(broker, pending->client, &pending->row, false);
     return CAY_OK;
 }
 
-static void send_confirm(struct broker *broker, struct errand *errand)
+static void send_confirm(struct broker *broker, struct broker_request *pending)
 {
     AUTO_BUF strings = {0};
-    struct ask ask = {.numbers = {[TIMEOUT_SECONDS] = errand->number}};
+    struct request request = {.numbers = {[TIMEOUT_SECONDS] = pending->number}};
 
     buf_init(&strings, CAY_SANDBOX_NOTE_MAX);
-    ask.count = note_write(broker->registry, &errand->row, &strings);
-    errand_go_with(broker, errand, &ask, &strings);
+    request.count = recovery_write(broker->registry, &pending->row, &strings);
+    broker_request_send_strings(broker, pending, &request, &strings);
 }
 
 /* One that is to be paused at the end of its time gets no other time to live: the broker
  * pauses it. */
-static struct errand *new_confirm(struct broker *broker, const struct record_row *row,
-                                  int64_t seconds)
+static struct broker_request *new_confirm(struct broker *broker,
+                                          const struct record_row *row, int64_t seconds)
 {
-    struct errand *errand = errand_new(broker, OP_CONFIRM, row, NULL);
+    struct broker_request *pending = broker_request_new(broker, OP_CONFIRM, row, NULL);
 
-    if (!errand)
+    if (!pending)
         return NULL;
-    errand->done = confirmed;
-    errand->again = send_confirm;
-    errand->number = row->flags & CREATE_AUTO_PAUSE ? 0 : seconds;
-    return errand;
+    pending->done = confirmed;
+    pending->retry = send_confirm;
+    pending->number = row->flags & CREATE_AUTO_PAUSE ? 0 : seconds;
+    return pending;
 }
 
 /* The row is written.  Until the keeper has confirmed it the sandbox has ten seconds to
  * live, so that no crash leaves a sandbox that is in no store. */
-static int confirm(struct broker *broker, struct errand *created, struct cay_error *err)
+static int confirm(struct broker *broker, struct broker_request *created,
+                   struct cay_error *err)
 {
-    struct errand *errand = new_confirm(broker, &created->row, created->timeout_s);
+    struct broker_request *pending =
+        new_confirm(broker, &created->row, created->timeout_s);
 
-    if (!errand)
+    if (!pending)
         return cay_fail_memory(err, "server.create");
-    errand->client = created->client;
+    pending->client = created->client;
     created->client = -1;
-    send_confirm(broker, errand);
+    send_confirm(broker, pending);
     return CAY_OK;
 }
 
 void broker_confirm(struct broker *broker, const struct record_row *row)
 {
-    int64_t left_ms = row->end_ms - broker_now_ms();
-    struct errand *errand =
+    int64_t left_ms = row->end_ms - server_clock_ms();
+    struct broker_request *pending =
         new_confirm(broker, row, left_ms > 1000 ? (left_ms + 999) / 1000 : 1);
 
-    if (errand)
-        send_confirm(broker, errand);
+    if (pending)
+        send_confirm(broker, pending);
 }
 
 /* The sandbox is ready: its time begins now. */
-static int created(struct broker *broker, struct errand *errand, const struct told *told,
-                   struct cay_error *err)
+static int created(struct broker *broker, struct broker_request *pending,
+                   const struct reply_packet *reply, struct cay_error *err)
 {
-    struct keeper *keeper = keeper_by_pid(broker, errand->keeper);
-    const char *id = told_next(told, NULL);
+    struct keeper_handle *keeper = keeper_by_pid(broker, pending->keeper);
+    const char *id = reply_next(reply, NULL);
 
     if (!keeper || !id || strncmp(id, "sb-", 3) != 0 || !record_is_id(id + 3))
         return cay_fail(err, CAY_E_INTERNAL, 0, "server.create", NULL,
                         "the sandbox has a name that cannot be told", "see the log");
     cay_copy_text(keeper->id, sizeof keeper->id, id + 3);
-    memcpy(errand->row.id, keeper->id, sizeof errand->row.id);
-    if (errand->is_spare) {
-        keeper->is_spare = true;
+    memcpy(pending->row.id, keeper->id, sizeof pending->row.id);
+    if (pending->is_pooled) {
+        keeper->is_pooled = true;
         return CAY_OK;
     }
-    errand->row.started_ms = broker_now_ms();
-    control_set_clock(broker, &errand->row, errand->timeout_s);
-    int code = registry_add(broker->registry, &errand->row, err);
+    pending->row.started_ms = server_clock_ms();
+    control_set_end(broker, &pending->row, pending->timeout_s);
+    int code = registry_add(broker->registry, &pending->row, err);
     if (code) {
-        struct errand *end = errand_new(broker, OP_KILL, &errand->row, NULL);
+        struct broker_request *end =
+            broker_request_new(broker, OP_KILL, &pending->row, NULL);
         if (end)
-            errand_go_simply(broker, end, 0);
+            broker_request_send(broker, end, 0);
         return code;
     }
-    return confirm(broker, errand, err);
+    return confirm(broker, pending, err);
 }
 
-void broker_create(struct broker *broker, struct asked *asked, const char *tenant)
+void broker_create(struct broker *broker, struct request_packet *request,
+                   const char *tenant)
 {
     AUTO_FREE char *room = NULL;
-    AUTO_FREE const char **strings = ask_strings(asked, &room);
-    const struct ask head = asked->head;
+    AUTO_FREE const char **strings = request_strings(request, &room);
+    const struct request head = request->head;
     int64_t pairs = head.numbers[CREATE_METADATA];
 
     if (!strings) {
-        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+        broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return;
     }
-    if (!may_create(broker, asked, strings))
+    if (!may_create(broker, request, strings))
         return;
-    struct errand *errand = errand_new(broker, OP_CREATE, NULL, asked);
-    if (!errand)
+    struct broker_request *pending = broker_request_new(broker, OP_CREATE, NULL, request);
+    if (!pending)
         return;
-    errand->done = created;
-    cay_copy_text(errand->row.tenant, TENANT_MAX, tenant);
-    cay_copy_text(errand->row.template_name, TEMPLATE_MAX, strings[0]);
-    errand->row.state = RECORD_RUNNING;
-    errand->row.flags = head.flags & ~(uint32_t)CREATE_INTERNET_SAID;
+    pending->done = created;
+    cay_copy_text(pending->row.tenant, TENANT_MAX, tenant);
+    cay_copy_text(pending->row.template_name, TEMPLATE_MAX, strings[0]);
+    pending->row.state = RECORD_RUNNING;
+    pending->row.flags = head.flags & ~(uint32_t)CREATE_INTERNET_EXPLICIT;
     if (broker->options->internet == CAY_NETWORK_NONE)
-        errand->row.flags &= ~(uint32_t)CREATE_INTERNET;
-    errand->row.token_version = 1;
-    errand->timeout_s = head.numbers[CREATE_TIMEOUT];
-    if (errand->timeout_s < 0)
-        errand->timeout_s =
+        pending->row.flags &= ~(uint32_t)CREATE_INTERNET;
+    pending->row.token_version = 1;
+    pending->timeout_s = head.numbers[CREATE_TIMEOUT];
+    if (pending->timeout_s < 0)
+        pending->timeout_s =
             head.flags & CREATE_LONG ? DEFAULT_LONG_TIMEOUT_S : DEFAULT_TIMEOUT_S;
-    take_metadata(strings + 1, pairs, &errand->row.metadata);
-    if (errand->row.metadata.failed) {
+    take_metadata(strings + 1, pairs, &pending->row.metadata);
+    if (pending->row.metadata.failed) {
         struct cay_error error;
         cay_fail(&error, CAY_E_INVALID, 0, "server", NULL, "there is too much metadata",
                  "give at most %d bytes of it", METADATA_MAX);
-        errand_fail(errand, 400, &error);
-        errand_free(broker, errand);
+        broker_request_fail(pending, 400, &error);
+        broker_request_free(broker, pending);
         return;
     }
-    send_create(broker, errand, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
+    send_create(broker, pending, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
 }
 
 void broker_fill_pool(struct broker *broker)
 {
-    unsigned ready = broker->starting_spares;
+    unsigned ready = broker->pool_starting;
 
     if (broker->drain_end_ms)
         return;
-    for (const struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
-        ready += keeper->is_spare;
+    for (const struct keeper_handle *keeper = broker->keepers; keeper;
+         keeper = keeper->next)
+        ready += keeper->is_pooled;
     for (; ready < broker->options->pool; ready++) {
-        struct errand *errand = available_memory() < broker->options->reserve_bytes
-                                    ? NULL
-                                    : errand_new(broker, OP_CREATE, NULL, NULL);
+        struct broker_request *pending =
+            available_memory() < broker->options->reserve_bytes
+                ? NULL
+                : broker_request_new(broker, OP_CREATE, NULL, NULL);
         AUTO_BUF strings = {0};
-        struct ask ask = {.version = CHANNEL_VERSION,
-                          .op = OP_CREATE,
-                          .count = CREATE_ENV_AT,
-                          .numbers = {[CREATE_TIMEOUT] = -1}};
-        if (!errand) {
-            broker_note_end(broker, broker_now_ms() + POOL_AGAIN_MS);
+        struct request request = {.version = CHANNEL_VERSION,
+                                  .op = OP_CREATE,
+                                  .count = CREATE_ENV_AT,
+                                  .numbers = {[CREATE_TIMEOUT] = -1}};
+        if (!pending) {
+            broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
             return;
         }
-        errand->is_spare = true;
-        errand->done = created;
-        broker->starting_spares++;
+        pending->is_pooled = true;
+        pending->done = created;
+        broker->pool_starting++;
         buf_init(&strings, 64);
         strings_add(&strings, default_template);
         strings_add(&strings, "");
         strings_add(&strings, "");
-        ask.strings_len = (uint32_t)strings.len;
-        errand_go(broker, errand, keeper_start(broker, ""), &ask, &strings);
+        request.strings_len = (uint32_t)strings.len;
+        broker_request_send_to(broker, pending, keepers_start(broker, ""), &request,
+                               &strings);
     }
 }

@@ -6,8 +6,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/broker/errand.h"
 #include "server/broker/recovery.h"
+#include "server/broker/request.h"
 
 /* --- Time --- */
 
@@ -30,7 +30,7 @@ static bool is_due(const struct record_row *written, void *cookie)
     struct record_row row = *written;
 
     row.metadata = (struct buf){0};
-    broker_current(due->broker, &row);
+    broker_apply_unwritten(due->broker, &row);
     if (row.state != RECORD_RUNNING)
         return true;
     if (row.end_ms > due->now_ms) {
@@ -49,39 +49,39 @@ void broker_expire(struct broker *broker)
     static struct record_row rows[DUE_AT_A_TIME];
     const struct registry_filter filter = {.states = 1u << RECORD_RUNNING,
                                            .oldest_first = true};
-    struct due due = {broker, broker_now_ms(), 0, rows, 0};
+    struct due due = {broker, server_clock_ms(), 0, rows, 0};
 
-    broker_write_again(broker);
-    errand_force_late(broker);
+    broker_retry_writes(broker);
+    broker_request_force_late(broker);
     broker_fill_pool(broker);
     if (registry_visit(broker->registry, &filter, is_due, &due, NULL) != CAY_OK)
         due.next_ms = due.now_ms + 1000;
     for (size_t i = 0; i < due.count; i++) {
         bool pauses = rows[i].flags & CREATE_AUTO_PAUSE;
-        if (!errand_is_under_way(broker, rows[i].id))
+        if (!broker_request_is_pending(broker, rows[i].id))
             control_start(broker, pauses ? OP_PAUSE : OP_KILL, &rows[i], NULL,
                           pauses ? "" : "reached its end of life", 0);
     }
     if (due.count)
-        broker_note_end(broker, due.now_ms + AGAIN_MS);
+        broker_wake_at(broker, due.now_ms + AGAIN_MS);
     if (due.next_ms)
-        broker_note_end(broker, due.next_ms);
+        broker_wake_at(broker, due.next_ms);
 }
 
-void broker_gone(struct broker *broker, const char *id, bool had_memory_kills)
+void broker_sandbox_ended(struct broker *broker, const char *id, bool had_memory_kills)
 {
     AUTO_RECORD row = {0};
 
     record_init(&row);
-    if (broker_find(broker, id, &row, NULL) != CAY_OK || row.state == RECORD_GONE)
+    if (broker_find_record(broker, id, &row, NULL) != CAY_OK || row.state == RECORD_GONE)
         return;
     row.state = RECORD_GONE;
     cay_copy_text(row.reason, sizeof row.reason,
-                  row.end_ms <= broker_now_ms() + 1000 ? "reached its end of life"
-                  : had_memory_kills                   ? "ran out of memory"
-                                                       : "ended by itself");
-    row.end_ms = broker_now_ms();
-    broker_write(broker, &row);
+                  row.end_ms <= server_clock_ms() + 1000 ? "reached its end of life"
+                  : had_memory_kills                     ? "ran out of memory"
+                                                         : "ended by itself");
+    row.end_ms = server_clock_ms();
+    broker_write_record(broker, &row);
 }
 
 /* --- After a restart --- */
@@ -101,7 +101,7 @@ struct known_list {
     size_t count;
 };
 
-static bool note(const struct record_row *row, void *cookie)
+static bool recovery(const struct record_row *row, void *cookie)
 {
     struct known_list *known = cookie;
 
@@ -131,14 +131,14 @@ static void correct(struct broker *broker, const char *id,
 
     record_init(&row);
     if (state_of(info) == RECORD_GONE) {
-        broker_gone(broker, id, info && info->memory_kills > 0);
-    } else if (broker_find(broker, id, &row, NULL) == CAY_OK) {
+        broker_sandbox_ended(broker, id, info && info->memory_kills > 0);
+    } else if (broker_find_record(broker, id, &row, NULL) == CAY_OK) {
         bool wakes = row.state == RECORD_PAUSED && state_of(info) == RECORD_RUNNING;
         row.state = state_of(info);
         if (wakes) /* the end in the row is that from before the pause */
-            row.end_ms =
-                broker_now_ms() + note_left_ms(info, broker->options->max_timeout_s);
-        broker_write(broker, &row);
+            row.end_ms = server_clock_ms() +
+                         recovery_left_ms(info, broker->options->max_timeout_s);
+        broker_write_record(broker, &row);
         if (wakes)
             broker_confirm(broker, &row);
     }
@@ -155,12 +155,12 @@ static void end_one(struct broker *broker, const char *id)
         (void)!cay_sandbox_remove(sandbox, NULL);
     cay_sandbox_free(sandbox);
     record_init(&row);
-    if (broker_find(broker, id, &row, NULL) != CAY_OK)
+    if (broker_find_record(broker, id, &row, NULL) != CAY_OK)
         return;
     row.state = RECORD_GONE;
-    row.end_ms = broker_now_ms();
+    row.end_ms = server_clock_ms();
     cay_copy_text(row.reason, sizeof row.reason, "was killed");
-    broker_write(broker, &row);
+    broker_write_record(broker, &row);
 }
 
 /* The server before had written its row, but not told it to live on. */
@@ -172,8 +172,8 @@ static bool is_unconfirmed(const struct broker *broker, const struct known *know
     if (known->state != RECORD_RUNNING || !info || !info->ttl_left_ms)
         return false;
     return known->flags & CREATE_AUTO_PAUSE ||
-           note_left_ms(info, broker->options->max_timeout_s) + SLACK_MS <
-               known->end_ms - broker_now_ms();
+           recovery_left_ms(info, broker->options->max_timeout_s) + SLACK_MS <
+               known->end_ms - server_clock_ms();
 }
 
 static void confirm_again(struct broker *broker, const char *id)
@@ -181,45 +181,45 @@ static void confirm_again(struct broker *broker, const char *id)
     AUTO_RECORD row = {0};
 
     record_init(&row);
-    if (broker_find(broker, id, &row, NULL) == CAY_OK)
+    if (broker_find_record(broker, id, &row, NULL) == CAY_OK)
         broker_confirm(broker, &row);
 }
 
 /* A sandbox of this store has a row, or gets one; one that the store says is gone, ends.
  * False: it is of a store that was in this place before. */
-static bool look_after(struct broker *broker, const struct cay_sandbox_info *info)
+static bool adopt(struct broker *broker, const struct cay_sandbox_info *info)
 {
     AUTO_RECORD row = {0};
-    AUTO_NOTE note;
+    AUTO_RECOVERY recovery;
 
     record_init(&row);
-    if (!note_read(info, broker->options->max_timeout_s, &note))
+    if (!recovery_read(info, broker->options->max_timeout_s, &recovery))
         return true;
-    enum note_origin origin = note_origin(broker->registry, &note);
-    if (origin == NOTE_FOREIGN)
+    enum recovery_origin origin = recovery_origin(broker->registry, &recovery);
+    if (origin == RECOVERY_FOREIGN)
         return true;
-    int code = broker_find(broker, note.row.id, &row, NULL);
-    if (code == CAY_E_NOT_FOUND && origin == NOTE_OF_PATH)
+    int code = broker_find_record(broker, recovery.row.id, &row, NULL);
+    if (code == CAY_E_NOT_FOUND && origin == RECOVERY_OF_PATH)
         return false;
     if (code == CAY_E_NOT_FOUND)
-        (void)registry_add(broker->registry, &note.row, NULL);
+        (void)registry_add(broker->registry, &recovery.row, NULL);
     else if (code == CAY_OK && row.state == RECORD_GONE)
         end_one(broker, row.id);
     return true;
 }
 
-static void warn_lost(struct broker *broker, unsigned count)
+static void warn_unknown(struct broker *broker, unsigned count)
 {
-    struct cay_error note;
+    struct cay_error recovery;
     char message[128];
 
     snprintf(message, sizeof message,
              "%u sandboxes run that an earlier store at this path had created", count);
-    cay_fail(&note, CAY_E_NOT_FOUND, 0, "server", NULL, message,
+    cay_fail(&recovery, CAY_E_NOT_FOUND, 0, "server", NULL, message,
              "cay serve --check-store lists them; stop the server, and cay serve "
              "--rebuild-store makes rows from them");
-    if (broker->complain)
-        broker->complain("store", &note);
+    if (broker->log_error)
+        broker->log_error("store", &recovery);
 }
 
 /* The records first: what another server makes meanwhile has none among these, and what
@@ -233,7 +233,7 @@ void broker_reconcile(struct broker *broker)
     size_t count = 0;
     unsigned lost = 0;
 
-    if (registry_visit(broker->registry, &filter, note, &known, NULL) != CAY_OK ||
+    if (registry_visit(broker->registry, &filter, recovery, &known, NULL) != CAY_OK ||
         cay_sandbox_list(&infos, &count, NULL) != CAY_OK)
         return;
     for (size_t i = 0; i < known.count; i++) {
@@ -247,13 +247,13 @@ void broker_reconcile(struct broker *broker)
             confirm_again(broker, known.list[i].id);
     }
     for (size_t i = 0; i < count; i++)
-        lost += !look_after(broker, &infos[i]);
+        lost += !adopt(broker, &infos[i]);
     cay_free(infos);
     if (lost)
-        warn_lost(broker, lost);
+        warn_unknown(broker, lost);
 }
 
-void broker_end_all(struct broker *broker)
+void broker_kill_all(struct broker *broker)
 {
     static struct known_list known;
     const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
@@ -262,7 +262,7 @@ void broker_end_all(struct broker *broker)
     /* What cannot be written would be found again and again. */
     for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {
         known.count = 0;
-        if (registry_visit(broker->registry, &filter, note, &known, NULL) != CAY_OK ||
+        if (registry_visit(broker->registry, &filter, recovery, &known, NULL) != CAY_OK ||
             known.count == 0)
             return;
         for (size_t i = 0; i < known.count; i++)

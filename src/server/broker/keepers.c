@@ -22,7 +22,7 @@ enum { KEPT_FD = 3 };
 
 /* Zeroes memory that is not on the stack or the heap.  Whole pages are given back: to
  * write to them would copy what a fork shares. */
-static void forget_pages(void *memory, size_t len)
+static void zero_pages(void *memory, size_t len)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)memory;
     uintptr_t first = (from + page - 1) & ~(page - 1), last = (from + len) & ~(page - 1);
@@ -39,13 +39,13 @@ static void forget_pages(void *memory, size_t len)
 /* A keeper has the rights to reach sandboxes, and nothing else of the broker's: no
  * record, no secret, no other keeper's socket. */
 static _Noreturn void become_keeper(struct broker *broker, int socket,
-                                    const struct keeper_of_whom *whom)
+                                    const struct keeper_spec *spec)
 {
     struct serve_options options = *broker->options;
     sigset_t blocked;
 
     explicit_bzero(&broker->secrets, sizeof broker->secrets);
-    forget_pages(&broker->asked, sizeof broker->asked);
+    zero_pages(&broker->request, sizeof broker->request);
     if ((socket != KEPT_FD && dup3(socket, KEPT_FD, O_CLOEXEC) != KEPT_FD) ||
         close_range(KEPT_FD + 1, ~0u, 0) != 0)
         _exit(1);
@@ -56,29 +56,29 @@ static _Noreturn void become_keeper(struct broker *broker, int socket,
     sigaddset(&blocked, SIGTERM);
     sigprocmask(SIG_SETMASK, &blocked, NULL);
     (void)prctl(PR_SET_NAME, "cay-keeper");
-    keeper_run(KEPT_FD, whom, &options);
+    keeper_run(KEPT_FD, spec, &options);
 }
 
-struct keeper *keeper_start(struct broker *broker, const char *id)
+struct keeper_handle *keepers_start(struct broker *broker, const char *id)
 {
-    AUTO_FREE struct keeper *keeper = calloc(1, sizeof *keeper);
+    AUTO_FREE struct keeper_handle *keeper = calloc(1, sizeof *keeper);
     AUTO_RECORD row = {0};
-    struct keeper_of_whom whom = {0};
+    struct keeper_spec spec = {0};
     int ends[2];
 
     record_init(&row);
     if (*id)
-        (void)broker_find(broker, id, &row, NULL);
-    cay_copy_text(whom.id, sizeof whom.id, id);
-    cay_copy_text(whom.template_name, sizeof whom.template_name, row.template_name);
-    cay_copy_text(whom.tenant, sizeof whom.tenant, row.tenant);
+        (void)broker_find_record(broker, id, &row, NULL);
+    cay_copy_text(spec.id, sizeof spec.id, id);
+    cay_copy_text(spec.template_name, sizeof spec.template_name, row.template_name);
+    cay_copy_text(spec.tenant, sizeof spec.tenant, row.tenant);
 
     if (!keeper ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return NULL;
     pid_t pid = fork(); /* allow: fork one process for each sandbox; no threads here */
     if (pid == 0)
-        become_keeper(broker, ends[1], &whom);
+        become_keeper(broker, ends[1], &spec);
     (void)close(ends[1]);
     if (pid < 0) {
         (void)close(ends[0]);
@@ -92,17 +92,17 @@ struct keeper *keeper_start(struct broker *broker, const char *id)
     return TAKE_PTR(keeper);
 }
 
-struct keeper *keeper_of(struct broker *broker, const char *id)
+struct keeper_handle *keepers_find(struct broker *broker, const char *id)
 {
-    for (struct keeper *keeper = broker->keepers; keeper; keeper = keeper->next)
+    for (struct keeper_handle *keeper = broker->keepers; keeper; keeper = keeper->next)
         if (strcmp(keeper->id, id) == 0)
             return keeper;
-    return keeper_start(broker, id);
+    return keepers_start(broker, id);
 }
 
-void keeper_drop(struct broker *broker, struct keeper *keeper)
+void keepers_drop(struct broker *broker, struct keeper_handle *keeper)
 {
-    struct keeper **link = &broker->keepers;
+    struct keeper_handle **link = &broker->keepers;
 
     while (*link && *link != keeper)
         link = &(*link)->next;
@@ -113,9 +113,9 @@ void keeper_drop(struct broker *broker, struct keeper *keeper)
     free(keeper);
 }
 
-bool keeper_is_behind(const struct broker *broker, pid_t pid)
+bool keepers_is_behind(const struct broker *broker, pid_t pid)
 {
-    const struct keeper *keeper = broker->keepers;
+    const struct keeper_handle *keeper = broker->keepers;
     int unread = 0;
 
     while (keeper && keeper->pid != pid)
@@ -125,7 +125,7 @@ bool keeper_is_behind(const struct broker *broker, pid_t pid)
 
 /* A keeper ends with its sandbox, or because it was told to; anything else is reported.
  */
-static void report_end(const struct keeper *keeper, bool is_signal, int status)
+static void report_end(const struct keeper_handle *keeper, bool is_signal, int status)
 {
     static struct warn warn;
 
@@ -138,18 +138,18 @@ static void report_end(const struct keeper *keeper, bool is_signal, int status)
               is_signal ? strsignal(status) : "");
 }
 
-static void note_end(struct broker *broker, struct keeper *keeper, bool is_signal,
+static void note_end(struct broker *broker, struct keeper_handle *keeper, bool is_signal,
                      int status)
 {
     report_end(keeper, is_signal, status);
     if (is_signal)
         status = 0;
     if (*keeper->id && (status == KEEPER_SANDBOX_GONE || status == KEEPER_OUT_OF_MEMORY))
-        broker_gone(broker, keeper->id, status == KEEPER_OUT_OF_MEMORY);
-    keeper_drop(broker, keeper);
+        broker_sandbox_ended(broker, keeper->id, status == KEEPER_OUT_OF_MEMORY);
+    keepers_drop(broker, keeper);
 }
 
-void keeper_lost(struct broker *broker, struct keeper *keeper)
+void keepers_lost(struct broker *broker, struct keeper_handle *keeper)
 {
     siginfo_t end = {0};
 
@@ -158,15 +158,15 @@ void keeper_lost(struct broker *broker, struct keeper *keeper)
     note_end(broker, keeper, end.si_code != CLD_EXITED, end.si_status);
 }
 
-bool keeper_reaped(struct broker *broker, pid_t pid, int status)
+bool keepers_reaped(struct broker *broker, pid_t pid, int status)
 {
-    struct keeper *keeper = broker->keepers;
+    struct keeper_handle *keeper = broker->keepers;
 
     while (keeper && keeper->pid != pid)
         keeper = keeper->next;
-    bool was_spare = keeper && keeper->is_spare;
+    bool was_pooled = keeper && keeper->is_pooled;
     if (keeper)
         note_end(broker, keeper, WIFSIGNALED(status),
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    return was_spare;
+    return was_pooled;
 }

@@ -12,7 +12,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
-#include "server/broker/errand.h"
+#include "server/broker/request.h"
 
 enum { AGAIN_MS = 1000 };
 
@@ -40,66 +40,66 @@ static void drop_unwritten(struct unwritten **link)
 }
 
 /* What the system did cannot be undone because a disk is full: it is remembered. */
-static void keep_unwritten(struct broker *broker, const struct record_row *row,
-                           const struct cay_error *error)
+static void add_unwritten(struct broker *broker, const struct record_row *row,
+                          const struct cay_error *error)
 {
     struct unwritten **link = find_unwritten(broker, row->id);
 
     if (!*link) {
-        if (broker->complain)
-            broker->complain(row->id, error);
+        if (broker->log_error)
+            broker->log_error(row->id, error);
         *link = calloc(1, sizeof **link);
     }
     if (*link) {
         (*link)->row = *row;
         (*link)->row.metadata = (struct buf){0};
     }
-    broker_note_end(broker, broker_now_ms() + AGAIN_MS);
+    broker_wake_at(broker, server_clock_ms() + AGAIN_MS);
 }
 
-void broker_write(struct broker *broker, const struct record_row *row)
+void broker_write_record(struct broker *broker, const struct record_row *row)
 {
     struct cay_error error;
 
     if (registry_update(broker->registry, row, &error) == CAY_OK)
         drop_unwritten(find_unwritten(broker, row->id));
     else
-        keep_unwritten(broker, row, &error);
+        add_unwritten(broker, row, &error);
 }
 
 /* Of a store that was opened on a full disk. */
 static void recover(struct broker *broker)
 {
-    struct cay_error note;
+    struct cay_error recovery;
 
-    if (!registry_is_alone(broker->registry))
+    if (!registry_is_exclusive(broker->registry))
         return;
     if (!registry_recover(broker->registry)) {
-        broker_note_end(broker, broker_now_ms() + AGAIN_MS);
+        broker_wake_at(broker, server_clock_ms() + AGAIN_MS);
         return;
     }
-    cay_fail(&note, CAY_E_NO_SPACE, 0, "server", NULL, "the disk has room again",
+    cay_fail(&recovery, CAY_E_NO_SPACE, 0, "server", NULL, "the disk has room again",
              "sandboxes can be created");
-    if (broker->complain)
-        broker->complain("store", &note);
+    if (broker->log_error)
+        broker->log_error("store", &recovery);
 }
 
-void broker_write_again(struct broker *broker)
+void broker_retry_writes(struct broker *broker)
 {
     struct unwritten **link = &broker->unwritten;
 
     recover(broker);
     if (!*link)
         return;
-    registry_set_patience(broker->registry, false); /* others wait for us meanwhile */
+    registry_set_waiting(broker->registry, false); /* others wait for us meanwhile */
     while (*link && registry_update(broker->registry, &(*link)->row, NULL) == CAY_OK)
         drop_unwritten(link);
-    registry_set_patience(broker->registry, true);
+    registry_set_waiting(broker->registry, true);
     if (*link)
-        broker_note_end(broker, broker_now_ms() + AGAIN_MS);
+        broker_wake_at(broker, server_clock_ms() + AGAIN_MS);
 }
 
-void broker_current(struct broker *broker, struct record_row *row)
+void broker_apply_unwritten(struct broker *broker, struct record_row *row)
 {
     const struct unwritten *unwritten = *find_unwritten(broker, row->id);
     struct buf metadata = row->metadata;
@@ -110,19 +110,19 @@ void broker_current(struct broker *broker, struct record_row *row)
     row->metadata = metadata;
 }
 
-int broker_find(struct broker *broker, const char *id, struct record_row *ret_row,
-                struct cay_error *err)
+int broker_find_record(struct broker *broker, const char *id, struct record_row *ret_row,
+                       struct cay_error *err)
 {
     int code = registry_find(broker->registry, id, ret_row, err);
 
     if (!code)
-        broker_current(broker, ret_row);
+        broker_apply_unwritten(broker, ret_row);
     return code;
 }
 
-const char *broker_fate(const struct broker *broker, const struct record_row *row)
+const char *broker_end_reason(const struct broker *broker, const struct record_row *row)
 {
-    const struct errand *kill = errand_of(broker, OP_KILL, row->id);
+    const struct broker_request *kill = broker_request_find(broker, OP_KILL, row->id);
 
     if (row->state == RECORD_GONE)
         return row->reason;
@@ -137,7 +137,7 @@ enum {
 };
 
 static void fill_sandbox(struct broker *broker, const struct record_row *row,
-                         struct tell *tell, struct buf *strings)
+                         struct reply *reply, struct buf *strings)
 {
     const struct serve_options *options = broker->options;
     char token[TOKEN_MAX], traffic[TOKEN_MAX] = "";
@@ -147,15 +147,15 @@ static void fill_sandbox(struct broker *broker, const struct record_row *row,
     if (row->flags & CREATE_PRIVATE_TRAFFIC)
         secrets_token(&broker->secrets, TOKEN_TRAFFIC, row->id, row->token_version,
                       traffic);
-    *tell = (struct tell){.kind = TELL_SANDBOX};
-    tell->numbers[SANDBOX_STATE] = row->state;
-    tell->numbers[SANDBOX_STARTED_MS] = row->started_ms + step_ms;
-    tell->numbers[SANDBOX_END_MS] = row->end_ms + step_ms;
-    tell->numbers[SANDBOX_FLAGS] = row->flags;
-    tell->numbers[SANDBOX_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
-    tell->numbers[SANDBOX_MEMORY_MB] = (int64_t)(options->memory_bytes >> 20);
+    *reply = (struct reply){.kind = REPLY_SANDBOX};
+    reply->numbers[SANDBOX_STATE] = row->state;
+    reply->numbers[SANDBOX_STARTED_MS] = row->started_ms + step_ms;
+    reply->numbers[SANDBOX_END_MS] = row->end_ms + step_ms;
+    reply->numbers[SANDBOX_FLAGS] = row->flags;
+    reply->numbers[SANDBOX_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
+    reply->numbers[SANDBOX_MEMORY_MB] = (int64_t)(options->memory_bytes >> 20);
     if (options->storage != CAY_STORAGE_DISK) /* which nothing limits */
-        tell->numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);
+        reply->numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);
     strings_add(strings, row->id);
     strings_add(strings, row->template_name);
     strings_add(strings, token);
@@ -163,24 +163,24 @@ static void fill_sandbox(struct broker *broker, const struct record_row *row,
     strings_add(strings, broker->domain);
     (void)buf_append(strings, row->metadata.data, row->metadata.len);
     for (size_t i = 0; i < strings->len; i++)
-        tell->count += strings->data[i] == '\0';
+        reply->count += strings->data[i] == '\0';
 }
 
-int broker_tell_sandbox(struct broker *broker, int channel, const struct record_row *row,
-                        bool resumed)
+int broker_reply_sandbox(struct broker *broker, int channel, const struct record_row *row,
+                         bool resumed)
 {
     AUTO_BUF strings = {0};
-    struct tell tell;
+    struct reply reply;
 
     buf_init(&strings, CHANNEL_PACKET);
-    fill_sandbox(broker, row, &tell, &strings);
-    tell.numbers[SANDBOX_RESUMED] = resumed;
-    return tell_send(channel, &tell, &strings, -1);
+    fill_sandbox(broker, row, &reply, &strings);
+    reply.numbers[SANDBOX_RESUMED] = resumed;
+    return reply_send(channel, &reply, &strings, -1);
 }
 
 struct listing {
     struct broker *broker;
-    struct asked *asked;
+    struct request_packet *request;
     const char **wanted; /* metadata: key, value, ... */
     int64_t pairs, left, sent;
     unsigned states;
@@ -220,18 +220,18 @@ static bool list_one(const struct record_row *written, void *cookie)
     struct listing *listing = cookie;
     struct record_row now = *written, *row = &now;
 
-    broker_current(listing->broker, row);
-    if (broker_fate(listing->broker, row) || !(listing->states >> row->state & 1))
+    broker_apply_unwritten(listing->broker, row);
+    if (broker_end_reason(listing->broker, row) || !(listing->states >> row->state & 1))
         return true;
     for (int64_t i = 0; i < listing->pairs; i++)
         if (!has_metadata(row, listing->wanted[2 * i], listing->wanted[2 * i + 1]))
             return true;
-    if (listing->left-- == 0 || !has_room(listing->asked->channel, row)) {
+    if (listing->left-- == 0 || !has_room(listing->request->channel, row)) {
         listing->more = true;
         return false;
     }
     listing->error =
-        broker_tell_sandbox(listing->broker, listing->asked->channel, row, false);
+        broker_reply_sandbox(listing->broker, listing->request->channel, row, false);
     listing->sent += !listing->error;
     if (listing->error == -EAGAIN && listing->sent > 0) { /* the next page has it */
         listing->error = 0;
@@ -247,13 +247,14 @@ static int64_t since_start(int64_t shown_ms)
     return shown_ms ? shown_ms - server_clock_step_ms() : 0;
 }
 
-void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
+void broker_list(struct broker *broker, struct request_packet *request,
+                 const char *tenant)
 {
     AUTO_FREE char *room = NULL;
-    AUTO_FREE const char **strings = ask_strings(asked, &room);
-    const struct ask *head = &asked->head;
+    AUTO_FREE const char **strings = request_strings(request, &room);
+    const struct request *head = &request->head;
     struct cay_error error = {0};
-    struct tell last = {.kind = TELL_DONE};
+    struct reply last = {.kind = REPLY_DONE};
     /* A page of sandboxes with all their metadata.  Who is not root may not have so much,
      * and then pages are smaller. */
     int buffer = 32 << 20;
@@ -261,10 +262,11 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
     if (!strings || head->numbers[LIST_LIMIT] < 1 ||
         head->numbers[LIST_LIMIT] > LIST_MAX || head->numbers[LIST_METADATA] < 0 ||
         2 + 2 * head->numbers[LIST_METADATA] != head->count) {
-        broker_refuse(asked, 400, CAY_E_INVALID, "the request is malformed", "");
+        broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return;
     }
-    (void)setsockopt(asked->channel, SOL_SOCKET, SO_SNDBUFFORCE, &buffer, sizeof buffer);
+    (void)setsockopt(request->channel, SOL_SOCKET, SO_SNDBUFFORCE, &buffer,
+                     sizeof buffer);
     struct registry_filter filter = {
         .tenant = tenant,
         .template_name = *strings[0] ? strings[0] : NULL,
@@ -278,7 +280,7 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
     if (head->flags & LIST_PAUSED)
         filter.states |= 1u << RECORD_PAUSED;
     struct listing listing = {.broker = broker,
-                              .asked = asked,
+                              .request = request,
                               .wanted = strings + 2,
                               .pairs = head->numbers[LIST_METADATA],
                               .states = filter.states,
@@ -291,9 +293,9 @@ void broker_list(struct broker *broker, struct asked *asked, const char *tenant)
         code = cay_fail_errno(&error, -listing.error, "server.list", "the reply");
     if (!code) {
         last.numbers[LISTED_HAS_MORE] = listing.more;
-        (void)tell_send(asked->channel, &last, NULL, -1);
+        (void)reply_send(request->channel, &last, NULL, -1);
     } else {
-        (void)tell_failed(asked->channel, 0, &error);
+        (void)reply_send_error(request->channel, 0, &error);
     }
-    asked_done(asked);
+    request_packet_done(request);
 }

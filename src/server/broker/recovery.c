@@ -20,15 +20,17 @@
 
 static const char kind[] = "cay-serve 1";
 
-enum { WITHOUT_END_MS = 300000 }; /* for one that is paused at its end: it has no other */
+enum {
+    DEFAULT_LEFT_MS = 300000
+}; /* for one that is paused at its end: it has no other */
 
-void note_done(struct note *note)
+void recovery_done(struct recovery *recovery)
 {
-    record_done(&note->row);
+    record_done(&recovery->row);
 }
 
-uint32_t note_write(struct registry *registry, const struct record_row *row,
-                    struct buf *strings)
+uint32_t recovery_write(struct registry *registry, const struct record_row *row,
+                        struct buf *strings)
 {
     char numbers[96];
     uint32_t count = 6;
@@ -57,7 +59,7 @@ static const char *take(const char **at, const char *end)
     return nul ? text : NULL;
 }
 
-static bool parse(const char *data, size_t len, struct note *note)
+static bool parse(const char *data, size_t len, struct recovery *recovery)
 {
     const char *at = data, *end = data + len, *texts[6];
 
@@ -65,60 +67,61 @@ static bool parse(const char *data, size_t len, struct note *note)
         if (!(texts[i] = take(&at, end)))
             return false;
     char *numbers = NULL;
-    note->row.started_ms = strtoll(texts[5], &numbers, 10);
-    note->row.flags = (uint32_t)strtoul(numbers, &numbers, 10);
-    note->row.token_version = (uint32_t)strtoul(numbers, &numbers, 10);
-    if (strcmp(texts[0], kind) != 0 || *numbers || !note->row.token_version)
+    recovery->row.started_ms = strtoll(texts[5], &numbers, 10);
+    recovery->row.flags = (uint32_t)strtoul(numbers, &numbers, 10);
+    recovery->row.token_version = (uint32_t)strtoul(numbers, &numbers, 10);
+    if (strcmp(texts[0], kind) != 0 || *numbers || !recovery->row.token_version)
         return false;
-    cay_copy_text(note->store, sizeof note->store, texts[1]);
-    cay_copy_text(note->path, sizeof note->path, texts[2]);
-    cay_copy_text(note->row.tenant, TENANT_MAX, texts[3]);
-    cay_copy_text(note->row.template_name, TEMPLATE_MAX, texts[4]);
-    return buf_append(&note->row.metadata, at, (size_t)(end - at));
+    cay_copy_text(recovery->store, sizeof recovery->store, texts[1]);
+    cay_copy_text(recovery->path, sizeof recovery->path, texts[2]);
+    cay_copy_text(recovery->row.tenant, TENANT_MAX, texts[3]);
+    cay_copy_text(recovery->row.template_name, TEMPLATE_MAX, texts[4]);
+    return buf_append(&recovery->row.metadata, at, (size_t)(end - at));
 }
 
-int64_t note_left_ms(const struct cay_sandbox_info *info, uint32_t max_timeout_s)
+int64_t recovery_left_ms(const struct cay_sandbox_info *info, uint32_t max_timeout_s)
 {
     uint64_t max_ms = max_timeout_s * UINT64_C(1000) + KEEPER_GRACE_MS;
 
     if (!info->ttl_left_ms)
-        return WITHOUT_END_MS;
+        return DEFAULT_LEFT_MS;
     return (int64_t)(info->ttl_left_ms < max_ms ? info->ttl_left_ms : max_ms) -
            KEEPER_GRACE_MS;
 }
 
-bool note_read(const struct cay_sandbox_info *info, uint32_t max_timeout_s,
-               struct note *ret_note)
+bool recovery_read(const struct cay_sandbox_info *info, uint32_t max_timeout_s,
+                   struct recovery *ret_recovery)
 {
     void *data = NULL;
     size_t len = 0;
     int64_t now_ms = server_clock_ms();
 
-    *ret_note = (struct note){0};
-    record_init(&ret_note->row);
+    *ret_recovery = (struct recovery){0};
+    record_init(&ret_recovery->row);
     if ((info->state != CAY_STATE_RUNNING && info->state != CAY_STATE_PAUSED) ||
         strlen(info->id) < 4 ||
         cay_sandbox_get_note(info->id, &data, &len, NULL) != CAY_OK)
         return false;
-    bool is_ours = parse(data, len, ret_note);
+    bool is_ours = parse(data, len, ret_recovery);
     cay_free(data);
-    struct record_row *row = &ret_note->row;
+    struct record_row *row = &ret_recovery->row;
     cay_copy_text(row->id, sizeof row->id, info->id + 3);
     bool is_paused = info->state == CAY_STATE_PAUSED;
     row->state = is_paused ? RECORD_PAUSED : RECORD_RUNNING;
     row->end_ms = now_ms;
     if (!is_paused)
-        row->end_ms += note_left_ms(info, max_timeout_s);
+        row->end_ms += recovery_left_ms(info, max_timeout_s);
     return is_ours && record_is_id(row->id);
 }
 
-enum note_origin note_origin(struct registry *registry, const struct note *note)
+enum recovery_origin recovery_origin(struct registry *registry,
+                                     const struct recovery *recovery)
 {
-    if (strcmp(note->store, registry_identity(registry)) == 0)
-        return NOTE_OF_STORE;
-    return *note->path == '/' && strcmp(note->path, registry_path(registry)) == 0
-               ? NOTE_OF_PATH
-               : NOTE_FOREIGN;
+    if (strcmp(recovery->store, registry_identity(registry)) == 0)
+        return RECOVERY_OF_STORE;
+    return *recovery->path == '/' && strcmp(recovery->path, registry_path(registry)) == 0
+               ? RECOVERY_OF_PATH
+               : RECOVERY_FOREIGN;
 }
 
 /* A store that was damaged or lost: what is wrong with it, and how it is made again from
@@ -169,18 +172,18 @@ static void compare_sandbox(struct registry *registry, const char *path,
                             const struct cay_sandbox_info *info, struct comparison *all)
 {
     AUTO_RECORD row = {0};
-    AUTO_NOTE note;
+    AUTO_RECOVERY recovery;
 
     record_init(&row);
-    if (!note_read(info, 0, &note)) /* its end does not matter */
+    if (!recovery_read(info, 0, &recovery)) /* its end does not matter */
         return;
-    bool is_ours = registry ? note_origin(registry, &note) != NOTE_FOREIGN
-                            : strcmp(note.path, path) == 0;
-    if (!is_ours ||
-        (registry && registry_find(registry, note.row.id, &row, NULL) != CAY_E_NOT_FOUND))
+    bool is_ours = registry ? recovery_origin(registry, &recovery) != RECOVERY_FOREIGN
+                            : strcmp(recovery.path, path) == 0;
+    if (!is_ours || (registry && registry_find(registry, recovery.row.id, &row, NULL) !=
+                                     CAY_E_NOT_FOUND))
         return;
-    report("sandbox %s: runs for tenant %s and has no row\n", note.row.id,
-           note.row.tenant);
+    report("sandbox %s: runs for tenant %s and has no row\n", recovery.row.id,
+           recovery.row.tenant);
     all->problems++;
 }
 
@@ -195,7 +198,7 @@ static int check_rows(struct registry *registry, struct comparison *all,
     return code ? code : registry_visit(registry, &living, compare_row, all, err);
 }
 
-int store_check(const char *path, struct cay_error *err)
+int recovery_check_store(const char *path, struct cay_error *err)
 {
     struct comparison all = {0};
     struct registry *registry = NULL;
@@ -239,7 +242,7 @@ static int check_unused(const char *path, struct cay_error *err)
                           "stop it first");
 }
 
-int store_set_aside(const char *path, char ret_old[PATH_MAX], struct cay_error *err)
+int recovery_set_aside(const char *path, char ret_old[PATH_MAX], struct cay_error *err)
 {
     static const char *const suffixes[] = {"", "-wal", "-shm"};
     char from[PATH_MAX + 8], to[PATH_MAX + 8];
@@ -296,8 +299,8 @@ static unsigned copy_keys(struct registry *registry, const char *old)
     return count;
 }
 
-int store_rebuild(struct registry *registry, const char *old, uint32_t max_timeout_s,
-                  struct cay_error *err)
+int recovery_rebuild_store(struct registry *registry, const char *old,
+                           uint32_t max_timeout_s, struct cay_error *err)
 {
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
@@ -306,13 +309,13 @@ int store_rebuild(struct registry *registry, const char *old, uint32_t max_timeo
 
     for (size_t i = 0; i < count && !code; i++) {
         AUTO_RECORD row = {0};
-        AUTO_NOTE note;
+        AUTO_RECOVERY recovery;
         record_init(&row);
-        if (!note_read(&infos[i], max_timeout_s, &note) ||
-            note_origin(registry, &note) == NOTE_FOREIGN ||
-            registry_find(registry, note.row.id, &row, NULL) != CAY_E_NOT_FOUND)
+        if (!recovery_read(&infos[i], max_timeout_s, &recovery) ||
+            recovery_origin(registry, &recovery) == RECOVERY_FOREIGN ||
+            registry_find(registry, recovery.row.id, &row, NULL) != CAY_E_NOT_FOUND)
             continue;
-        code = registry_add(registry, &note.row, err);
+        code = registry_add(registry, &recovery.row, err);
         rows += code == CAY_OK;
     }
     cay_free(infos);

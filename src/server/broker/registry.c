@@ -50,7 +50,7 @@ enum statement {
     FIND_KEY,
     REMOVE_KEY,
     KEYS,
-    NOTE_LISTENER,
+    ADD_LISTENER,
     FIND_LISTENER,
     SET_CLOCK,
     FIND_CLOCK,
@@ -79,7 +79,7 @@ static const char *const texts[STATEMENTS] = {
     [FIND_KEY] = "SELECT tenant FROM keys WHERE hash = ?",
     [REMOVE_KEY] = "DELETE FROM keys WHERE number = ?",
     [KEYS] = "SELECT number, tenant, shown, created_ms FROM keys ORDER BY number",
-    [NOTE_LISTENER] = "INSERT OR REPLACE INTO listeners VALUES (?, ?)",
+    [ADD_LISTENER] = "INSERT OR REPLACE INTO listeners VALUES (?, ?)",
     [FIND_LISTENER] = "SELECT has_tls FROM listeners WHERE port = ?",
     [SET_CLOCK] = "INSERT OR IGNORE INTO clock VALUES (?, ?)",
     [FIND_CLOCK] = "SELECT offset_ms FROM clock WHERE boot = ?",
@@ -102,7 +102,7 @@ struct registry {
     char *path;
     char identity[STORE_ID_MAX];
     int lock; /* the file, with a shared flock(2): a store in use is not replaced */
-    bool is_new, is_alone, is_damaged;
+    bool is_new, is_exclusive, is_damaged;
     sqlite3_stmt *statements[STATEMENTS];
 };
 
@@ -274,7 +274,7 @@ static void close_db(struct registry *registry)
 
 /* `alone`: for a disk without room for the file of the wal-index, which SQLite then keeps
  * in memory; so no other process can use the store at the same time. */
-static int open_db(struct registry *registry, bool alone, bool waits,
+static int open_db(struct registry *registry, bool exclusive, bool waits,
                    struct cay_error *err)
 {
     int code = CAY_OK;
@@ -284,10 +284,10 @@ static int open_db(struct registry *registry, bool alone, bool waits,
                             SQLITE_OPEN_EXRESCODE,
                         NULL) != SQLITE_OK)
         code = fail(registry, "open", err);
-    registry->is_alone = alone;
+    registry->is_exclusive = exclusive;
     if (!code) {
-        registry_set_patience(registry, waits);
-        if (alone && !run(registry, "PRAGMA locking_mode = EXCLUSIVE"))
+        registry_set_waiting(registry, waits);
+        if (exclusive && !run(registry, "PRAGMA locking_mode = EXCLUSIVE"))
             code = fail(registry, "open", err);
     }
     if (!code)
@@ -324,20 +324,20 @@ int registry_open(const char *path, struct registry **ret_registry, struct cay_e
     return code;
 }
 
-bool registry_is_alone(const struct registry *registry)
+bool registry_is_exclusive(const struct registry *registry)
 {
-    return registry->is_alone;
+    return registry->is_exclusive;
 }
 
 bool registry_recover(struct registry *registry)
 {
-    if (registry->is_alone) {
+    if (registry->is_exclusive) {
         close_db(registry); /* it has the file to itself */
         if (open_db(registry, false, false, NULL) != CAY_OK)
             (void)!open_db(registry, true, false, NULL);
-        registry_set_patience(registry, true);
+        registry_set_waiting(registry, true);
     }
-    return !registry->is_alone;
+    return !registry->is_exclusive;
 }
 
 void registry_close(struct registry *registry)
@@ -389,7 +389,7 @@ bool registry_is_new(const struct registry *registry)
     return registry->is_new;
 }
 
-void registry_set_patience(struct registry *registry, bool waits)
+void registry_set_waiting(struct registry *registry, bool waits)
 {
     if (registry->db)
         sqlite3_busy_timeout(registry->db, waits ? BUSY_MS : 0);
@@ -492,14 +492,14 @@ int registry_visit_keys(struct registry *registry,
 
 /* --- Ports --- */
 
-int registry_note_listener(struct registry *registry, uint16_t port, bool has_tls,
-                           struct cay_error *err)
+int registry_add_listener(struct registry *registry, uint16_t port, bool has_tls,
+                          struct cay_error *err)
 {
-    sqlite3_stmt *statement = registry->statements[NOTE_LISTENER];
+    sqlite3_stmt *statement = registry->statements[ADD_LISTENER];
 
     sqlite3_bind_int(statement, 1, port);
     sqlite3_bind_int(statement, 2, has_tls);
-    return step(registry, NOTE_LISTENER, "listener", err);
+    return step(registry, ADD_LISTENER, "listener", err);
 }
 
 int registry_find_listener(struct registry *registry, uint16_t port, bool *ret_has_tls,
@@ -532,8 +532,8 @@ static bool find_clock(struct registry *registry, const char *boot_id, int64_t *
 }
 
 /* Those of earlier boots say nothing any more, but take no room worth a write. */
-int registry_clock(struct registry *registry, const char *boot_id, int64_t *offset_ms,
-                   struct cay_error *err)
+int registry_find_clock(struct registry *registry, const char *boot_id,
+                        int64_t *offset_ms, struct cay_error *err)
 {
     sqlite3_stmt *statement = registry->statements[SET_CLOCK];
 

@@ -33,14 +33,14 @@ bool registry_is_new(const struct registry *registry);
 
 /* The disk had no room when it was opened, not even to read it as usual: no other process
  * can use the store, and nothing can be written until registry_recover() returns true. */
-bool registry_is_alone(const struct registry *registry);
+bool registry_is_exclusive(const struct registry *registry);
 /* Opens it once more, as usual if there is room again, and does not wait for other
  * processes; call it now and then.  If the store cannot be opened at all, everything
  * fails with CAY_E_UNAVAILABLE until the next call opens it. */
 bool registry_recover(struct registry *registry);
 
 /* Whether to wait for other processes that are writing; true at first. */
-void registry_set_patience(struct registry *registry, bool waits);
+void registry_set_waiting(struct registry *registry, bool waits);
 
 /* --- Keys --- */
 
@@ -65,8 +65,8 @@ int registry_visit_keys(struct registry *registry,
 
 /* --- Ports that a server listens on, or has --- */
 
-int registry_note_listener(struct registry *registry, uint16_t port, bool has_tls,
-                           struct cay_error *err);
+int registry_add_listener(struct registry *registry, uint16_t port, bool has_tls,
+                          struct cay_error *err);
 /* One that nobody has noted is plain. */
 int registry_find_listener(struct registry *registry, uint16_t port, bool *ret_has_tls,
                            struct cay_error *err);
@@ -90,8 +90,8 @@ int64_t server_clock_step_ms(void);
 
 /* The offset of server-clock.h for this boot: that of the first who asks, if it can be
  * written, else the given one. */
-int registry_clock(struct registry *registry, const char *boot_id, int64_t *offset_ms,
-                   struct cay_error *err);
+int registry_find_clock(struct registry *registry, const char *boot_id,
+                        int64_t *offset_ms, struct cay_error *err);
 
 /* --- Sandboxes --- */
 

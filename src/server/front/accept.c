@@ -49,7 +49,7 @@ bool accept_has_waiting(const struct front *front)
     return poll(&listener, 1, 0) == 1;
 }
 
-static void note_shortage(struct front *front, int error)
+static void report_shortage(struct front *front, int error)
 {
     if (!front->shortage)
         warn_line(&front->accept_warn,
@@ -68,7 +68,7 @@ static bool accept_one(struct front *front)
                      SOCK_NONBLOCK | SOCK_CLOEXEC);
 
     if (fd < 0 && cay_errno_is_shortage(errno))
-        note_shortage(front, errno);
+        report_shortage(front, errno);
     if (fd < 0) /* else it was a connection that broke before it was accepted */
         return !cay_errno_is_shortage(errno) && errno != EAGAIN;
     if (front->shortage)
@@ -87,7 +87,7 @@ static void stop(struct front *front)
     front->is_listening = false;
 }
 
-static void hear_listener(uv_poll_t *poll, int status, int events)
+static void on_listener(uv_poll_t *poll, int status, int events)
 {
     struct front *front = poll->data;
     int count = 0;
@@ -109,7 +109,7 @@ void accept_resume(struct front *front)
 {
     if (!front->is_listening && !accept_is_full(front))
         front->is_listening =
-            uv_poll_start(&front->listener_poll, UV_READABLE, hear_listener) == 0;
+            uv_poll_start(&front->listener_poll, UV_READABLE, on_listener) == 0;
 }
 
 bool accept_open(struct front *front)

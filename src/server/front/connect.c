@@ -44,25 +44,26 @@ static const struct mapping {
 };
 
 /* The broker does not find keys and tokens; only a keeper does not find a user. */
-static bool is_unknown_user(const struct told *told)
+static bool is_unknown_user(const struct reply_packet *reply)
 {
-    return told->head.status == 401 && told->head.code == CAY_E_NOT_FOUND;
+    return reply->head.status == 401 && reply->head.code == CAY_E_NOT_FOUND;
 }
 
 /* It concerns the way to the sandbox, and not the call: then it is told as by a proxy. */
-static bool is_refused(const struct told *told)
+static bool is_refused(const struct reply_packet *reply)
 {
-    return told->head.kind == TELL_FAILED && told->head.status && !is_unknown_user(told);
+    return reply->head.kind == REPLY_FAILED && reply->head.status &&
+           !is_unknown_user(reply);
 }
 
-const char *connect_code(const struct told *told, unsigned *ret_status)
+const char *connect_code(const struct reply_packet *reply, unsigned *ret_status)
 {
-    if (is_unknown_user(told)) {
+    if (is_unknown_user(reply)) {
         *ret_status = 401;
         return "unauthenticated";
     }
     for (size_t i = 0; i < sizeof mappings / sizeof *mappings; i++)
-        if (mappings[i].code == told->head.code) {
+        if (mappings[i].code == reply->head.code) {
             *ret_status = mappings[i].status;
             return mappings[i].name;
         }
@@ -82,23 +83,23 @@ void connect_refuse(struct exchange *exchange, unsigned status, const char *code
     json_set_text(&json, "code", code);
     json_set_text(&json, "message", message);
     json_put_end(&json);
-    exchange_reply_json(exchange, status, &text);
+    exchange_respond_json(exchange, status, &text);
 }
 
-void connect_refuse_told(struct exchange *exchange, const struct told *told)
+void connect_refuse_with(struct exchange *exchange, const struct reply_packet *reply)
 {
-    const char *message = told_next(told, NULL);
+    const char *message = reply_next(reply, NULL);
     unsigned status;
 
-    if (is_refused(told)) {
-        exchange_refuse_told(exchange, told);
+    if (is_refused(reply)) {
+        exchange_refuse_with(exchange, reply);
         return;
     }
-    const char *code = connect_code(told, &status);
+    const char *code = connect_code(reply, &status);
     connect_refuse(exchange, status, code, message ? message : "failed");
 }
 
-bool connect_may_grow(struct exchange *exchange, struct buf *text)
+bool connect_charge(struct exchange *exchange, struct buf *text)
 {
     char message[128];
 
@@ -106,15 +107,15 @@ bool connect_may_grow(struct exchange *exchange, struct buf *text)
         snprintf(message, sizeof message,
                  "an answer of this kind has at most %zu MiB; ask for less at a time",
                  text->max >> 20);
-    else if (exchange_keep(exchange, text->len))
+    else if (exchange_charge_client(exchange, text->len))
         return true;
     else
         snprintf(message, sizeof message,
                  "answers that wait to be read have at most %u MiB for one sandbox; "
                  "read them first",
-                 (unsigned)KEPT_OF_ONE >> 20);
+                 (unsigned)CLIENT_CHARGE_MAX >> 20);
     buf_done(text);
-    exchange->kept = 0;
+    exchange->charged = 0;
     connect_refuse(exchange, 429, "resource_exhausted", message);
     return false;
 }
@@ -166,15 +167,15 @@ static void put_last(struct buf *out, const char *code, const char *message)
     close_as(out, begin, END_STREAM);
 }
 
-bool connect_begin_stream(struct exchange *exchange, const struct told *told,
+bool connect_begin_stream(struct exchange *exchange, const struct reply_packet *reply,
                           void (*keepalive)(struct exchange *exchange))
 {
     int64_t seconds = exchange_number(exchange, "Keepalive-Ping-Interval", KEEPALIVE_S);
 
     if (exchange->is_stream)
         return true;
-    if (is_refused(told)) {
-        exchange_refuse_told(exchange, told);
+    if (is_refused(reply)) {
+        exchange_refuse_with(exchange, reply);
         return false;
     }
     exchange_stream(exchange, "application/connect+json", (uint64_t)seconds * 1000,
@@ -182,12 +183,12 @@ bool connect_begin_stream(struct exchange *exchange, const struct told *told,
     return true;
 }
 
-void connect_end_stream(struct exchange *exchange, const struct told *failure)
+void connect_end_stream(struct exchange *exchange, const struct reply_packet *failure)
 {
     unsigned status;
 
     put_last(&exchange->out, failure ? connect_code(failure, &status) : NULL,
-             failure ? told_next(failure, NULL) : NULL);
+             failure ? reply_next(failure, NULL) : NULL);
     exchange_end(exchange, false);
 }
 
@@ -214,8 +215,8 @@ void connect_end_drained(struct exchange *exchange)
     exchange_end(exchange, false);
 }
 
-void connect_reply_stream(struct exchange *exchange, const char *code,
-                          const char *message)
+void connect_respond_stream(struct exchange *exchange, const char *code,
+                            const char *message)
 {
     AUTO_BUF text = {0};
 
@@ -231,7 +232,7 @@ void connect_reply_stream(struct exchange *exchange, const char *code,
     if (response)
         (void)MHD_add_response_header(response, "Content-Type",
                                       "application/connect+json");
-    exchange_reply(exchange, 200, response);
+    exchange_respond(exchange, 200, response);
 }
 
 /* --- Requests --- */
@@ -311,11 +312,11 @@ struct json_t *connect_body(struct exchange *exchange, bool is_stream)
     if (is_stream) {
         if (len < ENVELOPE || text[0] != 0)
             return NULL;
-        size_t said = (size_t)text[1] << 24 | (size_t)text[2] << 16 |
-                      (size_t)text[3] << 8 | text[4];
+        size_t declared = (size_t)text[1] << 24 | (size_t)text[2] << 16 |
+                          (size_t)text[3] << 8 | text[4];
         text += ENVELOPE;
         len -= ENVELOPE;
-        if (said != len)
+        if (declared != len)
             return NULL;
     }
     return connect_parse((const char *)text, len);

@@ -7,42 +7,42 @@
 #include "base/auto.h"
 #include "server/front/front.h"
 
-static void ask_for(struct exchange *exchange, enum op op)
+static void send_plain(struct exchange *exchange, enum op op)
 {
     AUTO_BUF none = {0};
-    struct ask ask;
+    struct request request;
 
     buf_init(&none, 1);
-    exchange_begin_ask(exchange, op, &ask);
-    exchange_ask(exchange, &ask, &none);
+    exchange_init_request(exchange, op, &request);
+    exchange_send(exchange, &request, &none);
 }
 
 static void health(struct exchange *exchange)
 {
-    ask_for(exchange, OP_HEALTH);
+    send_plain(exchange, OP_HEALTH);
 }
 
-static void told_health(struct exchange *exchange, struct told *told)
+static void on_health(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (told->head.kind == TELL_FAILED)
-        exchange_refuse_told(exchange, told);
+    if (reply->head.kind == REPLY_FAILED)
+        exchange_refuse_with(exchange, reply);
     else
-        exchange_reply_empty(exchange, 204);
+        exchange_respond_empty(exchange, 204);
 }
 
 static void metrics(struct exchange *exchange)
 {
-    ask_for(exchange, OP_METRICS);
+    send_plain(exchange, OP_METRICS);
 }
 
-static void told_metrics(struct exchange *exchange, struct told *told)
+static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
 {
-    const int64_t *numbers = told->head.numbers;
+    const int64_t *numbers = reply->head.numbers;
     AUTO_BUF text = {0};
     struct json json;
 
-    if (told->head.kind == TELL_FAILED) {
-        exchange_refuse_told(exchange, told);
+    if (reply->head.kind == REPLY_FAILED) {
+        exchange_refuse_with(exchange, reply);
         return;
     }
     buf_init(&text, 4096);
@@ -59,27 +59,27 @@ static void told_metrics(struct exchange *exchange, struct told *told)
     json_set_int(&json, "disk_used", numbers[USAGE_DISK]);
     json_set_int(&json, "disk_total", numbers[USAGE_DISK_MAX]);
     json_put_end(&json);
-    exchange_reply_json(exchange, 200, &text);
+    exchange_respond_json(exchange, 200, &text);
 }
 
 static void envs(struct exchange *exchange)
 {
-    ask_for(exchange, OP_ENVS);
+    send_plain(exchange, OP_ENVS);
 }
 
-static void told_envs(struct exchange *exchange, struct told *told)
+static void on_envs(struct exchange *exchange, struct reply_packet *reply)
 {
     AUTO_BUF text = {0};
     struct json json;
 
-    if (told->head.kind == TELL_FAILED) {
-        exchange_refuse_told(exchange, told);
+    if (reply->head.kind == REPLY_FAILED) {
+        exchange_refuse_with(exchange, reply);
         return;
     }
     buf_init(&text, 8 * CHANNEL_PACKET);
     json_to_unicode(&json, &text);
     json_put_object(&json);
-    for (const char *at = told_next(told, NULL); at; at = told_next(told, at)) {
+    for (const char *at = reply_next(reply, NULL); at; at = reply_next(reply, at)) {
         char name[256];
         size_t len = strcspn(at, "=");
         if (len == 0 || len >= sizeof name || !at[len])
@@ -90,12 +90,12 @@ static void told_envs(struct exchange *exchange, struct told *told)
         json_put_bytes(&json, at + len + 1, strlen(at + len + 1));
     }
     json_put_end(&json);
-    exchange_reply_json(exchange, 200, &text);
+    exchange_respond_json(exchange, 200, &text);
 }
 
 const struct handler envd_handlers[] = {
-    {.method = "GET", .path = "/health", .act = health, .told = told_health},
-    {.method = "GET", .path = "/metrics", .act = metrics, .told = told_metrics},
-    {.method = "GET", .path = "/envs", .act = envs, .told = told_envs},
+    {.method = "GET", .path = "/health", .act = health, .on_reply = on_health},
+    {.method = "GET", .path = "/metrics", .act = metrics, .on_reply = on_metrics},
+    {.method = "GET", .path = "/envs", .act = envs, .on_reply = on_envs},
     {0},
 };

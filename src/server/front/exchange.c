@@ -101,7 +101,7 @@ static bool wait_for(struct exchange *exchange, int fd, unsigned events,
 }
 
 /* None of these frees an exchange; so none that is still to come is gone. */
-void exchange_hear(uv_poll_t *poll, int status, int events)
+void exchange_on_wakes(uv_poll_t *poll, int status, int events)
 {
     const struct front *front = poll->data;
     struct epoll_event ready[WAKES];
@@ -123,7 +123,7 @@ void exchange_forget_client(struct exchange *exchange)
 }
 
 /* A channel that is closed is not waited for any more. */
-void exchange_hang_up(struct exchange *exchange)
+void exchange_close_channel(struct exchange *exchange)
 {
     if (exchange->channel >= 0)
         (void)close(exchange->channel);
@@ -141,7 +141,7 @@ void exchange_free(struct exchange *exchange)
 {
     if (--exchange->references > 0)
         return;
-    exchange_hang_up(exchange);
+    exchange_close_channel(exchange);
     exchange_forget_client(exchange);
     if (exchange->state_done)
         exchange->state_done(exchange);
@@ -152,7 +152,7 @@ void exchange_free(struct exchange *exchange)
         if (exchange->next)
             exchange->next->link = exchange->link;
     }
-    (void)exchange_hold(exchange, 0);
+    (void)exchange_charge_body(exchange, 0);
     buf_done(&exchange->body);
     buf_done(&exchange->out);
     free(exchange->target);
@@ -161,8 +161,8 @@ void exchange_free(struct exchange *exchange)
 
 /* --- Replies --- */
 
-void exchange_reply(struct exchange *exchange, unsigned status,
-                    struct MHD_Response *response)
+void exchange_respond(struct exchange *exchange, unsigned status,
+                      struct MHD_Response *response)
 {
     if (!response)
         return;
@@ -173,19 +173,19 @@ void exchange_reply(struct exchange *exchange, unsigned status,
     exchange_resume(exchange);
 }
 
-void exchange_reply_json(struct exchange *exchange, unsigned status, struct buf *text)
+void exchange_respond_json(struct exchange *exchange, unsigned status, struct buf *text)
 {
-    exchange_reply_text(exchange, status, "application/json", text);
+    exchange_respond_text(exchange, status, "application/json", text);
 }
 
-void exchange_reply_text(struct exchange *exchange, unsigned status, const char *type,
-                         struct buf *text)
+void exchange_respond_text(struct exchange *exchange, unsigned status, const char *type,
+                           struct buf *text)
 {
     size_t len = text->len;
     char *data = buf_take(text);
 
     if (!data) {
-        exchange_reply_empty(exchange, 500);
+        exchange_respond_empty(exchange, 500);
         return;
     }
     struct MHD_Response *response =
@@ -195,13 +195,13 @@ void exchange_reply_text(struct exchange *exchange, unsigned status, const char 
         return;
     }
     (void)MHD_add_response_header(response, "Content-Type", type);
-    exchange_reply(exchange, status, response);
+    exchange_respond(exchange, status, response);
 }
 
-void exchange_reply_empty(struct exchange *exchange, unsigned status)
+void exchange_respond_empty(struct exchange *exchange, unsigned status)
 {
-    exchange_reply(exchange, status,
-                   MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
+    exchange_respond(exchange, status,
+                     MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
 }
 
 /* `reason`: why a sandbox is not there any more, or NULL. */
@@ -261,7 +261,7 @@ static bool refuse_by_phrase(struct exchange *exchange, const char *message)
     if (*at || at - message > PHRASE_MAX || exchange->front->options->tls_cert ||
         strcmp(exchange->method, "HEAD") == 0)
         return false;
-    exchange_hang_up(exchange);
+    exchange_close_channel(exchange);
     (void)send_refusal(exchange, 501, message, message);
     exchange_resume(exchange);
     return true;
@@ -280,8 +280,9 @@ static void refuse(struct exchange *exchange, unsigned status, const char *messa
         put_page(status, message, &text);
     else
         (void)put_refusal(exchange, status, message, reason, &text);
-    exchange_reply_text(exchange, status,
-                        is_page ? "text/html; charset=utf-8" : "application/json", &text);
+    exchange_respond_text(exchange, status,
+                          is_page ? "text/html; charset=utf-8" : "application/json",
+                          &text);
     if (exchange->response && (status == 429 || status == 503))
         (void)MHD_add_response_header(exchange->response, "Retry-After", "1");
 }
@@ -303,10 +304,10 @@ void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
 static bool send_refusal(struct exchange *exchange, unsigned status, const char *phrase,
                          const char *message)
 {
-    AUTO_BUF text = {0}, reply = {0};
+    AUTO_BUF text = {0}, raw = {0};
 
     buf_init(&text, 4096);
-    buf_init(&reply, 8192);
+    buf_init(&raw, 8192);
     exchange->is_refused = true;
     exchange->status = status;
     exchange->front->status[status / 100]++;
@@ -314,13 +315,13 @@ static bool send_refusal(struct exchange *exchange, unsigned status, const char 
             ->tls_cert || /* what is sent there is not ours to write */
         !put_refusal(exchange, status, message, NULL, &text))
         return false;
-    buf_format(&reply,
+    buf_format(&raw,
                "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
                "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
                status, phrase, text.len, text.data);
-    return !reply.failed &&
-           send(exchange->socket, reply.data, reply.len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-               (ssize_t)reply.len &&
+    return !raw.failed &&
+           send(exchange->socket, raw.data, raw.len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+               (ssize_t)raw.len &&
            shutdown(exchange->socket, SHUT_WR) == 0;
 }
 
@@ -329,9 +330,9 @@ bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char 
     return send_refusal(exchange, status, MHD_get_reason_phrase_for(status), message);
 }
 
-static unsigned status_of(const struct told *told)
+static unsigned status_of(const struct reply_packet *reply)
 {
-    switch (told->head.code) {
+    switch (reply->head.code) {
     case CAY_E_INVALID:
     case CAY_E_NOT_A_FILE:
     case CAY_E_NOT_A_DIRECTORY:
@@ -356,25 +357,26 @@ static unsigned status_of(const struct told *told)
     }
 }
 
-void exchange_refuse_told(struct exchange *exchange, const struct told *told)
+void exchange_refuse_with(struct exchange *exchange, const struct reply_packet *reply)
 {
-    const char *message = told_next(told, NULL);
-    const char *hint = message ? told_next(told, message) : NULL;
-    int status = told->head.status;
+    const char *message = reply_next(reply, NULL);
+    const char *hint = message ? reply_next(reply, message) : NULL;
+    int status = reply->head.status;
 
-    refuse(exchange, status >= 400 && status < 600 ? (unsigned)status : status_of(told),
-           message ? message : "failed", told->head.code == CAY_E_KILLED ? hint : NULL);
+    refuse(exchange, status >= 400 && status < 600 ? (unsigned)status : status_of(reply),
+           message ? message : "failed", reply->head.code == CAY_E_KILLED ? hint : NULL);
 }
 
 /* --- Asking --- */
 
-void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask *ret_ask)
+void exchange_init_request(const struct exchange *exchange, enum op op,
+                           struct request *ret_request)
 {
-    enum credential kind = ask_credential(op);
+    enum credential kind = request_credential(op);
     const char *bearer = exchange_header(exchange, "Authorization");
     const char *shown = NULL;
 
-    *ret_ask = (struct ask){.version = CHANNEL_VERSION, .op = (uint32_t)op};
+    *ret_request = (struct request){.version = CHANNEL_VERSION, .op = (uint32_t)op};
     if (kind == CREDENTIAL_KEY) {
         shown = exchange_header(exchange, "X-API-KEY");
         if (!shown && bearer && strncasecmp(bearer, "Bearer ", 7) == 0)
@@ -386,18 +388,18 @@ void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask 
     }
     /* One that is too long is nobody's. */
     if (shown && strlen(shown) < CREDENTIAL_MAX)
-        cay_copy_text(ret_ask->credential, CREDENTIAL_MAX, shown);
+        cay_copy_text(ret_request->credential, CREDENTIAL_MAX, shown);
     const char *id = exchange->route.plane == PLANE_CONTROL ? exchange->route.part
                                                             : exchange->route.sandbox;
     if (strlen(id) < SANDBOX_ID_MAX)
-        cay_copy_text(ret_ask->sandbox, SANDBOX_ID_MAX, id);
+        cay_copy_text(ret_request->sandbox, SANDBOX_ID_MAX, id);
     else
-        cay_copy_text(ret_ask->sandbox, SANDBOX_ID_MAX, "-"); /* is no id */
+        cay_copy_text(ret_request->sandbox, SANDBOX_ID_MAX, "-"); /* is no id */
 }
 
-static void hear_answers(struct exchange *exchange, unsigned events)
+static void on_replies(struct exchange *exchange, unsigned events)
 {
-    struct told *told = &exchange->front->told;
+    struct reply_packet *reply = &exchange->front->reply;
 
     (void)events;
     if (exchange->is_stream) { /* it is read when the client can take it */
@@ -405,48 +407,50 @@ static void hear_answers(struct exchange *exchange, unsigned events)
         return;
     }
     while (!exchange->response && !exchange->is_stream && exchange->channel >= 0) {
-        int got = tell_receive(exchange->channel, told);
+        int got = reply_receive(exchange->channel, reply);
         if (got == -EAGAIN)
             return;
         if (got != 1) {
-            exchange_note_loss(exchange, got);
+            exchange_on_loss(exchange, got);
             return;
         }
         if (exchange->losses)
-            exchange_tell_loss(exchange, told);
+            exchange_on_loss_reply(exchange, reply);
         else
-            exchange->handler->told(exchange, told);
-        if (told->fd >= 0)
-            rights_dismiss(told->fd); /* nobody has taken it */
+            exchange->handler->on_reply(exchange, reply);
+        if (reply->fd >= 0)
+            rights_dismiss(reply->fd); /* nobody has taken it */
     }
     if (exchange->response && !exchange->is_stream)
-        exchange_hang_up(exchange);
+        exchange_close_channel(exchange);
 }
 
-int exchange_send_ask(struct exchange *exchange, struct ask *ask,
+int exchange_try_send(struct exchange *exchange, struct request *request,
                       const struct buf *strings)
 {
     int ends[2];
 
-    exchange_hang_up(exchange);
-    ask->strings_len = (uint32_t)strings->len;
+    exchange_close_channel(exchange);
+    request->strings_len = (uint32_t)strings->len;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -EMFILE;
     /* What is large waits in memory until it is read, which may take a while. */
-    int error = strings->len > CHANNEL_PACKET && !exchange_keep(exchange, strings->len)
-                    ? -EAGAIN
-                    : ask_send(exchange->front->options->broker, ask, strings, ends[1]);
+    int error =
+        strings->len > CHANNEL_PACKET && !exchange_charge_client(exchange, strings->len)
+            ? -EAGAIN
+            : request_send(exchange->front->options->broker, request, strings, ends[1]);
     (void)close(ends[1]);
     exchange->channel = ends[0];
-    if (!error && wait_for(exchange, ends[0], EPOLLIN, &exchange->answers, hear_answers))
+    if (!error && wait_for(exchange, ends[0], EPOLLIN, &exchange->reply_wake, on_replies))
         return 0;
-    exchange_hang_up(exchange);
+    exchange_close_channel(exchange);
     return error ? error : -EAGAIN;
 }
 
-void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings)
+void exchange_send(struct exchange *exchange, struct request *request,
+                   const struct buf *strings)
 {
-    int error = exchange_send_ask(exchange, ask, strings);
+    int error = exchange_try_send(exchange, request, strings);
 
     if (!error)
         exchange_suspend(exchange);
@@ -457,15 +461,15 @@ void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *
                                            : "the server has too much to do");
 }
 
-void exchange_wait_again(struct exchange *exchange, int channel)
+void exchange_await_reply(struct exchange *exchange, int channel)
 {
-    exchange_hang_up(exchange);
+    exchange_close_channel(exchange);
     exchange->channel = channel;
-    if (wait_for(exchange, channel, EPOLLIN, &exchange->answers, hear_answers)) {
+    if (wait_for(exchange, channel, EPOLLIN, &exchange->reply_wake, on_replies)) {
         exchange_suspend(exchange);
         return;
     }
-    exchange_hang_up(exchange);
+    exchange_close_channel(exchange);
     exchange_refuse_and_close(exchange, 503, "the server has too much to do");
 }
 
@@ -475,7 +479,7 @@ void exchange_end(struct exchange *exchange, bool cut)
 {
     exchange->is_over = true;
     exchange->is_cut = cut;
-    exchange_hang_up(exchange);
+    exchange_close_channel(exchange);
     exchange_resume(exchange);
 }
 
@@ -499,7 +503,7 @@ static ssize_t take_out(struct exchange *exchange, char *data, size_t room)
 static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room)
 {
     struct exchange *exchange = cls;
-    struct told *told = &exchange->front->told;
+    struct reply_packet *reply = &exchange->front->reply;
 
     (void)position;
     for (;;) {
@@ -508,7 +512,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room
         if (exchange->is_over)
             return exchange->is_cut ? MHD_CONTENT_READER_END_WITH_ERROR
                                     : MHD_CONTENT_READER_END_OF_STREAM;
-        int got = tell_receive(exchange->channel, told);
+        int got = reply_receive(exchange->channel, reply);
         if (got == -EAGAIN) {
             exchange_suspend(exchange);
             return 0;
@@ -516,13 +520,13 @@ static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room
         exchange->heard_ms = uv_now(&exchange->front->loop);
         if (got == 1) {
             if (exchange->losses)
-                exchange_end_lost_stream(exchange, told);
+                exchange_end_lost_stream(exchange, reply);
             else
-                exchange->handler->told(exchange, told);
-            if (told->fd >= 0)
-                rights_dismiss(told->fd);
+                exchange->handler->on_reply(exchange, reply);
+            if (reply->fd >= 0)
+                rights_dismiss(reply->fd);
         } else {
-            exchange_note_loss(exchange, got);
+            exchange_on_loss(exchange, got);
         }
     }
 }
@@ -534,7 +538,7 @@ static void end_stream(void *cls)
 
 /* Somebody who has closed, or half-closed, his side of a connection that only we write to
  * does not wait for more. */
-static void hear_client(struct exchange *exchange, unsigned events)
+static void on_client(struct exchange *exchange, unsigned events)
 {
     if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
         return;
@@ -546,7 +550,7 @@ void exchange_watch_client(struct exchange *exchange)
 {
     if (!exchange->has_client)
         exchange->has_client = wait_for(exchange, exchange->socket, EPOLLRDHUP,
-                                        &exchange->client, hear_client);
+                                        &exchange->client, on_client);
 }
 
 void exchange_stream(struct exchange *exchange, const char *content_type,
@@ -561,7 +565,7 @@ void exchange_stream(struct exchange *exchange, const char *content_type,
         return;
     exchange->references++;
     exchange->is_stream = true;
-    exchange->kept = 0;
+    exchange->charged = 0;
     exchange->front->streams++;
     exchange->keepalive_ms = keepalive_ms;
     exchange->keepalive = keepalive;
@@ -569,7 +573,7 @@ void exchange_stream(struct exchange *exchange, const char *content_type,
     exchange->out.max = OUT_MAX;
     exchange_watch_client(exchange);
     (void)MHD_add_response_header(response, "Content-Type", content_type);
-    exchange_reply(exchange, 200, response);
+    exchange_respond(exchange, 200, response);
 }
 
 /* --- Memory --- */
@@ -577,20 +581,21 @@ void exchange_stream(struct exchange *exchange, const char *content_type,
 /* How much of the front's memory requests may have. */
 
 enum {
-    HELD_ALWAYS = 64 << 10, /* of one request, whatever others hold */
-    HELD_MAX = 512 << 20,   /* of all that have more than that */
-    KEPT_STEP = 1 << 20,    /* all are looked at when it has grown by so much */
-    KEPT_MAX = 512 << 20
+    CHARGE_FREE = 64 << 10,        /* of one request, whatever others hold */
+    BODIES_CHARGE_MAX = 512 << 20, /* of all that have more than that */
+    CHARGE_STEP = 1 << 20,         /* all are looked at when it has grown by so much */
+    CLIENTS_CHARGE_MAX = 512 << 20
 };
 
-bool exchange_hold(struct exchange *exchange, size_t len)
+bool exchange_charge_body(struct exchange *exchange, size_t len)
 {
-    size_t others = exchange->front->held - exchange->held;
+    size_t others = exchange->front->body_charged - exchange->body_charged;
 
-    if (len > HELD_ALWAYS && len > exchange->held && others + len > HELD_MAX)
+    if (len > CHARGE_FREE && len > exchange->body_charged &&
+        others + len > BODIES_CHARGE_MAX)
         return false;
-    exchange->front->held = others + len;
-    exchange->held = len;
+    exchange->front->body_charged = others + len;
+    exchange->body_charged = len;
     return true;
 }
 
@@ -605,23 +610,23 @@ static uint64_t client_of(const struct exchange *exchange)
     return shown ? hash_bytes(shown, strlen(shown)) : 0;
 }
 
-bool exchange_keep(struct exchange *exchange, size_t len)
+bool exchange_charge_client(struct exchange *exchange, size_t len)
 {
     size_t own = 0, all = 0;
 
-    if (len <= exchange->kept || len <= HELD_ALWAYS)
+    if (len <= exchange->charged || len <= CHARGE_FREE)
         return true;
     uint64_t client = client_of(exchange);
     for (const struct exchange *other = exchange->front->exchanges; other;
          other = other->next) {
-        all += other == exchange ? 0 : other->kept;
-        own += other == exchange || other->kept_for != client ? 0 : other->kept;
+        all += other == exchange ? 0 : other->charged;
+        own += other == exchange || other->charged_to != client ? 0 : other->charged;
     }
-    len += KEPT_STEP - len % KEPT_STEP;
-    if (own + len > KEPT_OF_ONE || all + len > KEPT_MAX)
+    len += CHARGE_STEP - len % CHARGE_STEP;
+    if (own + len > CLIENT_CHARGE_MAX || all + len > CLIENTS_CHARGE_MAX)
         return false;
-    exchange->kept = len;
-    exchange->kept_for = client;
+    exchange->charged = len;
+    exchange->charged_to = client;
     return true;
 }
 
@@ -648,7 +653,7 @@ static void end_loss(struct exchange *exchange)
     }
     exchange->retries++;
     exchange->losses = 0;
-    exchange->kept = 0;
+    exchange->charged = 0;
     exchange->front->retried++;
     if (exchange->state_done)
         exchange->state_done(exchange);
@@ -677,21 +682,21 @@ static void count_loss(const struct exchange *exchange, int got)
 }
 
 /* If only the keeper was lost the stream is cut, and the client looks for itself. */
-static void ask_for_stream(struct exchange *exchange, struct ask *ask, int got)
+static void check_sandbox(struct exchange *exchange, struct request *request, int got)
 {
     AUTO_BUF none = {0};
 
     buf_init(&none, 1);
-    if (exchange->losses > 1 || exchange_send_ask(exchange, ask, &none) != 0) {
+    if (exchange->losses > 1 || exchange_try_send(exchange, request, &none) != 0) {
         count_loss(exchange, got);
         exchange_end(exchange, true);
     }
 }
 
-void exchange_end_lost_stream(struct exchange *exchange, const struct told *told)
+void exchange_end_lost_stream(struct exchange *exchange, const struct reply_packet *reply)
 {
-    if (told->head.kind == TELL_FAILED && told->head.status == 502) {
-        connect_end_gone(exchange, told_next(told, NULL));
+    if (reply->head.kind == REPLY_FAILED && reply->head.status == 502) {
+        connect_end_gone(exchange, reply_next(reply, NULL));
         return;
     }
     count_loss(exchange, 0);
@@ -701,32 +706,33 @@ void exchange_end_lost_stream(struct exchange *exchange, const struct told *told
 /* The channel was closed without an answer: either the sandbox is gone, which its record
  * says when its keeper was reaped, or only its keeper, of which there will be another.
  * A client that has only a signature looks for itself. */
-void exchange_note_loss(struct exchange *exchange, int got)
+void exchange_on_loss(struct exchange *exchange, int got)
 {
     AUTO_BUF none = {0};
-    struct ask ask;
+    struct request request;
 
     if (!exchange->is_stream)
         count_loss(exchange, got);
-    exchange_hang_up(exchange);
+    exchange_close_channel(exchange);
     exchange->losses++;
-    exchange_begin_ask(exchange, OP_HEALTH, &ask);
+    exchange_init_request(exchange, OP_HEALTH, &request);
     if (exchange->is_stream) {
-        ask_for_stream(exchange, &ask, got);
-    } else if (exchange->losses > LOSSES_MAX || !(*ask.sandbox || *ask.credential)) {
+        check_sandbox(exchange, &request, got);
+    } else if (exchange->losses > LOSSES_MAX ||
+               !(*request.sandbox || *request.credential)) {
         end_loss(exchange);
     } else {
         buf_init(&none, 1);
-        exchange_ask(exchange, &ask, &none);
+        exchange_send(exchange, &request, &none);
     }
 }
 
-void exchange_tell_loss(struct exchange *exchange, const struct told *told)
+void exchange_on_loss_reply(struct exchange *exchange, const struct reply_packet *reply)
 {
-    if (told->head.kind != TELL_FAILED)
+    if (reply->head.kind != REPLY_FAILED)
         end_loss(exchange);
-    else if (exchange->route.plane == PLANE_CONTROL && told->head.status == 502)
+    else if (exchange->route.plane == PLANE_CONTROL && reply->head.status == 502)
         exchange_refuse(exchange, 404, "the sandbox has ended");
     else
-        exchange_refuse_told(exchange, told);
+        exchange_refuse_with(exchange, reply);
 }

@@ -9,7 +9,7 @@
 
 #include "server/wire/channel.h"
 
-bool field_fail(struct fields *fields, const char *name)
+bool field_reject(struct fields *fields, const char *name)
 {
     struct fields *top = fields->top ? fields->top : fields;
 
@@ -18,13 +18,13 @@ bool field_fail(struct fields *fields, const char *name)
     return false;
 }
 
-const char *fields_complain(const struct fields *fields, char ret_text[COMPLAINT_MAX])
+const char *fields_error(const struct fields *fields, char ret_text[FIELDS_ERROR_MAX])
 {
     if (!fields->object)
         return "the body is not the JSON object it should be";
     if (!fields->wrong)
         return "the message is not what this call takes";
-    snprintf(ret_text, COMPLAINT_MAX,
+    snprintf(ret_text, FIELDS_ERROR_MAX,
              "%s is missing, or has a type or value that it cannot have", fields->wrong);
     return ret_text;
 }
@@ -52,7 +52,7 @@ const char *field_text(struct fields *fields, const char *name)
     const json_t *value = field_get(fields, name);
 
     if (value && !json_is_string(value))
-        (void)field_fail(fields, name);
+        (void)field_reject(fields, name);
     return json_string_value(value);
 }
 
@@ -63,7 +63,7 @@ bool field_bool(struct fields *fields, const char *name, bool unless_given)
     if (!value)
         return unless_given;
     if (!json_is_boolean(value))
-        (void)field_fail(fields, name);
+        (void)field_reject(fields, name);
     return json_is_true(value);
 }
 
@@ -84,7 +84,7 @@ int64_t field_int(struct fields *fields, const char *name, int64_t least, int64_
         number = strtoll(text, &end, 10);
     if ((!json_is_integer(value) && (!end || *end || errno)) || number < least ||
         number > most) {
-        (void)field_fail(fields, name);
+        (void)field_reject(fields, name);
         return unless_given;
     }
     return number;
@@ -95,7 +95,7 @@ struct fields field_object(struct fields *fields, const char *name)
     const json_t *value = field_get(fields, name);
 
     if (value && !json_is_object(value))
-        (void)field_fail(fields, name);
+        (void)field_reject(fields, name);
     return (struct fields){.object = json_is_object(value) ? value : NULL,
                            .top = fields->top ? fields->top : fields};
 }
@@ -106,11 +106,11 @@ int64_t field_add_array(struct fields *fields, const char *name, struct buf *str
     size_t count = json_array_size(value);
 
     if (value && !json_is_array(value))
-        (void)field_fail(fields, name);
+        (void)field_reject(fields, name);
     for (size_t i = 0; i < count; i++) {
         const char *text = json_string_value(json_array_get(value, i));
         if (!text)
-            (void)field_fail(fields, name);
+            (void)field_reject(fields, name);
         strings_add(strings, text ? text : "");
     }
     return (int64_t)count;
@@ -125,12 +125,12 @@ int64_t field_add_pairs(struct fields *fields, const char *name, bool joined,
     int64_t count = 0;
 
     if (value && !json_is_object(value))
-        (void)field_fail(fields, name);
+        (void)field_reject(fields, name);
     json_object_foreach(value, key, item)
     {
         const char *text = json_string_value(item);
         if (!text || (joined && (!*key || strchr(key, '='))))
-            (void)field_fail(fields, name);
+            (void)field_reject(fields, name);
         (void)buf_append(strings, key, strlen(key) + !joined);
         if (joined)
             (void)buf_append(strings, "=", 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SERVER_WIRE_FIELDS_H
-#define SERVER_WIRE_FIELDS_H
+#ifndef SERVER_FRONT_FIELDS_H
+#define SERVER_FRONT_FIELDS_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -18,11 +18,11 @@ struct fields {
 };
 
 /* A field is wrong in a way that only the caller knows; always false. */
-bool field_fail(struct fields *fields, const char *name);
+bool field_reject(struct fields *fields, const char *name);
 
 /* What to tell a client whose message is not taken, of the top. */
-enum { COMPLAINT_MAX = 128 };
-const char *fields_complain(const struct fields *fields, char ret_text[COMPLAINT_MAX]);
+enum { FIELDS_ERROR_MAX = 128 };
+const char *fields_error(const struct fields *fields, char ret_text[FIELDS_ERROR_MAX]);
 
 json_t *field_get(struct fields *fields, const char *name);
 const char *field_text(struct fields *fields, const char *name); /* NULL: not given */

@@ -21,21 +21,22 @@ const char *front_file_base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-bool front_file_begin_ask(struct exchange *exchange, enum op op, struct ask *ask)
+bool front_file_init_request(struct exchange *exchange, enum op op,
+                             struct request *request)
 {
     const char *user = exchange_query(exchange, "username");
     const char *signature = exchange_query(exchange, "signature");
     const char *expires = exchange_query(exchange, "signature_expiration");
 
-    exchange_begin_ask(exchange, op, ask);
-    ask->numbers[FILE_EXPIRES] = -1;
+    exchange_init_request(exchange, op, request);
+    request->numbers[FILE_EXPIRES] = -1;
     if (user && strlen(user) >= USER_MAX) {
         exchange_refuse(exchange, 401, "there is no such user");
         return false;
     }
     if (user) {
-        cay_copy_text(ask->user, USER_MAX, user);
-    } else if (!connect_user(exchange, ask->user)) {
+        cay_copy_text(request->user, USER_MAX, user);
+    } else if (!connect_user(exchange, request->user)) {
         exchange_refuse(exchange, 401, "Authorization is to be Basic");
         return false;
     }
@@ -45,43 +46,43 @@ bool front_file_begin_ask(struct exchange *exchange, enum op op, struct ask *ask
         exchange_refuse(exchange, 401, "missing signature query parameter");
         return false;
     }
-    ask->flags |= FILE_SIGNED;
+    request->flags |= FILE_SIGNED;
     if (strlen(signature) < CREDENTIAL_MAX)
-        cay_copy_text(ask->credential, CREDENTIAL_MAX, signature);
+        cay_copy_text(request->credential, CREDENTIAL_MAX, signature);
     if (expires && *expires &&
-        !filter_number(expires, 0, INT64_MAX, &ask->numbers[FILE_EXPIRES])) {
+        !filter_number(expires, 0, INT64_MAX, &request->numbers[FILE_EXPIRES])) {
         exchange_refuse(exchange, 401, "invalid signature expiration");
         return false;
     }
     return true;
 }
 
-void front_file_refuse(struct exchange *exchange, const struct told *told)
+void front_file_refuse(struct exchange *exchange, const struct reply_packet *reply)
 {
-    const char *message = told_next(told, NULL);
+    const char *message = reply_next(reply, NULL);
 
-    if (told->head.status)
-        exchange_refuse_told(exchange, told);
-    else if (told->head.code == CAY_E_DENIED)
+    if (reply->head.status)
+        exchange_refuse_with(exchange, reply);
+    else if (reply->head.code == CAY_E_DENIED)
         exchange_refuse(exchange, 403, message);
     else
-        exchange_refuse_told(exchange, told);
+        exchange_refuse_with(exchange, reply);
 }
 
-enum { SQUEEZE_PIECE = 32 << 10, READ_PIECE = 64 << 10 };
+enum { GZIP_PIECE = 32 << 10, READ_PIECE = 64 << 10 };
 
 static void download(struct exchange *exchange)
 {
     const char *path = exchange_query(exchange, "path");
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
-    if (!front_file_begin_ask(exchange, OP_READ_FILE, &ask))
+    if (!front_file_init_request(exchange, OP_READ_FILE, &request))
         return;
     buf_init(&strings, CHANNEL_PACKET);
     strings_add(&strings, path ? path : "");
-    ask.count = 1;
-    exchange_ask(exchange, &ask, &strings);
+    request.count = 1;
+    exchange_send(exchange, &request, &strings);
 }
 
 /* "bytes=a-b", "bytes=a-", "bytes=-n": 1, 0 if there is none, -1 if it cannot be had.
@@ -153,32 +154,32 @@ static void add_disposition(struct MHD_Response *response, const char *path)
 /* --- Compressed --- */
 
 /* A file that is compressed as the client takes it. */
-struct squeeze {
+struct gzip {
     int fd;
     z_stream stream;
     bool has_ended; /* the file has */
-    unsigned char piece[SQUEEZE_PIECE];
+    unsigned char piece[GZIP_PIECE];
 };
 
-static ssize_t squeeze(void *cls, uint64_t position, char *data, size_t room)
+static ssize_t read_gzip(void *cls, uint64_t position, char *data, size_t room)
 {
-    struct squeeze *squeeze = cls;
-    z_stream *stream = &squeeze->stream;
+    struct gzip *gzip = cls;
+    z_stream *stream = &gzip->stream;
 
     (void)position;
     stream->next_out = (unsigned char *)data;
     stream->avail_out = (unsigned)(room < UINT_MAX ? room : UINT_MAX);
     unsigned all = stream->avail_out;
     while (stream->avail_out == all) {
-        if (!stream->avail_in && !squeeze->has_ended) {
-            ssize_t got = read(squeeze->fd, squeeze->piece, sizeof squeeze->piece);
+        if (!stream->avail_in && !gzip->has_ended) {
+            ssize_t got = read(gzip->fd, gzip->piece, sizeof gzip->piece);
             if (got < 0)
                 return MHD_CONTENT_READER_END_WITH_ERROR;
-            squeeze->has_ended = got == 0;
-            stream->next_in = squeeze->piece;
+            gzip->has_ended = got == 0;
+            stream->next_in = gzip->piece;
             stream->avail_in = (unsigned)got;
         }
-        int result = deflate(stream, squeeze->has_ended ? Z_FINISH : Z_NO_FLUSH);
+        int result = deflate(stream, gzip->has_ended ? Z_FINISH : Z_NO_FLUSH);
         if (result == Z_STREAM_END && stream->avail_out == all)
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (result == Z_STREAM_ERROR)
@@ -187,30 +188,30 @@ static ssize_t squeeze(void *cls, uint64_t position, char *data, size_t room)
     return (ssize_t)(all - stream->avail_out);
 }
 
-static void squeeze_done(void *cls)
+static void gzip_done(void *cls)
 {
-    struct squeeze *squeeze = cls;
+    struct gzip *gzip = cls;
 
-    (void)deflateEnd(&squeeze->stream);
-    (void)close(squeeze->fd);
-    free(squeeze);
+    (void)deflateEnd(&gzip->stream);
+    (void)close(gzip->fd);
+    free(gzip);
 }
 
 /* Takes the descriptor. */
-static struct MHD_Response *squeeze_response(int *fd)
+static struct MHD_Response *gzip_response(int *fd)
 {
-    struct squeeze *squeezed = calloc(1, sizeof *squeezed);
+    struct gzip *gzip = calloc(1, sizeof *gzip);
 
-    if (!squeezed || deflateInit2(&squeezed->stream, Z_BEST_SPEED, Z_DEFLATED, 15 + 16, 8,
-                                  Z_DEFAULT_STRATEGY) != Z_OK) {
-        free(squeezed);
+    if (!gzip || deflateInit2(&gzip->stream, Z_BEST_SPEED, Z_DEFLATED, 15 + 16, 8,
+                              Z_DEFAULT_STRATEGY) != Z_OK) {
+        free(gzip);
         return NULL;
     }
-    squeezed->fd = TAKE_FD(*fd);
+    gzip->fd = TAKE_FD(*fd);
     struct MHD_Response *response = MHD_create_response_from_callback(
-        MHD_SIZE_UNKNOWN, SQUEEZE_PIECE, squeeze, squeezed, squeeze_done);
+        MHD_SIZE_UNKNOWN, GZIP_PIECE, read_gzip, gzip, gzip_done);
     if (!response) {
-        squeeze_done(squeezed);
+        gzip_done(gzip);
         return NULL;
     }
     (void)MHD_add_response_header(response, "Content-Encoding", "gzip");
@@ -341,21 +342,22 @@ static struct MHD_Response *part_response(int *fd, uint64_t from, uint64_t len)
     return response;
 }
 
-static void add_headers(struct MHD_Response *response, const struct told *told)
+static void add_headers(struct MHD_Response *response, const struct reply_packet *reply)
 {
     char date[64];
 
     (void)MHD_add_response_header(response, "Content-Type", "application/octet-stream");
     (void)MHD_add_response_header(response, "Accept-Ranges", "bytes");
     (void)MHD_add_response_header(response, "Vary", "Accept-Encoding");
-    if (http_date(told->head.numbers[FILE_MTIME], date, sizeof date))
+    if (http_date(reply->head.numbers[FILE_MTIME], date, sizeof date))
         (void)MHD_add_response_header(response, "Last-Modified", date);
-    add_disposition(response, told_next(told, NULL));
+    add_disposition(response, reply_next(reply, NULL));
 }
 
-static void send_file(struct exchange *exchange, struct told *told, struct coding coding)
+static void send_file(struct exchange *exchange, struct reply_packet *reply,
+                      struct coding coding)
 {
-    uint64_t size = (uint64_t)told->head.numbers[FILE_SIZE], from = 0, len = size;
+    uint64_t size = (uint64_t)reply->head.numbers[FILE_SIZE], from = 0, len = size;
     const char *range =
         exchange_header(exchange, "If-Range") ? NULL : exchange_header(exchange, "Range");
     char text[96];
@@ -368,46 +370,46 @@ static void send_file(struct exchange *exchange, struct told *told, struct codin
     /* Of an empty file there is nothing that could be sent from it. */
     struct MHD_Response *response =
         coding.is_gzip && !ranged && (len || !coding.may_be_plain)
-            ? squeeze_response(&told->fd)
-        : len ? part_response(&told->fd, from, len)
+            ? gzip_response(&reply->fd)
+        : len ? part_response(&reply->fd, from, len)
               : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return;
-    add_headers(response, told);
+    add_headers(response, reply);
     if (ranged) {
         snprintf(text, sizeof text, "bytes %llu-%llu/%llu", (unsigned long long)from,
                  (unsigned long long)(from + len - 1), (unsigned long long)size);
         (void)MHD_add_response_header(response, "Content-Range", text);
     }
-    exchange_reply(exchange, ranged ? 206 : 200, response);
+    exchange_respond(exchange, ranged ? 206 : 200, response);
 }
 
-static void told_download(struct exchange *exchange, struct told *told)
+static void on_download(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (told->head.kind != TELL_FILE || told->fd < 0) {
-        front_file_refuse(exchange, told);
+    if (reply->head.kind != REPLY_FILE || reply->fd < 0) {
+        front_file_refuse(exchange, reply);
         return;
     }
-    unsigned status = check_conditions(exchange, told->head.numbers[FILE_MTIME]);
+    unsigned status = check_conditions(exchange, reply->head.numbers[FILE_MTIME]);
     struct coding coding = choose_coding(exchange);
     if (status == 304)
-        exchange_reply_empty(exchange, 304);
+        exchange_respond_empty(exchange, 304);
     else if (status)
         exchange_refuse(exchange, status, "the file is not as you have it");
     else if (!coding.may_be_plain && !coding.is_gzip)
         exchange_refuse(exchange, 406, "a file is sent as it is or as gzip");
     else
-        send_file(exchange, told, coding);
+        send_file(exchange, reply, coding);
 }
 
 const struct handler file_handlers[] = {
-    {.method = "GET", .path = "/files", .act = download, .told = told_download},
-    {.method = "HEAD", .path = "/files", .act = download, .told = told_download},
+    {.method = "GET", .path = "/files", .act = download, .on_reply = on_download},
+    {.method = "HEAD", .path = "/files", .act = download, .on_reply = on_download},
     {.method = "POST",
      .path = "/files",
      .begin = front_file_upload_begin,
      .feed = front_file_upload_feed,
      .act = front_file_upload_finish,
-     .told = front_file_told_upload},
+     .on_reply = front_file_on_upload},
     {0},
 };

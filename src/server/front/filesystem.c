@@ -72,7 +72,7 @@ static void set_bytes(struct json *json, const char *key, const char *text)
     json_put_bytes(json, text, strlen(text));
 }
 
-static void put_entry_at(struct json *json, const struct told *told,
+static void put_entry_at(struct json *json, const struct reply_packet *reply,
                          const int64_t *numbers, const char *name)
 {
     static const char *const keys[] = {"name", "path", "owner", "group"};
@@ -80,7 +80,7 @@ static void put_entry_at(struct json *json, const struct told *told,
     char size[24];
 
     json_put_object(json);
-    for (int i = 0; i < 4 && at; i++, at = told_next(told, at))
+    for (int i = 0; i < 4 && at; i++, at = reply_next(reply, at))
         set_bytes(json, keys[i], at);
     json_set_text(json, "type", type_name(numbers[ENTRY_TYPE]));
     snprintf(size, sizeof size, "%lld", (long long)numbers[ENTRY_SIZE]);
@@ -90,183 +90,185 @@ static void put_entry_at(struct json *json, const struct told *told,
     put_time(json, numbers[ENTRY_MTIME_NS]);
     if (at && *at)
         set_bytes(json, "symlinkTarget", at);
-    at = at ? told_next(told, at) : NULL;
+    at = at ? reply_next(reply, at) : NULL;
     if (at) {
         json_put_key(json, "metadata");
         json_put_object(json);
         while (at) {
-            const char *value = told_next(told, at);
+            const char *value = reply_next(reply, at);
             if (!value)
                 break;
             json_set_text(json, at, value);
-            at = told_next(told, value);
+            at = reply_next(reply, value);
         }
         json_put_end(json);
     }
     json_put_end(json);
 }
 
-static void put_entry(struct json *json, const struct told *told)
+static void put_entry(struct json *json, const struct reply_packet *reply)
 {
-    put_entry_at(json, told, told->head.numbers, told_next(told, NULL));
+    put_entry_at(json, reply, reply->head.numbers, reply_next(reply, NULL));
 }
 
-static void put_entry_after(struct json *json, const struct told *told,
+static void put_entry_after(struct json *json, const struct reply_packet *reply,
                             const char *before)
 {
-    put_entry_at(json, told, told->head.numbers + CHANGE_ENTRY, told_next(told, before));
+    put_entry_at(json, reply, reply->head.numbers + CHANGE_ENTRY,
+                 reply_next(reply, before));
 }
 
 enum { LIST_TEXT = 64 << 20 };
 
 /* What a call has put together so far. */
-struct reply {
+struct output {
     struct buf text;
     struct json json;
 };
 
-static void reply_done(struct exchange *exchange)
+static void output_done(struct exchange *exchange)
 {
-    struct reply *reply = exchange->state;
+    struct output *output = exchange->state;
 
-    buf_done(&reply->text);
-    free(reply);
+    buf_done(&output->text);
+    free(output);
 }
 
-static struct reply *reply_new(struct exchange *exchange)
+static struct output *output_new(struct exchange *exchange)
 {
-    struct reply *reply = calloc(1, sizeof *reply);
+    struct output *output = calloc(1, sizeof *output);
 
-    if (!reply)
+    if (!output)
         return NULL;
-    buf_init(&reply->text, LIST_TEXT);
-    json_to_unicode(&reply->json, &reply->text);
-    json_put_object(&reply->json);
-    exchange->state = reply;
-    exchange->state_done = reply_done;
-    return reply;
+    buf_init(&output->text, LIST_TEXT);
+    json_to_unicode(&output->json, &output->text);
+    json_put_object(&output->json);
+    exchange->state = output;
+    exchange->state_done = output_done;
+    return output;
 }
 
 /* --- Asking --- */
 
 static const char not_basic[] = "Authorization is to be Basic";
 
-typedef bool fill(struct fields *fields, struct ask *ask, struct buf *strings);
+typedef bool fill(struct fields *fields, struct request *request, struct buf *strings);
 
 static void call(struct exchange *exchange, enum op op, fill *filler)
 {
     json_t *root = connect_body(exchange, false);
     struct fields fields = {.object = root};
-    char complaint[COMPLAINT_MAX];
+    char message[FIELDS_ERROR_MAX];
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
     buf_init(&strings, CHANNEL_PACKET);
-    exchange_begin_ask(exchange, op, &ask);
-    ask.count = 1;
-    if (!root || !filler(&fields, &ask, &strings) || fields.wrong)
-        connect_refuse(exchange, 400, "invalid_argument",
-                       fields_complain(&fields, complaint));
-    else if (!connect_user(exchange, ask.user))
+    exchange_init_request(exchange, op, &request);
+    request.count = 1;
+    if (!root || !filler(&fields, &request, &strings) || fields.wrong)
+        connect_refuse(exchange, 400, "invalid_argument", fields_error(&fields, message));
+    else if (!connect_user(exchange, request.user))
         connect_refuse(exchange, 401, "unauthenticated", not_basic);
     else
-        exchange_ask(exchange, &ask, &strings);
+        exchange_send(exchange, &request, &strings);
     json_decref(root);
 }
 
-static bool fill_path(struct fields *fields, struct ask *ask, struct buf *strings)
+static bool fill_path(struct fields *fields, struct request *request, struct buf *strings)
 {
     const char *path = field_text(fields, "path");
 
-    (void)ask;
+    (void)request;
     strings_add(strings, path ? path : "");
     return true;
 }
 
-static bool fill_move(struct fields *fields, struct ask *ask, struct buf *strings)
+static bool fill_move(struct fields *fields, struct request *request, struct buf *strings)
 {
     const char *from = field_text(fields, "source"),
                *to = field_text(fields, "destination");
 
-    ask->count = 2;
+    request->count = 2;
     strings_add(strings, from ? from : "");
     strings_add(strings, to ? to : "");
-    return (from && to) || field_fail(fields, from ? "destination" : "source");
+    return (from && to) || field_reject(fields, from ? "destination" : "source");
 }
 
-static bool fill_list(struct fields *fields, struct ask *ask, struct buf *strings)
+static bool fill_list(struct fields *fields, struct request *request, struct buf *strings)
 {
-    ask->numbers[LIST_DIR_DEPTH] = field_int(fields, "depth", 0, UINT32_MAX, 1);
-    return fill_path(fields, ask, strings);
+    request->numbers[LIST_DIR_DEPTH] = field_int(fields, "depth", 0, UINT32_MAX, 1);
+    return fill_path(fields, request, strings);
 }
 
-static bool fill_watch(struct fields *fields, struct ask *ask, struct buf *strings)
+static bool fill_watch(struct fields *fields, struct request *request,
+                       struct buf *strings)
 {
     if (field_bool(fields, "recursive", false))
-        ask->flags |= WATCH_RECURSIVE;
+        request->flags |= WATCH_RECURSIVE;
     if (field_bool(fields, "includeEntry", false))
-        ask->flags |= WATCH_ENTRIES;
-    return fill_path(fields, ask, strings);
+        request->flags |= WATCH_ENTRIES;
+    return fill_path(fields, request, strings);
 }
 
-static bool fill_watcher(struct fields *fields, struct ask *ask, struct buf *strings)
+static bool fill_watcher(struct fields *fields, struct request *request,
+                         struct buf *strings)
 {
     const char *id = field_text(fields, "watcherId");
 
-    (void)ask;
+    (void)request;
     strings_add(strings, id ? id : "");
-    return id || field_fail(fields, "watcherId");
+    return id || field_reject(fields, "watcherId");
 }
 
 /* --- Answers --- */
 
 static void finish(struct exchange *exchange)
 {
-    struct reply *reply = exchange->state;
+    struct output *output = exchange->state;
 
-    json_put_end(&reply->json);
-    exchange_reply_json(exchange, 200, &reply->text);
+    json_put_end(&output->json);
+    exchange_respond_json(exchange, 200, &output->text);
 }
 
 /* An entry, or nothing but that it was done. */
-static void told_entry(struct exchange *exchange, struct told *told)
+static void on_entry(struct exchange *exchange, struct reply_packet *reply)
 {
-    struct reply *reply = reply_new(exchange);
+    struct output *output = output_new(exchange);
 
-    if (told->head.kind == TELL_FAILED) {
-        connect_refuse_told(exchange, told);
-    } else if (reply) {
-        if (told->head.kind == TELL_ENTRY) {
-            json_put_key(&reply->json, "entry");
-            put_entry(&reply->json, told);
+    if (reply->head.kind == REPLY_FAILED) {
+        connect_refuse_with(exchange, reply);
+    } else if (output) {
+        if (reply->head.kind == REPLY_ENTRY) {
+            json_put_key(&output->json, "entry");
+            put_entry(&output->json, reply);
         }
         finish(exchange);
     }
 }
 
-static void told_list(struct exchange *exchange, struct told *told)
+static void on_list(struct exchange *exchange, struct reply_packet *reply)
 {
-    struct reply *reply = exchange->state;
+    struct output *output = exchange->state;
 
-    if (!reply) {
-        reply = reply_new(exchange);
-        if (!reply)
+    if (!output) {
+        output = output_new(exchange);
+        if (!output)
             return;
-        json_put_key(&reply->json, "entries");
-        json_put_array(&reply->json);
+        json_put_key(&output->json, "entries");
+        json_put_array(&output->json);
     }
-    if (told->head.kind == TELL_FAILED) {
-        connect_refuse_told(exchange, told);
-    } else if (told->head.kind == TELL_ENTRY) {
-        put_entry(&reply->json, told);
-        (void)connect_may_grow(exchange, &reply->text);
+    if (reply->head.kind == REPLY_FAILED) {
+        connect_refuse_with(exchange, reply);
+    } else if (reply->head.kind == REPLY_ENTRY) {
+        put_entry(&output->json, reply);
+        (void)connect_charge(exchange, &output->text);
     } else {
-        json_put_end(&reply->json);
+        json_put_end(&output->json);
         finish(exchange);
     }
 }
 
-static void stat_it(struct exchange *exchange)
+static void stat_path(struct exchange *exchange)
 {
     call(exchange, OP_STAT, fill_path);
 }
@@ -286,7 +288,7 @@ static void list_dir(struct exchange *exchange)
     call(exchange, OP_LIST_DIR, fill_list);
 }
 
-static void remove_it(struct exchange *exchange)
+static void remove_path(struct exchange *exchange)
 {
     call(exchange, OP_REMOVE, fill_path);
 }
@@ -302,19 +304,19 @@ static const char *const changes[] = {
     [CHANGE_CHMOD] = "EVENT_TYPE_CHMOD",
 };
 
-static void put_change(struct json *json, const struct told *told)
+static void put_change(struct json *json, const struct reply_packet *reply)
 {
-    int64_t type = told->head.numbers[CHANGE_WHAT];
-    const char *name = told_next(told, NULL);
+    int64_t type = reply->head.numbers[CHANGE_WHAT];
+    const char *name = reply_next(reply, NULL);
     bool known = type > 0 && type < (int64_t)(sizeof changes / sizeof *changes);
 
     json_put_object(json);
     json_put_key(json, "name");
     json_put_bytes(json, name, strlen(name));
     json_set_text(json, "type", changes[known ? type : 0]);
-    if (told->head.count > 1) {
+    if (reply->head.count > 1) {
         json_put_key(json, "entry");
-        put_entry_after(json, told, name);
+        put_entry_after(json, reply, name);
     }
     json_put_end(json);
 }
@@ -345,22 +347,22 @@ static void put_keepalive(struct exchange *exchange)
     put_empty(exchange, "keepalive");
 }
 
-static void told_change(struct exchange *exchange, struct told *told)
+static void on_change(struct exchange *exchange, struct reply_packet *reply)
 {
     struct json json;
 
-    if (!connect_begin_stream(exchange, told, put_keepalive))
+    if (!connect_begin_stream(exchange, reply, put_keepalive))
         return;
-    if (told->head.kind == TELL_STARTED) {
+    if (reply->head.kind == REPLY_STARTED) {
         put_empty(exchange, "start");
-    } else if (told->head.kind == TELL_CHANGE) {
+    } else if (reply->head.kind == REPLY_CHANGE) {
         size_t begin = open_message(exchange, &json);
         json_put_key(&json, "filesystem");
-        put_change(&json, told);
+        put_change(&json, reply);
         json_put_end(&json);
         connect_close(&exchange->out, begin);
     } else {
-        connect_end_stream(exchange, told->head.kind == TELL_FAILED ? told : NULL);
+        connect_end_stream(exchange, reply->head.kind == REPLY_FAILED ? reply : NULL);
     }
 }
 
@@ -368,21 +370,21 @@ static void watch_dir(struct exchange *exchange)
 {
     json_t *root = connect_body(exchange, true);
     struct fields fields = {.object = root};
-    char complaint[COMPLAINT_MAX];
+    char message[FIELDS_ERROR_MAX];
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
     buf_init(&strings, CHANNEL_PACKET);
-    exchange_begin_ask(exchange, OP_WATCH, &ask);
+    exchange_init_request(exchange, OP_WATCH, &request);
     connect_set_deadline(exchange);
-    ask.count = 1;
-    if (!root || !fill_watch(&fields, &ask, &strings) || fields.wrong)
-        connect_reply_stream(exchange, "invalid_argument",
-                             fields_complain(&fields, complaint));
-    else if (!connect_user(exchange, ask.user))
-        connect_reply_stream(exchange, "unauthenticated", not_basic);
+    request.count = 1;
+    if (!root || !fill_watch(&fields, &request, &strings) || fields.wrong)
+        connect_respond_stream(exchange, "invalid_argument",
+                               fields_error(&fields, message));
+    else if (!connect_user(exchange, request.user))
+        connect_respond_stream(exchange, "unauthenticated", not_basic);
     else
-        exchange_ask(exchange, &ask, &strings);
+        exchange_send(exchange, &request, &strings);
     json_decref(root);
 }
 
@@ -401,36 +403,36 @@ static void watcher_remove(struct exchange *exchange)
     call(exchange, OP_WATCHER_REMOVE, fill_watcher);
 }
 
-static void told_watcher(struct exchange *exchange, struct told *told)
+static void on_watcher(struct exchange *exchange, struct reply_packet *reply)
 {
-    struct reply *reply = exchange->state ? exchange->state : reply_new(exchange);
+    struct output *output = exchange->state ? exchange->state : output_new(exchange);
 
-    if (told->head.kind == TELL_FAILED)
-        connect_refuse_told(exchange, told);
-    else if (told->head.kind == TELL_TEXT && reply)
-        json_set_text(&reply->json, "watcherId", told_next(told, NULL));
-    else if (reply)
+    if (reply->head.kind == REPLY_FAILED)
+        connect_refuse_with(exchange, reply);
+    else if (reply->head.kind == REPLY_TEXT && output)
+        json_set_text(&output->json, "watcherId", reply_next(reply, NULL));
+    else if (output)
         finish(exchange);
 }
 
-static void told_events(struct exchange *exchange, struct told *told)
+static void on_events(struct exchange *exchange, struct reply_packet *reply)
 {
-    struct reply *reply = exchange->state;
+    struct output *output = exchange->state;
 
-    if (!reply) {
-        reply = reply_new(exchange);
-        if (!reply)
+    if (!output) {
+        output = output_new(exchange);
+        if (!output)
             return;
-        json_put_key(&reply->json, "events");
-        json_put_array(&reply->json);
+        json_put_key(&output->json, "events");
+        json_put_array(&output->json);
     }
-    if (told->head.kind == TELL_FAILED) {
-        connect_refuse_told(exchange, told);
-    } else if (told->head.kind == TELL_CHANGE) {
-        put_change(&reply->json, told);
-        (void)connect_may_grow(exchange, &reply->text);
+    if (reply->head.kind == REPLY_FAILED) {
+        connect_refuse_with(exchange, reply);
+    } else if (reply->head.kind == REPLY_CHANGE) {
+        put_change(&output->json, reply);
+        (void)connect_charge(exchange, &output->text);
     } else {
-        json_put_end(&reply->json);
+        json_put_end(&output->json);
         finish(exchange);
     }
 }
@@ -438,18 +440,18 @@ static void told_events(struct exchange *exchange, struct told *told)
 #define CALL(name, action, answer, ...)                                                  \
     {                                                                                    \
         .method = "POST", .path = "/filesystem.Filesystem/" name, .body_max = 1 << 20,   \
-        .act = (action), .told = (answer), __VA_ARGS__                                   \
+        .act = (action), .on_reply = (answer), __VA_ARGS__                               \
     }
 
 const struct handler filesystem_handlers[] = {
-    CALL("Stat", stat_it, told_entry, .is_read = true),
-    CALL("MakeDir", make_dir, told_entry),
-    CALL("Move", move, told_entry),
-    CALL("ListDir", list_dir, told_list, .is_read = true),
-    CALL("Remove", remove_it, told_entry),
-    CALL("WatchDir", watch_dir, told_change),
-    CALL("CreateWatcher", watcher_new, told_watcher),
-    CALL("GetWatcherEvents", watcher_events, told_events),
-    CALL("RemoveWatcher", watcher_remove, told_watcher),
+    CALL("Stat", stat_path, on_entry, .is_read = true),
+    CALL("MakeDir", make_dir, on_entry),
+    CALL("Move", move, on_entry),
+    CALL("ListDir", list_dir, on_list, .is_read = true),
+    CALL("Remove", remove_path, on_entry),
+    CALL("WatchDir", watch_dir, on_change),
+    CALL("CreateWatcher", watcher_new, on_watcher),
+    CALL("GetWatcherEvents", watcher_events, on_events),
+    CALL("RemoveWatcher", watcher_remove, on_watcher),
     {0},
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SERVER_WIRE_FILTER_H
-#define SERVER_WIRE_FILTER_H
+#ifndef SERVER_FRONT_FILTER_H
+#define SERVER_FRONT_FILTER_H
 
 #include <stdbool.h>
 #include <stdint.h>

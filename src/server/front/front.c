@@ -144,7 +144,8 @@ static const struct handler *find_handler(struct exchange *exchange, bool *ret_o
 }
 
 /* The request line is here.  What is returned becomes the request. */
-static void *note_target(void *cls, const char *target, struct MHD_Connection *connection)
+static void *on_request_line(void *cls, const char *target,
+                             struct MHD_Connection *connection)
 {
     struct front *front = cls;
     struct exchange *exchange = calloc(1, sizeof *exchange);
@@ -241,7 +242,7 @@ static void begin(struct exchange *exchange)
 static void drop_body(struct exchange *exchange)
 {
     buf_done(&exchange->body);
-    (void)exchange_hold(exchange, 0);
+    (void)exchange_charge_body(exchange, 0);
 }
 
 /* It has had its reply, or the client was seen to leave. */
@@ -263,7 +264,7 @@ static bool take_body(struct exchange *exchange, const char *data, size_t len)
     if (exchange->handler->feed) {
         (void)exchange->handler->feed(exchange, data, len);
         exchange->body_bytes -= exchange->body_left;
-    } else if (!exchange_hold(exchange, exchange->body.len + len)) {
+    } else if (!exchange_charge_body(exchange, exchange->body.len + len)) {
         drop_body(exchange);
         return exchange_refuse_now(exchange, 503, "the server has too much to do");
     } else if (!buf_append(&exchange->body, data, len)) {
@@ -388,8 +389,8 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
 
 /* --- Connections --- */
 
-static void note_connection(void *cls, struct MHD_Connection *connection, void **context,
-                            enum MHD_ConnectionNotificationCode code)
+static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code)
 {
     struct front *front = cls;
     struct visit *visit = *context;
@@ -493,14 +494,14 @@ static void sweep(uv_timer_t *timer)
 
 static void run_daemon(struct front *front);
 
-static void hear_daemon(uv_poll_t *poll, int status, int events)
+static void on_daemon(uv_poll_t *poll, int status, int events)
 {
     (void)status;
     (void)events;
     run_daemon(poll->data);
 }
 
-static void hear_timer(uv_timer_t *timer)
+static void on_timer(uv_timer_t *timer)
 {
     run_daemon(timer->data);
 }
@@ -519,7 +520,7 @@ static void run_daemon(struct front *front)
             has_timeout = MHD_get_timeout(front->daemon, &timeout) == MHD_YES;
     }
     if (has_timeout)
-        (void)uv_timer_start(&front->daemon_timer, hear_timer, timeout, 0);
+        (void)uv_timer_start(&front->daemon_timer, on_timer, timeout, 0);
     else
         (void)uv_timer_stop(&front->daemon_timer);
 }
@@ -549,7 +550,7 @@ static void before_waiting(uv_prepare_t *prepare)
 }
 
 /* One packet is the order to drain, and the end of the socket that of the broker. */
-static void hear_broker(uv_poll_t *poll, int status, int events)
+static void on_broker(uv_poll_t *poll, int status, int events)
 {
     struct front *front = poll->data;
     char word;
@@ -565,7 +566,7 @@ static void hear_broker(uv_poll_t *poll, int status, int events)
     }
 }
 
-static void say_nothing(void *cls, const char *format, va_list arguments)
+static void drop_log(void *cls, const char *format, va_list arguments)
 {
     (void)cls;
     (void)format;
@@ -585,12 +586,12 @@ static struct MHD_Daemon *start_daemon(struct front *front)
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
             MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG |
             (options->tls_cert ? (unsigned)MHD_USE_TLS : 0u),
-        0, NULL, NULL, handle, front, MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL,
+        0, NULL, NULL, handle, front, MHD_OPTION_EXTERNAL_LOGGER, drop_log, NULL,
         MHD_OPTION_CONNECTION_LIMIT, front->connections_max,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
         MHD_OPTION_NOTIFY_COMPLETED, complete, front, MHD_OPTION_NOTIFY_CONNECTION,
-        note_connection, front, MHD_OPTION_URI_LOG_CALLBACK, note_target, front,
+        on_connection, front, MHD_OPTION_URI_LOG_CALLBACK, on_request_line, front,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
         MHD_OPTION_ARRAY, options->tls_cert ? tls : &tls[2], MHD_OPTION_END);
 }
@@ -619,9 +620,9 @@ bool front_open(struct front *front, const struct front_options *options)
     front->daemon_poll.data = front->broker_poll.data = front->wakes_poll.data = front;
     front->daemon_timer.data = front->sweep_timer.data = front;
     return accept_open(front) &&
-           uv_poll_start(&front->daemon_poll, UV_READABLE, hear_daemon) == 0 &&
-           uv_poll_start(&front->wakes_poll, UV_READABLE, exchange_hear) == 0 &&
-           uv_poll_start(&front->broker_poll, UV_READABLE | UV_DISCONNECT, hear_broker) ==
+           uv_poll_start(&front->daemon_poll, UV_READABLE, on_daemon) == 0 &&
+           uv_poll_start(&front->wakes_poll, UV_READABLE, exchange_on_wakes) == 0 &&
+           uv_poll_start(&front->broker_poll, UV_READABLE | UV_DISCONNECT, on_broker) ==
                0 &&
            uv_prepare_start(&front->before_waiting, before_waiting) == 0 &&
            uv_timer_start(&front->sweep_timer, sweep, SWEEP_MS, SWEEP_MS) == 0;

@@ -29,11 +29,11 @@ struct handler {
     /* All of the request is here. */
     void (*act)(struct exchange *exchange);
     /* An answer to what was asked; called until the reply was made. */
-    void (*told)(struct exchange *exchange, struct told *told);
+    void (*on_reply)(struct exchange *exchange, struct reply_packet *reply);
     unsigned flags; /* the handler's own */
     /* It changes nothing, though its method is not GET: a lost request is tried again. */
     bool is_read;
-    const char *lacks; /* the feature that a route would need: e2b-missing.c */
+    const char *missing_feature; /* the feature that a route would need: e2b-missing.c */
 };
 
 enum plane {
@@ -78,9 +78,9 @@ struct exchange {
     uint64_t body_bytes, body_seen; /* now, and when it was looked at last */
     size_t body_left; /* of a piece: what handler->feed() wants to see again */
     struct buf body;
-    size_t held;              /* of the body, in whatever place: exchange_hold() */
-    size_t kept;              /* of the rest of it: exchange_keep() */
-    uint64_t kept_for;        /* whom */
+    size_t body_charged;      /* of the body, in whatever place: exchange_charge_body() */
+    size_t charged;           /* of the rest of it: exchange_charge_client() */
+    uint64_t charged_to;      /* whom */
     bool has_begun, is_again; /* a first call that was suspended is made again */
     bool has_body, is_suspended, is_stream, is_queued;
     bool is_last;        /* of its connection */
@@ -89,9 +89,9 @@ struct exchange {
     unsigned references; /* MHD's request, and its response if it is a stream */
 
     int channel;
-    struct wake answers; /* of the channel */
-    unsigned losses;     /* how often it was closed without one; it is being asked why */
-    unsigned retries;    /* of the whole request, after losses */
+    struct wake reply_wake; /* of the channel */
+    unsigned losses;  /* how often it was closed without one; it is being asked why */
+    unsigned retries; /* of the whole request, after losses */
 
     struct MHD_Response *response; /* to be queued */
     unsigned status;
@@ -147,9 +147,9 @@ struct front {
     int shortage; /* errno of the last accept4(); 0: it succeeded */
     uint64_t accepted, accepted_before;
     struct warn accept_warn;
-    size_t held;    /* of all exchanges */
-    struct buf log; /* lines that are still to be written */
-    struct told told;
+    size_t body_charged; /* of all exchanges */
+    struct buf log;      /* lines that are still to be written */
+    struct reply_packet reply;
 };
 
 /* All that it needs before it is confined; its loop is to be run then. */
@@ -182,30 +182,33 @@ const char *exchange_query(const struct exchange *exchange, const char *name);
 /* Whether so much of its body may be held in memory until all of it is there, or is
  * passed on: it is not yet known whose it is, and there is an end to what all hold
  * together. */
-bool exchange_hold(struct exchange *exchange, size_t len);
+bool exchange_charge_body(struct exchange *exchange, size_t len);
 
 /* Whether so much may be kept for it, of what it asks or of a reply that is put together
  * or waits to be read: all of one client, that is who shows the same token or key, have
- * KEPT_OF_ONE, and there is an end to what all clients have together. */
-enum { KEPT_OF_ONE = 128 << 20 };
-bool exchange_keep(struct exchange *exchange, size_t len);
+ * CLIENT_CHARGE_MAX, and there is an end to what all clients have together. */
+enum { CLIENT_CHARGE_MAX = 128 << 20 };
+bool exchange_charge_client(struct exchange *exchange, size_t len);
 
 /* Starts an ask about the request's sandbox with its credentials. */
-void exchange_begin_ask(const struct exchange *exchange, enum op op, struct ask *ret_ask);
-/* Sends it; its answers go to handler->told(). */
-void exchange_ask(struct exchange *exchange, struct ask *ask, const struct buf *strings);
+void exchange_init_request(const struct exchange *exchange, enum op op,
+                           struct request *ret_request);
+/* Sends it; its answers go to handler->on_reply(). */
+void exchange_send(struct exchange *exchange, struct request *request,
+                   const struct buf *strings);
 /* The same for a stream, which is not refused: 0, or a negative errno. */
-int exchange_send_ask(struct exchange *exchange, struct ask *ask,
+int exchange_try_send(struct exchange *exchange, struct request *request,
                       const struct buf *strings);
 
 /* All answers that are of interest have come, though there is no reply yet. */
-void exchange_hang_up(struct exchange *exchange);
+void exchange_close_channel(struct exchange *exchange);
 
-/* Its channel has ended: with tell_receive()'s result, and the reply of the sandbox that
+/* Its channel has ended: with reply_receive()'s result, and the reply of the sandbox that
  * is asked about then (exchange-loss.c). */
-void exchange_note_loss(struct exchange *exchange, int got);
-void exchange_tell_loss(struct exchange *exchange, const struct told *told);
-void exchange_end_lost_stream(struct exchange *exchange, const struct told *told);
+void exchange_on_loss(struct exchange *exchange, int got);
+void exchange_on_loss_reply(struct exchange *exchange, const struct reply_packet *reply);
+void exchange_end_lost_stream(struct exchange *exchange,
+                              const struct reply_packet *reply);
 
 /* Whether its request changes nothing, and can be made again if its reply is lost. */
 bool exchange_is_read(const struct exchange *exchange);
@@ -213,15 +216,15 @@ bool exchange_is_read(const struct exchange *exchange);
 /* The channel, which is the caller's then and not waited for. */
 int exchange_take_channel(struct exchange *exchange);
 /* Waits for more answers on a channel that was taken.  Takes it over. */
-void exchange_wait_again(struct exchange *exchange, int channel);
+void exchange_await_reply(struct exchange *exchange, int channel);
 
 /* The reply: the request goes on when this returns.  Takes the response. */
-void exchange_reply(struct exchange *exchange, unsigned status,
-                    struct MHD_Response *response);
-void exchange_reply_json(struct exchange *exchange, unsigned status, struct buf *text);
-void exchange_reply_text(struct exchange *exchange, unsigned status, const char *type,
-                         struct buf *text);
-void exchange_reply_empty(struct exchange *exchange, unsigned status);
+void exchange_respond(struct exchange *exchange, unsigned status,
+                      struct MHD_Response *response);
+void exchange_respond_json(struct exchange *exchange, unsigned status, struct buf *text);
+void exchange_respond_text(struct exchange *exchange, unsigned status, const char *type,
+                           struct buf *text);
+void exchange_respond_empty(struct exchange *exchange, unsigned status);
 
 /* {"code": status, "message": ...}, of the control plane and of proxies; a page for a
  * browser that looks at a port. */
@@ -232,10 +235,10 @@ void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
  * be sent; then there is nothing left but to close. */
 bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char *message);
 /* What the broker or a keeper refused. */
-void exchange_refuse_told(struct exchange *exchange, const struct told *told);
+void exchange_refuse_with(struct exchange *exchange, const struct reply_packet *reply);
 
-/* From here on what is put into exchange->out is sent as it comes, and handler->told()
- * puts it there. */
+/* From here on what is put into exchange->out is sent as it comes, and
+ * handler->on_reply() puts it there. */
 void exchange_stream(struct exchange *exchange, const char *content_type,
                      uint64_t keepalive_ms, void (*keepalive)(struct exchange *exchange));
 /* All of a stream is in exchange->out; `cut`: the client is to see that it broke off. */
@@ -252,7 +255,7 @@ void exchange_watch_client(struct exchange *exchange);
 void exchange_free(struct exchange *exchange);
 void exchange_forget_client(struct exchange *exchange);
 /* Some of front->wakes are ready. */
-void exchange_hear(uv_poll_t *poll, int status, int events);
+void exchange_on_wakes(uv_poll_t *poll, int status, int events);
 void exchange_stop_watching(uv_poll_t **watch);
 uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events,
                           uv_poll_cb ready);
@@ -282,22 +285,22 @@ bool route_matches(const char *pattern, const char *path, char part[PART_MAX]);
 /* --- Connect (connect.c) --- */
 
 /* The HTTP status and the name for a failure. */
-const char *connect_code(const struct told *told, unsigned *ret_status);
-void connect_refuse_told(struct exchange *exchange, const struct told *told);
+const char *connect_code(const struct reply_packet *reply, unsigned *ret_status);
+void connect_refuse_with(struct exchange *exchange, const struct reply_packet *reply);
 void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
                     const char *message);
 
 /* A reply has grown.  False if it is too large, or too much waits to be read: then it is
  * dropped, and the request refused. */
-bool connect_may_grow(struct exchange *exchange, struct buf *text);
+bool connect_charge(struct exchange *exchange, struct buf *text);
 
 /* One envelope around what `write` puts. */
 size_t connect_open(struct buf *out);
 void connect_close(struct buf *out, size_t begin);
 /* The first answer begins it; false if that refuses the request instead. */
-bool connect_begin_stream(struct exchange *exchange, const struct told *told,
+bool connect_begin_stream(struct exchange *exchange, const struct reply_packet *reply,
                           void (*keepalive)(struct exchange *exchange));
-void connect_end_stream(struct exchange *exchange, const struct told *failure);
+void connect_end_stream(struct exchange *exchange, const struct reply_packet *failure);
 void connect_end_late(struct exchange *exchange);
 /* The sandbox is gone. */
 void connect_end_gone(struct exchange *exchange, const char *message);
@@ -305,8 +308,8 @@ void connect_end_drained(struct exchange *exchange);
 
 /* All of a stream's reply at once: an empty message, or with a code nothing but that it
  * failed, since streams always begin with success. */
-void connect_reply_stream(struct exchange *exchange, const char *code,
-                          const char *message);
+void connect_respond_stream(struct exchange *exchange, const char *code,
+                            const char *message);
 
 /* The stream is to end when the client says that it will not wait any more. */
 void connect_set_deadline(struct exchange *exchange);

@@ -16,42 +16,42 @@ static void refuse(struct exchange *exchange)
     char message[128];
 
     snprintf(message, sizeof message, "%s: not supported by this server",
-             exchange->handler->lacks);
+             exchange->handler->missing_feature);
     exchange_refuse(exchange, 501, message);
 }
 
-static void told(struct exchange *exchange, struct told *told)
+static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (told->head.kind == TELL_FAILED)
-        exchange_refuse_told(exchange, told);
+    if (reply->head.kind == REPLY_FAILED)
+        exchange_refuse_with(exchange, reply);
     else
         refuse(exchange);
 }
 
-static void ask(struct exchange *exchange, enum op op)
+static void request(struct exchange *exchange, enum op op)
 {
     AUTO_BUF none = {0};
-    struct ask ask;
+    struct request request;
 
     buf_init(&none, 1);
-    exchange_begin_ask(exchange, op, &ask);
-    exchange_ask(exchange, &ask, &none);
+    exchange_init_request(exchange, op, &request);
+    exchange_send(exchange, &request, &none);
 }
 
 static void find_sandbox(struct exchange *exchange)
 {
-    ask(exchange, OP_INFO);
+    request(exchange, OP_INFO);
 }
 
 static void check_key(struct exchange *exchange)
 {
-    ask(exchange, OP_CHECK);
+    request(exchange, OP_CHECK);
 }
 
 #define ON(name, route, action, feature)                                                 \
     {                                                                                    \
-        .method = (name), .path = (route), .act = (action), .told = told,                \
-        .lacks = (feature), .body_max = SMALL                                            \
+        .method = (name), .path = (route), .act = (action), .on_reply = on_reply,        \
+        .missing_feature = (feature), .body_max = SMALL                                  \
     }
 
 static const char builds[] = "template builds (cay template create makes templates)",
@@ -87,8 +87,8 @@ const struct handler missing_handlers[] = {
     {.method = "POST",
      .path = "/v2/templates/{id}/builds/{build}",
      .act = check_key,
-     .told = told,
-     .lacks = builds,
+     .on_reply = on_reply,
+     .missing_feature = builds,
      .body_max = BODY_CONTROL},
     ON("GET", "/templates/{id}/builds/{build}/status", check_key, builds),
     ON("GET", "/templates/{id}/builds/{build}/logs", check_key, builds),

@@ -17,15 +17,15 @@ enum { LIST_TEXT = 16 << 20 };
 
 static void refuse_body(struct exchange *exchange, const struct fields *fields)
 {
-    char complaint[COMPLAINT_MAX];
+    char message[FIELDS_ERROR_MAX];
 
-    connect_refuse(exchange, 400, "invalid_argument", fields_complain(fields, complaint));
+    connect_refuse(exchange, 400, "invalid_argument", fields_error(fields, message));
 }
 
-static bool begin_ask(struct exchange *exchange, enum op op, struct ask *ask)
+static bool init_request(struct exchange *exchange, enum op op, struct request *request)
 {
-    exchange_begin_ask(exchange, op, ask);
-    if (connect_user(exchange, ask->user))
+    exchange_init_request(exchange, op, request);
+    if (connect_user(exchange, request->user))
         return true;
     connect_refuse(exchange, 401, "unauthenticated",
                    "Authorization is to be Basic, with a user of the sandbox's");
@@ -43,7 +43,7 @@ static bool add_selector(struct fields *fields, struct buf *strings)
     char text[16];
 
     if (!pid && !tag)
-        (void)field_fail(fields, "process");
+        (void)field_reject(fields, "process");
     if (fields->wrong)
         return false;
     snprintf(text, sizeof text, "%lld", (long long)pid);
@@ -83,7 +83,7 @@ static void put_keepalive(struct exchange *exchange)
 }
 
 /* From here on the exchange's state tells whether there is a terminal. */
-static void put_start(struct exchange *exchange, const struct told *told)
+static void put_start(struct exchange *exchange, const struct reply_packet *reply)
 {
     static char yes;
     struct json json;
@@ -91,36 +91,36 @@ static void put_start(struct exchange *exchange, const struct told *told)
 
     json_put_key(&json, "start");
     json_put_object(&json);
-    json_set_int(&json, "pid", told->head.numbers[STARTED_PID]);
+    json_set_int(&json, "pid", reply->head.numbers[STARTED_PID]);
     json_put_end(&json);
     close_event(exchange, &json, begin);
-    exchange->state = told->head.numbers[STARTED_HAS_PTY] ? &yes : NULL;
+    exchange->state = reply->head.numbers[STARTED_HAS_PTY] ? &yes : NULL;
 }
 
 /* Written as text rather than through the writer: it is most of what a server does. */
-static void put_data(struct exchange *exchange, const struct told *told)
+static void put_data(struct exchange *exchange, const struct reply_packet *reply)
 {
     struct buf *out = &exchange->out;
     bool has_pty = exchange->state != NULL;
     size_t begin = connect_open(out);
-    size_t len = BASE64_ENCODE_RAW_LENGTH(told->head.len);
+    size_t len = BASE64_ENCODE_RAW_LENGTH(reply->head.len);
 
     buf_format(out, "{\"event\":{\"data\":{\"%s\":\"",
-               has_pty                                  ? "pty"
-               : told->head.numbers[OUTPUT_STREAM] == 2 ? "stderr"
-                                                        : "stdout");
+               has_pty                                   ? "pty"
+               : reply->head.numbers[OUTPUT_STREAM] == 2 ? "stderr"
+                                                         : "stdout");
     if (buf_reserve(out, len)) {
-        connect_base64(out->data + out->len, told->payload, told->head.len);
+        connect_base64(out->data + out->len, reply->payload, reply->head.len);
         out->len += len;
     }
     buf_text(out, "\"}}}");
     connect_close(out, begin);
 }
 
-static void put_end(struct exchange *exchange, const struct told *told)
+static void put_end(struct exchange *exchange, const struct reply_packet *reply)
 {
-    const int64_t *numbers = told->head.numbers;
-    const char *status = told_next(told, NULL);
+    const int64_t *numbers = reply->head.numbers;
+    const char *status = reply_next(reply, NULL);
     struct json json;
     size_t begin = open_event(exchange, &json);
 
@@ -135,23 +135,23 @@ static void put_end(struct exchange *exchange, const struct told *told)
     close_event(exchange, &json, begin);
 }
 
-static void told_event(struct exchange *exchange, struct told *told)
+static void on_event(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (!connect_begin_stream(exchange, told, put_keepalive))
+    if (!connect_begin_stream(exchange, reply, put_keepalive))
         return;
-    switch (told->head.kind) {
-    case TELL_STARTED:
-        put_start(exchange, told);
+    switch (reply->head.kind) {
+    case REPLY_STARTED:
+        put_start(exchange, reply);
         break;
-    case TELL_OUTPUT:
-        put_data(exchange, told);
+    case REPLY_OUTPUT:
+        put_data(exchange, reply);
         break;
-    case TELL_ENDED:
-        put_end(exchange, told);
+    case REPLY_ENDED:
+        put_end(exchange, reply);
         connect_end_stream(exchange, NULL);
         break;
-    case TELL_FAILED:
-        connect_end_stream(exchange, told);
+    case REPLY_FAILED:
+        connect_end_stream(exchange, reply);
         break;
     default:
         exchange_end(exchange, true);
@@ -161,8 +161,8 @@ static void told_event(struct exchange *exchange, struct told *told)
 
 /* --- Start and Connect --- */
 
-static bool fill_start(struct exchange *exchange, struct fields *fields, struct ask *ask,
-                       struct buf *strings)
+static bool fill_start(struct exchange *exchange, struct fields *fields,
+                       struct request *request, struct buf *strings)
 {
     struct fields process = field_object(fields, "process");
     struct fields pty = field_object(fields, "pty");
@@ -173,38 +173,41 @@ static bool fill_start(struct exchange *exchange, struct fields *fields, struct 
     strings_add(strings, cwd ? cwd : "");
     strings_add(strings, tag ? tag : "");
     strings_add(strings, command ? command : "");
-    ask->numbers[START_ARGS] = 1 + field_add_array(&process, "args", strings);
-    ask->numbers[START_ENV] = field_add_pairs(&process, "envs", true, strings);
-    ask->numbers[START_COLUMNS] = field_int(&size, "cols", 0, UINT16_MAX, 0);
-    ask->numbers[START_ROWS] = field_int(&size, "rows", 0, UINT16_MAX, 0);
-    ask->numbers[START_TIMEOUT_MS] = exchange_number(exchange, "Connect-Timeout-Ms", 0);
-    ask->count = 2 + (uint32_t)(ask->numbers[START_ARGS] + ask->numbers[START_ENV]);
+    request->numbers[START_ARGS] = 1 + field_add_array(&process, "args", strings);
+    request->numbers[START_ENV] = field_add_pairs(&process, "envs", true, strings);
+    request->numbers[START_COLUMNS] = field_int(&size, "cols", 0, UINT16_MAX, 0);
+    request->numbers[START_ROWS] = field_int(&size, "rows", 0, UINT16_MAX, 0);
+    request->numbers[START_TIMEOUT_MS] =
+        exchange_number(exchange, "Connect-Timeout-Ms", 0);
+    request->count =
+        2 + (uint32_t)(request->numbers[START_ARGS] + request->numbers[START_ENV]);
     if (pty.object)
-        ask->flags |= START_PTY;
+        request->flags |= START_PTY;
     else if (field_bool(fields, "stdin", true))
-        ask->flags |= START_INPUT;
+        request->flags |= START_INPUT;
     if (!command || !*command)
-        (void)field_fail(fields, "cmd");
-    return !fields->wrong && ask->count <= 65536;
+        (void)field_reject(fields, "cmd");
+    return !fields->wrong && request->count <= 65536;
 }
 
 static void start(struct exchange *exchange)
 {
     json_t *root = connect_body(exchange, true);
     struct fields fields = {.object = root};
-    char complaint[COMPLAINT_MAX];
+    char message[FIELDS_ERROR_MAX];
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
     buf_init(&strings, CHANNEL_STRINGS);
-    exchange_begin_ask(exchange, OP_START, &ask);
-    if (!root || !fill_start(exchange, &fields, &ask, &strings))
-        connect_reply_stream(exchange, "invalid_argument",
-                             fields_complain(&fields, complaint));
-    else if (!connect_user(exchange, ask.user))
-        connect_reply_stream(exchange, "unauthenticated", "Authorization is to be Basic");
+    exchange_init_request(exchange, OP_START, &request);
+    if (!root || !fill_start(exchange, &fields, &request, &strings))
+        connect_respond_stream(exchange, "invalid_argument",
+                               fields_error(&fields, message));
+    else if (!connect_user(exchange, request.user))
+        connect_respond_stream(exchange, "unauthenticated",
+                               "Authorization is to be Basic");
     else
-        exchange_ask(exchange, &ask, &strings);
+        exchange_send(exchange, &request, &strings);
     json_decref(root);
 }
 
@@ -213,73 +216,75 @@ static void connect_to(struct exchange *exchange)
     json_t *root = connect_body(exchange, true);
     struct fields fields = {.object = root};
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
     buf_init(&strings, CHANNEL_PACKET);
-    exchange_begin_ask(exchange, OP_ATTACH, &ask);
+    exchange_init_request(exchange, OP_ATTACH, &request);
     connect_set_deadline(exchange);
-    ask.count = 1;
+    request.count = 1;
     if (!root || !add_selector(&fields, &strings))
-        connect_reply_stream(exchange, "invalid_argument",
-                             "name a process by pid or tag");
+        connect_respond_stream(exchange, "invalid_argument",
+                               "name a process by pid or tag");
     else
-        exchange_ask(exchange, &ask, &strings);
+        exchange_send(exchange, &request, &strings);
     json_decref(root);
 }
 
 /* --- Unary calls --- */
 
-static void told_empty(struct exchange *exchange, struct told *told)
+static void on_empty(struct exchange *exchange, struct reply_packet *reply)
 {
     AUTO_BUF text = {0};
 
-    if (told->head.kind == TELL_FAILED) {
-        connect_refuse_told(exchange, told);
+    if (reply->head.kind == REPLY_FAILED) {
+        connect_refuse_with(exchange, reply);
         return;
     }
     buf_init(&text, 8);
     buf_text(&text, "{}");
-    exchange_reply_json(exchange, 200, &text);
+    exchange_respond_json(exchange, 200, &text);
 }
 
 /* The calls that name a process and little else. */
 static void call(struct exchange *exchange, enum op op,
-                 bool (*fill)(struct fields *fields, struct ask *ask,
+                 bool (*fill)(struct fields *fields, struct request *request,
                               struct buf *strings))
 {
     json_t *root = connect_body(exchange, false);
     struct fields fields = {.object = root};
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
     buf_init(&strings, CHANNEL_STRINGS);
-    bool fine = begin_ask(exchange, op, &ask);
+    bool fine = init_request(exchange, op, &request);
     if (fine && (!root || !add_selector(&fields, &strings) ||
-                 (fill && !fill(&fields, &ask, &strings)))) {
+                 (fill && !fill(&fields, &request, &strings)))) {
         refuse_body(exchange, &fields);
     } else if (fine) {
-        ask.count = op == OP_INPUT ? 2 : 1;
+        request.count = op == OP_INPUT ? 2 : 1;
         if (op == OP_INPUT) /* which may wait as long as the process does not read */
             exchange_watch_client(exchange);
-        exchange_ask(exchange, &ask, &strings);
+        exchange_send(exchange, &request, &strings);
     }
     json_decref(root);
 }
 
 /* {"input": {"stdin": ...}} or {"input": {"pty": ...}} */
-static bool fill_input(struct fields *fields, struct ask *ask, struct buf *strings)
+static bool fill_input(struct fields *fields, struct request *request,
+                       struct buf *strings)
 {
     struct fields input = field_object(fields, "input");
     const char *pty = field_text(&input, "pty"), *text = field_text(&input, "stdin");
 
-    ask->numbers[INPUT_IS_PTY] = pty != NULL;
+    request->numbers[INPUT_IS_PTY] = pty != NULL;
     strings_add(strings, pty ? pty : text ? text : "");
     if (!pty && !text)
-        (void)field_fail(fields, "input");
+        (void)field_reject(fields, "input");
     return !fields->wrong;
 }
 
-static bool fill_signal(struct fields *fields, struct ask *ask, struct buf *strings)
+static bool fill_signal(struct fields *fields, struct request *request,
+                        struct buf *strings)
 {
     const json_t *value = field_get(fields, "signal");
     const char *name = json_string_value(value);
@@ -290,20 +295,21 @@ static bool fill_signal(struct fields *fields, struct ask *ask, struct buf *stri
         number = strcmp(name, "SIGNAL_SIGKILL") == 0   ? SIGKILL
                  : strcmp(name, "SIGNAL_SIGTERM") == 0 ? SIGTERM
                                                        : 0;
-    ask->numbers[SIGNAL_NUMBER] = number;
-    return number == SIGKILL || number == SIGTERM || field_fail(fields, "signal");
+    request->numbers[SIGNAL_NUMBER] = number;
+    return number == SIGKILL || number == SIGTERM || field_reject(fields, "signal");
 }
 
-static bool fill_size(struct fields *fields, struct ask *ask, struct buf *strings)
+static bool fill_size(struct fields *fields, struct request *request, struct buf *strings)
 {
     struct fields pty = field_object(fields, "pty");
     struct fields size = field_object(&pty, "size");
 
     (void)strings;
-    ask->numbers[RESIZE_COLUMNS] = field_int(&size, "cols", 1, UINT16_MAX, 0);
-    ask->numbers[RESIZE_ROWS] = field_int(&size, "rows", 1, UINT16_MAX, 0);
-    if (!size.object || !ask->numbers[RESIZE_COLUMNS] || !ask->numbers[RESIZE_ROWS])
-        (void)field_fail(fields, "size");
+    request->numbers[RESIZE_COLUMNS] = field_int(&size, "cols", 1, UINT16_MAX, 0);
+    request->numbers[RESIZE_ROWS] = field_int(&size, "rows", 1, UINT16_MAX, 0);
+    if (!size.object || !request->numbers[RESIZE_COLUMNS] ||
+        !request->numbers[RESIZE_ROWS])
+        (void)field_reject(fields, "size");
     return !fields->wrong;
 }
 
@@ -346,7 +352,7 @@ static void list(struct exchange *exchange)
 {
     json_t *root = connect_body(exchange, false);
     AUTO_BUF none = {0};
-    struct ask ask;
+    struct request request;
 
     if (!root) {
         refuse_body(exchange, &(struct fields){0});
@@ -364,15 +370,15 @@ static void list(struct exchange *exchange)
     exchange->state = state;
     exchange->state_done = list_done;
     buf_init(&none, 1);
-    if (begin_ask(exchange, OP_PROCESSES, &ask))
-        exchange_ask(exchange, &ask, &none);
+    if (init_request(exchange, OP_PROCESSES, &request))
+        exchange_send(exchange, &request, &none);
 }
 
-static void put_process(struct json *json, const struct told *told)
+static void put_process(struct json *json, const struct reply_packet *reply)
 {
-    const int64_t *numbers = told->head.numbers;
-    const char *tag = told_next(told, NULL), *cwd = told_next(told, tag);
-    const char *at = told_next(told, cwd);
+    const int64_t *numbers = reply->head.numbers;
+    const char *tag = reply_next(reply, NULL), *cwd = reply_next(reply, tag);
+    const char *at = reply_next(reply, cwd);
 
     json_put_object(json);
     json_set_int(json, "pid", numbers[PROCESS_PID]);
@@ -384,7 +390,7 @@ static void put_process(struct json *json, const struct told *told)
     json_put_key(json, "args");
     json_put_array(json);
     for (int64_t i = 1; i < numbers[PROCESS_ARGS] && at; i++) {
-        at = told_next(told, at);
+        at = reply_next(reply, at);
         json_put_text(json, at);
     }
     json_put_end(json);
@@ -392,7 +398,7 @@ static void put_process(struct json *json, const struct told *told)
     json_put_object(json);
     for (int64_t i = 0; i < numbers[PROCESS_ENV] && at; i++) {
         char name[256];
-        at = told_next(told, at);
+        at = reply_next(reply, at);
         size_t len = at ? strcspn(at, "=") : 0;
         if (!at || len >= sizeof name || !at[len])
             continue;
@@ -407,19 +413,19 @@ static void put_process(struct json *json, const struct told *told)
     json_put_end(json);
 }
 
-static void told_list(struct exchange *exchange, struct told *told)
+static void on_list(struct exchange *exchange, struct reply_packet *reply)
 {
     struct list *state = exchange->state;
 
-    if (told->head.kind == TELL_FAILED) {
-        connect_refuse_told(exchange, told);
-    } else if (told->head.kind == TELL_PROCESS) {
-        put_process(&state->json, told);
-        (void)connect_may_grow(exchange, &state->text);
+    if (reply->head.kind == REPLY_FAILED) {
+        connect_refuse_with(exchange, reply);
+    } else if (reply->head.kind == REPLY_PROCESS) {
+        put_process(&state->json, reply);
+        (void)connect_charge(exchange, &state->text);
     } else {
         json_put_end(&state->json);
         json_put_end(&state->json);
-        exchange_reply_json(exchange, 200, &state->text);
+        exchange_respond_json(exchange, 200, &state->text);
     }
 }
 
@@ -457,33 +463,33 @@ static bool begin_input(struct exchange *exchange)
 
 static void refuse_message(struct exchange *exchange)
 {
-    connect_reply_stream(exchange, "invalid_argument",
-                         "the message is not what this call takes");
+    connect_respond_stream(exchange, "invalid_argument",
+                           "the message is not what this call takes");
 }
 
 /* It may wait as long as the process does not read. */
-static void pass_input_on(struct exchange *exchange, struct ask *ask,
+static void send_input_on(struct exchange *exchange, struct request *request,
                           const struct buf *strings)
 {
     exchange_watch_client(exchange);
-    exchange_ask(exchange, ask, strings);
+    exchange_send(exchange, request, strings);
 }
 
 static void send_data(struct exchange *exchange, struct fields *data)
 {
     struct input *input = exchange->state;
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
-    exchange_begin_ask(exchange, OP_INPUT, &ask);
+    exchange_init_request(exchange, OP_INPUT, &request);
     buf_init(&strings, CHANNEL_STRINGS);
     strings_add(&strings, input->which);
-    ask.count = 2;
-    if (!*input->which || !fill_input(data, &ask, &strings) ||
-        !connect_user(exchange, ask.user))
+    request.count = 2;
+    if (!*input->which || !fill_input(data, &request, &strings) ||
+        !connect_user(exchange, request.user))
         refuse_message(exchange);
     else
-        pass_input_on(exchange, &ask, &strings);
+        send_input_on(exchange, &request, &strings);
 }
 
 static void note_start(struct exchange *exchange, struct fields *start)
@@ -542,13 +548,13 @@ static bool feed_input(struct exchange *exchange, const char *data, size_t len)
 {
     struct input *input = exchange->state;
 
-    if (!exchange_hold(exchange, input->waiting.len + len))
+    if (!exchange_charge_body(exchange, input->waiting.len + len))
         exchange_refuse_and_close(exchange, 503, "the server has too much to do");
     else if (buf_append(&input->waiting, data, len))
         pump_input(exchange);
     else
         exchange_refuse_and_close(exchange, 413, "a message is too large");
-    (void)exchange_hold(exchange, input->waiting.len);
+    (void)exchange_charge_body(exchange, input->waiting.len);
     return !exchange->response;
 }
 
@@ -562,17 +568,17 @@ static void finish_input(struct exchange *exchange)
     if (input->waiting.len > 0)
         refuse_message(exchange);
     else
-        connect_reply_stream(exchange, NULL, NULL);
+        connect_respond_stream(exchange, NULL, NULL);
 }
 
-static void told_input(struct exchange *exchange, struct told *answer)
+static void on_input(struct exchange *exchange, struct reply_packet *answer)
 {
-    exchange_hang_up(exchange);
-    if (answer->head.kind == TELL_FAILED && answer->head.status)
-        exchange_refuse_told(exchange, answer);
-    else if (answer->head.kind == TELL_FAILED)
-        connect_reply_stream(exchange, connect_code(answer, &(unsigned){0}),
-                             told_next(answer, NULL));
+    exchange_close_channel(exchange);
+    if (answer->head.kind == REPLY_FAILED && answer->head.status)
+        exchange_refuse_with(exchange, answer);
+    else if (answer->head.kind == REPLY_FAILED)
+        connect_respond_stream(exchange, connect_code(answer, &(unsigned){0}),
+                               reply_next(answer, NULL));
     else if (exchange->has_body)
         finish_input(exchange);
     else
@@ -584,22 +590,22 @@ static void told_input(struct exchange *exchange, struct told *answer)
 #define CALL(name, action, answer, max, ...)                                             \
     {                                                                                    \
         .method = "POST", .path = "/process.Process/" name, .body_max = (max),           \
-        .act = (action), .told = (answer), __VA_ARGS__                                   \
+        .act = (action), .on_reply = (answer), __VA_ARGS__                               \
     }
 
 const struct handler process_handlers[] = {
-    CALL("Start", start, told_event, BODY_COMMAND),
-    CALL("Connect", connect_to, told_event, BODY_SMALL),
-    CALL("List", list, told_list, BODY_SMALL, .is_read = true),
-    CALL("SendInput", send_input, told_empty, BODY_COMMAND),
-    CALL("CloseStdin", close_stdin, told_empty, BODY_SMALL),
-    CALL("SendSignal", send_signal, told_empty, BODY_SMALL),
-    CALL("Update", update, told_empty, BODY_SMALL),
+    CALL("Start", start, on_event, BODY_COMMAND),
+    CALL("Connect", connect_to, on_event, BODY_SMALL),
+    CALL("List", list, on_list, BODY_SMALL, .is_read = true),
+    CALL("SendInput", send_input, on_empty, BODY_COMMAND),
+    CALL("CloseStdin", close_stdin, on_empty, BODY_SMALL),
+    CALL("SendSignal", send_signal, on_empty, BODY_SMALL),
+    CALL("Update", update, on_empty, BODY_SMALL),
     {.method = "POST",
      .path = "/process.Process/StreamInput",
      .begin = begin_input,
      .feed = feed_input,
      .act = finish_input,
-     .told = told_input},
+     .on_reply = on_input},
     {0},
 };

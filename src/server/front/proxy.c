@@ -96,7 +96,7 @@ static bool relay_fill(struct side *from, struct side *to)
     return relay_flush(to);
 }
 
-static void relay_hear(uv_poll_t *watch, int status, int events);
+static void relay_on_ready(uv_poll_t *watch, int status, int events);
 
 static void relay_wait(struct relay *relay, int which)
 {
@@ -105,12 +105,12 @@ static void relay_wait(struct relay *relay, int which)
                  (!side->has_ended && !other->len ? UV_READABLE : 0);
 
     if (events)
-        (void)uv_poll_start(side->watch, events, relay_hear);
+        (void)uv_poll_start(side->watch, events, relay_on_ready);
     else
         (void)uv_poll_stop(side->watch);
 }
 
-static void relay_hear(uv_poll_t *watch, int status, int events)
+static void relay_on_ready(uv_poll_t *watch, int status, int events)
 {
     struct relay *relay = watch->data;
     struct side *sides = relay->sides;
@@ -165,7 +165,7 @@ static void relay_begin(void *cls, struct MHD_Connection *connection, void *requ
     }
     memcpy(sides[UPSTREAM].data, extra, extra_len);
     sides[UPSTREAM].len = extra_len;
-    relay_hear(sides[CLIENT].watch, 0, 0);
+    relay_on_ready(sides[CLIENT].watch, 0, 0);
 }
 
 /* A reply of 101 after which bytes go both ways between the client and *upstream, which
@@ -322,16 +322,16 @@ static void write_head(struct exchange *exchange, struct proxy *proxy)
         buf_text(to, "Connection: close\r\n\r\n");
 }
 
-static void hear_upstream(uv_poll_t *watch, int status, int events);
+static void on_upstream(uv_poll_t *watch, int status, int events);
 
 static void watch_upstream(struct exchange *exchange, int events)
 {
     struct proxy *proxy = exchange->state;
 
     if (proxy->watch)
-        (void)uv_poll_start(proxy->watch, events, hear_upstream);
+        (void)uv_poll_start(proxy->watch, events, on_upstream);
     else
-        proxy->watch = exchange_watch(exchange, proxy->upstream, events, hear_upstream);
+        proxy->watch = exchange_watch(exchange, proxy->upstream, events, on_upstream);
 }
 
 /* Writes what it takes. */
@@ -363,7 +363,7 @@ static bool begin(struct exchange *exchange)
 {
     struct proxy *proxy = calloc(1, sizeof *proxy);
     AUTO_BUF none = {0};
-    struct ask ask;
+    struct request request;
 
     if (!proxy)
         return false;
@@ -373,28 +373,28 @@ static bool begin(struct exchange *exchange)
     exchange->state = proxy;
     exchange->state_done = proxy_done;
     write_head(exchange, proxy);
-    exchange_begin_ask(exchange, OP_DIAL, &ask);
-    ask.numbers[DIAL_PORT] = exchange->route.port;
+    exchange_init_request(exchange, OP_DIAL, &request);
+    request.numbers[DIAL_PORT] = exchange->route.port;
     buf_init(&none, 1);
-    exchange_ask(exchange, &ask, &none);
+    exchange_send(exchange, &request, &none);
     return true;
 }
 
-static void told(struct exchange *exchange, struct told *told)
+static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 {
     struct proxy *proxy = exchange->state;
 
-    if (told->head.kind == TELL_FAILED && told->head.code == CAY_E_NOT_FOUND &&
-        !told->head.status) {
+    if (reply->head.kind == REPLY_FAILED && reply->head.code == CAY_E_NOT_FOUND &&
+        !reply->head.status) {
         refuse_closed(exchange);
         return;
     }
-    if (told->head.kind != TELL_SOCKET || told->fd < 0) {
-        exchange_refuse_told(exchange, told);
+    if (reply->head.kind != REPLY_SOCKET || reply->fd < 0) {
+        exchange_refuse_with(exchange, reply);
         return;
     }
-    proxy->upstream = TAKE_FD(told->fd);
-    exchange_hang_up(exchange);
+    proxy->upstream = TAKE_FD(reply->fd);
+    exchange_close_channel(exchange);
     watch_upstream(exchange, UV_WRITABLE);
 }
 
@@ -574,7 +574,7 @@ static bool parse_status(const char *line, struct proxy *proxy)
 }
 
 /* Takes what says how long the body is; false if it says so in two ways. */
-static bool note_framing(struct proxy *proxy, const char *name, const char *value)
+static bool parse_framing(struct proxy *proxy, const char *name, const char *value)
 {
     char *end;
 
@@ -606,7 +606,7 @@ static bool parse_header(struct proxy *proxy, char *line, struct MHD_Response *r
         value[--len] = '\0';
     if (response && len > 0 && !is_ours(line))
         (void)MHD_add_response_header(response, line, value);
-    return response || note_framing(proxy, line, value);
+    return response || parse_framing(proxy, line, value);
 }
 
 /* Walks over the lines after the first; with a response, into it. */
@@ -651,7 +651,7 @@ static struct MHD_Response *make_response(struct exchange *exchange, struct prox
     return response;
 }
 
-static void reply(struct exchange *exchange, char *head)
+static void respond(struct exchange *exchange, char *head)
 {
     struct proxy *proxy = exchange->state;
 
@@ -673,7 +673,7 @@ static void reply(struct exchange *exchange, char *head)
     const char *upgrade = exchange_header(exchange, "Upgrade");
     if (proxy->status == 101)
         (void)MHD_add_response_header(response, "Upgrade", upgrade);
-    exchange_reply(exchange, proxy->status, response);
+    exchange_respond(exchange, proxy->status, response);
 }
 
 /* A head is whole: that of the reply, or one of those that only say that it takes time,
@@ -689,7 +689,7 @@ static void take_head(struct exchange *exchange, struct proxy *proxy, char *end)
         refuse(exchange, "The port answers something that is not HTTP");
     } else if (proxy->status >= 200 || proxy->status == 101) {
         proxy->around = 0;
-        reply(exchange, head->data);
+        respond(exchange, head->data);
     } else if (proxy->around > AROUND_MAX) {
         refuse(exchange, too_many_headers);
     } else {
@@ -699,7 +699,7 @@ static void take_head(struct exchange *exchange, struct proxy *proxy, char *end)
 }
 
 /* Collects the head; what comes behind it stays in the same buffer. */
-static void hear_head(struct exchange *exchange, struct proxy *proxy)
+static void read_head(struct exchange *exchange, struct proxy *proxy)
 {
     struct buf *head = &proxy->head;
 
@@ -725,7 +725,7 @@ static void hear_head(struct exchange *exchange, struct proxy *proxy)
     }
 }
 
-static void hear_upstream(uv_poll_t *watch, int status, int events)
+static void on_upstream(uv_poll_t *watch, int status, int events)
 {
     struct exchange *exchange = watch->data;
     struct proxy *proxy = exchange->state;
@@ -742,12 +742,16 @@ static void hear_upstream(uv_poll_t *watch, int status, int events)
     if (proxy->is_sent) {
         watch_upstream(exchange, UV_READABLE | (proxy->to.len ? UV_WRITABLE : 0));
         if (events & UV_READABLE)
-            hear_head(exchange, proxy);
+            read_head(exchange, proxy);
     } else if (proxy->to.len <= WAITING_MAX / 2) {
         (void)uv_poll_stop(watch);
         exchange_resume(exchange);
     }
 }
 
-const struct handler port_handler = {
-    .method = "*", .path = "*", .begin = begin, .feed = feed, .act = act, .told = told};
+const struct handler port_handler = {.method = "*",
+                                     .path = "*",
+                                     .begin = begin,
+                                     .feed = feed,
+                                     .act = act,
+                                     .on_reply = on_reply};

@@ -33,8 +33,8 @@ static bool is_digits(const char *text)
     return *text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 19;
 }
 
-static enum MHD_Result look_at(void *cls, enum MHD_ValueKind kind, const char *key,
-                               const char *value)
+static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const char *key,
+                                    const char *value)
 {
     struct count *count = cls;
 
@@ -154,7 +154,7 @@ const char *route_check(struct exchange *exchange, unsigned *ret_status)
     struct count count = {0};
     const char *host = exchange_header(exchange, "Host");
 
-    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, look_at,
+    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, check_header,
                                     &count);
     exchange->is_last = !ends_with(exchange, count.end);
     *ret_status = 400;

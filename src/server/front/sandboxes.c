@@ -16,7 +16,7 @@
 /* Of a handler of /sandboxes. */
 enum sandbox_flag { SANDBOX_VERSION_2 = 1 << 0, SANDBOX_PLAIN_LIST = 1 << 1 };
 
-/* The strings of a TELL_SANDBOX, in their order. */
+/* The strings of a REPLY_SANDBOX, in their order. */
 struct sandbox_text {
     const char *id, *template_name, *token, *traffic, *domain;
     const char *metadata; /* the last before it */
@@ -38,15 +38,15 @@ static void set_time(struct json *json, const char *key, int64_t ms)
     json_set_text(json, key, text);
 }
 
-static struct sandbox_text read_text(const struct told *told)
+static struct sandbox_text read_text(const struct reply_packet *reply)
 {
     struct sandbox_text text;
 
-    text.id = told_next(told, NULL);
-    text.template_name = told_next(told, text.id);
-    text.token = told_next(told, text.template_name);
-    text.traffic = told_next(told, text.token);
-    text.domain = told_next(told, text.traffic);
+    text.id = reply_next(reply, NULL);
+    text.template_name = reply_next(reply, text.id);
+    text.token = reply_next(reply, text.template_name);
+    text.traffic = reply_next(reply, text.token);
+    text.domain = reply_next(reply, text.traffic);
     text.metadata = text.domain;
     return text;
 }
@@ -59,26 +59,27 @@ static void put_common(struct json *json, const struct sandbox_text *text)
     json_set_text(json, "envdVersion", envd_version);
 }
 
-static void put_metadata(struct json *json, const struct told *told, const char *before)
+static void put_metadata(struct json *json, const struct reply_packet *reply,
+                         const char *before)
 {
-    const char *key = told_next(told, before);
+    const char *key = reply_next(reply, before);
 
     json_put_key(json, "metadata");
     json_put_object(json);
     while (key) {
-        const char *value = told_next(told, key);
+        const char *value = reply_next(reply, key);
         if (!value)
             break;
         json_set_text(json, key, value);
-        key = told_next(told, value);
+        key = reply_next(reply, value);
     }
     json_put_end(json);
 }
 
-static void put_listed(struct json *json, const struct told *told,
+static void put_listed(struct json *json, const struct reply_packet *reply,
                        const struct sandbox_text *text)
 {
-    const int64_t *numbers = told->head.numbers;
+    const int64_t *numbers = reply->head.numbers;
 
     put_common(json, text);
     set_time(json, "startedAt", numbers[SANDBOX_STARTED_MS]);
@@ -88,7 +89,7 @@ static void put_listed(struct json *json, const struct told *told,
     json_set_int(json, "diskSizeMB", numbers[SANDBOX_DISK_MB]);
     json_set_text(json, "state",
                   numbers[SANDBOX_STATE] == RECORD_PAUSED ? "paused" : "running");
-    put_metadata(json, told, text->metadata);
+    put_metadata(json, reply, text->metadata);
 }
 
 /* --- Lists --- */
@@ -108,7 +109,7 @@ static void list_done(struct exchange *exchange)
     free(list);
 }
 
-static const char *parse_list(struct exchange *exchange, struct ask *ask,
+static const char *parse_list(struct exchange *exchange, struct request *request,
                               struct buf *strings)
 {
     bool is_plain = exchange->handler->flags & SANDBOX_PLAIN_LIST;
@@ -118,35 +119,35 @@ static const char *parse_list(struct exchange *exchange, struct ask *ask,
     const char *after = exchange_query(exchange, "startedAfter");
     char id[SANDBOX_ID_MAX], name[FILTER_TEMPLATE_MAX];
 
-    ask->flags =
+    request->flags =
         is_plain ? LIST_RUNNING : filter_states(exchange_query(exchange, "state"));
-    if (!ask->flags)
+    if (!request->flags)
         return "state is running, paused, or both with a comma";
     if (order && strcmp(order, "asc") == 0)
-        ask->flags |= LIST_OLDEST_FIRST;
+        request->flags |= LIST_OLDEST_FIRST;
     else if (order && strcmp(order, "desc") != 0)
         return "order is asc or desc";
-    ask->numbers[LIST_LIMIT] = PAGE_MAX;
-    if (limit && !filter_number(limit, 1, PAGE_MAX, &ask->numbers[LIST_LIMIT]))
+    request->numbers[LIST_LIMIT] = PAGE_MAX;
+    if (limit && !filter_number(limit, 1, PAGE_MAX, &request->numbers[LIST_LIMIT]))
         return "limit is 1 to 100";
-    if (after && *after && !filter_time(after, &ask->numbers[LIST_STARTED_AFTER_MS]))
+    if (after && *after && !filter_time(after, &request->numbers[LIST_STARTED_AFTER_MS]))
         return "startedAfter is a time like 2026-01-31T12:00:00Z";
-    if (!filter_page(exchange_query(exchange, "nextToken"), &ask->numbers[LIST_AFTER_MS],
-                     id))
+    if (!filter_page(exchange_query(exchange, "nextToken"),
+                     &request->numbers[LIST_AFTER_MS], id))
         return "nextToken is none of ours";
     strings_add(strings, wanted ? filter_template(wanted, name) : "");
     strings_add(strings, id);
-    ask->numbers[LIST_METADATA] =
+    request->numbers[LIST_METADATA] =
         filter_metadata(exchange_query(exchange, "metadata"), strings);
-    ask->count = 2 + 2 * (uint32_t)ask->numbers[LIST_METADATA];
-    return ask->numbers[LIST_METADATA] > 128 ? "there is too much metadata" : NULL;
+    request->count = 2 + 2 * (uint32_t)request->numbers[LIST_METADATA];
+    return request->numbers[LIST_METADATA] > 128 ? "there is too much metadata" : NULL;
 }
 
 static void list(struct exchange *exchange)
 {
     struct list *state = calloc(1, sizeof *state);
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
     if (!state)
         return;
@@ -155,56 +156,56 @@ static void list(struct exchange *exchange)
     json_put_array(&state->json);
     exchange->state = state;
     exchange->state_done = list_done;
-    exchange_begin_ask(exchange, OP_LIST, &ask);
+    exchange_init_request(exchange, OP_LIST, &request);
     buf_init(&strings, CHANNEL_PACKET);
-    const char *wrong = parse_list(exchange, &ask, &strings);
+    const char *wrong = parse_list(exchange, &request, &strings);
     if (wrong)
         exchange_refuse(exchange, 400, wrong);
     else
-        exchange_ask(exchange, &ask, &strings);
+        exchange_send(exchange, &request, &strings);
 }
 
 /* False if it was refused instead. */
-static bool may_grow(struct exchange *exchange, struct list *list)
+static bool charge_page(struct exchange *exchange, struct list *list)
 {
     const char *wrong = list->text.failed
                             ? "the page is too large; ask for less with limit"
-                        : !exchange_keep(exchange, list->text.len)
+                        : !exchange_charge_client(exchange, list->text.len)
                             ? "too many pages wait to be read; read them first"
                             : NULL;
 
     if (!wrong)
         return true;
     buf_done(&list->text);
-    exchange->kept = 0;
+    exchange->charged = 0;
     exchange_refuse(exchange, 429, wrong);
     return false;
 }
 
-static void told_list(struct exchange *exchange, struct told *told)
+static void on_list(struct exchange *exchange, struct reply_packet *reply)
 {
     struct list *state = exchange->state;
     char token[64], total[24];
 
-    if (told->head.kind == TELL_FAILED) {
-        exchange_refuse_told(exchange, told);
-    } else if (told->head.kind == TELL_SANDBOX) {
-        struct sandbox_text text = read_text(told);
+    if (reply->head.kind == REPLY_FAILED) {
+        exchange_refuse_with(exchange, reply);
+    } else if (reply->head.kind == REPLY_SANDBOX) {
+        struct sandbox_text text = read_text(reply);
         json_put_object(&state->json);
-        put_listed(&state->json, told, &text);
+        put_listed(&state->json, reply, &text);
         json_put_end(&state->json);
-        if (!may_grow(exchange, state))
+        if (!charge_page(exchange, state))
             return;
         cay_copy_text(state->last_id, SANDBOX_ID_MAX, text.id);
-        state->last_ms = told->head.numbers[SANDBOX_STARTED_MS];
+        state->last_ms = reply->head.numbers[SANDBOX_STARTED_MS];
     } else {
         json_put_end(&state->json);
-        exchange_reply_json(exchange, 200, &state->text);
+        exchange_respond_json(exchange, 200, &state->text);
         snprintf(token, sizeof token, "%lld-%s", (long long)state->last_ms,
                  state->last_id);
         snprintf(total, sizeof total, "%lld",
-                 (long long)told->head.numbers[LISTED_RUNNING]);
-        if (exchange->response && told->head.numbers[LISTED_HAS_MORE])
+                 (long long)reply->head.numbers[LISTED_RUNNING]);
+        if (exchange->response && reply->head.numbers[LISTED_HAS_MORE])
             (void)MHD_add_response_header(exchange->response, "X-Next-Token", token);
         if (exchange->response)
             (void)MHD_add_response_header(exchange->response, "X-Total-Running", total);
@@ -215,10 +216,10 @@ enum { SMALL = 64 << 10, SAMPLE_S = 5 };
 
 /* --- Writing --- */
 
-static void reply_sandbox(struct exchange *exchange, const struct told *told,
-                          unsigned status)
+static void respond_sandbox(struct exchange *exchange, const struct reply_packet *reply,
+                            unsigned status)
 {
-    struct sandbox_text text = read_text(told);
+    struct sandbox_text text = read_text(reply);
     AUTO_BUF out = {0};
     struct json json;
 
@@ -230,20 +231,20 @@ static void reply_sandbox(struct exchange *exchange, const struct told *told,
     json_set_text(&json, "trafficAccessToken", *text.traffic ? text.traffic : NULL);
     json_set_text(&json, "domain", text.domain);
     json_put_end(&json);
-    exchange_reply_json(exchange, status, &out);
+    exchange_respond_json(exchange, status, &out);
 }
 
-static void reply_detail(struct exchange *exchange, const struct told *told)
+static void respond_detail(struct exchange *exchange, const struct reply_packet *reply)
 {
-    struct sandbox_text text = read_text(told);
-    int64_t flags = told->head.numbers[SANDBOX_FLAGS];
+    struct sandbox_text text = read_text(reply);
+    int64_t flags = reply->head.numbers[SANDBOX_FLAGS];
     AUTO_BUF out = {0};
     struct json json;
 
     buf_init(&out, 4 * CHANNEL_PACKET);
     json_to_unicode(&json, &out);
     json_put_object(&json);
-    put_listed(&json, told, &text);
+    put_listed(&json, reply, &text);
     json_set_text(&json, "envdAccessToken", text.token);
     json_set_text(&json, "domain", text.domain);
     json_set_bool(&json, "allowInternetAccess", flags & CREATE_INTERNET);
@@ -253,20 +254,20 @@ static void reply_detail(struct exchange *exchange, const struct told *told)
     json_set_bool(&json, "autoResume", flags & CREATE_AUTO_RESUME);
     json_put_end(&json);
     json_put_end(&json);
-    exchange_reply_json(exchange, 200, &out);
+    exchange_respond_json(exchange, 200, &out);
 }
 
 /* --- Asking --- */
 
-static void ask_simply(struct exchange *exchange, enum op op, int64_t number)
+static void send_number(struct exchange *exchange, enum op op, int64_t number)
 {
     AUTO_BUF none = {0};
-    struct ask ask;
+    struct request request;
 
     buf_init(&none, 1);
-    exchange_begin_ask(exchange, op, &ask);
-    ask.numbers[TIMEOUT_SECONDS] = number;
-    exchange_ask(exchange, &ask, &none);
+    exchange_init_request(exchange, op, &request);
+    request.numbers[TIMEOUT_SECONDS] = number;
+    exchange_send(exchange, &request, &none);
 }
 
 /* The body as JSON, which may be left out; if it is none the client is told, and NULL is
@@ -280,18 +281,18 @@ static json_t *take_body(struct exchange *exchange)
     return root;
 }
 
-static void told_done(struct exchange *exchange, struct told *told)
+static void on_done(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (told->head.kind == TELL_FAILED)
-        exchange_refuse_told(exchange, told);
+    if (reply->head.kind == REPLY_FAILED)
+        exchange_refuse_with(exchange, reply);
     else
-        exchange_reply_empty(exchange, 204);
+        exchange_respond_empty(exchange, 204);
 }
 
 /* --- Creating --- */
 
 /* What would be promised and not kept is refused. */
-static const char *cannot(struct fields *fields)
+static const char *find_unsupported(struct fields *fields)
 {
     struct fields network = field_object(fields, "network");
     const json_t *volumes = field_get(fields, "volumeMounts");
@@ -333,34 +334,36 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
     if (field_bool(fields, "allowInternetAccess", true))
         flags |= CREATE_INTERNET;
     if (flags & CREATE_LONG && field_bool(fields, "allowInternetAccess", false))
-        flags |= CREATE_INTERNET_SAID;
+        flags |= CREATE_INTERNET_EXPLICIT;
     return flags;
 }
 
 static void send_create(struct exchange *exchange, struct fields *fields)
 {
     const char *template_name = field_text(fields, "templateID");
-    char complaint[COMPLAINT_MAX], name[FILTER_TEMPLATE_MAX];
+    char message[FIELDS_ERROR_MAX], name[FILTER_TEMPLATE_MAX];
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
-    exchange_begin_ask(exchange, OP_CREATE, &ask);
+    exchange_init_request(exchange, OP_CREATE, &request);
     buf_init(&strings, CHANNEL_STRINGS);
     strings_add(&strings, template_name ? filter_template(template_name, name) : "");
-    ask.flags = create_flags(exchange, fields);
-    ask.numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
-    ask.numbers[CREATE_METADATA] = field_add_pairs(fields, "metadata", false, &strings);
-    ask.numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, &strings);
-    int64_t count = 1 + 2 * ask.numbers[CREATE_METADATA] + ask.numbers[CREATE_ENV];
-    ask.count = (uint32_t)count;
+    request.flags = create_flags(exchange, fields);
+    request.numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
+    request.numbers[CREATE_METADATA] =
+        field_add_pairs(fields, "metadata", false, &strings);
+    request.numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, &strings);
+    int64_t count =
+        1 + 2 * request.numbers[CREATE_METADATA] + request.numbers[CREATE_ENV];
+    request.count = (uint32_t)count;
     if (!template_name)
-        (void)field_fail(fields, "templateID");
+        (void)field_reject(fields, "templateID");
     if (fields->wrong)
-        exchange_refuse(exchange, 400, fields_complain(fields, complaint));
+        exchange_refuse(exchange, 400, fields_error(fields, message));
     else if (count > 4096)
         exchange_refuse(exchange, 400, "there is too much metadata, or environment");
     else
-        exchange_ask(exchange, &ask, &strings);
+        exchange_send(exchange, &request, &strings);
 }
 
 static void create(struct exchange *exchange)
@@ -370,7 +373,7 @@ static void create(struct exchange *exchange)
 
     if (!root)
         return;
-    const char *wrong = cannot(&fields);
+    const char *wrong = find_unsupported(&fields);
     if (wrong)
         exchange_refuse(exchange, 501, wrong);
     else
@@ -378,12 +381,12 @@ static void create(struct exchange *exchange)
     json_decref(root);
 }
 
-static void told_created(struct exchange *exchange, struct told *told)
+static void on_created(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (told->head.kind == TELL_SANDBOX)
-        reply_sandbox(exchange, told, 201);
+    if (reply->head.kind == REPLY_SANDBOX)
+        respond_sandbox(exchange, reply, 201);
     else
-        exchange_refuse_told(exchange, told);
+        exchange_refuse_with(exchange, reply);
 }
 
 /* --- One sandbox --- */
@@ -393,21 +396,21 @@ static void act_on_timeout(struct exchange *exchange, enum op op, const char *na
 {
     json_t *root = take_body(exchange);
     struct fields fields = {.object = root};
-    char complaint[COMPLAINT_MAX];
+    char message[FIELDS_ERROR_MAX];
 
     if (!root)
         return;
     int64_t seconds = field_int(&fields, name, 0, most, -1);
     bool cold = !field_bool(&fields, "memory", true);
     if (op == OP_TIMEOUT && seconds < 0)
-        (void)field_fail(&fields, name);
+        (void)field_reject(&fields, name);
     if (fields.wrong)
-        exchange_refuse(exchange, 400, fields_complain(&fields, complaint));
+        exchange_refuse(exchange, 400, fields_error(&fields, message));
     else if (cold)
         exchange_refuse(exchange, 501,
                         "pausing without memory is not supported by this server");
     else
-        ask_simply(exchange, op, seconds);
+        send_number(exchange, op, seconds);
     json_decref(root);
 }
 
@@ -416,12 +419,13 @@ static void connect_to(struct exchange *exchange)
     act_on_timeout(exchange, OP_CONNECT, "timeout", INT32_MAX);
 }
 
-static void told_connected(struct exchange *exchange, struct told *told)
+static void on_connected(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (told->head.kind == TELL_SANDBOX)
-        reply_sandbox(exchange, told, told->head.numbers[SANDBOX_RESUMED] ? 201 : 200);
+    if (reply->head.kind == REPLY_SANDBOX)
+        respond_sandbox(exchange, reply,
+                        reply->head.numbers[SANDBOX_RESUMED] ? 201 : 200);
     else
-        exchange_refuse_told(exchange, told);
+        exchange_refuse_with(exchange, reply);
 }
 
 static void resume(struct exchange *exchange)
@@ -439,27 +443,27 @@ static void refresh(struct exchange *exchange)
     act_on_timeout(exchange, OP_REFRESH, "duration", 3600);
 }
 
-static void pause_it(struct exchange *exchange)
+static void pause_sandbox(struct exchange *exchange)
 {
     act_on_timeout(exchange, OP_PAUSE, "timeout", INT32_MAX);
 }
 
-static void end_it(struct exchange *exchange)
+static void kill_sandbox(struct exchange *exchange)
 {
-    ask_simply(exchange, OP_KILL, 0);
+    send_number(exchange, OP_KILL, 0);
 }
 
-static void info(struct exchange *exchange)
+static void get_info(struct exchange *exchange)
 {
-    ask_simply(exchange, OP_INFO, 0);
+    send_number(exchange, OP_INFO, 0);
 }
 
-static void told_info(struct exchange *exchange, struct told *told)
+static void on_info(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (told->head.kind == TELL_SANDBOX)
-        reply_detail(exchange, told);
+    if (reply->head.kind == REPLY_SANDBOX)
+        respond_detail(exchange, reply);
     else
-        exchange_refuse_told(exchange, told);
+        exchange_refuse_with(exchange, reply);
 }
 
 /* --- Metrics --- */
@@ -479,7 +483,7 @@ static const char *parse_period(struct exchange *exchange, bool *ret_is_in)
     return NULL;
 }
 
-static void usage(struct exchange *exchange)
+static void get_usage(struct exchange *exchange)
 {
     bool is_in;
     const char *wrong = parse_period(exchange, &is_in);
@@ -487,19 +491,19 @@ static void usage(struct exchange *exchange)
     if (wrong)
         exchange_refuse(exchange, 400, wrong);
     else
-        ask_simply(exchange, OP_USAGE, 0);
+        send_number(exchange, OP_USAGE, 0);
 }
 
-static void told_usage(struct exchange *exchange, struct told *told)
+static void on_usage(struct exchange *exchange, struct reply_packet *reply)
 {
-    const int64_t *numbers = told->head.numbers;
+    const int64_t *numbers = reply->head.numbers;
     struct timespec now;
     AUTO_BUF out = {0};
     struct json json;
     bool is_in;
 
-    if (told->head.kind == TELL_FAILED) {
-        exchange_refuse_told(exchange, told);
+    if (reply->head.kind == REPLY_FAILED) {
+        exchange_refuse_with(exchange, reply);
         return;
     }
     clock_gettime(CLOCK_REALTIME, &now);
@@ -508,7 +512,7 @@ static void told_usage(struct exchange *exchange, struct told *told)
     json_put_array(&json);
     if (parse_period(exchange, &is_in) || !is_in) {
         json_put_end(&json);
-        exchange_reply_json(exchange, 200, &out);
+        exchange_respond_json(exchange, 200, &out);
         return;
     }
     json_put_object(&json);
@@ -523,19 +527,19 @@ static void told_usage(struct exchange *exchange, struct told *told)
     json_set_int(&json, "diskTotal", numbers[USAGE_DISK_MAX]);
     json_put_end(&json);
     json_put_end(&json);
-    exchange_reply_json(exchange, 200, &out);
+    exchange_respond_json(exchange, 200, &out);
 }
 
 /* --- The server itself --- */
 
-static void health(struct exchange *exchange)
+static void get_health(struct exchange *exchange)
 {
-    exchange_reply_empty(exchange, 204);
+    exchange_respond_empty(exchange, 204);
 }
 
 static void check_key(struct exchange *exchange)
 {
-    ask_simply(exchange, OP_CHECK, 0);
+    send_number(exchange, OP_CHECK, 0);
 }
 
 /* --- Templates --- */
@@ -544,23 +548,23 @@ static void find_template(struct exchange *exchange)
 {
     char name[FILTER_TEMPLATE_MAX];
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
     buf_init(&strings, PART_MAX);
     strings_add(&strings, filter_template(exchange->route.part, name));
-    exchange_begin_ask(exchange, OP_TEMPLATE, &ask);
-    ask.count = 1;
-    exchange_ask(exchange, &ask, &strings);
+    exchange_init_request(exchange, OP_TEMPLATE, &request);
+    request.count = 1;
+    exchange_send(exchange, &request, &strings);
 }
 
-static void told_template(struct exchange *exchange, struct told *told)
+static void on_template(struct exchange *exchange, struct reply_packet *reply)
 {
     char name[FILTER_TEMPLATE_MAX];
     AUTO_BUF out = {0};
     struct json json;
 
-    if (told->head.kind == TELL_FAILED) {
-        exchange_refuse_told(exchange, told);
+    if (reply->head.kind == REPLY_FAILED) {
+        exchange_refuse_with(exchange, reply);
         return;
     }
     buf_init(&out, SMALL);
@@ -569,16 +573,16 @@ static void told_template(struct exchange *exchange, struct told *told)
     json_set_text(&json, "templateID", filter_template(exchange->route.part, name));
     json_set_bool(&json, "public", true);
     json_put_end(&json);
-    exchange_reply_json(exchange, 200, &out);
+    exchange_respond_json(exchange, 200, &out);
 }
 
-static void told_metrics(struct exchange *exchange, struct told *told)
+static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
 {
     const struct front *front = exchange->front;
     AUTO_BUF text = {0};
 
-    if (told->head.kind == TELL_FAILED) {
-        exchange_refuse_told(exchange, told);
+    if (reply->head.kind == REPLY_FAILED) {
+        exchange_refuse_with(exchange, reply);
         return;
     }
     buf_init(&text, SMALL);
@@ -604,33 +608,32 @@ static void told_metrics(struct exchange *exchange, struct told *told)
     for (int i = 1; i < 6; i++)
         buf_format(&text, "cay_replies_total{status=\"%dxx\"} %llu\n", i,
                    (unsigned long long)front->status[i]);
-    exchange_reply_text(exchange, 200, "text/plain; version=0.0.4", &text);
+    exchange_respond_text(exchange, 200, "text/plain; version=0.0.4", &text);
 }
 
 #define ON(name, route, action, answer, ...)                                             \
     {                                                                                    \
-        .method = (name), .path = (route), .act = (action), .told = (answer),            \
+        .method = (name), .path = (route), .act = (action), .on_reply = (answer),        \
         __VA_ARGS__                                                                      \
     }
 
 const struct handler sandbox_handlers[] = {
-    ON("GET", "/health", health, NULL),
-    ON("GET", "/metrics", check_key, told_metrics),
-    ON("POST", "/v2/sandboxes", create, told_created, .body_max = BODY_CONTROL,
+    ON("GET", "/health", get_health, NULL),
+    ON("GET", "/metrics", check_key, on_metrics),
+    ON("POST", "/v2/sandboxes", create, on_created, .body_max = BODY_CONTROL,
        .flags = SANDBOX_VERSION_2),
-    ON("POST", "/sandboxes", create, told_created, .body_max = BODY_CONTROL),
-    ON("GET", "/v2/sandboxes", list, told_list),
-    ON("GET", "/sandboxes", list, told_list, .flags = SANDBOX_PLAIN_LIST),
-    ON("GET", "/sandboxes/{id}", info, told_info),
-    ON("DELETE", "/sandboxes/{id}", end_it, told_done),
-    ON("POST", "/v2/sandboxes/{id}/connect", connect_to, told_connected,
-       .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/connect", connect_to, told_connected, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/resume", resume, told_created, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/timeout", set_timeout, told_done, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/refreshes", refresh, told_done, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/pause", pause_it, told_done, .body_max = SMALL),
-    ON("GET", "/sandboxes/{id}/metrics", usage, told_usage),
-    ON("GET", "/templates/aliases/{id}", find_template, told_template),
+    ON("POST", "/sandboxes", create, on_created, .body_max = BODY_CONTROL),
+    ON("GET", "/v2/sandboxes", list, on_list),
+    ON("GET", "/sandboxes", list, on_list, .flags = SANDBOX_PLAIN_LIST),
+    ON("GET", "/sandboxes/{id}", get_info, on_info),
+    ON("DELETE", "/sandboxes/{id}", kill_sandbox, on_done),
+    ON("POST", "/v2/sandboxes/{id}/connect", connect_to, on_connected, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/connect", connect_to, on_connected, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/resume", resume, on_created, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/timeout", set_timeout, on_done, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/refreshes", refresh, on_done, .body_max = SMALL),
+    ON("POST", "/sandboxes/{id}/pause", pause_sandbox, on_done, .body_max = SMALL),
+    ON("GET", "/sandboxes/{id}/metrics", get_usage, on_usage),
+    ON("GET", "/templates/aliases/{id}", find_template, on_template),
     {0},
 };

@@ -35,8 +35,8 @@ enum {
 /* A file that is being written. */
 struct target {
     struct target *next;
-    char *asked; /* the path as the client has it */
-    char *path;  /* as it is, once it is open */
+    char *request; /* the path as the client has it */
+    char *path;    /* as it is, once it is open */
     int fd;
     int channel;           /* to the keeper, which removes a file that is not finished */
     uint64_t offset, room; /* bytes written, and how many may be */
@@ -102,7 +102,7 @@ static void upload_done(struct exchange *exchange)
         upload->targets = target->next;
         close_target(target);
         buf_done(&target->held);
-        free(target->asked);
+        free(target->request);
         free(target->path);
         free(target);
     }
@@ -110,7 +110,7 @@ static void upload_done(struct exchange *exchange)
     free(upload);
 }
 
-static void reply_uploaded(struct exchange *exchange)
+static void respond_uploaded(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
     AUTO_BUF text = {0};
@@ -141,7 +141,7 @@ static void reply_uploaded(struct exchange *exchange)
         json_put_end(&json);
     }
     json_put_end(&json);
-    exchange_reply_json(exchange, 200, &text);
+    exchange_respond_json(exchange, 200, &text);
 }
 
 static bool write_all(struct exchange *exchange, struct target *target, const char *data,
@@ -182,38 +182,38 @@ static struct target *first_pending(const struct upload *upload)
     return target;
 }
 
-static void ask_for_file(struct exchange *exchange, const struct target *target)
+static void request_file(struct exchange *exchange, const struct target *target)
 {
     struct upload *upload = exchange->state;
     const char *path = exchange_query(exchange, "path");
     AUTO_BUF strings = {0};
-    struct ask ask;
+    struct request request;
 
-    if (!front_file_begin_ask(exchange, OP_WRITE_FILE, &ask))
+    if (!front_file_init_request(exchange, OP_WRITE_FILE, &request))
         return;
     buf_init(&strings, CHANNEL_PACKET);
     (void)buf_append(&strings, upload->metadata.data, upload->metadata.len);
-    strings_add(&strings, target->asked);
+    strings_add(&strings, target->request);
     strings_add(&strings, path ? path : "");
-    ask.numbers[FILE_METADATA] = upload->pairs;
+    request.numbers[FILE_METADATA] = upload->pairs;
     if (!upload->is_gzip)
-        ask.numbers[upload->is_form ? FILE_BOUND : FILE_LENGTH] =
+        request.numbers[upload->is_form ? FILE_BOUND : FILE_LENGTH] =
             exchange_number(exchange, "Content-Length", 0);
-    ask.count = 2 * upload->pairs + 2;
-    exchange_ask(exchange, &ask, &strings);
+    request.count = 2 * upload->pairs + 2;
+    exchange_send(exchange, &request, &strings);
 }
 
 /* If the keeper is gone, the end of the channel is what is heard. */
-static void ask_for_room(struct exchange *exchange, struct target *target)
+static void request_space(struct exchange *exchange, struct target *target)
 {
     const struct upload_step step = {target->offset, target->held.len};
 
     (void)!send(target->channel, &step, sizeof step, MSG_NOSIGNAL | MSG_DONTWAIT);
-    exchange_wait_again(exchange, TAKE_FD(target->channel));
+    exchange_await_reply(exchange, TAKE_FD(target->channel));
 }
 
 /* Asks for the first target that is not open or has too little room; one at a time. */
-static void ask_next(struct exchange *exchange)
+static void request_next(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
     struct target *target = first_pending(upload);
@@ -222,9 +222,9 @@ static void ask_next(struct exchange *exchange)
     if (!target || exchange->response)
         return;
     if (target->path)
-        ask_for_room(exchange, target);
+        request_space(exchange, target);
     else
-        ask_for_file(exchange, target);
+        request_file(exchange, target);
 }
 
 static void refuse_same(struct exchange *exchange)
@@ -238,13 +238,13 @@ static struct target *add_target(struct exchange *exchange, const char *path)
     struct upload *upload = exchange->state;
 
     for (const struct target *other = upload->targets; other; other = other->next)
-        if (strcmp(other->asked, path) == 0) {
+        if (strcmp(other->request, path) == 0) {
             refuse_same(exchange);
             return NULL;
         }
     struct target *target = calloc(1, sizeof *target);
     if (!target || strlen(path) >= PATH_MOST || ++upload->count > TARGETS_MAX ||
-        !(target->asked = strdup(path))) {
+        !(target->request = strdup(path))) {
         free(target);
         exchange_refuse_and_close(exchange, 400, "too many files, or a path too long");
         return NULL;
@@ -362,7 +362,7 @@ bool front_file_upload_feed(struct exchange *exchange, const char *data, size_t 
     else
         take_plain(exchange, data, len);
     if (!exchange->response && !upload->pending)
-        ask_next(exchange);
+        request_next(exchange);
     if (exchange->response)
         abandon_targets(exchange);
     return !exchange->response;
@@ -445,7 +445,7 @@ static void begin_body(struct exchange *exchange, struct upload *upload)
 bool front_file_upload_begin(struct exchange *exchange)
 {
     struct upload *upload = calloc(1, sizeof *upload);
-    struct ask ask;
+    struct request request;
 
     if (!upload)
         return false;
@@ -453,7 +453,7 @@ bool front_file_upload_begin(struct exchange *exchange)
     buf_init(&upload->metadata, METADATA_TOTAL + METADATA_PAIRS * 2);
     exchange->state = upload;
     exchange->state_done = upload_done;
-    if (!front_file_begin_ask(exchange, OP_WRITE_FILE, &ask))
+    if (!front_file_init_request(exchange, OP_WRITE_FILE, &request))
         return false;
     (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, take_header,
                                     exchange);
@@ -468,19 +468,19 @@ static void finish(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
     AUTO_BUF none = {0};
-    struct ask ask;
+    struct request request;
 
     for (struct target *target = upload->targets; target; target = target->next)
         finish_target(target);
     if (!upload->is_late || upload->is_asked) {
-        reply_uploaded(exchange);
+        respond_uploaded(exchange);
         return;
     }
     buf_init(&none, 1);
-    exchange_begin_ask(exchange, OP_HEALTH, &ask);
-    memcpy(ask.sandbox, upload->sandbox, sizeof ask.sandbox);
+    exchange_init_request(exchange, OP_HEALTH, &request);
+    memcpy(request.sandbox, upload->sandbox, sizeof request.sandbox);
     upload->is_asked = true;
-    exchange_ask(exchange, &ask, &none);
+    exchange_send(exchange, &request, &none);
 }
 
 /* The body has come; files whose turn has not come yet may still have to be opened. */
@@ -497,7 +497,7 @@ void front_file_upload_finish(struct exchange *exchange)
         abandon_targets(exchange);
     if (exchange->response || upload->pending)
         return;
-    ask_next(exchange);
+    request_next(exchange);
     if (!upload->pending && !exchange->response)
         finish(exchange);
 }
@@ -513,12 +513,13 @@ static bool is_written(const struct upload *upload, const char *path)
 }
 
 /* False if the request was refused. */
-static bool take_file(struct exchange *exchange, struct target *target, struct told *told)
+static bool take_file(struct exchange *exchange, struct target *target,
+                      struct reply_packet *reply)
 {
     struct upload *upload = exchange->state;
-    const char *path = told_next(told, NULL), *id = told_next(told, path);
+    const char *path = reply_next(reply, NULL), *id = reply_next(reply, path);
 
-    target->fd = TAKE_FD(told->fd);
+    target->fd = TAKE_FD(reply->fd);
     cay_copy_text(upload->sandbox, sizeof upload->sandbox, id ? id : "");
     if (is_written(upload, path)) {
         refuse_same(exchange);
@@ -544,18 +545,18 @@ static bool write_held(struct exchange *exchange, struct target *target, int64_t
     return written;
 }
 
-static void take_told(struct exchange *exchange, struct told *told)
+static void take_reply(struct exchange *exchange, struct reply_packet *reply)
 {
     struct upload *upload = exchange->state;
     struct target *target = upload->pending;
-    bool is_file = told->head.kind == TELL_FILE && told->fd >= 0;
+    bool is_file = reply->head.kind == REPLY_FILE && reply->fd >= 0;
 
-    if (told->head.kind == TELL_DONE && upload->is_asked) {
+    if (reply->head.kind == REPLY_DONE && upload->is_asked) {
         finish(exchange);
         return;
     }
-    if (!target || (target->path ? told->head.kind != TELL_ROOM : !is_file)) {
-        front_file_refuse(exchange, told);
+    if (!target || (target->path ? reply->head.kind != REPLY_RESERVED : !is_file)) {
+        front_file_refuse(exchange, reply);
         if (exchange->response && !upload->is_done)
             (void)MHD_add_response_header(exchange->response, "Connection", "close");
         return;
@@ -563,10 +564,11 @@ static void take_told(struct exchange *exchange, struct told *told)
     target->channel = exchange_take_channel(exchange);
     upload->pending = NULL;
     upload->is_late |= !is_file;
-    if ((is_file && !take_file(exchange, target, told)) ||
-        !write_held(exchange, target, told->head.numbers[is_file ? FILE_ROOM : ROOM_END]))
+    if ((is_file && !take_file(exchange, target, reply)) ||
+        !write_held(exchange, target,
+                    reply->head.numbers[is_file ? FILE_RESERVED : RESERVED_END]))
         return;
-    ask_next(exchange);
+    request_next(exchange);
     if (upload->pending || exchange->response)
         return;
     if (upload->is_done)
@@ -575,9 +577,9 @@ static void take_told(struct exchange *exchange, struct told *told)
         exchange_resume(exchange);
 }
 
-void front_file_told_upload(struct exchange *exchange, struct told *told)
+void front_file_on_upload(struct exchange *exchange, struct reply_packet *reply)
 {
-    take_told(exchange, told);
+    take_reply(exchange, reply);
     if (exchange->response)
         abandon_targets(exchange); /* which a reply of success has finished */
 }

@@ -46,11 +46,11 @@ static void clean(char *path)
     *to = '\0';
 }
 
-static int home_of(struct keep *keep, const char *user, char ret_home[PATH_MAX],
+static int home_of(struct keeper *keeper, const char *user, char ret_home[PATH_MAX],
                    struct cay_error *err)
 {
     struct cay_location location = {.size = sizeof location};
-    cay_files *files = keep_files(keep, user, err);
+    cay_files *files = keeper_files(keeper, user, err);
 
     if (!files)
         return err->code;
@@ -62,12 +62,12 @@ static int home_of(struct keep *keep, const char *user, char ret_home[PATH_MAX],
     return CAY_OK;
 }
 
-int entry_path(struct keep *keep, const char *user, const char *path,
+int entry_path(struct keeper *keeper, const char *user, const char *path,
                char ret_path[PATH_MAX], struct cay_error *err)
 {
     char home[PATH_MAX] = "";
     bool is_tilde = path[0] == '~' && (path[1] == '\0' || path[1] == '/');
-    int code = *path == '/' ? CAY_OK : home_of(keep, user, home, err);
+    int code = *path == '/' ? CAY_OK : home_of(keeper, user, home, err);
 
     if (code)
         return code;
@@ -96,7 +96,7 @@ static char *read_text(cay_files *files, const char *path)
 }
 
 /* A file as it was read, and what it looked like just before. */
-struct kept {
+struct cached_file {
     const char *name, *path;
     char *text;
     struct stat st;
@@ -108,16 +108,16 @@ struct kept {
 static struct {
     int etc;
     int64_t since_ms;
-    struct kept users, groups;
-} kept = {.etc = -1,
-          .users = {.name = "passwd", .path = "/etc/passwd"},
-          .groups = {.name = "group", .path = "/etc/group"}};
+    struct cached_file users, groups;
+} cache = {.etc = -1,
+           .users = {.name = "passwd", .path = "/etc/passwd"},
+           .groups = {.name = "group", .path = "/etc/group"}};
 
-void names_forget(void)
+void names_close(void)
 {
-    if (kept.etc >= 0)
-        (void)close(kept.etc);
-    kept.etc = -1;
+    if (cache.etc >= 0)
+        (void)close(cache.etc);
+    cache.etc = -1;
 }
 
 static bool is_same(const struct stat *a, const struct stat *b)
@@ -139,11 +139,11 @@ static bool is_settled(const struct stat *st)
            SETTLED_MS;
 }
 
-static const char *read_kept(cay_files *files, struct kept *file)
+static const char *read_cached(cay_files *files, struct cached_file *file)
 {
     struct stat st;
-    bool is_there = kept.etc >= 0 &&
-                    fstatat(kept.etc, file->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+    bool is_there = cache.etc >= 0 &&
+                    fstatat(cache.etc, file->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
                     S_ISREG(st.st_mode) && is_settled(&st);
 
     if (is_there && file->text && is_same(&st, &file->st))
@@ -156,17 +156,17 @@ static const char *read_kept(cay_files *files, struct kept *file)
 
 void names_read(cay_files *files, struct names *ret_names)
 {
-    int64_t now_ms = keep_now_ms();
+    int64_t now_ms = keeper_now_ms();
 
-    if (now_ms - kept.since_ms > ETC_MS || kept.etc < 0) {
-        names_forget();
-        if (cay_files_descriptor(files, "/etc", CAY_DESCRIPTOR_DIRECTORY, &kept.etc,
+    if (now_ms - cache.since_ms > ETC_MS || cache.etc < 0) {
+        names_close();
+        if (cay_files_descriptor(files, "/etc", CAY_DESCRIPTOR_DIRECTORY, &cache.etc,
                                  NULL) != CAY_OK)
-            kept.etc = -1;
-        kept.since_ms = now_ms;
+            cache.etc = -1;
+        cache.since_ms = now_ms;
     }
-    ret_names->users = read_kept(files, &kept.users);
-    ret_names->groups = read_kept(files, &kept.groups);
+    ret_names->users = read_cached(files, &cache.users);
+    ret_names->groups = read_cached(files, &cache.groups);
 }
 
 /* "name:x:number:..." */
@@ -271,17 +271,17 @@ int entry_describe(cay_files *files, const struct names *names, const struct ent
     return CAY_OK;
 }
 
-int entry_tell(cay_files *files, const struct names *names, const struct entry *entry,
+int entry_send(cay_files *files, const struct names *names, const struct entry *entry,
                int channel, struct cay_error *err)
 {
-    struct tell tell = {.kind = TELL_ENTRY};
+    struct reply reply = {.kind = REPLY_ENTRY};
     AUTO_BUF strings = {0};
 
     buf_init(&strings, CHANNEL_PACKET);
     int code =
-        entry_describe(files, names, entry, tell.numbers, &strings, &tell.count, err);
+        entry_describe(files, names, entry, reply.numbers, &strings, &reply.count, err);
     if (code)
         return code;
-    int error = tell_send(channel, &tell, &strings, -1);
+    int error = reply_send(channel, &reply, &strings, -1);
     return error ? cay_fail_errno(err, -error, "files.entry", entry->shown) : CAY_OK;
 }

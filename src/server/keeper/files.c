@@ -14,42 +14,44 @@
 enum { WAIT_MS = 60000 };
 
 /* The file tools of the asking user, and the first path as it is meant. */
-static int begin(struct keep *keep, const struct question *question,
+static int begin(struct keeper *keeper, const struct keeper_request *request,
                  cay_files **ret_files, char path[PATH_MAX], struct cay_error *err)
 {
-    *ret_files = keep_files(keep, question->head.user, err);
+    *ret_files = keeper_files(keeper, request->head.user, err);
     if (!*ret_files)
         return err->code;
-    return entry_path(keep, question->head.user, question->strings[0], path, err);
+    return entry_path(keeper, request->head.user, request->strings[0], path, err);
 }
 
 /* One that is alone needs no end after it. */
-static int tell_entry(struct question *question, cay_files *files, const char *path,
+static int send_entry(struct keeper_request *request, cay_files *files, const char *path,
                       struct cay_error *err)
 {
     struct names names;
 
     names_read(files, &names);
-    return entry_tell(files, &names, &(struct entry){path, path, NULL}, question->channel,
+    return entry_send(files, &names, &(struct entry){path, path, NULL}, request->channel,
                       err);
 }
 
-int keep_stat(struct keep *keep, struct question *question, struct cay_error *err)
+int keeper_op_stat(struct keeper *keeper, struct keeper_request *request,
+                   struct cay_error *err)
 {
     char path[PATH_MAX];
     cay_files *files = NULL;
-    int code = begin(keep, question, &files, path, err);
+    int code = begin(keeper, request, &files, path, err);
 
-    return code ? code : tell_entry(question, files, path, err);
+    return code ? code : send_entry(request, files, path, err);
 }
 
-int keep_make_dir(struct keep *keep, struct question *question, struct cay_error *err)
+int keeper_op_make_dir(struct keeper *keeper, struct keeper_request *request,
+                       struct cay_error *err)
 {
     const struct cay_name_options options = {.size = sizeof options};
     char path[PATH_MAX];
     cay_files *files = NULL;
     struct cay_stat st;
-    int code = begin(keep, question, &files, path, err);
+    int code = begin(keeper, request, &files, path, err);
 
     if (!code)
         code = cay_files_mkdir(files, path, &options, err);
@@ -57,41 +59,43 @@ int keep_make_dir(struct keep *keep, struct question *question, struct cay_error
         st.type != CAY_TYPE_DIRECTORY)
         code = cay_fail(err, CAY_E_INVALID, 0, "files.mkdir", path,
                         "something that is no directory is there", "choose another name");
-    return code ? code : tell_entry(question, files, path, err);
+    return code ? code : send_entry(request, files, path, err);
 }
 
-int keep_move(struct keep *keep, struct question *question, struct cay_error *err)
+int keeper_op_move(struct keeper *keeper, struct keeper_request *request,
+                   struct cay_error *err)
 {
     const struct cay_name_options options = {
         .size = sizeof options, .flags = CAY_NAME_DIRECTORY | CAY_NAME_REPLACE};
     char from[PATH_MAX], to[PATH_MAX];
     cay_files *files = NULL;
-    int code = begin(keep, question, &files, from, err);
+    int code = begin(keeper, request, &files, from, err);
 
     if (!code)
-        code = entry_path(keep, question->head.user, question->strings[1], to, err);
+        code = entry_path(keeper, request->head.user, request->strings[1], to, err);
     if (!code)
         code = cay_files_move(files, from, to, &options, err);
-    return code ? code : tell_entry(question, files, to, err);
+    return code ? code : send_entry(request, files, to, err);
 }
 
-int keep_remove(struct keep *keep, struct question *question, struct cay_error *err)
+int keeper_op_remove(struct keeper *keeper, struct keeper_request *request,
+                     struct cay_error *err)
 {
     const struct cay_name_options options = {.size = sizeof options,
                                              .flags = CAY_NAME_RECURSIVE};
     char path[PATH_MAX];
     cay_files *files = NULL;
 
-    if (!*question->strings[0]) /* elsewhere that is the home directory */
+    if (!*request->strings[0]) /* elsewhere that is the home directory */
         return cay_fail(err, CAY_E_INVALID, 0, "files.delete", "path", "there is no path",
                         "say what is to be removed");
-    int code = begin(keep, question, &files, path, err);
+    int code = begin(keeper, request, &files, path, err);
     if (!code)
         code = cay_files_delete(files, path, &options, err);
-    if (code == CAY_E_NOT_FOUND && !keep_is_gone(keep, code))
+    if (code == CAY_E_NOT_FOUND && !keeper_sandbox_is_gone(keeper, code))
         code = CAY_OK;
     if (!code)
-        (void)tell_done(question->channel);
+        (void)reply_send_done(request->channel);
     return code;
 }
 
@@ -115,8 +119,9 @@ static int list_once(cay_files *files, const char *path, uint32_t depth,
 }
 
 /* Names below the directory that links have led to are told below the one asked for. */
-static int tell_listing(struct question *question, cay_files *files, const char *path,
-                        const struct cay_listing *listing, struct cay_error *err)
+static int send_listing(struct keeper_request *request, cay_files *files,
+                        const char *path, const struct cay_listing *listing,
+                        struct cay_error *err)
 {
     struct cay_location location = {.size = sizeof location};
     struct names names;
@@ -136,9 +141,9 @@ static int tell_listing(struct question *question, cay_files *files, const char 
         is_plain = strncmp(found, location.path, skip) == 0;
         snprintf(shown, sizeof shown, "%s%s", strcmp(path, "/") == 0 ? "" : path,
                  is_plain ? found + skip : found + strlen(path));
-        code = keep_wait(question->channel, err);
+        code = keeper_wait_writable(request->channel, err);
         if (!code)
-            code = entry_tell(files, &names, &entry, question->channel, err);
+            code = entry_send(files, &names, &entry, request->channel, err);
         if (code == CAY_E_NOT_FOUND)
             code = CAY_OK; /* it has gone meanwhile */
     }
@@ -146,7 +151,7 @@ static int tell_listing(struct question *question, cay_files *files, const char 
     return code;
 }
 
-static int list_all(struct question *question, cay_files *files, const char *path,
+static int list_all(struct keeper_request *request, cay_files *files, const char *path,
                     uint32_t depth, struct cay_error *err)
 {
     AUTO_FREE char *after = NULL;
@@ -161,7 +166,7 @@ static int list_all(struct question *question, cay_files *files, const char *pat
             code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &readable,
                                         err);
         if (!code)
-            code = tell_listing(question, files, path, &listing, err);
+            code = send_listing(request, files, path, &listing, err);
         has_more = listing.truncated && listing.count > 0;
         free(after);
         after = has_more ? strdup(listing.entries[listing.count - 1].path) : NULL;
@@ -172,13 +177,14 @@ static int list_all(struct question *question, cay_files *files, const char *pat
     return code;
 }
 
-int keep_list_dir(struct keep *keep, struct question *question, struct cay_error *err)
+int keeper_op_list_dir(struct keeper *keeper, struct keeper_request *request,
+                       struct cay_error *err)
 {
-    int64_t depth = question->head.numbers[LIST_DIR_DEPTH];
+    int64_t depth = request->head.numbers[LIST_DIR_DEPTH];
     char path[PATH_MAX];
     cay_files *files = NULL;
     struct cay_stat st;
-    int code = begin(keep, question, &files, path, err);
+    int code = begin(keeper, request, &files, path, err);
 
     if (!code)
         code = cay_files_stat(files, path, false, &st, err);
@@ -186,41 +192,42 @@ int keep_list_dir(struct keep *keep, struct question *question, struct cay_error
         code = cay_fail(err, CAY_E_INVALID, ENOTDIR, "files.list", path,
                         "path is not a directory", "list the directory it is in");
     if (!code)
-        code = list_all(question, files, path, depth < 1 ? 1 : (uint32_t)depth, err);
+        code = list_all(request, files, path, depth < 1 ? 1 : (uint32_t)depth, err);
     if (!code)
-        (void)tell_done(question->channel);
+        (void)reply_send_done(request->channel);
     return code;
 }
 
 /* --- Whole files --- */
 
-int keep_send_file(struct keep *keep, const struct question *question, int fd,
-                   const char *path, uint64_t room, struct cay_error *err)
+int keeper_send_file(struct keeper *keeper, const struct keeper_request *request, int fd,
+                     const char *path, uint64_t room, struct cay_error *err)
 {
-    struct tell tell = {.kind = TELL_FILE, .count = 2};
+    struct reply reply = {.kind = REPLY_FILE, .count = 2};
     struct stat st;
     AUTO_BUF strings = {0};
 
     if (fstat(fd, &st) != 0)
         return cay_fail_errno(err, errno, "files.open", path);
-    tell.numbers[FILE_SIZE] = st.st_size;
-    tell.numbers[FILE_MTIME] = st.st_mtim.tv_sec;
-    tell.numbers[FILE_ROOM] = (int64_t)room;
+    reply.numbers[FILE_SIZE] = st.st_size;
+    reply.numbers[FILE_MTIME] = st.st_mtim.tv_sec;
+    reply.numbers[FILE_RESERVED] = (int64_t)room;
     buf_init(&strings, PATH_MAX + CAY_ID_MAX);
     strings_add(&strings, path);
-    strings_add(&strings, cay_sandbox_id(keep->sandbox) + strlen("sb-"));
-    (void)tell_send(question->channel, &tell, &strings, fd);
+    strings_add(&strings, cay_sandbox_id(keeper->sandbox) + strlen("sb-"));
+    (void)reply_send(request->channel, &reply, &strings, fd);
     return CAY_OK;
 }
 
-int keep_read_file(struct keep *keep, struct question *question, struct cay_error *err)
+int keeper_op_read_file(struct keeper *keeper, struct keeper_request *request,
+                        struct cay_error *err)
 {
     char path[PATH_MAX];
     cay_files *files = NULL;
     AUTO_FD fd = -1;
-    int code = begin(keep, question, &files, path, err);
+    int code = begin(keeper, request, &files, path, err);
 
     if (!code)
         code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_READ, &fd, err);
-    return code ? code : keep_send_file(keep, question, fd, path, 0, err);
+    return code ? code : keeper_send_file(keeper, request, fd, path, 0, err);
 }

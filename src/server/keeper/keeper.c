@@ -19,53 +19,55 @@
 enum {
     EVENTS = 32,
     PENDING_TTL_MS = 10000, /* until the row is written; of a spare: renewed */
-    SPARE_RENEW_MS = 3000,
+    POOL_RENEW_MS = 3000,
     PAUSE_TRIES = 50,
     WAIT_MS = 10000
 };
 
-static struct keep kept; /* all that this process is about */
+static struct keeper self; /* all that this process is about */
 
-static const char no_user[] = "exec.user"; /* the step that fails for such */
+static const char user_op[] = "exec.user"; /* the step that fails for such */
 
-int64_t keep_now_ms(void)
+int64_t keeper_now_ms(void)
 {
     return (int64_t)clock_ms();
 }
 
 /* --- The loop's parts --- */
 
-bool keep_watch(struct keep *keep, int fd, unsigned events, struct keep_source *source)
+bool keeper_poll_add(struct keeper *keeper, int fd, unsigned events,
+                     struct keeper_source *source)
 {
     struct epoll_event event = {.events = events, .data.ptr = source};
 
-    return epoll_ctl(keep->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+    return epoll_ctl(keeper->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-void keep_change(struct keep *keep, int fd, unsigned events, struct keep_source *source)
+void keeper_poll_modify(struct keeper *keeper, int fd, unsigned events,
+                        struct keeper_source *source)
 {
     struct epoll_event event = {.events = events, .data.ptr = source};
 
-    (void)epoll_ctl(keep->epoll, EPOLL_CTL_MOD, fd, &event);
+    (void)epoll_ctl(keeper->epoll, EPOLL_CTL_MOD, fd, &event);
 }
 
-void keep_forget(struct keep *keep, int fd)
+void keeper_poll_remove(struct keeper *keeper, int fd)
 {
-    (void)epoll_ctl(keep->epoll, EPOLL_CTL_DEL, fd, NULL);
+    (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
-void keep_add(struct keep *keep, struct task *task)
+void keeper_add_task(struct keeper *keeper, struct task *task)
 {
-    task->next = keep->tasks;
-    keep->tasks = task;
+    task->next = keeper->tasks;
+    keeper->tasks = task;
 }
 
-static void sweep(struct keep *keep, bool all)
+static void sweep(struct keeper *keeper, bool all)
 {
-    struct task **link = &keep->tasks;
+    struct task **link = &keeper->tasks;
 
     if (all)
-        names_forget();
+        names_close();
     while (*link) {
         struct task *task = *link;
         if (!task->is_over && !all) {
@@ -79,7 +81,7 @@ static void sweep(struct keep *keep, bool all)
     }
 }
 
-int keep_wait(int channel, struct cay_error *err)
+int keeper_wait_writable(int channel, struct cay_error *err)
 {
     struct pollfd waiting = {.fd = channel, .events = POLLOUT};
 
@@ -90,57 +92,58 @@ int keep_wait(int channel, struct cay_error *err)
 }
 
 /* What is left of it goes with us: its cgroup, its ids, its disk. */
-_Noreturn void keep_end(void)
+_Noreturn void keeper_exit(void)
 {
     struct cay_sandbox_info info = {0};
 
-    if (kept.sandbox) {
-        (void)!cay_sandbox_inspect(kept.sandbox, &info, NULL);
-        (void)!cay_sandbox_remove(kept.sandbox, NULL);
+    if (self.sandbox) {
+        (void)!cay_sandbox_inspect(self.sandbox, &info, NULL);
+        (void)!cay_sandbox_remove(self.sandbox, NULL);
     }
     _exit(info.memory_kills ? KEEPER_OUT_OF_MEMORY : KEEPER_SANDBOX_GONE);
 }
 
-bool keep_is_gone(struct keep *keep, int code)
+bool keeper_sandbox_is_gone(struct keeper *keeper, int code)
 {
     struct cay_sandbox_info info = {0};
 
     if (code != CAY_E_NOT_FOUND && code != CAY_E_UNAVAILABLE && code != CAY_E_PROTOCOL)
         return false;
-    return cay_sandbox_inspect(keep->sandbox, &info, NULL) == CAY_E_NOT_FOUND ||
+    return cay_sandbox_inspect(keeper->sandbox, &info, NULL) == CAY_E_NOT_FOUND ||
            info.state == CAY_STATE_STOPPED;
 }
 
-cay_files *keep_files(struct keep *keep, const char *user, struct cay_error *err)
+cay_files *keeper_files(struct keeper *keeper, const char *user, struct cay_error *err)
 {
     cay_files *files = NULL;
     char who[USER_MAX + 8];
 
-    for (int i = 0; i < KEEP_USERS; i++)
-        if (keep->users[i].files && strcmp(keep->users[i].user, user) == 0)
-            return keep->users[i].files;
+    for (int i = 0; i < KEEPER_USERS; i++)
+        if (keeper->users[i].files && strcmp(keeper->users[i].user, user) == 0)
+            return keeper->users[i].files;
     /* As in the cloud: whose they are says the user, and what can be done the token. */
     snprintf(who, sizeof who, "root:%s", user);
-    int code = cay_sandbox_files(keep->sandbox, who, &files, err);
+    int code = cay_sandbox_files(keeper->sandbox, who, &files, err);
     if (code == CAY_E_UNSUPPORTED) /* there is no root inside */
-        code = cay_sandbox_files(keep->sandbox, *user ? user : NULL, &files, err);
+        code = cay_sandbox_files(keeper->sandbox, *user ? user : NULL, &files, err);
     if (code) {
-        if (code == CAY_E_NOT_FOUND && *user && err && !keep_is_gone(keep, code))
-            cay_copy_text(err->op, sizeof err->op, no_user); /* as commands have it */
+        if (code == CAY_E_NOT_FOUND && *user && err &&
+            !keeper_sandbox_is_gone(keeper, code))
+            cay_copy_text(err->op, sizeof err->op, user_op); /* as commands have it */
         return NULL;
     }
-    unsigned at = keep->next_user++ % KEEP_USERS;
-    cay_files_free(keep->users[at].files);
-    keep->users[at].files = files;
-    cay_copy_text(keep->users[at].user, USER_MAX, user);
+    unsigned at = keeper->next_user++ % KEEPER_USERS;
+    cay_files_free(keeper->users[at].files);
+    keeper->users[at].files = files;
+    cay_copy_text(keeper->users[at].user, USER_MAX, user);
     return files;
 }
 
-static void forget_files(struct keep *keep)
+static void drop_files(struct keeper *keeper)
 {
-    for (int i = 0; i < KEEP_USERS; i++) {
-        cay_files_free(keep->users[i].files);
-        keep->users[i].files = NULL;
+    for (int i = 0; i < KEEPER_USERS; i++) {
+        cay_files_free(keeper->users[i].files);
+        keeper->users[i].files = NULL;
     }
 }
 
@@ -153,50 +156,51 @@ static void forget_files(struct keep *keep)
 enum { SAMPLE_MS = 100, SAMPLE_OLD_MS = 5000 };
 
 /* False if it is not known yet. */
-static bool take_sample(struct keep *keep, const struct cay_sandbox_info *info)
+static bool take_sample(struct keeper *keeper, const struct cay_sandbox_info *info)
 {
-    int64_t now_ms = keep_now_ms(), passed = now_ms - keep->sampled.at_ms;
-    bool is_usable = keep->sampled.at_ms && info->cpu_us >= keep->sampled.cpu_us &&
+    int64_t now_ms = keeper_now_ms(), passed = now_ms - keeper->sampled.at_ms;
+    bool is_usable = keeper->sampled.at_ms && info->cpu_us >= keeper->sampled.cpu_us &&
                      passed <= SAMPLE_OLD_MS;
 
     if (is_usable && passed < SAMPLE_MS)
-        return keep->sampled.permille >= 0;
-    keep->sampled.permille =
-        is_usable ? (int64_t)(info->cpu_us - keep->sampled.cpu_us) / passed : -1;
-    keep->sampled.at_ms = now_ms;
-    keep->sampled.cpu_us = info->cpu_us;
+        return keeper->sampled.permille >= 0;
+    keeper->sampled.permille =
+        is_usable ? (int64_t)(info->cpu_us - keeper->sampled.cpu_us) / passed : -1;
+    keeper->sampled.at_ms = now_ms;
+    keeper->sampled.cpu_us = info->cpu_us;
     return is_usable;
 }
 
-static void send_usage(const struct keep *keep, const struct cay_sandbox_info *info,
+static void send_usage(const struct keeper *keeper, const struct cay_sandbox_info *info,
                        int channel)
 {
-    struct tell tell = {.kind = TELL_DONE};
+    struct reply reply = {.kind = REPLY_DONE};
 
-    tell.numbers[USAGE_CPU_PERMILLE] = keep->sampled.permille;
-    tell.numbers[USAGE_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
-    tell.numbers[USAGE_MEMORY] = (int64_t)info->memory_used;
-    tell.numbers[USAGE_MEMORY_MAX] = (int64_t)info->memory_bytes;
+    reply.numbers[USAGE_CPU_PERMILLE] = keeper->sampled.permille;
+    reply.numbers[USAGE_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
+    reply.numbers[USAGE_MEMORY] = (int64_t)info->memory_used;
+    reply.numbers[USAGE_MEMORY_MAX] = (int64_t)info->memory_bytes;
     if (info->disk_bytes) /* else it would be that of all who share the disk */
-        tell.numbers[USAGE_DISK] = (int64_t)info->disk_used;
-    tell.numbers[USAGE_DISK_MAX] = (int64_t)info->disk_bytes;
-    (void)tell_send(channel, &tell, NULL, -1);
+        reply.numbers[USAGE_DISK] = (int64_t)info->disk_used;
+    reply.numbers[USAGE_DISK_MAX] = (int64_t)info->disk_bytes;
+    (void)reply_send(channel, &reply, NULL, -1);
 }
 
-static void wait_for_sample(struct keep *keep, struct task *task)
+static void on_sample_tick(struct keeper *keeper, struct task *task)
 {
     struct cay_sandbox_info info;
     struct cay_error error;
 
-    if (keep_now_ms() - keep->sampled.at_ms < SAMPLE_MS && keep->sampled.permille < 0)
+    if (keeper_now_ms() - keeper->sampled.at_ms < SAMPLE_MS &&
+        keeper->sampled.permille < 0)
         return;
-    int code = cay_sandbox_inspect(keep->sandbox, &info, &error);
-    if (!code && !take_sample(keep, &info))
+    int code = cay_sandbox_inspect(keeper->sandbox, &info, &error);
+    if (!code && !take_sample(keeper, &info))
         return;
     if (code)
-        (void)tell_failed(task->channel, 0, &error);
+        (void)reply_send_error(task->channel, 0, &error);
     else
-        send_usage(keep, &info, task->channel);
+        send_usage(keeper, &info, task->channel);
     task->is_over = true;
 }
 
@@ -205,24 +209,25 @@ static void task_done(struct task *task)
     free(task);
 }
 
-static int keep_usage(struct keep *keep, struct question *question, struct cay_error *err)
+static int op_usage(struct keeper *keeper, struct keeper_request *request,
+                    struct cay_error *err)
 {
     struct cay_sandbox_info info;
-    int code = cay_sandbox_inspect(keep->sandbox, &info, err);
+    int code = cay_sandbox_inspect(keeper->sandbox, &info, err);
 
     if (code)
         return code;
-    if (take_sample(keep, &info)) {
-        send_usage(keep, &info, question->channel);
+    if (take_sample(keeper, &info)) {
+        send_usage(keeper, &info, request->channel);
         return CAY_OK;
     }
     struct task *task = calloc(1, sizeof *task);
     if (!task)
         return cay_fail_memory(err, "server.usage");
     *task = (struct task){
-        .channel = question->channel, .done = task_done, .tick = wait_for_sample};
-    question->channel = -1;
-    keep_add(keep, task);
+        .channel = request->channel, .done = task_done, .tick = on_sample_tick};
+    request->channel = -1;
+    keeper_add_task(keeper, task);
     return CAY_OK;
 }
 
@@ -230,14 +235,15 @@ static int keep_usage(struct keep *keep, struct question *question, struct cay_e
 
 /* E2B_SANDBOX_ID and its like, which programs inside read to learn where they run. */
 
-static void keep_identity_set(struct keep *keep, const char *id,
-                              const char *template_name, const char *tenant)
+static void set_identity(struct keeper *keeper, const char *id, const char *template_name,
+                         const char *tenant)
 {
-    snprintf(keep->identity.sandbox, sizeof keep->identity.sandbox, "E2B_SANDBOX_ID=%s",
-             id);
-    snprintf(keep->identity.template_name, sizeof keep->identity.template_name,
+    snprintf(keeper->identity.sandbox, sizeof keeper->identity.sandbox,
+             "E2B_SANDBOX_ID=%s", id);
+    snprintf(keeper->identity.template_name, sizeof keeper->identity.template_name,
              "E2B_TEMPLATE_ID=%s", template_name);
-    snprintf(keep->identity.team, sizeof keep->identity.team, "E2B_TEAM_ID=%s", tenant);
+    snprintf(keeper->identity.team, sizeof keeper->identity.team, "E2B_TEAM_ID=%s",
+             tenant);
 }
 
 static void write_file(cay_files *files, const char *variable)
@@ -253,14 +259,14 @@ static void write_file(cay_files *files, const char *variable)
     (void)fchmod(fd, 0444);
 }
 
-static void keep_identity_give(struct keep *keep, const char *template_name,
-                               const char *tenant)
+static void write_identity(struct keeper *keeper, const char *template_name,
+                           const char *tenant)
 {
-    keep_identity_set(keep, cay_sandbox_id(keep->sandbox) + strlen("sb-"), template_name,
-                      tenant);
-    const char *const env[] = {IDENTITY_ENV(keep)};
+    set_identity(keeper, cay_sandbox_id(keeper->sandbox) + strlen("sb-"), template_name,
+                 tenant);
+    const char *const env[] = {IDENTITY_ENV(keeper)};
     /* One without a root of its own has no /run to write to, and does without. */
-    cay_files *files = keep_files(keep, "root", NULL);
+    cay_files *files = keeper_files(keeper, "root", NULL);
     for (size_t i = 0; files && i < sizeof env / sizeof *env - 1; i++) /* not the team */
         write_file(files, env[i]);
 }
@@ -272,9 +278,9 @@ static bool is_same_name(const char *left, const char *right)
     return strcspn(right, "=") == len && strncmp(left, right, len) == 0;
 }
 
-const char **keep_identity_env(const struct keep *keep, const char *const *given)
+const char **keeper_identity_env(const struct keeper *keeper, const char *const *given)
 {
-    const char *const own[] = {IDENTITY_ENV(keep)};
+    const char *const own[] = {IDENTITY_ENV(keeper)};
     enum { OWN = sizeof own / sizeof *own };
     size_t count = 0, used = 0;
 
@@ -295,210 +301,220 @@ const char **keep_identity_env(const struct keep *keep, const char *const *given
 
 /* --- The sandbox's life --- */
 
-static void hear_end(struct keep *keep, struct keep_source *source, unsigned events)
+static void on_end(struct keeper *keeper, struct keeper_source *source, unsigned events)
 {
-    (void)keep;
+    (void)keeper;
     (void)source;
     (void)events;
-    keep_end();
+    keeper_exit();
 }
 
 /* That it ends is noticed, whether anybody asks or not. */
-static void watch_life(struct keep *keep)
+static void watch_life(struct keeper *keeper)
 {
     struct cay_sandbox_info info;
 
-    if (keep->life || !keep->sandbox ||
-        cay_sandbox_inspect(keep->sandbox, &info, NULL) != CAY_OK || !info.init_pid)
+    if (keeper->life || !keeper->sandbox ||
+        cay_sandbox_inspect(keeper->sandbox, &info, NULL) != CAY_OK || !info.init_pid)
         return;
-    keep->life_source.ready = hear_end;
+    keeper->life_source.ready = on_end;
     int life = (int)syscall(SYS_pidfd_open, info.init_pid, 0);
     if (life < 0 && errno == ESRCH)
-        keep_end();
-    if (life > 0 && keep_watch(keep, life, EPOLLIN, &keep->life_source))
-        keep->life = life;
+        keeper_exit();
+    if (life > 0 && keeper_poll_add(keeper, life, EPOLLIN, &keeper->life_source))
+        keeper->life = life;
     else if (life > 0)
         (void)close(life);
 }
 
-static bool has_ended(const struct keep *keep)
+static bool has_ended(const struct keeper *keeper)
 {
-    struct pollfd life = {.fd = keep->life, .events = POLLIN};
+    struct pollfd life = {.fd = keeper->life, .events = POLLIN};
 
-    return keep->life > 0 && poll(&life, 1, 0) == 1;
+    return keeper->life > 0 && poll(&life, 1, 0) == 1;
 }
 
 /* What is left of the sandbox is removed; there may be another. */
-static void forget(struct keep *keep)
+static void drop_sandbox(struct keeper *keeper)
 {
-    if (keep->life > 0)
-        (void)close(keep->life);
-    keep->life = 0;
-    (void)!cay_sandbox_remove(keep->sandbox, NULL);
-    cay_sandbox_free(TAKE_PTR(keep->sandbox));
+    if (keeper->life > 0)
+        (void)close(keeper->life);
+    keeper->life = 0;
+    (void)!cay_sandbox_remove(keeper->sandbox, NULL);
+    cay_sandbox_free(TAKE_PTR(keeper->sandbox));
 }
 
-static int make(struct keep *keep, const struct question *question, struct cay_error *err)
+static int create_sandbox(struct keeper *keeper, const struct keeper_request *request,
+                          struct cay_error *err)
 {
     static const char own[] = "E2B_SANDBOX=true";
-    const struct serve_options *options = keep->options;
-    int64_t count = question->head.numbers[CREATE_ENV];
-    bool is_spare = question->head.numbers[CREATE_TIMEOUT] < 0;
+    const struct serve_options *options = keeper->options;
+    int64_t count = request->head.numbers[CREATE_ENV];
+    bool is_pooled = request->head.numbers[CREATE_TIMEOUT] < 0;
     AUTO_FREE const char **env = calloc((size_t)count + 2, sizeof *env);
 
     if (!env)
         return cay_fail_memory(err, "server.create");
     env[0] = own;
     for (int64_t i = 0; i < count; i++)
-        env[i + 1] = question->strings[CREATE_ENV_AT + i];
+        env[i + 1] = request->strings[CREATE_ENV_AT + i];
     const struct cay_sandbox_options wanted = {
         .size = sizeof wanted,
-        .template_name = question->strings[0],
+        .template_name = request->strings[0],
         .memory_bytes = options->has_memory ? options->memory_bytes : 0,
         .disk_bytes = options->has_disk && options->storage == CAY_STORAGE_MEMORY
                           ? options->disk_bytes
                           : 0,
         .storage = options->storage,
         .network =
-            question->head.flags & CREATE_INTERNET ? options->internet : CAY_NETWORK_NONE,
+            request->head.flags & CREATE_INTERNET ? options->internet : CAY_NETWORK_NONE,
         .env = env,
         .ttl_ms = PENDING_TTL_MS,
     };
-    int code = cay_sandbox_create(&wanted, &keep->sandbox, err);
-    keep->is_spare = !code && is_spare;
+    int code = cay_sandbox_create(&wanted, &keeper->sandbox, err);
+    keeper->is_pooled = !code && is_pooled;
     return code;
 }
 
 /* 0: it does not end by itself. */
-static int set_ttl(struct keep *keep, int64_t seconds, struct cay_error *err)
+static int set_ttl(struct keeper *keeper, int64_t seconds, struct cay_error *err)
 {
     return cay_sandbox_set_ttl(
-        keep->sandbox, seconds > 0 ? (uint64_t)seconds * 1000 + KEEPER_GRACE_MS : 0, err);
+        keeper->sandbox, seconds > 0 ? (uint64_t)seconds * 1000 + KEEPER_GRACE_MS : 0,
+        err);
 }
 
-static const char no_pause[] = "server.pause";
+static const char pause_op[] = "server.pause";
 
 /* One that is to be paused at the end of its time would never end. */
-static int check_pause(struct keep *keep, const struct ask *head, struct cay_error *err)
+static int check_pause(struct keeper *keeper, const struct request *head,
+                       struct cay_error *err)
 {
     if (!(head->flags & CREATE_AUTO_PAUSE) ||
-        cay_sandbox_layers(keep->sandbox) & CAY_LAYER_CGROUP)
+        cay_sandbox_layers(keeper->sandbox) & CAY_LAYER_CGROUP)
         return CAY_OK;
-    forget(keep);
-    return cay_fail(err, CAY_E_UNSUPPORTED, 0, no_pause, NULL,
+    drop_sandbox(keeper);
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, pause_op, NULL,
                     "sandboxes of this server cannot be paused",
                     "let them end with their time, or start it where cay doctor finds "
                     "cgroup2");
 }
 
-static int create(struct keep *keep, struct question *question, struct cay_error *err)
+static int op_create(struct keeper *keeper, struct keeper_request *request,
+                     struct cay_error *err)
 {
-    struct tell tell = {.kind = TELL_SANDBOX, .count = 1};
+    struct reply reply = {.kind = REPLY_SANDBOX, .count = 1};
     AUTO_BUF strings = {0};
     int code = CAY_OK;
 
     /* One that was ready may have ended while it waited. */
-    if (keep->sandbox &&
-        (has_ended(keep) ||
-         cay_sandbox_set_ttl(keep->sandbox, PENDING_TTL_MS, NULL) != CAY_OK))
-        forget(keep);
-    keep->is_spare = false;
-    if (!keep->sandbox)
-        code = make(keep, question, err);
-    keep->is_pending = !code && !keep->is_spare;
+    if (keeper->sandbox &&
+        (has_ended(keeper) ||
+         cay_sandbox_set_ttl(keeper->sandbox, PENDING_TTL_MS, NULL) != CAY_OK))
+        drop_sandbox(keeper);
+    keeper->is_pooled = false;
+    if (!keeper->sandbox)
+        code = create_sandbox(keeper, request, err);
+    keeper->is_pending = !code && !keeper->is_pooled;
     if (!code)
-        code = check_pause(keep, &question->head, err);
+        code = check_pause(keeper, &request->head, err);
     if (code)
         return code;
-    if (!keep->is_spare)
-        keep_identity_give(keep, question->strings[1], question->strings[2]);
+    if (!keeper->is_pooled)
+        write_identity(keeper, request->strings[1], request->strings[2]);
     buf_init(&strings, CAY_ID_MAX);
-    strings_add(&strings, cay_sandbox_id(keep->sandbox));
-    (void)tell_send(question->channel, &tell, &strings, -1);
+    strings_add(&strings, cay_sandbox_id(keeper->sandbox));
+    (void)reply_send(request->channel, &reply, &strings, -1);
     return CAY_OK;
 }
 
 /* All that was asked of it goes with it, before anybody could hear of an end. */
-static int end_it(struct keep *keep, struct question *question, struct cay_error *err)
+static int op_kill(struct keeper *keeper, struct keeper_request *request,
+                   struct cay_error *err)
 {
-    sweep(keep, true);
-    int code = cay_sandbox_remove(keep->sandbox, err);
+    sweep(keeper, true);
+    int code = cay_sandbox_remove(keeper->sandbox, err);
     if (code == CAY_E_NOT_FOUND)
-        keep_end(); /* somebody was faster */
+        keeper_exit(); /* somebody was faster */
     if (code)
         return code;
-    (void)tell_done(question->channel);
+    (void)reply_send_done(request->channel);
     _exit(0);
 }
 
-static int pause_it(struct keep *keep, struct question *question, struct cay_error *err)
+static int op_pause(struct keeper *keeper, struct keeper_request *request,
+                    struct cay_error *err)
 {
     int code = CAY_E_BUSY;
 
     for (int i = 0; i < PAUSE_TRIES && code == CAY_E_BUSY; i++) {
-        code = cay_sandbox_pause(keep->sandbox, err);
+        code = cay_sandbox_pause(keeper->sandbox, err);
         if (code == CAY_E_BUSY)
             (void)poll(NULL, 0, TICK_MS); /* a command is just being started */
     }
     if (!code)
-        code = cay_sandbox_set_ttl(keep->sandbox, 0, err);
+        code = cay_sandbox_set_ttl(keeper->sandbox, 0, err);
     if (code)
         return code;
-    sweep(keep, true);
-    (void)tell_done(question->channel);
+    sweep(keeper, true);
+    (void)reply_send_done(request->channel);
     return CAY_OK;
 }
 
-static int resume_it(struct keep *keep, struct question *question, struct cay_error *err)
+static int op_resume(struct keeper *keeper, struct keeper_request *request,
+                     struct cay_error *err)
 {
-    int code = set_ttl(keep, question->head.numbers[TIMEOUT_SECONDS], err);
+    int code = set_ttl(keeper, request->head.numbers[TIMEOUT_SECONDS], err);
 
     if (!code)
-        code = cay_sandbox_resume(keep->sandbox, err);
+        code = cay_sandbox_resume(keeper->sandbox, err);
     if (code == CAY_E_UNSUPPORTED) /* so it could not be paused, and runs */
         code = CAY_OK;
     if (!code)
-        (void)tell_done(question->channel);
+        (void)reply_send_done(request->channel);
     return code;
 }
 
-static int change_ttl(struct keep *keep, struct question *question, struct cay_error *err)
+static int op_timeout(struct keeper *keeper, struct keeper_request *request,
+                      struct cay_error *err)
 {
-    int code = set_ttl(keep, question->head.numbers[TIMEOUT_SECONDS], err);
+    int code = set_ttl(keeper, request->head.numbers[TIMEOUT_SECONDS], err);
 
     if (!code)
-        (void)tell_done(question->channel);
+        (void)reply_send_done(request->channel);
     return code;
 }
 
 /* The store has the row: the sandbox may live for as long as the client has asked. */
-static int confirm(struct keep *keep, struct question *question, struct cay_error *err)
+static int op_confirm(struct keeper *keeper, struct keeper_request *request,
+                      struct cay_error *err)
 {
-    AUTO_BUF note = {0};
+    AUTO_BUF handle_event = {0};
 
     /* Without it only a store that was lost cannot be rebuilt. */
-    buf_init(&note, CAY_SANDBOX_NOTE_MAX);
-    for (uint32_t i = 0; i < question->head.count; i++)
-        strings_add(&note, question->strings[i]);
-    if (!note.failed)
-        (void)!cay_sandbox_set_note(cay_sandbox_id(keep->sandbox), note.data, note.len,
-                                    NULL);
-    int code = change_ttl(keep, question, err);
-    keep->is_pending &= code != CAY_OK;
+    buf_init(&handle_event, CAY_SANDBOX_NOTE_MAX);
+    for (uint32_t i = 0; i < request->head.count; i++)
+        strings_add(&handle_event, request->strings[i]);
+    if (!handle_event.failed)
+        (void)!cay_sandbox_set_note(cay_sandbox_id(keeper->sandbox), handle_event.data,
+                                    handle_event.len, NULL);
+    int code = op_timeout(keeper, request, err);
+    keeper->is_pending &= code != CAY_OK;
     return code;
 }
 
 /* One string for each variable; what does not fit is left out. */
-static int tell_envs(struct keep *keep, struct question *question, struct cay_error *err)
+static int op_envs(struct keeper *keeper, struct keeper_request *request,
+                   struct cay_error *err)
 {
     static const char *const argv[] = {"/usr/bin/env", "-0", NULL};
-    const char *const env[] = {IDENTITY_ENV(keep), NULL};
+    const char *const env[] = {IDENTITY_ENV(keeper), NULL};
     const struct cay_exec_options options = {
         .size = sizeof options, .argv = argv, .env = env, .timeout_ms = WAIT_MS};
     struct cay_exec_result result;
-    struct tell tell = {.kind = TELL_TEXT};
+    struct reply reply = {.kind = REPLY_TEXT};
     AUTO_BUF strings = {0};
-    int code = cay_sandbox_exec(keep->sandbox, &options, &result, err);
+    int code = cay_sandbox_exec(keeper->sandbox, &options, &result, err);
 
     if (!code && result.cause == CAY_CAUSE_TIMEOUT) {
         cay_exec_done(&result);
@@ -513,195 +529,202 @@ static int tell_envs(struct keep *keep, struct question *question, struct cay_er
         size_t len = strlen(at) + 1;
         if (strings.len + len <= CHANNEL_PACKET) {
             strings_add(&strings, at);
-            tell.count++;
+            reply.count++;
         }
         at += len;
     }
     cay_exec_done(&result);
-    (void)tell_send(question->channel, &tell, &strings, -1);
-    (void)tell_done(question->channel);
+    (void)reply_send(request->channel, &reply, &strings, -1);
+    (void)reply_send_done(request->channel);
     return CAY_OK;
 }
 
 /* It answers if its init does. */
-static int tell_health(struct keep *keep, struct question *question,
-                       struct cay_error *err)
+static int op_health(struct keeper *keeper, struct keeper_request *request,
+                     struct cay_error *err)
 {
     struct cay_sandbox_info info;
-    int code = cay_sandbox_inspect(keep->sandbox, &info, err);
+    int code = cay_sandbox_inspect(keeper->sandbox, &info, err);
 
     if (!code && info.state == CAY_STATE_STOPPED)
-        keep_end();
+        keeper_exit();
     if (!code)
-        (void)tell_done(question->channel);
+        (void)reply_send_done(request->channel);
     return code;
 }
 
-static int dial(struct keep *keep, struct question *question, struct cay_error *err)
+static int op_dial(struct keeper *keeper, struct keeper_request *request,
+                   struct cay_error *err)
 {
-    struct tell tell = {.kind = TELL_SOCKET};
+    struct reply reply = {.kind = REPLY_SOCKET};
     AUTO_FD fd = -1;
-    int64_t port = question->head.numbers[DIAL_PORT];
+    int64_t port = request->head.numbers[DIAL_PORT];
 
     if (port < 1 || port > UINT16_MAX)
         return cay_fail(err, CAY_E_INVALID, 0, "server.dial", NULL,
                         "there is no such port", "ports are 1 to 65535");
-    int code = cay_sandbox_dial(keep->sandbox, (uint16_t)port, &fd, err);
+    int code = cay_sandbox_dial(keeper->sandbox, (uint16_t)port, &fd, err);
     if (!code)
-        (void)tell_send(question->channel, &tell, NULL, fd);
+        (void)reply_send(request->channel, &reply, NULL, fd);
     return code;
 }
 
 /* --- Asks --- */
 
-static keep_answer *const answers[OP_COUNT] = {
-    [OP_CREATE] = create,
-    [OP_KILL] = end_it,
-    [OP_PAUSE] = pause_it,
-    [OP_RESUME] = resume_it,
-    [OP_TIMEOUT] = change_ttl,
-    [OP_CONFIRM] = confirm,
-    [OP_USAGE] = keep_usage,
-    [OP_METRICS] = keep_usage,
-    [OP_HEALTH] = tell_health,
-    [OP_ENVS] = tell_envs,
-    [OP_DIAL] = dial,
-    [OP_START] = keep_start,
-    [OP_ATTACH] = keep_attach,
-    [OP_PROCESSES] = keep_processes,
-    [OP_INPUT] = keep_input,
-    [OP_CLOSE_INPUT] = keep_close_input,
-    [OP_SIGNAL] = keep_signal,
-    [OP_RESIZE] = keep_resize,
-    [OP_STAT] = keep_stat,
-    [OP_MAKE_DIR] = keep_make_dir,
-    [OP_MOVE] = keep_move,
-    [OP_LIST_DIR] = keep_list_dir,
-    [OP_REMOVE] = keep_remove,
-    [OP_READ_FILE] = keep_read_file,
-    [OP_WRITE_FILE] = keep_write_file,
-    [OP_WATCH] = keep_watch_dir,
-    [OP_WATCHER_NEW] = keep_watcher_new,
-    [OP_WATCHER_EVENTS] = keep_watcher_events,
-    [OP_WATCHER_REMOVE] = keep_watcher_remove,
+static keeper_op *const ops[OP_COUNT] = {
+    [OP_CREATE] = op_create,
+    [OP_KILL] = op_kill,
+    [OP_PAUSE] = op_pause,
+    [OP_RESUME] = op_resume,
+    [OP_TIMEOUT] = op_timeout,
+    [OP_CONFIRM] = op_confirm,
+    [OP_USAGE] = op_usage,
+    [OP_METRICS] = op_usage,
+    [OP_HEALTH] = op_health,
+    [OP_ENVS] = op_envs,
+    [OP_DIAL] = op_dial,
+    [OP_START] = keeper_op_start,
+    [OP_ATTACH] = keeper_op_attach,
+    [OP_PROCESSES] = keeper_op_processes,
+    [OP_INPUT] = keeper_op_input,
+    [OP_CLOSE_INPUT] = keeper_op_close_input,
+    [OP_SIGNAL] = keeper_op_signal,
+    [OP_RESIZE] = keeper_op_resize,
+    [OP_STAT] = keeper_op_stat,
+    [OP_MAKE_DIR] = keeper_op_make_dir,
+    [OP_MOVE] = keeper_op_move,
+    [OP_LIST_DIR] = keeper_op_list_dir,
+    [OP_REMOVE] = keeper_op_remove,
+    [OP_READ_FILE] = keeper_op_read_file,
+    [OP_WRITE_FILE] = keeper_op_write_file,
+    [OP_WATCH] = keeper_op_watch_dir,
+    [OP_WATCHER_NEW] = keeper_op_watcher_new,
+    [OP_WATCHER_EVENTS] = keeper_op_watcher_events,
+    [OP_WATCHER_REMOVE] = keeper_op_watcher_remove,
 };
 
-static int answer(struct keep *keep, struct question *question, struct cay_error *err)
+static int run_op(struct keeper *keeper, struct keeper_request *request,
+                  struct cay_error *err)
 {
-    keep_answer *act = answers[question->head.op];
+    keeper_op *act = ops[request->head.op];
 
     if (!act)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "server", NULL,
                         "this cannot be asked of a sandbox", "see the manual");
-    if (!keep->sandbox && question->head.op != OP_CREATE)
+    if (!keeper->sandbox && request->head.op != OP_CREATE)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,
                         "there is no sandbox yet", "try again");
-    return act(keep, question, err);
+    return act(keeper, request, err);
 }
 
-static void hear(struct keep *keep)
+static void receive_request(struct keeper *keeper)
 {
     AUTO_FREE char *room = NULL;
     struct cay_error error = {0};
-    int got = ask_receive(keep->socket, &keep->asked);
+    int got = request_receive(keeper->socket, &keeper->request);
 
     if (got == -EAGAIN)
         return;
     if (got != 1) { /* the broker has ended; a sandbox with a row lives on */
-        if (keep->is_spare || keep->is_pending)
-            (void)!cay_sandbox_remove(keep->sandbox, NULL);
+        if (keeper->is_pooled || keeper->is_pending)
+            (void)!cay_sandbox_remove(keeper->sandbox, NULL);
         _exit(0);
     }
-    AUTO_FREE const char **strings = ask_strings(&keep->asked, &room);
-    struct question question = {keep->asked.head, keep->asked.channel, strings};
-    keep->asked.channel = -1;
-    asked_done(&keep->asked);
-    int code = strings ? answer(keep, &question, &error)
+    AUTO_FREE const char **strings = request_strings(&keeper->request, &room);
+    struct keeper_request request = {keeper->request.head, keeper->request.channel,
+                                     strings};
+    keeper->request.channel = -1;
+    request_packet_done(&keeper->request);
+    int code = strings ? run_op(keeper, &request, &error)
                        : cay_fail(&error, CAY_E_PROTOCOL, 0, "server", NULL,
                                   "the request is malformed", "see the manual");
-    if (code && question.head.op != OP_CREATE && keep_is_gone(keep, code))
-        keep_end();
+    if (code && request.head.op != OP_CREATE && keeper_sandbox_is_gone(keeper, code))
+        keeper_exit();
     /* To E2B a user whom nobody knows is a credential that is not valid. */
-    bool is_user = code == CAY_E_NOT_FOUND && strcmp(error.op, no_user) == 0;
-    bool is_pause = code == CAY_E_UNSUPPORTED && strcmp(error.op, no_pause) == 0;
+    bool is_user = code == CAY_E_NOT_FOUND && strcmp(error.op, user_op) == 0;
+    bool is_pause = code == CAY_E_UNSUPPORTED && strcmp(error.op, pause_op) == 0;
     if (code)
-        (void)tell_failed(question.channel, is_user ? 401 : is_pause ? 501 : 0, &error);
-    if (question.channel >= 0)
-        (void)close(question.channel);
-    if (code && !keep->sandbox)
+        (void)reply_send_error(request.channel,
+                               is_user    ? 401
+                               : is_pause ? 501
+                                          : 0,
+                               &error);
+    if (request.channel >= 0)
+        (void)close(request.channel);
+    if (code && !keeper->sandbox)
         _exit(1); /* it could not be made */
     if (code == CAY_E_UNAVAILABLE || code == CAY_E_PROTOCOL)
-        forget_files(keep); /* connections that are of no more use */
+        drop_files(keeper); /* connections that are of no more use */
 }
 
-static bool has_ticks(const struct keep *keep)
+static bool has_ticks(const struct keeper *keeper)
 {
-    for (const struct task *task = keep->tasks; task; task = task->next)
+    for (const struct task *task = keeper->tasks; task; task = task->next)
         if (task->tick && !task->is_over)
             return true;
     return false;
 }
 
-static void tick(struct keep *keep)
+static void tick(struct keeper *keeper)
 {
-    for (struct task *task = keep->tasks; task; task = task->next)
+    for (struct task *task = keeper->tasks; task; task = task->next)
         if (task->tick && !task->is_over)
-            task->tick(keep, task);
+            task->tick(keeper, task);
 }
 
-static void renew(struct keep *keep)
+static void renew_pooled(struct keeper *keeper)
 {
     static int64_t renewed_ms;
 
-    if (!keep->is_spare || keep_now_ms() - renewed_ms < SPARE_RENEW_MS)
+    if (!keeper->is_pooled || keeper_now_ms() - renewed_ms < POOL_RENEW_MS)
         return;
-    renewed_ms = keep_now_ms();
-    if (cay_sandbox_set_ttl(keep->sandbox, PENDING_TTL_MS, NULL) != CAY_OK)
-        keep_end();
+    renewed_ms = keeper_now_ms();
+    if (cay_sandbox_set_ttl(keeper->sandbox, PENDING_TTL_MS, NULL) != CAY_OK)
+        keeper_exit();
 }
 
 /* An ask comes last, since it may end tasks that other events point to. */
-static void loop(struct keep *keep)
+static void loop(struct keeper *keeper)
 {
     struct epoll_event events[EVENTS];
-    bool is_asked = false;
-    int wait_ms = has_ticks(keep) ? TICK_MS : keep->is_spare ? SPARE_RENEW_MS : -1;
-    int count = epoll_wait(keep->epoll, events, EVENTS, wait_ms);
+    bool has_request = false;
+    int wait_ms = has_ticks(keeper) ? TICK_MS : keeper->is_pooled ? POOL_RENEW_MS : -1;
+    int count = epoll_wait(keeper->epoll, events, EVENTS, wait_ms);
 
     for (int i = 0; i < count; i++) {
-        struct keep_source *source = events[i].data.ptr;
+        struct keeper_source *source = events[i].data.ptr;
         if (source)
-            source->ready(keep, source, events[i].events);
+            source->ready(keeper, source, events[i].events);
         else
-            is_asked = true;
+            has_request = true;
     }
-    if (is_asked)
-        hear(keep);
-    watch_life(keep);
-    tick(keep);
-    renew(keep);
-    sweep(keep, false);
+    if (has_request)
+        receive_request(keeper);
+    watch_life(keeper);
+    tick(keeper);
+    renew_pooled(keeper);
+    sweep(keeper, false);
 }
 
-_Noreturn void keeper_run(int socket, const struct keeper_of_whom *whom,
+_Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
                           const struct serve_options *options)
 {
-    const char *id = whom->id;
+    const char *id = spec->id;
     char full[CAY_ID_MAX] = "sb-";
     struct cay_error error = {0};
 
-    kept = (struct keep){.socket = socket, .options = options};
-    kept.epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (kept.epoll < 0 || !keep_watch(&kept, socket, EPOLLIN, NULL))
+    self = (struct keeper){.socket = socket, .options = options};
+    self.epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (self.epoll < 0 || !keeper_poll_add(&self, socket, EPOLLIN, NULL))
         _exit(1);
     cay_copy_text(full + 3, sizeof full - 3, id);
-    if (*id && cay_sandbox_open(full, &kept.sandbox, &error) != CAY_OK) {
+    if (*id && cay_sandbox_open(full, &self.sandbox, &error) != CAY_OK) {
         if (cay_errno_is_shortage(error.sys_errno))
             _exit(1); /* it may well live: the next keeper looks again */
-        keep_end();
+        keeper_exit();
     }
     if (*id)
-        keep_identity_set(&kept, id, whom->template_name, whom->tenant);
+        set_identity(&self, id, spec->template_name, spec->tenant);
     for (;;)
-        loop(&kept);
+        loop(&self);
 }

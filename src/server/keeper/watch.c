@@ -42,7 +42,7 @@ struct event {
 struct watch {
     struct task task; /* of a stream */
     struct watch *next;
-    struct keep_source client;
+    struct keeper_source client;
     struct node *nodes;
     struct node *found; /* still to be covered: a tree may be deeper than the stack */
     struct event *events, **last;
@@ -56,8 +56,8 @@ struct watch {
     char path[PATH_MAX];
 };
 
-struct watching {
-    struct keep_source source;
+struct watch_set {
+    struct keeper_source source;
     int inotify;
     struct watch *watches;
     size_t watch_count, node_count, event_bytes;
@@ -79,28 +79,28 @@ enum {
 
 /* --- Nodes --- */
 
-static bool is_shared(const struct watching *watching, int wd)
+static bool is_shared(const struct watch_set *set, int wd)
 {
     unsigned count = 0;
 
-    for (const struct watch *watch = watching->watches; watch; watch = watch->next)
+    for (const struct watch *watch = set->watches; watch; watch = watch->next)
         for (const struct node *node = watch->nodes; node; node = node->next)
             count += node->wd == wd;
     return count > 1;
 }
 
-static void drop_node(struct watching *watching, struct node **link)
+static void drop_node(struct watch_set *set, struct node **link)
 {
     struct node *node = *link;
 
-    if (!is_shared(watching, node->wd))
-        (void)inotify_rm_watch(watching->inotify, node->wd);
+    if (!is_shared(set, node->wd))
+        (void)inotify_rm_watch(set->inotify, node->wd);
     *link = node->next;
-    watching->node_count--;
+    set->node_count--;
     free(node);
 }
 
-static bool push_node(struct watching *watching, struct node **list, const char *below,
+static bool push_node(struct watch_set *set, struct node **list, const char *below,
                       int wd)
 {
     size_t len = strlen(below) + 1;
@@ -112,7 +112,7 @@ static bool push_node(struct watching *watching, struct node **list, const char 
     node->wd = wd;
     memcpy(node->below, below, len);
     *list = node;
-    watching->node_count++;
+    set->node_count++;
     return true;
 }
 
@@ -146,23 +146,22 @@ static int watch_fail_lost(const struct watch *watch, struct cay_error *err)
                     "look at the directory; what is remembered is told");
 }
 
-static int add_node(struct watching *watching, struct watch *watch, int fd,
-                    const char *below, struct cay_error *err)
+static int add_node(struct watch_set *set, struct watch *watch, int fd, const char *below,
+                    struct cay_error *err)
 {
     char path[64];
 
-    if (watching->node_count >= NODES_MAX)
+    if (set->node_count >= NODES_MAX)
         return watch_fail(watch, E2BIG, err);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int wd = inotify_add_watch(watching->inotify, path, MASK);
+    int wd = inotify_add_watch(set->inotify, path, MASK);
     if (wd < 0)
         return watch_fail(watch, errno, err);
     for (const struct node *node = watch->nodes; node; node = node->next)
         if (node->wd == wd)
             return CAY_OK;
-    return push_node(watching, &watch->nodes, below, wd)
-               ? CAY_OK
-               : cay_fail_memory(err, "files.watch");
+    return push_node(set, &watch->nodes, below, wd) ? CAY_OK
+                                                    : cay_fail_memory(err, "files.watch");
 }
 
 /* --- Events --- */
@@ -172,12 +171,12 @@ static size_t event_size(const char *below, const char *name)
     return sizeof(struct event) + strlen(below) + strlen(name) + 1;
 }
 
-static void add_event(struct watching *watching, struct watch *watch, enum change change,
+static void add_event(struct watch_set *set, struct watch *watch, enum change change,
                       const char *below, const char *name)
 {
     size_t size = event_size(below, name), room = size - sizeof(struct event);
     size_t most = watch->is_stream ? STREAM_MAX : QUEUE_MAX;
-    bool fits = watch->event_count < most && watching->event_bytes + size <= QUEUES_MAX;
+    bool fits = watch->event_count < most && set->event_bytes + size <= QUEUES_MAX;
     bool is_ending =
         watch->is_stream && watch->has_lost; /* there is no gap in a stream */
     struct event *event = fits && !is_ending ? malloc(size) : NULL;
@@ -192,10 +191,10 @@ static void add_event(struct watching *watching, struct watch *watch, enum chang
     *watch->last = event;
     watch->last = &event->next;
     watch->event_count++;
-    watching->event_bytes += size;
+    set->event_bytes += size;
 }
 
-static void watch_drop_event(struct watching *watching, struct watch *watch)
+static void watch_drop_event(struct watch_set *set, struct watch *watch)
 {
     struct event *event = watch->events;
 
@@ -203,18 +202,18 @@ static void watch_drop_event(struct watching *watching, struct watch *watch)
     if (!watch->events)
         watch->last = &watch->events;
     watch->event_count--;
-    watching->event_bytes -= event_size("", event->name);
+    set->event_bytes -= event_size("", event->name);
     free(event);
 }
 
 /* What it is now, if that is asked for and it is still there. */
-static void add_entry(struct keep *keep, const struct watch *watch,
-                      const struct event *event, struct tell *tell, struct buf *strings)
+static void add_entry(struct keeper *keeper, const struct watch *watch,
+                      const struct event *event, struct reply *reply, struct buf *strings)
 {
     struct names names;
     char path[PATH_MAX];
     size_t before = strings->len;
-    cay_files *files = keep_files(keep, watch->user, NULL);
+    cay_files *files = keeper_files(keeper, watch->user, NULL);
     int len = snprintf(path, sizeof path, "%s/%s",
                        strcmp(watch->path, "/") == 0 ? "" : watch->path, event->name);
 
@@ -223,24 +222,24 @@ static void add_entry(struct keep *keep, const struct watch *watch,
         return;
     names_read(files, &names);
     if (entry_describe(files, &names, &(struct entry){path, path, NULL},
-                       tell->numbers + CHANGE_ENTRY, strings, &tell->count,
+                       reply->numbers + CHANGE_ENTRY, strings, &reply->count,
                        NULL) != CAY_OK)
         strings->len = before;
 }
 
 /* Tells the first of its changes: 0, or a negative errno. */
-static int watch_tell(struct keep *keep, int channel, const struct watch *watch)
+static int watch_send(struct keeper *keeper, int channel, const struct watch *watch)
 {
     const struct event *event = watch->events;
-    struct tell tell = {
-        .kind = TELL_CHANGE, .count = 1, .numbers = {[CHANGE_WHAT] = event->change}};
+    struct reply reply = {
+        .kind = REPLY_CHANGE, .count = 1, .numbers = {[CHANGE_WHAT] = event->change}};
     AUTO_BUF strings = {0};
 
     buf_init(&strings, CHANNEL_PACKET);
     strings_add(&strings, event->name);
     if (watch->flags & WATCH_ENTRIES)
-        add_entry(keep, watch, event, &tell, &strings);
-    return tell_send(channel, &tell, &strings, -1);
+        add_entry(keeper, watch, event, &reply, &strings);
+    return reply_send(channel, &reply, &strings, -1);
 }
 
 /* --- Covering a directory and what is below it --- */
@@ -257,8 +256,8 @@ static bool is_directory(DIR *dir, const struct dirent *found)
 
 /* Takes the descriptor.  What lies in a directory that is new was made before we watched
  * it, and is told now. */
-static void cover_names(struct watching *watching, struct watch *watch, const char *below,
-                        bool is_news, int fd)
+static void cover_names(struct watch_set *set, struct watch *watch, const char *below,
+                        bool is_new, int fd)
 {
     const struct dirent *entry;
     char deeper[PATH_MAX];
@@ -271,14 +270,14 @@ static void cover_names(struct watching *watching, struct watch *watch, const ch
     while ((entry = readdir(dir))) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        if (is_news)
-            add_event(watching, watch, CHANGE_CREATE, below, entry->d_name);
+        if (is_new)
+            add_event(set, watch, CHANGE_CREATE, below, entry->d_name);
         int len = snprintf(deeper, sizeof deeper, "%s%s/", below, entry->d_name);
         if (watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
             is_directory(dir, entry)) {
-            if (watching->node_count >= NODES_MAX)
+            if (set->node_count >= NODES_MAX)
                 watch->missed = E2BIG;
-            else if (!push_node(watching, &watch->found, deeper, -1))
+            else if (!push_node(set, &watch->found, deeper, -1))
                 watch->missed = ENOMEM;
         }
     }
@@ -286,26 +285,26 @@ static void cover_names(struct watching *watching, struct watch *watch, const ch
 }
 
 /* A path is followed to its last name, but what is found below it is no link. */
-static int cover_one(struct keep *keep, struct watch *watch, const char *below,
-                     bool is_news, struct cay_error *err)
+static int cover_one(struct keeper *keeper, struct watch *watch, const char *below,
+                     bool is_new, struct cay_error *err)
 {
     char path[2 * PATH_MAX];
     AUTO_FD fd = -1;
-    cay_files *files = keep_files(keep, watch->user, err);
+    cay_files *files = keeper_files(keeper, watch->user, err);
 
     if (!files)
         return err ? err->code : CAY_E_UNAVAILABLE;
     snprintf(path, sizeof path, "%s/%s", watch->path, below);
     int code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &fd, err);
     if (!code)
-        code = add_node(keep->watching, watch, fd, below, err);
-    if (!code && (watch->flags & WATCH_RECURSIVE || is_news))
-        cover_names(keep->watching, watch, below, is_news, TAKE_FD(fd));
+        code = add_node(keeper->watch_set, watch, fd, below, err);
+    if (!code && (watch->flags & WATCH_RECURSIVE || is_new))
+        cover_names(keeper->watch_set, watch, below, is_new, TAKE_FD(fd));
     return code;
 }
 
 /* What has gone, or may not be looked at, has nothing to tell; what is too much has. */
-static void note_missed(struct watch *watch, const struct cay_error *error)
+static void record_missed(struct watch *watch, const struct cay_error *error)
 {
     if (error->code == CAY_E_LIMIT)
         watch->missed = error->sys_errno ? error->sys_errno : E2BIG;
@@ -313,28 +312,28 @@ static void note_missed(struct watch *watch, const struct cay_error *error)
         watch->missed = ENOMEM;
 }
 
-static int cover(struct keep *keep, struct watch *watch, const char *below, bool is_news,
-                 struct cay_error *err)
+static int cover(struct keeper *keeper, struct watch *watch, const char *below,
+                 bool is_new, struct cay_error *err)
 {
-    int code = cover_one(keep, watch, below, is_news, err);
+    int code = cover_one(keeper, watch, below, is_new, err);
 
     while (watch->found) {
         AUTO_FREE struct node *node = watch->found;
         watch->found = node->next;
-        keep->watching->node_count--;
+        keeper->watch_set->node_count--;
         struct cay_error error;
-        if (cover_one(keep, watch, node->below, is_news, &error) != CAY_OK)
-            note_missed(watch, &error);
+        if (cover_one(keeper, watch, node->below, is_new, &error) != CAY_OK)
+            record_missed(watch, &error);
     }
     return code;
 }
 
 /* --- What the kernel tells --- */
 
-static void send_events(struct keep *keep, struct watch *watch);
+static void send_events(struct keeper *keeper, struct watch *watch);
 
-static void note(struct keep *keep, struct watch *watch, struct node *node,
-                 const struct inotify_event *event)
+static void handle_event(struct keeper *keeper, struct watch *watch, struct node *node,
+                         const struct inotify_event *event)
 {
     static const struct {
         uint32_t mask;
@@ -355,17 +354,17 @@ static void note(struct keep *keep, struct watch *watch, struct node *node,
         return;
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
         if (event->mask & changes[i].mask)
-            add_event(keep->watching, watch, changes[i].change, node->below, name);
+            add_event(keeper->watch_set, watch, changes[i].change, node->below, name);
     int len = snprintf(below, sizeof below, "%s%s/", node->below, name);
     if (*name && event->mask & IN_ISDIR && event->mask & (IN_CREATE | IN_MOVED_TO) &&
         watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
-        cover(keep, watch, below, true, &error) != CAY_OK)
-        note_missed(watch, &error);
+        cover(keeper, watch, below, true, &error) != CAY_OK)
+        record_missed(watch, &error);
 }
 
-static void pass_on(struct keep *keep, const struct inotify_event *event)
+static void dispatch_event(struct keeper *keeper, const struct inotify_event *event)
 {
-    for (struct watch *watch = keep->watching->watches; watch; watch = watch->next) {
+    for (struct watch *watch = keeper->watch_set->watches; watch; watch = watch->next) {
         watch->has_lost |= event->mask & IN_Q_OVERFLOW;
         struct node **link = &watch->nodes;
         while (*link && (*link)->wd != event->wd)
@@ -373,109 +372,110 @@ static void pass_on(struct keep *keep, const struct inotify_event *event)
         if (!*link)
             continue;
         if (event->mask & IN_IGNORED)
-            drop_node(keep->watching, link);
+            drop_node(keeper->watch_set, link);
         else
-            note(keep, watch, *link, event);
+            handle_event(keeper, watch, *link, event);
     }
 }
 
 /* Some of what the kernel has to say until now; false if there was nothing. */
-static bool watching_hear(struct keep *keep)
+static bool watch_set_read(struct keeper *keeper)
 {
     _Alignas(struct inotify_event) char room[16 << 10];
-    ssize_t len = read(keep->watching->inotify, room, sizeof room);
+    ssize_t len = read(keeper->watch_set->inotify, room, sizeof room);
 
     for (ssize_t at = 0; at < len;) {
         const struct inotify_event *event = (const struct inotify_event *)(room + at);
-        pass_on(keep, event);
+        dispatch_event(keeper, event);
         at += (ssize_t)(sizeof *event + event->len);
     }
-    for (struct watch *watch = keep->watching->watches; watch; watch = watch->next)
+    for (struct watch *watch = keeper->watch_set->watches; watch; watch = watch->next)
         if (watch->is_stream)
-            send_events(keep, watch);
+            send_events(keeper, watch);
     return len > 0;
 }
 
-static void hear_kernel(struct keep *keep, struct keep_source *source, unsigned events)
+static void on_inotify(struct keeper *keeper, struct keeper_source *source,
+                       unsigned events)
 {
     (void)source;
     (void)events;
-    (void)watching_hear(keep);
+    (void)watch_set_read(keeper);
 }
 
-static int begin(struct keep *keep, struct cay_error *err)
+static int begin(struct keeper *keeper, struct cay_error *err)
 {
-    if (keep->watching)
+    if (keeper->watch_set)
         return CAY_OK;
-    struct watching *watching = calloc(1, sizeof *watching);
-    if (!watching)
+    struct watch_set *set = calloc(1, sizeof *set);
+    if (!set)
         return cay_fail_memory(err, "files.watch");
-    watching->source.ready = hear_kernel;
-    watching->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (watching->inotify < 0 ||
-        !keep_watch(keep, watching->inotify, EPOLLIN, &watching->source)) {
+    set->source.ready = on_inotify;
+    set->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (set->inotify < 0 ||
+        !keeper_poll_add(keeper, set->inotify, EPOLLIN, &set->source)) {
         int code = cay_fail(err, CAY_E_LIMIT, errno, "files.watch", NULL,
                             "this machine cannot watch for more sandboxes",
                             "raise fs.inotify.max_user_instances");
-        if (watching->inotify >= 0)
-            (void)close(watching->inotify);
-        free(watching);
+        if (set->inotify >= 0)
+            (void)close(set->inotify);
+        free(set);
         return code;
     }
-    keep->watching = watching;
+    keeper->watch_set = set;
     return CAY_OK;
 }
 
 /* --- Watches --- */
 
-static struct watching *ours; /* for tasks, which know only themselves */
+static struct watch_set *active_set; /* for tasks, which know only themselves */
 
-static void watch_free(struct watching *watching, struct watch *watch)
+static void watch_free(struct watch_set *set, struct watch *watch)
 {
-    struct watch **link = &watching->watches;
+    struct watch **link = &set->watches;
 
     while (*link && *link != watch)
         link = &(*link)->next;
     while (watch->nodes)
-        drop_node(watching, &watch->nodes);
+        drop_node(set, &watch->nodes);
     if (*link) {
         *link = watch->next;
-        watching->watch_count--;
+        set->watch_count--;
     }
     while (watch->events)
-        watch_drop_event(watching, watch);
+        watch_drop_event(set, watch);
     free(watch->id);
     free(watch);
 }
 
 /* Covers what the question names; to be freed. */
-static int watch_new(struct keep *keep, const struct question *question,
+static int watch_new(struct keeper *keeper, const struct keeper_request *request,
                      struct watch **ret_watch, struct cay_error *err)
 {
-    int code = begin(keep, err);
+    int code = begin(keeper, err);
 
     if (code)
         return code;
-    struct watching *watching = ours = keep->watching;
-    if (watching->watch_count >= WATCHES_MAX)
+    struct watch_set *set = active_set = keeper->watch_set;
+    if (set->watch_count >= WATCHES_MAX)
         return fail_full("watches", WATCHES_MAX, err);
     struct watch *watch = calloc(1, sizeof *watch);
     if (!watch)
         return cay_fail_memory(err, "files.watch");
     watch->last = &watch->events;
     watch->task.channel = -1;
-    watch->flags = question->head.flags;
-    cay_copy_text(watch->user, USER_MAX, question->head.user);
-    watch->next = watching->watches;
-    watching->watches = watch;
-    watching->watch_count++;
-    code = entry_path(keep, watch->user, question->strings[0], watch->path, err);
+    watch->flags = request->head.flags;
+    cay_copy_text(watch->user, USER_MAX, request->head.user);
+    watch->next = set->watches;
+    set->watches = watch;
+    set->watch_count++;
+    code = entry_path(keeper, watch->user, request->strings[0], watch->path, err);
     if (!code)
-        code = cover(keep, watch, "", false, err);
+        code = cover(keeper, watch, "", false, err);
     if (!code && watch->missed)
         code = watch_fail(watch, watch->missed, err);
     if (code)
-        watch_free(watching, watch);
+        watch_free(set, watch);
     else
         *ret_watch = watch;
     return code;
@@ -485,18 +485,18 @@ static int watch_new(struct keep *keep, const struct question *question,
 
 static void stream_done(struct task *task)
 {
-    watch_free(ours, (struct watch *)task);
+    watch_free(active_set, (struct watch *)task);
 }
 
-static void end_stream(struct keep *keep, struct watch *watch)
+static void end_stream(struct keeper *keeper, struct watch *watch)
 {
     if (!watch->task.is_over)
-        keep_forget(keep, watch->task.channel);
+        keeper_poll_remove(keeper, watch->task.channel);
     watch->task.is_over = true;
 }
 
 /* Who has heard of all changes so far is not to take silence for peace. */
-static void end_partly(struct keep *keep, struct watch *watch)
+static void end_partly(struct keeper *keeper, struct watch *watch)
 {
     struct cay_error error = {0};
 
@@ -504,35 +504,36 @@ static void end_partly(struct keep *keep, struct watch *watch)
         (void)watch_fail(watch, watch->missed, &error);
     else
         (void)watch_fail_lost(watch, &error);
-    int sent = tell_failed(watch->task.channel, 0, &error);
+    int sent = reply_send_error(watch->task.channel, 0, &error);
     watch->is_blocked = sent == -EAGAIN || sent == -ENOBUFS;
     if (!watch->is_blocked)
-        end_stream(keep, watch);
+        end_stream(keeper, watch);
 }
 
-static void send_events(struct keep *keep, struct watch *watch)
+static void send_events(struct keeper *keeper, struct watch *watch)
 {
     bool was_blocked = watch->is_blocked;
 
     watch->is_blocked = false;
     while (watch->events && !watch->task.is_over && !watch->is_blocked) {
-        int error = watch_tell(keep, watch->task.channel, watch);
+        int error = watch_send(keeper, watch->task.channel, watch);
         watch->is_blocked = error == -EAGAIN || error == -ENOBUFS;
         if (!watch->is_blocked)
-            watch_drop_event(keep->watching, watch);
+            watch_drop_event(keeper->watch_set, watch);
         if (error && !watch->is_blocked)
-            end_stream(keep, watch);
+            end_stream(keeper, watch);
     }
     bool is_partial = watch->missed || watch->has_lost;
     if (is_partial && !watch->task.is_over && !watch->is_blocked)
-        end_partly(keep, watch);
+        end_partly(keeper, watch);
     if (!watch->task.is_over && was_blocked != watch->is_blocked)
-        keep_change(keep, watch->task.channel,
-                    EPOLLRDHUP | (watch->is_blocked ? (unsigned)EPOLLOUT : 0u),
-                    &watch->client);
+        keeper_poll_modify(keeper, watch->task.channel,
+                           EPOLLRDHUP | (watch->is_blocked ? (unsigned)EPOLLOUT : 0u),
+                           &watch->client);
 }
 
-static void hear_client(struct keep *keep, struct keep_source *source, unsigned events)
+static void on_client(struct keeper *keeper, struct keeper_source *source,
+                      unsigned events)
 {
     struct watch *watch =
         (struct watch *)((char *)source - offsetof(struct watch, client));
@@ -540,28 +541,29 @@ static void hear_client(struct keep *keep, struct keep_source *source, unsigned 
     if (watch->task.is_over)
         return;
     if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
-        end_stream(keep, watch);
+        end_stream(keeper, watch);
     else
-        send_events(keep, watch);
+        send_events(keeper, watch);
 }
 
-int keep_watch_dir(struct keep *keep, struct question *question, struct cay_error *err)
+int keeper_op_watch_dir(struct keeper *keeper, struct keeper_request *request,
+                        struct cay_error *err)
 {
-    struct tell tell = {.kind = TELL_STARTED};
+    struct reply reply = {.kind = REPLY_STARTED};
     struct watch *watch = NULL;
-    int code = watch_new(keep, question, &watch, err);
+    int code = watch_new(keeper, request, &watch, err);
 
     if (code)
         return code;
     watch->is_stream = true;
-    watch->client.ready = hear_client;
+    watch->client.ready = on_client;
     watch->task.done = stream_done;
-    watch->task.channel = question->channel;
-    question->channel = -1;
-    keep_add(keep, &watch->task);
-    if (tell_send(watch->task.channel, &tell, NULL, -1) != 0 ||
-        !keep_watch(keep, watch->task.channel, EPOLLRDHUP, &watch->client))
-        end_stream(keep, watch);
+    watch->task.channel = request->channel;
+    request->channel = -1;
+    keeper_add_task(keeper, &watch->task);
+    if (reply_send(watch->task.channel, &reply, NULL, -1) != 0 ||
+        !keeper_poll_add(keeper, watch->task.channel, EPOLLRDHUP, &watch->client))
+        end_stream(keeper, watch);
     return CAY_OK;
 }
 
@@ -571,85 +573,86 @@ int keep_watch_dir(struct keep *keep, struct question *question, struct cay_erro
 
 /* "KEEPER.NUMBER.FLAGS.USER/PATH": a keeper that comes after this one, when the server
  * was started again, can make the watcher anew. */
-static bool name_watcher(struct watching *watching, struct watch *watch)
+static bool set_watcher_id(struct watch_set *set, struct watch *watch)
 {
     bool is_text = utf8_is_valid(watch->path, strlen(watch->path));
 
-    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++watching->numbers, watch->flags,
+    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++set->numbers, watch->flags,
                  watch->user, is_text ? watch->path : "") < 0)
         watch->id = NULL;
     return watch->id;
 }
 
-int keep_watcher_new(struct keep *keep, struct question *question, struct cay_error *err)
+int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
+                          struct cay_error *err)
 {
-    struct tell tell = {.kind = TELL_TEXT, .count = 1};
+    struct reply reply = {.kind = REPLY_TEXT, .count = 1};
     struct watch *watch = NULL;
     AUTO_BUF strings = {0};
-    int code = watch_new(keep, question, &watch, err);
+    int code = watch_new(keeper, request, &watch, err);
 
     if (code)
         return code;
-    if (!name_watcher(keep->watching, watch)) {
-        watch_free(keep->watching, watch);
+    if (!set_watcher_id(keeper->watch_set, watch)) {
+        watch_free(keeper->watch_set, watch);
         return cay_fail_memory(err, "files.watcher");
     }
     buf_init(&strings, CHANNEL_PACKET);
     strings_add(&strings, watch->id);
-    (void)tell_send(question->channel, &tell, &strings, -1);
-    (void)tell_done(question->channel);
+    (void)reply_send(request->channel, &reply, &strings, -1);
+    (void)reply_send_done(request->channel);
     return CAY_OK;
 }
 
 /* One that an earlier keeper had.  What happened since is not told. */
-static int find_again(struct keep *keep, const char *id, struct watch **ret_watch,
-                      struct cay_error *err)
+static int restore_watcher(struct keeper *keeper, const char *id,
+                           struct watch **ret_watch, struct cay_error *err)
 {
     const char *path = strchr(id, '/');
-    struct question question = {.strings = &path};
+    struct keeper_request request = {.strings = &path};
     char *end;
-    long keeper = strtol(id, &end, 10);
+    long pid = strtol(id, &end, 10);
     (void)strtoul(*end == '.' ? end + 1 : "", &end, 10);
-    question.head.flags = (uint32_t)strtoul(*end == '.' ? end + 1 : "", &end, 10);
+    request.head.flags = (uint32_t)strtoul(*end == '.' ? end + 1 : "", &end, 10);
 
-    if (*end != '.' || !path || keeper == getpid() || path - end > USER_MAX ||
-        question.head.flags & ~(uint32_t)(WATCH_RECURSIVE | WATCH_ENTRIES))
+    if (*end != '.' || !path || pid == getpid() || path - end > USER_MAX ||
+        request.head.flags & ~(uint32_t)(WATCH_RECURSIVE | WATCH_ENTRIES))
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "files.watcher", id,
                         "there is no such watcher", "make one with CreateWatcher");
-    memcpy(question.head.user, end + 1, (size_t)(path - end) - 1);
-    AUTO_FREE char *kept = strdup(id);
-    if (!kept)
+    memcpy(request.head.user, end + 1, (size_t)(path - end) - 1);
+    AUTO_FREE char *self = strdup(id);
+    if (!self)
         return cay_fail_memory(err, "files.watcher");
-    int code = watch_new(keep, &question, ret_watch, err);
+    int code = watch_new(keeper, &request, ret_watch, err);
     if (!code)
-        (*ret_watch)->id = TAKE_PTR(kept);
+        (*ret_watch)->id = TAKE_PTR(self);
     return code;
 }
 
-static int find_watcher(struct keep *keep, const char *id, struct watch **ret_watch,
+static int find_watcher(struct keeper *keeper, const char *id, struct watch **ret_watch,
                         struct cay_error *err)
 {
-    struct watch *watch = keep->watching ? keep->watching->watches : NULL;
+    struct watch *watch = keeper->watch_set ? keeper->watch_set->watches : NULL;
 
     for (; watch; watch = watch->next)
         if (watch->id && strcmp(watch->id, id) == 0) {
             *ret_watch = watch;
             return CAY_OK;
         }
-    return find_again(keep, id, ret_watch, err);
+    return restore_watcher(keeper, id, ret_watch, err);
 }
 
 /* What has happened until now is among them. */
-int keep_watcher_events(struct keep *keep, struct question *question,
-                        struct cay_error *err)
+int keeper_op_watcher_events(struct keeper *keeper, struct keeper_request *request,
+                             struct cay_error *err)
 {
     struct watch *watch = NULL;
-    int code = find_watcher(keep, question->strings[0], &watch, err);
+    int code = find_watcher(keeper, request->strings[0], &watch, err);
 
     if (code)
         return code;
     /* All of a full queue (16,384 events), but no more of what goes on meanwhile. */
-    for (int i = 0; i < 64 && watching_hear(keep); i++)
+    for (int i = 0; i < 64 && watch_set_read(keeper); i++)
         ;
     if (watch->has_lost) {
         watch->has_lost = false;
@@ -661,29 +664,29 @@ int keep_watcher_events(struct keep *keep, struct question *question,
         return code;
     }
     while (watch->events) {
-        code = keep_wait(question->channel, err);
+        code = keeper_wait_writable(request->channel, err);
         if (code)
             return code;
-        int error = watch_tell(keep, question->channel, watch);
+        int error = watch_send(keeper, request->channel, watch);
         if (error == -EAGAIN || error == -ENOBUFS)
             continue;
         if (error)
-            return cay_fail_errno(err, -error, "files.watcher", question->strings[0]);
-        watch_drop_event(keep->watching, watch);
+            return cay_fail_errno(err, -error, "files.watcher", request->strings[0]);
+        watch_drop_event(keeper->watch_set, watch);
     }
-    (void)tell_done(question->channel);
+    (void)reply_send_done(request->channel);
     return CAY_OK;
 }
 
-int keep_watcher_remove(struct keep *keep, struct question *question,
-                        struct cay_error *err)
+int keeper_op_watcher_remove(struct keeper *keeper, struct keeper_request *request,
+                             struct cay_error *err)
 {
     struct watch *watch = NULL;
-    int code = find_watcher(keep, question->strings[0], &watch, err);
+    int code = find_watcher(keeper, request->strings[0], &watch, err);
 
     if (code)
         return code;
-    watch_free(keep->watching, watch);
-    (void)tell_done(question->channel);
+    watch_free(keeper->watch_set, watch);
+    (void)reply_send_done(request->channel);
     return CAY_OK;
 }

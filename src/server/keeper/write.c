@@ -30,10 +30,10 @@ static const char op[] = "files.write";
 
 enum { STEP_AHEAD = 4 << 20 };
 
-struct writing {
+struct upload {
     struct task task;
-    struct keep_source source;
-    struct writing *next;
+    struct keeper_source source;
+    struct upload *next;
     char user[USER_MAX];
     int fd;
     dev_t device;
@@ -43,13 +43,13 @@ struct writing {
     char path[];
 };
 
-static struct writing *writings; /* of this keeper */
+static struct upload *uploads; /* of this keeper */
 
 /* The next upload to the file after `from`, NULL: the first; those that are over, but not
  * freed yet, are left out. */
-static struct writing *next_writing(const struct writing *from, const struct stat *st)
+static struct upload *next_upload(const struct upload *from, const struct stat *st)
 {
-    struct writing *at = from ? from->next : writings;
+    struct upload *at = from ? from->next : uploads;
 
     while (at &&
            (at->task.is_over || at->inode != st->st_ino || at->device != st->st_dev))
@@ -57,15 +57,15 @@ static struct writing *next_writing(const struct writing *from, const struct sta
     return at;
 }
 
-static void writing_done(struct task *task)
+static void upload_done(struct task *task)
 {
-    struct writing *writing = (struct writing *)task, **link = &writings;
+    struct upload *upload = (struct upload *)task, **link = &uploads;
 
-    while (*link != writing)
+    while (*link != upload)
         link = &(*link)->next;
-    *link = writing->next;
-    (void)close(writing->fd);
-    free(writing);
+    *link = upload->next;
+    (void)close(upload->fd);
+    free(upload);
 }
 
 /* The name, or what it links to, unless it means another file by now or another upload
@@ -77,7 +77,7 @@ static void remove_file(cay_files *files, const char *path, int fd)
     struct stat own, now;
     AUTO_FD named = -1;
 
-    if (fstat(fd, &own) != 0 || next_writing(NULL, &own))
+    if (fstat(fd, &own) != 0 || next_upload(NULL, &own))
         return;
     (void)!ftruncate(fd, 0); /* it may have other names */
     if (cay_files_locate(files, path, CAY_ACCESS_WRITE, &location, NULL) != CAY_OK)
@@ -105,31 +105,31 @@ static int reserve(cay_files *files, int fd, uint64_t offset, uint64_t bytes,
 }
 
 /* As far ahead as the memory limit and the bound allow, at least what is asked for. */
-static int reserve_step(struct keep *keep, struct writing *writing,
+static int reserve_step(struct keeper *keeper, struct upload *upload,
                         const struct upload_step *step, uint64_t *ret_end,
                         struct cay_error *err)
 {
     uint64_t ahead = STEP_AHEAD, offset = step->offset;
-    uint64_t left = writing->bound > offset ? writing->bound - offset : 0;
-    cay_files *files = keep_files(keep, writing->user, err);
+    uint64_t left = upload->bound > offset ? upload->bound - offset : 0;
+    cay_files *files = keeper_files(keeper, upload->user, err);
 
     if (!files)
         return err->code;
     if (step->bytes > UPLOAD_STEP || offset > INT64_MAX - UPLOAD_STEP)
         return cay_fail(err, CAY_E_PROTOCOL, 0, op, NULL, "the request is malformed",
                         "see the manual");
-    if (writing->bound && ahead > left)
+    if (upload->bound && ahead > left)
         ahead = left;
     if (ahead < step->bytes)
         ahead = step->bytes;
-    int code = reserve(files, writing->fd, offset, ahead, err);
+    int code = reserve(files, upload->fd, offset, ahead, err);
     if (code == CAY_E_NO_SPACE && ahead > step->bytes) {
         ahead = step->bytes;
-        code = reserve(files, writing->fd, offset, ahead, err);
+        code = reserve(files, upload->fd, offset, ahead, err);
     }
     *ret_end = offset + ahead;
-    if (writing->room < *ret_end)
-        writing->room = *ret_end;
+    if (upload->room < *ret_end)
+        upload->room = *ret_end;
     return code;
 }
 
@@ -138,7 +138,7 @@ static int reserve_step(struct keep *keep, struct writing *writing,
 static void free_rest(int fd, uint64_t end, uint64_t room)
 {
     struct stat st;
-    struct writing *other = fstat(fd, &st) == 0 ? next_writing(NULL, &st) : NULL;
+    struct upload *other = fstat(fd, &st) == 0 ? next_upload(NULL, &st) : NULL;
 
     if (!other)
         io_free_room(fd, end, room);
@@ -148,90 +148,91 @@ static void free_rest(int fd, uint64_t end, uint64_t room)
 
 static void set_shared(int fd, bool is_shared)
 {
-    struct writing *other = NULL;
+    struct upload *other = NULL;
     struct stat st;
 
-    while (fstat(fd, &st) == 0 && (other = next_writing(other, &st)))
+    while (fstat(fd, &st) == 0 && (other = next_upload(other, &st)))
         other->is_shared = is_shared;
 }
 
 /* `end`: the number of bytes that the front has written. */
-static void finish(const struct writing *writing, uint64_t end)
+static void finish(const struct upload *upload, uint64_t end)
 {
-    set_shared(writing->fd, true);
-    free_rest(writing->fd, end, writing->room);
+    set_shared(upload->fd, true);
+    free_rest(upload->fd, end, upload->room);
 }
 
-static void abandon(struct keep *keep, const struct writing *writing)
+static void abandon(struct keeper *keeper, const struct upload *upload)
 {
-    cay_files *files = writing->is_shared ? NULL : keep_files(keep, writing->user, NULL);
+    cay_files *files =
+        upload->is_shared ? NULL : keeper_files(keeper, upload->user, NULL);
 
     if (files)
-        remove_file(files, writing->path, writing->fd);
-    free_rest(writing->fd, 0, writing->room);
+        remove_file(files, upload->path, upload->fd);
+    free_rest(upload->fd, 0, upload->room);
 }
 
-static void hear_writer(struct keep *keep, struct keep_source *source, unsigned events)
+static void on_step(struct keeper *keeper, struct keeper_source *source, unsigned events)
 {
-    struct writing *writing =
-        (struct writing *)((char *)source - offsetof(struct writing, source));
-    struct tell tell = {.kind = TELL_ROOM};
+    struct upload *upload =
+        (struct upload *)((char *)source - offsetof(struct upload, source));
+    struct reply reply = {.kind = REPLY_RESERVED};
     struct cay_error error = {0};
     struct upload_step step;
     struct iovec part = {&step, sizeof step};
     size_t count;
     ssize_t got =
-        rights_receive(writing->task.channel, &part, 1, NULL, 0, &count, MSG_DONTWAIT);
+        rights_receive(upload->task.channel, &part, 1, NULL, 0, &count, MSG_DONTWAIT);
 
     (void)events;
-    if (got == -EAGAIN || writing->task.is_over)
+    if (got == -EAGAIN || upload->task.is_over)
         return;
     bool is_step = got == sizeof step;
     if (is_step && step.bytes) {
         uint64_t end = 0;
-        int code = reserve_step(keep, writing, &step, &end, &error);
-        tell.numbers[ROOM_END] = (int64_t)end;
-        if (!code && tell_send(writing->task.channel, &tell, NULL, -1) == 0)
+        int code = reserve_step(keeper, upload, &step, &end, &error);
+        reply.numbers[RESERVED_END] = (int64_t)end;
+        if (!code && reply_send(upload->task.channel, &reply, NULL, -1) == 0)
             return;
-        if (code && keep_is_gone(keep, code))
-            keep_end();
+        if (code && keeper_sandbox_is_gone(keeper, code))
+            keeper_exit();
     }
-    writing->task.is_over = true;
-    keep_forget(keep, writing->task.channel);
+    upload->task.is_over = true;
+    keeper_poll_remove(keeper, upload->task.channel);
     if (is_step && !step.bytes)
-        finish(writing, step.offset);
+        finish(upload, step.offset);
     else
-        abandon(keep, writing);
+        abandon(keeper, upload);
     if (error.code)
-        (void)tell_failed(writing->task.channel, 0, &error);
+        (void)reply_send_error(upload->task.channel, 0, &error);
 }
 
 /* Without memory or descriptors the upload goes on, and is not undone. */
-static void watch_writer(struct keep *keep, struct question *question, int *fd,
-                         const char *path, uint64_t room)
+static void add_upload(struct keeper *keeper, struct keeper_request *request, int *fd,
+                       const char *path, uint64_t room)
 {
-    int64_t bound = question->head.numbers[FILE_BOUND];
-    struct writing *writing = calloc(1, sizeof *writing + strlen(path) + 1);
+    int64_t bound = request->head.numbers[FILE_BOUND];
+    struct upload *upload = calloc(1, sizeof *upload + strlen(path) + 1);
     struct stat st;
 
-    if (!writing || fstat(*fd, &st) != 0 ||
-        !keep_watch(keep, question->channel, EPOLLIN, &writing->source)) {
-        free(writing);
+    if (!upload || fstat(*fd, &st) != 0 ||
+        !keeper_poll_add(keeper, request->channel, EPOLLIN, &upload->source)) {
+        free(upload);
         return;
     }
-    writing->task = (struct task){.channel = question->channel, .done = writing_done};
-    writing->source.ready = hear_writer;
-    writing->fd = TAKE_FD(*fd);
-    writing->device = st.st_dev;
-    writing->inode = st.st_ino;
-    writing->bound = bound > 0 ? (uint64_t)bound : 0;
-    writing->room = room;
-    memcpy(writing->user, question->head.user, sizeof writing->user);
-    memcpy(writing->path, path, strlen(path) + 1);
-    writing->next = writings;
-    writings = writing;
-    question->channel = -1;
-    keep_add(keep, &writing->task);
+    upload->task = (struct task){.channel = request->channel, .done = upload_done};
+    upload->source.ready = on_step;
+    upload->fd = TAKE_FD(*fd);
+    upload->device = st.st_dev;
+    upload->inode = st.st_ino;
+    upload->bound = bound > 0 ? (uint64_t)bound : 0;
+    upload->room = room;
+    memcpy(upload->user, request->head.user, sizeof upload->user);
+    memcpy(upload->path, path, strlen(path) + 1);
+    upload->next = uploads;
+    uploads = upload;
+    request->channel = -1;
+    keeper_add_task(keeper, &upload->task);
 }
 
 /* Before the old content is gone. */
@@ -302,24 +303,25 @@ static int set_metadata(int fd, const char *const *pairs, int64_t count,
 }
 
 /* Strings: pairs of metadata, the path, and the path as it was signed. */
-int keep_write_file(struct keep *keep, struct question *question, struct cay_error *err)
+int keeper_op_write_file(struct keeper *keeper, struct keeper_request *request,
+                         struct cay_error *err)
 {
-    const int64_t *numbers = question->head.numbers;
+    const int64_t *numbers = request->head.numbers;
     int64_t pairs = numbers[FILE_METADATA];
     uint64_t room = 0;
     bool is_lost = false; /* the file is new, or its old content is gone */
     struct cay_stat st;
     char path[PATH_MAX];
     AUTO_FD fd = -1;
-    cay_files *files = keep_files(keep, question->head.user, err);
+    cay_files *files = keeper_files(keeper, request->head.user, err);
 
     if (!files)
         return err->code;
-    if (pairs < 0 || 2 * pairs + 2 != question->head.count)
+    if (pairs < 0 || 2 * pairs + 2 != request->head.count)
         return cay_fail(err, CAY_E_PROTOCOL, 0, op, NULL, "the request is malformed",
                         "see the manual");
     int code =
-        entry_path(keep, question->head.user, question->strings[2 * pairs], path, err);
+        entry_path(keeper, request->head.user, request->strings[2 * pairs], path, err);
     if (!code) {
         is_lost = cay_files_stat(files, path, false, &st, NULL) == CAY_E_NOT_FOUND;
         code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_UPDATE, &fd, err);
@@ -330,11 +332,11 @@ int keep_write_file(struct keep *keep, struct question *question, struct cay_err
     if (!code)
         code = truncate_and_reserve(files, fd, numbers, &is_lost, &room, err);
     if (!code)
-        code = set_metadata(fd, question->strings, pairs, err);
+        code = set_metadata(fd, request->strings, pairs, err);
     if (!code)
-        code = keep_send_file(keep, question, fd, path, room, err);
+        code = keeper_send_file(keeper, request, fd, path, room, err);
     if (!code) {
-        watch_writer(keep, question, &fd, path, room);
+        add_upload(keeper, request, &fd, path, room);
         return CAY_OK;
     }
     if (is_lost)

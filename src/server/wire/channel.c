@@ -22,7 +22,7 @@ static const struct rule {
 #undef X
 };
 
-enum credential ask_credential(enum op op)
+enum credential request_credential(enum op op)
 {
     return (enum credential)rules[op].credential;
 }
@@ -39,12 +39,12 @@ static bool ends(const char *text, size_t room)
     return memchr(text, 0, room) != NULL;
 }
 
-static bool is_ask(const struct asked *asked, size_t len)
+static bool is_request(const struct request_packet *request, size_t len)
 {
-    const struct ask *head = &asked->head;
+    const struct request *head = &request->head;
 
     if (len < sizeof *head || head->version != CHANNEL_VERSION || head->op == OP_NONE ||
-        head->op >= OP_COUNT || head->flags & ~(unsigned)ASK_FLAGS ||
+        head->op >= OP_COUNT || head->flags & ~(unsigned)REQUEST_FLAGS ||
         !ends(head->credential, sizeof head->credential) ||
         !ends(head->sandbox, sizeof head->sandbox) ||
         !ends(head->user, sizeof head->user))
@@ -53,13 +53,13 @@ static bool is_ask(const struct asked *asked, size_t len)
     size_t here = len - sizeof *head;
     return head->count >= rule->least && head->count <= rule->most &&
            head->strings_len <= CHANNEL_STRINGS &&
-           here == (asked->memfd >= 0 ? 0 : head->strings_len) && asked->channel >= 0;
+           here == (request->memfd >= 0 ? 0 : head->strings_len) && request->channel >= 0;
 }
 
-int ask_receive(int socket, struct asked *ret_asked)
+int request_receive(int socket, struct request_packet *ret_request)
 {
-    struct iovec parts[] = {{&ret_asked->head, sizeof ret_asked->head},
-                            {ret_asked->strings, sizeof ret_asked->strings}};
+    struct iovec parts[] = {{&ret_request->head, sizeof ret_request->head},
+                            {ret_request->strings, sizeof ret_request->strings}};
     int fds[CHANNEL_FDS];
     size_t count;
     ssize_t len =
@@ -67,38 +67,40 @@ int ask_receive(int socket, struct asked *ret_asked)
 
     if (len <= 0)
         return (int)len;
-    ret_asked->channel = fds[0];
-    ret_asked->memfd = fds[1];
-    if (is_ask(ret_asked, (size_t)len))
+    ret_request->channel = fds[0];
+    ret_request->memfd = fds[1];
+    if (is_request(ret_request, (size_t)len))
         return 1;
-    asked_done(ret_asked);
+    request_packet_done(ret_request);
     return -EPROTO;
 }
 
-void asked_done(struct asked *asked)
+void request_packet_done(struct request_packet *request)
 {
-    int fds[CHANNEL_FDS] = {asked->channel, asked->memfd};
+    int fds[CHANNEL_FDS] = {request->channel, request->memfd};
 
     rights_close(fds, CHANNEL_FDS);
-    asked->channel = asked->memfd = -1;
+    request->channel = request->memfd = -1;
 }
 
 /* Who has ended is the same whether he had read all that was sent to him or not. */
-static int send_ask(int socket, const struct iovec *parts, const int *fds, size_t count)
+static int send_packet(int socket, const struct iovec *parts, const int *fds,
+                       size_t count)
 {
     int error = rights_send(socket, parts, 2, fds, count, MSG_DONTWAIT);
 
     return error == -ECONNRESET ? -EPIPE : error;
 }
 
-int ask_forward(int socket, const struct asked *asked)
+int request_forward(int socket, const struct request_packet *request)
 {
-    const int fds[] = {asked->channel, asked->memfd};
-    const struct iovec parts[] = {{(void *)(uintptr_t)&asked->head, sizeof asked->head},
-                                  {(void *)(uintptr_t)asked->strings,
-                                   asked->memfd >= 0 ? 0 : asked->head.strings_len}};
+    const int fds[] = {request->channel, request->memfd};
+    const struct iovec parts[] = {
+        {(void *)(uintptr_t)&request->head, sizeof request->head},
+        {(void *)(uintptr_t)request->strings,
+         request->memfd >= 0 ? 0 : request->head.strings_len}};
 
-    return send_ask(socket, parts, fds, asked->memfd >= 0 ? 2 : 1);
+    return send_packet(socket, parts, fds, request->memfd >= 0 ? 2 : 1);
 }
 
 static int put_in_memfd(const struct buf *strings)
@@ -111,7 +113,8 @@ static int put_in_memfd(const struct buf *strings)
     return error ? error : TAKE_FD(fd);
 }
 
-int ask_send(int socket, const struct ask *ask, const struct buf *strings, int channel)
+int request_send(int socket, const struct request *request, const struct buf *strings,
+                 int channel)
 {
     bool fits = strings->len <= CHANNEL_PACKET;
 
@@ -121,14 +124,15 @@ int ask_send(int socket, const struct ask *ask, const struct buf *strings, int c
     if (!fits && memfd < 0)
         return memfd;
     const int fds[] = {channel, memfd};
-    const struct iovec parts[] = {{(void *)(uintptr_t)ask, sizeof *ask},
+    const struct iovec parts[] = {{(void *)(uintptr_t)request, sizeof *request},
                                   {strings->data, fits ? strings->len : 0}};
-    return send_ask(socket, parts, fds, fits ? 1 : 2);
+    return send_packet(socket, parts, fds, fits ? 1 : 2);
 }
 
-static const char **split(const struct asked *asked, const char *text, size_t len)
+static const char **split(const struct request_packet *request, const char *text,
+                          size_t len)
 {
-    uint32_t count = asked->head.count;
+    uint32_t count = request->head.count;
     const char **strings = calloc((size_t)count + 1, sizeof *strings);
     const char *at = text, *end = text + len;
 
@@ -147,18 +151,18 @@ wrong:
     return NULL;
 }
 
-const char **ask_strings(const struct asked *asked, char **ret_room)
+const char **request_strings(const struct request_packet *request, char **ret_room)
 {
-    size_t len = asked->head.strings_len;
+    size_t len = request->head.strings_len;
     AUTO_FREE char *room = malloc(len + 1);
 
     if (!room)
         return NULL;
-    if (asked->memfd >= 0 && io_pread(asked->memfd, room, len, 0) != (ssize_t)len)
+    if (request->memfd >= 0 && io_pread(request->memfd, room, len, 0) != (ssize_t)len)
         return NULL;
-    if (asked->memfd < 0)
-        memcpy(room, asked->strings, len);
-    const char **strings = split(asked, room, len);
+    if (request->memfd < 0)
+        memcpy(room, request->strings, len);
+    const char **strings = split(request, room, len);
     if (strings)
         *ret_room = TAKE_PTR(room);
     return strings;
@@ -166,36 +170,36 @@ const char **ask_strings(const struct asked *asked, char **ret_room)
 
 /* --- Answers --- */
 
-int tell_bytes(int channel, struct tell *tell, const void *data, size_t len)
+int reply_send_bytes(int channel, struct reply *reply, const void *data, size_t len)
 {
-    tell->version = CHANNEL_VERSION;
-    tell->len = (uint32_t)len;
-    const struct iovec parts[] = {{tell, sizeof *tell}, {(void *)(uintptr_t)data, len}};
+    reply->version = CHANNEL_VERSION;
+    reply->len = (uint32_t)len;
+    const struct iovec parts[] = {{reply, sizeof *reply}, {(void *)(uintptr_t)data, len}};
     return rights_send(channel, parts, 2, NULL, 0, MSG_DONTWAIT);
 }
 
-int tell_send(int channel, struct tell *tell, const struct buf *strings, int fd)
+int reply_send(int channel, struct reply *reply, const struct buf *strings, int fd)
 {
     if (strings && (strings->failed || strings->len > CHANNEL_PACKET))
         return -EMSGSIZE;
-    tell->version = CHANNEL_VERSION;
-    tell->len = strings ? (uint32_t)strings->len : 0;
-    const struct iovec parts[] = {{tell, sizeof *tell},
-                                  {strings ? strings->data : NULL, tell->len}};
+    reply->version = CHANNEL_VERSION;
+    reply->len = strings ? (uint32_t)strings->len : 0;
+    const struct iovec parts[] = {{reply, sizeof *reply},
+                                  {strings ? strings->data : NULL, reply->len}};
     return rights_send(channel, parts, 2, &fd, fd >= 0 ? 1 : 0, MSG_DONTWAIT);
 }
 
-int tell_done(int channel)
+int reply_send_done(int channel)
 {
-    struct tell tell = {.kind = TELL_DONE};
+    struct reply reply = {.kind = REPLY_DONE};
 
-    return tell_send(channel, &tell, NULL, -1);
+    return reply_send(channel, &reply, NULL, -1);
 }
 
-int tell_failed(int channel, int status, const struct cay_error *err)
+int reply_send_error(int channel, int status, const struct cay_error *err)
 {
-    struct tell tell = {
-        .kind = TELL_FAILED, .status = status, .code = err->code, .count = 2};
+    struct reply reply = {
+        .kind = REPLY_FAILED, .status = status, .code = err->code, .count = 2};
     AUTO_BUF strings = {0};
 
     buf_init(&strings, CHANNEL_PACKET);
@@ -203,27 +207,27 @@ int tell_failed(int channel, int status, const struct cay_error *err)
         buf_format(&strings, "%s: ", err->subject);
     strings_add(&strings, err->message);
     strings_add(&strings, err->hint);
-    return tell_send(channel, &tell, &strings, -1);
+    return reply_send(channel, &reply, &strings, -1);
 }
 
-static bool is_tell(const struct told *told, size_t len)
+static bool is_reply(const struct reply_packet *reply, size_t len)
 {
-    const struct tell *head = &told->head;
+    const struct reply *head = &reply->head;
 
     if (len < sizeof *head || head->version != CHANNEL_VERSION || head->kind == 0 ||
         head->len != len - sizeof *head ||
-        (head->count && (head->len == 0 || told->payload[head->len - 1])))
+        (head->count && (head->len == 0 || reply->payload[head->len - 1])))
         return false;
     uint32_t count = 0;
     for (uint32_t i = 0; head->count && i < head->len; i++)
-        count += told->payload[i] == '\0';
+        count += reply->payload[i] == '\0';
     return count == head->count;
 }
 
-int tell_receive(int channel, struct told *ret_told)
+int reply_receive(int channel, struct reply_packet *ret_reply)
 {
-    struct iovec parts[] = {{&ret_told->head, sizeof ret_told->head},
-                            {ret_told->payload, CHANNEL_PACKET}};
+    struct iovec parts[] = {{&ret_reply->head, sizeof ret_reply->head},
+                            {ret_reply->payload, CHANNEL_PACKET}};
     int fds[CHANNEL_FDS];
     size_t count;
     ssize_t len =
@@ -231,18 +235,18 @@ int tell_receive(int channel, struct told *ret_told)
 
     if (len <= 0)
         return (int)len;
-    if (count > 1 || !is_tell(ret_told, (size_t)len)) {
+    if (count > 1 || !is_reply(ret_reply, (size_t)len)) {
         rights_close(fds, CHANNEL_FDS);
         return -EPROTO;
     }
-    ret_told->payload[ret_told->head.len] = '\0';
-    ret_told->fd = fds[0];
+    ret_reply->payload[ret_reply->head.len] = '\0';
+    ret_reply->fd = fds[0];
     return 1;
 }
 
-const char *told_next(const struct told *told, const char *before)
+const char *reply_next(const struct reply_packet *reply, const char *before)
 {
-    const char *next = before ? before + strlen(before) + 1 : told->payload;
+    const char *next = before ? before + strlen(before) + 1 : reply->payload;
 
-    return told->head.count && next < told->payload + told->head.len ? next : NULL;
+    return reply->head.count && next < reply->payload + reply->head.len ? next : NULL;
 }

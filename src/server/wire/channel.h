@@ -18,7 +18,7 @@
  * and the records, judges each ask, and hands what concerns one sandbox on to the keeper
  * of that sandbox, which it starts when it is first needed.
  *
- * One ask is one SOCK_SEQPACKET packet: a struct ask and its strings, and beside it a
+ * One ask is one SOCK_SEQPACKET packet: a struct request and its strings, and beside it a
  * descriptor, the channel: one end of a socket pair of which the front keeps the other.
  * Answers come on the channel until it is closed, and whoever closes it early has lost
  * interest: there are no numbers to match, nothing to cancel, and a slow reader makes the
@@ -96,7 +96,7 @@ enum credential {
     CREDENTIAL_BROKER = 5 /* only the broker sends it; refused from the front */
 };
 
-/* In struct ask.numbers, by op. */
+/* In struct request.numbers, by op. */
 enum {
     CREATE_TIMEOUT = 0, /* seconds; -1: the default of the version */
     CREATE_METADATA = 1,
@@ -127,16 +127,16 @@ enum {
     FILE_LENGTH = 2, /* of what is written; 0: unknown */
     FILE_BOUND = 3,  /* it is no longer than this; 0: unknown */
     DIAL_PORT = 0,
-    ASK_NUMBERS = 6
+    REQUEST_NUMBERS = 6
 };
 
-enum ask_flag {
+enum request_flag {
     CREATE_AUTO_PAUSE = 1 << 0,
     CREATE_AUTO_RESUME = 1 << 1,
     CREATE_PRIVATE_TRAFFIC = 1 << 2, /* ports only with the token for traffic */
     CREATE_LONG = 1 << 3,            /* version 2: another default timeout */
     CREATE_INTERNET = 1 << 4,
-    CREATE_INTERNET_SAID = 1 << 5, /* by the client, not by the default of its SDK */
+    CREATE_INTERNET_EXPLICIT = 1 << 5, /* by the client, not by the default of its SDK */
 
     LIST_RUNNING = 1 << 0,
     LIST_PAUSED = 1 << 1,
@@ -149,60 +149,64 @@ enum ask_flag {
     WATCH_ENTRIES = 1 << 1,
 
     FILE_SIGNED = 1 << 0, /* the credential is a signature */
-    ASK_FLAGS = (1 << 6) - 1
+    REQUEST_FLAGS = (1 << 6) - 1
 };
 
-struct ask {
+struct request {
     uint32_t version; /* CHANNEL_VERSION */
     uint32_t op;
     uint32_t count;       /* of the strings, each with its NUL */
     uint32_t strings_len; /* in this packet, or in the memfd */
     uint32_t flags;
     uint32_t padding;
-    int64_t numbers[ASK_NUMBERS];
+    int64_t numbers[REQUEST_NUMBERS];
     char credential[CREDENTIAL_MAX];
     char sandbox[SANDBOX_ID_MAX];
     char user[USER_MAX]; /* "": the default */
 };
 
-enum tell_kind {
-    TELL_DONE = 1,    /* the last; the numbers are the answer's, if it has some */
-    TELL_FAILED = 2,  /* the last; strings: message, hint */
-    TELL_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see record.h */
-    TELL_STARTED = 4,
-    TELL_OUTPUT = 5,  /* the bytes follow */
-    TELL_ENDED = 6,   /* the last; strings: the status */
-    TELL_PROCESS = 7, /* strings: tag, cwd, argv, env */
-    TELL_ENTRY = 8,   /* numbers: enum entry_number; strings: see entry.h */
-    TELL_CHANGE = 9,  /* strings: name; an entry may follow it */
-    TELL_FILE = 10,   /* the last; a descriptor; strings: path, id */
-    TELL_SOCKET = 11, /* the last; a descriptor */
-    TELL_TEXT = 12,   /* strings */
-    TELL_ROOM = 13    /* of an upload: struct upload_step */
+enum reply_kind {
+    REPLY_DONE = 1,    /* the last; the numbers are the answer's, if it has some */
+    REPLY_FAILED = 2,  /* the last; strings: message, hint */
+    REPLY_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see record.h */
+    REPLY_STARTED = 4,
+    REPLY_OUTPUT = 5,   /* the bytes follow */
+    REPLY_ENDED = 6,    /* the last; strings: the status */
+    REPLY_PROCESS = 7,  /* strings: tag, cwd, argv, env */
+    REPLY_ENTRY = 8,    /* numbers: enum entry_number; strings: see entry.h */
+    REPLY_CHANGE = 9,   /* strings: name; an entry may follow it */
+    REPLY_FILE = 10,    /* the last; a descriptor; strings: path, id */
+    REPLY_SOCKET = 11,  /* the last; a descriptor */
+    REPLY_TEXT = 12,    /* strings */
+    REPLY_RESERVED = 13 /* of an upload: struct upload_step */
 };
 
-enum { TELL_NUMBERS = 12 };
+enum { REPLY_NUMBERS = 12 };
 
-struct tell {
+struct reply {
     uint32_t version; /* CHANNEL_VERSION */
     uint32_t kind;
-    int32_t status; /* TELL_FAILED: as HTTP has it; 0: judge by the code */
-    int32_t code;   /* TELL_FAILED: enum cay_code */
+    int32_t status; /* REPLY_FAILED: as HTTP has it; 0: judge by the code */
+    int32_t code;   /* REPLY_FAILED: enum cay_code */
     uint32_t count; /* of strings; 0: the payload is bytes */
     uint32_t len;   /* of the payload */
-    int64_t numbers[TELL_NUMBERS];
+    int64_t numbers[REPLY_NUMBERS];
 };
 
-/* In struct tell.numbers, by kind. */
+/* In struct reply.numbers, by kind. */
 enum started_number { STARTED_PID, STARTED_HAS_PTY };
 enum output_number { OUTPUT_STREAM, OUTPUT_DROPPED };
 enum end_number { END_EXIT_CODE, END_EXITED, END_CAUSE };
 enum process_number { PROCESS_PID, PROCESS_ARGS, PROCESS_ENV };
 enum change_number { CHANGE_WHAT, CHANGE_ENTRY /* from here on those of an entry */ };
-enum file_number { FILE_SIZE, FILE_MTIME, FILE_ROOM /* of an upload: reserved bytes */ };
-enum room_number { ROOM_END /* the file may be written up to here */ };
+enum file_number {
+    FILE_SIZE,
+    FILE_MTIME,
+    FILE_RESERVED /* of an upload: reserved bytes */
+};
+enum reserved_number { RESERVED_END /* the file may be written up to here */ };
 
-/* Those of TELL_DONE: to LIST, and to USAGE and METRICS. */
+/* Those of REPLY_DONE: to LIST, and to USAGE and METRICS. */
 enum listed_number { LISTED_HAS_MORE, LISTED_RUNNING };
 enum usage_number {
     USAGE_CPUS,
@@ -213,8 +217,9 @@ enum usage_number {
     USAGE_DISK_MAX
 };
 
-/* From the front, on the channel of WRITE_FILE after TELL_FILE.  The reply to a request
- * for space is TELL_ROOM or TELL_FAILED; the channel stays open after TELL_ROOM. */
+/* From the front, on the channel of WRITE_FILE after REPLY_FILE.  The reply to a request
+ * for space is REPLY_RESERVED or REPLY_FAILED; the channel stays open after
+ * REPLY_RESERVED. */
 struct upload_step {
     uint64_t offset; /* written so far */
     uint64_t bytes;  /* to be written next, at most UPLOAD_STEP; 0: the file is whole */
@@ -236,48 +241,49 @@ enum change {
 /* --- Sending and receiving --- */
 
 /* 0, or a negative errno; -EAGAIN if it does not fit now, -EPIPE if nobody is there. */
-int ask_send(int socket, const struct ask *ask, const struct buf *strings, int channel);
+int request_send(int socket, const struct request *request, const struct buf *strings,
+                 int channel);
 
 /* An ask as it came.  The descriptors are the receiver's. */
-struct asked {
-    struct ask head;
+struct request_packet {
+    struct request head;
     int channel, memfd; /* -1 if there is none */
     char strings[CHANNEL_PACKET];
 };
 
 /* 1, 0 if the other side is gone, -EAGAIN, -EMFILE if this process has too many files
  * open, or -EPROTO; then nothing is to be closed. */
-int ask_receive(int socket, struct asked *ret_asked);
-void asked_done(struct asked *asked);
+int request_receive(int socket, struct request_packet *ret_request);
+void request_packet_done(struct request_packet *request);
 
 /* Hands it on, descriptors and all; they stay the caller's. */
-int ask_forward(int socket, const struct asked *asked);
+int request_forward(int socket, const struct request_packet *request);
 
 /* All strings of an ask, wherever they came, checked to be as many as it says.  They live
  * in `room`, which is to be freed.  NULL if they are not what they should be. */
-const char **ask_strings(const struct asked *asked, char **ret_room);
+const char **request_strings(const struct request_packet *request, char **ret_room);
 
-enum credential ask_credential(enum op op);
+enum credential request_credential(enum op op);
 
 /* For small answers on a channel that is empty: it takes them at once, or nobody reads.
  * `strings` may be NULL, `fd` is -1 for none.  0 or a negative errno. */
-int tell_send(int channel, struct tell *tell, const struct buf *strings, int fd);
-int tell_done(int channel);
-int tell_failed(int channel, int status, const struct cay_error *err);
-int tell_bytes(int channel, struct tell *tell, const void *data, size_t len);
+int reply_send(int channel, struct reply *reply, const struct buf *strings, int fd);
+int reply_send_done(int channel);
+int reply_send_error(int channel, int status, const struct cay_error *err);
+int reply_send_bytes(int channel, struct reply *reply, const void *data, size_t len);
 
-struct told {
-    struct tell head;
+struct reply_packet {
+    struct reply head;
     int fd;
     char payload[CHANNEL_PACKET + 1]; /* with a NUL behind it */
 };
 
 /* 1, 0 at the end, -EAGAIN, or -EPROTO. */
-int tell_receive(int channel, struct told *ret_told);
+int reply_receive(int channel, struct reply_packet *ret_reply);
 
 /* The next string of an answer, and where the one after it begins; NULL after the last.
  * Start with NULL. */
-const char *told_next(const struct told *told, const char *before);
+const char *reply_next(const struct reply_packet *reply, const char *before);
 
 void strings_add(struct buf *strings, const char *text);
 

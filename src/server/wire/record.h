@@ -26,8 +26,8 @@ struct record_row {
     struct buf metadata;     /* key, value, key, value..., each with its NUL */
 };
 
-/* TELL_SANDBOX.  Strings: id, template, token, token for traffic ("": none), domain, then
- * the metadata. */
+/* REPLY_SANDBOX.  Strings: id, template, token, token for traffic ("": none), domain,
+ * then the metadata. */
 enum sandbox_number {
     SANDBOX_STATE,
     SANDBOX_STARTED_MS,
